@@ -1,0 +1,21 @@
+"""The errors that softq raises on purpose: one base class, and a child for each thing that a caller can do about it."""
+
+
+class SoftqError(Exception):
+    """Base of every error that softq raises on purpose; its text is one line that a user can act on."""
+
+
+class UsageError(SoftqError):
+    """An argument is wrong: an unknown name, a value out of range, a combination that means nothing."""
+
+
+class InputError(SoftqError):
+    """A file or array cannot be used: missing, damaged, hostile, or of the wrong name, shape or type."""
+
+
+class RefusalError(SoftqError):
+    """The request is well formed, but softq will not produce a result that it cannot vouch for."""
+
+
+class ProofError(SoftqError):
+    """A row program has no complete proof: an integer could overflow, a shift reach the width, a divisor be 0."""

@@ -1,0 +1,45 @@
+"""The one form that the passes behind `normalize` meet: a softmax over the last axis, its mask beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from softq.site import Site
+
+CANONICAL_KEY = "softq.canonical"
+"""Key under which `normalize` leaves a `Canonical` in the meta of each standard `Softmax` (axis = -1) to be replaced."""
+
+
+@dataclass(frozen=True)
+class Mask:
+    """A boolean tensor, broadcastable to the scores, that says which positions take part.
+
+    Attributes:
+        condition: The boolean value in the graph.
+        valid_when: The value of `condition` at positions that take part.
+    """
+
+    condition: ir.Value
+    valid_when: bool
+
+
+@dataclass(frozen=True)
+class Canonical:
+    """What a canonical softmax node stands for.
+
+    Attributes:
+        site: The site as `locate` found it.
+        scores: Scores with the row on the last axis: the node's input, or what the mask was applied to if it was lifted.
+        mask: The lifted mask; None where the mask (if any) is still part of the scores.
+        probabilities: The value that consumers read: the node's output, or the output of the guard behind it, which
+            is then subsumed by `site.masked_row` and `nan_becomes_zero`.
+        nan_becomes_zero: Whether the original turns the NaN rows of its softmax to zeros (a lifted guard).
+    """
+
+    site: Site
+    scores: ir.Value
+    mask: Mask | None
+    probabilities: ir.Value
+    nan_becomes_zero: bool

@@ -1,0 +1,115 @@
+"""Finding the entries of an extension folder: one module a file, each exposing one named object.
+
+`softq/methods`, `softq/passes` and `softq/targets` are lists by virtue of being folders. Nothing else keeps a list.
+Packages outside softq add entries through the entry-point groups named in `Folder.group`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import entry_points
+from types import ModuleType
+from typing import Generic, Protocol, TypeVar
+
+from softq.errors import SoftqError, UsageError
+
+
+class Named(Protocol):
+    """An entry: anything with a `name`."""
+
+    @property
+    def name(self) -> str:
+        """The name that users type."""
+        ...
+
+
+T = TypeVar("T", bound=Named)
+
+
+@dataclass(frozen=True)
+class Folder(Generic[T]):
+    """An extension folder.
+
+    Attributes:
+        package: Dotted name of the package whose modules are the entries, such as `softq.methods`.
+        attribute: Name that each module exposes, such as `METHOD`.
+        kind: The class of the entries.
+        group: Entry-point group through which other packages add entries.
+        noun: What one entry is called in messages.
+    """
+
+    package: str
+    attribute: str
+    kind: type[T]
+    group: str
+    noun: str
+
+    def entries(self) -> Mapping[str, T]:
+        """Return every entry by name, sorted by name.
+
+        Raises:
+            SoftqError: an entry is broken, has no `attribute` of the right kind, does not carry its file's name, or
+                has the name of another; the message names the owners.
+        """
+        return _discover(self)
+
+    def get(self, name: str) -> T:
+        """Return the entry called `name`.
+
+        Raises:
+            UsageError: there is none; the message lists what there is.
+        """
+        entries = self.entries()
+        if name not in entries:
+            raise UsageError(f"unknown {self.noun} {name!r}; there are: {', '.join(entries)}")
+        return entries[name]
+
+
+@lru_cache(maxsize=None)
+def _discover(folder: Folder[T]) -> Mapping[str, T]:
+    owners: dict[str, str] = {}
+    found: dict[str, T] = {}
+
+    def add(entry: T, owner: str) -> None:
+        if entry.name in found:
+            raise SoftqError(f"{folder.noun} {entry.name!r} is defined twice: by {owners[entry.name]} and by {owner}")
+        found[entry.name], owners[entry.name] = entry, owner
+
+    package = importlib.import_module(folder.package)
+    for info in pkgutil.iter_modules(package.__path__):
+        if info.name.startswith("_"):
+            continue
+        module = _import(f"{folder.package}.{info.name}", folder.noun)
+        entry = _entry(folder, module)
+        if entry.name != info.name.replace("_", "-"):
+            expected = info.name.replace("_", "-")
+            raise SoftqError(f"{module.__file__}: {folder.noun} is named {entry.name!r}; the file's name asks for {expected!r}")
+        add(entry, str(module.__file__))
+    for point in entry_points(group=folder.group):
+        owner = f"{point.value} (entry point {point.name!r})"
+        try:
+            loaded = point.load()
+        except Exception as error:
+            raise SoftqError(f"{folder.noun} {owner} cannot be loaded: {error}") from error
+        if not isinstance(loaded, folder.kind):
+            raise SoftqError(f"{folder.noun} {owner} is a {type(loaded).__name__}, not a {folder.kind.__name__}")
+        add(loaded, owner)
+    return dict(sorted(found.items()))
+
+
+def _import(name: str, noun: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        raise SoftqError(f"{noun} module {name} cannot be imported: {error}") from error
+
+
+def _entry(folder: Folder[T], module: ModuleType) -> T:
+    entry = getattr(module, folder.attribute, None)
+    if not isinstance(entry, folder.kind):
+        raise SoftqError(f"{module.__file__}: exposes no {folder.attribute} of type {folder.kind.__name__}")
+    return entry

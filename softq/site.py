@@ -1,0 +1,71 @@
+"""What softq says about one softmax of a model: where it is, what form it has, and whether it is converted."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+Action = Literal["convert", "keep", "refuse"]
+MaskedRow = Literal["nan", "zero", "uniform", "scores"]
+Role = Literal["attention", "classifier", "router", "sampler", "detector", "other"]
+MaskKind = Literal["none", "where", "additive", "unproven"]
+
+META_KEY = "softq.site"
+"""Key under which `locate` leaves a node's `Site` in `ir.Node.meta`."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What happens to a site (`convert`, `keep` as it is, `refuse` as impossible) and the sentence that says why."""
+
+    action: Action
+    reason: str
+
+
+@dataclass(frozen=True)
+class Site:
+    """One softmax of a model.
+
+    Attributes:
+        id: Container path and output value name joined by `/`; `operator#index` where the output has no name.
+        container: Names from the main graph down to the graph or function that holds the node; empty for the main graph.
+        operator: `Softmax`, `LogSoftmax`, `com.microsoft::Attention`, ...
+        form: Name of the rule that recognised it (`softq inspect --json` prints it).
+        axis: The reduced axis counted from the end (-1 is the last), or None if it is not known.
+        head_axis: The axis of the attention heads counted from the end, or None.
+        dtype: ONNX element type of the scores in lower case, `float32`; `unknown` if the graph does not say.
+        shape: Shape of the scores: a number, a symbol, or None for each axis; None if the rank is unknown.
+        mask: How masked positions are written into the scores: `where`, `additive`, `unproven` (an addition that
+            may be a mask but cannot be proven one, and stays an addition), or `none`.
+        masked_row: What the original model gives for a row without any unmasked element: `nan`, `zero`, `uniform`,
+            or `scores` (the softmax of the row's own scores, because the mask is finite).
+        guard: `none`, or the name of what stands behind the softmax to catch NaN rows (`isnan-where`).
+        role: What the result is used for.
+        consumer: The operator (or `graph output`) that takes the weights, behind guards and casts.
+        verdict: What happens to it and why.
+    """
+
+    id: str
+    container: tuple[str, ...]
+    operator: str
+    form: str
+    axis: int | None
+    head_axis: int | None
+    dtype: str
+    shape: tuple[int | str | None, ...] | None
+    mask: MaskKind
+    masked_row: MaskedRow
+    guard: str
+    role: Role
+    consumer: str
+    verdict: Verdict
+
+    @property
+    def fingerprint(self) -> str:
+        """Form and shape as one text: what a plan stores to recognise the site again."""
+        shape = "?" if self.shape is None else "x".join("?" if d is None else str(d) for d in self.shape)
+        return f"{self.form}:{self.operator}:{self.dtype}:{shape}:axis={self.axis}:mask={self.mask}"
+
+    def to_json(self) -> dict[str, object]:
+        """Return the site as plain values that `json` can write."""
+        return asdict(self)
