@@ -10,7 +10,7 @@ import importlib
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Generic, Protocol, TypeVar
@@ -69,7 +69,7 @@ class Folder(Generic[T]):
         return entries[name]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _discover(folder: Folder[T]) -> Mapping[str, T]:
     owners: dict[str, str] = {}
     found: dict[str, T] = {}
@@ -87,7 +87,9 @@ def _discover(folder: Folder[T]) -> Mapping[str, T]:
         entry = _entry(folder, module)
         if entry.name != info.name.replace("_", "-"):
             expected = info.name.replace("_", "-")
-            raise SoftqError(f"{module.__file__}: {folder.noun} is named {entry.name!r}; the file's name asks for {expected!r}")
+            raise SoftqError(
+                f"{module.__file__}: {folder.noun} is named {entry.name!r}; the file's name asks for {expected!r}"
+            )
         add(entry, str(module.__file__))
     for point in entry_points(group=folder.group):
         owner = f"{point.value} (entry point {point.name!r})"

@@ -27,8 +27,8 @@ class Site:
     """One softmax of a model.
 
     Attributes:
-        id: Container path and output value name joined by `/`; `operator#index` where the output has no name.
-        container: Names from the main graph down to the graph or function that holds the node; empty for the main graph.
+        id: Container path and output value name joined by `/`; `operator#index` where there is no name.
+        container: Names from the main graph down to the graph or function of the node; empty for the main graph.
         operator: `Softmax`, `LogSoftmax`, `com.microsoft::Attention`, ...
         form: Name of the rule that recognised it (`softq inspect --json` prints it).
         axis: The reduced axis counted from the end (-1 is the last), or None if it is not known.

@@ -1,0 +1,158 @@
+"""Programs: what tracing builds and every backend walks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from softq.rowprog.types import DType, Kind
+
+Number = int | float | bool
+Scope = Literal["site", "head"]
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One value of a program. Nodes are compared by identity; tracing makes equal expressions the same node.
+
+    Attributes:
+        op: Name in `softq.rowprog.ops.OPS`.
+        args: What it is computed from.
+        dtype: Element type.
+        kind: Row, scalar or table.
+        attrs: What the operator needs beside its arguments:
+            `input`: `name`. `param`: `param`, a `Param`. `const`: `value`. `table`: `values`. `normalize`: `part`
+            ("mantissa" or "shift"). `assume`: `low`, `high`, `because`. `scan`: `body`, a `ScanBody`, and `result`, the
+            position in the body's states (`result < len(states)`) or outputs (the rest).
+    """
+
+    op: str
+    args: tuple[Node, ...]
+    dtype: DType
+    kind: Kind
+    attrs: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Param:
+    """A number or table that is known only at run time.
+
+    Attributes:
+        name: Its name in the function's interface.
+        scope: `site`: one for all rows; `head`: one for each attention head.
+        dtype: Element type.
+        low: Least value allowed.
+        high: Greatest value allowed.
+        size: Number of entries of a table; None for a number.
+        meaning: What it is, with its unit.
+    """
+
+    name: str
+    scope: Scope
+    dtype: DType
+    low: Number
+    high: Number
+    size: int | None
+    meaning: str
+
+
+@dataclass(frozen=True, eq=False)
+class ScanBody:
+    """The step of a scan: placeholders (op `input`) for states and elements, and what follows from them.
+
+    Attributes:
+        states: Placeholders of the states before the step, scalars.
+        elements: Placeholders of the current elements, scalars.
+        next: The states after the step.
+        outputs: One value each for the output rows.
+        invariants: Declared interval of each state; range analysis proves that init and step keep it.
+    """
+
+    states: tuple[Node, ...]
+    elements: tuple[Node, ...]
+    next: tuple[Node, ...]
+    outputs: tuple[Node, ...]
+    invariants: tuple[tuple[Number, Number], ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A traced row program.
+
+    Attributes:
+        name: Name of the method, `deferred-log`.
+        structure: What distinguishes this program from others of the method, as a suffix of names: `b4_r1`.
+        scores: Element type of the scores: f32 or an integer type.
+        masked: Whether there is an input `valid`.
+        outputs: The results by name: `probabilities`, or `weights` and `normalizer`; further ones (`codes`) may stand
+            beside them.
+        contract: Whether a backend may fuse a multiplication and an addition into one rounding.
+    """
+
+    name: str
+    structure: str
+    scores: DType
+    masked: bool
+    outputs: Mapping[str, Node]
+    contract: bool
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether the program returns weights and their normalizer instead of probabilities."""
+        return "normalizer" in self.outputs
+
+    def nodes(self, outputs: Iterable[str] | None = None) -> tuple[Node, ...]:
+        """Return every node that the outputs (default: all) need, arguments first, in an order that tracing fixes."""
+        names = list(self.outputs) if outputs is None else list(outputs)
+        return tuple(walk(self.outputs[name] for name in names))
+
+    @property
+    def params(self) -> tuple[Param, ...]:
+        """The run-time parameters in order of first use."""
+        return tuple(param_of(node) for node in self.nodes() if node.op == "param")
+
+
+def walk(roots: Iterable[Node]) -> Iterator[Node]:
+    """Yield every node under the roots once, arguments before their users."""
+    done: set[int] = set()
+    for root in roots:
+        stack: list[tuple[Node, bool]] = [(root, False)]
+        while stack:
+            node, ready = stack.pop()
+            if id(node) in done:
+                continue
+            if ready:
+                done.add(id(node))
+                yield node
+                continue
+            stack.append((node, True))
+            stack.extend((arg, False) for arg in reversed(node.args))
+
+
+def param_of(node: Node) -> Param:
+    """Return the parameter that a `param` node stands for."""
+    param = node.attrs["param"]
+    assert isinstance(param, Param)
+    return param
+
+
+def body_of(node: Node) -> ScanBody:
+    """Return the step of a `scan` node."""
+    body = node.attrs["body"]
+    assert isinstance(body, ScanBody)
+    return body
+
+
+def number_of(node: Node, attr: str = "value") -> Number:
+    """Return a numeric attribute of a node: the value of a `const`, the `low` of an `assume`."""
+    value = node.attrs[attr]
+    assert isinstance(value, (int, float, bool))
+    return value
+
+
+def table_of(node: Node) -> tuple[Number, ...]:
+    """Return the entries of a `table` node."""
+    values = node.attrs["values"]
+    assert isinstance(values, tuple)
+    return values
