@@ -153,11 +153,11 @@ def _elementwise(function: Callable[..., Array]) -> Callable[[Environment, Node]
 
 
 def _minimum(a: Array, b: Array) -> Array:
-    return np.where(a < b, a, b)
+    return np.where(np.less(a, b), a, b)
 
 
 def _maximum(a: Array, b: Array) -> Array:
-    return np.where(b < a, a, b)
+    return np.where(np.less(b, a), a, b)
 
 
 def _divide(env: Environment, node: Node) -> Array:
@@ -171,7 +171,7 @@ def _lut(env: Environment, node: Node) -> Array:
     if at.size and not (0 <= int(at.min()) and int(at.max()) < size):
         raise InputError(f"lut: position {at.min()} to {at.max()} is outside a table of {size}")
     if table.ndim == 1:
-        return table[at]
+        return np.take(table, at.astype(np.int64))
     lead = np.broadcast_shapes(table.shape[:-1], at.shape[:-1])
     return np.take_along_axis(
         np.broadcast_to(table, (*lead, size)), np.broadcast_to(at, (*lead, at.shape[-1])).astype(np.int64), -1
