@@ -1,0 +1,26 @@
+"""The softmax methods, one a file, each exposing one `METHOD`.
+
+To add a method, write `softq/methods/my_method.py`:
+
+1. The module's docstring gives the formula, its source with the number of the equation, the range of the input, the
+   Q-format or scale of each integer, the width of the accumulator and why it cannot overflow, the error bound and its
+   range, and what calibration does.
+2. A frozen dataclass derived from `Options` declares what a user can set; each field is made by `option(...)`, and
+   its default, its allowed values and its help text are all there is: `--set`, `softq methods` and the documentation
+   read them from the field. Fields shape the program; a field that says `site` or `head` asks for a run-time
+   parameter, fitted on calibration data.
+3. `trace(t, options)` writes the row program on the `Trace` it is given and returns its outputs by name.
+4. `METHOD = Method(name="my-method", ...)`. The name is the file's, with hyphens.
+
+Nothing else is to be done: `softq methods` finds the file. Methods never name targets, and nothing outside this folder
+names a method.
+"""
+
+from __future__ import annotations
+
+from softq.methods._contract import Fitted, Method, Options, Sample, option
+from softq.registry import Folder
+
+METHODS = Folder(package="softq.methods", attribute="METHOD", kind=Method, group="softq.methods", noun="method")
+
+__all__ = ["METHODS", "Fitted", "Method", "Options", "Sample", "option"]

@@ -1,0 +1,153 @@
+"""Logarithmic codes of the distance from the maximum, normalized behind the product with V.
+
+    c = min(rint((max - x) * r * log2 e), 2^b - 1)
+    w[c] = rint(2^(W-1) * 2^(-c / r)) for c < 2^b - 1, and 0 for the greatest code
+    output = sum(w[c_j] V_j) / sum(w[c_j])
+
+No exponential, logarithm or division an element: one table of 2^b entries, or shifts for r = 1. A masked element has
+the code of exact zero, the row's sum is one by construction, and b does not depend on N.
+
+Source: softq. Its kin: EXAQ (arXiv 2410.03185) quantizes the same quantity without a zero code and with a clip from a
+statistic; IndexSoftmax (IntAttention, arXiv 2511.21513) has a fixed range of 6.6 and divides before it rounds.
+Input: any f32 (-inf is masked, +inf takes all the weight), or 8-bit integers with a step of `step` a unit.
+Integers: code c, b bits. Weight w, unsigned Q0.W scaled by 2^(W-1), at most 2^(W-1). Normalizer: u32 sum of weights; it
+cannot overflow for N <= (2^32 - 1) / 2^(W-1), 131,071 with W = 16, and range analysis refuses greater N.
+8-bit integer scores: c = (d * M + 2^(s-1)) >> s with M / 2^s = r * step * log2 e, d in [0, 255], within 31 bits.
+Error: w / 2^(W-1) is within a factor of 2^(+-1 / (2r)) of e^-d, plus half a unit of 2^-(W-1), for codes below the
+greatest; the range is (2^b - 1.5) / r octaves, beyond which the weight is 0.
+Calibration: optional; `r` can be fitted, one a site or one a head, on the squared error of the attention output P V.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from softq.errors import UsageError
+from softq.methods._contract import FITTED_SCOPES, Fitted, Method, Options, OptionValue, option
+from softq.rowprog import DType, Trace, Value
+from softq.rowprog.library import LOG2_E, distance, rounded_multiple
+
+_LEAST_R, _GREATEST_R = 0.125, 64.0
+
+# r with three and fewer bits, where the range is dear; measured on perplexity (docs/methods.md).
+_R_OF_BITS = {2: 0.5, 3: 0.75}
+
+
+@dataclass(frozen=True)
+class DeferredLogOptions(Options):
+    """Width of codes and weights, and codes an octave."""
+
+    bits: OptionValue = option(4, "bits of a code", low=2, high=8)
+    r: OptionValue = option(
+        "auto", "codes an octave (factor of 2 of the weight), or fit one a site or head; auto: 1, at 3 bits 0.75, at "
+        "2 bits fitted a site, or 0.5 without calibration data", low=_LEAST_R, high=_GREATEST_R,
+        words=("auto", *FITTED_SCOPES),
+    )  # fmt: skip
+    weight_bits: OptionValue = option(16, "bits of an unsigned weight", low=8, high=24)
+    step: OptionValue = option(
+        0.0, "8-bit integer scores only: the real value of one unit", low=0.0, high=float(2**16)
+    )  # fmt: skip
+
+    @property
+    def structure(self) -> str:
+        """Names `weight_bits` and `step` only where they differ from the default."""
+        given = {"b": self.bits, "r": self.r} | ({"w": self.weight_bits} if self.weight_bits != 16 else {})
+        given |= {"s": self.step} if self.step else {}
+        return "_".join(f"{k}{str(v).removesuffix('.0').replace('.', 'p').replace('-', 'm')}" for k, v in given.items())
+
+
+def _resolve(options: Options, calibrated: bool) -> Options:
+    assert isinstance(options, DeferredLogOptions)
+    if options.r != "auto":
+        return options
+    if calibrated and options.bits == 2:
+        return replace(options, r="site")
+    return replace(options, r=_R_OF_BITS.get(int(options.bits), 1.0))
+
+
+def weight_table(options: DeferredLogOptions, r: float) -> list[int]:
+    """Return the weights of all codes for r codes an octave."""
+    top = 2 ** int(options.bits) - 1
+    # The exponential of a double is right to far more places than the rounding to an integer needs.
+    return [round(2.0 ** (int(options.weight_bits) - 1 - c / r)) for c in range(top)] + [0]
+
+
+def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
+    assert isinstance(options, DeferredLogOptions)
+    if options.r == "auto":
+        raise UsageError("deferred-log: r is auto; resolve() the options first")
+    top = 2 ** int(options.bits) - 1
+    if not t.scores.dtype.is_float:
+        return _trace_integer(t, options, top)
+    if options.r in FITTED_SCOPES:
+        scope = options.fitted["r"]
+        rate = t.param("rate", scope, DType.F32, _LEAST_R, _GREATEST_R * 2, "r * log2(e): codes a unit of distance")
+        table = t.param("weights", scope, DType.U32, 0, 2 ** (int(options.weight_bits) - 1), "weight of each code", top + 1)
+    else:
+        rate = t.const(float(options.r) * LOG2_E, DType.F32)
+        table = t.table(weight_table(options, float(options.r)), DType.U32)
+    d = distance(t)
+    # A rate of 0 gives every element of a row that holds a NaN the code 0, at the price of one scalar operation.
+    level = t.rint(d.row * t.select(d.is_nan, 0.0, rate))
+    codes = t.cast(t.clamp(level, 0.0, float(top)), DType.U8)
+    weights = t.lut(table, codes)
+    total = t.row_sum(weights)
+    normalizer = t.select(d.is_nan, math.nan, t.cast(total, DType.F32))
+    return {"weights": weights, "normalizer": normalizer, "codes": codes}
+
+
+def _trace_integer(t: Trace, options: DeferredLogOptions, top: int) -> Mapping[str, Value]:
+    if t.scores.dtype.bits != 8 or options.r in FITTED_SCOPES or not float(options.step) > 0:
+        raise UsageError(
+            f"deferred-log of {t.scores.dtype.value} scores with r={options.r} and step={options.step}: integer scores "
+            "are of 8 bits, with r a number and step greater than 0"
+        )
+    x = t.cast(t.scores, DType.I32)
+    if t.valid is not None:
+        x = t.select(t.valid, x, t.scores.dtype.low)
+    d = t.row_max(x) - x
+    codes = t.min(rounded_multiple(t, d, float(options.r) * float(options.step) * LOG2_E, 255), top)
+    if t.valid is not None:
+        codes = t.select(t.valid, codes, top)
+    weights = t.lut(t.table(weight_table(options, float(options.r)), DType.U32), codes)
+    return {"weights": weights, "normalizer": t.row_sum(weights), "codes": t.cast(codes, DType.U8)}
+
+
+def _parameters(options: Options, fitted: Fitted) -> Mapping[str, NDArray[np.generic]]:
+    assert isinstance(options, DeferredLogOptions)
+    if "r" not in fitted:
+        return {}
+    r = np.atleast_1d(np.asarray(fitted["r"], dtype=np.float64))
+    rate = (r * LOG2_E).astype(np.float32)
+    weights = np.array([weight_table(options, float(value)) for value in r], dtype=np.uint32)
+    if options.fitted["r"] == "site":
+        return {"rate": rate, "weights": weights[0]}
+    return {"rate": rate.reshape(-1, 1, 1), "weights": weights.reshape(len(r), 1, -1)}
+
+
+def _candidates(options: Options, name: str) -> Sequence[float]:
+    assert isinstance(options, DeferredLogOptions)
+    # From an eighth of the codes an octave that cover 4 octaves to those that cover 2: below and above nothing wins.
+    least, greatest = 2 ** int(options.bits) / 16, 2 ** int(options.bits) / 2
+    return [float(x) for x in np.geomspace(max(least, _LEAST_R), min(greatest, _GREATEST_R), 29)]
+
+
+METHOD = Method(
+    name="deferred-log",
+    summary="Logarithmic codes of the distance from the maximum; the division stands behind the product with V.",
+    source="softq; kin: EXAQ (arXiv 2410.03185), IndexSoftmax (arXiv 2511.21513)",
+    options=DeferredLogOptions,
+    trace=_trace,
+    integer_scores=True,
+    drop_in=True,
+    calibration="optional: r=site or r=head fits the codes an octave on the error of P V (auto at 2 bits)",
+    contract=False,
+    resolve=_resolve,
+    parameters=_parameters,
+    candidates=_candidates,
+)

@@ -1,0 +1,175 @@
+"""The plan: which method with which options and fitted numbers goes to which site, as JSON that people can edit."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from softq.errors import InputError
+from softq.methods import METHODS, Fitted, Options
+from softq.methods._contract import OptionValue
+from softq.site import Site
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class SitePlan:
+    """What one site gets.
+
+    Attributes:
+        id: The site's id.
+        fingerprint: Its form and shape, to recognise it again.
+        method: Name of the method.
+        options: The method's options, resolved: every one of them by name.
+        fitted: The fitted options: one number, or one a head.
+    """
+
+    id: str
+    fingerprint: str
+    method: str
+    options: Mapping[str, OptionValue]
+    fitted: Fitted
+
+    def configure(self) -> Options:
+        """Return the options as the method's own class.
+
+        Raises:
+            UsageError: the method or an option is unknown, or a value not allowed.
+            InputError: a fitted number is missing or too many.
+        """
+        options = METHODS.get(self.method).configure(self.options)
+        if set(options.fitted) != set(self.fitted):
+            raise InputError(
+                f"plan: site {self.id} has fitted numbers for {sorted(self.fitted)}; its options ask for {sorted(options.fitted)}"
+            )
+        for name, value in self.fitted.items():
+            if isinstance(value, tuple) != (options.fitted[name] == "head"):
+                raise InputError(f"plan: site {self.id}: {name} is {value}; expected one number a {options.fitted[name]}")
+            for number in value if isinstance(value, tuple) else (value,):
+                type(options).specs()[name].parse(f"plan: site {self.id}: fitted {name}", number)
+        return options
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which sites of which graph get what.
+
+    Attributes:
+        softq: Version that made it.
+        graph: Hash of the graph without weights (`softq.modelfile.graph_hash`).
+        weights: Fingerprint of the weights; another one is worth a warning, not a refusal.
+        sites: The sites that are converted, in graph order.
+    """
+
+    softq: str
+    graph: str
+    weights: str
+    sites: tuple[SitePlan, ...]
+
+    def to_json(self) -> dict[str, object]:
+        """Return the plan as plain values."""
+        return {
+            "schema": SCHEMA,
+            "softq": self.softq,
+            "graph": self.graph,
+            "weights": self.weights,
+            "sites": [
+                {"id": s.id, "fingerprint": s.fingerprint, "method": s.method, "options": dict(s.options),
+                 "fitted": {k: list(v) if isinstance(v, tuple) else v for k, v in s.fitted.items()}}
+                for s in self.sites
+            ],
+        }  # fmt: skip
+
+    def to_text(self) -> str:
+        """Return the plan as the text of its file."""
+        return json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n"
+
+    def match(self, graph: str, sites: Sequence[Site]) -> dict[str, SitePlan]:
+        """Return the plan of each site by id, after checking that it was made for this graph.
+
+        Raises:
+            InputError: the graph is another one, or a site is not there or of another form.
+        """
+        if graph != self.graph:
+            raise InputError(f"the plan was made for another graph: {self.graph[:16]}..., this one is {graph[:16]}...")
+        known = {site.id: site for site in sites}
+        for planned in self.sites:
+            site = known.get(planned.id)
+            if site is None:
+                raise InputError(f"plan: there is no site {planned.id!r}; the model has {_shortened(list(known))}")
+            if site.fingerprint != planned.fingerprint:
+                raise InputError(f"plan: site {site.id} is {site.fingerprint!r}; the plan has {planned.fingerprint!r}")
+        return {planned.id: planned for planned in self.sites}
+
+
+def _shortened(names: Sequence[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "") if names else "none"
+
+
+def load_plan(path: str | os.PathLike[str]) -> Plan:
+    """Return the plan in a file.
+
+    Raises:
+        InputError: the file cannot be read, is no plan, or misses something; the message says what.
+    """
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"plan {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise InputError(f"plan {path} is not JSON: {error}") from error
+    return parse_plan(data, str(path))
+
+
+def parse_plan(data: object, name: str = "plan") -> Plan:
+    """Return the plan that plain values (from JSON) describe; `name` stands in messages.
+
+    Raises:
+        InputError: something is missing or of the wrong type.
+    """
+    top = _object(data, name, {"schema": int, "softq": str, "graph": str, "weights": str, "sites": list})
+    if top["schema"] != SCHEMA:
+        raise InputError(f"{name}: schema is {top['schema']!r}; this softq reads {SCHEMA}")
+    sites: list[SitePlan] = []
+    entries = top["sites"]
+    assert isinstance(entries, list)
+    for i, entry in enumerate(entries):
+        where = f"{name}: sites[{i}]"
+        s = _object(entry, where, {"id": str, "fingerprint": str, "method": str, "options": dict, "fitted": dict})
+        options, fitted = s["options"], s["fitted"]
+        assert isinstance(options, dict) and isinstance(fitted, dict)
+        for key, value in options.items():
+            if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+                raise InputError(f"{where}: option {key} is {value!r}; expected a number or a word")
+        sites.append(SitePlan(str(s["id"]), str(s["fingerprint"]), str(s["method"]), options,
+                              {key: _fitted(value, f"{where}: fitted {key}") for key, value in fitted.items()}))  # fmt: skip
+    seen: set[str] = set()
+    for site in sites:
+        if site.id in seen:
+            raise InputError(f"{name}: site {site.id!r} stands twice")
+        seen.add(site.id)
+    return Plan(str(top["softq"]), str(top["graph"]), str(top["weights"]), tuple(sites))
+
+
+def _object(data: object, where: str, fields: Mapping[str, type]) -> dict[str, object]:
+    if not isinstance(data, dict):
+        raise InputError(f"{where} is {type(data).__name__}; expected an object with {', '.join(fields)}")
+    for key, kind in fields.items():
+        if not isinstance(data.get(key), kind) or isinstance(data.get(key), bool):
+            raise InputError(f"{where}: {key} is {data.get(key)!r}; expected {kind.__name__}")
+    unknown = set(data) - set(fields)
+    if unknown:
+        raise InputError(f"{where}: unknown {', '.join(sorted(map(str, unknown)))}; known are {', '.join(fields)}")
+    return data
+
+
+def _fitted(value: object, where: str) -> float | tuple[float, ...]:
+    numbers = value if isinstance(value, list) else [value]
+    for number in numbers:
+        if isinstance(number, bool) or not isinstance(number, (int, float)):
+            raise InputError(f"{where} is {value!r}; expected a number or a list of numbers")
+    return tuple(float(n) for n in numbers) if isinstance(value, list) else float(numbers[0])
