@@ -1,0 +1,179 @@
+"""From a path, an `onnx.ModelProto` or an `ir.Model` to a model that passes may change."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TypeAlias
+
+import onnx
+import onnx_ir as ir
+from google.protobuf.message import DecodeError
+
+from softq.errors import InputError
+from softq.modelfile.external import DataFile, check_proto, check_tensor, located, model_folders
+from softq.modelfile.tensors import Held, replace_tensors
+
+ModelLike: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto | ir.Model"
+"""What softq takes for a model."""
+
+SOURCE_KEY = "softq.source"
+"""Key under which `ir.Model.meta` keeps the absolute path of the file that the model was loaded from."""
+
+MAX_PROTO_BYTES = 2**31 - 1
+"""What one protobuf message can hold; larger models need external data."""
+
+_OLDEST_IR = 3
+
+
+def load(path: str | os.PathLike[str]) -> ir.Model:
+    """Return the model of an ONNX file, its external tensors checked and left on disk until they are read.
+
+    Raises:
+        InputError: the file cannot be read, is no binary ONNX model, or has a tensor that breaks the rules of
+            `softq.modelfile.external`.
+    """
+    text = os.fspath(path)
+    proto = _parse(_read(text), text)
+    _check(proto, repr(text))
+    files = check_proto(proto, model_folders(text))
+    model = _deserialize(proto, repr(text))
+    replace_tensors(model, lambda held: _in_its_file(held, files))
+    model.meta[SOURCE_KEY] = os.path.abspath(text)
+    return model
+
+
+def as_model(model: ModelLike) -> ir.Model:
+    """Return a model that may be changed freely: loaded from a path, or a copy of a model in memory.
+
+    The argument is never changed. Weights are shared with it, not copied.
+
+    Raises:
+        InputError: as in `load`; or a proto refers to external data (a proto does not know its folder).
+    """
+    if isinstance(model, onnx.ModelProto):
+        _check(model, "the model proto")
+        check_proto(model, ())
+        return _own(_deserialize(model, "the model proto"))
+    if isinstance(model, ir.Model):
+        try:
+            copy = model.clone()
+        except Exception as error:
+            raise InputError(f"the model's graph is not well formed: {_root(error)}") from error
+        copy.meta.update(model.meta)
+        return _own(copy)
+    return load(model)
+
+
+def _read(path: str) -> bytes:
+    try:
+        status = os.stat(path)
+        if stat.S_ISDIR(status.st_mode):
+            raise InputError(f"{path!r} is a folder; an ONNX file is needed")
+        if not stat.S_ISREG(status.st_mode):
+            raise InputError(f"{path!r} is not a regular file; an ONNX file is needed")
+        if status.st_size > MAX_PROTO_BYTES:
+            raise InputError(
+                f"{path!r} has {status.st_size} bytes; an ONNX file has at most {MAX_PROTO_BYTES}, "
+                "larger models keep their weights in external data"
+            )
+        with open(path, "rb") as file:
+            return file.read()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise InputError(f"cannot read {path!r}: {reason}") from error
+
+
+def _parse(data: bytes, path: str) -> onnx.ModelProto:
+    if not data:
+        raise InputError(f"{path!r} is empty; an ONNX file is needed")
+    if data.startswith(b"version https://git-lfs"):
+        raise InputError(f"{path!r} is a Git LFS pointer, not the model itself; fetch it with git lfs pull")
+    if data[4:8] == b"ORTM":
+        raise InputError(f"{path!r} is in onnxruntime's own format; the ONNX file that it was made from is needed")
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(data)
+    except DecodeError as error:
+        raise InputError(f"{path!r} is not an ONNX file in binary form, or it is damaged or cut off") from error
+    return proto
+
+
+def _check(proto: onnx.ModelProto, what: str) -> None:
+    # Protobuf reads much that is no model: unknown fields are legal, and so is a message that ends early.
+    if not proto.HasField("graph"):
+        raise InputError(f"{what} is not an ONNX model, or it is cut off: it has no graph")
+    if not _OLDEST_IR <= proto.ir_version <= onnx.IR_VERSION:
+        raise InputError(f"{what} has IR version {proto.ir_version}; this onnx reads {_OLDEST_IR} to {onnx.IR_VERSION}")
+    if not proto.opset_import:
+        raise InputError(f"{what} is not an ONNX model, or it is cut off: it imports no operator set")
+    domains = [_domain(entry.domain) for entry in proto.opset_import]
+    for domain, entry in zip(domains, proto.opset_import, strict=True):
+        if domains.count(domain) > 1:
+            raise InputError(f"{what} imports the operator set {domain or 'ai.onnx'!r} twice")
+        if entry.version < 1:
+            raise InputError(f"{what} imports version {entry.version} of {domain or 'ai.onnx'!r}; versions start at 1")
+    # onnx-ir drops both without a word.
+    if proto.graph.sparse_initializer:
+        raise InputError(
+            f"{what} has the sparse initializer {proto.graph.sparse_initializer[0].values.name!r}; "
+            "only dense ones are supported"
+        )
+    if proto.training_info:
+        raise InputError(f"{what} carries training information, which softq cannot keep; export it for inference")
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name
+
+
+def _deserialize(proto: onnx.ModelProto, what: str) -> ir.Model:
+    try:
+        model = ir.from_proto(proto)
+    except Exception as error:
+        raise InputError(f"{what} is not a well formed ONNX model: {_root(error)}") from error
+    for container in (model, *model.functions.values()):
+        imports = container.opset_imports
+        if "ai.onnx" in imports:
+            # onnx-ir spells the domain of nodes "" but keeps the import as it was written.
+            imports[""] = imports.pop("ai.onnx")
+    return model
+
+
+def _root(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def _in_its_file(held: Held, files: dict[str, DataFile]) -> ir.TensorProtocol:
+    tensor = held.tensor
+    return located(tensor, files[os.fspath(tensor.location)]) if isinstance(tensor, ir.ExternalTensor) else tensor
+
+
+def _own(model: ir.Model) -> ir.Model:
+    """Give the model tensor objects of its own over the same data: renaming a value renames its tensor."""
+    replace_tensors(model, _view)
+    return model
+
+
+def _view(held: Held) -> ir.TensorProtocol:
+    tensor = held.tensor
+    if isinstance(tensor, ir.ExternalTensor):
+        return located(tensor, check_tensor(tensor))
+    if held.kind == "attribute":
+        return tensor
+    if tensor.dtype == ir.DataType.STRING:
+        return ir.StringTensor(tensor.numpy(), shape=_shape(tensor), name=tensor.name)
+    return ir.LazyTensor(
+        lambda: tensor,
+        tensor.dtype,
+        _shape(tensor),
+        name=tensor.name,
+        doc_string=tensor.doc_string,
+        metadata_props=dict(tensor.metadata_props),
+    )
+
+
+def _shape(tensor: ir.TensorProtocol) -> ir.Shape:
+    return ir.Shape(tensor.shape.numpy())

@@ -1,0 +1,217 @@
+"""Files under temporary names in the folder of their destination, renamed together or removed together."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import stat
+from collections.abc import Generator, Iterable, Iterator
+from types import TracebackType
+from typing import BinaryIO
+
+try:
+    import fcntl
+except ImportError:  # Windows: an orphan stays, because nothing tells it from a file that is being written.
+    fcntl = None
+
+_CHUNK = 1 << 20
+_SUFFIX = ".softq-tmp"
+
+
+class Staging:
+    """The files of one output on their way: nothing has its final name before `commit`.
+
+    Use it as a context manager; leaving it removes what was not committed. Entering it removes what a crashed run left
+    for the same output: `.NAME.TOKEN.softq-tmp`, which its writer keeps locked, and `.NAME.TOKEN.1.softq-tmp` for data.
+    """
+
+    def __init__(self, folder: str, name: str) -> None:
+        self.folder = folder
+        self.name = name
+        self._token = ""
+        self._model = -1
+        self._data: list[tuple[str, str]] = []
+        self._taken = {name.casefold()}
+
+    def __enter__(self) -> Staging:
+        self._remove_orphans()
+        while True:
+            self._token = secrets.token_hex(4)
+            self._model = _create(self._temporary())
+            # Another run may have taken the file for an orphan before the lock was on it.
+            if _lock(self._model) and os.path.exists(self._temporary()):
+                return self
+            os.close(self._model)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for temporary, _ in self._data:
+            _unlink(temporary)
+        _unlink(self._temporary())
+        os.close(self._model)
+
+    def write_model(self, data: bytes) -> None:
+        """Stage the model file itself."""
+        _write_all(self._model, data)
+        os.fsync(self._model)
+
+    def write_data(self, pieces: Iterable[bytes]) -> str:
+        """Stage a data file and return the name that it will have."""
+        temporary = self._write(pieces)
+        with open(temporary, "rb", buffering=0) as file:
+            name, exists = self._choose(file, ())
+        if exists:
+            _unlink(temporary)
+        else:
+            self._data.append((temporary, name))
+        return name
+
+    def copy_data(self, source: str, preferred: str) -> str:
+        """Stage a copy of a data file and return the name that it will have: `preferred` unless that is taken.
+
+        A file with the same contents is used as it is.
+        """
+        with open(source, "rb", buffering=0) as file:
+            name, exists = self._choose(file, (preferred,))
+            if not exists:
+                file.seek(0)
+                # Reads and writes, not a mapping: mapped pages would count as memory of this process.
+                self._data.append((self._write(_chunks(file)), name))
+        return name
+
+    def commit(self) -> None:
+        """Give every file its final name: data first, the model last."""
+        renamed: list[str] = []
+        try:
+            for temporary, name in self._data:
+                path = os.path.join(self.folder, name)
+                if os.path.lexists(path):
+                    raise FileExistsError(errno.EEXIST, f"{name!r} appeared in the folder meanwhile")
+                os.rename(temporary, path)
+                renamed.append(path)
+            os.replace(self._temporary(), os.path.join(self.folder, self.name))
+        except BaseException:
+            # Data without its model is an orphan that no later run would recognise.
+            for path in renamed:
+                _unlink(path)
+            raise
+        _flush_folder(self.folder)
+
+    def _temporary(self, number: str = "") -> str:
+        return os.path.join(self.folder, f".{self.name}.{self._token}{number}{_SUFFIX}")
+
+    def _write(self, pieces: Iterable[bytes]) -> str:
+        temporary = self._temporary(f".{len(self._data) + 1}")
+        descriptor = _create(temporary)
+        try:
+            for piece in pieces:
+                _write_all(descriptor, piece)
+            os.fsync(descriptor)
+        except BaseException:
+            _unlink(temporary)
+            raise
+        finally:
+            os.close(descriptor)
+        return temporary
+
+    def _choose(self, contents: BinaryIO, preferred: Iterable[str]) -> tuple[str, bool]:
+        """Return a name that is free, or that of a file with these contents, and whether it is the latter."""
+        for name in (*preferred, f"{self.name}.data", *(f"{self.name}.{number}.data" for number in range(1, 10_000))):
+            path = os.path.join(self.folder, name)
+            exists = os.path.lexists(path)
+            if name.casefold() in self._taken or (exists and not _same_contents(contents, path)):
+                continue
+            self._taken.add(name.casefold())
+            return name, exists
+        raise FileExistsError(errno.EEXIST, f"no free name for the data of {self.name!r}")
+
+    def _remove_orphans(self) -> None:
+        pattern = re.compile(rf"(\.{re.escape(self.name)}\.[0-9a-f]{{8}})(\.[0-9]+)?{re.escape(_SUFFIX)}")
+        for match in map(pattern.fullmatch, sorted(os.listdir(self.folder))):
+            if match is None:
+                continue
+            path = os.path.join(self.folder, match[0])
+            with _unless_locked(os.path.join(self.folder, match[1] + _SUFFIX)) as free:
+                if free:
+                    _unlink(path)
+
+
+def _create(path: str) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    return os.open(path, flags, 0o666)
+
+
+def _lock(descriptor: int) -> bool:
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        # Some network file systems have no locks; a file there is never taken for an orphan either.
+        return error.errno not in (errno.EWOULDBLOCK, errno.EACCES)
+    return True
+
+
+@contextlib.contextmanager
+def _unless_locked(path: str) -> Generator[bool]:
+    """Yield whether no living writer holds the lock file: it is free, or it is gone."""
+    if fcntl is None:
+        yield False
+        return
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        yield True
+        return
+    except OSError:
+        yield False
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        free = True
+    except OSError:
+        free = False
+    try:
+        yield free
+    finally:
+        os.close(descriptor)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view[: 64 * _CHUNK]) :]
+
+
+def _chunks(file: BinaryIO) -> Iterator[bytes]:
+    while chunk := file.read(_CHUNK):
+        yield chunk
+
+
+def _same_contents(contents: BinaryIO, path: str) -> bool:
+    status = os.lstat(path)
+    size = os.fstat(contents.fileno()).st_size
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1 or status.st_size != size:
+        return False
+    contents.seek(0)
+    with open(path, "rb", buffering=0) as other:
+        return all(chunk == other.read(len(chunk)) for chunk in _chunks(contents))
+
+
+def _unlink(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+def _flush_folder(folder: str) -> None:
+    # Not every system opens or flushes folders; the files themselves are flushed by now.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,144 @@
+"""Writing a model so that it appears whole or not at all, beside its weights or with a copy of them.
+
+A model that lies in the folder of its weights, or above, refers to the same files. Elsewhere the files are copied;
+never linked, because readers refuse links and a hard link makes even the source unloadable. Files are written under
+temporary names, flushed and renamed: data first, the model last. No data file that exists is ever written over.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import PureWindowsPath
+
+import onnx
+import onnx_ir as ir
+
+from softq.errors import InputError, UsageError
+from softq.modelfile.external import LOCATION_KEY, DataFile, check_tensor, located
+from softq.modelfile.reading import MAX_PROTO_BYTES, SOURCE_KEY
+from softq.modelfile.staging import Staging
+from softq.modelfile.tensors import LARGE_BYTES, Held, replaced_tensors, tensors
+
+# Readers map tensors from the file: this is the alignment that vector loads want, and one page holds many of them.
+_ALIGNMENT = 64
+
+
+def save(model: ir.Model, path: str | os.PathLike[str], *, source: str | os.PathLike[str] | None = None) -> None:
+    """Write the model to `path`; on an error nothing is left behind, and a file that was there is as it was.
+
+    The same model gives the same bytes on every run. Tensors in memory stay inside the file while it is below 2 GB.
+
+    Args:
+        model: The model; it is the same afterwards.
+        path: The file to write. A link there is replaced, not followed.
+        source: The file that the model was made from, which `path` must not be; a model from `load` knows its own.
+
+    Raises:
+        UsageError: `path` is the source, one of its data files, or no place for a file.
+        InputError: the folder is absent, cannot be written, or the disk is full; or weights cannot be read.
+    """
+    target = os.fspath(path)
+    if not os.path.basename(target):
+        raise UsageError(f"output {target!r} is not a file name")
+    folder = os.path.realpath(os.path.dirname(target) or ".")
+    files = {id(tensor): check_tensor(tensor) for tensor in _external(model)}
+    _check_target(target, [source, model.meta.get(SOURCE_KEY), *(file.path for file in files.values())])
+    if not os.path.isdir(folder):
+        raise InputError(f"cannot write {target!r}: the folder {folder!r} does not exist")
+    try:
+        with Staging(folder, os.path.basename(target)) as staging:
+            _stage(model, files, staging)
+            staging.commit()
+    except OSError as error:
+        raise InputError(f"cannot write {target!r}: {error.strerror or error}") from error
+
+
+def _external(model: ir.Model) -> Iterator[ir.ExternalTensor]:
+    return (held.tensor for held in tensors(model) if isinstance(held.tensor, ir.ExternalTensor))
+
+
+def _check_target(target: str, inputs: list[str | os.PathLike[str] | None]) -> None:
+    for path in inputs:
+        if path is None:
+            continue
+        same = os.path.realpath(path) == os.path.realpath(target)
+        if not same and os.path.exists(path) and os.path.exists(target):
+            same = os.path.samefile(path, target)
+        if same:
+            raise UsageError(f"output {target!r} is the input {os.fspath(path)!r}; inputs are never written")
+    if os.path.lexists(target):
+        mode = os.lstat(target).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+            kind = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
+            raise UsageError(f"output {target!r} is {kind}; it must be a file name")
+
+
+def _stage(model: ir.Model, files: dict[int, DataFile], staging: Staging) -> None:
+    names: dict[str, str] = {}
+    for tensor in _external(model):
+        file = files[id(tensor)]
+        if file.path not in names:
+            names[file.path] = _name_in(staging, file, tensor)
+
+    def refer(held: Held) -> ir.TensorProtocol:
+        if not isinstance(held.tensor, ir.ExternalTensor):
+            return held.tensor
+        file = files[id(held.tensor)]
+        return located(held.tensor, file, location=names[file.path])
+
+    inline = sum(held.tensor.nbytes for held in tensors(model) if not isinstance(held.tensor, ir.ExternalTensor))
+    with replaced_tensors(model, refer):
+        proto = None if inline > MAX_PROTO_BYTES else ir.to_proto(model)
+        if proto is None or proto.ByteSize() > MAX_PROTO_BYTES:
+            proto = _with_data_outside(model, staging)
+        if proto.ByteSize() > MAX_PROTO_BYTES:
+            raise InputError(
+                f"the graph alone has {proto.ByteSize()} bytes; an ONNX file has at most {MAX_PROTO_BYTES}"
+            )
+        staging.write_model(proto.SerializeToString(deterministic=True))
+
+
+def _name_in(staging: Staging, file: DataFile, tensor: ir.ExternalTensor) -> str:
+    if os.path.commonpath((file.path, staging.folder)) == staging.folder:
+        return os.path.relpath(file.path, staging.folder).replace(os.sep, "/")
+    location = tensor.meta.get(LOCATION_KEY, os.fspath(tensor.location))
+    return staging.copy_data(file.path, PureWindowsPath(location).name)
+
+
+def _with_data_outside(model: ir.Model, staging: Staging) -> onnx.ModelProto:
+    """Write the large initializers that are in memory to a data file, one after the other, and refer to it."""
+    places: dict[int, tuple[int, int]] = {}
+    end = 0
+    large: list[ir.TensorProtocol] = []
+    for held in tensors(model):
+        tensor = held.tensor
+        outside = isinstance(tensor, ir.ExternalTensor) or tensor.dtype == ir.DataType.STRING
+        if held.kind == "attribute" or outside or tensor.nbytes <= LARGE_BYTES or id(tensor) in places:
+            continue
+        start = math.ceil(end / _ALIGNMENT) * _ALIGNMENT
+        places[id(tensor)] = (start, tensor.nbytes)
+        end = start + tensor.nbytes
+        large.append(tensor)
+
+    def pieces() -> Iterator[bytes]:
+        position = 0
+        for tensor in large:
+            start, length = places[id(tensor)]
+            yield bytes(start - position)
+            yield tensor.tobytes()
+            position = start + length
+
+    name = staging.write_data(pieces())
+
+    def refer(held: Held) -> ir.TensorProtocol:
+        place = places.get(id(held.tensor))
+        if place is None or held.kind == "attribute":
+            return held.tensor
+        shape = ir.Shape(held.tensor.shape.numpy())
+        return ir.ExternalTensor(name, *place, held.tensor.dtype, shape=shape, name=held.tensor.name or "")
+
+    with replaced_tensors(model, refer):
+        return ir.to_proto(model)
