@@ -1,0 +1,17 @@
+"""Top-1 agreement: how often the highest scores of both models are in the same column."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from softq.metrics._agreement import agreement
+from softq.metrics._metric import PairedMetric
+
+METRIC = PairedMetric(
+    name="top1-agreement",
+    direction="higher",
+    unit="fraction",
+    summary="how often the highest scores of both models are in the same column",
+    needs_labels=False,
+    contribute=partial(agreement, "top1-agreement", 1),
+)

@@ -1,0 +1,17 @@
+"""Top-5 agreement: how often the reference's highest score is among the candidate's five highest."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from softq.metrics._agreement import agreement
+from softq.metrics._metric import PairedMetric
+
+METRIC = PairedMetric(
+    name="top5-agreement",
+    direction="higher",
+    unit="fraction",
+    summary="how often the reference's highest score is among the candidate's five highest",
+    needs_labels=False,
+    contribute=partial(agreement, "top5-agreement", 5),
+)

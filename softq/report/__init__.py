@@ -1,0 +1,19 @@
+"""Reports of comparisons: what they hold, the gate, and how they are written."""
+
+from softq.report._gate import Allowance, check_gate, judge, parse_drop
+from softq.report._text import to_json, to_markdown, to_text
+from softq.report._types import Gate, MetricResult, PairedInterval, Report
+
+__all__ = [
+    "Allowance",
+    "Gate",
+    "MetricResult",
+    "PairedInterval",
+    "Report",
+    "check_gate",
+    "judge",
+    "parse_drop",
+    "to_json",
+    "to_markdown",
+    "to_text",
+]

@@ -1,0 +1,158 @@
+"""The report of a comparison: one type for model against model and for artifact against model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from softq.metrics import Direction, Interval, NanCounts, PairedSamples
+
+
+@dataclass(frozen=True)
+class PairedInterval:
+    """A 95 % interval over the samples, and what it is `of`: the values' `difference`, their `ratio`, the `value`."""
+
+    of: str
+    estimate: float
+    low: float
+    high: float
+
+    @classmethod
+    def about(cls, of: str, interval: Interval) -> PairedInterval:
+        """Return `interval` with its subject."""
+        return cls(of, interval.estimate, interval.low, interval.high)
+
+
+@dataclass(frozen=True)
+class MetricResult:
+    """One metric's values.
+
+    Attributes:
+        name: The metric.
+        unit: What the values count.
+        direction: Whether a higher or a lower value is better.
+        reference: The reference's value; None if the metric compares the two models.
+        candidate: The candidate's value, or the value of the comparison.
+        difference: Candidate minus reference; None if there is no value of the reference.
+        nan: NaN counts of the outputs that the metric saw.
+        interval: The 95 % interval over samples, where that means something and there are at least two.
+        samples: What each sample added, where that means something.
+    """
+
+    name: str
+    unit: str
+    direction: Direction
+    reference: float | None
+    candidate: float
+    difference: float | None
+    nan: NanCounts
+    interval: PairedInterval | None = None
+    samples: PairedSamples | None = None
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Whether the candidate is good enough, and the sentence that says why."""
+
+    passed: bool
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a comparison found.
+
+    Attributes:
+        reference: The reference's name as the caller gave it.
+        candidate: The candidate's name as the caller gave it.
+        data: The data's name as the caller gave it.
+        output: The output that was compared.
+        labels: The label that was used, or None.
+        count: Number of samples.
+        batch: Samples that ran at a time.
+        metrics: The results, the gated one first.
+        gate: None if no gate was asked for and no NaN appeared.
+        versions: Versions of what computed the values.
+        hashes: Hashes of graphs and data, filled in by whoever has them.
+        schema: Version of this form.
+    """
+
+    reference: str
+    candidate: str
+    data: str
+    output: str
+    labels: str | None
+    count: int
+    batch: int
+    metrics: tuple[MetricResult, ...]
+    gate: Gate | None
+    versions: Mapping[str, str]
+    hashes: Mapping[str, str] = field(default_factory=dict[str, str])
+    schema: int = 1
+
+    @property
+    def passed(self) -> bool:
+        """Whether no gate failed."""
+        return self.gate is None or self.gate.passed
+
+    def to_json(self, *, samples: bool = False) -> dict[str, object]:
+        """Return plain values that `json` can write; `samples` adds what each sample contributed.
+
+        JSON has no NaN and no infinities: they are the texts `NaN`, `Infinity` and `-Infinity`.
+        """
+        return {
+            "schema": self.schema,
+            "reference": self.reference,
+            "candidate": self.candidate,
+            "hashes": dict(sorted(self.hashes.items())),
+            "data": self.data,
+            "output": self.output,
+            "labels": self.labels,
+            "samples": self.count,
+            "batch": self.batch,
+            "versions": dict(sorted(self.versions.items())),
+            "metrics": [_metric(result, samples=samples) for result in self.metrics],
+            "gate": None if self.gate is None else {"passed": self.gate.passed, "sentence": self.gate.sentence},
+        }
+
+
+def _metric(result: MetricResult, *, samples: bool) -> dict[str, object]:
+    plain: dict[str, object] = {
+        "name": result.name,
+        "unit": result.unit,
+        "direction": result.direction,
+        "reference": _number(result.reference),
+        "candidate": _number(result.candidate),
+        "difference": _number(result.difference),
+        "nan": {
+            "reference": result.nan.reference,
+            "candidate": result.nan.candidate,
+            "both": result.nan.both,
+            "candidate_only": result.nan.candidate_only,
+        },
+        "interval": None,
+    }
+    if result.interval is not None:
+        one = result.interval
+        plain["interval"] = {
+            "of": one.of,
+            "level": 0.95,
+            "estimate": _number(one.estimate),
+            "low": _number(one.low),
+            "high": _number(one.high),
+        }
+    if samples and result.samples is not None:
+        ours = result.samples.reference
+        plain["per_sample"] = {
+            "reference": None if ours is None else [_number(v) for v in ours.tolist()],
+            "candidate": [_number(v) for v in result.samples.candidate.tolist()],
+            "weight": [_number(v) for v in result.samples.weight.tolist()],
+        }
+    return plain
+
+
+def _number(value: float | None) -> float | str | None:
+    if value is None or math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
