@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from softq.errors import InputError
-from softq.methods import METHODS, Fitted, Options
+from softq.errors import InputError, UsageError
+from softq.methods import METHODS, Fitted, Method, Options
 from softq.methods._contract import OptionValue
 from softq.site import Site
 
@@ -44,11 +44,14 @@ class SitePlan:
         options = METHODS.get(self.method).configure(self.options)
         if set(options.fitted) != set(self.fitted):
             raise InputError(
-                f"plan: site {self.id} has fitted numbers for {sorted(self.fitted)}; its options ask for {sorted(options.fitted)}"
+                f"plan: site {self.id} has fitted numbers for {sorted(self.fitted)}; "
+                f"its options ask for {sorted(options.fitted)}"
             )
         for name, value in self.fitted.items():
             if isinstance(value, tuple) != (options.fitted[name] == "head"):
-                raise InputError(f"plan: site {self.id}: {name} is {value}; expected one number a {options.fitted[name]}")
+                raise InputError(
+                    f"plan: site {self.id}: {name} is {value}; expected one number a {options.fitted[name]}"
+                )
             for number in value if isinstance(value, tuple) else (value,):
                 type(options).specs()[name].parse(f"plan: site {self.id}: fitted {name}", number)
         return options
@@ -169,7 +172,44 @@ def _object(data: object, where: str, fields: Mapping[str, type]) -> dict[str, o
 
 def _fitted(value: object, where: str) -> float | tuple[float, ...]:
     numbers = value if isinstance(value, list) else [value]
+    found: list[float] = []
     for number in numbers:
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             raise InputError(f"{where} is {value!r}; expected a number or a list of numbers")
-    return tuple(float(n) for n in numbers) if isinstance(value, list) else float(numbers[0])
+        found.append(float(number))
+    return tuple(found) if isinstance(value, list) else found[0]
+
+
+def plan_sites(
+    sites: Sequence[Site],
+    method: str,
+    settings: Mapping[str, object],
+    fit: Callable[[Site, Method, Options], Fitted] | None = None,
+) -> tuple[SitePlan, ...]:
+    """Return the same method and settings for every site whose verdict is `convert`.
+
+    Args:
+        sites: What `locate` found.
+        method: Name of the method.
+        settings: Its options, as text or numbers; the others keep their defaults.
+        fit: Gives the numbers of the options that are to be fitted, from calibration data; None if there are none.
+
+    Raises:
+        UsageError: the method or an option is unknown, a value is not allowed, or one is to be fitted without data.
+    """
+    chosen = METHODS.get(method)
+    options = chosen.resolve(chosen.configure(settings), fit is not None)
+    if options.fitted and fit is None:
+        name, scope = next(iter(options.fitted.items()))
+        raise UsageError(f"{method}: {name}={scope} is fitted on data; give --calibration DATA, or a number for {name}")
+    return tuple(
+        SitePlan(
+            site.id,
+            site.fingerprint,
+            method,
+            options.to_json(),
+            fit(site, chosen, options) if fit and options.fitted else {},
+        )
+        for site in sites
+        if site.verdict.action == "convert"
+    )

@@ -23,4 +23,7 @@ from softq.registry import Folder
 
 METHODS = Folder(package="softq.methods", attribute="METHOD", kind=Method, group="softq.methods", noun="method")
 
-__all__ = ["METHODS", "Fitted", "Method", "Options", "Sample", "option"]
+__all__ = ["DEFAULT_METHOD", "METHODS", "Fitted", "Method", "Options", "Sample", "option"]
+
+DEFAULT_METHOD = "deferred-log"
+"""The method that is used where the user names none."""

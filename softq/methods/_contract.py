@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal, TypeVar, cast
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +57,9 @@ class OptionSpec:
         raise UsageError(f"{name} is {value!r}; allowed is {self.allowed}")
 
 
-def option(default: OptionValue, help: str, *, low: float = 0, high: float = 0, words: Sequence[str] = ()) -> OptionValue:
+def option(
+    default: OptionValue, help: str, *, low: float = 0, high: float = 0, words: Sequence[str] = ()
+) -> OptionValue:
     """Return a dataclass field that is an option of a method.
 
     Args:
@@ -72,7 +74,7 @@ def option(default: OptionValue, help: str, *, low: float = 0, high: float = 0, 
     if high > low:
         number = int if isinstance(default, int) else float
     spec = OptionSpec(number, low, high, tuple(words), help)
-    return cast(OptionValue, field(default=spec.parse("default", default), metadata={"option": spec}))
+    return field(default=spec.parse("default", default), metadata={"option": spec})
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class Options:
     @property
     def fitted(self) -> dict[str, Literal["site", "head"]]:
         """The options that are to be fitted, with their scope."""
-        return {k: cast(Literal["site", "head"], v) for k, v in self.to_json().items() if v in FITTED_SCOPES}
+        return {k: v for k, v in self.to_json().items() if v == "site" or v == "head"}
 
     @property
     def structure(self) -> str:
@@ -117,9 +119,6 @@ class Sample:
     scores: NDArray[np.float32]
     values: NDArray[np.float32] | None
     head: int
-
-
-O = TypeVar("O", bound=Options)
 
 
 def _no_parameters(options: Options, fitted: Fitted) -> Mapping[str, NDArray[np.generic]]:
@@ -174,7 +173,9 @@ class Method:
             if name not in specs:
                 known = ", ".join(specs) or "none"
                 raise UsageError(f"method {self.name} has no option {name!r}; its options are: {known}")
-        return self.options(**{name: specs[name].parse(f"{self.name} {name}", value) for name, value in settings.items()})
+        return self.options(
+            **{name: specs[name].parse(f"{self.name} {name}", value) for name, value in settings.items()}
+        )
 
     def program(self, options: Options, *, scores: DType = DType.F32, masked: bool = False) -> Program:
         """Return the row program for these options.

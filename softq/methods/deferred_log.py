@@ -87,7 +87,9 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     if options.r in FITTED_SCOPES:
         scope = options.fitted["r"]
         rate = t.param("rate", scope, DType.F32, _LEAST_R, _GREATEST_R * 2, "r * log2(e): codes a unit of distance")
-        table = t.param("weights", scope, DType.U32, 0, 2 ** (int(options.weight_bits) - 1), "weight of each code", top + 1)
+        table = t.param(
+            "weights", scope, DType.U32, 0, 2 ** (int(options.weight_bits) - 1), "weight of each code", top + 1
+        )
     else:
         rate = t.const(float(options.r) * LOG2_E, DType.F32)
         table = t.table(weight_table(options, float(options.r)), DType.U32)

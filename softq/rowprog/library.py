@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
+from softq.errors import UsageError
 from softq.rowprog.trace import Trace, Value
 from softq.rowprog.types import DType
 
@@ -78,13 +79,14 @@ def exp_minus(t: Trace, d: Value) -> Value:
 def rounded_multiple(t: Trace, a: Value, factor: float, largest: int) -> Value:
     """Return round(a * factor), half up, of i32 a in [0, largest], as i32 by one multiplication and one shift.
 
-    The factor is held as M / 2^s with the greatest M for which a * M + 2^(s-1) stays within 31 bits, so its relative
-    error is at most 2^-(30 - bits(largest) - 1).
+    The factor is held as M / 2^s with the greatest s <= 30 for which a * M + 2^(s-1) stays within 31 bits.
 
     Raises:
-        UsageError: the factor is so great that M would not fit.
+        UsageError: the factor is so great, or `largest` so great, that no s >= 1 is left.
     """
-    shift = 30 - max(largest, 1).bit_length() - max(math.frexp(factor)[1], 0)
-    shift = max(1, min(shift, 30))
+    shift = min(30, 29 - largest.bit_length() - max(math.frexp(factor)[1], 0))
+    if shift < 1:
+        limit = 2 ** (28 - largest.bit_length())
+        raise UsageError(f"factor {factor:g} for integers up to {largest}; allowed is below {limit}")
     multiplier = round(Fraction(factor) * 2**shift)
     return (a * t.const(multiplier, DType.I32) + (1 << (shift - 1))) >> shift

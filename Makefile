@@ -1,0 +1,60 @@
+# make demo    convert and check the trained ViT of models/ (no torch, no TVM)
+# make test    lint, types, tests, wheel smoke test
+# make test-all  make test, and the slow tests; needs the extra torch, and a skipped test is a failure
+# make figures   the figures of the README, from real models (needs the extra torch; hours are spared by a cache)
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+export OMP_WAIT_POLICY := PASSIVE
+
+.PHONY: demo test test-all lint types pytest wheel figures docs clean
+
+$(VENV)/.base: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("softq needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) --editable .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.base
+	$(PIP) --editable '.[dev]'
+	touch $@
+
+$(VENV)/.torch: $(VENV)/.dev
+	$(PIP) torch==2.13.0
+	$(PIP) --editable '.[torch,dev]' --requirement models/requirements.txt
+	touch $@
+
+demo: $(VENV)/.base
+	$(BIN)/python examples/demo.py build/demo
+
+test: lint types pytest wheel
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check softq tests models examples benchmarks
+	$(BIN)/ruff format --check softq tests models examples benchmarks
+
+types: $(VENV)/.dev
+	$(BIN)/basedpyright
+
+pytest: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 -m 'not slow' tests
+
+wheel: $(VENV)/.dev
+	$(BIN)/python -m build --wheel --outdir build/dist . > build-wheel.log 2>&1 || (cat build-wheel.log; rm -f build-wheel.log; exit 1)
+	rm -f build-wheel.log
+	$(BIN)/python tests/wheel_smoke.py build/dist
+
+test-all: $(VENV)/.torch
+	$(MAKE) lint types wheel
+	$(BIN)/python -m pytest -n 2 --fail-on-skip tests
+
+figures: $(VENV)/.torch
+	$(BIN)/python -m benchmarks.figures
+
+docs: $(VENV)/.base
+	$(BIN)/python -m benchmarks.tables README.md docs
+
+clean:
+	rm -rf build dist $(VENV)

@@ -1,0 +1,63 @@
+"""softq replaces every softmax of an ONNX model by one that small hardware likes, and measures what that costs.
+
+The steps are `inspect`, `convert` and `check`; each pass alone is in `softq.passes`, each method in `softq.methods`.
+Names are imported when they are first used, so that `import softq` stays cheap.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from softq._version import __version__
+    from softq.compare import Report, check
+    from softq.conversion import Conversion, convert, inspect
+    from softq.errors import InputError, ProofError, RefusalError, SoftqError, UsageError
+    from softq.methods import METHODS
+    from softq.plan import Plan, SitePlan, load_plan
+    from softq.site import Site, Verdict
+    from softq.targets import TARGETS
+
+_HOMES = {
+    "softq._version": ("__version__",),
+    "softq.compare": ("Report", "check"),
+    "softq.conversion": ("Conversion", "convert", "inspect"),
+    "softq.errors": ("InputError", "ProofError", "RefusalError", "SoftqError", "UsageError"),
+    "softq.methods": ("METHODS",),
+    "softq.plan": ("Plan", "SitePlan", "load_plan"),
+    "softq.site": ("Site", "Verdict"),
+    "softq.targets": ("TARGETS",),
+}
+
+__all__ = [
+    "METHODS",
+    "TARGETS",
+    "Conversion",
+    "InputError",
+    "Plan",
+    "ProofError",
+    "RefusalError",
+    "Report",
+    "Site",
+    "SitePlan",
+    "SoftqError",
+    "UsageError",
+    "Verdict",
+    "__version__",
+    "check",
+    "convert",
+    "inspect",
+    "load_plan",
+]
+
+
+def __getattr__(name: str) -> object:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(home), name)
+    raise AttributeError(f"module 'softq' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

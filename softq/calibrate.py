@@ -1,0 +1,244 @@
+"""Calibration: a bounded sample of attention rows of each site, and the fit of a method's options on it.
+
+The attention maps never leave the runtime: rows are chosen inside the graph, and of those a fixed number is kept.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from softq.compare import OnnxRunner
+from softq.data import Dataset, TensorSpec
+from softq.errors import InputError, RefusalError
+from softq.methods import Fitted, Method, Options, Sample
+from softq.passes._canonical import Canonical
+from softq.passes.defer_normalizer import products_with_v
+from softq.passes.replace import canonical_nodes
+from softq.rowprog import run
+from softq.site import Site
+
+ROWS = 8
+"""Rows taken from each attention map: with several maps a head they show more of a head than many rows of one map."""
+
+MAPS = 4
+"""Attention maps kept for each head of each site."""
+
+Progress = Callable[[int, int | None], None]
+
+
+@dataclass
+class Reservoir:
+    """A uniform sample of the maps seen, `MAPS` a head, by Vitter's algorithm R; the same data give the same sample."""
+
+    seed: int
+    heads: dict[int, list[Sample]] = field(default_factory=dict[int, list[Sample]])
+    seen: dict[int, int] = field(default_factory=dict[int, int])
+
+    def offer(self, head: int, make: Callable[[], Sample]) -> None:
+        """Take the next map of a head with the probability that keeps the sample uniform."""
+        seen = self.seen[head] = self.seen.get(head, 0) + 1
+        kept = self.heads.setdefault(head, [])
+        if len(kept) < MAPS:
+            kept.append(make())
+            return
+        at = int(np.random.default_rng((self.seed, head, seen)).integers(seen))
+        if at < MAPS:
+            kept[at] = make()
+
+    def samples(self) -> list[Sample]:
+        """Return what was kept, head by head."""
+        return [sample for head in sorted(self.heads) for sample in self.heads[head]]
+
+
+@dataclass(frozen=True)
+class _Tap:
+    """Names of the graph outputs that show one site."""
+
+    site: Site
+    scores: str
+    values: str | None
+
+
+_PICK = "softq.calibrate.pick"
+
+
+def collect(
+    model: ir.Model,
+    wanted: Sequence[str],
+    data: Dataset,
+    *,
+    batch: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, list[Sample]]:
+    """Return a bounded sample of rows for each wanted site, by id.
+
+    Args:
+        model: A normalized model; it is changed (rows become outputs), so give a copy.
+        wanted: Ids of the sites.
+        data: Calibration data.
+        batch: Samples a run; None for the data's own.
+        progress: Called with the samples done and the samples there are, if known.
+
+    Raises:
+        RefusalError: a wanted site lies in a subgraph or function, whose values cannot be seen from outside.
+        InputError: the data give NaN scores at a site.
+    """
+    taps = _tap(model, wanted)
+    runner = OnnxRunner.open(model)
+    names = [name for tap in taps for name in (tap.scores, tap.values) if name is not None]
+    reservoirs = {tap.site.id: Reservoir(zlib.crc32(tap.site.id.encode())) for tap in taps}
+    done = 0
+    for number, part in enumerate(data.batches(batch)):
+        pick = np.random.default_rng((1, number)).random(ROWS, dtype=np.float32)
+        outputs = runner({**part.inputs, _PICK: pick}, names)
+        for tap in taps:
+            _keep(
+                reservoirs[tap.site.id], tap, outputs[tap.scores], None if tap.values is None else outputs[tap.values]
+            )
+        done += part.samples
+        if progress is not None:
+            progress(done, data.samples)
+    return {key: reservoir.samples() for key, reservoir in reservoirs.items()}
+
+
+def input_specs(model: ir.Model) -> tuple[TensorSpec, ...]:
+    """Return what data for the model must hold: its inputs without those that have a default."""
+    return tuple(
+        TensorSpec(
+            str(value.name),
+            "unknown" if value.dtype is None else str(value.dtype.numpy()),
+            None if value.shape is None else tuple(d if isinstance(d, int) else d.value for d in value.shape),
+        )
+        for value in model.graph.inputs
+        if value.name not in model.graph.initializers
+    )
+
+
+def _tap(model: ir.Model, wanted: Sequence[str]) -> list[_Tap]:
+    graph = model.graph
+    pick = ir.Value(name=_PICK, type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([ROWS]))
+    graph.inputs.append(pick)
+    taps: list[_Tap] = []
+    canonical = {c.site.id: (node, c) for node, c in canonical_nodes(model)}
+    for number, key in enumerate(wanted):
+        node, form = canonical[key]
+        if node.graph is not graph:
+            raise RefusalError(
+                f"site {key} lies in a subgraph or function and cannot be calibrated; set a number instead"
+            )
+        taps.append(_tap_site(graph, node, form, pick, number))
+    return taps
+
+
+def _tap_site(graph: ir.Graph, node: ir.Node, form: Canonical, pick: ir.Value, number: int) -> _Tap:
+    scores = node.inputs[0]
+    assert scores is not None
+    prefix = f"softq.calibrate.{number}"
+    nodes: list[ir.Node] = []
+
+    def add(op: str, inputs: Sequence[ir.Value], **attributes: int | Sequence[int]) -> ir.Value:
+        made = ir.node(op, inputs, attributes, name=f"{prefix}.{len(nodes)}")
+        made.outputs[0].name = f"{prefix}.{len(nodes)}.out"
+        nodes.append(made)
+        return made.outputs[0]
+
+    # Row floor(u * Q) of each map, u in [0, 1): the number of rows Q is known only when the graph runs.
+    rows = add("Cast", [add("Shape", [scores], start=-2, end=-1)], to=int(ir.DataType.FLOAT))
+    at = add("Cast", [add("Floor", [add("Mul", [pick, rows])])], to=int(ir.DataType.INT64))
+    picked = add("Cast", [add("Gather", [scores, at], axis=-2)], to=int(ir.DataType.FLOAT))
+    picked.type, picked.shape = ir.TensorType(ir.DataType.FLOAT), _dynamic(scores)
+    graph.outputs.append(picked)
+    values = None
+    product = next(products_with_v(form.probabilities), None)
+    if product is not None and product.inputs[1] is not None:
+        values = add("Cast", [product.inputs[1]], to=int(ir.DataType.FLOAT))
+        values.type, values.shape = ir.TensorType(ir.DataType.FLOAT), _dynamic(product.inputs[1])
+        graph.outputs.append(values)
+    graph.extend(nodes)
+    return _Tap(form.site, str(picked.name), None if values is None else str(values.name))
+
+
+def _dynamic(value: ir.Value) -> ir.Shape | None:
+    return None if value.shape is None else ir.Shape([None] * len(value.shape))
+
+
+def _keep(reservoir: Reservoir, tap: _Tap, scores: NDArray[np.generic], values: NDArray[np.generic] | None) -> None:
+    picked = np.asarray(scores, dtype=np.float32)
+    if bool(np.isnan(picked).any()):
+        raise InputError(f"calibration: the scores of site {tap.site.id} are NaN for some sample")
+    lead, (rows, length) = picked.shape[:-2], picked.shape[-2:]
+    maps = picked.reshape(-1, rows, length)
+    heads = 1
+    if tap.site.head_axis is not None and picked.ndim >= -tap.site.head_axis:
+        heads = picked.shape[tap.site.head_axis]
+    v = None
+    if values is not None:
+        v = np.broadcast_to(np.asarray(values, dtype=np.float32), (*lead, *values.shape[-2:])).reshape(
+            -1, *values.shape[-2:]
+        )
+
+    def sample(m: int) -> Sample:
+        return Sample(maps[m].copy(), None if v is None else v[m].copy(), m % heads)
+
+    # Head axis -3 is the innermost of the leading axes, so maps run through the heads first.
+    for m in range(len(maps)):
+        reservoir.offer(m % heads, lambda m=m: sample(m))
+
+
+def fit(method: Method, options: Options, samples: Sequence[Sample]) -> Fitted:
+    """Return the numbers for the options that are to be fitted: those with the least squared error of P V.
+
+    Each option is searched over the method's candidates, one after the other, the others at their middle candidate.
+    Where a site has no product with V, the error of P itself counts.
+
+    Raises:
+        InputError: there are no samples.
+    """
+    if not samples:
+        raise InputError("calibration data are empty: nothing to fit on")
+    assert method.candidates is not None
+    fitted: dict[str, float | tuple[float, ...]] = {}
+    for name, scope in options.fitted.items():
+        candidates = method.candidates(options, name)
+        # Samples carry the head; what is fitted for one of them is a site's number over the samples of that head.
+        searched = replace(options, **{name: "site"})
+        groups = [samples]
+        if scope == "head":
+            groups = [[s for s in samples if s.head == head] for head in range(1 + max(s.head for s in samples))]
+        best = tuple(min(candidates, key=lambda c, g=g: _error(method, searched, {name: c}, g)) for g in groups)
+        fitted[name] = best if scope == "head" else best[0]
+    return fitted
+
+
+def _error(method: Method, options: Options, fitted: Fitted, samples: Sequence[Sample]) -> float:
+    """Return the squared error of P V over the samples, each relative to the sample's own size."""
+    program = method.program(options)
+    parameters = method.parameters(options, fitted)
+    total = 0.0
+    for sample in samples:
+        scores = sample.scores.astype(np.float64)
+        greatest = np.max(scores, axis=-1, keepdims=True)
+        alive = greatest[:, 0] > -math.inf
+        if not bool(alive.any()):
+            continue
+        exact = np.exp(scores[alive] - greatest[alive])
+        exact /= exact.sum(axis=-1, keepdims=True)
+        out = run(program, sample.scores[alive], params=parameters)
+        if program.is_pair:
+            p = out["weights"].astype(np.float64) / out["normalizer"].astype(np.float64)
+        else:
+            p = out["probabilities"].astype(np.float64)
+        difference, reference = p - exact, exact
+        if sample.values is not None:
+            v = sample.values.astype(np.float64)
+            difference, reference = difference @ v, reference @ v
+        size = float(np.sum(reference**2))
+        total += float(np.sum(difference**2)) / size if size > 0 else 0.0
+    return total

@@ -1,0 +1,272 @@
+"""The command line: arguments to library calls, results to text or JSON. Nothing here knows more than the library."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+
+import click
+
+from softq.errors import SoftqError, UsageError
+
+EXIT_GATE, EXIT_BAD = 1, 2
+
+
+class _Group(click.Group):
+    """A command group whose errors are one line and exit code 2; `--debug` shows where they come from."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except SoftqError as error:
+            if ctx.params.get("debug"):
+                raise
+            _fail(str(error))
+        except (MemoryError, OSError) as error:
+            if ctx.params.get("debug"):
+                raise
+            _fail(f"{type(error).__name__}: {error}")
+
+
+def _fail(message: str) -> None:
+    click.echo("softq: " + " ".join(message.split()), err=True)
+    raise SystemExit(EXIT_BAD)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.version_option(package_name="softq")
+def main(debug: bool) -> None:
+    """Replace the softmaxes of ONNX models by ones that small and fast hardware likes, and measure what that costs.
+
+    Exit codes: 0 done; 1 an accuracy gate failed; 2 bad usage, bad input, or a refusal.
+    """
+
+
+_SITES = click.option(
+    "--sites", "globs", multiple=True, metavar="GLOB", help="Exactly the sites whose id matches, whatever their role."
+)
+_ALL = click.option("--all", "all_sites", is_flag=True, help="Every site that can be converted, not only attention.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+
+
+@main.command()
+@click.argument("model")
+@_SITES
+@_ALL
+@_JSON
+def inspect(model: str, globs: Sequence[str], all_sites: bool, as_json: bool) -> None:
+    """Show every softmax of MODEL: form, role, shape, mask, verdict and reason."""
+    from softq.conversion import inspect as inspect_model
+    from softq.listing import sites_to_text
+
+    sites = inspect_model(model, sites=globs, all_sites=all_sites)
+    if as_json:
+        _print_json({"schema": 1, "model": model, "sites": [site.to_json() for site in sites]})
+    else:
+        click.echo(sites_to_text(sites), nl=False)
+
+
+@main.command()
+@click.argument("model")
+@click.argument("out")
+@click.option("--method", metavar="NAME", help="The softmax method (softq methods); deferred-log by default.")
+@click.option("--bits", type=int, help="Short for --set bits=N.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="An option of the method.")
+@click.option(
+    "--calibration", metavar="DATA", help="Data for options that are fitted (.npz, a folder, or module:function)."
+)
+@_SITES
+@_ALL
+@click.option("--plan", metavar="FILE", help="Follow a plan instead of method, bits, settings, calibration and sites.")
+@click.option("--save-plan", metavar="FILE", help="Write what was done as a plan.")
+@click.option("--require", is_flag=True, help="Fail if nothing is converted.")
+@click.option("--inline", is_flag=True, help="Write plain operators instead of functions.")
+@click.option(
+    "--max-length", type=int, help="Greatest row length to prove where the graph gives none; 65536 by default."
+)
+@click.option("--batch", type=int, metavar="N", help="Samples a run of the calibration.")
+@click.option("--dry-run", is_flag=True, help="Do everything but write.")
+@_JSON
+def convert(
+    model: str,
+    out: str,
+    method: str | None,
+    bits: int | None,
+    settings: Sequence[str],
+    calibration: str | None,
+    globs: Sequence[str],
+    all_sites: bool,
+    plan: str | None,
+    save_plan: str | None,
+    require: bool,
+    inline: bool,
+    max_length: int,
+    batch: int | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Replace the softmaxes of MODEL and write OUT."""
+    from softq.conversion import convert as convert_model
+    from softq.listing import conversion_to_text
+    from softq.modelfile import check_output, save
+    from softq.textfile import write_text
+
+    if not dry_run:
+        check_output(out, source=model)  # before the work, not after it
+    with _progress() as step:
+        result = convert_model(
+            model,
+            method=method,
+            bits=bits,
+            settings=_settings(settings),
+            calibration=calibration,
+            sites=globs,
+            all_sites=all_sites,
+            plan=plan,
+            require=require,
+            inline=inline,
+            max_length=max_length,
+            batch=batch,
+            progress=step,
+        )
+        if not dry_run:
+            save(result.model, out, source=model)
+    if save_plan is not None and not dry_run:
+        write_text(save_plan, result.plan.to_text())
+    for warning in result.warnings:
+        click.echo(f"softq: warning: {warning}", err=True)
+    if as_json:
+        sites = [site.to_json() for site in result.sites]
+        _print_json({"schema": 1, "model": model, "output": None if dry_run else out, "sites": sites,
+                     "plan": result.plan.to_json(), "warnings": list(result.warnings)})  # fmt: skip
+    else:
+        click.echo(conversion_to_text(result.sites, result.plan, None if dry_run else out), nl=False)
+
+
+@main.command()
+@click.argument("reference")
+@click.argument("candidate")
+@click.option("--data", required=True, metavar="DATA", help="A .npz file, a folder of them, or module:function.")
+@click.option(
+    "--metric", "metrics", multiple=True, metavar="NAME", help="A metric, or module:function; several are allowed."
+)
+@click.option("--labels", metavar="NAME", help="The label array to use (label.NAME), or a model input.")
+@click.option("--output", metavar="NAME", help="The model output to compare.")
+@click.option("--batch", type=int, metavar="N", help="Samples a run.")
+@click.option("--max-drop", metavar="X|X%", help="Gate: worse than the reference by at most X (X% of its value).")
+@click.option("--limit", type=float, metavar="X", help="Gate: the candidate's value is at least (at most) X.")
+@click.option("--threads", type=int, metavar="N", help="Threads of the runtime; all cores by default.")
+@click.option("--markdown", metavar="FILE", help="Write the report as Markdown too.")
+@_JSON
+def check(
+    reference: str,
+    candidate: str,
+    data: str,
+    metrics: Sequence[str],
+    labels: str | None,
+    output: str | None,
+    batch: int | None,
+    max_drop: str | None,
+    limit: float | None,
+    threads: int | None,
+    markdown: str | None,
+    as_json: bool,
+) -> None:
+    """Compare CANDIDATE with REFERENCE on data; exit 1 when the gate fails."""
+    from softq.compare import check as check_models
+    from softq.report import to_json, to_markdown, to_text
+    from softq.textfile import write_text
+
+    with _progress() as step:
+        report = check_models(
+            reference,
+            candidate,
+            data,
+            metrics=metrics,
+            labels=labels,
+            output=output,
+            batch=batch,
+            max_drop=max_drop,
+            limit=limit,
+            threads=threads,
+            progress=lambda done, total: step("check", done, total),
+        )
+    if markdown is not None:
+        write_text(markdown, to_markdown(report))
+    terminal = sys.stdout.isatty()
+    click.echo(to_json(report) if as_json else to_text(report, terminal=terminal), nl=False)
+    if not report.passed:
+        raise SystemExit(EXIT_GATE)
+
+
+@main.command()
+@click.argument("name", required=False)
+@_JSON
+def methods(name: str | None, as_json: bool) -> None:
+    """List the softmax methods, or describe one."""
+    from softq.listing import describe_method, method_to_text, methods_to_text
+    from softq.methods import METHODS
+
+    chosen = METHODS.entries().values() if name is None else [METHODS.get(name)]
+    if as_json:
+        _print_json({"schema": 1, "methods": [describe_method(method) for method in chosen]})
+    else:
+        click.echo(methods_to_text() if name is None else method_to_text(METHODS.get(name)), nl=False)
+
+
+@main.command()
+@click.argument("name", required=False)
+@_JSON
+def targets(name: str | None, as_json: bool) -> None:
+    """List the targets, or describe one."""
+    from softq.listing import describe_target, target_to_text, targets_to_text
+    from softq.targets import TARGETS
+
+    chosen = TARGETS.entries().values() if name is None else [TARGETS.get(name)]
+    if as_json:
+        _print_json({"schema": 1, "targets": [describe_target(target) for target in chosen]})
+    else:
+        click.echo(targets_to_text() if name is None else target_to_text(TARGETS.get(name)), nl=False)
+
+
+def _settings(pairs: Sequence[str]) -> dict[str, int | float | str]:
+    settings: dict[str, int | float | str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            raise UsageError(f"--set {pair!r}; expected KEY=VALUE")
+        if key in settings:
+            raise UsageError(f"--set {key} is given twice")
+        settings[key] = value
+    return settings
+
+
+def _print_json(value: object) -> None:
+    click.echo(json.dumps(value, indent=2, allow_nan=False))
+
+
+@contextmanager
+def _progress() -> Generator[Callable[[str, int, int | None], None]]:
+    """Give a callback that draws a progress bar on a terminal, and nothing in a pipe."""
+    if not sys.stderr.isatty():
+        yield lambda step, done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        tasks = {}
+
+        def show(step: str, done: int, total: int | None) -> None:
+            if step not in tasks:
+                tasks[step] = bar.add_task(step, total=total)
+            bar.update(tasks[step], completed=done, total=total)
+
+        yield show
+
+
+if __name__ == "__main__":
+    main()

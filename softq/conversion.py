@@ -1,0 +1,233 @@
+"""From a model to a converted model: the steps in their order (`convert`), and the first of them alone (`inspect`)."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, cast
+
+import onnx_ir as ir
+
+from softq._version import __version__
+from softq.errors import RefusalError, UsageError
+from softq.methods import DEFAULT_METHOD, METHODS, Fitted, Method, Options
+from softq.methods._contract import OptionValue
+from softq.modelfile import ModelLike, as_model, graph_hash, weights_fingerprint
+from softq.passes.defer_normalizer import DeferNormalizer
+from softq.passes.inline_functions import InlineFunctions
+from softq.passes.locate import Locate, locate
+from softq.passes.normalize import Normalize
+from softq.passes.replace import DEFAULT_MAX_LENGTH, Replace
+from softq.plan import Plan, load_plan, plan_sites
+from softq.site import Site
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import onnx
+    from typing_extensions import TypeVar
+
+    from softq.data import Array
+
+    M = TypeVar("M", bound=onnx.ModelProto | ir.Model, default=ir.Model)
+    DataSource = str | os.PathLike[str] | Iterable[Mapping[str, Array]]
+else:
+    from typing import TypeVar
+
+    M = TypeVar("M")
+
+Progress = Callable[[str, int, int | None], None]
+
+VERSION_KEY, PLAN_KEY = "softq.version", "softq.plan"
+"""Keys of a converted model's metadata: softq's version, and the plan (with the hash of the original graph) as JSON."""
+
+
+@dataclass(frozen=True)
+class Conversion(Generic[M]):
+    """What `convert` returns.
+
+    Attributes:
+        model: The converted model: a `ModelProto` for a `ModelProto`, an `ir.Model` for a path or an `ir.Model`.
+        sites: Every softmax of the original model, with its verdict.
+        plan: What was done to each converted site; given to `convert` again it reproduces the model.
+        warnings: What the user should know, one sentence each.
+    """
+
+    model: M
+    sites: tuple[Site, ...]
+    plan: Plan
+    warnings: tuple[str, ...]
+
+
+def inspect(model: ModelLike, *, sites: Sequence[str] = (), all_sites: bool = False) -> tuple[Site, ...]:
+    """Return every softmax of the model, with the verdict that `convert` would act on; the model is not changed.
+
+    Args:
+        model: A path or a model.
+        sites: Globs over site ids, as in `convert`.
+        all_sites: Whether every site that can be converted is to be, as in `convert`.
+
+    Raises:
+        InputError: the file is no usable ONNX model.
+        UsageError: a glob matches no site.
+    """
+    return locate(as_model(model), select=sites, all_sites=all_sites)
+
+
+def convert(
+    model: str | os.PathLike[str] | M,
+    *,
+    method: str | None = None,
+    bits: int | None = None,
+    settings: Mapping[str, OptionValue] | None = None,
+    calibration: DataSource | None = None,
+    sites: Sequence[str] = (),
+    all_sites: bool = False,
+    plan: Plan | str | os.PathLike[str] | None = None,
+    require: bool = False,
+    inline: bool = False,
+    max_length: int = DEFAULT_MAX_LENGTH,
+    batch: int | None = None,
+    progress: Progress | None = None,
+) -> Conversion[M]:
+    """Return the model with its softmaxes replaced; the argument is never changed.
+
+    Args:
+        model: A path, an `onnx.ModelProto` or an `onnx_ir.Model`.
+        method: Name of the method, `deferred-log` if None.
+        bits: Short for the setting `bits`.
+        settings: Options of the method by name.
+        calibration: Data for options that are fitted: see `softq.data.open_data`.
+        sites: Globs over site ids: exactly the sites that match are converted, whatever their role. Without them the
+            attention softmaxes are, and classifier heads, samplers and routers stay exact.
+        all_sites: Convert every site that can be.
+        plan: A plan (or its file) to follow instead of method, bits, settings, calibration, sites and all_sites.
+        require: Refuse a model in which nothing is converted, instead of returning it as it is.
+        inline: Write plain operators instead of functions, for consumers that refuse functions.
+        max_length: Greatest length of a row that the proofs cover, where the graph gives no bound.
+        batch: Samples a run of the calibration.
+        progress: Called with a step's name, the work done and the work there is, if known.
+
+    Raises:
+        InputError: the model, the plan or the calibration data cannot be used.
+        UsageError: an argument is wrong, or two exclude each other.
+        RefusalError: the model cannot be converted truthfully, or `require` and nothing is.
+        ProofError: a method's program has no proof for the rows' greatest length.
+    """
+    if not 1 <= max_length < 2**31:
+        raise UsageError(f"max_length is {max_length}; allowed is 1 to {2**31 - 1}")
+    followed = load_plan(plan) if isinstance(plan, (str, os.PathLike)) else plan
+    chosen_settings = dict(settings or {}) | ({} if bits is None else {"bits": bits})
+    given = {
+        "method": method,
+        "bits or settings": chosen_settings,
+        "calibration": calibration,
+        "sites": sites,
+        "all_sites": all_sites,
+    }
+    if followed is not None and any(given.values()):
+        names = ", ".join(name for name, value in given.items() if value)
+        raise UsageError(f"a plan settles {names} already; give either the plan or {names}")
+    name = DEFAULT_METHOD if method is None else method
+    METHODS.get(name).configure(chosen_settings)  # a wrong option is reported before the model is read
+
+    work = as_model(model)
+    graph, weights = graph_hash(work), weights_fingerprint(work)
+    warnings: list[str] = []
+    if followed is not None:
+        found = locate(work, select=[glob.escape(site.id) for site in followed.sites] or [_NOTHING])
+        planned = followed.match(graph, found)
+        if followed.weights != weights:
+            warnings.append(
+                "the plan was made for the same graph with other weights: its fitted numbers may not suit them"
+            )
+        _must_convert(found, list(planned))
+        for site in followed.sites:
+            site.configure()
+    else:
+        found = locate(work, select=sites, all_sites=all_sites)
+        planned = None
+    if not any(site.verdict.action == "convert" for site in found):
+        if require:
+            raise RefusalError(_nothing(found))
+        warnings.append(_nothing(found))
+        return Conversion(_as_given(work, model), found, Plan(__version__, graph, weights, ()), tuple(warnings))
+
+    if planned is None:
+        fit = None
+        if calibration is not None:
+            fit, unused = _fitting(work, found, calibration, METHODS.get(name), chosen_settings, batch, progress)
+            warnings += unused
+        planned = {s.id: s for s in plan_sites(found, name, chosen_settings, fit)}
+    steps: list[ir.passes.InPlacePass] = [Normalize(), Replace(plan=planned, max_length=max_length), DeferNormalizer()]
+    if inline:
+        steps.append(InlineFunctions())
+    for number, step in enumerate(steps):
+        if progress is not None:
+            progress("convert", number, len(steps))
+        step(work)
+    result = Plan(__version__, graph, weights, tuple(planned.values()))
+    work.metadata_props[VERSION_KEY] = __version__
+    work.metadata_props[PLAN_KEY] = json.dumps(result.to_json(), separators=(",", ":"), allow_nan=False)
+    return Conversion(work, found, result, tuple(warnings))
+    return Conversion(_as_given(work, model), found, result, tuple(warnings))
+
+
+_NOTHING = "a plan without sites"
+
+
+def _as_given(work: ir.Model, model: str | os.PathLike[str] | M) -> M:
+    """Return the model in the form in which it came."""
+    kept = isinstance(model, (str, os.PathLike, ir.Model))
+    return cast("M", work if kept else ir.to_proto(work))
+
+
+def _nothing(sites: Sequence[Site]) -> str:
+    if not sites:
+        return "the model has no softmax: nothing to convert"
+    return f"none of the {len(sites)} softmaxes is to be converted; the first, {sites[0].id}: {sites[0].verdict.reason}"
+
+
+def _must_convert(found: Sequence[Site], planned: Sequence[str]) -> None:
+    for site in found:
+        if site.id in planned and site.verdict.action != "convert":
+            raise RefusalError(f"plan: site {site.id} cannot be converted: {site.verdict.reason}")
+
+
+def _fitting(
+    model: ir.Model,
+    found: Sequence[Site],
+    calibration: DataSource,
+    method: Method,
+    settings: Mapping[str, OptionValue],
+    batch: int | None,
+    progress: Progress | None,
+) -> tuple[Callable[[Site, Method, Options], Fitted], list[str]]:
+    """Return what fits a site's options on the calibration data, and what the user should know about them."""
+    from softq import calibrate
+    from softq.data import open_data
+
+    data = open_data(calibration, calibrate.input_specs(model), reject_nan=True)
+    options = method.resolve(method.configure(settings), True)
+    if not options.fitted:
+        for _ in data.batches(batch):  # so that damaged data are an error whether they are needed or not
+            pass
+        return lambda *_: {}, [
+            f"the calibration data are not used: with these settings {method.name} has nothing to fit"
+        ]
+    copy = as_model(model)
+    Locate(select=[glob.escape(site.id) for site in found if site.verdict.action == "convert"])(copy)
+    Normalize()(copy)
+    wanted = [site.id for site in found if site.verdict.action == "convert"]
+    report = None if progress is None else (lambda done, total: progress("calibrate", done, total))
+    samples = calibrate.collect(copy, wanted, data, batch=batch, progress=report)
+
+    def fit(site: Site, method: Method, options: Options) -> Fitted:
+        if progress is not None:
+            progress("fit", wanted.index(site.id), len(wanted))
+        return calibrate.fit(method, options, samples[site.id])
+
+    return fit, []

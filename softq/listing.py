@@ -1,0 +1,164 @@
+"""Sites, plans, methods and targets as text for people."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from inspect import getdoc
+from sys import modules
+
+from softq.methods import METHODS, Method
+from softq.methods._contract import OptionSpec, OptionValue
+from softq.plan import Plan
+from softq.rowprog import to_text
+from softq.rowprog.ranges import largest_length, prove
+from softq.site import Site
+from softq.targets import TARGETS, Target
+
+PROOF_LENGTH = 1024
+"""Length of the row for which the widest integer is listed."""
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return rows as aligned columns, two blanks between them, the last one ragged."""
+    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
+    lines = (
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (head, *rows)
+    )
+    return "".join(f"{line}\n" for line in lines)
+
+
+def sites_to_text(sites: Sequence[Site]) -> str:
+    """Return what `softq inspect` prints: a line a site, the reasons below where they are needed."""
+    if not sites:
+        return "no softmax\n"
+    rows = [
+        (
+            s.id,
+            s.operator,
+            s.role,
+            _shape(s),
+            "?" if s.axis is None else str(s.axis),
+            s.dtype,
+            s.mask,
+            s.verdict.action,
+            s.verdict.reason,
+        )
+        for s in sites
+    ]
+    counts = {action: sum(s.verdict.action == action for s in sites) for action in ("convert", "keep", "refuse")}
+    head = ("site", "operator", "role", "shape", "axis", "type", "mask", "verdict", "reason")
+    return (
+        table(head, rows)
+        + f"{len(sites)} softmaxes: "
+        + ", ".join(f"{n} to {action}" for action, n in counts.items())
+        + "\n"
+    )
+
+
+def _shape(site: Site) -> str:
+    return "?" if site.shape is None else "x".join("?" if d is None else str(d) for d in site.shape) or "scalar"
+
+
+def conversion_to_text(sites: Sequence[Site], plan: Plan, out: str | None) -> str:
+    """Return what `softq convert` prints: each site and what it got."""
+    got = {site.id: site for site in plan.sites}
+    rows: list[tuple[str, str, str]] = []
+    for site in sites:
+        planned = got.get(site.id)
+        if planned is None:
+            rows.append((site.id, site.verdict.action, site.verdict.reason))
+            continue
+        options = " ".join(f"{k}={v}" for k, v in planned.options.items())
+        fitted = " ".join(f"{k}={_fitted(v)}" for k, v in planned.fitted.items())
+        rows.append((site.id, planned.method, f"{options}{'; fitted ' + fitted if fitted else ''}"))
+    end = f"converted {len(got)} of {len(sites)} softmaxes; " + (
+        "nothing written (dry run)" if out is None else f"wrote {out}"
+    )
+    return (table(("site", "method", "settings or reason"), rows) if rows else "") + end + "\n"
+
+
+def _fitted(value: float | tuple[float, ...]) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else "[" + " ".join(f"{v:.4g}" for v in value) + "]"
+
+
+def describe_method(method: Method) -> dict[str, object]:
+    """Return what there is to know about a method as plain values; widths come from range analysis, not from memory."""
+    options = method.resolve(method.configure({}), False)
+    program = method.program(options)
+    proof = prove(program, max_length=PROOF_LENGTH)
+    return {
+        "name": method.name,
+        "summary": method.summary,
+        "source": method.source,
+        "output": "weights and normalizer" if program.is_pair else "probabilities",
+        "drop_in": method.drop_in,
+        "scores": ["f32", "8-bit integers"] if method.integer_scores else ["f32"],
+        "widest_integer_bits": proof.widest_bits,
+        "widest_integer_for_length": PROOF_LENGTH,
+        "largest_length": largest_length(program),
+        "calibration": method.calibration,
+        "options": {
+            name: {"default": default, "allowed": spec.allowed, "help": spec.help}
+            for (name, spec), default in zip(
+                method.options.specs().items(), method.options().to_json().values(), strict=True
+            )
+        },
+    }
+
+
+def _options(method: Method) -> list[tuple[str, OptionSpec, OptionValue]]:
+    defaults = method.options().to_json()
+    return [(name, spec, defaults[name]) for name, spec in method.options.specs().items()]
+
+
+def methods_to_text() -> str:
+    """Return what `softq methods` prints."""
+    return table(("method", "what it is"), [(m.name, m.summary) for m in METHODS.entries().values()])
+
+
+def method_to_text(method: Method) -> str:
+    """Return what `softq methods NAME` prints: the method's specification, its options and its program."""
+    facts = describe_method(method)
+    scores = facts["scores"]
+    assert isinstance(scores, list)
+    lines = [
+        f"{method.name}: {method.summary}",
+        "",
+        getdoc(modules[method.trace.__module__]) or "",
+        "",
+        f"source         {method.source}",
+        f"scores         {' or '.join(map(str, scores))}",
+        f"returns        {facts['output']}",
+        f"drop-in        {'yes' if method.drop_in else 'no: needs a model trained with it'}",
+        f"calibration    {method.calibration}",
+        f"widest integer {facts['widest_integer_bits']} bits for rows of {PROOF_LENGTH}",
+        f"longest row    {facts['largest_length']:,}",
+        "",
+        "options (--set KEY=VALUE):",
+    ]
+    for name, spec, default in _options(method):
+        lines += textwrap.wrap(
+            f"{name} = {default}: {spec.help}; {spec.allowed}", 110, initial_indent="  ", subsequent_indent="    "
+        )
+    if not method.options.specs():
+        lines.append("  none")
+    options = method.resolve(method.configure({}), False)
+    lines += ["", "program with the default options:", "", to_text(method.program(options)).rstrip()]
+    return "\n".join(lines) + "\n"
+
+
+def describe_target(target: Target) -> dict[str, str]:
+    """Return what there is to know about a target as plain values."""
+    return {"name": target.name, "summary": target.summary, "produces": target.produces, "needs": target.needs}
+
+
+def targets_to_text() -> str:
+    """Return what `softq targets` prints."""
+    return table(("target", "what it is"), [(t.name, t.summary) for t in TARGETS.entries().values()])
+
+
+def target_to_text(target: Target) -> str:
+    """Return what `softq targets NAME` prints."""
+    about = getdoc(modules[target.passes.__module__]) or ""
+    return f"{target.name}: {target.summary}\n\n{about}\n\nproduces  {target.produces}\nneeds     {target.needs}\n"

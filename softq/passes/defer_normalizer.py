@@ -1,0 +1,79 @@
+"""Move the division of a replaced softmax behind the product with V: one division an output row, none a weight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from softq.passes import PassEntry
+from softq.passes._graph import all_containers, remove_if_unused
+from softq.passes.replace import PAIR_KEY, Pair, cast_like, divided, take_over
+
+
+class DeferNormalizer(ir.passes.InPlacePass):
+    """Turns `(weights / normalizer) x V` into `(weights x V) / normalizer` where a MatMul has the weights at its left.
+
+    The product is computed in float32, also in a model of float16: weights times V can leave float16's range before
+    the division. A product with a V of one axis, or of unknown rank, stays as it is.
+    """
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Defer what can be; `modified` says whether anything was."""
+        found: list[tuple[ir.Node, ir.Value, Pair]] = []
+        for container in all_containers(model):
+            for node in container.graph:
+                for value in node.outputs:
+                    pair = value.meta.get(PAIR_KEY)
+                    if isinstance(pair, Pair):
+                        found += [(product, value, pair) for product in products_with_v(value)]
+        for product, value, pair in found:
+            _defer(product, pair)
+            producer = value.producer()
+            if producer is not None:
+                remove_if_unused(producer)
+        return ir.passes.PassResult(model, bool(found))
+
+
+def products_with_v(probabilities: ir.Value) -> Iterator[ir.Node]:
+    """Yield each MatMul whose left operand is these probabilities, also behind Identity and Cast, in the same graph."""
+    for user in probabilities.consumers():
+        if user.graph is not probabilities.graph or user.domain != "":
+            continue
+        if user.op_type in ("Identity", "Cast"):
+            yield from products_with_v(user.outputs[0])
+        elif user.op_type == "MatMul" and user.inputs[0] is probabilities:
+            v = user.inputs[1]
+            if v is not None and v is not probabilities and v.shape is not None and len(v.shape) >= 2:
+                yield user
+
+
+def _defer(product: ir.Node, pair: Pair) -> None:
+    v, old, graph = product.inputs[1], product.outputs[0], product.graph
+    assert v is not None and graph is not None
+    before: list[ir.Node] = []
+    base = old.name or "product"
+    if v.dtype is not ir.DataType.FLOAT:
+        widen = ir.node("Cast", [v], {"to": int(ir.DataType.FLOAT)}, name=f"{base}.widen")
+        before.append(widen)
+        widen.outputs[0].name = f"{base}.v"
+        widen.outputs[0].type, widen.outputs[0].shape = ir.TensorType(ir.DataType.FLOAT), v.shape
+        v = widen.outputs[0]
+    deferred = ir.node("MatMul", [pair.weights, v], name=product.name)
+    before.append(deferred)
+    out = deferred.outputs[0]
+    out.name, out.type, out.shape = f"{base}.weighted", ir.TensorType(ir.DataType.FLOAT), old.shape
+    quotient = divided(out, pair, before, base, old.shape)
+    like = old if old.dtype is not None else product.inputs[0]
+    assert like is not None
+    result = cast_like(quotient, like, before, f"{base}.narrow")
+    graph.insert_before(product, before)
+    take_over(old, result)
+    left = product.inputs[0]
+    remove_if_unused(product)
+    producer = left.producer() if left is not None else None
+    if producer is not None:
+        remove_if_unused(producer)
+
+
+PASS = PassEntry("defer-normalizer", DeferNormalizer, "divide behind the product with V instead of before it")

@@ -1,0 +1,299 @@
+"""Put a method's function in the place of each canonical softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from softq.errors import RefusalError, SoftqError
+from softq.methods import DEFAULT_METHOD, METHODS
+from softq.passes import PassEntry
+from softq.passes._canonical import CANONICAL_KEY, Canonical
+from softq.passes._graph import all_containers, remove_if_unused
+from softq.passes.normalize import Normalize
+from softq.plan import SitePlan, plan_sites
+from softq.rowprog import Program
+from softq.rowprog.onnx import arguments, emit, signature
+
+FUNCTION_DOMAIN = "softq"
+"""Domain of the functions that softq puts into a model."""
+
+PAIR_KEY = "softq.pair"
+"""Key under which `replace` leaves a `Pair` in the meta of the value that stands for the probabilities."""
+
+DEFAULT_MAX_LENGTH = 65536
+"""Length of a row that proofs cover where the graph does not bound it."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """What the probabilities of a replaced softmax are the quotient of.
+
+    Attributes:
+        weights: float32, shape of the scores.
+        normalizer: float32, the same with 1 as the last axis.
+        zero_undefined: Whether a row whose normalizer is 0 or NaN counts as zeros.
+    """
+
+    weights: ir.Value
+    normalizer: ir.Value
+    zero_undefined: bool
+
+
+class Replace(ir.passes.InPlacePass):
+    """Replaces each canonical softmax by a call of its method's function, domain `softq`.
+
+    A model that `normalize` has not seen is normalized first.
+
+    Args:
+        method: Method of every site, where there is no plan.
+        settings: Options of the method by name; the others keep their defaults.
+        plan: What each site gets, by id; a site that is not in it stays as it is.
+        max_length: Greatest length of a row that the proofs cover, for sites whose graph gives no bound.
+        expose_parameters: Make fitted parameters inputs of the graph, so that one session serves many settings.
+
+    Raises:
+        ProofError: the program of a site cannot be proved for its greatest length.
+    """
+
+    def __init__(
+        self,
+        method: str = DEFAULT_METHOD,
+        settings: Mapping[str, object] | None = None,
+        *,
+        plan: Mapping[str, SitePlan] | None = None,
+        max_length: int = DEFAULT_MAX_LENGTH,
+        expose_parameters: bool = False,
+    ) -> None:
+        super().__init__()
+        self._method, self._settings, self._plan = method, dict(settings or {}), plan
+        self._max_length, self._expose = max_length, expose_parameters
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Replace what is canonical; `modified` says whether anything was."""
+        found = canonical_nodes(model)
+        modified = False
+        if not found:
+            modified = Normalize()(model).modified
+            found = canonical_nodes(model)
+        plan = self._plan
+        if plan is None:
+            plan = {s.id: s for s in plan_sites([c.site for _, c in found], self._method, self._settings)}
+        chosen = [(node, canonical, plan[canonical.site.id]) for node, canonical in found if canonical.site.id in plan]
+        lengths = self._greatest_lengths(chosen)
+        for node, canonical, planned in chosen:
+            program = _program(canonical, planned)
+            try:
+                self._replace(model, node, canonical, planned, program, lengths[id(program)])
+            except SoftqError as error:
+                raise type(error)(f"site {canonical.site.id}: {error}") from error
+        return ir.passes.PassResult(model, modified or bool(chosen))
+
+    def _greatest_lengths(self, chosen: list[tuple[ir.Node, Canonical, SitePlan]]) -> dict[int, int]:
+        """Return the greatest length of a row for each program: sites that share a function share its proof."""
+        lengths: dict[int, int] = {}
+        for _, canonical, planned in chosen:
+            last = (
+                canonical.scores.shape[-1]
+                if canonical.scores.shape is not None and len(canonical.scores.shape)
+                else None
+            )
+            key = id(_program(canonical, planned))
+            lengths[key] = max(lengths.get(key, 0), last if isinstance(last, int) else self._max_length)
+        return lengths
+
+    def _replace(
+        self, model: ir.Model, node: ir.Node, canonical: Canonical, planned: SitePlan, program: Program, max_length: int
+    ) -> None:
+        function = emit(program, opset=model.opset_imports[""], max_length=max_length)
+        key = function.identifier()
+        if key not in model.functions:
+            model.functions[key] = function
+        graph = node.graph
+        assert graph is not None
+        for imports in _opset_imports(model, node):
+            imports[FUNCTION_DOMAIN] = 1
+        model.ir_version = max(model.ir_version, 8)  # the first version that knows functions
+
+        before: list[ir.Node] = []
+        inputs: list[ir.Value] = [_scores(canonical, node)]
+        if program.masked:
+            assert canonical.mask is not None
+            inputs.append(_valid(canonical, before))
+        base = node.outputs[0].name or "softmax"
+        options = planned.configure()
+        values = arguments(program, METHODS.get(planned.method).parameters(options, planned.fitted))
+        for name, value in zip(signature(program)[len(inputs) :], values, strict=True):
+            inputs.append(self._parameter(model, node, f"{base}.{name}", value, before))
+
+        like = canonical.probabilities
+        call = ir.node(
+            function.name, inputs, domain=FUNCTION_DOMAIN, num_outputs=len(function.outputs),
+            name=f"{node.name or base}.{planned.method}",
+        )  # fmt: skip
+        if model.ir_version >= 10:  # the first version with metadata of nodes
+            call.metadata_props["softq.site"] = canonical.site.id
+        before.append(call)
+        outputs = dict(zip((o.name for o in function.outputs), call.outputs, strict=True))
+        shape = node.outputs[0].shape
+        pair = None
+        if program.is_pair:
+            weights = _typed(outputs["weights"], f"{base}.weights", shape)
+            normalizer = _typed(outputs["normalizer"], f"{base}.normalizer", _scalar_shape(shape))
+            zero = canonical.nan_becomes_zero or canonical.site.masked_row == "zero"
+            pair = Pair(weights, normalizer, zero)
+            result = divided(weights, pair, before, f"{base}.p", shape)
+        else:
+            result = _typed(outputs["probabilities"], f"{base}.probabilities", shape)
+            if canonical.nan_becomes_zero:
+                result = _nan_to_zero(result, before, base, shape)
+        result = cast_like(result, node.outputs[0], before, f"{base}.cast")
+        for name, value in outputs.items():
+            if value.name is None:
+                value.name = f"{base}.{name}"
+        graph.insert_before(node, before)
+        take_over(like, result)
+        if pair is not None:
+            result.meta[PAIR_KEY] = pair
+        remove_if_unused(node)
+        if like.producer() is not None and like.producer() is not node:
+            remove_if_unused(like.producer())
+
+    def _parameter(
+        self,
+        model: ir.Model,
+        node: ir.Node,
+        name: str,
+        value: np.ndarray[tuple[int, ...], np.dtype[np.generic]],
+        before: list[ir.Node],
+    ) -> ir.Value:
+        if not self._expose:
+            return _constant(value, name, before)
+        if node.graph is not model.graph:
+            raise RefusalError(
+                "its parameters cannot be inputs of the model, because it lies in a subgraph or function"
+            )
+        exposed = ir.Value(
+            name=name, type=ir.TensorType(ir.DataType.from_numpy(value.dtype)), shape=ir.Shape(value.shape)
+        )
+        model.graph.inputs.append(exposed)
+        return exposed
+
+
+def canonical_nodes(model: ir.Model) -> list[tuple[ir.Node, Canonical]]:
+    """Return every node that `normalize` has made canonical, with what it stands for, in graph order."""
+    found: list[tuple[ir.Node, Canonical]] = []
+    for container in all_containers(model):
+        for node in container.graph:
+            canonical = node.meta.get(CANONICAL_KEY)
+            if isinstance(canonical, Canonical):
+                found.append((node, canonical))
+    return found
+
+
+def divided(product: ir.Value, pair: Pair, before: list[ir.Node], name: str, shape: ir.Shape | None) -> ir.Value:
+    """Append the division of `product` by the pair's normalizer and return the quotient."""
+    division = ir.node("Div", [product, pair.normalizer], name=f"{name}.div")
+    before.append(division)
+    result = _typed(division.outputs[0], f"{name}.quotient", shape)
+    if not pair.zero_undefined:
+        return result
+    zero = _constant(np.array(0, np.float32), f"{name}.zero", before)
+    # False for a normalizer of 0 and for NaN alike.
+    defined = ir.node("Greater", [pair.normalizer, zero], name=f"{name}.greater")
+    chosen = ir.node("Where", [defined.outputs[0], result, zero], name=f"{name}.where")
+    defined.outputs[0].name = f"{name}.defined"
+    defined.outputs[0].type = ir.TensorType(ir.DataType.BOOL)
+    defined.outputs[0].shape = pair.normalizer.shape
+    before += [defined, chosen]
+    return _typed(chosen.outputs[0], f"{name}.guarded", shape)
+
+
+def cast_like(value: ir.Value, like: ir.Value, before: list[ir.Node], name: str) -> ir.Value:
+    """Append a cast of a float32 value to the type of another, if that is known and different."""
+    if like.dtype is None or like.dtype is ir.DataType.FLOAT:
+        return value
+    node = ir.node("Cast", [value], {"to": int(like.dtype)}, name=name)
+    before.append(node)
+    out = node.outputs[0]
+    out.name, out.type, out.shape = f"{name}.out", like.type, value.shape
+    return out
+
+
+def take_over(old: ir.Value, new: ir.Value) -> None:
+    """Give every user of `old` the value `new`, and its name, so that the model's interface stays as it was."""
+    name = old.name
+    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+    if name is not None:
+        old.name = f"{name}.replaced"
+        new.name = name
+    if new.type is None:
+        new.type = old.type
+    new.shape = old.shape if old.shape is not None else new.shape
+
+
+def _program(canonical: Canonical, planned: SitePlan) -> Program:
+    method = METHODS.get(planned.method)
+    return method.program(planned.configure(), masked=_uses_mask(canonical))
+
+
+def _uses_mask(canonical: Canonical) -> bool:
+    # Under a finite mask a fully masked row keeps weights (uniform, or those of its scores): there the mask stays in
+    # the scores, where it is far enough below to get the weight zero in every other row.
+    return canonical.mask is not None and canonical.site.masked_row in ("nan", "zero")
+
+
+def _scores(canonical: Canonical, node: ir.Node) -> ir.Value:
+    scores = canonical.scores if _uses_mask(canonical) else node.inputs[0]
+    assert scores is not None
+    return scores
+
+
+def _valid(canonical: Canonical, before: list[ir.Node]) -> ir.Value:
+    mask = canonical.mask
+    assert mask is not None
+    if mask.valid_when:
+        return mask.condition
+    invert = ir.node("Not", [mask.condition], name=f"{mask.condition.name}.not")
+    before.append(invert)
+    out = invert.outputs[0]
+    out.name, out.type, out.shape = f"{mask.condition.name}.valid", mask.condition.type, mask.condition.shape
+    return out
+
+
+def _opset_imports(model: ir.Model, node: ir.Node) -> list[dict[str, int]]:
+    owners = [f for f in model.functions.values() if any(n is node for n in f.all_nodes())]
+    return [model.opset_imports, *(f.opset_imports for f in owners)]
+
+
+def _constant(value: np.ndarray[tuple[int, ...], np.dtype[np.generic]], name: str, before: list[ir.Node]) -> ir.Value:
+    node = ir.node("Constant", [], {"value": ir.tensor(value, name=name)}, name=f"{name}.const")
+    before.append(node)
+    out = node.outputs[0]
+    out.name, out.type, out.shape = name, ir.TensorType(ir.DataType.from_numpy(value.dtype)), ir.Shape(value.shape)
+    return out
+
+
+def _typed(value: ir.Value, name: str, shape: ir.Shape | None) -> ir.Value:
+    value.name, value.type, value.shape = name, ir.TensorType(ir.DataType.FLOAT), shape
+    return value
+
+
+def _scalar_shape(shape: ir.Shape | None) -> ir.Shape | None:
+    return None if shape is None else ir.Shape([*list(shape)[:-1], 1])
+
+
+def _nan_to_zero(value: ir.Value, before: list[ir.Node], base: str, shape: ir.Shape | None) -> ir.Value:
+    zero = _constant(np.array(0, np.float32), f"{base}.zero", before)
+    nan = ir.node("IsNaN", [value], name=f"{base}.isnan")
+    chosen = ir.node("Where", [nan.outputs[0], zero, value], name=f"{base}.where")
+    nan.outputs[0].name = f"{base}.undefined"
+    nan.outputs[0].type, nan.outputs[0].shape = ir.TensorType(ir.DataType.BOOL), shape
+    before += [nan, chosen]
+    return _typed(chosen.outputs[0], f"{base}.guarded", shape)
+
+
+PASS = PassEntry("replace", Replace, "put a method's function in the place of each canonical softmax")

@@ -1,0 +1,18 @@
+"""The targets, one a file (a folder where it needs more), each exposing one `TARGET`.
+
+To add a target, write `softq/targets/my_target.py`:
+
+1. The module's docstring says what it produces, for whom, what it needs, and what it cannot do.
+2. `TARGET = Target(name="my-target", ...)` with the passes that turn a converted model into what the target takes.
+
+`softq targets` finds the file. Targets never name methods, and nothing outside this folder names a target.
+"""
+
+from __future__ import annotations
+
+from softq.registry import Folder
+from softq.targets._contract import Target
+
+TARGETS = Folder(package="softq.targets", attribute="TARGET", kind=Target, group="softq.targets", noun="target")
+
+__all__ = ["TARGETS", "Target"]

@@ -1,0 +1,217 @@
+"""Each method against an independent float64 reference, within the bounds that its docstring states."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from softq.errors import UsageError
+from softq.methods import METHODS, Method
+from softq.rowprog import DType, Program, run
+
+ALL = sorted(METHODS.entries())
+F32 = NDArray[np.float32]
+
+
+def default_program(method: Method, *, masked: bool = False, **settings: object) -> Program:
+    return method.program(method.resolve(method.configure(settings), False), masked=masked)
+
+
+def probabilities(program: Program, x: F32, valid: NDArray[np.bool_] | None = None) -> NDArray[np.float64]:
+    out = run(program, x, valid=valid)
+    if not program.is_pair:
+        return out["probabilities"].astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        return out["weights"].astype(np.float64) / out["normalizer"].astype(np.float64)
+
+
+def softmax64(x: F32) -> NDArray[np.float64]:
+    e = np.exp(x.astype(np.float64) - x.max(axis=-1, keepdims=True).astype(np.float64))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def hard_scores() -> F32:
+    """Rows where a softmax without the maximum overflows, flat ones, peaked ones, ties, huge and tiny numbers."""
+    rng = np.random.default_rng(7)
+    rows = [rng.normal(size=(200, 197)) * scale + shift for scale, shift in [(0.5, 0), (2, 95), (8, -200), (1, 1e4)]]
+    rows += [rng.integers(-3, 3, size=(50, 197)), np.zeros((1, 197)), rng.normal(size=(50, 197)) * 1e-30]
+    rows += [rng.normal(size=(50, 197)) * 1e38 / 4]
+    return np.concatenate(rows).astype(np.float32)
+
+
+def test_exact_keeps_its_stated_bound() -> None:
+    x = hard_scores()
+    got, expected = probabilities(default_program(METHODS.get("exact")), x), softmax64(x)
+    seen = expected > 3e-38
+    bound = 2e-7 + x.shape[-1] * 2.0**-24
+    assert np.max(np.abs(got[seen] / expected[seen] - 1)) <= bound
+    assert np.max(got[~seen]) <= 3e-38
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4, 8, 16])
+@pytest.mark.parametrize("top", [1.0, 0.125])
+def test_uniform_rounds_to_the_nearest_level(bits: int, top: float) -> None:
+    x = hard_scores()
+    levels = 2**bits - 1
+    codes = run(default_program(METHODS.get("uniform"), bits=bits, top=top), x)["weights"].astype(np.float64)
+    exact = np.minimum(softmax64(x) * levels / top, levels)
+    # Half a level, and what float32 rounding of p adds: p is within 197 * 2^-24 + 2e-7, relatively.
+    assert np.max(np.abs(codes - exact) - exact * 1.3e-5) <= 0.5
+    assert np.mean(codes != np.rint(exact)) <= 1e-5 * max(1, 2 ** (bits - 8))
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4, 6])
+def test_log2_takes_the_nearest_power_of_two(bits: int) -> None:
+    x = hard_scores()
+    out = run(default_program(METHODS.get("log2"), bits=bits), x)
+    with np.errstate(divide="ignore"):
+        level = -np.log2(softmax64(x))
+    top = 2**bits - 1
+    expected = np.minimum(np.rint(level), top)
+    wrong = out["codes"] != expected
+    assert np.mean(wrong) <= 1e-5
+    assert np.max(np.abs(out["codes"][wrong] - expected[wrong]), initial=0) <= 1
+    p = np.where(out["codes"] == top, 0.0, 2.0 ** -out["codes"].astype(np.float64))
+    np.testing.assert_array_equal(out["probabilities"], p)
+
+
+def exact_code(d: Fraction, rate: np.float32, top: int) -> int:
+    """The code by rational arithmetic: the product rounded once to float32, then to an integer, half to even."""
+    product = float(np.float32(float(d * Fraction(float(rate)))))
+    return min(round(product), top) if math.isfinite(product) else top
+
+
+@pytest.mark.parametrize(("bits", "r"), [(2, 0.5), (3, 0.75), (4, 1.0), (6, 4.0), (8, 16.0)])
+def test_deferred_log_codes_are_exact(bits: int, r: float) -> None:
+    # Multiples of 1/64 below 2^17: the differences are exact in float32, so that only the product rounds.
+    x = (np.random.default_rng(3).integers(-2000, 2000, size=(20, 50)) / 64).astype(np.float32)
+    out = run(default_program(METHODS.get("deferred-log"), bits=bits, r=r), x)
+    rate, top = np.float32(r * math.log2(math.e)), 2**bits - 1
+    for row, codes, weights, total in zip(x, out["codes"], out["weights"], out["normalizer"][:, 0], strict=True):
+        greatest = Fraction(float(row.max()))
+        expected = [exact_code(greatest - Fraction(float(v)), rate, top) for v in row]
+        assert codes.tolist() == expected
+        # w = 2^15 * 2^(-c / r), rounded; checked against the integer root, not against a float power.
+        table = [0 if c == top else 2.0 ** (15 - c / r) for c in expected]
+        assert all(abs(w - t) <= 0.5 for w, t in zip(weights.tolist(), table, strict=True))
+        assert total == weights.sum(dtype=np.int64)
+
+
+@pytest.mark.parametrize("step", [0.01, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("kind", [DType.I8, DType.U8])
+def test_deferred_log_of_integer_scores_over_every_difference(step: float, kind: DType) -> None:
+    method = METHODS.get("deferred-log")
+    program = method.program(method.configure({"r": 1, "step": step}), scores=kind)
+    x = np.stack([np.full(256, kind.high), kind.high - np.arange(256)], axis=1).astype(kind.numpy)
+    codes = run(program, x)["codes"][:, 1]
+    rate = Fraction(step * math.log2(math.e))
+    for d, code in enumerate(codes.tolist()):
+        exact = d * rate
+        assert abs(min(exact, Fraction(15)) - code) <= Fraction(1, 2) + Fraction(1, 10**4)
+
+
+# The contract of special values, the same for every method (docs/rowprog.md).
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_masked_elements_weigh_nothing_and_change_nothing(name: str) -> None:
+    rng = np.random.default_rng(0)
+    x = (rng.normal(size=(64, 37)) * 3).astype(np.float32)
+    valid = rng.random((64, 37)) < 0.6
+    valid[:, 0] = True
+    method = METHODS.get(name)
+    hidden = np.where(valid, x, np.float32(np.nan))  # whatever stands under the mask is harmless
+    by_mask = probabilities(default_program(method, masked=True), hidden, valid)
+    by_infinity = probabilities(default_program(method), np.where(valid, x, np.float32(-np.inf)))
+    np.testing.assert_array_equal(by_mask, by_infinity)
+    assert not np.any(by_mask[~valid])
+    for row, keep, p in zip(x[:8], valid[:8], by_mask[:8], strict=True):
+        alone = probabilities(default_program(method), row[keep][None])[0]
+        np.testing.assert_allclose(p[keep], alone, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_fully_masked_rows_have_normalizer_zero_or_are_undefined(name: str) -> None:
+    program = default_program(METHODS.get(name))
+    out = run(program, np.full((2, 5), -np.inf, np.float32))
+    if program.is_pair:
+        assert not np.any(out["weights"])
+        assert not np.any(out["normalizer"])
+    else:
+        assert np.all(np.isnan(out["probabilities"]))
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("at", [0, 3, 4])
+@pytest.mark.parametrize("beside", [1.0, math.inf, -math.inf])
+def test_a_nan_makes_the_row_undefined_wherever_it_stands(name: str, at: int, beside: float) -> None:
+    x = np.full((2, 5), beside, np.float32)
+    x[0, at] = np.nan
+    x[1] = [1, 2, 3, 4, 5]
+    p = probabilities(default_program(METHODS.get(name)), x)
+    assert np.all(np.isnan(p[0]))
+    assert not np.any(np.isnan(p[1]))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_infinite_scores_share_all_the_weight(name: str) -> None:
+    inf = math.inf
+    x = np.array([[inf, 0, 1, 2], [inf, inf, -inf, 3e38]], np.float32)
+    p = probabilities(default_program(METHODS.get(name)), x)
+    assert p[0].tolist() == [1, 0, 0, 0]
+    assert p[1, 0] == p[1, 1]
+    assert abs(p[1, 0] - 0.5) <= 0.5 / 255  # uniform has no code for a half
+    assert p[1, 2:].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_short_rows(name: str, length: int) -> None:
+    p = probabilities(default_program(METHODS.get(name)), np.full((4, length), 2.5, np.float32))
+    np.testing.assert_allclose(p, 1 / length, rtol=0, atol=0.34 if name == "log2" else 0.002)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_empty_rows(name: str) -> None:
+    assert probabilities(default_program(METHODS.get(name)), np.zeros((3, 0), np.float32)).shape == (3, 0)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_rows_are_treated_alike_whatever_their_order_and_shift(name: str) -> None:
+    rng = np.random.default_rng(5)
+    x = (rng.integers(-512, 512, size=(16, 41)) / 64).astype(np.float32)  # a shift by 8 is exact
+    order = rng.permutation(41)
+    program = default_program(METHODS.get(name))
+    p = probabilities(program, x)
+    np.testing.assert_allclose(probabilities(program, x[:, order]), p[:, order], rtol=1e-5, atol=0)
+    np.testing.assert_allclose(probabilities(program, x + np.float32(8)), p, rtol=1e-5, atol=0)
+    assert np.all((p[:, :, None] >= p[:, None, :]) | (x[:, :, None] <= x[:, None, :]))
+
+
+def test_a_head_gets_its_own_parameters() -> None:
+    method = METHODS.get("deferred-log")
+    options = method.configure({"bits": 3, "r": "head"})
+    x = (np.random.default_rng(1).normal(size=(2, 3, 5, 17)) * 3).astype(np.float32)
+    rs = (0.5, 0.75, 1.25)
+    together = run(method.program(options), x, params=method.parameters(options, {"r": rs}))
+    for head, r in enumerate(rs):
+        alone = run(method.program(method.configure({"bits": 3, "r": r})), x[:, head])
+        np.testing.assert_array_equal(together["codes"][:, head], alone["codes"])
+        np.testing.assert_array_equal(together["weights"][:, head], alone["weights"])
+
+
+def test_options_say_what_is_allowed() -> None:
+    with pytest.raises(UsageError, match=r"deferred-log bits is 9; allowed is a whole number from 2 to 8"):
+        METHODS.get("deferred-log").configure({"bits": 9})
+    with pytest.raises(UsageError, match=r"r is 'fast'; allowed is a number from 0.125 to 64 or auto or site or head"):
+        METHODS.get("deferred-log").configure({"r": "fast"})
+    with pytest.raises(UsageError, match="method exact has no option 'bits'; its options are: none"):
+        METHODS.get("exact").configure({"bits": 4})
+    with pytest.raises(UsageError, match="unknown method 'softmax'; there are: deferred-log, exact, log2, uniform"):
+        METHODS.get("softmax")
+    with pytest.raises(UsageError, match="f32 scores only"):
+        METHODS.get("log2").program(METHODS.get("log2").configure({}), scores=DType.I8)
