@@ -202,7 +202,9 @@ def check(
     done = 0
     for part in dataset.batches(size):
         left, right = (_run(runner, part.inputs, names, part.samples) for runner in (ours, theirs))
-        labels_here = {**part.labels, label: part.inputs[label]} if label in part.inputs and label else part.labels
+        labels_here = dict(part.labels)
+        if label is not None and label not in labels_here:
+            labels_here[label] = part.inputs[label]
         for meter in meters:
             meter.update(left, right, labels_here)
         done += part.samples

@@ -100,7 +100,7 @@ def test_only_one_file_is_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         return arrays
 
     monkeypatch.setattr(module, "_read_arrays", watched)
-    kept = [batch for batch in open_data(tmp_path, SPECS).batches(2)]
+    kept = list(open_data(tmp_path, SPECS).batches(2))
     assert len(kept) == 9
     assert len(alive) == 9
 
@@ -118,7 +118,7 @@ BAD: list[tuple[str, dict[str, Array], str]] = [
     (
         "type",
         {**sample(), "x": np.ones((5, 3))},
-        r"array 'x' is float64; the model expects float32 \(nothing is cast\)",
+        r"array 'x' is float64; the model expects float32, and nothing is",
     ),
     ("byte-order", {**sample(), "x": np.ones((5, 3), ">f4")}, r"array 'x' is >f4; the model expects float32"),
     ("count", {**sample(), "label.y": np.arange(4)}, r"array 'label.y' has 4 samples; 'x' has 5"),
@@ -213,7 +213,7 @@ def test_files_that_are_no_data(tmp_path: Path) -> None:
             open_data(cut, SPECS)
     flipped = tmp_path / "flipped.npz"
     flipped.write_bytes(whole.replace(np.float32(7).tobytes(), np.float32(8).tobytes()))
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match=r"flipped\.npz.*CRC"):
         list(open_data(flipped, SPECS).batches())
     foreign = tmp_path / "foreign.npz"
     with zipfile.ZipFile(foreign, "w") as archive:
@@ -227,7 +227,7 @@ def test_a_header_that_promises_more_than_there_is_allocates_nothing(tmp_path: P
     text = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000, 3), }\n"
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("x.npy", header + len(text).to_bytes(2, "little") + text + b"\0" * 64)
-    with pytest.raises(InputError, match="its header says float32.*, its size says otherwise"):
+    with pytest.raises(InputError, match=r"its header says float32.*, its size says otherwise"):
         open_data(tmp_path / "a.npz", [X])
 
 

@@ -81,7 +81,7 @@ def _drop(result: MetricResult, drop: Allowance) -> Gate:
     worse = reference - candidate if result.direction == "higher" else candidate - reference
     allowed = drop.amount * abs(reference) if drop.relative else drop.amount
     # 0.970 - 0.967 is 0.0030000000000000027: the rounding of the inputs must not fail a gate of 0.003.
-    slack = 4 * math.ulp(max(abs(reference), abs(candidate), allowed))
+    slack = 4 * math.ulp(max(abs(reference), abs(candidate), allowed)) if math.isfinite(candidate) else 0.0
     passed = math.isfinite(reference) and worse <= allowed + slack
     values = f"{result.name} goes from {reference:.6g} to {candidate:.6g}"
     if math.isnan(worse):
