@@ -1,0 +1,293 @@
+"""Raising a model's default operator set to 18, one node at a time.
+
+`onnx.version_converter` converts the nodes, each as a model of its own: its inputs typed by shape inference, its small
+constant inputs beside it. Given a whole model, the converter wants every weight in one message, drops metadata, rejects
+bodies of If and Loop, and reports failures without a name. Node by node, everything that no operator set changed stays
+the same object: weights, names, interface, metadata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+import onnx_ir as ir
+from onnx import checker, defs, version_converter
+from onnx_ir.passes.common import InlinePass, ShapeInferencePass
+
+from softq.errors import InputError, RefusalError
+from softq.modelfile import as_model
+from softq.modelfile.tensors import LARGE_BYTES, graphs, node_name
+from softq.passes import PassEntry
+
+TARGET = 18
+"""The operator set that softq's rewrites are written for."""
+
+_IR_VERSION = 8
+"""IR version of the models that hold one node: that of the onnx release that brought operator set 18."""
+
+_FLATTENING = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
+"""Operators that below 13 reduced all axes from `axis` on, not one."""
+
+
+@dataclass(frozen=True)
+class _Replacement:
+    node: ir.Node
+    inputs: Mapping[str, ir.Value]
+    outputs: Sequence[str]
+    converted: onnx.GraphProto
+
+
+class RaiseOpset(ir.passes.InPlacePass):
+    """Raises the default-domain operator set of a model below 18 to 18; other models stay as they are.
+
+    Outputs, interface and IR version stay the same. (Below IR version 4 an initializer is also an input, and onnxruntime
+    takes it for a constant; from 4 on it would take it for something that a caller may set.) Model-local functions of a
+    model below 18 are inlined first, since they import the operator set of the model; in a model that is not raised
+    they stay. A refusal leaves the model unchanged.
+    """
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Raise the model in place.
+
+        Raises:
+            RefusalError: a node has no equal at operator set 18, or its meaning depends on a rank that is not known.
+        """
+        # Importing "ai.onnx" and importing "" are the same thing; onnx-ir keeps whichever was written.
+        version = model.opset_imports.get("", model.opset_imports.get("ai.onnx"))
+        if version is None or version >= TARGET:
+            return ir.passes.PassResult(model, modified=False)
+        if model.functions:
+            trial = as_model(model)
+            _inline(trial)
+            _plan(trial, version)
+            _inline(model)
+        plan = _plan(model, version)
+        names = _Names(model)
+        for replacement in plan:
+            _apply(replacement, names)
+        model.opset_imports.pop("ai.onnx", None)
+        model.opset_imports[""] = TARGET
+        return ir.passes.PassResult(model, modified=True)
+
+
+PASS = PassEntry(name="raise-opset", factory=RaiseOpset, summary="Raises a model below operator set 18 to 18")
+
+
+def _inline(model: ir.Model) -> None:
+    try:
+        InlinePass()(model)
+    except Exception as error:
+        raise RefusalError(f"cannot raise the operator set: functions cannot be inlined: {_line(error)}") from error
+
+
+def _plan(model: ir.Model, version: int) -> list[_Replacement]:
+    """Return what each node that changes is replaced by; the model stays as it is."""
+    typed = as_model(model)
+    try:
+        ShapeInferencePass()(typed)
+    except Exception as error:
+        raise InputError(f"shapes of the model contradict each other: {_line(error)}") from error
+    cache: dict[bytes, onnx.GraphProto] = {}
+    pairs = zip(_nodes(model), _nodes(typed), strict=True)
+    planned = (_convert(node, twin, version, cache) for node, twin in pairs if _changes(node, version))
+    return [replacement for replacement in planned if replacement is not None]
+
+
+def _nodes(model: ir.Model) -> Iterator[ir.Node]:
+    return ir.traversal.RecursiveGraphIterator(model.graph)
+
+
+def _changes(node: ir.Node, version: int) -> bool:
+    if node.domain != "":
+        return False
+    try:
+        old = defs.get_schema(node.op_type, version, "")
+        new = defs.get_schema(node.op_type, TARGET, "")
+    except defs.SchemaError as error:
+        raise RefusalError(f"{_what(node, version)}: no such operator in version {version}") from error
+    if old.deprecated:
+        raise RefusalError(f"{_what(node, version)}: the operator is not part of version {version}")
+    if old.since_version == new.since_version and not new.deprecated:
+        return False
+    if any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()):
+        # If, Loop and the later Scan only gained element types; their bodies' nodes are visited on their own.
+        if node.op_type == "Scan" and version < 9:
+            raise RefusalError(f"{_what(node, version)}: Scan had a batch axis below 9, which nothing replaces")
+        return False
+    # The converter leaves a Constant as it is, and its value may be large.
+    return node.op_type != "Constant"
+
+
+def _convert(node: ir.Node, twin: ir.Node, version: int, cache: dict[bytes, onnx.GraphProto]) -> _Replacement | None:
+    if node.op_type in _FLATTENING and version < 13:
+        _check_axis(node, twin.inputs[0] if twin.inputs else None, version)
+    inputs = {value: f"i{k}" for k, value in enumerate(dict.fromkeys(v for v in node.inputs if v is not None))}
+    twins = {value: twin.inputs[k] for k, value in enumerate(node.inputs) if value is not None}
+    outputs = [f"o{k}" if value.name else "" for k, value in enumerate(node.outputs)]
+    proto = _alone(node, inputs, outputs)
+    # The converter takes Hardmax for unchanged at 13, but its axis changed as that of Softmax did.
+    disguised = node.op_type == "Hardmax" and version < 13
+    if disguised:
+        proto.op_type = "Softmax"
+    model = onnx.ModelProto(ir_version=_IR_VERSION, opset_import=[onnx.OperatorSetIdProto(domain="", version=version)])
+    model.graph.name = "node"
+    model.graph.node.append(proto)
+    for value, name in inputs.items():
+        _declare(model.graph, name, value, twins[value])
+    for value, name in zip(twin.outputs, outputs, strict=True):
+        if name:
+            model.graph.output.append(_typed(name, value))
+    key = model.SerializeToString(deterministic=True)
+    if key not in cache:
+        cache[key] = _run(model, node, version)
+    converted = cache[key]
+    if len(converted.node) == 1 and not disguised and _equal(converted.node[0], proto):
+        return None
+    if disguised:
+        converted = _renamed(converted, "Softmax", "Hardmax")
+    return _Replacement(node, {name: value for value, name in inputs.items()}, outputs, converted)
+
+
+def _check_axis(node: ir.Node, scores: ir.Value | None, version: int) -> None:
+    attribute = node.attributes.get("axis")
+    axis = 1 if attribute is None else attribute.as_int()
+    shape = None if scores is None else scores.shape
+    if shape is None and axis != -1:
+        raise RefusalError(f"{_what(node, version)}: its axis {axis} spans all later axes, and the rank is not known")
+    if shape is not None and not -len(shape) <= axis < len(shape):
+        raise RefusalError(
+            f"{_what(node, version)}: its axis is {axis}; rank {len(shape)} allows {-len(shape)} to {len(shape) - 1}"
+        )
+
+
+def _alone(node: ir.Node, inputs: Mapping[ir.Value, str], outputs: Sequence[str]) -> onnx.NodeProto:
+    proto = ir.to_proto(node)
+    proto.name = "n"
+    for field in ("input", "output", "metadata_props", "doc_string", "device_configurations"):
+        proto.ClearField(field)
+    proto.input.extend("" if value is None else inputs[value] for value in node.inputs)
+    proto.output.extend(outputs)
+    return proto
+
+
+def _declare(graph: onnx.GraphProto, name: str, value: ir.Value, twin: ir.Value | None) -> None:
+    tensor = None if value.is_graph_input() else ir.convenience.get_const_tensor(value)
+    if tensor is not None and tensor.nbytes <= LARGE_BYTES and tensor.dtype != ir.DataType.STRING:
+        # Some adapters read constants: sizes, scales, pads.
+        constant = ir.to_proto(tensor)
+        constant.name = name
+        graph.initializer.append(constant)
+    else:
+        graph.input.append(_typed(name, twin, tensor))
+
+
+def _typed(name: str, value: ir.Value | None, tensor: ir.TensorProtocol | None = None) -> onnx.ValueInfoProto:
+    known = ir.Value(name=name)
+    if value is not None:
+        known.type, known.shape = value.type, value.shape
+    if tensor is not None:
+        known.type, known.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy())
+    return ir.to_proto(known)
+
+
+def _run(model: onnx.ModelProto, node: ir.Node, version: int) -> onnx.GraphProto:
+    try:
+        # The converter trusts counts of inputs and outputs, and ends the process where they are wrong.
+        context = checker.C.CheckerContext()
+        context.ir_version = _IR_VERSION
+        context.opset_imports = {"": version}
+        checker.check_node(model.graph.node[0], context)
+        return version_converter.convert_version(model, TARGET).graph
+    except Exception as error:
+        raise RefusalError(f"{_what(node, version)}: {_line(error)}") from error
+
+
+def _equal(a: onnx.NodeProto, b: onnx.NodeProto) -> bool:
+    def key(node: onnx.NodeProto) -> tuple[object, ...]:
+        attributes = sorted(a.SerializeToString(deterministic=True) for a in node.attribute)
+        inputs = list(node.input)
+        while inputs and not inputs[-1]:
+            inputs.pop()
+        return node.op_type, inputs, list(node.output), attributes
+
+    return key(a) == key(b)
+
+
+def _renamed(graph: onnx.GraphProto, old: str, new: str) -> onnx.GraphProto:
+    copy = onnx.GraphProto()
+    copy.CopyFrom(graph)
+    for node in copy.node:
+        if node.op_type == old:
+            node.op_type = new
+    return copy
+
+
+class _Names:
+    """Fresh value names: bodies see the names around them, so a name is fresh in no less than the whole model."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self._taken = {value.name for graph in graphs(model) for value in (*graph.inputs, *graph.initializers.values())}
+        self._taken.update(output.name for node in _nodes(model) for output in node.outputs)
+
+    def fresh(self, stem: str) -> str:
+        number = 0
+        while (name := f"{stem}_{number}") in self._taken:
+            number += 1
+        self._taken.add(name)
+        return name
+
+
+def _apply(replacement: _Replacement, names: _Names) -> None:
+    old = replacement.node
+    container = old.graph
+    if container is None:
+        raise AssertionError(f"node {node_name(old)!r} is in no graph")
+    stem = f"{next(o.name for o in old.outputs if o.name)}_opset{TARGET}"
+    values = dict(replacement.inputs)
+    nodes: list[ir.Node] = []
+    for tensor in replacement.converted.initializer:
+        if tensor.name not in values:
+            constant = ir.Node("", "Constant", [], [ir.AttrTensor("value", ir.from_proto(tensor))])
+            constant.outputs[0].name = names.fresh(stem)
+            values[tensor.name] = constant.outputs[0]
+            nodes.append(constant)
+    for proto in replacement.converted.node:
+        inputs = [values[name] if name else None for name in proto.input]
+        attributes = [ir.from_proto(attribute) for attribute in proto.attribute]
+        node = ir.Node("", proto.op_type, inputs, attributes, num_outputs=len(proto.output))
+        for name, value in zip(proto.output, node.outputs, strict=True):
+            value.name = names.fresh(stem) if name and name not in replacement.outputs else ""
+            values[name] = value
+        nodes.append(node)
+    _inherit(old, nodes)
+    kept = [(value, values[name]) for value, name in zip(old.outputs, replacement.outputs, strict=True) if name]
+    for value, new in kept:
+        new.doc_string = value.doc_string
+        new.metadata_props.update(value.metadata_props)
+        new.meta.update(value.meta)
+    ir.convenience.replace_nodes_and_values(
+        container, old, [old], nodes, [value for value, _ in kept], [new for _, new in kept]
+    )
+
+
+def _inherit(old: ir.Node, nodes: Sequence[ir.Node]) -> None:
+    """Give name and notes of the old node to the one that does its work."""
+    heir = next((node for node in nodes if node.op_type == old.op_type), nodes[-1])
+    heir.name, heir.doc_string = old.name, old.doc_string
+    heir.metadata_props.update(old.metadata_props)
+    heir.meta.update(old.meta)
+    for node in nodes:
+        if node is not heir:
+            node.name = f"{node_name(old)}/{node.op_type}"
+
+
+def _what(node: ir.Node, version: int) -> str:
+    return f"cannot raise node {node_name(node)!r} ({node.op_type}) from operator set {version} to {TARGET}"
+
+
+def _line(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return " ".join(str(error).split())[:300] or type(error).__name__
