@@ -258,6 +258,12 @@ def test_an_output_without_samples_is_refused() -> None:
         check(model(text), model(text), samples(), metrics=["max-error"])
 
 
+def test_texts_are_not_compared() -> None:
+    text = f"{HEAD} words (float[n, 4] x) => (string[n, 4] y) {{ y = Cast<to = 8>(x) }}"
+    with pytest.raises(InputError, match="output 'y' holds texts; only numbers can be compared"):
+        check(model(text), model(text), samples())
+
+
 def test_the_same_report_twice() -> None:
     from softq.report import to_json
 

@@ -102,6 +102,9 @@ def test_only_one_file_is_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(module, "_read_arrays", watched)
     kept = list(open_data(tmp_path, SPECS).batches(2))
     assert len(kept) == 9
+    for batch in kept:
+        assert batch.inputs["x"].base is None, "a view keeps its whole file"
+        assert batch.labels["y"].base is None
     assert len(alive) == 9
 
 

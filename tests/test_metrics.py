@@ -96,6 +96,9 @@ def test_a_row_with_nan_is_never_right() -> None:
     both = measure("top1-agreement", rows([NAN, 2]), rows([NAN, 2]))
     assert math.isnan(both.candidate)
     assert (both.nan.both, both.nan.candidate_only) == (1, 0)
+    new = measure("top1-agreement", rows([1, 2], [1, 2]), rows([NAN, 2], [1, 2])).samples
+    assert new is not None
+    assert new.candidate.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("name", [n for n in METRICS.entries() if n != "perplexity"])

@@ -175,7 +175,7 @@ def is_nan(array: Array) -> npt.NDArray[np.bool_]:
 
 def mean(samples: PerSample) -> float:
     """Return the sum of the totals over the sum of the weights; NaN without weight."""
-    weight = math.fsum(samples.weight)
+    weight = _sum(samples.weight)
     return _sum(samples.total) / weight if weight else math.nan
 
 
@@ -202,10 +202,7 @@ def maximum(samples: PerSample) -> float:
 
 
 def _sum(values: Floats) -> float:
-    # fsum is exact, so the value does not depend on the batch size; it refuses inf - inf, which is a NaN here.
-    try:
-        return math.fsum(values)
-    except (ValueError, OverflowError):
+    with np.errstate(invalid="ignore", over="ignore"):  # inf - inf is a NaN, and that is the answer.
         return float(values.sum())
 
 
