@@ -191,12 +191,18 @@ def _count(text: str, key: str, tensor: str) -> int:
 
 
 def _check_inline(tensor: onnx.TensorProto) -> None:
-    if tensor.data_type == onnx.TensorProto.STRING or not tensor.HasField("raw_data"):
+    if tensor.HasField("raw_data") and tensor.data_type != onnx.TensorProto.STRING:
+        expected = tensor_bytes(tensor.data_type, tensor.dims, tensor.name)
+        size = len(tensor.raw_data)
+        if size != expected:
+            raise InputError(f"tensor {tensor.name!r} has {size} bytes; its element type and shape ask for {expected}")
         return
-    expected = tensor_bytes(tensor.data_type, tensor.dims, tensor.name)
-    size = len(tensor.raw_data)
-    if size != expected:
-        raise InputError(f"tensor {tensor.name!r} has {size} bytes; its element type and shape ask for {expected}")
+    try:
+        # Values in typed fields: which field a type uses, and how it packs them, onnx-ir knows.
+        ir.from_proto(tensor).numpy().reshape(tuple(tensor.dims))
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"tensor {tensor.name!r} has values that do not fit its type and shape: {reason}") from error
 
 
 def _proto_tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
@@ -215,13 +221,28 @@ def _graph_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 
 def _attribute_tensors(attributes: Sequence[onnx.AttributeProto]) -> Iterator[onnx.TensorProto]:
     for attribute in attributes:
+        if not attribute.ref_attr_name:
+            _check_attribute(attribute)
         if attribute.HasField("t"):
             yield attribute.t
         yield from attribute.tensors
+        for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+            yield from (part for part in (sparse.values, sparse.indices) if part.ByteSize())
         if attribute.HasField("g"):
             yield from _graph_tensors(attribute.g)
         for graph in attribute.graphs:
             yield from _graph_tensors(graph)
+
+
+def _check_attribute(attribute: onnx.AttributeProto) -> None:
+    kind = attribute.type
+    absent = (kind == onnx.AttributeProto.TENSOR and not attribute.HasField("t")) or (
+        kind == onnx.AttributeProto.GRAPH and not attribute.HasField("g")
+    )
+    if kind == onnx.AttributeProto.UNDEFINED or absent:
+        raise InputError(
+            f"the model is damaged: attribute {attribute.name!r} has {'no value' if absent else 'no type'}"
+        )
 
 
 def check_tensor(tensor: ir.ExternalTensor) -> DataFile:

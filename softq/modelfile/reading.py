@@ -8,7 +8,8 @@ from typing import TypeAlias
 
 import onnx
 import onnx_ir as ir
-from google.protobuf.message import DecodeError
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
 
 from softq.errors import InputError
 from softq.modelfile.external import DataFile, check_proto, check_tensor, located, model_folders
@@ -113,6 +114,7 @@ def _check(proto: onnx.ModelProto, what: str) -> None:
             raise InputError(f"{what} imports the operator set {domain or 'ai.onnx'!r} twice")
         if entry.version < 1:
             raise InputError(f"{what} imports version {entry.version} of {domain or 'ai.onnx'!r}; versions start at 1")
+    _check_text(proto, what)
     # onnx-ir drops both without a word.
     if proto.graph.sparse_initializer:
         raise InputError(
@@ -121,6 +123,18 @@ def _check(proto: onnx.ModelProto, what: str) -> None:
         )
     if proto.training_info:
         raise InputError(f"{what} carries training information, which softq cannot keep; export it for inference")
+
+
+def _check_text(message: Message, what: str) -> None:
+    # Protobuf hands out text that is no UTF-8 as bytes, and only the writer complains, long after.
+    for field, value in message.ListFields():
+        if field.type == FieldDescriptor.TYPE_STRING:
+            for text in [value] if isinstance(value, (str, bytes)) else value:
+                if isinstance(text, bytes):
+                    raise InputError(f"{what} is damaged: the {field.name} {text[:80]!r} is not UTF-8 text")
+        elif field.message_type is not None:
+            for child in [value] if isinstance(value, Message) else value:
+                _check_text(child, what)
 
 
 def _domain(name: str) -> str:

@@ -42,10 +42,10 @@ class _Replacement:
 class RaiseOpset(ir.passes.InPlacePass):
     """Raises the default-domain operator set of a model below 18 to 18; other models stay as they are.
 
-    Outputs, interface and IR version stay the same. (Below IR version 4 an initializer is also an input, and onnxruntime
-    takes it for a constant; from 4 on it would take it for something that a caller may set.) Model-local functions of a
-    model below 18 are inlined first, since they import the operator set of the model; in a model that is not raised
-    they stay. A refusal leaves the model unchanged.
+    Outputs, interface and IR version stay the same. (Below IR version 4 an initializer is also an input, which
+    onnxruntime takes for a constant; from 4 on it would take it for something that a caller may set.) Model-local
+    functions of a model below 18 are inlined first, since they import the operator set of the model; in a model that is
+    not raised they stay. A refusal leaves the model unchanged.
     """
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
