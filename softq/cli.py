@@ -72,7 +72,7 @@ def inspect(model: str, globs: Sequence[str], all_sites: bool, as_json: bool) ->
 @main.command()
 @click.argument("model")
 @click.argument("out")
-@click.option("--method", metavar="NAME", help="The softmax method (softq methods); deferred-log by default.")
+@click.option("--method", metavar="NAME", help="The softmax method; softq methods lists them.")
 @click.option("--bits", type=int, help="Short for --set bits=N.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="An option of the method.")
 @click.option(

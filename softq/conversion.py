@@ -97,7 +97,7 @@ def convert(
 
     Args:
         model: A path, an `onnx.ModelProto` or an `onnx_ir.Model`.
-        method: Name of the method, `deferred-log` if None.
+        method: Name of the method; `softq.methods.DEFAULT_METHOD` if None.
         bits: Short for the setting `bits`.
         settings: Options of the method by name.
         calibration: Data for options that are fitted: see `softq.data.open_data`.

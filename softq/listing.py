@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from inspect import getdoc
 from sys import modules
 
-from softq.methods import METHODS, Method
+from softq.methods import DEFAULT_METHOD, METHODS, Method
 from softq.methods._contract import OptionSpec, OptionValue
 from softq.plan import Plan
 from softq.rowprog import to_text
@@ -114,7 +114,8 @@ def _options(method: Method) -> list[tuple[str, OptionSpec, OptionValue]]:
 
 def methods_to_text() -> str:
     """Return what `softq methods` prints."""
-    return table(("method", "what it is"), [(m.name, m.summary) for m in METHODS.entries().values()])
+    rows = [(m.name, m.summary + " The default." * (m.name == DEFAULT_METHOD)) for m in METHODS.entries().values()]
+    return table(("method", "what it is"), rows)
 
 
 def method_to_text(method: Method) -> str:

@@ -144,12 +144,13 @@ def parse_plan(data: object, name: str = "plan") -> Plan:
         where = f"{name}: sites[{i}]"
         s = _object(entry, where, {"id": str, "fingerprint": str, "method": str, "options": dict, "fitted": dict})
         options, fitted = s["options"], s["fitted"]
-        assert isinstance(options, dict) and isinstance(fitted, dict)
+        assert isinstance(options, dict)
+        assert isinstance(fitted, dict)
         for key, value in options.items():
             if isinstance(value, bool) or not isinstance(value, (int, float, str)):
                 raise InputError(f"{where}: option {key} is {value!r}; expected a number or a word")
-        sites.append(SitePlan(str(s["id"]), str(s["fingerprint"]), str(s["method"]), options,
-                              {key: _fitted(value, f"{where}: fitted {key}") for key, value in fitted.items()}))  # fmt: skip
+        numbers = {key: _fitted(value, f"{where}: fitted {key}") for key, value in fitted.items()}
+        sites.append(SitePlan(str(s["id"]), str(s["fingerprint"]), str(s["method"]), options, numbers))
     seen: set[str] = set()
     for site in sites:
         if site.id in seen:

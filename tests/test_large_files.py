@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper
 
 MEASURE = """
-import json, resource, sys, time
+import json, pathlib, re, resource, sys, time
 start = time.perf_counter()
 from softq.modelfile import as_model, graph_hash, load, save, weights_fingerprint
 model = load(sys.argv[1])
@@ -24,9 +24,13 @@ for value in list(copy.graph.initializers.values()):
     value.name = value.name + "_renamed"
 save(copy, sys.argv[2])
 seconds = time.perf_counter() - start
-# ru_maxrss counts kibibytes on Linux and bytes on macOS.
-unit = 1 if sys.platform == "darwin" else 1024
-print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit, names]))
+# On Linux ru_maxrss starts with the peak of the process that started this one; VmHWM does not. macOS counts bytes.
+status = pathlib.Path("/proc/self/status")
+if status.exists():
+    peak = int(re.search(r"VmHWM:\\s+(\\d+) kB", status.read_text())[1]) * 1024
+else:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(json.dumps([seconds, peak, names]))
 """
 
 SECONDS = 10

@@ -69,7 +69,7 @@ def _parameters(options: Options, fitted: Fitted) -> Mapping[str, NDArray[np.gen
 
 
 def _candidates(options: Options, name: str) -> Sequence[float]:
-    return [2.0 ** (-k / 4) for k in range(0, 33)]
+    return [2.0 ** (-k / 4) for k in range(33)]
 
 
 METHOD = Method(

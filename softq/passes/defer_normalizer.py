@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from softq.passes import PassEntry
-from softq.passes._graph import all_containers, remove_if_unused
-from softq.passes.replace import PAIR_KEY, Pair, cast_like, divided, take_over
+from softq.passes._edit import cast_like, remove_if_unused, take_over
+from softq.passes._graph import ModelView
+from softq.passes.replace import PAIR_KEY, Pair, divided
 
 
 class DeferNormalizer(ir.passes.InPlacePass):
@@ -21,8 +22,8 @@ class DeferNormalizer(ir.passes.InPlacePass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Defer what can be; `modified` says whether anything was."""
         found: list[tuple[ir.Node, ir.Value, Pair]] = []
-        for container in all_containers(model):
-            for node in container.graph:
+        for container in ModelView(model).containers:
+            for node in container.body:
                 for value in node.outputs:
                     pair = value.meta.get(PAIR_KEY)
                     if isinstance(pair, Pair):

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from softq.errors import RefusalError, SoftqError
 from softq.methods import DEFAULT_METHOD, METHODS
 from softq.passes import PassEntry
 from softq.passes._canonical import CANONICAL_KEY, Canonical
-from softq.passes._graph import all_containers, remove_if_unused
+from softq.passes._edit import cast_like, constant, floats, remove_if_unused, scalar_shape, take_over
+from softq.passes._graph import ModelView
 from softq.passes.normalize import Normalize
 from softq.plan import SitePlan, plan_sites
 from softq.rowprog import Program
@@ -141,13 +143,13 @@ class Replace(ir.passes.InPlacePass):
         shape = node.outputs[0].shape
         pair = None
         if program.is_pair:
-            weights = _typed(outputs["weights"], f"{base}.weights", shape)
-            normalizer = _typed(outputs["normalizer"], f"{base}.normalizer", _scalar_shape(shape))
+            weights = floats(outputs["weights"], f"{base}.weights", shape)
+            normalizer = floats(outputs["normalizer"], f"{base}.normalizer", scalar_shape(shape))
             zero = canonical.nan_becomes_zero or canonical.site.masked_row == "zero"
             pair = Pair(weights, normalizer, zero)
             result = divided(weights, pair, before, f"{base}.p", shape)
         else:
-            result = _typed(outputs["probabilities"], f"{base}.probabilities", shape)
+            result = floats(outputs["probabilities"], f"{base}.probabilities", shape)
             if canonical.nan_becomes_zero:
                 result = _nan_to_zero(result, before, base, shape)
         result = cast_like(result, node.outputs[0], before, f"{base}.cast")
@@ -167,11 +169,11 @@ class Replace(ir.passes.InPlacePass):
         model: ir.Model,
         node: ir.Node,
         name: str,
-        value: np.ndarray[tuple[int, ...], np.dtype[np.generic]],
+        value: NDArray[np.generic],
         before: list[ir.Node],
     ) -> ir.Value:
         if not self._expose:
-            return _constant(value, name, before)
+            return constant(value, name, before)
         if node.graph is not model.graph:
             raise RefusalError(
                 "its parameters cannot be inputs of the model, because it lies in a subgraph or function"
@@ -186,8 +188,8 @@ class Replace(ir.passes.InPlacePass):
 def canonical_nodes(model: ir.Model) -> list[tuple[ir.Node, Canonical]]:
     """Return every node that `normalize` has made canonical, with what it stands for, in graph order."""
     found: list[tuple[ir.Node, Canonical]] = []
-    for container in all_containers(model):
-        for node in container.graph:
+    for container in ModelView(model).containers:
+        for node in container.body:
             canonical = node.meta.get(CANONICAL_KEY)
             if isinstance(canonical, Canonical):
                 found.append((node, canonical))
@@ -198,10 +200,10 @@ def divided(product: ir.Value, pair: Pair, before: list[ir.Node], name: str, sha
     """Append the division of `product` by the pair's normalizer and return the quotient."""
     division = ir.node("Div", [product, pair.normalizer], name=f"{name}.div")
     before.append(division)
-    result = _typed(division.outputs[0], f"{name}.quotient", shape)
+    result = floats(division.outputs[0], f"{name}.quotient", shape)
     if not pair.zero_undefined:
         return result
-    zero = _constant(np.array(0, np.float32), f"{name}.zero", before)
+    zero = constant(np.array(0, np.float32), f"{name}.zero", before)
     # False for a normalizer of 0 and for NaN alike.
     defined = ir.node("Greater", [pair.normalizer, zero], name=f"{name}.greater")
     chosen = ir.node("Where", [defined.outputs[0], result, zero], name=f"{name}.where")
@@ -209,30 +211,7 @@ def divided(product: ir.Value, pair: Pair, before: list[ir.Node], name: str, sha
     defined.outputs[0].type = ir.TensorType(ir.DataType.BOOL)
     defined.outputs[0].shape = pair.normalizer.shape
     before += [defined, chosen]
-    return _typed(chosen.outputs[0], f"{name}.guarded", shape)
-
-
-def cast_like(value: ir.Value, like: ir.Value, before: list[ir.Node], name: str) -> ir.Value:
-    """Append a cast of a float32 value to the type of another, if that is known and different."""
-    if like.dtype is None or like.dtype is ir.DataType.FLOAT:
-        return value
-    node = ir.node("Cast", [value], {"to": int(like.dtype)}, name=name)
-    before.append(node)
-    out = node.outputs[0]
-    out.name, out.type, out.shape = f"{name}.out", like.type, value.shape
-    return out
-
-
-def take_over(old: ir.Value, new: ir.Value) -> None:
-    """Give every user of `old` the value `new`, and its name, so that the model's interface stays as it was."""
-    name = old.name
-    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
-    if name is not None:
-        old.name = f"{name}.replaced"
-        new.name = name
-    if new.type is None:
-        new.type = old.type
-    new.shape = old.shape if old.shape is not None else new.shape
+    return floats(chosen.outputs[0], f"{name}.guarded", shape)
 
 
 def _program(canonical: Canonical, planned: SitePlan) -> Program:
@@ -269,31 +248,14 @@ def _opset_imports(model: ir.Model, node: ir.Node) -> list[dict[str, int]]:
     return [model.opset_imports, *(f.opset_imports for f in owners)]
 
 
-def _constant(value: np.ndarray[tuple[int, ...], np.dtype[np.generic]], name: str, before: list[ir.Node]) -> ir.Value:
-    node = ir.node("Constant", [], {"value": ir.tensor(value, name=name)}, name=f"{name}.const")
-    before.append(node)
-    out = node.outputs[0]
-    out.name, out.type, out.shape = name, ir.TensorType(ir.DataType.from_numpy(value.dtype)), ir.Shape(value.shape)
-    return out
-
-
-def _typed(value: ir.Value, name: str, shape: ir.Shape | None) -> ir.Value:
-    value.name, value.type, value.shape = name, ir.TensorType(ir.DataType.FLOAT), shape
-    return value
-
-
-def _scalar_shape(shape: ir.Shape | None) -> ir.Shape | None:
-    return None if shape is None else ir.Shape([*list(shape)[:-1], 1])
-
-
 def _nan_to_zero(value: ir.Value, before: list[ir.Node], base: str, shape: ir.Shape | None) -> ir.Value:
-    zero = _constant(np.array(0, np.float32), f"{base}.zero", before)
+    zero = constant(np.array(0, np.float32), f"{base}.zero", before)
     nan = ir.node("IsNaN", [value], name=f"{base}.isnan")
     chosen = ir.node("Where", [nan.outputs[0], zero, value], name=f"{base}.where")
     nan.outputs[0].name = f"{base}.undefined"
     nan.outputs[0].type, nan.outputs[0].shape = ir.TensorType(ir.DataType.BOOL), shape
     before += [nan, chosen]
-    return _typed(chosen.outputs[0], f"{base}.guarded", shape)
+    return floats(chosen.outputs[0], f"{base}.guarded", shape)
 
 
 PASS = PassEntry("replace", Replace, "put a method's function in the place of each canonical softmax")

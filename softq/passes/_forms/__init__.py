@@ -1,0 +1,55 @@
+"""The forms in which a softmax appears in graphs, one rule a file; names with an underscore hold what rules share.
+
+A rule looks at one node and says what it recognises there. To add one, write `softq/passes/_forms/name_of_form.py` that
+exposes
+
+    FORM = Form(name="name-of-form", summary="One line that says what it is", match=match)
+
+where `match(node, facts)` returns a `Match`, or None for a node that is something else. A form that cannot be
+converted yet is a rule all the same: its match carries the sentence that says why, so that nothing is skipped in silence.
+At most one rule may match a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from softq.passes._forms._facts import Facts
+from softq.registry import Folder
+from softq.site import Verdict
+
+
+@dataclass(frozen=True, eq=False)
+class Match:
+    """A softmax that a rule found at a node.
+
+    Attributes:
+        operator: What the site is called, `Softmax` or `com.microsoft::Attention`.
+        scores: The value that the softmax is taken of, or None where it is inside the operator.
+        weights: The value that holds the result, or None where it is inside the operator.
+        axis: The reduced axis counted from the end, or None if it is not known.
+        verdict: Why it is not converted whatever the user asks for; None if it can be.
+        note: A sentence worth telling about a site that can be converted.
+    """
+
+    operator: str
+    scores: ir.Value | None
+    weights: ir.Value | None
+    axis: int | None
+    verdict: Verdict | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Form:
+    """A rule as the folder lists it."""
+
+    name: str
+    summary: str
+    match: Callable[[ir.Node, Facts], Match | None]
+
+
+FORMS = Folder(package="softq.passes._forms", attribute="FORM", kind=Form, group="softq.forms", noun="form")

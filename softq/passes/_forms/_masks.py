@@ -1,0 +1,201 @@
+"""How masked positions get into the scores, what a fully masked row then is, and whether the mask can be lifted.
+
+What is masked is written as -inf, or as a finite value so low that its exponential is zero beside any real score. The
+three ways differ in what a row without any unmasked element becomes, with c the value written or added:
+
+* -inf: every score is -inf, the softmax is NaN.
+* Where(condition, x, c), c finite: every score is c, the softmax is uniform.
+* x + c, c finite: the scores keep their differences, the softmax is that of x itself. Unless c *absorbs* x: in float32
+  the neighbours of c = -1e30 are 2^76 apart, so x + c = c for every |x| < 2^75, and the row is uniform again. Nothing
+  overflows, -3.4e38 included: x + c rounds to c, not to -inf, as long as |x| < 2^103. bfloat16 has the same exponents
+  and fewer digits, so it absorbs more. float16's least value -65504 absorbs only |x| < 16, and x <= -16 makes it -inf:
+  there the row is the softmax of whatever scores come out.
+
+Lifting a mask (the softmax then sees x and a boolean beside it) keeps the meaning for every finite x
+if c is -inf; if c is finite, for every row with an unmasked element above c + 104 (what float32's exponential needs to
+be zero); and for c that absorbs, for |x| < 2^75. An addition of any other finite c is not lifted: a fully masked row
+would lose the scores it still has. Nor is a finite mask over scores that may hold -inf from another mask.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import onnx_ir as ir
+
+from softq.passes._forms._facts import Dims, Facts
+from softq.passes._forms._levels import MASKED, Levels, cast, levels
+from softq.passes._graph import MOVES_ONLY, is_constant, is_passthrough, operand
+from softq.site import MaskedRow, MaskKind
+
+ABSORBING = -1e30
+"""From here down an addend swallows a float32 or bfloat16 score: see the module's text."""
+
+
+@dataclass(frozen=True, eq=False)
+class Lift:
+    """How a mask is taken out of the scores.
+
+    Attributes:
+        scores: What the mask was applied to.
+        casts: Types that the masked scores were cast to afterwards, in order.
+        source: A boolean value, or an addend whose elements are 0 where a position takes part and at most -1e4 else.
+        valid_when: What the boolean is at positions that take part; None if `source` is an addend.
+    """
+
+    scores: ir.Value
+    casts: tuple[ir.DataType, ...]
+    source: ir.Value
+    valid_when: bool | None
+
+
+@dataclass(frozen=True, eq=False)
+class FoundMask:
+    """What is known of the mask in front of a softmax; `lift` is None if it has to stay in the scores, `why` says why."""
+
+    kind: MaskKind
+    masked_row: MaskedRow
+    lift: Lift | None = None
+    why: str = ""
+
+
+NO_MASK = FoundMask("none", "nan")
+"""Without a mask a row of nothing but -inf scores gives NaN."""
+
+
+def find_mask(scores: ir.Value, facts: Facts, depth: int = 6) -> FoundMask:
+    """Return the outermost mask among the nodes that lead to `scores`, looking through at most `depth` of them."""
+    value, casts, moved = scores, list[ir.DataType](), ""
+    for _ in range(depth):
+        node = value.producer()
+        if node is None or node.domain:
+            break
+        if node.op_type == "Cast" and (to := facts.dtype(value)) is not None:
+            casts.insert(0, to)
+        elif node.op_type == "Where":
+            return _settle(_where(node, tuple(casts), facts, depth - 1), moved)
+        elif node.op_type == "Add":
+            return _settle(_add(node, tuple(casts), facts, depth - 1), moved)
+        elif node.op_type in {"Mul", "Div"} and is_constant(operand(node, 1)):
+            moved = f"{node.op_type} stands between the mask and the softmax"
+        elif node.op_type in MOVES_ONLY and node.op_type != "Concat":
+            moved = f"{node.op_type} stands between the mask and the softmax"
+        elif not is_passthrough(node, facts.view.container_of(node).opset):
+            break
+        below = operand(node, 0)
+        if below is None:
+            break
+        value = below
+    return NO_MASK
+
+
+def _settle(found: FoundMask, moved: str) -> FoundMask:
+    return replace(found, lift=None, why=moved) if moved and found.lift is not None else found
+
+
+def _where(node: ir.Node, casts: tuple[ir.DataType, ...], facts: Facts, depth: int) -> FoundMask:
+    condition, first, second = (operand(node, i) for i in range(3))
+    if condition is None or first is None or second is None:
+        return NO_MASK
+    sides = [(second, first, True), (first, second, False)]
+    for constant_side, scores, valid_when in sides:
+        written = levels(constant_side, facts)
+        if written is None or written.values[-1] > MASKED:
+            continue
+        row = _row_of_written(written, casts)
+        lift = Lift(scores, casts, condition, valid_when)
+        return _lifted("where", row, lift, (condition, constant_side), facts, depth)
+    if any(levels(side, facts) is not None for side, _, _ in sides):
+        return NO_MASK
+    return FoundMask("unproven", "nan", why="both sides of the Where in front of the softmax are computed at run time")
+
+
+def _add(node: ir.Node, casts: tuple[ir.DataType, ...], facts: Facts, depth: int) -> FoundMask:
+    first, second = operand(node, 0), operand(node, 1)
+    if first is None or second is None:
+        return NO_MASK
+    proven = False
+    for addend, scores in ((second, first), (first, second)):
+        added = levels(addend, facts)
+        proven = proven or added is not None
+        if added is None or added.low > MASKED:
+            continue
+        masked = Levels(tuple(v for v in added.values if v <= MASKED), added.few)
+        row = _row_of_added(masked, casts, facts.dtype(node.outputs[0]))
+        if not added.few or any(v != 0 for v in added.values if v > MASKED):
+            why = "the addend is a bias as well as a mask"
+            return FoundMask("additive", "nan" if math.isinf(added.low) else "scores", why=why)
+        if row == "scores":
+            return FoundMask("additive", row, why="a finite mask is added: a fully masked row keeps its scores")
+        return _lifted("additive", row, _addend_lift(addend, scores, casts, facts), (addend,), facts, depth)
+    # What is added is a bias, or a float tensor about which nothing is proved; a mask may still be further in.
+    inner = [find_mask(side, facts, depth - 1) for side in (first, second)] if depth > 0 else []
+    for found in inner:
+        if found.kind in {"where", "additive"}:
+            row: MaskedRow = "scores" if found.masked_row == "uniform" else found.masked_row
+            return replace(found, masked_row=row, lift=None, why="another tensor is added over the mask")
+    if proven and not any(found.kind == "unproven" for found in inner):
+        return NO_MASK
+    return FoundMask("unproven", "nan", why="a float tensor computed at run time is added to the scores")
+
+
+def _addend_lift(addend: ir.Value, scores: ir.Value, casts: tuple[ir.DataType, ...], facts: Facts) -> Lift:
+    node = addend.producer()
+    if node is not None and node.domain == "" and node.op_type == "Where":
+        condition, yes = operand(node, 0), levels(operand(node, 1), facts)
+        no = levels(operand(node, 2), facts)
+        if condition is not None and yes is not None and no is not None and (yes.values == (0,)) != (no.values == (0,)):
+            return Lift(scores, casts, condition, yes.values == (0,))
+    return Lift(scores, casts, addend, None)
+
+
+def _row_of_written(written: Levels, casts: tuple[ir.DataType, ...]) -> MaskedRow:
+    after = _after(written, casts)
+    if after is None:
+        return "scores"
+    if math.isinf(after.low):
+        # Of several values some may be finite, but only a row of nothing but -inf has no softmax of its own.
+        return "nan"
+    return "uniform" if after.few and len(after.values) == 1 else "scores"
+
+
+def _row_of_added(masked: Levels, casts: tuple[ir.DataType, ...], dtype: ir.DataType | None) -> MaskedRow:
+    absorbs = dtype in {ir.DataType.FLOAT, ir.DataType.BFLOAT16} and masked.values[-1] <= ABSORBING
+    if absorbs or masked.values == (-math.inf,):
+        return _row_of_written(masked, casts)
+    # Half of it: with any score added that is smaller than the other half, the sum is as low.
+    after = _after(Levels(tuple(v / 2 for v in masked.values), masked.few), casts)
+    if after is not None and after.values[-1] == -math.inf:
+        return "nan"
+    return "nan" if math.isinf(masked.low) else "scores"
+
+
+def _after(written: Levels | None, casts: tuple[ir.DataType, ...]) -> Levels | None:
+    for to in casts:
+        written = None if written is None else cast(written, to)
+    return written
+
+
+def _lifted(
+    kind: MaskKind, row: MaskedRow, lift: Lift, operands: tuple[ir.Value, ...], facts: Facts, depth: int
+) -> FoundMask:
+    """Decide whether a recognised mask can be lifted."""
+    written = levels(operands[-1], facts)
+    masked = {v for v in (written.values if written is not None else ()) if v <= MASKED}
+    why = ""
+    if row == "scores" or written is None or not written.few or len(masked) > 1:
+        why = "the mask writes several values"
+    elif not all(_keeps_shape(facts.shape(lift.scores), facts.shape(operand)) for operand in operands):
+        why = "the mask may broadcast the scores to a larger shape"
+    elif row == "uniform" and find_mask(lift.scores, facts, depth - 1).kind != "none":
+        why = "the scores under this finite mask may be masked themselves"
+    return FoundMask(kind, row, None if why else lift, why)
+
+
+def _keeps_shape(scores: Dims | None, other: Dims | None) -> bool:
+    """Whether an operand of shape `other` is proved to broadcast to `scores` and not the other way round."""
+    if scores is None or other is None or len(other) > len(scores):
+        return False
+    pairs = zip(reversed(scores), reversed(other), strict=False)
+    return all(o == 1 or (s == o and s is not None) or (isinstance(s, int) and s != 1) for s, o in pairs)

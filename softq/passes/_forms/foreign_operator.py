@@ -1,0 +1,32 @@
+"""Operators of a foreign domain that are only called like a softmax: what they compute is theirs to say."""
+
+from __future__ import annotations
+
+import re
+
+import onnx_ir as ir
+
+from softq.passes._forms import Form, Match
+from softq.passes._forms._facts import Facts
+from softq.passes._forms.attention_operator import match as match_attention
+from softq.passes._forms.inner_softmax import match as match_inner
+from softq.passes._graph import node_label, operator_label
+from softq.site import Verdict
+
+_NAMES = re.compile(r"soft_?max|hard_?max|attention|attn", re.IGNORECASE)
+_WITHOUT_SOFTMAX = frozenset({"LinearAttention"})
+
+
+def match(node: ir.Node, facts: Facts) -> Match | None:
+    """Recognise a foreign operator by its name, unless the model says what it computes or a rule knows it."""
+    if node.domain in {"", "softq"} or node.op_identifier() in facts.view.model.functions:
+        return None
+    if not _NAMES.search(node.op_type) or node.op_type in _WITHOUT_SOFTMAX:
+        return None
+    if match_attention(node, facts) is not None or match_inner(node, facts) is not None:
+        return None
+    reason = f"node {node_label(node)} is a {operator_label(node)}: what an operator of domain {node.domain} computes is not known"
+    return Match(operator_label(node), None, None, None, Verdict("refuse", reason))
+
+
+FORM = Form(name="foreign-operator", summary="Operators of unknown domains that are called like a softmax", match=match)

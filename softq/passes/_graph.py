@@ -1,0 +1,321 @@
+"""Walking a model: every container, who reads a value across their borders, and which values are constant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import onnx_ir as ir
+
+FunctionId = tuple[str, str, str]
+"""Domain, name and overload: the key of `ir.Model.functions`."""
+
+SAME_VALUES = frozenset({"Identity", "Cast", "CastLike", "Dropout"})
+"""Operators that hand every element on where it is (`Dropout` only at inference: ask `is_passthrough`)."""
+
+MOVES_ONLY = frozenset(
+    {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Slice", "Gather", "Tile", "Split", "Concat"}
+)
+"""Operators whose result holds elements of their operands and nothing else."""
+
+CONSTANT_LIMIT = 1 << 26
+"""Bytes of the largest constant that is read to learn what its elements are: a causal mask of 4096 x 4096 floats."""
+
+
+@dataclass(frozen=True, eq=False)
+class Container:
+    """A list of nodes: the main graph, the body of an If, Loop or Scan, or a model-local function.
+
+    Attributes:
+        path: Names from the main graph down to here; empty for the main graph, unique in the model.
+        body: The nodes.
+        opset: Version of the default domain that holds here; 0 if the model does not import it.
+        function: The function at the head of the path, or None.
+    """
+
+    path: tuple[str, ...]
+    body: ir.Graph | ir.Function
+    opset: int
+    function: FunctionId | None
+
+    @property
+    def graph(self) -> ir.Graph:
+        """The graph that `ir.Value.graph` names for values of this container."""
+        return self.body.graph if isinstance(self.body, ir.Function) else self.body
+
+    @property
+    def label(self) -> str:
+        """The path as one text for messages."""
+        return "/".join(self.path) or "the main graph"
+
+
+@dataclass(frozen=True, eq=False)
+class Use:
+    """One reader of a value: an operand of a node, or (with no node) an output of the model.
+
+    Attributes:
+        node: The node that reads, or None for an output of the model.
+        index: Which of the node's inputs, or of the model's outputs.
+    """
+
+    node: ir.Node | None
+    index: int
+
+
+@dataclass(frozen=True, eq=False)
+class ModelView:
+    """A model with what its containers have to do with each other; built once, valid while the model does not change."""
+
+    model: ir.Model
+
+    @cached_property
+    def containers(self) -> tuple[Container, ...]:
+        """Every container: the main graph with all that nests in it, then each function with its own."""
+        found: list[Container] = []
+        taken: set[tuple[str, ...]] = set()
+
+        def unique(path: tuple[str, ...]) -> tuple[str, ...]:
+            candidate, count = path, 1
+            while candidate in taken:
+                count += 1
+                candidate = (*path[:-1], f"{path[-1]}#{count}")
+            taken.add(candidate)
+            return candidate
+
+        def visit(path: tuple[str, ...], body: ir.Graph | ir.Function, opset: int, function: FunctionId | None) -> None:
+            path = unique(path) if path else path
+            found.append(Container(path, body, opset, function))
+            for index, node in enumerate(body):
+                for name, graph in subgraphs(node):
+                    visit((*path, f"{node_label(node, index)}.{name}"), graph, opset, function)
+
+        visit((), self.model.graph, self.model.opset_imports.get("", 0), None)
+        for identifier, function in self.model.functions.items():
+            opset = function.opset_imports.get("", self.model.opset_imports.get("", 0))
+            visit((function_label(identifier),), function, opset, identifier)
+        return tuple(found)
+
+    @cached_property
+    def by_graph(self) -> Mapping[ir.Graph, Container]:
+        """The container of each graph object."""
+        return {container.graph: container for container in self.containers}
+
+    @cached_property
+    def calls(self) -> Mapping[FunctionId, tuple[ir.Node, ...]]:
+        """The nodes that call each model-local function, in any container."""
+        calls: dict[FunctionId, list[ir.Node]] = {identifier: [] for identifier in self.model.functions}
+        for container in self.containers:
+            for node in container.body:
+                if node.op_identifier() in calls:
+                    calls[node.op_identifier()].append(node)
+        return {identifier: tuple(nodes) for identifier, nodes in calls.items()}
+
+    @cached_property
+    def owners(self) -> Mapping[ir.Graph, ir.Node]:
+        """The If, Loop, Scan or other node that each subgraph hangs from."""
+        return {graph: node for container in self.containers for node in container.body for _, graph in subgraphs(node)}
+
+    @cached_property
+    def reached(self) -> frozenset[FunctionId]:
+        """The functions that the main graph calls, directly or through others."""
+        callers: dict[FunctionId, set[FunctionId | None]] = {
+            identifier: {self.container_of(node).function for node in nodes} for identifier, nodes in self.calls.items()
+        }
+        reached: set[FunctionId | None] = {None}
+        while True:
+            more = {name for name, by in callers.items() if name not in reached and by & reached}
+            if not more:
+                return frozenset(name for name in reached if name is not None)
+            reached |= more
+
+    def container_of(self, node: ir.Node) -> Container:
+        """Return the container that holds `node`."""
+        assert node.graph is not None, "a node of a model belongs to a graph"
+        return self.by_graph[node.graph]
+
+    def uses(self, value: ir.Value) -> Iterator[Use]:
+        """Yield who reads `value`: nodes, the model's outputs, and readers of what it becomes across a border.
+
+        Crossed are the outputs of If, Loop and Scan bodies, the outputs of model-local functions (to every call), and
+        the inputs of model-local functions.
+        """
+        seen: set[ir.Value] = set()
+        stack = [value]
+        while stack:
+            current = stack.pop()
+            if current in seen:
+                continue
+            seen.add(current)
+            for node, index in current.uses():
+                function = self.model.functions.get(node.op_identifier())
+                if function is None:
+                    yield Use(node, index)
+                elif index < len(function.inputs):
+                    stack.append(function.inputs[index])
+            if current.is_graph_output():
+                yield from self._leave(current, stack)
+
+    def _leave(self, value: ir.Value, stack: list[ir.Value]) -> Iterator[Use]:
+        graph = value.graph
+        assert graph is not None, "a graph output belongs to a graph"
+        container = self.by_graph.get(graph)
+        for index, output in enumerate(graph.outputs):
+            if output is not value:
+                continue
+            if container is None or graph is self.model.graph:
+                yield Use(None, index)
+            elif graph in self.owners:
+                owner = self.owners[graph]
+                # The first output of a Loop's body is its condition and becomes no output of the node.
+                position = index - 1 if owner.op_type == "Loop" else index
+                if 0 <= position < len(owner.outputs):
+                    stack.append(owner.outputs[position])
+            elif container.function is not None:
+                calls = self.calls[container.function]
+                stack.extend(call.outputs[index] for call in calls if index < len(call.outputs))
+
+    def attribute(self, node: ir.Node, name: str) -> ir.Attr | None:
+        """Return the attribute `name` of `node` with references to a function's attributes resolved.
+
+        Raises:
+            LookupError: calls of the function disagree, or there is none; the message says so.
+        """
+        attribute = node.attributes.get(name)
+        if attribute is None or not attribute.is_ref():
+            return attribute
+        container = self.container_of(node)
+        reference = attribute.ref_attr_name
+        assert container.function is not None and reference is not None, "only functions hold attribute references"
+        label, function = function_label(container.function), self.model.functions[container.function]
+        calls = self.calls[container.function]
+        if not calls:
+            raise LookupError(f"attribute {reference} of function {label} has no value: nothing calls the function")
+        values: list[ir.Attr | None] = []
+        for call in calls:
+            value = self.attribute(call, reference)
+            values.append(function.attributes.get(reference) if value is None else value)
+        kinds = {None if value is None or value.value is None else repr(value.value) for value in values}
+        if len(kinds) > 1:
+            said = ", ".join(sorted("absent" if kind is None else kind for kind in kinds))
+            raise LookupError(f"the calls of function {label} give its attribute {reference} different values: {said}")
+        first = values[0]
+        return None if first is None or first.value is None else first
+
+
+def subgraphs(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
+    """Yield the graphs among a node's attributes with the attribute's name."""
+    for name, attribute in node.attributes.items():
+        if attribute.is_ref():
+            continue
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield name, attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            for index, graph in enumerate(attribute.as_graphs()):
+                yield f"{name}[{index}]", graph
+
+
+def function_label(identifier: FunctionId) -> str:
+    """Return `domain::name`, with `:overload` if there is one."""
+    domain, name, overload = identifier
+    return f"{domain}::{name}" + (f":{overload}" if overload else "")
+
+
+def operator_label(node: ir.Node) -> str:
+    """Return the operator's name, with its domain if that is not the default one."""
+    return f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+
+
+def node_label(node: ir.Node, index: int | None = None) -> str:
+    """Return what a node is called in messages and paths: its name, else its first output, else `operator#index`."""
+    if node.name:
+        return node.name
+    for output in node.outputs:
+        if output.name:
+            return output.name
+    return f"{operator_label(node)}#{position(node) if index is None else index}"
+
+
+def position(node: ir.Node) -> int:
+    """Return the place of `node` among the nodes of its graph."""
+    assert node.graph is not None, "a node of a model belongs to a graph"
+    return next(index for index, other in enumerate(node.graph) if other is node)
+
+
+def is_op(node: ir.Node | None, *names: str) -> bool:
+    """Return whether `node` is one of the named operators of the default domain."""
+    return node is not None and node.domain == "" and node.op_type in names
+
+
+def producer(value: ir.Value | None, *names: str) -> ir.Node | None:
+    """Return the node behind `value` if it is one of the named operators of the default domain."""
+    node = None if value is None else value.producer()
+    return node if is_op(node, *names) else None
+
+
+def operand(node: ir.Node, index: int) -> ir.Value | None:
+    """Return an input of `node`, None where it is absent."""
+    if index >= len(node.inputs):
+        return None
+    value = node.inputs[index]
+    return value if value is not None and (value.name != "" or value.producer() is not None) else None
+
+
+def is_passthrough(node: ir.Node | None, opset: int) -> bool:
+    """Return whether `node` hands its first input on unchanged: Identity, or Dropout at inference whose mask is unused."""
+    if node is None or not is_op(node, "Identity", "Dropout"):
+        return False
+    if node.op_type == "Identity":
+        return True
+    if any(output.uses() or output.is_graph_output() for output in node.outputs[1:]):
+        return False
+    if opset < 7:
+        # Versions 1 and 6 train unless told otherwise.
+        is_test = node.attributes.get("is_test")
+        return is_test is not None and not is_test.is_ref() and is_test.as_int() != 0
+    training = operand(node, 2)
+    if training is None:
+        return True
+    value = constant(training)
+    return value is not None and value.size == 1 and not bool(value.reshape(-1)[0])
+
+
+def constant(value: ir.Value | None, limit: int = CONSTANT_LIMIT) -> np.ndarray | None:
+    """Return the elements of an initializer or of a `Constant` node of at most `limit` bytes, else None.
+
+    An initializer that is also an input of its graph is a default that a caller may override, so it is no constant.
+    """
+    tensor = _tensor(value)
+    if tensor is None or tensor.nbytes > limit or tensor.dtype == ir.DataType.STRING:
+        return None
+    return tensor.numpy()
+
+
+def _tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
+    if value is None or value.is_graph_input():
+        return None
+    node = value.producer()
+    if node is not None and (not is_op(node, "Constant") or any(a.is_ref() for a in node.attributes.values())):
+        return None
+    if node is not None and "sparse_value" in node.attributes:
+        return None
+    return ir.convenience.get_const_tensor(value)
+
+
+def is_constant(value: ir.Value | None, depth: int = 8) -> bool:
+    """Return whether `value` is computed from constants alone, looking at most `depth` nodes up."""
+    if value is None or depth < 0:
+        return False
+    if value.is_initializer():
+        # As an input it can be overridden, but a trained weight it stays: files before IR version 4 list all weights so.
+        return True
+    node = value.producer()
+    if node is None or any(True for _ in subgraphs(node)):
+        return False
+    if is_op(node, "Constant"):
+        return True
+    if node.op_type.startswith("Random") or node.op_type in {"Bernoulli", "Multinomial"}:
+        return False
+    inputs = [v for v in node.inputs if v is not None]
+    return bool(inputs) and all(is_constant(v, depth - 1) for v in inputs)

@@ -1,0 +1,107 @@
+"""Plans: written, read back, and refused when they do not fit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from softq.errors import InputError, UsageError
+from softq.plan import Plan, SitePlan, load_plan, parse_plan, plan_sites
+from softq.site import Site, Verdict
+
+
+def site(name: str = "attention", shape: tuple[int | str | None, ...] = (1, 2, 8, 8)) -> Site:
+    return Site(name, (), "Softmax", "softmax", -1, -3, "float32", shape, "none", "nan", "none", "attention", "MatMul",
+                Verdict("convert", "attention"))  # fmt: skip
+
+
+def plan(**changes: object) -> Plan:
+    entry = SitePlan("attention", site().fingerprint, "deferred-log",
+                     {"bits": 2, "r": "head", "weight_bits": 16, "step": 0.0}, {"r": (0.5, 1.25)})  # fmt: skip
+    return Plan("0.1.0", "g" * 64, "w" * 64, (entry,))
+
+
+def test_a_plan_survives_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(plan().to_text())
+    assert load_plan(path) == plan()
+    assert load_plan(path).to_text() == plan().to_text()
+
+
+def test_a_plan_matches_its_graph_and_no_other() -> None:
+    assert set(plan().match("g" * 64, [site()])) == {"attention"}
+    with pytest.raises(InputError, match="made for another graph: gggggggggggggggg"):
+        plan().match("h" * 64, [site()])
+    with pytest.raises(InputError, match="there is no site 'attention'; the model has other"):
+        plan().match("g" * 64, [site("other")])
+    with pytest.raises(InputError, match=r"1x2x9x9.*the plan has.*1x2x8x8"):
+        plan().match("g" * 64, [site(shape=(1, 2, 9, 9))])
+
+
+def edited(change: Callable[[dict[str, object]], object]) -> dict[str, object]:
+    data = json.loads(plan().to_text())
+    change(data)
+    return data
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([], "plan is list; expected an object"),
+        (edited(lambda d: d.update(schema=2)), "schema is 2; this softq reads 1"),
+        (edited(lambda d: d.pop("graph")), "graph is None; expected str"),
+        (edited(lambda d: d.update(extra=1)), "unknown extra"),
+        (edited(lambda d: d.update(sites=[{}])), r"sites\[0\]: id is None"),
+        (edited(lambda d: d.update(sites=d["sites"] * 2)), "stands twice"),
+        (edited(lambda d: d["sites"][0]["fitted"].update(r="fast")), "fitted r is 'fast'; expected a number"),
+        (edited(lambda d: d["sites"][0]["options"].update(r=True)), "option r is True; expected a number or a word"),
+    ],
+)
+def test_a_damaged_plan_is_refused_by_name(data: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_plan(data)
+
+
+@pytest.mark.parametrize(
+    ("options", "fitted", "message"),
+    [
+        ({"bits": 4, "r": "head"}, {}, r"fitted numbers for \[\]; its options ask for \['r'\]"),
+        ({"bits": 4, "r": "site"}, {"r": (1.0, 2.0)}, "expected one number a site"),
+        ({"bits": 4, "r": "site"}, {"r": 1e9}, "fitted r is 1000000000.0; allowed is a number from 0.125 to 64"),
+        ({"bits": 40, "r": 1.0}, {}, "bits is 40; allowed is a whole number from 2 to 8"),
+        ({"bot": 4}, {}, "no option 'bot'"),
+    ],
+)
+def test_numbers_that_people_edit_are_checked(
+    options: dict[str, int | float | str], fitted: dict[str, float | tuple[float, ...]], message: str
+) -> None:
+    with pytest.raises((InputError, UsageError), match=message):
+        SitePlan("attention", "f", "deferred-log", options, fitted).configure()
+
+
+def test_what_is_no_plan_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="No such file"):
+        load_plan(tmp_path / "absent.json")
+    (tmp_path / "bad.json").write_text("{")
+    with pytest.raises(InputError, match="is not JSON"):
+        load_plan(tmp_path / "bad.json")
+    (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="is not JSON"):
+        load_plan(tmp_path / "binary.json")
+
+
+def test_fitting_without_data_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"r=site is fitted on data; give --calibration DATA, or a number for r"):
+        plan_sites([site()], "deferred-log", {"r": "site"})
+
+
+def test_defaults_follow_the_bits_and_the_data() -> None:
+    def r(bits: int, *, calibrated: bool) -> object:
+        fit = (lambda *_: {"r": 0.6}) if calibrated else None
+        return plan_sites([site()], "deferred-log", {"bits": bits}, fit)[0].options["r"]
+
+    assert [r(b, calibrated=False) for b in (2, 3, 4)] == [0.5, 0.75, 1.0]
+    assert [r(b, calibrated=True) for b in (2, 3, 4)] == ["site", 0.75, 1.0]

@@ -1,0 +1,118 @@
+"""The extension folders: what their docstrings tell a contributor to do works, and every mistake is named."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import softq.methods
+import softq.passes
+import softq.targets
+from softq.errors import SoftqError
+from softq.methods import METHODS, Method
+from softq.passes import PASSES
+from softq.registry import Folder, _discover
+from softq.targets import TARGETS
+
+TOY = '''
+"""Every element weighs 1."""
+from softq.methods._contract import Method, Options, option
+from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class ToyOptions(Options):
+    """One option."""
+    bits: int = option(4, "bits of nothing", low=1, high=8)
+
+def _trace(t, options):
+    one = t.select(t.scores < 0.0, t.const(1.0, t.scores.dtype), 1.0)
+    return {"weights": one, "normalizer": t.row_sum(one)}
+
+METHOD = Method(name="NAME", summary="one", source="none", options=ToyOptions, trace=_trace, integer_scores=False,
+                drop_in=False, calibration="none", contract=False)
+'''
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package `toys` on the path."""
+    package = tmp_path / "toys"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield package
+    for name in [n for n in sys.modules if n == "toys" or n.startswith("toys.")]:
+        del sys.modules[name]
+    _discover.cache_clear()
+
+
+def toys() -> Folder[Method]:
+    _discover.cache_clear()
+    return Folder(package="toys", attribute="METHOD", kind=Method, group="softq.no-such-group", noun="method")
+
+
+def test_a_file_is_all_that_a_method_takes(folder: Path) -> None:
+    (folder / "my_method.py").write_text(TOY.replace("NAME", "my-method"))
+    method = toys().get("my-method")
+    program = method.program(method.configure({"bits": "3"}))
+    assert program.structure == "b3"
+    assert program.is_pair
+
+
+def test_a_broken_file_is_named(folder: Path) -> None:
+    (folder / "broken.py").write_text("import no_such_module")
+    with pytest.raises(SoftqError, match=r"method module toys\.broken cannot be imported: No module named"):
+        toys().entries()
+
+
+def test_a_file_without_an_entry_is_named(folder: Path) -> None:
+    (folder / "empty.py").write_text("METHOD = 3")
+    with pytest.raises(SoftqError, match=r"empty\.py: exposes no METHOD of type Method"):
+        toys().entries()
+
+
+def test_a_name_that_is_not_the_files_is_named(folder: Path) -> None:
+    (folder / "one.py").write_text(TOY.replace("NAME", "two"))
+    with pytest.raises(SoftqError, match=r"one\.py: method is named 'two'; the file's name asks for 'one'"):
+        toys().entries()
+
+
+def test_two_owners_of_a_name_are_both_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "one.py").write_text(TOY.replace("NAME", "one"))
+    (folder / "_hidden.py").write_text(TOY.replace("NAME", "one"))
+
+    class Point:
+        name, value = "one", "toys._hidden:METHOD"
+
+        @staticmethod
+        def load() -> object:
+            from importlib import import_module
+
+            return import_module("toys._hidden").METHOD
+
+    monkeypatch.setattr("softq.registry.entry_points", lambda group: [Point])
+    with pytest.raises(SoftqError, match=r"'one' is defined twice: by .*one\.py and by toys\._hidden:METHOD"):
+        toys().entries()
+
+
+@pytest.mark.parametrize("name", ["METHODS", "PASSES", "TARGETS"])
+def test_every_file_of_the_folders_is_found(name: str) -> None:
+    listed = {"METHODS": METHODS, "PASSES": PASSES, "TARGETS": TARGETS}[name]
+    home = {"METHODS": softq.methods, "PASSES": softq.passes, "TARGETS": softq.targets}[name]
+    files = {p.stem.replace("_", "-") for p in Path(home.__path__[0]).glob("*.py") if not p.stem.startswith("_")}
+    assert set(listed.entries()) == files
+
+
+def test_generic_code_names_no_method_and_no_target() -> None:
+    root = Path(softq.methods.__path__[0]).parent
+    names = [*METHODS.entries(), *(t for t in TARGETS.entries() if t != "onnx")]
+    names = [n for n in names if n not in ("exact", "uniform", "log2")]  # these are words, too
+    for path in root.rglob("*.py"):
+        if path.parent.name in ("methods", "targets"):
+            continue
+        text = path.read_text(encoding="utf-8")
+        for name in names:
+            assert name not in text, f"{path.relative_to(root)} names {name}"
