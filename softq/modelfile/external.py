@@ -197,6 +197,10 @@ def _check_inline(tensor: onnx.TensorProto) -> None:
         if size != expected:
             raise InputError(f"tensor {tensor.name!r} has {size} bytes; its element type and shape ask for {expected}")
         return
+    fields = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
+    if math.prod(tensor.dims) and not any(len(getattr(tensor, field)) for field in fields):
+        # onnx-ir would make zeros of it, as many as the file says.
+        raise InputError(f"tensor {tensor.name!r} has no values; its shape asks for {math.prod(tensor.dims)}")
     try:
         # Values in typed fields: which field a type uses, and how it packs them, onnx-ir knows.
         ir.from_proto(tensor).numpy().reshape(tuple(tensor.dims))
