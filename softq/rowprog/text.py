@@ -18,6 +18,15 @@ def to_text(program: Program) -> str:
     return "\n".join(lines) + "\n"
 
 
+def node_to_text(program: Program, node: Node) -> str:
+    """Return one value of the program as a line, named as in the program's text."""
+    names: dict[int, str] = {}
+    _block(program.nodes(), names, [], "")
+    if id(node) not in names:
+        return _name(node, names)
+    return f"{names[id(node)]}: {node.kind.value} {node.dtype.value} = {_expression(node, names)}"
+
+
 def _block(nodes: tuple[Node, ...], names: dict[int, str], lines: list[str], indent: str) -> None:
     for node in nodes:
         if id(node) in names or node.op in ("const", "input", "table", "index", "length"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 
 import numpy as np
@@ -38,7 +38,7 @@ class Bounds:
 
     low: Array
     high: Array
-    nan: Bools = NEVER
+    nan: Bools = field(default_factory=lambda: NEVER)
 
     @property
     def ends(self) -> tuple[Array, ...]:

@@ -115,7 +115,11 @@ def _extreme(a: Bounds, b: Bounds, choose: Callable[[Array, Array], Array]) -> B
     least_of_two = choose is np.fmin
     low = end(a.low, b.low, inner=not least_of_two)
     if len(a.ends) == len(b.ends) == 1:
-        return Bounds(low, low, b.nan) if not np.any(a.nan) else Bounds(low, end(a.high, b.high, inner=least_of_two), b.nan)
+        return (
+            Bounds(low, low, b.nan)
+            if not np.any(a.nan)
+            else Bounds(low, end(a.high, b.high, inner=least_of_two), b.nan)
+        )
     return Bounds(low, end(a.high, b.high, inner=least_of_two), b.nan)
 
 

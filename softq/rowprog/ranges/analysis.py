@@ -1,0 +1,349 @@
+"""The walk that finds the interval of every value of a program."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import numpy as np
+
+from softq.errors import ProofError
+from softq.rowprog.program import Node, Number, Program, ScanBody, body_of, walk
+from softq.rowprog.ranges import floats, integers, refine
+from softq.rowprog.ranges.bounds import NEVER, Bounds, along_row, constant, either, greatest, least
+from softq.rowprog.ranges.domain import Domain
+from softq.rowprog.ranges.facts import Facts
+from softq.rowprog.ranges.interval import Interval
+from softq.rowprog.ranges.rules import NARROWED, RULES, fits
+from softq.rowprog.ranges.unproved import Unproved, require
+from softq.rowprog.text import node_to_text
+from softq.rowprog.types import DType, Kind
+
+Get = Callable[[Node], Bounds]
+
+
+class Analysis:
+    """The analysis of one program; what does not depend on the row's length is computed once.
+
+    Rows of 1 to N elements are analysed together, and the empty row apart: it has no elements, only scalars, and what
+    holds of a sum that has at least one element does not hold of its 0.
+    """
+
+    def __init__(self, program: Program, domain: Domain) -> None:
+        self._program = program
+        self._domain = domain
+        nodes = program.nodes()
+        long = set(_depending_on_length(nodes))
+        self._short = [node for node in nodes if node not in long]
+        self._long = [node for node in nodes if node in long]
+        self._common: _Walk | None = None
+
+    def intervals(self, length: int) -> tuple[dict[Node, Interval], dict[Node, Interval]]:
+        """Return the interval of every value for rows of 0 to `length` elements, and for those that are not empty.
+
+        Raises:
+            ProofError: a demand of an operator does not hold.
+        """
+        with np.errstate(all="ignore"):
+            empty = _Empty(self._program, self._domain)
+            empty.sweep(self._program.nodes(), ())
+            if length == 0:
+                return empty.intervals, {}
+            if self._common is None:
+                common = _Walk(self._program, self._domain, 1)
+                common.sweep(self._short, self._long)
+                self._common = common
+            full = self._common.prolonged(length)
+            full.sweep(self._long, ())
+        filled = full.intervals
+        return {node: _joined(interval, empty.intervals.get(node)) for node, interval in filled.items()}, filled
+
+
+def _depending_on_length(nodes: Iterable[Node]) -> Iterator[Node]:
+    long: set[Node] = set()
+    for node in nodes:
+        inner = walk((*body_of(node).next, *body_of(node).outputs)) if node.op == "scan" else ()
+        if node.op in ("index", "length", "row_sum") or any(
+            n in long or n.op == "length" for n in (*node.args, *inner)
+        ):
+            long.add(node)
+            yield node
+
+
+def _joined(a: Interval, b: Interval | None) -> Interval:
+    return a if b is None else Interval(min(a.low, b.low), max(a.high, b.high), a.nan or b.nan)
+
+
+def _reads(node: Node, contract: bool) -> Iterator[Node]:
+    """Yield every node whose bounds are asked for when this one is computed."""
+    yield from node.args
+    if node.op == "select":
+        yield from refine.reads(node)
+    if contract and node.op in ("add", "sub"):
+        yield from (factor for arg in node.args if arg.op == "mul" for factor in arg.args)
+
+
+class _Walk:
+    """One pass over the nodes, for rows of 1 to `length` elements."""
+
+    def __init__(self, program: Program, domain: Domain, length: int) -> None:
+        self._program = program
+        self._domain = domain
+        self._length = length
+        self.intervals: dict[Node, Interval] = {}
+        self._bounds: dict[Node, Bounds] = {}
+        self._facts = Facts(self.intervals, program.contract)
+        self._scans: dict[ScanBody, list[Bounds]] = {}
+
+    def prolonged(self, length: int) -> _Walk:
+        """Return a walk for another length that goes on from here."""
+        other = _Walk(self._program, self._domain, length)
+        other.intervals.update(self.intervals)
+        other._bounds.update(self._bounds)
+        other._scans.update(self._scans)
+        return other
+
+    def sweep(self, nodes: Iterable[Node], later: Iterable[Node]) -> None:
+        """Compute the nodes in order; of many cells, keep only those that `later` ones ask for."""
+        order = list(nodes)
+        contract = self._program.contract
+        left = Counter(read for node in (*order, *later) for read in _reads(node, contract))
+        for node in order:
+            self._set(node, self._checked(node))
+            for read in _reads(node, contract):
+                left[read] -= 1
+                if not left[read] and self._domain.key is not None:
+                    self._bounds.pop(read, None)
+
+    def _set(self, node: Node, bounds: Bounds) -> None:
+        self._bounds[node] = bounds
+        self.intervals[node] = bounds.interval
+
+    def _get(self, node: Node) -> Bounds:
+        return self._bounds[node]
+
+    def _checked(self, node: Node) -> Bounds:
+        try:
+            return self._compute(node)
+        except Unproved as unproved:
+            raise ProofError(
+                f"program {self._program.name} {self._program.structure}".rstrip()
+                + f": {node.op}: {unproved}, {self._rows}; in {node_to_text(self._program, node)}"
+            ) from None
+
+    @property
+    def _rows(self) -> str:
+        return f"for rows of up to {self._length} elements"
+
+    def _compute(self, node: Node) -> Bounds:
+        if node.op == "input":
+            bounds = self._domain.scores if node.attrs["name"] == "scores" else self._domain.valid
+            assert bounds is not None, node.attrs
+            return bounds
+        if node.op == "index":
+            return constant(0, self._length - 1, DType.I32)
+        if node.op == "length":
+            return constant(1, self._length, DType.I32)
+        if node.op == "scan":
+            return self._scan(node)
+        if node.op in _REDUCTIONS:
+            return self._reduce(node)
+        return self._elementwise(node, self._get, None)
+
+    # Elementwise operators
+
+    def _elementwise(self, node: Node, get: Get, at_maximum: tuple[Node, Node] | None) -> Bounds:
+        """Compute a node; `at_maximum` names two nodes that are equal at the element in question."""
+        if node.op == "select":
+            return self._select(node, get)
+        result = RULES[node.op](node, [get(arg) for arg in node.args])
+        if node.op in ("add", "sub") and self._facts.fusible(node):
+            return _joined_bounds(result, self._fused(node, get))
+        if node.op in NARROWED:
+            result = self._narrowed(node, result, at_maximum)
+            return fits(result, node.dtype)
+        return result
+
+    def _narrowed(self, node: Node, result: Bounds, at_maximum: tuple[Node, Node] | None) -> Bounds:
+        facts, low, high = self._facts, result.low, result.high
+        whole = facts.product_at_most(node)
+        if whole is not None:
+            high = np.minimum(high, self.intervals[whole].high)
+        if node.op == "sub":
+            a, b = node.args
+            if facts.at_least(a, b):
+                low = _at_least_zero(low)
+            if facts.at_least(b, a):
+                high = np.negative(_at_least_zero(np.negative(high)))
+            if at_maximum is not None and {a, b} == set(at_maximum):
+                low, high = (
+                    np.where(np.isnan(v) if v.dtype == np.float32 else False, v, v.dtype.type(0)) for v in (low, high)
+                )
+            below = facts.remainder_below(node)
+            if below is not None:
+                low, high = np.maximum(low, 0), np.minimum(high, below - 1)
+        unchanged = low is result.low and high is result.high
+        return result if unchanged else Bounds(low, high, result.nan)
+
+    def _fused(self, node: Node, get: Get) -> list[Bounds]:
+        results: list[Bounds] = []
+        for product, other in (node.args, node.args[::-1]):
+            if product.op != "mul":
+                continue
+            a, b, c = get(product.args[0]), get(product.args[1]), get(other)
+            if node.op == "sub":
+                # x - a * b = (-a) * b + x, and a * b - x = a * b + (-x)
+                a, c = (floats.negative(a), c) if product is node.args[1] else (a, floats.negative(c))
+            results.append(floats.fused(a, b, c))
+        return results
+
+    def _select(self, node: Node, get: Get) -> Bounds:
+        condition = node.args[0]
+        may = get(condition)
+        branches = [
+            refine.branch(condition, truth, value, get)
+            for truth, value in ((True, node.args[1]), (False, node.args[2]))
+        ]
+        return either(
+            np.logical_and(np.greater(may.high, 0), branches[0].possible),
+            branches[0],
+            np.logical_and(np.less(may.low, 1), branches[1].possible),
+            branches[1],
+        )
+
+    # Reductions
+
+    def _reduce(self, node: Node) -> Bounds:
+        if node is self._domain.key:
+            assert self._domain.maxima is not None
+            return self._domain.maxima
+        row = node.args[0]
+        every, present = along_row(self._bounds[row]), self._present(row)
+        if node.op == "row_sum":
+            if node.dtype.is_float:
+                return floats.row_sum(every, present, self._length)
+            return integers.row_sum(every, present, self._length, node.dtype)
+        low = every.low if node.op == "row_min" else np.fmax(every.low, present.low)
+        high = every.high if node.op == "row_max" else np.fmin(every.high, present.high)
+        if not node.dtype.is_float or not np.any(every.nan):
+            return Bounds(low, high, every.nan)
+        # Unspecified if an element is NaN: whether it is dropped depends on its place.
+        least_of_type, greatest_of_type = np.float32(-np.inf), np.float32(np.inf)
+        if node.op == "row_max":
+            return Bounds(np.where(every.nan, least_of_type, low), np.fmax(high, least_of_type), every.nan)
+        return Bounds(np.fmin(low, greatest_of_type), np.where(every.nan, greatest_of_type, high), every.nan)
+
+    def _present(self, row: Node) -> Bounds:
+        """Return what holds the value of at least one element of a row that is not empty."""
+        if self._domain.attains is None:
+            return self._at_maximum(row)
+        bounds, attains = self._bounds[row], self._domain.attains
+        if bounds.low.shape[-1] == 1:
+            return bounds
+        none = np.float32(np.nan) if row.dtype.is_float else None
+        low = np.where(attains, bounds.low, np.max(bounds.low) if none is None else none)
+        high = np.where(attains, bounds.high, np.min(bounds.high) if none is None else none)
+        return along_row(Bounds(low, high, np.logical_and(attains, bounds.nan)))
+
+    def _at_maximum(self, row: Node) -> Bounds:
+        """Return the bounds of a row at an element where some row y of it attains row_max(y).
+
+        Such an element exists in a row that is not empty and holds no NaN, whatever the mask: a mask is part of y, and
+        of the bounds found here.
+        """
+        best = self._bounds[row]
+        for maximum in walk([row]):
+            if maximum.op != "row_max" or self.intervals[maximum.args[0]].nan:
+                continue
+            found: dict[Node, Bounds] = {maximum.args[0]: self._bounds[maximum]}
+            for node in walk([row]):
+                if (
+                    node in found
+                    or node.kind is not Kind.ROW
+                    or node.op == "scan"
+                    or not any(a in found for a in node.args)
+                ):
+                    continue
+                # The demands were proved for all elements already: these are some of them.
+                found[node] = self._elementwise(
+                    node, lambda n, found=found: found.get(n, self._bounds[n]), (maximum, maximum.args[0])
+                )
+            here = found.get(row, best)
+            if np.all(np.greater(here.low, best.low)):
+                best = here
+        return best
+
+    # Loops
+
+    def _scan(self, node: Node) -> Bounds:
+        body, position = body_of(node), node.attrs["result"]
+        assert isinstance(position, int)
+        if body not in self._scans:
+            self._scans[body] = self._loop(node, body)
+        return self._scans[body][position]
+
+    def _loop(self, node: Node, body: ScanBody) -> list[Bounds]:
+        count = len(body.states)
+        for i, (init, (low, high)) in enumerate(zip(node.args, body.invariants, strict=False)):
+            require(f"state {i} before the loop", self.intervals[init], low, high)
+        outer = set(self._bounds)
+        elements = [self._bounds[row] for row in node.args[count : count + len(body.elements)]]
+        states = [
+            constant(low, high, state.dtype) for state, (low, high) in zip(body.states, body.invariants, strict=True)
+        ]
+        for holder, bounds in zip((*body.states, *body.elements), (*states, *elements), strict=True):
+            self._set(holder, bounds)
+        for inner in walk((*body.next, *body.outputs)):
+            if inner not in self._bounds:
+                self._set(inner, self._checked(inner))
+        for i, (after, (low, high)) in enumerate(zip(body.next, body.invariants, strict=True)):
+            require(f"state {i} after a step", self.intervals[after], low, high)
+        results = [along_row(self._bounds[n]) for n in body.next] + [self._bounds[n] for n in body.outputs]
+        for inner in [n for n in self._bounds if n not in outer]:
+            del self._bounds[inner]
+        return results
+
+
+class _Empty(_Walk):
+    """The pass for a row of no elements: its scalars."""
+
+    def __init__(self, program: Program, domain: Domain) -> None:
+        super().__init__(program, Domain(domain.scores, domain.valid), 0)
+
+    @property
+    def _rows(self) -> str:
+        return "for the empty row"
+
+    def sweep(self, nodes: Iterable[Node], later: Iterable[Node]) -> None:
+        super().sweep((node for node in nodes if node.kind is not Kind.ROW), later)
+
+    def _compute(self, node: Node) -> Bounds:
+        if node.op == "length":
+            return constant(0, 0, DType.I32)
+        if node.op in _REDUCTIONS:
+            value = _REDUCTIONS[node.op](node.dtype)
+            return constant(value, value, node.dtype)
+        if node.op == "scan":
+            body, position = body_of(node), node.attrs["result"]
+            assert isinstance(position, int)
+            low, high = body.invariants[position]
+            require(f"state {position} before the loop", self.intervals[node.args[position]], low, high)
+            return self._bounds[node.args[position]]
+        return super()._compute(node)
+
+
+_REDUCTIONS: Mapping[str, Callable[[DType], Number]] = {
+    "row_max": lambda dtype: float("-inf") if dtype.is_float else dtype.low,
+    "row_min": lambda dtype: float("inf") if dtype.is_float else dtype.high,
+    "row_sum": lambda dtype: 0.0 if dtype.is_float else 0,
+}
+
+
+def _at_least_zero(values: np.ndarray) -> np.ndarray:
+    # A float without numbers stays one: np.maximum passes NaN on.
+    return np.maximum(values, values.dtype.type(0) if values.dtype == np.float32 else 0)
+
+
+def _joined_bounds(a: Bounds, others: Iterable[Bounds]) -> Bounds:
+    all_of = [a, *others]
+    return Bounds(least([b.low for b in all_of]), greatest([b.high for b in all_of]), a.nan)
