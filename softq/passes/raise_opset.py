@@ -91,8 +91,18 @@ def _plan(model: ir.Model, version: int) -> list[_Replacement]:
         raise InputError(f"shapes of the model contradict each other: {_line(error)}") from error
     cache: dict[bytes, onnx.GraphProto] = {}
     pairs = zip(_nodes(model), _nodes(typed), strict=True)
-    planned = (_convert(node, twin, version, cache) for node, twin in pairs if _changes(node, version))
-    return [replacement for replacement in planned if replacement is not None]
+    plan: list[_Replacement] = []
+    for node, twin in pairs:
+        try:
+            replacement = _convert(node, twin, version, cache) if _changes(node, version) else None
+        except RefusalError:
+            raise
+        except Exception as error:
+            # An attribute of the wrong kind, a constant of two values: the libraries have an error for each.
+            raise RefusalError(f"{_what(node, version)}: {_line(error)}") from error
+        if replacement is not None:
+            plan.append(replacement)
+    return plan
 
 
 def _nodes(model: ir.Model) -> Iterator[ir.Node]:
@@ -141,7 +151,7 @@ def _convert(node: ir.Node, twin: ir.Node, version: int, cache: dict[bytes, onnx
             model.graph.output.append(_typed(name, value))
     key = model.SerializeToString(deterministic=True)
     if key not in cache:
-        cache[key] = _run(model, node, version)
+        cache[key] = _run(model, version)
     converted = cache[key]
     if len(converted.node) == 1 and not disguised and _equal(converted.node[0], proto):
         return None
@@ -192,16 +202,13 @@ def _typed(name: str, value: ir.Value | None, tensor: ir.TensorProtocol | None =
     return ir.to_proto(known)
 
 
-def _run(model: onnx.ModelProto, node: ir.Node, version: int) -> onnx.GraphProto:
-    try:
-        # The converter trusts counts of inputs and outputs, and ends the process where they are wrong.
-        context = checker.C.CheckerContext()
-        context.ir_version = _IR_VERSION
-        context.opset_imports = {"": version}
-        checker.check_node(model.graph.node[0], context)
-        return version_converter.convert_version(model, TARGET).graph
-    except Exception as error:
-        raise RefusalError(f"{_what(node, version)}: {_line(error)}") from error
+def _run(model: onnx.ModelProto, version: int) -> onnx.GraphProto:
+    # The converter trusts counts of inputs and outputs, and ends the process where they are wrong.
+    context = checker.C.CheckerContext()
+    context.ir_version = _IR_VERSION
+    context.opset_imports = {"": version}
+    checker.check_node(model.graph.node[0], context)
+    return version_converter.convert_version(model, TARGET).graph
 
 
 def _equal(a: onnx.NodeProto, b: onnx.NodeProto) -> bool:
