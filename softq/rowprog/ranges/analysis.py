@@ -10,12 +10,12 @@ import numpy as np
 from softq.errors import ProofError
 from softq.rowprog.program import Node, Number, Program, ScanBody, body_of, walk
 from softq.rowprog.ranges import floats, integers, refine
-from softq.rowprog.ranges.bounds import NEVER, Bounds, along_row, constant, either, greatest, least
+from softq.rowprog.ranges.bounds import Bounds, along_row, constant, either, greatest, least
 from softq.rowprog.ranges.domain import Domain
 from softq.rowprog.ranges.facts import Facts
 from softq.rowprog.ranges.interval import Interval
 from softq.rowprog.ranges.rules import NARROWED, RULES, fits
-from softq.rowprog.ranges.unproved import Unproved, require
+from softq.rowprog.ranges.unproved import UnprovedError, require
 from softq.rowprog.text import node_to_text
 from softq.rowprog.types import DType, Kind
 
@@ -59,13 +59,15 @@ class Analysis:
         return {node: _joined(interval, empty.intervals.get(node)) for node, interval in filled.items()}, filled
 
 
+_LENGTHENED = ("index", "length", "row_sum")
+"""Operators whose interval grows with the row."""
+
+
 def _depending_on_length(nodes: Iterable[Node]) -> Iterator[Node]:
     long: set[Node] = set()
     for node in nodes:
-        inner = walk((*body_of(node).next, *body_of(node).outputs)) if node.op == "scan" else ()
-        if node.op in ("index", "length", "row_sum") or any(
-            n in long or n.op == "length" for n in (*node.args, *inner)
-        ):
+        inner = tuple(walk((*body_of(node).next, *body_of(node).outputs))) if node.op == "scan" else ()
+        if any(n in long or n.op in _LENGTHENED for n in (node, *node.args, *inner)):
             long.add(node)
             yield node
 
@@ -125,7 +127,7 @@ class _Walk:
     def _checked(self, node: Node) -> Bounds:
         try:
             return self._compute(node)
-        except Unproved as unproved:
+        except UnprovedError as unproved:
             raise ProofError(
                 f"program {self._program.name} {self._program.structure}".rstrip()
                 + f": {node.op}: {unproved}, {self._rows}; in {node_to_text(self._program, node)}"

@@ -14,7 +14,7 @@ from softq.rowprog.ranges import refine
 from softq.rowprog.ranges.bounds import Array, Bounds, either
 from softq.rowprog.ranges.domain import Domain
 from softq.rowprog.ranges.rules import RULES, fits
-from softq.rowprog.ranges.unproved import Unproved
+from softq.rowprog.ranges.unproved import UnprovedError
 
 _PURE = frozenset(RULES) - {"param", "assume"} | {"input", "select"}
 
@@ -67,7 +67,7 @@ def _values(row: Node, states: Domain) -> Array | None:
             if node.op not in _PURE:
                 return None
             known[node] = _value(node, states, known)
-    except Unproved:
+    except UnprovedError:
         return None  # The analysis of the whole program will say so.
     result = known[row]
     if not np.array_equal(result.low, result.high):

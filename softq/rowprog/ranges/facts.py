@@ -2,10 +2,11 @@
 
 * a row's maximum is no less than its elements;
 * the remainder of a division is less than the divisor, and the product taken away no more than the dividend;
-* an element that attains the maximum is at distance 0 from it (`softq.rowprog.ranges.analysis` uses `equal`).
+* an element that attains the maximum is at distance 0 from it (used by `softq.rowprog.ranges.analysis`, which knows
+  when there is such an element).
 
-Each is stated for numbers: "if both are numbers, then a >= b". A NaN in a float row makes its maximum unspecified, so the
-first fact asks for a row without NaN.
+Each is stated for numbers: "if both are numbers, then a >= b". A NaN in a float row makes its maximum unspecified, so
+the first fact asks for a row without NaN.
 """
 
 from __future__ import annotations

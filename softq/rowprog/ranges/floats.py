@@ -84,7 +84,7 @@ def fused(a: Bounds, b: Bounds, c: Bounds) -> Bounds:
     """Return a * b + c with one rounding, one unit in the last place outwards."""
     wide = [Bounds(v.low.astype(np.float64), v.high.astype(np.float64)) for v in (a, b)]
     # The product of two f32 is exact in double; the sum there is rounded once more than in a fused operation.
-    sums = [np.add(p, np.float64(1) * q) for p in _products(*wide) for q in c.ends]
+    sums = [np.add(p, q) for p in _products(*wide) for q in c.ends]
     return outwards(least(sums), greatest(sums))
 
 
@@ -156,7 +156,7 @@ def row_sum(row: Bounds, present: Bounds, length: int) -> Bounds:
     """Return the sum of 1 to `length` numbers of which one is `present`, in any order.
 
     Rounding keeps order, so a sum is at most the sum of its positive elements in the same order, and that one is off by
-    at most (n - 1) * 2^-24 of itself (Jeannerod and Rump, SIAM J. Matrix Anal. Appl. 34, 2013, for any n and any order).
+    at most (n - 1) * 2^-24 of itself (Jeannerod and Rump, SIAM J. Matrix Anal. Appl. 34, 2013; any n, any order).
     """
     factor = length * (1 + length * 2.0**-24) if length > 1 else 1.0
     wide = [np.multiply(v.astype(np.float64), factor) for v in (row.low, row.high)]

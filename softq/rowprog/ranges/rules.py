@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from softq.rowprog.program import Node, number_of, param_of, table_of
 from softq.rowprog.ranges import floats, integers
 from softq.rowprog.ranges.bounds import NEVER, Array, Bools, Bounds, constant, packed, spanned
 from softq.rowprog.ranges.interval import Interval
-from softq.rowprog.ranges.unproved import Unproved, require
+from softq.rowprog.ranges.unproved import UnprovedError, require
 from softq.rowprog.types import DType
 
 Rule = Callable[[Node, Sequence[Bounds]], Bounds]
+Positions = NDArray[np.int64]
 _TWO_63 = 2.0**63
 
 
@@ -149,14 +151,12 @@ def _lut(node: Node, args: Sequence[Bounds]) -> Bounds:
     if at.low is at.high:
         values = np.take(entries, first)
         return Bounds(values, values, np.isnan(values) if table.dtype.is_float else NEVER)
-    return Bounds(
-        _between(entries, first, last, np.fmin),
-        _between(entries, first, last, np.fmax),
-        _between(np.isnan(entries), first, last, np.logical_or) if table.dtype.is_float else NEVER,
-    )
+    ends = [_between(entries, first, last, combine) for combine in (np.fmin, np.fmax)]
+    nan = _between(np.isnan(entries), first, last, np.logical_or) if table.dtype.is_float else NEVER
+    return Bounds(ends[0], ends[1], np.asarray(nan, np.bool_))
 
 
-def _between(entries: Array, first: Array, last: Array, combine: np.ufunc) -> Array:
+def _between(entries: Array, first: Positions, last: Positions, combine: np.ufunc) -> Array:
     """Return `combine` over entries[first..last], by two overlapping spans of a power of two."""
     levels = [entries]
     while 2 ** len(levels) <= len(entries):
@@ -194,14 +194,11 @@ def _assume(node: Node, args: Sequence[Bounds]) -> Bounds:
     (x,) = args
     low, high = number_of(node, "low"), number_of(node, "high")
     stated = constant(low, high, node.dtype)
-    result = Bounds(np.fmax(x.low, stated.low), np.fmin(x.high, stated.high))
-    if not bool(np.all(np.less_equal(result.low, result.high))) or bool(np.any(np.isnan(_float(x.low)))):
-        raise Unproved("the operand", x.interval, f"what is assumed, {Interval(low, high)}")
-    return result
-
-
-def _float(values: Array) -> Array:
-    return values if values.dtype == np.float32 else np.zeros(1, np.float32)
+    ends = np.fmax(x.low, stated.low), np.fmin(x.high, stated.high)
+    # Nothing of some cell remains, or a float cell has no number at all: the assumption is false there.
+    if not bool(np.all(np.logical_and(np.less_equal(*ends), np.equal(x.low, x.low)))):
+        raise UnprovedError("the operand", x.interval, f"what is assumed, {Interval(low, high)}")
+    return x if x.low is x.high and not np.any(x.nan) else Bounds(*ends)
 
 
 RULES: Mapping[str, Rule] = {

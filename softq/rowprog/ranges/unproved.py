@@ -5,7 +5,7 @@ from __future__ import annotations
 from softq.rowprog.ranges.interval import Interval
 
 
-class Unproved(Exception):
+class UnprovedError(Exception):
     """What was found and what is allowed; becomes a `ProofError` where node and program are known."""
 
     def __init__(self, what: str, found: Interval, allowed: str) -> None:
@@ -15,4 +15,4 @@ class Unproved(Exception):
 def require(what: str, found: Interval, low: int | float, high: int | float) -> None:
     """Require numbers in [low, high] and no NaN."""
     if found.nan or not low <= found.low or not found.high <= high:
-        raise Unproved(what, found, f"[{low}, {high}]" if high < float("inf") else f"at least {low}")
+        raise UnprovedError(what, found, f"[{low}, {high}]" if high < float("inf") else f"at least {low}")
