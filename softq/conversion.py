@@ -172,7 +172,6 @@ def convert(
     result = Plan(__version__, graph, weights, tuple(planned.values()))
     work.metadata_props[VERSION_KEY] = __version__
     work.metadata_props[PLAN_KEY] = json.dumps(result.to_json(), separators=(",", ":"), allow_nan=False)
-    return Conversion(work, found, result, tuple(warnings))
     return Conversion(_as_given(work, model), found, result, tuple(warnings))
 
 

@@ -109,10 +109,8 @@ def _trace_integer(t: Trace, options: DeferredLogOptions, top: int) -> Mapping[s
             f"deferred-log of {t.scores.dtype.value} scores with r={options.r} and step={options.step}: integer scores "
             "are of 8 bits, with r a number and step greater than 0"
         )
-    x = t.cast(t.scores, DType.I32)
-    if t.valid is not None:
-        x = t.select(t.valid, x, t.scores.dtype.low)
-    d = t.row_max(x) - x
+    x = t.scores if t.valid is None else t.select(t.valid, t.scores, t.scores.dtype.low)
+    d = t.cast(t.row_max(x), DType.I32) - t.cast(x, DType.I32)
     codes = t.min(rounded_multiple(t, d, float(options.r) * float(options.step) * LOG2_E, 255), top)
     if t.valid is not None:
         codes = t.select(t.valid, codes, top)

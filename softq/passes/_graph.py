@@ -66,7 +66,7 @@ class Use:
 
 @dataclass(frozen=True, eq=False)
 class ModelView:
-    """A model with what its containers have to do with each other; built once, valid while the model does not change."""
+    """A model and what its containers have to do with each other; valid as long as none is added or removed."""
 
     model: ir.Model
 
@@ -91,10 +91,10 @@ class ModelView:
                 for name, graph in subgraphs(node):
                     visit((*path, f"{node_label(node, index)}.{name}"), graph, opset, function)
 
-        visit((), self.model.graph, self.model.opset_imports.get("", 0), None)
+        opset = default_opset(self.model.opset_imports, 0)
+        visit((), self.model.graph, opset, None)
         for identifier, function in self.model.functions.items():
-            opset = function.opset_imports.get("", self.model.opset_imports.get("", 0))
-            visit((function_label(identifier),), function, opset, identifier)
+            visit((function_label(identifier),), function, default_opset(function.opset_imports, opset), identifier)
         return tuple(found)
 
     @cached_property
@@ -187,7 +187,8 @@ class ModelView:
             return attribute
         container = self.container_of(node)
         reference = attribute.ref_attr_name
-        assert container.function is not None and reference is not None, "only functions hold attribute references"
+        assert container.function is not None, "only functions hold attribute references"
+        assert reference is not None, "a reference has a name"
         label, function = function_label(container.function), self.model.functions[container.function]
         calls = self.calls[container.function]
         if not calls:
@@ -202,6 +203,11 @@ class ModelView:
             raise LookupError(f"the calls of function {label} give its attribute {reference} different values: {said}")
         first = values[0]
         return None if first is None or first.value is None else first
+
+
+def default_opset(imports: Mapping[str, int], otherwise: int) -> int:
+    """Return the version of the default domain, which goes by two names."""
+    return imports.get("", imports.get("ai.onnx", otherwise))
 
 
 def subgraphs(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
@@ -263,7 +269,7 @@ def operand(node: ir.Node, index: int) -> ir.Value | None:
 
 
 def is_passthrough(node: ir.Node | None, opset: int) -> bool:
-    """Return whether `node` hands its first input on unchanged: Identity, or Dropout at inference whose mask is unused."""
+    """Return whether `node` hands its first input on: Identity, or Dropout at inference whose mask is unused."""
     if node is None or not is_op(node, "Identity", "Dropout"):
         return False
     if node.op_type == "Identity":
@@ -308,7 +314,7 @@ def is_constant(value: ir.Value | None, depth: int = 8) -> bool:
     if value is None or depth < 0:
         return False
     if value.is_initializer():
-        # As an input it can be overridden, but a trained weight it stays: files before IR version 4 list all weights so.
+        # Also as an input, which can be overridden: files before IR version 4 list every weight as one.
         return True
     node = value.producer()
     if node is None or any(True for _ in subgraphs(node)):

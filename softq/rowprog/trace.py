@@ -313,7 +313,7 @@ class Trace:
     def any(self, condition: Value) -> Value:
         """Return whether the condition holds for any element of the row (false for an empty one)."""
         self._own(condition)
-        marks = self.select(condition, self.const(1, DType.I32), self.const(0, DType.I32))
+        marks = self.select(condition, self.const(1, DType.U8), self.const(0, DType.U8))  # unsigned: 0 of an empty row
         return self.row_max(marks) > 0
 
     def scan(

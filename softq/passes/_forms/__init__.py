@@ -6,7 +6,7 @@ exposes
     FORM = Form(name="name-of-form", summary="One line that says what it is", match=match)
 
 where `match(node, facts)` returns a `Match`, or None for a node that is something else. A form that cannot be
-converted yet is a rule all the same: its match carries the sentence that says why, so that nothing is skipped in silence.
+converted yet is a rule all the same: its match carries the sentence that says why, so that nothing is skipped silently.
 At most one rule may match a node.
 """
 

@@ -63,7 +63,7 @@ class Facts:
 
     def _inferred_of(self, value: ir.Value) -> Known | None:
         if value.const_value is not None:
-            return Known(value.const_value.dtype, tuple(int(d) for d in value.const_value.shape.numpy()))
+            return _of_constant(value)
         if value.graph is None or not value.name:
             return None
         container = self.view.by_graph.get(value.graph)
@@ -113,10 +113,16 @@ class Facts:
         graph = value.graph
         container = None if graph is None else self.view.by_graph.get(graph)
         inferred = None if container is None else found.get((container.path, value.name or ""))
-        tensor = value.const_value
-        dtype = value.dtype or (inferred and inferred.dtype) or (tensor and tensor.dtype) or None
-        shape = None if value.shape is None else dims(value.shape)
-        return Known(dtype, shape if shape is not None else inferred.shape if inferred is not None else None)
+        said = Known(value.dtype, None if value.shape is None else dims(value.shape))
+        for other in (inferred, _of_constant(value)):
+            if other is not None:
+                said = Known(said.dtype or other.dtype, other.shape if said.shape is None else said.shape)
+        return said
+
+
+def _of_constant(value: ir.Value) -> Known | None:
+    tensor = value.const_value
+    return None if tensor is None else Known(tensor.dtype, tuple(int(d) for d in tensor.shape.numpy()))
 
 
 def dims(shape: ir.Shape) -> Dims:

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from softq.passes._forms._facts import Facts
-from softq.passes._graph import constant, is_passthrough, operand
+from softq.passes._graph import MOVES_ONLY, constant, is_passthrough, operand
 
 MASKED = -1e4
 """The largest value that is written into scores to mask them (BERT's; its exponential is zero in every float type)."""
@@ -18,12 +18,11 @@ FEW = 8
 """Up to how many different values are told apart; more are an interval."""
 
 BOOLEAN = frozenset(
-    "And Or Xor Not Equal Greater GreaterOrEqual Less LessOrEqual IsNaN IsInf".split()
-)  # Their result is boolean whether or not the graph says so.
-
-_MOVES = frozenset(
-    "Reshape Transpose Squeeze Unsqueeze Flatten Expand Slice Split Gather Tile Trilu".split()
+    {"And", "Or", "Xor", "Not", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "IsNaN", "IsInf"}
 )
+"""Operators whose result is boolean whether or not the graph says so."""
+
+_MOVES = MOVES_ONLY - {"Concat"} | {"Trilu"}
 _ARITHMETIC: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Min": np.minimum, "Max": np.maximum,
 }  # fmt: skip

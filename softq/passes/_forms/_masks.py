@@ -52,7 +52,7 @@ class Lift:
 
 @dataclass(frozen=True, eq=False)
 class FoundMask:
-    """What is known of the mask in front of a softmax; `lift` is None if it has to stay in the scores, `why` says why."""
+    """The mask in front of a softmax; `lift` is None if it has to stay in the scores, and `why` says why."""
 
     kind: MaskKind
     masked_row: MaskedRow
@@ -77,9 +77,9 @@ def find_mask(scores: ir.Value, facts: Facts, depth: int = 6) -> FoundMask:
             return _settle(_where(node, tuple(casts), facts, depth - 1), moved)
         elif node.op_type == "Add":
             return _settle(_add(node, tuple(casts), facts, depth - 1), moved)
-        elif node.op_type in {"Mul", "Div"} and is_constant(operand(node, 1)):
-            moved = f"{node.op_type} stands between the mask and the softmax"
-        elif node.op_type in MOVES_ONLY and node.op_type != "Concat":
+        elif node.op_type in MOVES_ONLY - {"Concat"} or (
+            node.op_type in {"Mul", "Div"} and is_constant(operand(node, 1))
+        ):
             moved = f"{node.op_type} stands between the mask and the softmax"
         elif not is_passthrough(node, facts.view.container_of(node).opset):
             break

@@ -35,8 +35,8 @@ class Axis:
 def find_axis(node: ir.Node, facts: Facts) -> Axis:
     """Return the axis of a Softmax, LogSoftmax or Hardmax node of the default domain.
 
-    From opset 13 on `axis` (default -1) is reduced. Before, `axis` (default 1) is where the tensor is cut into rows: all
-    axes from there on are flattened into one, which is the same only if `axis` is the last.
+    From opset 13 on `axis` (default -1) is reduced. Before, `axis` (default 1) is where the tensor is cut into rows:
+    all axes from there on are flattened into one, which is the same only if `axis` is the last.
     """
     opset, name = facts.view.container_of(node).opset, node_label(node)
     if not 1 <= opset <= NEWEST_OPSET:
@@ -57,13 +57,9 @@ def find_axis(node: ir.Node, facts: Facts) -> Axis:
         why = f"below opset 13 axis {axis} flattens all axes from there on, and the rank of the input is not known"
         return Axis(None, refusal=f"node {name} is undecidable: {why}")
     if rank is None:
-        return Axis(axis) if axis < 0 else Axis(None, refusal=_unknown_rank(name, axis))
+        return Axis(None, refusal=f"node {name} reduces axis {axis} of a tensor of unknown rank")
     from_end = axis if axis < 0 else axis - rank
     return Axis(from_end, flattened=opset < 13 and from_end != -1)
-
-
-def _unknown_rank(name: str, axis: int) -> str:
-    return f"node {name} has axis {axis} of a tensor of unknown rank, so which axis from the end is not known"
 
 
 def match_operator(node: ir.Node, axis: Axis, facts: Facts) -> Match:
@@ -71,6 +67,12 @@ def match_operator(node: ir.Node, axis: Axis, facts: Facts) -> Match:
     scores, weights = operand(node, 0), node.outputs[0]
     dtype = facts.dtype(scores) or facts.dtype(weights)
     refusal = axis.refusal
+    container = facts.view.container_of(node)
+    if not refusal and container.opset != facts.view.containers[0].opset:
+        refusal = (
+            f"node {node_label(node)} is in a function of opset {container.opset} in a model of opset "
+            f"{facts.view.containers[0].opset}, which checkers reject"
+        )
     if scores is None:
         refusal = f"node {node_label(node)} has no input"
     elif dtype == ir.DataType.DOUBLE:

@@ -33,7 +33,7 @@ class Usage:
 
 
 def find_usage(weights: ir.Value, axis: int | None, facts: Facts) -> Usage:
-    """Return what `weights` are used for: of several uses the first of attention, router, sampler, detector, classifier."""
+    """Return what `weights` are used for; of several uses the first in the order of `Role`."""
     found: list[tuple[int, str]] = []
     has_log = False
     seen: set[tuple[ir.Value, bool]] = set()

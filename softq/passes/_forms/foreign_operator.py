@@ -25,7 +25,8 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
         return None
     if match_attention(node, facts) is not None or match_inner(node, facts) is not None:
         return None
-    reason = f"node {node_label(node)} is a {operator_label(node)}: what an operator of domain {node.domain} computes is not known"
+    what = f"what an operator of domain {node.domain} computes is not known"
+    reason = f"node {node_label(node)} is a {operator_label(node)}: {what}"
     return Match(operator_label(node), None, None, None, Verdict("refuse", reason))
 
 

@@ -1,4 +1,4 @@
-"""Operators that are no attention but take a softmax on the way: expert routers, samplers, losses, classic classifiers."""
+"""Operators that are no attention but hold a softmax: expert routers, samplers, losses, classic classifiers."""
 
 from __future__ import annotations
 

@@ -1,0 +1,232 @@
+"""Find every softmax of a model and say what happens to it and why; changes nothing but `meta`.
+
+The rules of `softq/passes/_forms` say what is a candidate; this pass walks all containers, works out mask, guard and
+use, and applies the policy: attention is converted; classifier heads, samplers, routers, detectors and everything else
+stay exact unless asked for, because what they decide (a class, a token, an expert) is a discrete error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+import onnx_ir as ir
+
+from softq.errors import SoftqError, UsageError
+from softq.passes import PassEntry
+from softq.passes._forms import FORMS, Match
+from softq.passes._forms._facts import Facts
+from softq.passes._forms._guards import ISNAN_WHERE, Behind, look_behind
+from softq.passes._forms._masks import NO_MASK, FoundMask, find_mask
+from softq.passes._forms._roles import Usage, find_usage
+from softq.passes._forms.replaced import DOMAIN
+from softq.passes._graph import Container, ModelView, function_label, operator_label
+from softq.site import META_KEY, MaskedRow, Role, Site, Verdict
+
+SITES_KEY = "softq.sites"
+"""Key under which `Locate` leaves the tuple of all sites in `ir.Model.meta`."""
+
+_SHOWN = 12
+"""How many site ids an error message lists."""
+
+_DTYPE_NAMES = {ir.DataType.FLOAT: "float32", ir.DataType.DOUBLE: "float64"}
+_KEPT: dict[Role, str] = {
+    "classifier": "a classifier head or output: its probabilities are the interface",
+    "router": "a router: another choice by TopK is a discrete error",
+    "sampler": "a sampler: what is drawn from it is a discrete decision",
+    "detector": "a part of a detector or of a sampling grid: small weights move coordinates",
+    "other": "not recognised as attention",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """A site with the nodes and values it was found at.
+
+    Attributes:
+        site: What is said about it.
+        node: The node that carries the site.
+        container: Where the node is.
+        match: What the rule recognised.
+        mask: The mask in front of it.
+        behind: What follows it; None where the result is inside an operator.
+    """
+
+    site: Site
+    node: ir.Node
+    container: Container
+    match: Match
+    mask: FoundMask
+    behind: Behind | None
+
+
+class Locate(ir.passes.InPlacePass):
+    """Leave each candidate's `Site` in the meta of its node, and the tuple of all in the meta of the model.
+
+    Args:
+        all_sites: Convert every site that can be, whatever it is used for.
+        select: Globs over site ids; if any are given, exactly the sites that match are converted, where they can be.
+    """
+
+    def __init__(self, all_sites: bool = False, select: Sequence[str] = ()) -> None:
+        super().__init__()
+        self.all_sites = all_sites
+        self.select = tuple(select)
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Locate the sites; the model itself stays as it is."""
+        locate(model, all_sites=self.all_sites, select=self.select)
+        return ir.passes.PassResult(model, modified=False)
+
+
+def locate(model: ir.Model, *, all_sites: bool = False, select: Sequence[str] = ()) -> tuple[Site, ...]:
+    """Return every softmax of `model` with verdict and reason, and leave the sites in the meta of nodes and model.
+
+    Args:
+        model: The model; only `meta` is written.
+        all_sites: Convert every site that can be, whatever it is used for.
+        select: Globs over site ids; if any are given, exactly the sites that match are converted, where they can be.
+
+    Raises:
+        UsageError: a glob matches no site, or both options are given; the message lists the sites there are.
+    """
+    found = findings(Facts(ModelView(model)), all_sites=all_sites, select=select)
+    sites = tuple(finding.site for finding in found)
+    carriers = {finding.node: finding.site for finding in found}
+    for node in all_nodes(model):
+        if node in carriers:
+            node.meta[META_KEY] = carriers[node]
+        else:
+            node.meta.pop(META_KEY, None)
+    model.meta[SITES_KEY] = sites
+    return sites
+
+
+def all_nodes(model: ir.Model) -> Iterator[ir.Node]:
+    """Yield the nodes of every container of `model`."""
+    yield from model.graph.all_nodes()
+    for function in model.functions.values():
+        yield from function.all_nodes()
+
+
+def findings(facts: Facts, *, all_sites: bool = False, select: Sequence[str] = ()) -> tuple[Finding, ...]:
+    """Return the sites of a model with the nodes and values they were found at; writes nothing.
+
+    Raises:
+        UsageError: a glob matches no site, or both options are given.
+    """
+    if all_sites and select:
+        raise UsageError(f"all sites and a selection of sites ({', '.join(select)}) cannot be asked for at once")
+    found: list[Finding] = []
+    taken: dict[str, int] = {}
+    for container in facts.view.containers:
+        if container.function is not None and container.function[0] == DOMAIN:
+            continue
+        for index, node in enumerate(container.body):
+            form, match = _match(node, facts)
+            if match is not None:
+                found.append(_finding(form, match, node, _site_id(container, node, index, taken), container, facts))
+    ids = [finding.site.id for finding in found]
+    chosen: set[str] | None = None
+    if select:
+        chosen = set()
+        for glob in select:
+            hits = {i for i in ids if i == glob or fnmatchcase(i, glob)}
+            if not hits:
+                raise UsageError(f"no softmax matches {glob!r}; {_list(ids)}")
+            chosen |= hits
+    return tuple(_judge(finding, all_sites, chosen) for finding in found)
+
+
+def _match(node: ir.Node, facts: Facts) -> tuple[str, Match | None]:
+    hits = [(form.name, match) for form in FORMS.entries().values() if (match := form.match(node, facts)) is not None]
+    if len(hits) > 1:
+        raise SoftqError(f"the forms {' and '.join(name for name, _ in hits)} both claim node {node.name!r}")
+    return hits[0] if hits else ("", None)
+
+
+def _site_id(container: Container, node: ir.Node, index: int, taken: dict[str, int]) -> str:
+    name = next((output.name for output in node.outputs if output.name), f"{operator_label(node)}#{index}")
+    site = "/".join((*container.path, name))
+    taken[site] = taken.get(site, 0) + 1
+    while taken[site] > 1:
+        # The same id once more: count up until it is new.
+        site = f"{site}#{taken[site]}"
+        taken[site] = taken.get(site, 0) + 1
+    return site
+
+
+def _list(ids: Sequence[str]) -> str:
+    if not ids:
+        return "the model has none"
+    more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
+    return f"there are: {', '.join(ids[:_SHOWN])}{more}"
+
+
+def _finding(form: str, match: Match, node: ir.Node, site_id: str, container: Container, facts: Facts) -> Finding:
+    mask = NO_MASK if match.scores is None else find_mask(match.scores, facts)
+    behind = None if match.weights is None else look_behind(match.weights, facts)
+    usage = _usage(match, behind, node, facts)
+    shape = facts.shape(match.scores)
+    shape = facts.shape(match.weights) if shape is None else shape
+    dtype = facts.dtype(match.scores) or facts.dtype(match.weights)
+    guard = "none" if behind is None else behind.guard
+    row: MaskedRow = "zero" if guard == ISNAN_WHERE and mask.masked_row == "nan" else mask.masked_row
+    has_heads = usage.role == "attention" and shape is not None and len(shape) >= 4 and match.axis in {-1, -2}
+    verdict = match.verdict
+    if verdict is None and usage.has_log:
+        verdict = Verdict(
+            "keep", f"the logarithm of its result is taken ({usage.consumer}): a weight of zero would be -inf"
+        )
+    if verdict is None and container.function is not None and container.function not in facts.view.reached:
+        verdict = Verdict("keep", f"nothing calls the function {function_label(container.function)} that holds it")
+    site = Site(
+        id=site_id,
+        container=container.path,
+        operator=match.operator,
+        form=form,
+        axis=match.axis,
+        head_axis=-3 if has_heads else None,
+        dtype="unknown" if dtype is None else _DTYPE_NAMES.get(dtype, dtype.name.lower()),
+        shape=shape,
+        mask=mask.kind,
+        masked_row=row,
+        guard=guard,
+        role=usage.role,
+        consumer=usage.consumer,
+        verdict=verdict or Verdict("convert", match.note),
+    )
+    return Finding(site, node, container, match, mask, behind)
+
+
+def _usage(match: Match, behind: Behind | None, node: ir.Node, facts: Facts) -> Usage:
+    if behind is not None:
+        return find_usage(behind.weights, match.axis, facts)
+    # The product with the values is inside the operator; what comes out is no longer a weight.
+    role: Role = "attention" if "ttention" in node.op_type else "other"
+    return Usage(role, "itself" if role == "attention" else "nothing", has_log=False)
+
+
+def _judge(finding: Finding, all_sites: bool, chosen: set[str] | None) -> Finding:
+    """Apply the policy to a site that could be converted."""
+    site = finding.site
+    if site.verdict.action != "convert":
+        return finding
+    tail = f"; {site.verdict.reason}" if site.verdict.reason else ""
+    if finding.mask.why:
+        tail += f"; {finding.mask.why}"
+    if chosen is not None:
+        verdict = Verdict("convert", f"selected{tail}") if site.id in chosen else Verdict("keep", "not selected")
+    elif all_sites:
+        verdict = Verdict("convert", f"all sites were asked for{tail}")
+    elif site.role == "attention":
+        verdict = Verdict("convert", f"attention: the result goes into {site.consumer}{tail}")
+    elif site.consumer == "nothing":
+        verdict = Verdict("keep", "nothing reads its result")
+    else:
+        verdict = Verdict("keep", f"{_KEPT[site.role]} (it goes into {site.consumer})")
+    return replace(finding, site=replace(site, verdict=verdict))
+
+
+PASS = PassEntry(name="locate", factory=Locate, summary="Find every softmax and say what happens to it and why")

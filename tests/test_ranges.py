@@ -1,0 +1,745 @@
+"""Range analysis against brute force: an evaluator in exact Python integers that shares no code with it."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from softq.errors import ProofError, UsageError
+from softq.rowprog import DType, Kind, Node, Program, Trace, Value, run, run_node
+from softq.rowprog.program import body_of, number_of, param_of, table_of, walk
+from softq.rowprog.ranges import Interval, floats, largest_length, prove, rules
+from softq.rowprog.ranges.analysis import Analysis
+from softq.rowprog.ranges.bounds import Bounds
+from softq.rowprog.ranges.cells import cells
+from softq.rowprog.ranges.domain import anything
+from softq.rowprog.ranges.facts import Facts
+
+F32_MAX = float(np.finfo(np.float32).max)
+TINY = float(np.finfo(np.float32).smallest_subnormal)
+SPECIAL = (
+    -math.inf,
+    -F32_MAX,
+    -3.0,
+    -1.0,
+    -1e-38,
+    -TINY,
+    -0.0,
+    0.0,
+    TINY,
+    1e-38,
+    0.5,
+    1.0,
+    2.5,
+    3e38,
+    F32_MAX,
+    math.inf,
+)
+
+Number = int | float
+Values = list[Number]
+
+
+class Violation(Exception):
+    """A demand that does not hold at run time."""
+
+
+def _f32(x: float) -> float:
+    with np.errstate(all="ignore"):
+        return float(np.float32(x))
+
+
+def _demand(holds: bool, node: Node) -> None:
+    if not holds:
+        raise Violation(node.op)
+
+
+def _divide_f32(a: float, b: float) -> float:
+    with np.errstate(all="ignore"):
+        return float(np.divide(np.float32(a), np.float32(b)))
+
+
+def _one(node: Node, *args: Number) -> Number:
+    """Evaluate an elementwise operator on numbers, and check its demands."""
+    flt, dtype = node.dtype.is_float, node.dtype
+    a, b = args[0], args[1] if len(args) > 1 else 0
+    match node.op:
+        case "add" | "sub" | "mul":
+            result = {"add": a + b, "sub": a - b, "mul": a * b}[node.op]
+            if flt:
+                return _f32(result)  # exact or once rounded in double, and then innocuously rounded again
+            _demand(dtype.low <= result <= dtype.high, node)
+            return result
+        case "divide":
+            if flt:
+                return _divide_f32(a, b)
+            _demand(a >= 0 and b > 0, node)
+            return a // b
+        case "min":
+            return a if a < b else b
+        case "max":
+            return a if b < a else b
+        case "shl" | "shr":
+            _demand(0 <= b < dtype.bits, node)
+            result = int(a) << int(b) if node.op == "shl" else int(a) >> int(b)
+            _demand(dtype.low <= result <= dtype.high, node)
+            return result
+        case "lt":
+            return int(a < b)
+        case "le":
+            return int(a <= b)
+        case "eq":
+            return int(a == b)
+        case "and":
+            return a & b  # pyright: ignore[reportOperatorIssue]
+        case "or":
+            return a | b  # pyright: ignore[reportOperatorIssue]
+        case "not":
+            return 1 - a
+        case "select":
+            return args[1] if a else args[2]
+        case "cast":
+            if flt:
+                return float(np.array([int(a)], np.int64 if a < 2**63 else np.uint64).astype(np.float32)[0])
+            _demand(not math.isnan(a) and dtype.low <= a <= dtype.high, node)
+            return math.trunc(a)
+        case "rint":
+            return float(np.rint(a))
+        case "exp2i":
+            _demand(-126 <= a <= 127, node)
+            return 2.0**a
+        case "normalize":
+            _demand(a > 0, node)
+            shift = 32 - int(a).bit_length()
+            return shift if node.attrs["part"] == "shift" else int(a) << shift
+        case "log2":
+            with np.errstate(all="ignore"):
+                return float(np.log2(np.float32(a)))
+        case "sqrt":
+            with np.errstate(all="ignore"):
+                return float(np.sqrt(np.float32(a)))
+        case "assume":
+            _demand(number_of(node, "low") <= a <= number_of(node, "high"), node)
+            return a
+        case _:
+            raise AssertionError(node.op)
+
+
+def evaluate(
+    program: Program, scores: Values, valid: Values | None, params: Mapping[str, Values], order: random.Random
+) -> dict[Node, Values]:
+    """Return the values of every node for one row; scalars have one value, rows N."""
+    known: dict[Node, Values] = {}
+    _evaluate(program.nodes(), known, scores, valid, params, order)
+    return known
+
+
+def _evaluate(
+    nodes: Sequence[Node],
+    known: dict[Node, Values],
+    scores: Values,
+    valid: Values | None,
+    params: Mapping[str, Values],
+    order: random.Random,
+) -> None:
+    n = len(scores)
+    for node in nodes:
+        if node in known:
+            continue
+        args = [known[arg] for arg in node.args]
+        if node.op == "input":
+            known[node] = scores if node.attrs["name"] == "scores" else (valid or [])
+        elif node.op == "const":
+            known[node] = [number_of(node)]
+        elif node.op == "table":
+            known[node] = list(table_of(node))
+        elif node.op == "param":
+            known[node] = params[param_of(node).name]
+        elif node.op == "index":
+            known[node] = list(range(n))
+        elif node.op == "length":
+            known[node] = [n]
+        elif node.op == "lut":
+            for at in args[1]:
+                _demand(0 <= at < len(args[0]), node)
+            known[node] = [args[0][int(at)] for at in args[1]]
+        elif node.op == "row_sum":
+            shuffled = order.sample(args[0], n)
+            total: Number = 0.0 if node.dtype.is_float else 0
+            for value in shuffled:
+                total = _f32(total + value) if node.dtype.is_float else total + value
+                _demand(node.dtype.is_float or node.dtype.low <= total <= node.dtype.high, node)
+            known[node] = [total]
+        elif node.op in ("row_max", "row_min"):
+            least = node.op == "row_min"
+            if node.dtype.is_float:
+                start: Number = math.inf if least else -math.inf
+            else:
+                start = node.dtype.high if least else node.dtype.low
+            best = start
+            for value in order.sample(args[0], n):
+                best = (value if value < best else best) if least else (value if best < value else best)
+            known[node] = [best]
+        elif node.op == "scan":
+            _loop(node, known, args, n, order)
+        else:
+            length = n if node.kind is Kind.ROW else 1
+            known[node] = [_one(node, *(a[i % len(a)] for a in args)) for i in range(length)]
+
+
+def _loop(node: Node, known: dict[Node, Values], args: list[Values], n: int, order: random.Random) -> None:
+    body, position = body_of(node), node.attrs["result"]
+    assert isinstance(position, int)
+    count = len(body.states)
+    states = [list(a) for a in args[:count]]
+    outputs: list[Values] = [[] for _ in body.outputs]
+    inner = tuple(walk((*body.next, *body.outputs)))
+    seen: dict[Node, Values] = {}
+    for j in range(n + 1):
+        for state, (low, high) in zip(states, body.invariants, strict=True):
+            _demand(low <= state[0] <= high, node)
+        if j == n:
+            break
+        step = dict(known)
+        step.update(zip(body.states, states, strict=True))
+        step.update(zip(body.elements, ([a[j]] for a in args[count : count + len(body.elements)]), strict=True))
+        _evaluate(inner, step, [0], None, {}, order)
+        states = [step[node] for node in body.next]
+        for out, value in zip(outputs, body.outputs, strict=True):
+            out.append(step[value][0])
+        for inside in inner:
+            seen.setdefault(inside, []).extend(step[inside])
+    for inside, values in seen.items():
+        known.setdefault(inside, values)
+    known[node] = [*states, *outputs][position]
+
+
+# A generator of small programs
+
+
+def _literal(rng: random.Random, dtype: DType) -> Number:
+    if dtype.is_float:
+        return rng.choice([v for v in SPECIAL if math.isfinite(v)])
+    return rng.choice([0, 1, 2, 3, 7, 100, dtype.high, dtype.low, rng.randint(dtype.low, dtype.high)])
+
+
+def _grow(rng: random.Random, t: Trace, values: list[Value]) -> Value:
+    """Return one new value made from those that there are."""
+
+    def pick(accept: Callable[[Value], bool] = lambda v: v.dtype is not DType.BOOL) -> Value:
+        return rng.choice([v for v in values[-8:] if accept(v)] or [v for v in values if accept(v)])
+
+    a = pick()
+    same = [v for v in values if v.dtype is a.dtype]
+    b: Value | Number = rng.choice(same) if rng.random() < 0.6 else _literal(rng, a.dtype)
+    choice = rng.random()
+    if choice < 0.35:
+        op = rng.choice(["add", "sub", "sub", "mul", "min", "max", "divide"])
+        return t.binary(op, a, b) if rng.random() < 0.7 else t.binary(op, b, a)
+    if choice < 0.45 and a.dtype.is_integer:
+        amount = rng.choice([*same, t.const(rng.choice([0, 1, 3, a.dtype.bits - 1]), a.dtype)])
+        return t.binary(rng.choice(["shl", "shr"]), a, amount)
+    if choice < 0.58:
+        condition = t.binary(rng.choice(["lt", "le", "eq"]), a, b)
+        if rng.random() < 0.3:
+            condition = ~condition
+        if t.valid is not None and rng.random() < 0.3:
+            condition = t.binary(rng.choice(["and", "or"]), condition, t.valid)
+        return t.select(condition, rng.choice([a, rng.choice(same)]), rng.choice([a, b]))
+    if choice < 0.72:
+        if a.dtype.is_float and rng.random() < 0.5:
+            return rng.choice([t.rint, t.log2, t.sqrt])(a)
+        return t.cast(
+            a, rng.choice([DType.F32, DType.I8, DType.I16, DType.U16, DType.I32, DType.U32, DType.I64, DType.U64])
+        )
+    if choice < 0.78:
+        return t.clamp(a, *sorted([_literal(rng, a.dtype), _literal(rng, a.dtype)]))
+    rows = [v for v in values if v.kind is Kind.ROW and v.dtype is not DType.BOOL]
+    if choice < 0.92:
+        row = rng.choice(rows)
+        reduced = {"row_max": t.row_max, "row_min": t.row_min, "row_sum": t.row_sum}[
+            rng.choice(["row_max", "row_max", "row_min", "row_sum"])
+        ](row)
+        return reduced if rng.random() < 0.4 else t.binary("sub", reduced, row)
+    if choice < 0.95 and a.dtype.is_integer:
+        q = t.divide(a, b)
+        return a - q * b
+    if a.dtype.is_integer:
+        entries = [rng.randint(-100, 100) for _ in range(rng.choice([1, 5, 8]))]
+        return t.lut(t.table(entries, DType.I32), t.min(t.max(a, 0), len(entries) - 1))
+    return t.index() if rng.random() < 0.5 else t.length()
+
+
+def _whole(t: Trace, value: Value) -> Program:
+    row = value if value.kind is Kind.ROW else t.scores
+    scalar = value if value.kind is Kind.SCALAR else t.length()
+    return t.program(weights=row, normalizer=scalar)
+
+
+def _plain(program: Program, length: int) -> dict[Node, Interval]:
+    return Analysis(program, anything(program)).intervals(length)[0]
+
+
+def _celled(program: Program, length: int) -> dict[Node, Interval]:
+    return dict(prove(program, max_length=length).intervals)
+
+
+def _score(rng: random.Random, dtype: DType) -> Number:
+    if dtype.is_float:
+        return rng.choice([*SPECIAL, math.nan, _f32(rng.uniform(-9, 9))])
+    return rng.choice([dtype.low, dtype.high, 0, -1 if dtype.is_signed else 1, rng.randint(dtype.low, dtype.high)])
+
+
+def _check(
+    rng: random.Random, program: Program, analyse: Callable[[Program, int], dict[Node, Interval]], rows: int = 12
+) -> bool:
+    """Return whether a proof exists; if so, hold it against rows of 0 to 4 elements."""
+    try:
+        intervals = analyse(program, 4)
+    except ProofError:
+        return False
+    for _ in range(rows):
+        n = rng.randint(0, 4)
+        scores = [_score(rng, program.scores) for _ in range(n)]
+        valid: Values | None = [rng.randint(0, 1) for _ in range(n)] if program.masked else None
+        for node, values in evaluate(program, scores, valid, {}, rng).items():
+            if node.kind is Kind.TABLE:
+                continue
+            for value in values:
+                assert value in intervals[node], (
+                    node.op,
+                    value,
+                    intervals[node],
+                    scores,
+                    valid,
+                    [a.op for a in node.args],
+                )
+    return True
+
+
+def _random_programs(seed: int, dtype: DType, analyse: Callable[[Program, int], dict[Node, Interval]]) -> int:
+    """Grow programs a value at a time, keep what is proved, and count it."""
+    rng = random.Random(seed)
+    proved = 0
+    for _ in range(6):
+        t = Trace("random", scores=dtype, masked=rng.random() < 0.5, contract=False)
+        values = [t.scores]
+        if rng.random() < 0.6 and not dtype.is_float:
+            values.append(t.cast(t.scores, DType.I32))
+        if dtype.is_float and rng.random() < 0.6:
+            values.append(t.select(t.scores.eq(t.scores), t.scores, 0.0))
+        for _ in range(24):
+            try:
+                value = _grow(rng, t, values)
+            except UsageError:
+                continue
+            if _check(rng, _whole(t, value), analyse):
+                values.append(value)
+                proved += 1
+    return proved
+
+
+@pytest.mark.parametrize(
+    "dtype", [DType.I8, DType.U8, DType.I16, DType.I32, DType.U64, DType.F32], ids=lambda d: d.value
+)
+@pytest.mark.parametrize("seed", range(8))
+def test_values_of_random_programs_lie_in_their_intervals(dtype: DType, seed: int) -> None:
+    assert _random_programs(seed, dtype, _plain) > 20
+
+
+@pytest.mark.parametrize("dtype", [DType.I8, DType.U8], ids=lambda d: d.value)
+@pytest.mark.parametrize("seed", range(100, 106))
+def test_values_of_random_programs_lie_in_their_cells(dtype: DType, seed: int) -> None:
+    assert _random_programs(seed, dtype, _celled) > 20
+
+
+# Each rule of f32 against points
+
+
+def _point(x: float) -> Bounds:
+    low = np.full((1, 1), x, np.float32)
+    return Bounds(low, low, np.isnan(low))
+
+
+def _hull(rng: random.Random) -> tuple[Bounds, list[float]]:
+    inside = sorted(rng.choices(SPECIAL, k=rng.choice([1, 2, 3])))
+    nan = rng.random() < 0.3
+    only = rng.random() < 0.1
+    ends = [math.nan, math.nan] if only else [inside[0], inside[-1]]
+    arrays = [np.full((1, 1), v, np.float32) for v in ends]
+    return Bounds(arrays[0], arrays[1], np.full((1, 1), nan or only)), [
+        *([] if only else inside),
+        *[math.nan] * (nan or only),
+    ]
+
+
+@pytest.mark.parametrize("op", ["add", "sub", "mul", "divide", "min", "max"])
+def test_f32_rules_hold_every_pair_of_special_values(op: str) -> None:
+    rng = random.Random(op)
+    t = Trace("pair")
+    node = t.binary(op, t.scores, t.row_max(t.scores)).node
+    with np.errstate(all="ignore"):
+        for _ in range(3000):
+            (a, xs), (b, ys) = _hull(rng), _hull(rng)
+            found = rules.RULES[op](node, [a, b]).interval
+            for x in xs:
+                for y in ys:
+                    assert _one(node, x, y) in found, (x, y, str(found))
+
+
+@pytest.mark.parametrize("op", ["log2", "sqrt", "rint"])
+def test_f32_rules_hold_every_special_value(op: str) -> None:
+    rng = random.Random(op)
+    t = Trace("one")
+    node = t.unary(op, t.scores).node
+    with np.errstate(all="ignore"):
+        for _ in range(500):
+            a, xs = _hull(rng)
+            found = rules.RULES[op](node, [a]).interval
+            for x in xs:
+                assert _one(node, x) in found, (x, str(found))
+
+
+def test_log2_is_at_least_zero_from_one_on() -> None:
+    t = Trace("log")
+    value = t.log2(t.max(t.scores, 1.0))
+    assert _plain(_whole(t, value), 4)[value.node].low == 0
+
+
+def test_ends_are_exact_where_arithmetic_is() -> None:
+    with np.errstate(all="ignore"):
+        assert floats.add(_point(F32_MAX), _point(F32_MAX)).interval == Interval(math.inf, math.inf)
+        assert floats.sub(_point(math.inf), _point(math.inf)).interval == Interval(math.inf, -math.inf, True)
+        assert floats.mul(_point(0.0), _point(math.inf)).interval.nan
+        assert floats.divide(_point(1.0), _point(3.0)).interval.low == _f32(1 / 3)
+
+
+def test_a_clamp_takes_nan_away() -> None:
+    t = Trace("clamp")
+    value = t.clamp(t.scores, 0.0, 15.0)
+    assert _plain(_whole(t, value), 9)[value.node] == Interval(0.0, 15.0)
+    t = Trace("wrong")
+    value = t.max(0.0, t.min(15.0, t.scores))  # the other way round a NaN goes through
+    assert _plain(_whole(t, value), 9)[value.node].nan
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_fused_product_lies_in_the_interval_of_a_program_that_allows_it(seed: int) -> None:
+    rng = random.Random(seed)
+    t = Trace("fused", contract=True)
+    low, high = sorted(_f32(rng.uniform(-3, 3)) for _ in range(2))
+    x, k = t.clamp(t.scores, low, high), _f32(rng.uniform(-3, 3))
+    c = _f32(rng.uniform(-3, 3))
+    for sign, value in ((1, x * k + c), (-1, c - x * k), (0, x * k - c)):
+        found = _plain(_whole(t, value), 4)[value.node]
+        for end in (low, high, _f32((low + high) / 2)):
+            product = np.float64(end) * np.float64(k)  # exact
+            total = {1: product + c, -1: c - product, 0: product - c}[sign]
+            assert found.low <= total <= found.high
+
+
+def test_a_maximum_of_products_may_lie_below_an_unrounded_one() -> None:
+    for contract in (False, True):
+        t = Trace("max", contract=contract)
+        y = t.clamp(t.scores, 0.0, 1.0) * t.const(0.1, DType.F32)
+        d = t.row_max(y) - y
+        assert (_plain(_whole(t, d), 4)[d.node].low == 0.0) is not contract
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_sums_of_f32_in_any_order_lie_in_the_interval(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n = 3000
+    t = Trace("sum")
+    total = t.row_sum(t.clamp(t.scores, -1.0 if seed % 2 else 0.0, 1.0))
+    found = _plain(_whole(t, total), n)[total.node]
+    x = rng.uniform(0.999, 1, n).astype(np.float32)
+    running = np.float32(0)
+    for value in x:
+        running += value
+    assert found.low <= float(running) <= found.high
+    assert found.high <= n * (1 + 2e-3)
+
+
+# Known limits
+
+
+def _sum_of_weights(dtype: DType) -> Program:
+    t = Trace("sum", scores=DType.U16)
+    weights = t.min(t.scores, 2**15)
+    return t.program(weights=weights, normalizer=t.row_sum(t.cast(weights, dtype)))
+
+
+@pytest.mark.parametrize(("dtype", "limit"), [(DType.I32, 65535), (DType.U32, 131071), (DType.U16, 1)])
+def test_limits_of_sums(dtype: DType, limit: int) -> None:
+    program = _sum_of_weights(dtype)
+    assert largest_length(program) == limit
+    prove(program, max_length=limit)
+    with pytest.raises(ProofError, match="row_sum: the sum is"):
+        prove(program, max_length=limit + 1)
+
+
+def test_the_error_names_program_value_interval_limit_and_length() -> None:
+    with pytest.raises(ProofError) as caught:
+        prove(_sum_of_weights(DType.I32))
+    assert str(caught.value) == (
+        "program sum: row_sum: the sum is [0, 2147483648]; allowed is [-2147483648, 2147483647], "
+        "for rows of up to 65536 elements; in %2: scalar i32 = row_sum %1"
+    )
+
+
+def test_widest_value_of_rows_with_elements() -> None:
+    proof = prove(_sum_of_weights(DType.I32), max_length=1000)
+    assert (proof.widest_bits, proof.widest) == (25, "%2: scalar i32 = row_sum %1 in [0, 32768000]")
+    t = Trace("max", scores=DType.I16)
+    greatest = t.row_max(t.cast(t.scores, DType.I32))
+    proof = prove(t.program(weights=t.scores, normalizer=greatest))
+    assert proof.widest_bits == 16
+    assert proof.interval(greatest.node) == Interval(-(2**31), 2**15 - 1)  # the empty row's maximum is the type's least
+    assert proof.filled[greatest.node] == Interval(-(2**15), 2**15 - 1)
+
+
+@pytest.mark.parametrize(
+    ("write", "text"),
+    [
+        (lambda t, x: x >> t.const(32, DType.I32), "the shift is"),
+        (lambda t, x: x >> (x & 0 if False else t.min(t.max(x, 0), 32)), "the shift is"),
+        (lambda t, x: x << t.const(31, DType.I32), "the result is"),
+        (lambda t, x: t.divide(5, t.max(x, 0)), "the divisor is"),
+        (lambda t, x: t.divide(x, 5), "the dividend is"),
+        (lambda t, x: t.cast(x, DType.U16), "the operand is"),
+        (lambda t, x: t.exp2i(t.clamp(x, -127, 0)), "the exponent is"),
+        (lambda t, x: t.lut(t.table([1, 2], DType.I32), t.clamp(x, 0, 2)), "the index is"),
+        (lambda t, x: x * 65536 * 2, "the result is"),
+        (lambda t, x: t.assume(t.clamp(x, 0, 5), 6, 9, "it is false"), "the operand is"),
+    ],
+)
+def test_each_demand_is_refused_where_it_may_fail(write: Callable[[Trace, Value], Value], text: str) -> None:
+    t = Trace("demand", scores=DType.I16)
+    program = _whole(t, write(t, t.cast(t.scores, DType.I32)))
+    with pytest.raises(ProofError, match=text):
+        prove(program, max_length=4)
+
+
+@pytest.mark.parametrize("clamped", [False, True])
+def test_a_cast_of_f32_needs_a_clamp(clamped: bool) -> None:
+    t = Trace("cast")
+    value = t.cast(t.clamp(t.scores, -128.0, 127.0) if clamped else t.scores, DType.I8)
+    if clamped:
+        assert prove(_whole(t, value)).interval(value.node) == Interval(-128, 127)
+    else:
+        with pytest.raises(ProofError, match="or NaN"):
+            prove(_whole(t, value))
+
+
+def test_normalize_needs_a_sum_that_is_not_empty() -> None:
+    for guarded in (False, True):
+        t = Trace("normalize", scores=DType.I16)
+        total = t.row_sum(t.cast(t.clamp(t.scores, 1, 9), DType.U32))
+        mantissa, shift = t.normalize(t.max(total, 1) if guarded else total)
+        program = t.program(weights=t.scores, normalizer=mantissa, shift=shift)
+        if guarded:
+            assert prove(program, max_length=4).interval(shift.node) == Interval(26, 31)
+        else:
+            with pytest.raises(ProofError, match="for the empty row"):
+                prove(program, max_length=4)
+
+
+def test_lengths_outside_i32_are_refused() -> None:
+    with pytest.raises(UsageError, match="2147483648"):
+        prove(_sum_of_weights(DType.U32), max_length=2**31)
+
+
+# Facts
+
+
+def _exponential(scores: DType, masked: bool = False) -> tuple[Trace, Value]:
+    """Return d = max - x, row of i32, as methods write it."""
+    t = Trace("facts", scores=scores, masked=masked)
+    x = t.cast(t.scores, DType.I32)
+    if t.valid is not None:
+        x = t.select(t.valid, x, scores.low)
+    return t, t.row_max(x) - x
+
+
+def test_distance_from_the_maximum_is_not_negative() -> None:
+    t, d = _exponential(DType.I16)
+    assert _plain(_whole(t, d), 9)[d.node] == Interval(0, 65535)
+
+
+@pytest.mark.parametrize("nan", [False, True])
+def test_distance_of_floats_is_not_negative_only_without_nan(nan: bool) -> None:
+    t = Trace("facts")
+    x = t.scores if nan else t.select(t.scores.eq(t.scores), t.scores, 0.0)
+    d = t.max(t.row_max(x), -1.0) - x
+    found = _plain(_whole(t, d), 9)[d.node]
+    assert found.nan
+    assert (found.low == 0) is not nan  # with a NaN in the row its maximum may be anything
+
+
+def test_remainders() -> None:
+    t, d = _exponential(DType.I16)
+    q = t.divide(d, 23)
+    r = d - q * 23
+    assert _plain(_whole(t, r), 9)[r.node] == Interval(0, 22)
+    r = d - ((d >> 4) << 4)
+    assert _plain(_whole(t, r), 9)[r.node] == Interval(0, 15)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_sum_holds_the_element_at_the_maximum_unless_masked(masked: bool) -> None:
+    t, d = _exponential(DType.I16, masked)
+    weights = t.cast(t.max(1000 - d, 0), DType.U32)
+    if t.valid is not None:
+        weights = t.select(t.valid, weights, 0)
+    total = t.row_sum(weights)
+    proof = prove(t.program(weights=weights, normalizer=total), max_length=50)
+    assert proof.filled[total.node] == Interval(0 if masked else 1000, 50_000)
+    assert proof.interval(total.node) == Interval(0, 50_000)
+
+
+def test_conditions_narrow_their_branches() -> None:
+    t = Trace("narrow", scores=DType.I16)
+    x = t.cast(t.scores, DType.I32)
+    for value, expected in (
+        (t.select(x < 5, x, 0), Interval(-32768, 4)),
+        (t.select(x <= 5, 6, x), Interval(6, 32767)),
+        (t.select((x >= 0) & ~(x > 9), x, 0), Interval(0, 9)),
+        (t.select(x.eq(7), x, 8), Interval(7, 8)),
+        (t.select(x < x, 100_000, x), Interval(-32768, 32767)),
+    ):
+        assert _plain(_whole(t, value), 4)[value.node] == expected
+    t = Trace("narrow")
+    s = t.scores
+    for value, expected in (
+        (t.select(s < 5.0, s, 0.0), Interval(-math.inf, float(np.nextafter(np.float32(5), np.float32(0))))),
+        (t.select(s <= 5.0, 6.0, s), Interval(float(np.nextafter(np.float32(5), np.float32(9))), math.inf, True)),
+        (t.select(~s.eq(s), 1.0, s), Interval(-math.inf, math.inf)),
+    ):
+        assert _plain(_whole(t, value), 4)[value.node] == expected
+
+
+# Loops
+
+
+def _online_sum(declared: int) -> Program:
+    t = Trace("scan", scores=DType.I16)
+    weight = t.clamp(t.cast(t.scores, DType.I32), 0, 100)
+
+    def step(total: Value, w: Value) -> tuple[list[Value], list[Value]]:
+        after = t.min(total + w, 10_000)
+        return [after], [after - total]
+
+    (total,), (gains,) = t.scan([t.const(0, DType.I32)], [weight], step, [(0, declared)])
+    return t.program(weights=gains, normalizer=total)
+
+
+def test_invariants_of_a_scan_are_proved() -> None:
+    program = _online_sum(10_000)
+    proof = prove(program)
+    assert proof.interval(program.outputs["normalizer"]) == Interval(0, 10_000)
+    assert _check(random.Random(0), program, _plain, rows=50)
+    with pytest.raises(ProofError, match="state 0 after a step"):
+        prove(_online_sum(9_999))
+
+
+def test_demands_inside_a_scan_are_proved() -> None:
+    t = Trace("scan", scores=DType.I16)
+    (total,), _ = t.scan(
+        [t.const(0, DType.I32)], [t.cast(t.scores, DType.I32)], lambda s, x: ([s + x], []), [(-(2**31), 2**31 - 1)]
+    )
+    with pytest.raises(ProofError, match="add: the result is"):
+        prove(t.program(weights=t.scores, normalizer=total), max_length=4)
+
+
+# Cells
+
+
+def _integer_exponential(masked: bool) -> Program:
+    """Return shifts and a product of two intervals that no fact ties together: I-BERT's i-exp, for 8-bit scores."""
+    t, d = _exponential(DType.I8, masked)
+    q = (d * 89) >> 10
+    r = d * 89 - (q << 10)
+    mantissa = (2048 - r) * (2048 - r) + (1 << 21)
+    weights = t.cast(mantissa >> t.min(q, 31), DType.U32)
+    if t.valid is not None:
+        weights = t.select(t.valid, weights, 0)
+    return t.program(weights=weights, normalizer=t.row_sum(weights))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_cells_are_what_brute_force_finds(masked: bool) -> None:
+    program = _integer_exponential(masked)
+    weights = program.outputs["weights"]
+    x = np.minimum(np.arange(-128, 128, dtype=np.int8)[None, :], np.arange(-128, 128, dtype=np.int8)[:, None])
+    proof = prove(program, max_length=10)
+    for node in program.nodes():
+        if node.kind is not Kind.ROW or node.dtype is DType.BOOL:
+            continue
+        values = run_node(program, node, x, valid=np.ones((1, 256), np.bool_) if masked else None).astype(object)
+        found = proof.interval(node)
+        assert found.low <= values.min() <= values.max() <= found.high
+        if not masked:
+            assert (found.low, found.high) == (values.min(), values.max()), node.op
+    total = proof.filled[program.outputs["normalizer"]]
+    greatest = proof.interval(weights).high
+    assert total == Interval(0 if masked else greatest, 10 * greatest)
+    assert run(program, x, valid=np.ones((1, 256), np.bool_) if masked else None)
+
+
+def test_cells_prove_what_plain_intervals_cannot() -> None:
+    t, d = _exponential(DType.I8)
+    q = (d * 89) >> 10
+    r = d * 89 - q * 1024  # no shift of a shift: the fact does not apply
+    program = _whole(t, t.cast(r, DType.U16))
+    assert prove(program).interval(r.node) == Interval(0, 1023)
+    with pytest.raises(ProofError):
+        _plain(program, 4)
+
+
+def test_cells_are_only_for_8_bits() -> None:
+    t, d = _exponential(DType.I16)
+    assert cells(_whole(t, d)) is None
+    t, d = _exponential(DType.U8)
+    assert cells(_whole(t, d)) is not None
+
+
+# The tests can fail
+
+
+def _break_add(node: Node, args: Sequence[Bounds]) -> Bounds:
+    return Bounds(args[0].low, args[0].high, args[0].nan)
+
+
+def _broken(name: str) -> Callable[[Node, Sequence[Bounds]], Bounds]:
+    original = rules.RULES[name]
+
+    def rule(node: Node, args: Sequence[Bounds]) -> Bounds:
+        found = original(node, args)
+        return Bounds(found.low, found.low, found.nan)
+
+    return rule
+
+
+@pytest.mark.parametrize("name", ["add", "mul", "min", "max", "shr", "lt", "cast"])
+def test_a_broken_rule_is_found(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    assert isinstance(rules.RULES, dict)
+    monkeypatch.setitem(rules.RULES, name, _broken(name))
+    with pytest.raises((AssertionError, Violation)):
+        for seed in range(40):
+            _random_programs(seed, DType.I16, _plain)
+
+
+@pytest.mark.parametrize("dtype", [DType.I16, DType.F32], ids=lambda d: d.value)
+def test_a_false_fact_is_found(monkeypatch: pytest.MonkeyPatch, dtype: DType) -> None:
+    def always(self: Facts, a: Node, b: Node) -> bool:
+        return True
+
+    monkeypatch.setattr(Facts, "at_least", always)
+    with pytest.raises((AssertionError, Violation)):
+        for seed in range(40):
+            _random_programs(seed, dtype, _plain)
