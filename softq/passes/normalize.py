@@ -171,7 +171,7 @@ class _Editor:
             seen.add(current)
             for reader in current.consumers():
                 values.extend((*reader.outputs, *reader.inputs))
-                if is_op(reader, "Identity", "Cast", "Where"):
+                if is_op(reader, "Identity", "Cast", "Where", "Transpose"):
                     stack.extend(reader.outputs)
         for known in values:
             if known is not None:
