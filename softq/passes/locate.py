@@ -16,7 +16,7 @@ import onnx_ir as ir
 from softq.errors import SoftqError, UsageError
 from softq.passes import PassEntry
 from softq.passes._forms import FORMS, Match
-from softq.passes._forms._facts import Facts
+from softq.passes._forms._facts import Facts, named
 from softq.passes._forms._guards import ISNAN_WHERE, Behind, look_behind
 from softq.passes._forms._masks import NO_MASK, FoundMask, find_mask
 from softq.passes._forms._roles import Usage, find_usage
@@ -189,7 +189,7 @@ def _finding(form: str, match: Match, node: ir.Node, site_id: str, container: Co
         axis=match.axis,
         head_axis=-3 if has_heads else None,
         dtype="unknown" if dtype is None else _DTYPE_NAMES.get(dtype, dtype.name.lower()),
-        shape=shape,
+        shape=None if shape is None else named(shape),
         mask=mask.kind,
         masked_row=row,
         guard=guard,
@@ -215,7 +215,7 @@ def _judge(finding: Finding, all_sites: bool, chosen: set[str] | None) -> Findin
         return finding
     tail = f"; {site.verdict.reason}" if site.verdict.reason else ""
     if finding.mask.why:
-        tail += f"; {finding.mask.why}"
+        tail += f"; its mask stays in the scores: {finding.mask.why}"
     if chosen is not None:
         verdict = Verdict("convert", f"selected{tail}") if site.id in chosen else Verdict("keep", "not selected")
     elif all_sites:

@@ -13,10 +13,11 @@ import onnx_ir as ir
 from softq.errors import RefusalError
 from softq.passes import PassEntry
 from softq.passes._canonical import CANONICAL_KEY, Canonical, Mask
-from softq.passes._forms._facts import Dims, Facts
+from softq.passes._forms._facts import Facts, named
 from softq.passes._forms._guards import ISNAN_WHERE, look_behind
 from softq.passes._forms._masks import Lift, find_mask
 from softq.passes._forms._operators import find_axis
+from softq.passes._forms._ranks import Dims
 from softq.passes._graph import ModelView, constant, is_op, operand, producer
 from softq.passes.locate import SITES_KEY, all_nodes, locate
 from softq.site import META_KEY, Site
@@ -72,7 +73,12 @@ def _raise(model: ir.Model) -> bool:
 
     if ModelView(model).containers[0].opset >= MINIMUM_OPSET:
         return False
-    before = {site.id for _, site in _waiting(model)}
+    waiting = _waiting(model)
+    before = {site.id for _, site in waiting}
+    # What the axis of an old softmax means hangs on the rank, which is proved here where plain inference gives up.
+    editor = _Editor(model)
+    for node, _ in waiting:
+        editor.annotate_value(_scores(node))
     modified = RaiseOpset()(model).modified
     lost = before - {site.id for _, site in _waiting(model)}
     if lost:
@@ -175,10 +181,11 @@ class _Editor:
                     stack.extend(reader.outputs)
         for known in values:
             if known is not None:
-                self._annotate_value(known)
+                self.annotate_value(known)
         self._say(node.outputs[0], self._facts.dtype(_scores(node)), self._facts.shape(_scores(node)))
 
-    def _annotate_value(self, value: ir.Value) -> None:
+    def annotate_value(self, value: ir.Value) -> None:
+        """Write down what is known of `value`."""
         if value.name != "":
             self._say(value, self._facts.dtype(value), self._facts.shape(value))
 
@@ -189,7 +196,7 @@ class _Editor:
         if value.dtype is None or shape is None:
             return
         if value.shape is None or len(value.shape) != len(shape):
-            value.shape, self.modified = ir.Shape(shape), True
+            value.shape, self.modified = ir.Shape(named(shape)), True
 
     def _move_axis_last(self, node: ir.Node, axis: int) -> None:
         scores, weights, graph = _scores(node), node.outputs[0], node.graph
@@ -221,7 +228,7 @@ class _Editor:
             self.modified = True
 
     def _lift(self, node: ir.Node, lift: Lift) -> tuple[ir.Value, Mask]:
-        scores = lift.scores
+        scores = _scores(node) if lift.scores is None else lift.scores
         for to in lift.casts:
             scores = self._cast(node, scores, to)
         if lift.valid_when is not None:

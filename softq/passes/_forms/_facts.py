@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import onnx
 import onnx_ir as ir
 
+from softq.passes._forms._ranks import Dims, find_rank
 from softq.passes._graph import Container, FunctionId, ModelView, function_label, is_op, producer
-
-Dims = tuple[int | str | None, ...]
 
 UNKNOWN = "softq.unknown"
 """Domain of operators about which inference shall know nothing."""
@@ -38,6 +37,7 @@ class Facts:
     """Types and shapes of the values of a model; inference runs once, at the first question the model cannot answer."""
 
     view: ModelView
+    _ranks: dict[ir.Value, int | None] = field(default_factory=dict[ir.Value, int | None], repr=False)
 
     def dtype(self, value: ir.Value | None) -> ir.DataType | None:
         """Return the element type of `value`, or None."""
@@ -52,6 +52,12 @@ class Facts:
         """Return the shape of `value`: a number, a symbol or None for each axis; None if not even the rank is known."""
         if value is None:
             return None
+        shape = self._known_shape(value)
+        if shape is None and (rank := find_rank(value, self._known_shape, self._ranks)) is not None:
+            return (None,) * rank
+        return shape
+
+    def _known_shape(self, value: ir.Value) -> Dims | None:
         if value.shape is not None and not self._is_placeholder(value):
             return dims(value.shape)
         known = self._inferred_of(value)
@@ -118,6 +124,11 @@ class Facts:
             if other is not None:
                 said = Known(said.dtype or other.dtype, other.shape if said.shape is None else said.shape)
         return said
+
+
+def named(shape: Dims) -> Dims:
+    """Return a shape without the symbols that inference made up, which mean nothing beyond one run of it."""
+    return tuple(None if isinstance(d, str) and d.startswith("unk__") else d for d in shape)
 
 
 def _of_constant(value: ir.Value) -> Known | None:

@@ -11,10 +11,11 @@ three ways differ in what a row without any unmasked element becomes, with c the
   and fewer digits, so it absorbs more. float16's least value -65504 absorbs only |x| < 16, and x <= -16 makes it -inf:
   there the row is the softmax of whatever scores come out.
 
-Lifting a mask (the softmax then sees x and a boolean beside it) keeps the meaning for every finite x
-if c is -inf; if c is finite, for every row with an unmasked element above c + 104 (what float32's exponential needs to
-be zero); and for c that absorbs, for |x| < 2^75. An addition of any other finite c is not lifted: a fully masked row
-would lose the scores it still has. Nor is a finite mask over scores that may hold -inf from another mask.
+Lifting a mask (the softmax then sees x and a boolean beside it) keeps the meaning for every finite x if c is -inf; if c
+is finite, for every row with an unmasked element above c + 104 (what float32's exponential needs to be zero); and for c
+that absorbs, for |x| < 2^75. An addition of any other finite c is not lifted: a fully masked row would lose the scores
+it still has. Nor is a finite mask over scores that may hold -inf from another mask. Where x may have fewer elements than
+the masked scores, because the mask broadcasts it, the boolean is set beside the masked scores.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ class Lift:
     """How a mask is taken out of the scores.
 
     Attributes:
-        scores: What the mask was applied to.
+        scores: What the mask was applied to; None if it is not proved to have the shape of the masked scores.
         casts: Types that the masked scores were cast to afterwards, in order.
         source: A boolean value, or an addend whose elements are 0 where a position takes part and at most -1e4 else.
         valid_when: What the boolean is at positions that take part; None if `source` is an addend.
     """
 
-    scores: ir.Value
+    scores: ir.Value | None
     casts: tuple[ir.DataType, ...]
     source: ir.Value
     valid_when: bool | None
@@ -105,7 +106,7 @@ def _where(node: ir.Node, casts: tuple[ir.DataType, ...], facts: Facts, depth: i
             continue
         row = _row_of_written(written, casts)
         lift = Lift(scores, casts, condition, valid_when)
-        return _lifted("where", row, lift, (condition, constant_side), facts, depth)
+        return _lifted("where", row, lift, (condition, constant_side), node.outputs[0], facts, depth)
     if any(levels(side, facts) is not None for side, _, _ in sides):
         return NO_MASK
     return FoundMask("unproven", "nan", why="both sides of the Where in front of the softmax are computed at run time")
@@ -128,7 +129,8 @@ def _add(node: ir.Node, casts: tuple[ir.DataType, ...], facts: Facts, depth: int
             return FoundMask("additive", "nan" if math.isinf(added.low) else "scores", why=why)
         if row == "scores":
             return FoundMask("additive", row, why="a finite mask is added: a fully masked row keeps its scores")
-        return _lifted("additive", row, _addend_lift(addend, scores, casts, facts), (addend,), facts, depth)
+        lift = _addend_lift(addend, scores, casts, facts)
+        return _lifted("additive", row, lift, (addend,), node.outputs[0], facts, depth)
     # What is added is a bias, or a float tensor about which nothing is proved; a mask may still be further in.
     inner = [find_mask(side, facts, depth - 1) for side in (first, second)] if depth > 0 else []
     for found in inner:
@@ -178,7 +180,13 @@ def _after(written: Levels | None, casts: tuple[ir.DataType, ...]) -> Levels | N
 
 
 def _lifted(
-    kind: MaskKind, row: MaskedRow, lift: Lift, operands: tuple[ir.Value, ...], facts: Facts, depth: int
+    kind: MaskKind,
+    row: MaskedRow,
+    lift: Lift,
+    operands: tuple[ir.Value, ...],
+    masked_scores: ir.Value,
+    facts: Facts,
+    depth: int,
 ) -> FoundMask:
     """Decide whether a recognised mask can be lifted."""
     written = levels(operands[-1], facts)
@@ -186,10 +194,12 @@ def _lifted(
     why = ""
     if row == "scores" or written is None or not written.few or len(masked) > 1:
         why = "the mask writes several values"
-    elif not all(_keeps_shape(facts.shape(lift.scores), facts.shape(operand)) for operand in operands):
-        why = "the mask may broadcast the scores to a larger shape"
-    elif row == "uniform" and find_mask(lift.scores, facts, depth - 1).kind != "none":
+    elif row == "uniform" and lift.scores is not None and find_mask(lift.scores, facts, depth - 1).kind != "none":
         why = "the scores under this finite mask may be masked themselves"
+    shape = facts.shape(lift.scores)
+    same = shape is not None and None not in shape and facts.shape(masked_scores) == shape
+    if not same and not all(_keeps_shape(shape, facts.shape(operand)) for operand in operands):
+        lift = replace(lift, scores=None, casts=())
     return FoundMask(kind, row, None if why else lift, why)
 
 
