@@ -85,7 +85,12 @@ def inspect(model: str, globs: Sequence[str], all_sites: bool, as_json: bool) ->
 @click.option("--require", is_flag=True, help="Fail if nothing is converted.")
 @click.option("--inline", is_flag=True, help="Write plain operators instead of functions.")
 @click.option(
-    "--max-length", type=int, help="Greatest row length to prove where the graph gives none; 65536 by default."
+    "--max-length",
+    type=int,
+    default=65536,
+    show_default=True,
+    metavar="N",
+    help="Greatest length of a row that is proved where the graph gives none.",
 )
 @click.option("--batch", type=int, metavar="N", help="Samples a run of the calibration.")
 @click.option("--dry-run", is_flag=True, help="Do everything but write.")

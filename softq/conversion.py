@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, cast
 
 import onnx_ir as ir
+from onnx_ir.passes.common import NameFixPass
 
 from softq._version import __version__
 from softq.errors import RefusalError, UsageError
@@ -165,6 +166,7 @@ def convert(
     steps: list[ir.passes.InPlacePass] = [Normalize(), Replace(plan=planned, max_length=max_length), DeferNormalizer()]
     if inline:
         steps.append(InlineFunctions())
+    steps.append(NameFixPass())  # a model may hold any name, those that the passes give too
     for number, step in enumerate(steps):
         if progress is not None:
             progress("convert", number, len(steps))

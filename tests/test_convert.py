@@ -266,3 +266,19 @@ def test_a_plan_for_other_weights_warns() -> None:
     plan = softq.convert(with_weight(1), bits=4).plan
     assert not softq.convert(with_weight(1), plan=plan).warnings
     assert "other weights" in softq.convert(with_weight(2), plan=plan).warnings[0]
+
+
+def test_names_that_the_model_has_already_are_not_given_again() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 18]>
+    g (float[2, 7, 7] x, float[2, 7, 7] v) => (float[2, 7, 7] "p.weights", float[2, 7, 7] "p.normalizer") {
+        p = Softmax <axis = -1> (x)
+        "p.weights" = MatMul(p, v)
+        "p.normalizer" = Exp("p.weights")
+    }"""
+    model = onnx.parser.parse_model(text)
+    result = softq.convert(model, method="exact").model
+    onnx.checker.check_model(result, full_check=True)
+    assert [o.name for o in result.graph.output] == ["p.weights", "p.normalizer"]
+    rng = np.random.default_rng(0)
+    feed: dict[str, NDArray[np.generic]] = {k: rng.normal(size=(2, 7, 7)).astype(np.float32) for k in ("x", "v")}
+    np.testing.assert_allclose(run(result, feed), run(model, feed), rtol=1e-5, atol=1e-6)

@@ -41,13 +41,8 @@ def save(model: ir.Model, path: str | os.PathLike[str], *, source: str | os.Path
         InputError: the folder is absent, cannot be written, or the disk is full; or weights cannot be read.
     """
     target = os.fspath(path)
-    if not os.path.basename(target):
-        raise UsageError(f"output {target!r} is not a file name")
-    folder = os.path.realpath(os.path.dirname(target) or ".")
     files = {id(tensor): check_tensor(tensor) for tensor in _external(model)}
-    _check_target(target, [source, model.meta.get(SOURCE_KEY), *(file.path for file in files.values())])
-    if not os.path.isdir(folder):
-        raise InputError(f"cannot write {target!r}: the folder {folder!r} does not exist")
+    folder = _check_target(target, [source, model.meta.get(SOURCE_KEY), *(file.path for file in files.values())])
     try:
         with Staging(folder, os.path.basename(target)) as staging:
             _stage(model, files, staging)
@@ -60,7 +55,23 @@ def _external(model: ir.Model) -> Iterator[ir.ExternalTensor]:
     return (held.tensor for held in tensors(model) if isinstance(held.tensor, ir.ExternalTensor))
 
 
-def _check_target(target: str, inputs: list[str | os.PathLike[str] | None]) -> None:
+def check_output(path: str | os.PathLike[str], *, source: str | os.PathLike[str]) -> None:
+    """Say before the work what `save` would say after it, as far as the path alone shows it.
+
+    Raises:
+        UsageError: `path` is the source, or no place for a file.
+        InputError: the folder is absent or cannot be written.
+    """
+    target = os.fspath(path)
+    folder = _check_target(target, [source])
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"cannot write {target!r}: the folder {folder!r} is not writable")
+
+
+def _check_target(target: str, inputs: list[str | os.PathLike[str] | None]) -> str:
+    """Return the folder that the target lies in."""
+    if not os.path.basename(target):
+        raise UsageError(f"output {target!r} is not a file name")
     for path in inputs:
         if path is None:
             continue
@@ -74,6 +85,10 @@ def _check_target(target: str, inputs: list[str | os.PathLike[str] | None]) -> N
         if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
             kind = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
             raise UsageError(f"output {target!r} is {kind}; it must be a file name")
+    folder = os.path.realpath(os.path.dirname(target) or ".")
+    if not os.path.isdir(folder):
+        raise InputError(f"cannot write {target!r}: the folder {folder!r} does not exist")
+    return folder
 
 
 def _stage(model: ir.Model, files: dict[int, DataFile], staging: Staging) -> None:

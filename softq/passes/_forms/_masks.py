@@ -14,8 +14,8 @@ three ways differ in what a row without any unmasked element becomes, with c the
 Lifting a mask (the softmax then sees x and a boolean beside it) keeps the meaning for every finite x if c is -inf; if c
 is finite, for every row with an unmasked element above c + 104 (what float32's exponential needs to be zero); and for c
 that absorbs, for |x| < 2^75. An addition of any other finite c is not lifted: a fully masked row would lose the scores
-it still has. Nor is a finite mask over scores that may hold -inf from another mask. Where x may have fewer elements than
-the masked scores, because the mask broadcasts it, the boolean is set beside the masked scores.
+it still has. Nor is a finite mask over scores that may hold -inf from another mask. Where x may have fewer elements
+than the masked scores, because the mask broadcasts it, the boolean is set beside the masked scores.
 """
 
 from __future__ import annotations

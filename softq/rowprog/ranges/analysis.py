@@ -168,22 +168,22 @@ class _Walk:
 
     def _narrowed(self, node: Node, result: Bounds, at_maximum: tuple[Node, Node] | None) -> Bounds:
         facts, low, high = self._facts, result.low, result.high
+        zero = np.float32(0) if node.dtype.is_float else 0
         whole = facts.product_at_most(node)
         if whole is not None:
-            high = np.minimum(high, self.intervals[whole].high)
+            high = np.minimum(high, integers.exact(self.intervals[whole].high))
         if node.op == "sub":
             a, b = node.args
+            # np.maximum and np.minimum keep a NaN, which stands for a float without numbers.
             if facts.at_least(a, b):
-                low = _at_least_zero(low)
+                low = np.maximum(low, zero)
             if facts.at_least(b, a):
-                high = np.negative(_at_least_zero(np.negative(high)))
+                high = np.minimum(high, zero)
             if at_maximum is not None and {a, b} == set(at_maximum):
-                low, high = (
-                    np.where(np.isnan(v) if v.dtype == np.float32 else False, v, v.dtype.type(0)) for v in (low, high)
-                )
+                low = high = np.multiply(np.minimum(np.abs(low), 1), zero)
             below = facts.remainder_below(node)
             if below is not None:
-                low, high = np.maximum(low, 0), np.minimum(high, below - 1)
+                low, high = np.maximum(low, 0), np.minimum(high, integers.exact(below - 1))
         unchanged = low is result.low and high is result.high
         return result if unchanged else Bounds(low, high, result.nan)
 
@@ -339,11 +339,6 @@ _REDUCTIONS: Mapping[str, Callable[[DType], Number]] = {
     "row_min": lambda dtype: float("inf") if dtype.is_float else dtype.high,
     "row_sum": lambda dtype: 0.0 if dtype.is_float else 0,
 }
-
-
-def _at_least_zero(values: np.ndarray) -> np.ndarray:
-    # A float without numbers stays one: np.maximum passes NaN on.
-    return np.maximum(values, values.dtype.type(0) if values.dtype == np.float32 else 0)
 
 
 def _joined_bounds(a: Bounds, others: Iterable[Bounds]) -> Bounds:

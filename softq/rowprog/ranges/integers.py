@@ -18,6 +18,11 @@ def _ends(a: Bounds, b: Bounds, reach: int, function: Callable[[Array, Array], A
     return fitting(spanned(values), dtype)
 
 
+def exact(value: int | float) -> Array:
+    """Return one integer, however great."""
+    return packed(np.full((1, 1), int(value), np.object_))
+
+
 def fitting(bounds: Bounds, dtype: DType, what: str = "the result") -> Bounds:
     """Return the bounds if they fit the type."""
     require(what, bounds.interval, dtype.low, dtype.high)

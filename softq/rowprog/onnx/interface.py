@@ -1,0 +1,74 @@
+"""The interface of an emitted function: its name, its inputs, and the arrays that a call passes for parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from softq.errors import InputError
+from softq.rowprog.onnx.carriers import carrier
+from softq.rowprog.program import Param, Program
+
+DOMAIN = "softq"
+"""Domain of every emitted function."""
+
+HEADS = "heads"
+"""Name of the input that holds, for each head, where its part of a table begins."""
+
+INTERFACE = ("probabilities", "weights", "normalizer")
+"""The outputs that a function has; other outputs of a program are for kernels and tests."""
+
+
+def function_name(program: Program) -> str:
+    """Return the function's name: method, structure, `valid` if masked, the scores' type if integer."""
+    method = "".join(word.capitalize() for word in program.name.split("-"))
+    parts = [
+        method,
+        program.structure,
+        "valid" * program.masked,
+        "" if program.scores.is_float else program.scores.value,
+    ]
+    # A structure always follows, so that no name is that of a standard operator.
+    return "_".join(part for part in parts if part) if any(parts[1:]) else f"{method}_f32"
+
+
+def signature(program: Program) -> tuple[str, ...]:
+    """Return the names of the function's inputs in their order."""
+    heads = (HEADS,) if any(param.scope == "head" and param.size for param in program.params) else ()
+    return ("scores", *(("valid",) if program.masked else ()), *(param.name for param in program.params), *heads)
+
+
+def arguments(program: Program, values: Mapping[str, ArrayLike]) -> list[NDArray[np.generic]]:
+    """Return the arrays to pass for the parameters, in the order of the signature behind `scores` and `valid`.
+
+    Args:
+        program: The program.
+        values: For each parameter what the interpreter takes: a number a site as [1], one a head as [heads, 1, 1], a
+            table a site as [size], one a head as [heads, 1, size].
+
+    Raises:
+        InputError: a parameter is missing or has another shape.
+    """
+    arrays: list[NDArray[np.generic]] = []
+    offsets: NDArray[np.generic] | None = None
+    for param in program.params:
+        if param.name not in values:
+            raise InputError(f"parameter {param.name} is missing; the function takes {', '.join(signature(program))}")
+        value = np.asarray(values[param.name])
+        _check_shape(param, value)
+        if param.size is not None and param.scope == "head":
+            offsets = (np.arange(value.shape[0], dtype=np.int64) * param.size).reshape(-1, 1, 1)
+            value = value.reshape(-1)
+        arrays.append(value.astype(carrier(param.dtype, param.low, param.high).numpy))
+    return arrays if offsets is None else [*arrays, offsets]
+
+
+def _check_shape(param: Param, value: NDArray[np.generic]) -> None:
+    last = 1 if param.size is None else param.size
+    expected = (last,) if param.scope == "site" else ("heads", 1, last)
+    if value.ndim != len(expected) or value.shape[-1] != last or (value.ndim == 3 and value.shape[1] != 1):
+        raise InputError(
+            f"parameter {param.name} has shape {list(value.shape)}; expected [{', '.join(map(str, expected))}]"
+        )

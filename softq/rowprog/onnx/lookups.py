@@ -1,0 +1,88 @@
+"""Closed forms of lookup tables: what a table computes, where that can be said exactly.
+
+A Gather of single numbers takes 22 times as long as the float Softmax of the same scores in onnxruntime 1.31, a shift
+2.5 times and an exponential 2.3 times (one thread, [1, 9, 512, 512]). A closed form is used only if it gives every
+entry of the table exactly, on any runtime: a shift does, and an exponential does where rounding leaves it no choice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from softq.rowprog.program import Number
+
+_EXP_ERROR = 2.0**-18
+"""Relative error allowed to a runtime's Exp, argument included: 32 units in the last place of a float32."""
+
+
+@dataclass(frozen=True)
+class Shift:
+    """entry[c] = (first >> c) * scale.
+
+    Attributes:
+        first: The unsigned number that is shifted.
+        bits: Width of the unsigned type, 32 or 64.
+        scale: Power of two that the shifted number is multiplied with.
+    """
+
+    first: int
+    bits: int
+    scale: float
+
+
+@dataclass(frozen=True)
+class Exponential:
+    """entry[c] = rint(first * e^(-rate * c)) for c < end, and 0 from there on."""
+
+    first: float
+    rate: float
+    end: int
+
+
+def closed_form(values: Sequence[Number]) -> Shift | Exponential | None:
+    """Return a closed form that gives every entry exactly, or None."""
+    return _shift(values) or _exponential(values)
+
+
+def _shift(values: Sequence[Number]) -> Shift | None:
+    positive = [value for value in values if value > 0]
+    if not positive or math.isinf(max(positive)):
+        return None
+    mantissa, exponent = math.frexp(min(positive))
+    scale = 1.0 if all(isinstance(value, int) for value in values) else math.ldexp(1.0, exponent - 1)
+    if scale != 1.0 and mantissa != 0.5:
+        return None  # the least entry of a table of shifts is a power of two
+    first = values[0] / scale if scale != 1.0 else values[0]
+    # A float carries the shifted number exactly only if it is a power of two or below 2^24.
+    if first != int(first) or (scale != 1.0 and math.frexp(first)[0] != 0.5):
+        return None
+    for bits in (32, 64):
+        if 0 < first < 2**bits and len(values) <= bits:
+            exact = all(value == (int(first) >> c) * scale for c, value in enumerate(values))
+            return Shift(int(first), bits, scale) if exact else None
+    return None
+
+
+def _exponential(values: Sequence[Number]) -> Exponential | None:
+    end = next((c for c, value in enumerate(values) if value == 0), len(values))
+    if end < 2 or any(values[end:]) or not all(isinstance(value, int) for value in values):
+        return None
+    first = float(values[0])
+    # Rounding the exponential to an integer, and that integer to a float, must both be exact.
+    if first < 1 or first >= 2**24:
+        return None
+    # The entry that is rounded least, relatively, tells the rate best; every entry is checked below.
+    low, high = 0.0, math.inf
+    for c in range(1, end):
+        low = max(low, math.log(first / (values[c] + 0.5)) / c)
+        high = min(high, math.log(first / (values[c] - 0.5)) / c)
+    if not low < high < math.inf:
+        return None
+    rate = (low + high) / 2
+    for c in range(end):
+        exact = first * math.exp(-rate * c)
+        if not all(round(exact * (1 + error)) == values[c] for error in (-_EXP_ERROR, 0.0, _EXP_ERROR)):
+            return None
+    return Exponential(first, rate, end)

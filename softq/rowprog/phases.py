@@ -1,0 +1,143 @@
+"""Phases: what each pass over the row computes, and what it leaves for the next one.
+
+A reduction is known only after a whole pass over the row, so a program needs one pass more than the longest chain of
+reductions in it. The *number* of a value is the number of reductions on the longest chain above it, itself not counted:
+the first pass in which a row value can be computed, and the pass that a reduction is accumulated in. A scan is a
+reduction in its last states, and a row of the same pass in its outputs.
+
+The contract for emitters, phase by phase in order:
+
+1. before the first pass, compute `setup`;
+2. pass over the row: read `loads`, compute `rows` in their order, accumulate `reductions`, write `stored` and `outputs`;
+3. compute `scalars` in their order.
+
+A row value of an earlier phase that is needed again is recomputed if that takes at most `CHEAP_OPS` cheap operations
+from the inputs and from stored values; else it is stored in the phase that its number names. Constants, parameters,
+tables, `index` and `length` are at hand everywhere and not listed. An emitter may overwrite an output row of the same
+type by a stored one where that output is written later. The structure depends on the program alone, never on a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from softq.rowprog.program import Node, Program
+from softq.rowprog.types import Kind
+
+CHEAP_OPS = 4
+"""Recomputing up to so many operations was faster than a store and a load in kernels on AVX-512 and AVX2."""
+
+# A gather, a division and the functions cost more than a store and a load; a scan cannot be repeated for one element.
+_DEAR = ("lut", "divide", "log2", "sqrt", "scan")
+_AT_HAND = ("const", "param", "table", "index", "length")
+_REDUCTIONS = ("row_max", "row_min", "row_sum")
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One pass over the row and the scalars that follow it.
+
+    Attributes:
+        number: Position of the pass, from 0.
+        setup: Scalars that need no reduction, to be computed before the first pass; empty in all other phases.
+        loads: Row values read in this pass: inputs of the program first, then values stored by earlier phases.
+        rows: Row values computed in this pass, arguments first; recomputed ones are listed again.
+        reductions: Reductions (and last states of scans) that this pass finishes.
+        scalars: Scalars computed after it, arguments first.
+        stored: Those of `rows` that are kept for a later phase.
+        outputs: Names of the program's row outputs that this pass writes.
+    """
+
+    number: int
+    setup: tuple[Node, ...]
+    loads: tuple[Node, ...]
+    rows: tuple[Node, ...]
+    reductions: tuple[Node, ...]
+    scalars: tuple[Node, ...]
+    stored: tuple[Node, ...]
+    outputs: tuple[str, ...]
+
+
+def phases(program: Program) -> tuple[Phase, ...]:
+    """Return the passes over the row that the program needs, in order."""
+    nodes = program.nodes()
+    numbers = _numbers(nodes)
+    last = max(numbers[node] for node in nodes if node.kind is Kind.ROW or _is_reduction(node))
+    stored: set[Node] = set()
+    passes: list[tuple[set[Node], set[Node]]] = []
+    for number in range(last, -1, -1):
+        roots = [arg for node in nodes if _is_reduction(node) and numbers[node] == number for arg in node.args]
+        roots += [node for node in program.outputs.values() if numbers[node] == number]
+        # The later phases are done: all that they want of this one is known.
+        roots += [node for node in stored if numbers[node] == number]
+        passes.append(_pass(roots, number, numbers, stored))
+    result: list[Phase] = []
+    for number, (loads, rows) in enumerate(reversed(passes)):
+        result.append(
+            Phase(
+                number=number,
+                setup=tuple(n for n in nodes if _is_computed_scalar(n) and numbers[n] == 0) if number == 0 else (),
+                loads=tuple(sorted((n for n in nodes if n in loads), key=lambda n: n.op != "input")),
+                rows=tuple(n for n in nodes if n in rows),
+                reductions=tuple(n for n in nodes if _is_reduction(n) and numbers[n] == number),
+                scalars=tuple(n for n in nodes if _is_computed_scalar(n) and numbers[n] == number + 1),
+                stored=tuple(n for n in nodes if n in stored and numbers[n] == number),
+                outputs=tuple(
+                    name for name, n in program.outputs.items() if n.kind is Kind.ROW and numbers[n] == number
+                ),
+            )
+        )
+    return tuple(result)
+
+
+def _is_reduction(node: Node) -> bool:
+    return node.op in _REDUCTIONS or (node.op == "scan" and node.kind is Kind.SCALAR)
+
+
+def _is_computed_scalar(node: Node) -> bool:
+    return node.kind is Kind.SCALAR and node.op not in _AT_HAND and not _is_reduction(node)
+
+
+def _numbers(nodes: Iterable[Node]) -> dict[Node, int]:
+    numbers: dict[Node, int] = {}
+    for node in nodes:
+        numbers[node] = max((numbers[arg] + _is_reduction(arg) for arg in node.args), default=0)
+    return numbers
+
+
+def _pass(
+    roots: Iterable[Node], number: int, numbers: dict[Node, int], stored: set[Node]
+) -> tuple[set[Node], set[Node]]:
+    """Return the row values that a pass loads and computes; what it has to find stored is added to `stored`."""
+    loads: set[Node] = set()
+    rows: set[Node] = set()
+    wanted = list(roots)
+    while wanted:
+        node = wanted.pop()
+        if node.kind is not Kind.ROW or node.op in _AT_HAND or node in rows or node in loads:
+            continue
+        early = numbers[node] < number
+        if early and node not in stored and node.op != "input" and not _is_cheap(node, stored):
+            stored.add(node)
+        if node.op == "input" or (early and node in stored):
+            loads.add(node)
+        else:
+            rows.add(node)
+            wanted.extend(node.args)
+    return loads, rows
+
+
+def _is_cheap(node: Node, stored: set[Node]) -> bool:
+    """Say whether a row value takes few and cheap operations from inputs and stored values."""
+    counted: set[Node] = set()
+    wanted = [node]
+    while wanted:
+        value = wanted.pop()
+        if value.kind is not Kind.ROW or value.op in (*_AT_HAND, "input") or value in counted or value in stored:
+            continue
+        if value.op in _DEAR or len(counted) == CHEAP_OPS:
+            return False
+        counted.add(value)
+        wanted.extend(value.args)
+    return True
