@@ -52,7 +52,7 @@ def _divide_f32(a: float, b: float) -> float:
 def _one(node: Node, *args: Number) -> Number:
     """Evaluate an elementwise operator on numbers, and check its demands."""
     flt, dtype = node.dtype.is_float, node.dtype
-    a, b = args[0], args[1] if len(args) > 1 else 0
+    a, b, c = [*args, 0, 0][:3]
     match node.op:
         case "add" | "sub" | "mul":
             result = {"add": a + b, "sub": a - b, "mul": a * b}[node.op]
@@ -87,7 +87,7 @@ def _one(node: Node, *args: Number) -> Number:
         case "not":
             return 1 - a
         case "select":
-            return args[1] if a else args[2]
+            return b if a else c
         case "cast":
             if flt:
                 return float(np.array([int(a)], np.int64 if a < 2**63 else np.uint64).astype(np.float32)[0])
@@ -253,7 +253,7 @@ def _grow(rng: random.Random, t: Trace, values: list[Value]) -> Value:
         return reduced if rng.random() < 0.4 else t.binary("sub", reduced, row)
     if choice < 0.95 and a.dtype.is_integer:
         q = t.divide(a, b)
-        return a - q * b
+        return rng.choice([a - q * b, t.divide(a * 3, b), t.divide(a << t.const(2, a.dtype), b)])
     if a.dtype.is_integer:
         entries = [rng.randint(-100, 100) for _ in range(rng.choice([1, 5, 8]))]
         return t.lut(t.table(entries, DType.I32), t.min(t.max(a, 0), len(entries) - 1))
@@ -451,6 +451,19 @@ def test_sums_of_f32_in_any_order_lie_in_the_interval(seed: int) -> None:
     assert found.high <= n * (1 + 2e-3)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_sums_of_f32_may_be_rounded_up_each_time(seed: int) -> None:
+    rng, n = random.Random(seed), 3000
+    for _ in range(8):
+        value = _f32(rng.uniform(0.1, 1))
+        t = Trace("sum")
+        total = t.row_sum(t.clamp(t.scores, 0.0, value))
+        running = np.float32(0)
+        for _ in range(n):
+            running += np.float32(value)
+        assert float(running) <= _plain(_whole(t, total), n)[total.node].high
+
+
 # Known limits
 
 
@@ -565,6 +578,8 @@ def test_distance_of_floats_is_not_negative_only_without_nan(nan: bool) -> None:
     found = _plain(_whole(t, d), 9)[d.node]
     assert found.nan
     assert (found.low == 0) is not nan  # with a NaN in the row its maximum may be anything
+    d = t.row_max(x) - x
+    assert (_plain(_whole(t, d), 9)[d.node].low == 0) is not nan
 
 
 def test_remainders() -> None:
@@ -574,6 +589,22 @@ def test_remainders() -> None:
     assert _plain(_whole(t, r), 9)[r.node] == Interval(0, 22)
     r = d - ((d >> 4) << 4)
     assert _plain(_whole(t, r), 9)[r.node] == Interval(0, 15)
+
+
+@pytest.mark.parametrize("low", [0, -1])
+def test_a_share_of_a_sum_is_at_most_one(low: int) -> None:
+    t = Trace("share", scores=DType.I16)
+    x = t.clamp(t.cast(t.scores, DType.I32), low, 1000)
+    total = t.max(t.row_sum(x), 1)
+    positive = t.max(x, 0)
+    for value, limit in (
+        (t.divide(positive << 8, total), 256),
+        (t.divide(positive * 100, total), 100),
+        (t.divide(positive, total), 1),
+    ):
+        program = _whole(t, value)
+        assert (_plain(program, 9)[value.node].high == limit) is (low == 0)
+        assert _check(random.Random(limit), program, _plain, rows=300)
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -607,6 +638,24 @@ def test_conditions_narrow_their_branches() -> None:
         (t.select(~s.eq(s), 1.0, s), Interval(-math.inf, math.inf)),
     ):
         assert _plain(_whole(t, value), 4)[value.node] == expected
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_facts_of_rows_do_not_hold_of_the_empty_one(guarded: bool) -> None:
+    t = Trace("empty", scores=DType.I16)
+    x = t.cast(t.scores, DType.I32)
+    greatest, smallest = t.row_max(x), t.row_min(x)
+    if guarded:
+        greatest, smallest = t.max(greatest, -(2**20)), t.min(smallest, 2**20)
+    program = t.program(weights=x, normalizer=greatest - smallest)
+    if guarded:
+        proof = prove(program)
+        assert proof.interval(program.outputs["normalizer"]).low == -(2**21)
+        assert proof.filled[program.outputs["normalizer"]] == Interval(0, 65535)
+        assert _check(random.Random(0), program, _plain, rows=50)
+    else:
+        with pytest.raises(ProofError, match="for the empty row"):
+            prove(program)
 
 
 # Loops

@@ -8,7 +8,8 @@ reduction in its last states, and a row of the same pass in its outputs.
 The contract for emitters, phase by phase in order:
 
 1. before the first pass, compute `setup`;
-2. pass over the row: read `loads`, compute `rows` in their order, accumulate `reductions`, write `stored` and `outputs`;
+2. pass over the row: read `loads`, compute `rows` in their order, accumulate `reductions`, write `stored` and
+   `outputs`;
 3. compute `scalars` in their order.
 
 A row value of an earlier phase that is needed again is recomputed if that takes at most `CHEAP_OPS` cheap operations

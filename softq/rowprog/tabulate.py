@@ -12,7 +12,6 @@ tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from softq.errors import RefusalError
 from softq.rowprog.interpreter import run
 from softq.rowprog.program import Node, Number, Program, ScanBody, body_of
+from softq.rowprog.ranges import prove
 from softq.rowprog.text import to_text
 from softq.rowprog.trace import Trace, Value
 from softq.rowprog.types import DType, Kind
@@ -28,6 +28,8 @@ from softq.rowprog.types import DType, Kind
 Array = NDArray[np.generic]
 
 ENTRIES = 256
+_DEAR = ("lut", "divide", "log2", "sqrt")
+_LOOK_UP = 2
 _NOT_FOLDED = ("param", "index", "length", "row_min", "row_sum", "scan")
 
 
@@ -38,27 +40,34 @@ class _Folded:
     entries: tuple[Number, ...]
     masked: Number | None
 
+    @property
+    def is_identity(self) -> bool:
+        """Whether this is d itself, perhaps in another type."""
+        return self.entries == tuple(range(ENTRIES))
+
 
 def tabulate(program: Program) -> Program:
     """Return a program with the same outputs in which functions of max - score are tables of 256 entries.
 
-    Its structure gets the suffix `table`.
+    Its structure gets the suffix `table`. The program itself has to be proved, so that no overflow hides in a table.
 
     Raises:
         RefusalError: nothing can be folded; the message says why.
+        ProofError: the program has no proof, not even for rows of one element.
     """
     if program.scores not in (DType.I8, DType.U8):
         raise RefusalError(
             f"program {program.name}: scores are {program.scores.value}; only 8-bit scores can be folded into tables"
         )
+    prove(program, max_length=1)
     folded = _foldable(program)
     result = _Rebuild(program, folded).program()
     if _body(result) == _body(program):
         blocking = sorted({node.op for node in program.nodes() if node.op in _NOT_FOLDED})
         why = f" (it has {', '.join(blocking)})" if blocking else ""
         raise RefusalError(
-            f"program {program.name}: no row value that takes more than one operation is a function of the distance "
-            f"from the maximum{why}"
+            f"program {program.name}: no row value is a function of the distance from the maximum and takes more than "
+            f"one operation from it{why}"
         )
     return result
 
@@ -83,13 +92,14 @@ def _foldable(program: Program) -> dict[Node, _Folded]:
     x = np.arange(low, high + 1, dtype=program.scores.numpy)
     pairs = np.minimum(x[None, :], x[:, None])  # row m holds every score up to the maximum m
     open_values = _values(program, rows, pairs, None if not program.masked else np.ones(pairs.shape, np.bool_))
+    masked_values: list[dict[Node, Array]] = []
     if program.masked:
         # Behind the maximum every score, masked; and a row of nothing else.
-        hidden = np.concatenate([x[:, None], np.broadcast_to(x, (ENTRIES, ENTRIES))], axis=1)
-        valid = np.zeros(hidden.shape, np.bool_)
+        behind = np.concatenate([x[:, None], np.broadcast_to(x, (ENTRIES, ENTRIES))], axis=1)
+        valid = np.zeros(behind.shape, np.bool_)
         valid[:, 0] = True
-        behind = _values(program, rows, hidden, valid)
-        alone = _values(program, rows, x[None, :], np.zeros((1, ENTRIES), np.bool_))
+        masked_values.append({k: v[:, 1:] for k, v in _values(program, rows, behind, valid).items()})
+        masked_values.append(_values(program, rows, x[None, :], np.zeros((1, ENTRIES), np.bool_)))
     result: dict[Node, _Folded] = {}
     distance = np.subtract.outer(np.arange(ENTRIES), np.arange(ENTRIES))
     occurs = distance >= 0
@@ -100,10 +110,10 @@ def _foldable(program: Program) -> dict[Node, _Folded]:
             continue
         masked: Number | None = None
         if program.masked:
-            seen = np.concatenate([_bits(behind[node])[:, 1:].ravel(), _bits(alone[node]).ravel()])
-            if np.any(seen != seen[0]):
+            seen = np.concatenate([values[node].ravel() for values in masked_values])
+            if np.any(_bits(seen) != _bits(seen)[0]):
                 continue
-            masked = behind[node][0, 1].item()
+            masked = seen[0].item()
         result[node] = _Folded(tuple(v.item() for v in open_values[node][-1, ::-1]), masked)
     return result
 
@@ -124,7 +134,7 @@ def _bits(values: Array) -> Array:
 
 
 def _pure(program: Program) -> list[Node]:
-    """Return the nodes that follow from the row's maximum and the element alone."""
+    """Return the nodes that follow from the greatest score and the element alone."""
     pure: list[Node] = []
     known: set[Node] = set()
     for node in program.nodes():
@@ -138,7 +148,7 @@ def _pure(program: Program) -> list[Node]:
 
 
 def _rises(program: Program, row: Node) -> bool:
-    """Say whether a row value grows with the score, a masked element having the least: then its maximum is the score's."""
+    """Say whether a row value grows with the score and masked elements have the least: the greatest score has it."""
     if any(node.op == "row_max" for node in replace(program, outputs={"row": row}).nodes()):
         return False
     x = np.arange(program.scores.low, program.scores.high + 1, dtype=program.scores.numpy)[None, :]
@@ -148,6 +158,49 @@ def _rises(program: Program, row: Node) -> bool:
         return rising
     hidden = _values(program, [row], x, np.zeros(x.shape, np.bool_))[row][0]
     return bool(np.all(np.equal(hidden, hidden[0])) and np.less_equal(hidden[0], values[0]))
+
+
+def _chosen(program: Program, folded: dict[Node, _Folded]) -> set[Node]:
+    """Return the values to look up: those that something else needs and that take more than one cheap operation.
+
+    One operation on d or on another looked-up value stays: it costs no more than a look-up, and keeps what relates the
+    two (a share of a sum is at most 1) visible to range analysis.
+    """
+    chosen: set[Node] = set()
+    wanted = _outermost(program, folded)
+    for node in program.nodes():
+        if node in wanted and not folded[node].is_identity and _cost(node, folded, chosen) > 1:
+            chosen.add(node)
+    return chosen
+
+
+def _outermost(program: Program, folded: dict[Node, _Folded]) -> set[Node]:
+    """Return the values that an output or a value that is not folded needs."""
+    found: set[Node] = set()
+    seen: set[Node] = set()
+    wanted = list(program.outputs.values())
+    while wanted:
+        node = wanted.pop()
+        if node in folded and node.dtype is not DType.BOOL:
+            found.add(node)
+        elif node not in seen:
+            seen.add(node)
+            wanted.extend(node.args)
+    return found
+
+
+def _cost(root: Node, folded: dict[Node, _Folded], chosen: set[Node]) -> int:
+    cost = 0
+    seen: set[Node] = set()
+    wanted = [root]
+    while wanted:
+        node = wanted.pop()
+        at_hand = node in chosen or (node in folded and folded[node].is_identity)
+        if node.kind is Kind.ROW and node.op != "input" and node not in seen and not at_hand:
+            seen.add(node)
+            cost += _LOOK_UP if node.op in _DEAR else 1
+            wanted.extend(node.args)
+    return cost
 
 
 class _Rebuild:
@@ -164,6 +217,7 @@ class _Rebuild:
             masked=program.masked,
             contract=program.contract,
         )
+        self._chosen = _chosen(program, folded)
         self._new: dict[Node, Value] = {}
         self._bodies: dict[ScanBody, ScanBody] = {}
 
@@ -180,34 +234,16 @@ class _Rebuild:
 
     def _copy(self, node: Node) -> Value:
         if node not in self._new:
-            folded = self._folded.get(node)
-            plain = folded is None or node.dtype is DType.BOOL or not self._is_worth_it(node)
-            self._new[node] = self._rebuilt(node) if plain or folded is None else self._look_up(node, folded)
+            self._new[node] = self._look_up(node) if node in self._chosen else self._rebuilt(node)
         return self._new[node]
 
-    def _look_up(self, node: Node, folded: _Folded) -> Value:
-        t = self._t
+    def _look_up(self, node: Node) -> Value:
+        t, folded = self._t, self._folded[node]
         value = t.lut(t.table(folded.entries, node.dtype), self._distance())
         if t.valid is None:
             return value
         assert folded.masked is not None
         return t.select(t.valid, value, t.const(folded.masked, node.dtype))
-
-    def _is_worth_it(self, node: Node) -> bool:
-        """Say whether more than one operation would be saved: d itself and its casts stay what they are."""
-        operations = 0
-        seen: set[Node] = set()
-        wanted = [node]
-        while wanted:
-            value = wanted.pop()
-            identity = value in self._folded and self._folded[value].entries == tuple(range(ENTRIES))
-            if value in seen or value.kind is not Kind.ROW or (identity and value is not node):
-                continue
-            seen.add(value)
-            operations += 1
-            wanted.extend(value.args)
-        identity = self._folded[node].entries == tuple(range(ENTRIES))
-        return operations > 1 and not identity
 
     def _rebuilt(self, node: Node) -> Value:
         if node.op == "input":
@@ -225,6 +261,6 @@ class _Rebuild:
         if body not in self._bodies:
             # The placeholders may stand as they are; what the step takes from outside may not.
             self._new.update({holder: Value(self._t, holder) for holder in (*body.states, *body.elements)})
-            copies: Callable[[tuple[Node, ...]], tuple[Node, ...]] = lambda nodes: tuple(self._copy(n).node for n in nodes)
-            self._bodies[body] = replace(body, next=copies(body.next), outputs=copies(body.outputs))
+            after, outputs = (tuple(self._copy(n).node for n in nodes) for nodes in (body.next, body.outputs))
+            self._bodies[body] = replace(body, next=after, outputs=outputs)
         return self._bodies[body]

@@ -94,7 +94,7 @@ class _Walk:
         self._length = length
         self.intervals: dict[Node, Interval] = {}
         self._bounds: dict[Node, Bounds] = {}
-        self._facts = Facts(self.intervals, program.contract)
+        self._facts = Facts(self.intervals, program.contract, filled=length > 0)
         self._scans: dict[ScanBody, list[Bounds]] = {}
 
     def prolonged(self, length: int) -> _Walk:
@@ -172,6 +172,9 @@ class _Walk:
         whole = facts.product_at_most(node)
         if whole is not None:
             high = np.minimum(high, integers.exact(self.intervals[whole].high))
+        share = facts.quotient_at_most(node)
+        if share is not None:
+            high = np.minimum(high, integers.exact(share))
         if node.op == "sub":
             a, b = node.args
             # np.maximum and np.minimum keep a NaN, which stands for a float without numbers.

@@ -26,7 +26,8 @@ def cells(program: Program) -> Domain | None:
     domain = _states(program)
     best: tuple[Node, Array] | None = None
     for node in program.nodes():
-        values = _values(node.args[0], domain) if node.op == "row_max" else None
+        with np.errstate(all="ignore"):
+            values = _values(node.args[0], domain) if node.op == "row_max" else None
         if values is not None and (best is None or len(np.unique(values)) > len(np.unique(best[1]))):
             best = node, values
     if best is None:

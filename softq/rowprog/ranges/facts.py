@@ -1,6 +1,7 @@
 """What intervals cannot see: relations between two values, found by the shape of their expressions.
 
 * a row's maximum is no less than its elements;
+* a sum of non-negative elements is no less than each of them, so an element's share of it is at most 1;
 * the remainder of a division is less than the divisor, and the product taken away no more than the dividend;
 * an element that attains the maximum is at distance 0 from it (used by `softq.rowprog.ranges.analysis`, which knows
   when there is such an element).
@@ -26,11 +27,13 @@ class Facts:
     Args:
         intervals: What is known so far; read only, grows while the analysis walks.
         contract: Whether a product may be fused with the addition or subtraction that follows.
+        filled: Whether rows have elements; of an empty row, the maximum is below the minimum.
     """
 
-    def __init__(self, intervals: Mapping[Node, Interval], contract: bool) -> None:
+    def __init__(self, intervals: Mapping[Node, Interval], contract: bool, filled: bool) -> None:
         self._intervals = intervals
         self._contract = contract
+        self._filled = filled
         self._known: dict[tuple[Node, Node], bool] = {}
 
     def fusible(self, node: Node) -> bool:
@@ -54,10 +57,7 @@ class Facts:
         known = self._intervals
         if a in known and b in known and known[a].low >= known[b].high:
             return True
-        if a.op == "row_max" and self._at_least(a.args[0], b, depth) and not self._nan(a.args[0]):
-            # The same element of both rows is meant on the right; the maximum is over all of the left.
-            return True
-        if b.op == "row_min" and self._at_least(a, b.args[0], depth) and not self._nan(b.args[0]):
+        if self._filled and self._of_reductions(a, b, depth):
             return True
         # max(p, q) = select(q < p, p, q) is q where p is NaN, and never below q otherwise.
         if a.op == "max":
@@ -68,11 +68,24 @@ class Facts:
             p, q = b.args
             if self._at_least(a, q, depth) or (self._at_least(a, p, depth) and not self._nan(p)):
                 return True
-        if b.op == "select" and all(self._at_least(a, branch, depth) for branch in b.args[1:]):
+        # Either is one of its last two operands, NaN or not.
+        if b.op in ("select", "max") and all(self._at_least(a, choice, depth) for choice in b.args[-2:]):
             return True
-        if a.op == "select" and all(self._at_least(branch, b, depth) for branch in a.args[1:]):
+        if a.op in ("select", "min") and all(self._at_least(choice, b, depth) for choice in a.args[-2:]):
             return True
         return self._same_step(a, b, depth)
+
+    def _of_reductions(self, a: Node, b: Node, depth: int) -> bool:
+        """Say whether a reduction on either side is related to each element of its row, and so to the other side."""
+        # Where b is a row too, the same element of both rows is meant; the maximum is over all of the left.
+        if a.op == "row_max" and self._at_least(a.args[0], b, depth) and not self._nan(a.args[0]):
+            return True
+        if b.op == "row_min" and self._at_least(a, b.args[0], depth) and not self._nan(b.args[0]):
+            return True
+        if a.op == "row_sum" and a.dtype.is_integer and self._at_least(a.args[0], b, depth):
+            summand = self._intervals.get(a.args[0])
+            return summand is not None and summand.low >= 0
+        return False
 
     def _same_step(self, a: Node, b: Node, depth: int) -> bool:
         """Say whether one nondecreasing function was applied to p and q with p >= q."""
@@ -102,6 +115,21 @@ class Facts:
                     return quotient.args[0]
         if node.op == "shl" and node.args[0].op == "shr" and node.args[0].args[1] is node.args[1]:
             return node.args[0].args[0]
+        return None
+
+    def quotient_at_most(self, node: Node) -> int | None:
+        """Return m if the node is divide(x * m, b) of integers (or divide(x << k, b), divide(x, b)) and b >= x."""
+        if node.op != "divide" or not node.dtype.is_integer:
+            return None
+        scaled, divisor = node.args
+        if self.at_least(divisor, scaled):
+            return 1
+        if scaled.op == "shl" and self.at_least(divisor, scaled.args[0]):
+            return 1 << int(self._intervals[scaled.args[1]].high)
+        if scaled.op == "mul":
+            for x, factor in (scaled.args, scaled.args[::-1]):
+                if self.at_least(divisor, x) and self._intervals[x].low >= 0:
+                    return int(self._intervals[factor].high)
         return None
 
     def remainder_below(self, node: Node) -> int | None:

@@ -230,8 +230,8 @@ RULES: Mapping[str, Rule] = {
 }
 """All but the leaves that depend on the input, `select`, the reductions and `scan`: the analysis itself does those."""
 
-NARROWED: tuple[str, ...] = ("sub", "mul", "shl")
-"""Operators whose integer result a fact may narrow before it is proved to fit."""
+NARROWED: tuple[str, ...] = ("sub", "mul", "shl", "divide")
+"""Operators whose result a fact may narrow before it is proved to fit."""
 
 
 def fits(bounds: Bounds, dtype: DType) -> Bounds:
