@@ -41,7 +41,8 @@ class Normalize(ir.passes.InPlacePass):
         Raises:
             RefusalError: the model cannot be raised to opset 18, or a site was lost on the way.
         """
-        if SITES_KEY not in model.meta:
+        carried = any(META_KEY in node.meta for node in all_nodes(model))
+        if SITES_KEY not in model.meta or (model.meta[SITES_KEY] and not carried):
             locate(model)
         if not _waiting(model):
             return ir.passes.PassResult(model, modified=False)
