@@ -330,7 +330,7 @@ def _random_programs(seed: int, dtype: DType, analyse: Callable[[Program, int], 
 
 
 @pytest.mark.parametrize(
-    "dtype", [DType.I8, DType.U8, DType.I16, DType.I32, DType.U64, DType.F32], ids=lambda d: d.value
+    "dtype", [DType.I8, DType.U8, DType.I16, DType.I32, DType.I64, DType.U64, DType.F32], ids=lambda d: d.value
 )
 @pytest.mark.parametrize("seed", range(8))
 def test_values_of_random_programs_lie_in_their_intervals(dtype: DType, seed: int) -> None:
@@ -607,6 +607,26 @@ def test_a_share_of_a_sum_is_at_most_one(low: int) -> None:
         assert _check(random.Random(limit), program, _plain, rows=300)
 
 
+def test_a_share_of_something_negative_has_no_such_limit() -> None:
+    t = Trace("share", scores=DType.I16)
+    x = t.clamp(t.cast(t.scores, DType.I32), -5, -4)
+    value = t.divide(x * -3, t.clamp(t.cast(t.scores, DType.I32), 1, 2))
+    assert _plain(_whole(t, value), 9)[value.node] == Interval(6, 15)
+
+
+@pytest.mark.parametrize("dtype", [DType.I64, DType.U64], ids=lambda d: d.value)
+def test_the_ends_of_64_bit_types(dtype: DType) -> None:
+    t = Trace("ends", scores=dtype)
+    rounded = t.cast(t.scores, DType.F32)
+    narrow = t.select(t.scores < dtype.high, t.scores, dtype.low)
+    proof = prove(t.program(weights=rounded, normalizer=t.length(), narrow=narrow))
+    assert proof.interval(rounded.node) == Interval(float(dtype.low), float(dtype.high + 1))
+    assert proof.interval(narrow.node) == Interval(dtype.low, dtype.high - 1)
+    for value in (t.scores + 1, t.scores - 1, t.scores * 2, t.scores << t.const(1, dtype), t.row_sum(t.scores)):
+        with pytest.raises(ProofError):
+            prove(_whole(t, value))
+
+
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_sum_holds_the_element_at_the_maximum_unless_masked(masked: bool) -> None:
     t, d = _exponential(DType.I16, masked)
@@ -636,6 +656,8 @@ def test_conditions_narrow_their_branches() -> None:
         (t.select(s < 5.0, s, 0.0), Interval(-math.inf, float(np.nextafter(np.float32(5), np.float32(0))))),
         (t.select(s <= 5.0, 6.0, s), Interval(float(np.nextafter(np.float32(5), np.float32(9))), math.inf, True)),
         (t.select(~s.eq(s), 1.0, s), Interval(-math.inf, math.inf)),
+        # Not below a NaN either: then the value may be anything that it was.
+        (t.select(t.clamp(s, 0.0, 10.0) < t.max(3.0, s), 5.0, t.clamp(s, 0.0, 10.0)), Interval(0.0, 10.0)),
     ):
         assert _plain(_whole(t, value), 4)[value.node] == expected
 

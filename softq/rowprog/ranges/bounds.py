@@ -80,9 +80,8 @@ def whole(dtype: DType) -> Bounds:
 
 def packed(values: Array) -> Array:
     """Return exact integers as int64 if they all fit."""
-    if values.dtype != np.object_ or magnitude(values) >= _INT64:
-        return values
-    return values.astype(np.int64)
+    fits = values.dtype == np.object_ and int(np.min(values)) >= -_INT64 and int(np.max(values)) < _INT64
+    return values.astype(np.int64) if fits else values
 
 
 def magnitude(*values: Array) -> int:
