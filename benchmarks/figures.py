@@ -125,7 +125,7 @@ def _values(study: Study, model: Path, data: Path, cache: Path, identity: str) -
         return json.loads(stored.read_text())
     runner = OnnxRunner.open(model, threads=int(os.environ.get("SOFTQ_THREADS", "0")) or None)
     dataset = open_data(str(data), runner.inputs)
-    output, label = runner.outputs[0].name, dataset.labels[0]
+    output, label = runner.outputs[0].name, next(iter(dataset.labels))
     meter = find_metric(study.metric).start(output, label)
     for batch in dataset.batches(1 if study.metric == "perplexity" else 50):
         outputs = runner(batch.inputs, [output])

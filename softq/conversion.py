@@ -139,8 +139,10 @@ def convert(
     graph, weights = graph_hash(work), weights_fingerprint(work)
     warnings: list[str] = []
     if followed is not None:
-        found = locate(work, select=[glob.escape(site.id) for site in followed.sites] or [_NOTHING])
+        found = locate(work)
         planned = followed.match(graph, found)
+        if planned:
+            found = locate(work, select=[glob.escape(key) for key in planned])
         if followed.weights != weights:
             warnings.append(
                 "the plan was made for the same graph with other weights: its fitted numbers may not suit them"
@@ -151,10 +153,11 @@ def convert(
     else:
         found = locate(work, select=sites, all_sites=all_sites)
         planned = None
-    if not any(site.verdict.action == "convert" for site in found):
+    if not any(site.verdict.action == "convert" for site in found) or planned == {}:
+        nothing = "the plan has no sites: nothing to convert" if planned == {} else _nothing(found)
         if require:
-            raise RefusalError(_nothing(found))
-        warnings.append(_nothing(found))
+            raise RefusalError(nothing)
+        warnings.append(nothing)
         return Conversion(_as_given(work, model), found, Plan(__version__, graph, weights, ()), tuple(warnings))
 
     if planned is None:
@@ -175,9 +178,6 @@ def convert(
     work.metadata_props[VERSION_KEY] = __version__
     work.metadata_props[PLAN_KEY] = json.dumps(result.to_json(), separators=(",", ":"), allow_nan=False)
     return Conversion(_as_given(work, model), found, result, tuple(warnings))
-
-
-_NOTHING = "a plan without sites"
 
 
 def _as_given(work: ir.Model, model: str | os.PathLike[str] | M) -> M:

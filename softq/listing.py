@@ -79,7 +79,7 @@ def conversion_to_text(sites: Sequence[Site], plan: Plan, out: str | None) -> st
 
 
 def _fitted(value: float | tuple[float, ...]) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else "[" + " ".join(f"{v:.4g}" for v in value) + "]"
+    return "[" + " ".join(f"{v:.4g}" for v in value) + "]" if isinstance(value, tuple) else f"{value:.4g}"
 
 
 def describe_method(method: Method) -> dict[str, object]:

@@ -282,3 +282,18 @@ def test_names_that_the_model_has_already_are_not_given_again() -> None:
     rng = np.random.default_rng(0)
     feed: dict[str, NDArray[np.generic]] = {k: rng.normal(size=(2, 7, 7)).astype(np.float32) for k in ("x", "v")}
     np.testing.assert_allclose(run(result, feed), run(model, feed), rtol=1e-5, atol=1e-6)
+
+
+def test_a_plan_without_sites_converts_nothing() -> None:
+    plan = softq.convert(attention(), bits=4).plan
+    empty = softq.Plan(plan.softq, plan.graph, plan.weights, ())
+    result = softq.convert(attention(), plan=empty)
+    assert "no sites" in result.warnings[0]
+    assert [n.op_type for n in result.model.graph.node] == [n.op_type for n in attention().graph.node]
+
+
+def test_nothing_superfluous_is_left() -> None:
+    for mask in MASKS.values():
+        model = softq.convert(attention(mask=mask, behind=GUARD), bits=4).model
+        read = {name for node in model.graph.node for name in node.input} | {o.name for o in model.graph.output}
+        assert all(any(name in read for name in node.output) for node in model.graph.node)

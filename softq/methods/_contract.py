@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from softq.errors import UsageError
 from softq.rowprog import DType, Program, Trace, Value
 
-FITTED_SCOPES = ("site", "head")
+FITTED_SCOPES: Mapping[str, Literal["site", "head"]] = {"site": "site", "head": "head"}
 """Words that an option takes instead of a number to have it fitted: one value a site, or one a head of the site."""
 
 OptionValue = int | float | str
@@ -93,7 +93,7 @@ class Options:
     @property
     def fitted(self) -> dict[str, Literal["site", "head"]]:
         """The options that are to be fitted, with their scope."""
-        return {k: v for k, v in self.to_json().items() if v == "site" or v == "head"}
+        return {name: FITTED_SCOPES[str(value)] for name, value in self.to_json().items() if value in FITTED_SCOPES}
 
     @property
     def structure(self) -> str:

@@ -34,7 +34,7 @@ class UniformOptions(Options):
     bits: OptionValue = option(8, "bits of a code", low=2, high=16)
     top: OptionValue = option(
         1.0, "probability that the greatest code stands for, or fit one a site or head", low=_LEAST_TOP, high=1.0,
-        words=FITTED_SCOPES,
+        words=tuple(FITTED_SCOPES),
     )  # fmt: skip
 
 

@@ -34,7 +34,6 @@ _FLATTENING = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
 @dataclass(frozen=True)
 class _Replacement:
     node: ir.Node
-    inputs: Mapping[str, ir.Value]
     outputs: Sequence[str]
     converted: onnx.GraphProto
 
@@ -133,7 +132,7 @@ def _changes(node: ir.Node, version: int) -> bool:
 def _convert(node: ir.Node, twin: ir.Node, version: int, cache: dict[bytes, onnx.GraphProto]) -> _Replacement | None:
     if node.op_type in _FLATTENING and version < 13:
         _check_axis(node, twin.inputs[0] if twin.inputs else None, version)
-    inputs = {value: f"i{k}" for k, value in enumerate(dict.fromkeys(v for v in node.inputs if v is not None))}
+    inputs = _input_names(node)
     twins = {value: twin.inputs[k] for k, value in enumerate(node.inputs) if value is not None}
     outputs = [f"o{k}" if value.name else "" for k, value in enumerate(node.outputs)]
     proto = _alone(node, inputs, outputs)
@@ -157,7 +156,7 @@ def _convert(node: ir.Node, twin: ir.Node, version: int, cache: dict[bytes, onnx
         return None
     if disguised:
         converted = _renamed(converted, "Softmax", "Hardmax")
-    return _Replacement(node, {name: value for value, name in inputs.items()}, outputs, converted)
+    return _Replacement(node, outputs, converted)
 
 
 def _check_axis(node: ir.Node, scores: ir.Value | None, version: int) -> None:
@@ -170,6 +169,11 @@ def _check_axis(node: ir.Node, scores: ir.Value | None, version: int) -> None:
         raise RefusalError(
             f"{_what(node, version)}: its axis is {axis}; rank {len(shape)} allows {-len(shape)} to {len(shape) - 1}"
         )
+
+
+def _input_names(node: ir.Node) -> dict[ir.Value, str]:
+    """Return the name of each different input in the small model of the node."""
+    return {value: f"i{k}" for k, value in enumerate(dict.fromkeys(v for v in node.inputs if v is not None))}
 
 
 def _alone(node: ir.Node, inputs: Mapping[ir.Value, str], outputs: Sequence[str]) -> onnx.NodeProto:
@@ -252,7 +256,8 @@ def _apply(replacement: _Replacement, names: _Names) -> None:
     if container is None:
         raise AssertionError(f"node {node_name(old)!r} is in no graph")
     stem = f"{next(o.name for o in old.outputs if o.name)}_opset{TARGET}"
-    values = dict(replacement.inputs)
+    # Of the node as it is now: an input may come from a neighbour that was replaced since the plan was made.
+    values = {name: value for value, name in _input_names(old).items()}
     nodes: list[ir.Node] = []
     for tensor in replacement.converted.initializer:
         if tensor.name not in values:

@@ -161,8 +161,10 @@ class Replace(ir.passes.InPlacePass):
         if pair is not None:
             result.meta[PAIR_KEY] = pair
         remove_if_unused(node)
-        if like.producer() is not None and like.producer() is not node:
-            remove_if_unused(like.producer())
+        for value in (like, None if canonical.mask is None else canonical.mask.condition):
+            producer = None if value is None else value.producer()
+            if producer is not None:
+                remove_if_unused(producer)
 
     def _parameter(
         self,

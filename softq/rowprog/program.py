@@ -81,7 +81,7 @@ class Program:
     """A traced row program.
 
     Attributes:
-        name: Name of the method, `deferred-log`.
+        name: Name of the method.
         structure: What distinguishes this program from others of the method, as a suffix of names: `b4_r1`.
         scores: Element type of the scores: f32 or an integer type.
         masked: Whether there is an input `valid`.
