@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from softq.errors import ProofError, UsageError
+from softq.methods import METHODS
 from softq.rowprog import DType, Kind, Node, Program, Trace, Value, run, run_node
 from softq.rowprog.program import body_of, number_of, param_of, table_of, walk
 from softq.rowprog.ranges import Interval, floats, largest_length, prove, rules
@@ -763,6 +764,85 @@ def test_cells_are_only_for_8_bits() -> None:
     assert cells(_whole(t, d)) is None
     t, d = _exponential(DType.U8)
     assert cells(_whole(t, d)) is not None
+
+
+@pytest.mark.parametrize("scores", [DType.F32, DType.I8, DType.U8], ids=lambda d: d.value)
+@pytest.mark.parametrize("masked", [False, True])
+def test_deferred_log_is_proved_to_its_documented_length(scores: DType, masked: bool) -> None:
+    method = METHODS.get("deferred-log")
+    options = method.configure({"r": 1.0} if scores.is_float else {"r": 1.0, "step": 0.05})
+    assert largest_length(method.program(options, scores=scores, masked=masked)) == (2**32 - 1) // 2**15
+
+
+# gemmlowp's fixed point, as TFLite's int8 softmax uses it (tensorflow/lite/kernels/internal/reference/softmax.h and
+# gemmlowp/fixedpoint/fixedpoint.h): distances in Q5.26, exponentials in Q0.31, their sum in Q12.19.
+
+
+def _high_product(t: Trace, a: Value, b: Value) -> Value:
+    """Return gemmlowp's SaturatingRoundingDoublingHighMul: a * b / 2^31, rounded, halves away from 0."""
+    product = t.cast(a, DType.I64) * t.cast(b, DType.I64)
+    nudged = product + t.select(product >= 0, t.const(1 << 30, DType.I64), 1 - (1 << 30))
+    shift = t.const(31, DType.I64)
+    quotient = t.select(nudged >= 0, nudged >> shift, 0 - ((0 - nudged) >> shift))
+    return t.cast(t.clamp(quotient, -(2**31), 2**31 - 1), DType.I32)
+
+
+def _rounded_shift(t: Trace, x: Value, by: int) -> Value:
+    """Return gemmlowp's RoundingDivideByPOT."""
+    rest = x - ((x >> t.const(by, DType.I32)) << t.const(by, DType.I32))
+    half = (1 << by) // 2 - 1
+    up = rest > t.select(x < 0, t.const(half + 1, DType.I32), half)
+    return (x >> t.const(by, DType.I32)) + t.select(up, t.const(1, DType.I32), 0)
+
+
+def _exponential_of_negative(t: Trace, a: Value) -> Value:
+    """Return e^a as Q0.31 of a in Q5.26, at most 0."""
+
+    def const(value: int) -> Value:
+        return t.const(value, DType.I32)
+
+    quarter = 1 << 24
+    rest = (a - ((a >> const(24)) << const(24))) - quarter
+    x = (rest << const(5)) + (1 << 28)
+    x2 = _high_product(t, x, x)
+    x3, x4 = _high_product(t, x2, x), _high_product(t, x2, x2)
+    third = _high_product(t, _rounded_shift(t, x4, 2) + x3, const(715827883))
+    terms = x + _rounded_shift(t, third + x2, 1)
+    at_eighth = const(1895147668)
+    wide = t.cast(at_eighth, DType.I64) + t.cast(_high_product(t, at_eighth, terms), DType.I64)
+    result = t.cast(t.min(wide, 2**31 - 1), DType.I32)
+    left = rest - a
+    factors = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)
+    for bit, factor in zip(range(24, 31), factors, strict=True):
+        is_set = (left >> const(bit)) - ((left >> const(bit + 1)) << const(1)) > 0
+        result = t.select(is_set, _high_product(t, result, const(factor)), result)
+    return t.select(a.eq(0), 2**31 - 1, result)
+
+
+def test_the_published_limit_of_tflite_is_found() -> None:
+    t, d = _exponential(DType.I8)
+    scaled = _high_product(t, (0 - d) << t.const(23, DType.I32), t.const(1 << 30, DType.I32))
+    weights = _rounded_shift(t, _exponential_of_negative(t, scaled), 12)
+    program = t.program(weights=weights, normalizer=t.row_sum(weights))
+    assert largest_length(program) == 4095  # 2^12 elements of 2^19 each are 2^31
+    x = np.arange(-128, 128, dtype=np.int8)
+    found = run(program, x)["weights"]
+    assert prove(program, max_length=9).interval(weights.node) == Interval(int(found.min()), int(found.max()))
+    exact = np.exp(-(127 - x.astype(np.float64)) / 16) * 2**19  # a distance of 1 is 2^22 in Q5.26
+    assert np.max(np.abs(found - exact)) <= 1
+
+
+def test_parameters_lie_in_their_declared_interval() -> None:
+    t = Trace("param")
+    rate = t.param("rate", "head", DType.F32, 0.5, 2.0, "codes a unit")
+    table = t.param("weights", "site", DType.U32, 3, 77, "weight of each code", 16)
+    weights = t.lut(table, t.cast(t.clamp(t.scores, 0.0, 15.0), DType.U8))
+    proof = prove(t.program(weights=weights, normalizer=t.row_sum(weights), rate=rate), max_length=10)
+    assert proof.interval(rate.node) == Interval(0.5, 2.0)
+    assert proof.interval(weights.node) == Interval(3, 77)
+    short = t.param("short", "site", DType.U32, 3, 77, "weight of each code but the last", 15)
+    with pytest.raises(ProofError, match="the index"):
+        prove(_whole(t, t.lut(short, t.cast(t.clamp(t.scores, 0.0, 15.0), DType.U8))))
 
 
 # The tests can fail
