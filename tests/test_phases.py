@@ -140,6 +140,15 @@ def test_a_look_up_is_never_recomputed() -> None:
     assert found[0].stored == (weight.node,)
 
 
+def test_the_output_of_a_loop_is_never_recomputed() -> None:
+    t = Trace("scan", scores=DType.I32)
+    least = (-(2**31), 2**31 - 1)
+    _, (before,) = t.scan([t.const(0, DType.I32)], [t.scores], lambda s, x: ([t.max(s, x)], [s]), [least])
+    program = t.program(probabilities=t.row_max(before) - before)
+    assert phases(program)[0].stored == (before.node,)
+    _holds(program, np.arange(6, dtype=np.int32).reshape(2, 3))
+
+
 def test_each_thing_stands_where_it_is_known_first() -> None:
     t = Trace("three", scores=DType.I32)
     base = t.length() + 1

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from softq.errors import ProofError, RefusalError
 from softq.methods import METHODS
-from softq.rowprog import DType, Kind, Program, Trace, Value, run
+from softq.rowprog import DType, Program, Trace, Value, run
 from softq.rowprog.library import exp_minus
 from softq.rowprog.program import table_of
 from softq.rowprog.ranges import prove
@@ -134,35 +134,79 @@ def test_a_scan_behind_the_table_keeps_its_step() -> None:
     hold_equal(program, table)
 
 
-def _with(write: str) -> Program:
-    t, d = _distance(DType.I8, write == "unmasked value")
+def _open(write: str) -> Program:
+    t, d = _distance(DType.I8, False)
     x = t.cast(t.scores, DType.I32)
-    row = {
-        "position": lambda: (d + t.index()) * 3,
-        "score": lambda: (x + 128) * (d + 1),
-        "minimum": lambda: (x - t.row_min(x)) * 3 + 1,
-        "distance": lambda: t.cast(d, DType.I16),
-        "unmasked value": lambda: (t.max(t.row_max(x), -128) + 128) * 3,
-    }[write]()
-    row = row if row.kind is Kind.ROW else row + x
+    if write == "position":
+        row = (d + t.index()) * 3
+    elif write == "score":
+        row = (x + 128) * (d + 1)
+    elif write == "minimum":  # of a row that holds every score up to its maximum, always -128
+        row = (d + t.row_min(x)) * 3
+    elif write == "maximum of what falls":  # of such a row, always 128
+        row = (d + t.row_max(0 - x)) * 3
+    elif write == "maximum of what rises and falls":
+        row = (d + t.row_max(t.min(x, 0 - x))) * 3
+    elif write == "sign of zero":
+        row = t.cast(t.select(x < 0, t.const(-0.0, DType.F32), 0.0) * t.cast(d, DType.F32), DType.F32) * 2.0
+    else:
+        assert write == "distance"
+        row = t.cast(d, DType.I16)
     return t.program(weights=row, normalizer=t.length())
 
 
-@pytest.mark.parametrize("write", ["position", "score", "minimum", "distance", "unmasked value"])
+@pytest.mark.parametrize(
+    "write",
+    [
+        "position",
+        "score",
+        "minimum",
+        "maximum of what falls",
+        "maximum of what rises and falls",
+        "sign of zero",
+        "distance",
+    ],
+)
 def test_what_is_no_function_of_the_distance_is_left_alone(write: str) -> None:
-    program = _with(write)
+    program = _open(write)
     kept, reason = tabulate_or_keep(program)
     assert kept is program
     assert reason is not None
     assert "\n" not in reason
 
 
-def test_the_maximum_of_something_that_falls_with_the_score_is_no_distance() -> None:
-    t = Trace("falls", scores=DType.I8)
-    x = 0 - t.cast(t.scores, DType.I32)
-    row = t.min((t.row_max(x) - x) * 5, 99)  # greatest at the least score
+@pytest.mark.parametrize("write", ["number of open elements", "score", "maximum"])
+def test_what_differs_among_masked_elements_is_left_alone(write: str) -> None:
+    t, d = _distance(DType.I8, True)
+    assert t.valid is not None
+    if write == "number of open elements":
+        masked = t.select(t.any(t.valid), t.const(7, DType.I32), 8)
+    elif write == "maximum":
+        masked = t.min(t.row_max(t.select(t.valid, t.cast(t.scores, DType.I32), -128)), 50)
+    else:
+        masked = t.cast(t.scores, DType.I32)
+    row = t.select(t.valid, t.min(d * 3, 99), masked)
     program = t.program(weights=row, normalizer=t.length())
-    assert tabulate_or_keep(program)[0] is program
+    table, _ = tabulate_or_keep(program)
+    hold_equal(program, table)
+    assert table.outputs["weights"].op == "select"
+    assert [node.op for node in table.nodes() if node.op in ("lut", "mul")] == ["lut"]  # of the open ones only
+
+
+def test_masked_elements_may_share_the_table_with_the_least_score() -> None:
+    t, d = _distance(DType.I8, True)
+    row = d * 3 + 1
+    program = t.program(weights=row, normalizer=t.length())
+    table = tabulate(program)
+    assert table.outputs["weights"].op == "lut"
+    hold_equal(program, table)
+
+
+def test_a_table_may_hold_what_is_no_number() -> None:
+    t, d = _distance(DType.I8, False)
+    row = t.select(d < 5, t.cast(d, DType.F32) * -0.5, float("nan"))
+    program = t.program(weights=row, normalizer=t.length())
+    hold_equal(program, tabulate(program))
 
 
 def test_scores_of_other_types_are_refused() -> None:

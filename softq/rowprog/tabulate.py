@@ -3,8 +3,8 @@
 Of most methods, all that comes before the sum is a function of d = max - score, which has 256 values; the reference
 interpreter says which, on all 32,896 pairs of a maximum and a score. Each row value for which that is so and that
 something else needs becomes one look-up in a table of 256 entries at d. Every 8-bit method then costs the same on every
-device. A masked element has the same value whatever its score and the row (that is checked too), and a select behind
-the look-up puts it there.
+device. A masked element either has the entry at the d of the least score, as one of that score has, or the same value
+in every row (which of the two is checked too); in the second case a select behind the look-up puts it there.
 
 Only what depends on no run-time parameter can be folded; what follows from a parameter stays as it is behind the
 tables.
@@ -35,7 +35,12 @@ _NOT_FOLDED = ("param", "index", "length", "row_min", "row_sum", "scan")
 
 @dataclass(frozen=True)
 class _Folded:
-    """A row value as a table at d, and what a masked element has."""
+    """A row value as a table at d.
+
+    Attributes:
+        entries: Its value at each d.
+        masked: What each masked element has; None if that is the entry at d too, the least score in place of its own.
+    """
 
     entries: tuple[Number, ...]
     masked: Number | None
@@ -110,10 +115,12 @@ def _foldable(program: Program) -> dict[Node, _Folded]:
             continue
         masked: Number | None = None
         if program.masked:
-            seen = np.concatenate([values[node].ravel() for values in masked_values])
-            if np.any(_bits(seen) != _bits(seen)[0]):
+            behind_it, all_masked = (_bits(values[node]) for values in masked_values)
+            follows = np.all(np.equal(behind_it, table[:, None])) and np.all(np.equal(all_masked, table[0]))
+            constant = np.all(np.equal(behind_it, all_masked[0, 0])) and np.all(np.equal(all_masked, all_masked[0, 0]))
+            if not follows and not constant:
                 continue
-            masked = seen[0].item()
+            masked = None if follows else masked_values[1][node][0, 0].item()
         result[node] = _Folded(tuple(v.item() for v in open_values[node][-1, ::-1]), masked)
     return result
 
@@ -240,9 +247,9 @@ class _Rebuild:
     def _look_up(self, node: Node) -> Value:
         t, folded = self._t, self._folded[node]
         value = t.lut(t.table(folded.entries, node.dtype), self._distance())
-        if t.valid is None:
+        if folded.masked is None:
             return value
-        assert folded.masked is not None
+        assert t.valid is not None
         return t.select(t.valid, value, t.const(folded.masked, node.dtype))
 
     def _rebuilt(self, node: Node) -> Value:
