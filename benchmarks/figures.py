@@ -172,9 +172,8 @@ def tables(results: Mapping[str, object]) -> str:
         ratio = study["metric"] == "perplexity"
         floats = ", ".join(f"{one['value']:.4g} ({one['data']})" for one in study["float"])
         parts.append(f"**{study['name']}**, {study['metric']}; float32: {floats}\n")
-        parts.append(
-            f"| data | method | bits | {study['metric']} | {'ratio to float32 (95 % interval)' if ratio else 'change'} |"
-        )
+        change = "ratio to float32 (95 % interval)" if ratio else "change"
+        parts.append(f"| data | method | bits | {study['metric']} | {change} |")
         parts.append("|---|---|---|---|---|")
         for row in study["rows"]:
             settings = {k: v for k, v in row["settings"].items() if k != "bits"}
@@ -182,9 +181,8 @@ def tables(results: Mapping[str, object]) -> str:
             change = (
                 f"{row['change']:.4f} ({row['low']:.4f} to {row['high']:.4f})" if ratio else f"{row['change']:+.4f}"
             )
-            parts.append(
-                f"| {row['data']} | {row['method']}{extra} | {row['settings']['bits']} | {row['value']:.4f} | {change} |"
-            )
+            cells = (row["data"], row["method"] + extra, str(row["settings"]["bits"]), f"{row['value']:.4f}", change)
+            parts.append(f"| {' | '.join(cells)} |")
         parts.append("")
     return "\n".join(parts).rstrip()
 

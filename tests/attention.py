@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import onnx
 import onnxruntime
 from numpy.typing import NDArray
+
+Feed = Mapping[str, NDArray[np.generic]]
 
 HEADS, QUERIES, WIDTH = 2, 5, 4
 
@@ -55,12 +59,12 @@ def inputs(
     return made
 
 
-def run(model: onnx.ModelProto, feed: dict[str, NDArray[np.generic]]) -> NDArray[np.generic]:
-    """Return the model's first output from onnxruntime."""
+def run(model: onnx.ModelProto, feed: Feed) -> NDArray[np.float32]:
+    """Return the model's first output, which is of floats, from onnxruntime."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return np.asarray(session.run(None, feed)[0])
+    return np.asarray(session.run(None, dict(feed))[0])
 
 
 def softmax64(x: NDArray[np.generic]) -> NDArray[np.float64]:

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from softq.cli import main
 from softq.modelfile import load
-from tests.attention import attention, inputs
+from tests.attention import Feed, attention, inputs
 
 
 @pytest.fixture
@@ -23,9 +23,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with model.onnx, data.npz and calibration.npz, as the current one."""
     monkeypatch.chdir(tmp_path)
     onnx.save(attention(), "model.onnx")
-    np.savez("data.npz", **inputs(batch=8))
-    np.savez("calibration.npz", **inputs(batch=6, keys=9))
+    save_arrays("data.npz", inputs(batch=8))
+    save_arrays("calibration.npz", inputs(batch=6, keys=9))
     return tmp_path
+
+
+def save_arrays(path: str, arrays: Feed) -> None:
+    np.savez(path, allow_pickle=False, **arrays)
 
 
 def softq(*arguments: str) -> Result:
@@ -156,7 +160,8 @@ def test_methods_and_targets_are_listed_and_described() -> None:
 
 def test_help_imports_neither_onnx_nor_rich() -> None:
     code = "import sys; from softq.cli import main; main(['--help'], standalone_mode=False);"
-    code += "sys.exit(', '.join(m for m in ('onnx', 'onnx_ir', 'rich', 'onnxruntime', 'numpy') if m in sys.modules) or 0)"
+    code += "heavy = ('onnx', 'onnx_ir', 'rich', 'onnxruntime', 'numpy');"
+    code += "sys.exit(', '.join(m for m in heavy if m in sys.modules) or 0)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -199,7 +204,7 @@ def test_bad_input(here: Path, arguments: tuple[str, ...], message: str) -> None
     Path("truncated.onnx").write_bytes(Path("model.onnx").read_bytes()[:-40])
     damaged = inputs(batch=2)
     damaged["scores"][0, 0, 0, 0] = np.nan
-    np.savez("nan.npz", **damaged)
+    save_arrays("nan.npz", damaged)
     np.savez("short.npz", scores=inputs()["scores"])
     onnx.save(attention(keys="9"), "other.onnx")
     assert softq("convert", "other.onnx", "elsewhere.onnx", "--save-plan", "other.json").exit_code == 0

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import softq
 from softq.methods import METHODS
 from softq.rowprog import run as interpret
-from tests.attention import attention, inputs, run, softmax64
+from tests.attention import Feed, attention, inputs, run, softmax64
 
 WHERE = "inf = Constant <value_float = -inf> ()  masked = Where(keep, scores, inf)"
 WHERE_FINITE = "low = Constant <value_float = -1e9> ()  masked = Where(keep, scores, low)"
@@ -26,7 +26,7 @@ GUARD = "nan = IsNaN(raw)  none = Constant <value_float = 0.0> ()  p = Where(nan
 MASKS = {"where": WHERE, "where-finite": WHERE_FINITE, "add": ADD, "add-finite": ADD_FINITE}
 
 
-def masked_scores(feed: dict[str, NDArray[np.generic]], mask: str) -> NDArray[np.float32]:
+def masked_scores(feed: Feed, mask: str) -> NDArray[np.float32]:
     """The scores that the softmax of the original model sees."""
     scores, keep = feed["scores"].astype(np.float32), feed.get("keep")
     if keep is None:
@@ -36,7 +36,9 @@ def masked_scores(feed: dict[str, NDArray[np.generic]], mask: str) -> NDArray[np
     return np.where(keep, scores, hidden).astype(np.float32)
 
 
-def by_interpreter(method: str, settings: dict[str, int | float | str], scores: NDArray[np.float32]) -> NDArray[np.float64]:
+def by_interpreter(
+    method: str, settings: dict[str, int | float | str], scores: NDArray[np.float32]
+) -> NDArray[np.float64]:
     """Probabilities of a method on scores whose masked elements are -inf or far below."""
     chosen = METHODS.get(method)
     options = chosen.resolve(chosen.configure(settings), False)
@@ -68,7 +70,8 @@ def test_masks_and_guards(method: str, mask: str | None, guard: bool) -> None:
 def test_exact_gives_what_the_original_gives(mask: str | None) -> None:
     model = attention(mask=MASKS[mask] if mask else "")
     feed = inputs(keep=mask is not None)
-    np.testing.assert_allclose(run(softq.convert(model, method="exact").model, feed), run(model, feed), rtol=1e-5, atol=1e-6)
+    converted = softq.convert(model, method="exact").model
+    np.testing.assert_allclose(run(converted, feed), run(model, feed), rtol=1e-5, atol=1e-6)
 
 
 def test_scores_that_are_nan_or_infinite() -> None:
@@ -107,7 +110,8 @@ def test_older_opsets_are_raised_to_18(opset: int) -> None:
 def test_float16_is_computed_in_float32_and_given_back_as_float16() -> None:
     model = attention(dtype="float16")
     feed = inputs(dtype="float16")
-    feed["v"] = (feed["v"] * 3000).astype(np.float16)  # times weights of up to 2^15 this is far outside float16
+    # Times weights of up to 2^15 this is far outside float16.
+    feed["v"] = (feed["v"].astype(np.float32) * 3000).astype(np.float16)
     converted = softq.convert(model, bits=4).model
     onnx.checker.check_model(converted, full_check=True)
     got = run(converted, feed)
@@ -204,14 +208,14 @@ def test_sites_that_are_not_chosen_stay_as_they_are() -> None:
     model = onnx.parser.parse_model(text)
     assert [s.verdict.action for s in softq.inspect(model)] == ["convert", "convert", "keep"]
 
-    def left(**options: object) -> list[str]:
-        return [n.output[0] for n in softq.convert(model, **options).model.graph.node if n.op_type == "Softmax"]
+    def left(result: softq.Conversion[onnx.ModelProto]) -> list[str]:
+        return [n.output[0] for n in result.model.graph.node if n.op_type == "Softmax"]
 
-    assert left() == ["probabilities"]
-    assert left(sites=["q"]) == ["p", "probabilities"]
-    assert left(all_sites=True) == []
+    assert left(softq.convert(model)) == ["probabilities"]
+    assert left(softq.convert(model, sites=["q"])) == ["p", "probabilities"]
+    assert left(softq.convert(model, all_sites=True)) == []
     plan = softq.convert(model, sites=["p"]).plan
-    assert left(plan=plan) == ["q", "probabilities"]
+    assert left(softq.convert(model, plan=plan)) == ["q", "probabilities"]
 
 
 def test_a_row_longer_than_the_proof_is_refused() -> None:
@@ -239,18 +243,18 @@ def test_calibration_fits_a_number_that_lowers_the_error() -> None:
              "v": rng.normal(size=(4, 2, 33, 4)).astype(np.float32)} for _ in range(8)]  # fmt: skip
     test = {k: v[:4] for k, v in data.pop().items()}
 
-    def error(**options: object) -> float:
-        got = run(softq.convert(model, bits=2, **options).model, test)
-        return float(np.linalg.norm(got - run(model, test)))
+    def error(result: softq.Conversion[onnx.ModelProto]) -> float:
+        return float(np.linalg.norm(run(result.model, test) - run(model, test)))
 
+    coarse = softq.convert(model, bits=2, settings={"r": 0.25})
     site = softq.convert(model, bits=2, calibration=data)
     head = softq.convert(model, bits=2, settings={"r": "head"}, calibration=data)
     fitted = head.plan.sites[0].fitted["r"]
     assert isinstance(fitted, tuple)
     assert len(fitted) == 2
     assert site.plan.sites[0].options["r"] == "site"
-    assert error(calibration=data) < 0.95 * error(settings={"r": 0.25})
-    assert error(settings={"r": "head"}, calibration=data) < 0.95 * error(settings={"r": 0.25})
+    assert error(site) < 0.95 * error(coarse)
+    assert error(head) < 0.95 * error(coarse)
     again = softq.convert(model, bits=2, calibration=data)
     assert again.plan == site.plan
 

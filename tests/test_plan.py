@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -41,9 +40,13 @@ def test_a_plan_matches_its_graph_and_no_other() -> None:
         plan().match("g" * 64, [site(shape=(1, 2, 9, 9))])
 
 
-def edited(change: Callable[[dict[str, object]], object]) -> dict[str, object]:
+def edited(*path: str | int, to: object) -> object:
+    """The plan as JSON with one value replaced."""
     data = json.loads(plan().to_text())
-    change(data)
+    inner = data
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = to
     return data
 
 
@@ -51,13 +54,13 @@ def edited(change: Callable[[dict[str, object]], object]) -> dict[str, object]:
     ("data", "message"),
     [
         ([], "plan is list; expected an object"),
-        (edited(lambda d: d.update(schema=2)), "schema is 2; this softq reads 1"),
-        (edited(lambda d: d.pop("graph")), "graph is None; expected str"),
-        (edited(lambda d: d.update(extra=1)), "unknown extra"),
-        (edited(lambda d: d.update(sites=[{}])), r"sites\[0\]: id is None"),
-        (edited(lambda d: d.update(sites=d["sites"] * 2)), "stands twice"),
-        (edited(lambda d: d["sites"][0]["fitted"].update(r="fast")), "fitted r is 'fast'; expected a number"),
-        (edited(lambda d: d["sites"][0]["options"].update(r=True)), "option r is True; expected a number or a word"),
+        (edited("schema", to=2), "schema is 2; this softq reads 1"),
+        (edited("graph", to=None), "graph is None; expected str"),
+        (edited("extra", to=1), "unknown extra"),
+        (edited("sites", to=[{}]), r"sites\[0\]: id is None"),
+        (edited("sites", to=[json.loads(plan().to_text())["sites"][0]] * 2), "stands twice"),
+        (edited("sites", 0, "fitted", "r", to="fast"), "fitted r is 'fast'; expected a number"),
+        (edited("sites", 0, "options", "r", to=True), "option r is True; expected a number or a word"),
     ],
 )
 def test_a_damaged_plan_is_refused_by_name(data: object, message: str) -> None:

@@ -21,9 +21,10 @@ import importlib.util, pathlib, softq.passes
 from softq.methods import METHODS
 for name in ("passes", "targets", "tests", "models", "benchmarks"):
     assert importlib.util.find_spec(name) is None, f"{name} can be imported"
-files = [p for p in pathlib.Path(softq.passes.__file__).parent.parent.joinpath("methods").glob("*.py") if p.name[0] != "_"]
+home = pathlib.Path(softq.passes.__file__).parent.parent
+files = [p for p in home.joinpath("methods").glob("*.py") if p.name[0] != "_"]
 assert len(METHODS.entries()) == len(files) == EXPECTED, (len(METHODS.entries()), len(files))
-assert pathlib.Path(softq.passes.__file__).parent.parent.joinpath("py.typed").exists()
+assert home.joinpath("py.typed").exists()
 assert softq.SoftqError.__module__ == "softq.errors" and softq.__version__
 """
 

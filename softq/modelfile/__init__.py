@@ -10,4 +10,13 @@ from softq.modelfile.hashing import graph_hash, proto_without_weights, weights_f
 from softq.modelfile.reading import ModelLike, as_model, load
 from softq.modelfile.writing import check_output, save
 
-__all__ = ["ModelLike", "as_model", "check_output", "graph_hash", "load", "proto_without_weights", "save", "weights_fingerprint"]
+__all__ = [
+    "ModelLike",
+    "as_model",
+    "check_output",
+    "graph_hash",
+    "load",
+    "proto_without_weights",
+    "save",
+    "weights_fingerprint",
+]

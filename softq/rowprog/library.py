@@ -56,7 +56,7 @@ _LN2_HIGH = float(Fraction(round(Fraction(math.log(2)) * 2**16), 2**16))
 _LN2_LOW = math.log(2) - _LN2_HIGH
 
 EXP_LIMIT = 86.5
-"""`exp_minus` is 0 beyond this distance, where e^-d < 2.8e-38; the least exponent used is then -125, never subnormal."""
+"""`exp_minus` is 0 beyond this distance, where e^-d < 2.8e-38; the least exponent used is then -125: no subnormals."""
 
 
 def exp_minus(t: Trace, d: Value) -> Value:

@@ -1,4 +1,4 @@
-"""Row programs as ONNX: model-local functions of standard operators, equal to the bit with the interpreter in integers."""
+"""Row programs as ONNX: model-local functions of standard operators, integers equal to the bit."""
 
 from softq.rowprog.onnx.emitter import emit
 from softq.rowprog.onnx.interface import DOMAIN, arguments, function_name, signature

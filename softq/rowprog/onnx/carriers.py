@@ -1,7 +1,7 @@
 """The types that ONNX functions compute in.
 
-onnxruntime lacks most operators for 8 and 16 bits and for u32 (Min, Max, Where, ReduceMax, ReduceSum, ...) and has all of
-them for int32, int64, float and bool. A value is therefore carried in the narrowest of these that holds its proven
+onnxruntime lacks most operators for 8 and 16 bits and for u32 (Min, Max, Where, ReduceMax, ReduceSum, ...) and has all
+of them for int32, int64, float and bool. A value is therefore carried in the narrowest of these that holds its proven
 interval: legal because range analysis has proved that nothing wraps in the type that the program names.
 """
 
