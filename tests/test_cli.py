@@ -151,7 +151,7 @@ def test_methods_and_targets_are_listed_and_described() -> None:
         assert shown.exit_code == 0, shown.output
         assert "program with the default options" in shown.stdout
     facts = json.loads(softq("methods", "deferred-log", "--json").stdout)["methods"][0]
-    assert facts["largest_length"] == 131071
+    assert facts["largest_length"] == 262143
     assert "onnx" in softq("targets").stdout
     assert "functions" in softq("targets", "onnx").stdout
     fails(softq("methods", "nope"), "unknown method 'nope'; there are:")

@@ -219,12 +219,12 @@ def test_sites_that_are_not_chosen_stay_as_they_are() -> None:
 
 
 def test_a_row_longer_than_the_proof_is_refused() -> None:
-    assert softq.convert(attention(keys="131071"), bits=4).plan.sites
-    with pytest.raises(softq.ProofError, match=r"site raw: .*131072"):
-        softq.convert(attention(keys="131072"), bits=4)
-    with pytest.raises(softq.ProofError, match="200000"):
-        softq.convert(attention(), bits=4, max_length=200000)
-    assert softq.convert(attention(), bits=4, settings={"weight_bits": 12}, max_length=200000).plan.sites
+    assert softq.convert(attention(keys="262143"), bits=4).plan.sites
+    with pytest.raises(softq.ProofError, match=r"site raw: .*262144"):
+        softq.convert(attention(keys="262144"), bits=4)
+    with pytest.raises(softq.ProofError, match="300000"):
+        softq.convert(attention(), bits=4, max_length=300000)
+    assert softq.convert(attention(), bits=4, settings={"weight_bits": 12}, max_length=300000).plan.sites
 
 
 def test_one_function_serves_every_site_with_the_same_settings() -> None:

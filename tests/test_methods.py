@@ -95,8 +95,8 @@ def test_deferred_log_codes_are_exact(bits: int, r: float) -> None:
         greatest = Fraction(float(row.max()))
         expected = [exact_code(greatest - Fraction(float(v)), rate, top) for v in row]
         assert codes.tolist() == expected
-        # w = 2^15 * 2^(-c / r), rounded; checked against the integer root, not against a float power.
-        table = [0 if c == top else 2.0 ** (15 - c / r) for c in expected]
+        # w = 2^14 * 2^(-c / r), rounded; checked against the integer root, not against a float power.
+        table = [0 if c == top else 2.0 ** (14 - c / r) for c in expected]
         assert all(abs(w - t) <= 0.5 for w, t in zip(weights.tolist(), table, strict=True))
         assert total == weights.sum(dtype=np.int64)
 

@@ -771,7 +771,7 @@ def test_cells_are_only_for_8_bits() -> None:
 def test_deferred_log_is_proved_to_its_documented_length(scores: DType, masked: bool) -> None:
     method = METHODS.get("deferred-log")
     options = method.configure({"r": 1.0} if scores.is_float else {"r": 1.0, "step": 0.05})
-    assert largest_length(method.program(options, scores=scores, masked=masked)) == (2**32 - 1) // 2**15
+    assert largest_length(method.program(options, scores=scores, masked=masked)) == (2**32 - 1) // 2**14
 
 
 # gemmlowp's fixed point, as TFLite's int8 softmax uses it (tensorflow/lite/kernels/internal/reference/softmax.h and

@@ -11,7 +11,8 @@ Source: softq. Its kin: EXAQ (arXiv 2410.03185) quantizes the same quantity with
 statistic; IndexSoftmax (IntAttention, arXiv 2511.21513) has a fixed range of 6.6 and divides before it rounds.
 Input: any f32 (-inf is masked, +inf takes all the weight), or 8-bit integers with a step of `step` a unit.
 Integers: code c, b bits. Weight w, unsigned Q0.W scaled by 2^(W-1), at most 2^(W-1). Normalizer: u32 sum of weights; it
-cannot overflow for N <= (2^32 - 1) / 2^(W-1), 131,071 with W = 16, and range analysis refuses greater N.
+cannot overflow for N <= (2^32 - 1) / 2^(W-1), 262,143 with W = 15, and range analysis refuses greater N. With W = 15, b = 4 and
+r = 1 each weight is exact, 2^(14 - c), and the sum stays in 31 bits up to N = 131,071.
 8-bit integer scores: c = (d * M + 2^(s-1)) >> s with M / 2^s = r * step * log2 e, d in [0, 255], within 31 bits.
 Error: w / 2^(W-1) is within a factor of 2^(+-1 / (2r)) of e^-d, plus half a unit of 2^-(W-1), for codes below the
 greatest; the range is (2^b - 1.5) / r octaves, beyond which the weight is 0.
@@ -34,8 +35,16 @@ from softq.rowprog.library import LOG2_E, distance, rounded_multiple
 
 _LEAST_R, _GREATEST_R = 0.125, 64.0
 
-# r with three and fewer bits, where the range is dear; measured on perplexity (docs/methods.md).
-_R_OF_BITS = {2: 0.5, 3: 0.75}
+_WEIGHT_BITS = 15
+
+
+def _default_r(bits: int) -> float:
+    """Return the codes an octave without calibration data.
+
+    From 4 bits on the codes cover 16 octaves, and each further bit halves their distance. Below, where a range of 16
+    octaves would leave steps of 2 and more, finer steps are worth more than the far end of the range.
+    """
+    return {2: 0.5, 3: 0.75}.get(bits, 2.0 ** (bits - 4))
 
 
 @dataclass(frozen=True)
@@ -48,7 +57,7 @@ class DeferredLogOptions(Options):
         "2 bits fitted a site, or 0.5 without calibration data", low=_LEAST_R, high=_GREATEST_R,
         words=("auto", *FITTED_SCOPES),
     )  # fmt: skip
-    weight_bits: OptionValue = option(16, "bits of an unsigned weight", low=8, high=24)
+    weight_bits: OptionValue = option(_WEIGHT_BITS, "bits of an unsigned weight", low=8, high=24)
     step: OptionValue = option(
         0.0, "8-bit integer scores only: the real value of one unit", low=0.0, high=float(2**16)
     )  # fmt: skip
@@ -56,7 +65,7 @@ class DeferredLogOptions(Options):
     @property
     def structure(self) -> str:
         """Names `weight_bits` and `step` only where they differ from the default."""
-        given = {"b": self.bits, "r": self.r} | ({"w": self.weight_bits} if self.weight_bits != 16 else {})
+        given = {"b": self.bits, "r": self.r} | ({"w": self.weight_bits} if self.weight_bits != _WEIGHT_BITS else {})
         given |= {"s": self.step} if self.step else {}
         return "_".join(f"{k}{str(v).removesuffix('.0').replace('.', 'p').replace('-', 'm')}" for k, v in given.items())
 
@@ -67,7 +76,7 @@ def _resolve(options: Options, calibrated: bool) -> Options:
         return options
     if calibrated and options.bits == 2:
         return replace(options, r="site")
-    return replace(options, r=_R_OF_BITS.get(int(options.bits), 1.0))
+    return replace(options, r=_default_r(int(options.bits)))
 
 
 def weight_table(options: DeferredLogOptions, r: float) -> list[int]:
