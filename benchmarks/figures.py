@@ -62,8 +62,14 @@ class Study:
     settings: Sequence[tuple[str, Settings]]
 
 
-DEFERRED = tuple(("deferred-log", {"bits": bits}) for bits in (4, 3, 2))
-OTHERS = (("uniform", {"bits": 8}), ("log2", {"bits": 4}))
+DEFERRED: tuple[tuple[str, Settings], ...] = tuple(
+    ("deferred-log", {"bits": bits} | ({} if fitted else {"r": r}))
+    for bits, r in ((4, 1.0), (3, 0.75), (2, 0.5))
+    for fitted in (True, False)
+)
+"""Each width with r fitted a site on the calibration data, and with the r that needs no data."""
+
+OTHERS: tuple[tuple[str, Settings], ...] = (("uniform", {"bits": 8}), ("log2", {"bits": 4}))
 
 STUDIES = (
     Study("MNIST ViT", None, "models/mnist_vit", "mnist_vit.onnx", "top1-accuracy", {"2,000 images": "data.npz"},
@@ -74,7 +80,7 @@ STUDIES = (
           (*DEFERRED, *OTHERS)),
     Study("SmolLM2-135M", "models.smollm2", "smollm2", "model.onnx", "perplexity",
           {"4 windows": "data", "32 further windows": "data_more.npz"},
-          (*DEFERRED, ("deferred-log", {"bits": 2, "r": 0.5}), *OTHERS)),
+          (*DEFERRED, *OTHERS)),
 )  # fmt: skip
 
 
@@ -109,7 +115,8 @@ def measure(study: Study, models: Path) -> dict[str, object]:
         for name in study.data:
             rows.append({
                 "data": name, "method": method, "settings": dict(settings), "program": program_hash(method, settings),
-                "sites": len(result.plan.sites), **_compared(study, reference[name], found[name]),
+                "sites": len(result.plan.sites), "fitted": bool(result.plan.sites[0].fitted),
+                **_compared(study, reference[name], found[name]),
             })  # fmt: skip
             value, change = rows[-1]["value"], rows[-1]["change"]
             print(f"{study.name}, {name}: {method} {dict(settings)}: {value:.5g} ({change:.5g})", flush=True)
@@ -177,7 +184,7 @@ def tables(results: Mapping[str, object]) -> str:
         parts.append("|---|---|---|---|---|")
         for row in study["rows"]:
             settings = {k: v for k, v in row["settings"].items() if k != "bits"}
-            extra = "".join(f", {k} = {v}" for k, v in settings.items())
+            extra = "".join(f", {k} = {v}" for k, v in settings.items()) or ", r fitted" * row["fitted"]
             change = (
                 f"{row['change']:.4f} ({row['low']:.4f} to {row['high']:.4f})" if ratio else f"{row['change']:+.4f}"
             )

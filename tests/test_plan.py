@@ -106,5 +106,5 @@ def test_defaults_follow_the_bits_and_the_data() -> None:
         fit = (lambda *_: {"r": 0.6}) if calibrated else None
         return plan_sites([site()], "deferred-log", {"bits": bits}, fit)[0].options["r"]
 
-    assert [r(b, calibrated=False) for b in (2, 3, 4)] == [0.5, 0.75, 1.0]
-    assert [r(b, calibrated=True) for b in (2, 3, 4)] == ["site", 0.75, 1.0]
+    assert [r(b, calibrated=False) for b in range(2, 9)] == [0.5, 0.75, 1.0, 2.0, 4.0, 8.0, 16.0]
+    assert {r(b, calibrated=True) for b in range(2, 9)} == {"site"}

@@ -11,8 +11,8 @@ Source: softq. Its kin: EXAQ (arXiv 2410.03185) quantizes the same quantity with
 statistic; IndexSoftmax (IntAttention, arXiv 2511.21513) has a fixed range of 6.6 and divides before it rounds.
 Input: any f32 (-inf is masked, +inf takes all the weight), or 8-bit integers with a step of `step` a unit.
 Integers: code c, b bits. Weight w, unsigned Q0.W scaled by 2^(W-1), at most 2^(W-1). Normalizer: u32 sum of weights; it
-cannot overflow for N <= (2^32 - 1) / 2^(W-1), 262,143 with W = 15, and range analysis refuses greater N. With W = 15, b = 4 and
-r = 1 each weight is exact, 2^(14 - c), and the sum stays in 31 bits up to N = 131,071.
+cannot overflow for N <= (2^32 - 1) / 2^(W-1), 262,143 with W = 15, and range analysis refuses greater N. With W = 15,
+b = 4 and r = 1 each weight is exact, 2^(14 - c), and the sum stays in 31 bits up to N = 131,071.
 8-bit integer scores: c = (d * M + 2^(s-1)) >> s with M / 2^s = r * step * log2 e, d in [0, 255], within 31 bits.
 Error: w / 2^(W-1) is within a factor of 2^(+-1 / (2r)) of e^-d, plus half a unit of 2^-(W-1), for codes below the
 greatest; the range is (2^b - 1.5) / r octaves, beyond which the weight is 0.
@@ -53,8 +53,9 @@ class DeferredLogOptions(Options):
 
     bits: OptionValue = option(4, "bits of a code", low=2, high=8)
     r: OptionValue = option(
-        "auto", "codes an octave (factor of 2 of the weight), or fit one a site or head; auto: 1, at 3 bits 0.75, at "
-        "2 bits fitted a site, or 0.5 without calibration data", low=_LEAST_R, high=_GREATEST_R,
+        "auto", "codes an octave (factor of 2 of the weight), or fit one a site or head; auto: fitted a site where "
+        "there are calibration data, else 1 at 4 bits, doubled by each further bit, 0.75 at 3 bits and 0.5 at 2",
+        low=_LEAST_R, high=_GREATEST_R,
         words=("auto", *FITTED_SCOPES),
     )  # fmt: skip
     weight_bits: OptionValue = option(_WEIGHT_BITS, "bits of an unsigned weight", low=8, high=24)
@@ -74,9 +75,7 @@ def _resolve(options: Options, calibrated: bool) -> Options:
     assert isinstance(options, DeferredLogOptions)
     if options.r != "auto":
         return options
-    if calibrated and options.bits == 2:
-        return replace(options, r="site")
-    return replace(options, r=_default_r(int(options.bits)))
+    return replace(options, r="site" if calibrated else _default_r(int(options.bits)))
 
 
 def weight_table(options: DeferredLogOptions, r: float) -> list[int]:
@@ -154,7 +153,7 @@ METHOD = Method(
     trace=_trace,
     integer_scores=True,
     drop_in=True,
-    calibration="optional: r=site or r=head fits the codes an octave on the error of P V (auto at 2 bits)",
+    calibration="optional: fits r, the codes an octave, a site (or with r=head a head) on the error of P V",
     contract=False,
     resolve=_resolve,
     parameters=_parameters,
