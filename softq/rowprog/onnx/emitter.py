@@ -46,9 +46,29 @@ def emit(program: Program, *, opset: int, max_length: int = 65536, outputs: Sequ
     walker = _Walker(prove(program, max_length=max_length), inputs)
     results = [walker.output(program.outputs[name], name) for name in names]
     graph = ir.Graph(
-        list(inputs.values()), results, nodes=walker.nodes, opset_imports={"": opset}, name=function_name(program)
+        list(inputs.values()),
+        results,
+        nodes=_read(walker.nodes, results),
+        opset_imports={"": opset},
+        name=function_name(program),
     )
     return ir.Function(DOMAIN, function_name(program), graph=graph, attributes=[])
+
+
+def _read(nodes: Sequence[ir.Node], results: Sequence[ir.Value]) -> list[ir.Node]:
+    """Return the nodes that something reads: a closed form leaves its table, a peephole its constants behind."""
+    kept: list[ir.Node] = []
+    wanted = set(results)
+    for node in reversed(nodes):
+        bodies = [
+            attribute.as_graph() for attribute in node.attributes.values() if attribute.type == ir.AttributeType.GRAPH
+        ]
+        if wanted.intersection(node.outputs):
+            kept.append(node)
+            wanted.update(value for value in node.inputs if value is not None)
+            for body in bodies:
+                wanted.update(value for inner in body for value in inner.inputs if value is not None)
+    return kept[::-1]
 
 
 class _Walker:
