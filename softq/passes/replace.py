@@ -129,7 +129,7 @@ class Replace(ir.passes.InPlacePass):
         options = planned.configure()
         values = arguments(program, METHODS.get(planned.method).parameters(options, planned.fitted))
         for name, value in zip(signature(program)[len(inputs) :], values, strict=True):
-            inputs.append(self._parameter(model, node, f"{base}.given.{name}", value, before))
+            inputs.append(self._parameter(model, node, f"{base}.{name}", value, before))
 
         like = canonical.probabilities
         call = ir.node(

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from softq.errors import RefusalError, UsageError
 from softq.rowprog.onnx.carriers import Carrier, carrier
-from softq.rowprog.onnx.interface import DOMAIN, HEADS, INTERFACE, function_name, signature
+from softq.rowprog.onnx.interface import DOMAIN, HEADS, INTERFACE, function_name, parameter_input, signature
 from softq.rowprog.onnx.lookups import Exponential, Shift, closed_form
 from softq.rowprog.program import Node, Program, body_of, number_of, param_of, table_of, walk
 from softq.rowprog.ranges import Proof, prove
@@ -199,7 +199,7 @@ def _input(w: _Walker, node: Node) -> Emitted:
 
 def _param(w: _Walker, node: Node) -> Emitted:
     param = param_of(node)
-    return w.inputs[param.name], carrier(param.dtype, param.low, param.high)
+    return w.inputs[parameter_input(param)], carrier(param.dtype, param.low, param.high)
 
 
 def _const(w: _Walker, node: Node) -> Emitted:

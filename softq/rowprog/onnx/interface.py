@@ -34,10 +34,15 @@ def function_name(program: Program) -> str:
     return "_".join(part for part in parts if part) if any(parts[1:]) else f"{method}_f32"
 
 
+def parameter_input(param: Param) -> str:
+    """Return the name of the input for a parameter: never that of an output, which a parameter may share."""
+    return f"given_{param.name}"
+
+
 def signature(program: Program) -> tuple[str, ...]:
     """Return the names of the function's inputs in their order."""
     heads = (HEADS,) if any(param.scope == "head" and param.size for param in program.params) else ()
-    return ("scores", *(("valid",) if program.masked else ()), *(param.name for param in program.params), *heads)
+    return ("scores", *(("valid",) if program.masked else ()), *map(parameter_input, program.params), *heads)
 
 
 def arguments(program: Program, values: Mapping[str, ArrayLike]) -> list[NDArray[np.generic]]:
