@@ -62,12 +62,16 @@ class Study:
     settings: Sequence[tuple[str, Settings]]
 
 
-DEFERRED: tuple[tuple[str, Settings], ...] = tuple(
-    ("deferred-log", {"bits": bits} | ({} if fitted else {"r": r}))
-    for bits, r in ((4, 1.0), (3, 0.75), (2, 0.5))
-    for fitted in (True, False)
+DEFERRED: tuple[tuple[str, Settings], ...] = (
+    ("deferred-log", {"bits": 4, "r": 1.0}),
+    ("deferred-log", {"bits": 4}),
+    ("deferred-log", {"bits": 4, "steps": "growing"}),
+    ("deferred-log", {"bits": 3, "r": 0.75}),
+    ("deferred-log", {"bits": 3}),
+    ("deferred-log", {"bits": 2, "r": 0.5}),
+    ("deferred-log", {"bits": 2}),
 )
-"""Each width with r fitted a site on the calibration data, and with the r that needs no data."""
+"""Where r is no number it is fitted, one a site, on the calibration data."""
 
 OTHERS: tuple[tuple[str, Settings], ...] = (("uniform", {"bits": 8}), ("log2", {"bits": 4}))
 

@@ -80,6 +80,10 @@ SETTINGS: list[tuple[dict[str, int | float | str], DType]] = [
     ({"bits": 3, "r": 0.75}, DType.F32),
     ({"bits": 4, "r": 1}, DType.F32),
     ({"bits": 8, "r": 16}, DType.F32),
+    ({"bits": 2, "r": 1, "steps": "growing"}, DType.F32),
+    ({"bits": 3, "r": 5, "steps": "growing"}, DType.F32),
+    ({"bits": 4, "r": 24, "steps": "growing"}, DType.F32),
+    ({"bits": 3, "r": 5, "steps": "growing", "step": 0.1}, DType.I8),
     ({"bits": 2, "r": 0.5, "step": 0.1}, DType.I8),
     ({"bits": 3, "r": 0.75, "step": 0.05}, DType.U8),
     ({"bits": 4, "r": 1, "step": 0.1}, DType.I8),
@@ -99,7 +103,7 @@ def assert_equal_bits(program: Program, values: Mapping[str, Rows], rows: Rows, 
 @pytest.mark.parametrize(("settings", "kind"), SETTINGS, ids=lambda v: v.value if isinstance(v, DType) else str(v))
 def test_every_difference_and_a_hundred_thousand_rows(settings: dict[str, int | float | str], kind: DType) -> None:
     method = METHODS.get("deferred-log")
-    options = method.configure(settings)
+    options = method.resolve(method.configure(settings), False)
     hosts = {}
     for rows in cases(kind):
         for keep in masks(rows):
@@ -113,7 +117,7 @@ def test_every_difference_and_a_hundred_thousand_rows(settings: dict[str, int | 
 @pytest.mark.parametrize("bits", [2, 3, 4])
 def test_fitted_numbers_are_equal_bits_too(scope: str, bits: int) -> None:
     method = METHODS.get("deferred-log")
-    options = method.configure({"bits": bits, "r": scope})
+    options = method.resolve(method.configure({"bits": bits, "r": scope}), True)
     fitted: Fitted = {"r": 0.61 if scope == "site" else (0.37, 0.61, 1.9)}
     values = method.parameters(options, fitted)
     program = method.program(options)

@@ -105,7 +105,7 @@ def test_deferred_log_codes_are_exact(bits: int, r: float) -> None:
 @pytest.mark.parametrize("kind", [DType.I8, DType.U8])
 def test_deferred_log_of_integer_scores_over_every_difference(step: float, kind: DType) -> None:
     method = METHODS.get("deferred-log")
-    program = method.program(method.configure({"r": 1, "step": step}), scores=kind)
+    program = method.program(method.configure({"r": 1, "step": step, "steps": "equal"}), scores=kind)
     x = np.stack([np.full(256, kind.high), kind.high - np.arange(256)], axis=1).astype(kind.numpy)
     codes = run(program, x)["codes"][:, 1]
     rate = Fraction(step * math.log2(math.e))
@@ -194,12 +194,12 @@ def test_rows_are_treated_alike_whatever_their_order_and_shift(name: str) -> Non
 
 def test_a_head_gets_its_own_parameters() -> None:
     method = METHODS.get("deferred-log")
-    options = method.configure({"bits": 3, "r": "head"})
+    options = method.configure({"bits": 3, "r": "head", "steps": "equal"})
     x = (np.random.default_rng(1).normal(size=(2, 3, 5, 17)) * 3).astype(np.float32)
     rs = (0.5, 0.75, 1.25)
     together = run(method.program(options), x, params=method.parameters(options, {"r": rs}))
     for head, r in enumerate(rs):
-        alone = run(method.program(method.configure({"bits": 3, "r": r})), x[:, head])
+        alone = run(method.program(method.configure({"bits": 3, "r": r, "steps": "equal"})), x[:, head])
         np.testing.assert_array_equal(together["codes"][:, head], alone["codes"])
         np.testing.assert_array_equal(together["weights"][:, head], alone["weights"])
 
@@ -215,3 +215,33 @@ def test_options_say_what_is_allowed() -> None:
         METHODS.get("softmax")
     with pytest.raises(UsageError, match="f32 scores only"):
         METHODS.get("log2").program(METHODS.get("log2").configure({}), scores=DType.I8)
+
+
+@pytest.mark.parametrize(("bits", "r"), [(2, 1.0), (3, 5.0), (4, 24.0)])
+def test_growing_steps_take_the_nearest_square(bits: int, r: float) -> None:
+    x = (np.random.default_rng(3).integers(-700, 700, size=(40, 50)) / 64).astype(np.float32)
+    out = run(default_program(METHODS.get("deferred-log"), bits=bits, r=r, steps="growing"), x)
+    octaves = (x.max(axis=-1, keepdims=True).astype(np.float64) - x) * math.log2(math.e)
+    top = 2**bits - 1
+    root = np.sqrt(octaves * r)
+    clear = np.abs(root - np.floor(root) - 0.5) > 1e-5
+    assert np.mean(clear) > 0.999
+    np.testing.assert_array_equal(out["codes"][clear], np.minimum(np.rint(root), top)[clear])
+    # The weight is the mean of 2^-u over the code's interval, by a sum over a fine grid.
+    for code in range(top):
+        u = ((code - 0.5) ** 2 + (np.arange(20_000) + 0.5) / 20_000 * 2 * code) / r
+        mean = np.mean(2.0**-u) if code else 1.0
+        weights = out["weights"][out["codes"] == code]
+        assert np.all(np.abs(weights.astype(np.float64) - 2**14 * mean) <= 0.51)
+    assert not np.any(out["weights"][out["codes"] == top])
+    scores = np.stack([np.full(256, 127), 127 - np.arange(256)], axis=1).astype(np.int8)
+    method = METHODS.get("deferred-log")
+    options = method.configure({"bits": bits, "r": r, "steps": "growing", "step": 0.05})
+    codes = run(method.program(options, scores=DType.I8), scores)["codes"][:, 1]
+    exact = np.sqrt(np.arange(256) * 0.05 * math.log2(math.e) * r)
+    np.testing.assert_array_equal(codes, np.minimum(np.floor(exact + 0.5), top))
+
+
+def test_growing_steps_are_for_few_bits() -> None:
+    with pytest.raises(UsageError, match="steps is growing with 5 bits; growing steps are for 2 to 4 bits"):
+        default_program(METHODS.get("deferred-log"), bits=5, steps="growing")

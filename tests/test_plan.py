@@ -17,9 +17,12 @@ def site(name: str = "attention", shape: tuple[int | str | None, ...] = (1, 2, 8
                 Verdict("convert", "attention"))  # fmt: skip
 
 
-def plan(**changes: object) -> Plan:
+OPTIONS: dict[str, int | float | str] = {"bits": 2, "steps": "equal", "r": "head", "weight_bits": 16, "step": 0.0}
+
+
+def plan() -> Plan:
     entry = SitePlan("attention", site().fingerprint, "deferred-log",
-                     {"bits": 2, "r": "head", "weight_bits": 16, "step": 0.0}, {"r": (0.5, 1.25)})  # fmt: skip
+                     OPTIONS, {"r": (0.5, 1.25)})  # fmt: skip
     return Plan("0.1.0", "g" * 64, "w" * 64, (entry,))
 
 
@@ -106,5 +109,5 @@ def test_defaults_follow_the_bits_and_the_data() -> None:
         fit = (lambda *_: {"r": 0.6}) if calibrated else None
         return plan_sites([site()], "deferred-log", {"bits": bits}, fit)[0].options["r"]
 
-    assert [r(b, calibrated=False) for b in range(2, 9)] == [0.5, 0.75, 1.0, 2.0, 4.0, 8.0, 16.0]
+    assert [r(b, calibrated=False) for b in range(2, 9)] == [1.0, 5.0, 1.0, 2.0, 4.0, 8.0, 16.0]
     assert {r(b, calibrated=True) for b in range(2, 9)} == {"site"}

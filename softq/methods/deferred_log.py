@@ -4,6 +4,11 @@
     w[c] = rint(2^(W-1) * 2^(-c / r)) for c < 2^b - 1, and 0 for the greatest code
     output = sum(w[c_j] V_j) / sum(w[c_j])
 
+With steps=growing the codes lie the closer, the greater the weight, which is worth a third of a bit at 2 and 3 bits:
+
+    c = min(rint(sqrt((max - x) * r * log2 e)), 2^b - 1)
+    w[c] = rint(2^(W-1) * mean of 2^-u over the octaves u in [(c - 1/2)^2 / r, (c + 1/2)^2 / r]), w[0] = 2^(W-1)
+
 No exponential, logarithm or division an element: one table of 2^b entries, or shifts for r = 1. A masked element has
 the code of exact zero, the row's sum is one by construction, and b does not depend on N.
 
@@ -13,9 +18,11 @@ Input: any f32 (-inf is masked, +inf takes all the weight), or 8-bit integers wi
 Integers: code c, b bits. Weight w, unsigned Q0.W scaled by 2^(W-1), at most 2^(W-1). Normalizer: u32 sum of weights; it
 cannot overflow for N <= (2^32 - 1) / 2^(W-1), 262,143 with W = 15, and range analysis refuses greater N. With W = 15,
 b = 4 and r = 1 each weight is exact, 2^(14 - c), and the sum stays in 31 bits up to N = 131,071.
-8-bit integer scores: c = (d * M + 2^(s-1)) >> s with M / 2^s = r * step * log2 e, d in [0, 255], within 31 bits.
+8-bit integer scores: c = (d * M + 2^(s-1)) >> s with M / 2^s = r * step * log2 e, d in [0, 255], within 31 bits; with
+growing steps a table of 256 codes.
 Error: w / 2^(W-1) is within a factor of 2^(+-1 / (2r)) of e^-d, plus half a unit of 2^-(W-1), for codes below the
-greatest; the range is (2^b - 1.5) / r octaves, beyond which the weight is 0.
+greatest; the range is (2^b - 1.5) / r octaves, beyond which the weight is 0. With growing steps the range is
+(2^b - 1.5)^2 / r octaves.
 Calibration: optional; `r` can be fitted, one a site or one a head, on the squared error of the attention output P V.
 """
 
@@ -38,13 +45,15 @@ _LEAST_R, _GREATEST_R = 0.125, 64.0
 _WEIGHT_BITS = 15
 
 
-def _default_r(bits: int) -> float:
-    """Return the codes an octave without calibration data.
+# Codes an octave without calibration data. Equal steps: a range of 16 octaves from 4 bits on; below, finer steps are
+# worth more than the far end of the range. Growing steps: the middle of what the sites of two language models were
+# fitted to, SmolLM2-135M and models/wikipedia_lm.
+_R_EQUAL = {2: 0.5, 3: 0.75}
+_R_GROWING = {2: 1.0, 3: 5.0, 4: 24.0}
 
-    From 4 bits on the codes cover 16 octaves, and each further bit halves their distance. Below, where a range of 16
-    octaves would leave steps of 2 and more, finer steps are worth more than the far end of the range.
-    """
-    return {2: 0.5, 3: 0.75}.get(bits, 2.0 ** (bits - 4))
+
+def _default_r(bits: int, steps: OptionValue) -> float:
+    return _R_GROWING[bits] if steps == "growing" else _R_EQUAL.get(bits, 2.0 ** (bits - 4))
 
 
 @dataclass(frozen=True)
@@ -52,11 +61,15 @@ class DeferredLogOptions(Options):
     """Width of codes and weights, and codes an octave."""
 
     bits: OptionValue = option(4, "bits of a code", low=2, high=8)
+    steps: OptionValue = option(
+        "auto", "how the codes lie; growing is for 2 to 4 bits; auto: growing at 2 and 3 bits where r is no number",
+        words=("auto", "equal", "growing"),
+    )  # fmt: skip
     r: OptionValue = option(
-        "auto", "codes an octave (factor of 2 of the weight), or fit one a site or head; auto: fitted a site where "
-        "there are calibration data, else 1 at 4 bits, doubled by each further bit, 0.75 at 3 bits and 0.5 at 2",
-        low=_LEAST_R, high=_GREATEST_R,
-        words=("auto", *FITTED_SCOPES),
+        "auto", "codes an octave (factor of 2 of the weight; their square with growing steps), or fit one a site or "
+        "head; auto: fitted a site where there are calibration data, else with equal steps 1 at 4 bits, doubled by "
+        "each further bit, 0.75 at 3 bits and 0.5 at 2, with growing steps 24, 5 and 1",
+        low=_LEAST_R, high=_GREATEST_R, words=("auto", *FITTED_SCOPES),
     )  # fmt: skip
     weight_bits: OptionValue = option(_WEIGHT_BITS, "bits of an unsigned weight", low=8, high=24)
     step: OptionValue = option(
@@ -65,30 +78,46 @@ class DeferredLogOptions(Options):
 
     @property
     def structure(self) -> str:
-        """Names `weight_bits` and `step` only where they differ from the default."""
-        given = {"b": self.bits, "r": self.r} | ({"w": self.weight_bits} if self.weight_bits != _WEIGHT_BITS else {})
+        """Names `steps`, `weight_bits` and `step` where they are not equal, 15, and that of float scores."""
+        given = {"b": self.bits, "r": self.r}
+        given |= {"w": self.weight_bits} if self.weight_bits != _WEIGHT_BITS else {}
         given |= {"s": self.step} if self.step else {}
-        return "_".join(f"{k}{str(v).removesuffix('.0').replace('.', 'p').replace('-', 'm')}" for k, v in given.items())
+        parts = [f"{k}{str(v).removesuffix('.0').replace('.', 'p').replace('-', 'm')}" for k, v in given.items()]
+        return "_".join(parts + ["growing"] * (self.steps == "growing"))
 
 
 def _resolve(options: Options, calibrated: bool) -> Options:
     assert isinstance(options, DeferredLogOptions)
+    bits = int(options.bits)
+    if options.steps == "auto":
+        growing = bits in _R_EQUAL and isinstance(options.r, str)
+        options = replace(options, steps="growing" if growing else "equal")
+    if options.steps == "growing" and bits not in _R_GROWING:
+        raise UsageError(f"deferred-log: steps is growing with {bits} bits; growing steps are for 2 to 4 bits")
     if options.r != "auto":
         return options
-    return replace(options, r="site" if calibrated else _default_r(int(options.bits)))
+    return replace(options, r="site" if calibrated else _default_r(bits, options.steps))
 
 
 def weight_table(options: DeferredLogOptions, r: float) -> list[int]:
     """Return the weights of all codes for r codes an octave."""
-    top = 2 ** int(options.bits) - 1
+    codes, one = range(2 ** int(options.bits) - 1), 2.0 ** (int(options.weight_bits) - 1)
     # The exponential of a double is right to far more places than the rounding to an integer needs.
-    return [round(2.0 ** (int(options.weight_bits) - 1 - c / r)) for c in range(top)] + [0]
+    if options.steps != "growing":
+        return [round(one * 2.0 ** (-c / r)) for c in codes] + [0]
+    return [round(one * (_mean((c - 0.5) ** 2 / r, (c + 0.5) ** 2 / r) if c else 1.0)) for c in codes] + [0]
+
+
+def _mean(low: float, high: float) -> float:
+    """Return the mean of 2^-u over [low, high]."""
+    return (2.0**-low - 2.0**-high) / ((high - low) * math.log(2))
 
 
 def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     assert isinstance(options, DeferredLogOptions)
-    if options.r == "auto":
-        raise UsageError("deferred-log: r is auto; resolve() the options first")
+    # A number for r settles `steps` too: equal, unless growing is asked for.
+    if options.r == "auto" or (options.steps == "auto" and options.r in FITTED_SCOPES):
+        raise UsageError("deferred-log: steps or r is auto; resolve() the options first")
     top = 2 ** int(options.bits) - 1
     if not t.scores.dtype.is_float:
         return _trace_integer(t, options, top)
@@ -103,7 +132,9 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
         table = t.table(weight_table(options, float(options.r)), DType.U32)
     d = distance(t)
     # A rate of 0 gives every element of a row that holds a NaN the code 0, at the price of one scalar operation.
-    level = t.rint(d.row * t.select(d.is_nan, 0.0, rate))
+    level = d.row * t.select(d.is_nan, 0.0, rate)
+    # Growing steps: a NaN (a score of +inf, or a row that holds a NaN) stays one, and the clamp makes it the code 0.
+    level = t.rint(t.sqrt(level) if options.steps == "growing" else level)
     codes = t.cast(t.clamp(level, 0.0, float(top)), DType.U8)
     weights = t.lut(table, codes)
     total = t.row_sum(weights)
@@ -119,7 +150,12 @@ def _trace_integer(t: Trace, options: DeferredLogOptions, top: int) -> Mapping[s
         )
     x = t.scores if t.valid is None else t.select(t.valid, t.scores, t.scores.dtype.low)
     d = t.cast(t.row_max(x), DType.I32) - t.cast(x, DType.I32)
-    codes = t.min(rounded_multiple(t, d, float(options.r) * float(options.step) * LOG2_E, 255), top)
+    rate = float(options.r) * float(options.step) * LOG2_E
+    if options.steps == "growing":
+        by_distance = [min(math.floor(math.sqrt(i * rate) + 0.5), top) for i in range(256)]
+        codes = t.lut(t.table(by_distance, DType.I32), d)
+    else:
+        codes = t.min(rounded_multiple(t, d, rate, 255), top)
     if t.valid is not None:
         codes = t.select(t.valid, codes, top)
     weights = t.lut(t.table(weight_table(options, float(options.r)), DType.U32), codes)
@@ -140,9 +176,10 @@ def _parameters(options: Options, fitted: Fitted) -> Mapping[str, NDArray[np.gen
 
 def _candidates(options: Options, name: str) -> Sequence[float]:
     assert isinstance(options, DeferredLogOptions)
-    # From an eighth of the codes an octave that cover 4 octaves to those that cover 2: below and above nothing wins.
-    least, greatest = 2 ** int(options.bits) / 16, 2 ** int(options.bits) / 2
-    return [float(x) for x in np.geomspace(max(least, _LEAST_R), min(greatest, _GREATEST_R), 29)]
+    # So many that the last code but one lies between 2 and 16 octaves down: beyond either end nothing wins.
+    last = 2 ** int(options.bits) - 2
+    span = last**2 if options.steps == "growing" else last
+    return [float(x) for x in np.geomspace(max(span / 16, _LEAST_R), min(span / 2, _GREATEST_R), 29)]
 
 
 METHOD = Method(
