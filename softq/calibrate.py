@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from softq.compare import OnnxRunner
 from softq.data import Dataset, TensorSpec
-from softq.errors import InputError, RefusalError
+from softq.errors import InputError, RefusalError, UsageError
 from softq.methods import Fitted, Method, Options, Sample
 from softq.passes._canonical import Canonical
 from softq.passes.defer_normalizer import products_with_v
@@ -133,6 +133,9 @@ def _tap(model: ir.Model, wanted: Sequence[str]) -> list[_Tap]:
             raise RefusalError(
                 f"site {key} lies in a subgraph or function and cannot be calibrated; set a number instead"
             )
+        shape = node.inputs[0].shape if node.inputs[0] is not None else None
+        if shape is not None and len(shape) < 2:
+            raise RefusalError(f"site {key} has scores of one axis and cannot be calibrated; set a number instead")
         taps.append(_tap_site(graph, node, form, pick, number))
     return taps
 
@@ -174,15 +177,17 @@ def _keep(reservoir: Reservoir, tap: _Tap, scores: NDArray[np.generic], values: 
     if bool(np.isnan(picked).any()):
         raise InputError(f"calibration: the scores of site {tap.site.id} are NaN for some sample")
     lead, (rows, length) = picked.shape[:-2], picked.shape[-2:]
+    v = None
+    if values is not None:
+        # V may have leading axes that P lacks, and the other way round.
+        lead = np.broadcast_shapes(lead, values.shape[:-2])
+        wide = np.asarray(values, dtype=np.float32)
+        v = np.broadcast_to(wide, (*lead, *values.shape[-2:])).reshape(-1, *values.shape[-2:])
+        picked = np.broadcast_to(picked, (*lead, rows, length))
     maps = picked.reshape(-1, rows, length)
     heads = 1
     if tap.site.head_axis is not None and picked.ndim >= -tap.site.head_axis:
         heads = picked.shape[tap.site.head_axis]
-    v = None
-    if values is not None:
-        v = np.broadcast_to(np.asarray(values, dtype=np.float32), (*lead, *values.shape[-2:])).reshape(
-            -1, *values.shape[-2:]
-        )
 
     def sample(m: int) -> Sample:
         return Sample(maps[m].copy(), None if v is None else v[m].copy(), m % heads)
@@ -193,16 +198,21 @@ def _keep(reservoir: Reservoir, tap: _Tap, scores: NDArray[np.generic], values: 
 
 
 def fit(method: Method, options: Options, samples: Sequence[Sample]) -> Fitted:
-    """Return the numbers for the options that are to be fitted: those with the least squared error of P V.
+    """Return the number for the option that is to be fitted: the candidate with the least squared error of P V.
 
-    Each option is searched over the method's candidates, one after the other, the others at their middle candidate.
     Where a site has no product with V, the error of P itself counts.
 
     Raises:
-        InputError: there are no samples.
+        InputError: no sample has a row that is not fully masked, or scores or V are not finite.
     """
-    if not samples:
-        raise InputError("calibration data are empty: nothing to fit on")
+    if not any(bool(np.any(sample.scores > -math.inf)) for sample in samples):
+        raise InputError(
+            "the calibration data have no row to fit on at a site: all are fully masked, or there are none"
+        )
+    if not all(_usable(sample) for sample in samples):
+        raise InputError("the calibration data give +inf scores or values that are not finite at a site")
+    if len(options.fitted) > 1:
+        raise UsageError(f"{method.name}: only one option can be fitted, not {', '.join(options.fitted)}")
     assert method.candidates is not None
     fitted: dict[str, float | tuple[float, ...]] = {}
     for name, scope in options.fitted.items():
@@ -215,6 +225,12 @@ def fit(method: Method, options: Options, samples: Sequence[Sample]) -> Fitted:
         best = tuple(min(candidates, key=lambda c, g=g: _error(method, searched, {name: c}, g)) for g in groups)
         fitted[name] = best if scope == "head" else best[0]
     return fitted
+
+
+def _usable(sample: Sample) -> bool:
+    return bool(np.all(sample.scores < math.inf)) and (
+        sample.values is None or bool(np.all(np.isfinite(sample.values)))
+    )
 
 
 def _error(method: Method, options: Options, fitted: Fitted, samples: Sequence[Sample]) -> float:

@@ -52,6 +52,8 @@ class SitePlan:
                 raise InputError(
                     f"plan: site {self.id}: {name} is {value}; expected one number a {options.fitted[name]}"
                 )
+            if value == ():
+                raise InputError(f"plan: site {self.id}: {name} is an empty list; expected one number a head")
             for number in value if isinstance(value, tuple) else (value,):
                 type(options).specs()[name].parse(f"plan: site {self.id}: fitted {name}", number)
         return options

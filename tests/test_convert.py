@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 import softq
 from softq.methods import METHODS
+from softq.passes.normalize import Normalize
 from softq.rowprog import run as interpret
 from tests.attention import Feed, attention, inputs, run, softmax64
 
@@ -294,6 +296,73 @@ def test_a_plan_without_sites_converts_nothing() -> None:
     result = softq.convert(attention(), plan=empty)
     assert "no sites" in result.warnings[0]
     assert [n.op_type for n in result.model.graph.node] == [n.op_type for n in attention().graph.node]
+
+
+def test_a_cast_that_is_no_float_is_not_looked_through() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 18]>
+    g (float[2, 4] x, int32[4, 3] v) => (int32[2, 3] y) { p = Softmax(x)  c = Cast <to = 6> (p)  y = MatMul(c, v) }"""
+    model = onnx.parser.parse_model(text)
+    feed: dict[str, NDArray[np.generic]] = {"x": np.zeros((2, 4), np.float32), "v": np.ones((4, 3), np.int32)}
+    converted = softq.convert(model, method="exact", all_sites=True).model
+    np.testing.assert_array_equal(run(converted, feed), run(model, feed))
+
+
+def test_a_function_of_the_same_name_is_not_taken_for_softqs() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 18, "softq" : 1]>
+    g (float[2, 5, 7] x, float[2, 7, 4] v) => (float[2, 5, 4] out, float[2, 5, 7] other)
+    { p = Softmax <axis = -1> (x)  out = MatMul(p, v)  other, unused = softq.DeferredLog_b4_r1(x) }
+    <domain: "softq", opset_import: ["" : 18]>
+    DeferredLog_b4_r1 (scores) => (weights, normalizer) { weights = Exp(scores)  normalizer = Exp(scores) }"""
+    with pytest.raises(softq.RefusalError, match="another body already"):
+        softq.convert(onnx.parser.parse_model(text), bits=4)
+
+
+def test_a_normalized_model_can_be_converted_without_being_changed() -> None:
+    model = ir.from_proto(attention(mask=WHERE))
+    Normalize()(model)
+    before = ir.to_proto(model)
+    converted = ir.to_proto(softq.convert(model, bits=4).model)
+    onnx.checker.check_model(converted, full_check=True)
+    assert ir.to_proto(model) == before
+    feed = inputs(keep=True)
+    np.testing.assert_array_equal(run(converted, feed), run(softq.convert(attention(mask=WHERE), bits=4).model, feed))
+
+
+def test_as_many_programs_as_sites() -> None:
+    nodes = "\n".join(f"p{i} = Softmax <axis = -1> (x)  y{i} = MatMul(p{i}, x)" for i in range(300))
+    outputs = ", ".join(f"float[4, 4] y{i}" for i in range(300))
+    text = f'<ir_version: 8, opset_import: ["" : 18]> g (float[4, 4] x) => ({outputs}) {{ {nodes} }}'
+    model = onnx.parser.parse_model(text)
+    plan = softq.convert(model, method="uniform").plan
+    sites = tuple(replace(s, options={**s.options, "top": 0.5 + i / 1000}) for i, s in enumerate(plan.sites))
+    assert len(softq.convert(model, plan=replace(plan, sites=sites)).model.functions) == 300
+
+
+@pytest.mark.parametrize(("r", "message"), [((0.5, 0.6, 0.7), "r has 3 numbers.*2 heads"), ((), "empty list")])
+def test_numbers_a_head_are_counted(r: tuple[float, ...], message: str) -> None:
+    plan = softq.convert(attention(), bits=4).plan
+    site = replace(plan.sites[0], options={**plan.sites[0].options, "r": "head"}, fitted={"r": r})
+    with pytest.raises(softq.SoftqError, match=message):
+        softq.convert(attention(), plan=replace(plan, sites=(site,)))
+
+
+def test_numbers_a_head_need_heads() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 18]>
+    g (float[B, 5] x) => (float[B, 5] y) { y = Softmax <axis = -1> (x) }"""
+    data = [{"x": np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)}]
+    with pytest.raises(softq.RefusalError, match="no head axis"):
+        softq.convert(onnx.parser.parse_model(text), settings={"r": "head"}, calibration=data, all_sites=True)
+
+
+def test_calibration_that_cannot_be_used_is_refused() -> None:
+    feed = inputs(batch=2)
+    feed["scores"] = np.full_like(feed["scores"], -np.inf)
+    with pytest.raises(softq.InputError, match="no row to fit on"):
+        softq.convert(attention(), bits=2, calibration=[feed])
+    feed = inputs(batch=2)
+    feed["v"][0, 0, 0, 0] = np.inf
+    with pytest.raises(softq.InputError, match="not finite"):
+        softq.convert(attention(), bits=2, calibration=[feed])
 
 
 def test_nothing_superfluous_is_left() -> None:

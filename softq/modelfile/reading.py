@@ -168,6 +168,12 @@ def _in_its_file(held: Held, files: dict[str, DataFile]) -> ir.TensorProtocol:
 def _own(model: ir.Model) -> ir.Model:
     """Give the model tensor objects of its own over the same data: renaming a value renames its tensor."""
     replace_tensors(model, _view)
+    # What passes left in meta may name values of the model that this is a copy of.
+    for body in (model.graph, *model.functions.values()):
+        for node in body.all_nodes():
+            node.meta.clear()
+            for value in node.outputs:
+                value.meta.clear()
     return model
 
 

@@ -26,7 +26,7 @@ class DeferNormalizer(ir.passes.InPlacePass):
             for node in container.body:
                 for value in node.outputs:
                     pair = value.meta.get(PAIR_KEY)
-                    if isinstance(pair, Pair):
+                    if isinstance(pair, Pair) and pair.weights.graph is value.graph:
                         found += [(product, value, pair) for product in products_with_v(value)]
         for product, value, pair in found:
             _defer(product, pair)
@@ -36,17 +36,32 @@ class DeferNormalizer(ir.passes.InPlacePass):
         return ir.passes.PassResult(model, bool(found))
 
 
+# What a product in float32 stands for without loss; casts to integers, bool or double mean something else.
+_FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+
+
 def products_with_v(probabilities: ir.Value) -> Iterator[ir.Node]:
     """Yield each MatMul whose left operand is these probabilities, also behind Identity and Cast, in the same graph."""
     for user in probabilities.consumers():
         if user.graph is not probabilities.graph or user.domain != "":
             continue
-        if user.op_type in ("Identity", "Cast"):
+        if user.op_type == "Identity" or (user.op_type == "Cast" and _to(user) in _FLOATS):
             yield from products_with_v(user.outputs[0])
         elif user.op_type == "MatMul" and user.inputs[0] is probabilities:
             v = user.inputs[1]
-            if v is not None and v is not probabilities and v.shape is not None and len(v.shape) >= 2:
+            if (
+                v is not None
+                and v is not probabilities
+                and v.shape is not None
+                and len(v.shape) >= 2
+                and v.dtype in _FLOATS
+            ):
                 yield user
+
+
+def _to(cast: ir.Node) -> int:
+    attribute = cast.attributes.get("to")
+    return 0 if attribute is None or attribute.is_ref() else attribute.as_int()
 
 
 def _defer(product: ir.Node, pair: Pair) -> None:

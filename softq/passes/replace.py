@@ -18,7 +18,7 @@ from softq.passes._graph import ModelView
 from softq.passes.normalize import Normalize
 from softq.plan import SitePlan, plan_sites
 from softq.rowprog import Program
-from softq.rowprog.onnx import arguments, emit, signature
+from softq.rowprog.onnx import arguments, emit, function_name, signature
 
 FUNCTION_DOMAIN = "softq"
 """Domain of the functions that softq puts into a model."""
@@ -84,26 +84,29 @@ class Replace(ir.passes.InPlacePass):
         plan = self._plan
         if plan is None:
             plan = {s.id: s for s in plan_sites([c.site for _, c in found], self._method, self._settings)}
-        chosen = [(node, canonical, plan[canonical.site.id]) for node, canonical in found if canonical.site.id in plan]
-        lengths = self._greatest_lengths(chosen)
-        for node, canonical, planned in chosen:
-            program = _program(canonical, planned)
+        chosen: list[tuple[ir.Node, Canonical, SitePlan, Program]] = []
+        for node, canonical in found:
+            if canonical.site.id in plan:
+                planned = plan[canonical.site.id]
+                chosen.append((node, canonical, planned, _program(canonical, planned)))
+        lengths = self._greatest_lengths([(canonical, program) for _, canonical, _, program in chosen])
+        for node, canonical, planned, program in chosen:
             try:
-                self._replace(model, node, canonical, planned, program, lengths[id(program)])
+                self._replace(model, node, canonical, planned, program, lengths[function_name(program)])
             except SoftqError as error:
                 raise type(error)(f"site {canonical.site.id}: {error}") from error
         return ir.passes.PassResult(model, modified or bool(chosen))
 
-    def _greatest_lengths(self, chosen: list[tuple[ir.Node, Canonical, SitePlan]]) -> dict[int, int]:
-        """Return the greatest length of a row for each program: sites that share a function share its proof."""
-        lengths: dict[int, int] = {}
-        for _, canonical, planned in chosen:
+    def _greatest_lengths(self, chosen: list[tuple[Canonical, Program]]) -> dict[str, int]:
+        """Return the greatest length of a row for each function: sites that share one share its proof."""
+        lengths: dict[str, int] = {}
+        for canonical, program in chosen:
             last = (
                 canonical.scores.shape[-1]
                 if canonical.scores.shape is not None and len(canonical.scores.shape)
                 else None
             )
-            key = id(_program(canonical, planned))
+            key = function_name(program)
             lengths[key] = max(lengths.get(key, 0), last if isinstance(last, int) else self._max_length)
         return lengths
 
@@ -111,9 +114,7 @@ class Replace(ir.passes.InPlacePass):
         self, model: ir.Model, node: ir.Node, canonical: Canonical, planned: SitePlan, program: Program, max_length: int
     ) -> None:
         function = emit(program, opset=model.opset_imports[""], max_length=max_length)
-        key = function.identifier()
-        if key not in model.functions:
-            model.functions[key] = function
+        _add(model, function)
         graph = node.graph
         assert graph is not None
         for imports in _opset_imports(model, node):
@@ -127,6 +128,7 @@ class Replace(ir.passes.InPlacePass):
             inputs.append(_valid(canonical, before))
         base = node.outputs[0].name or "softmax"
         options = planned.configure()
+        _check_heads(canonical, planned)
         values = arguments(program, METHODS.get(planned.method).parameters(options, planned.fitted))
         for name, value in zip(signature(program)[len(inputs) :], values, strict=True):
             inputs.append(self._parameter(model, node, f"{base}.{name}", value, before))
@@ -187,15 +189,58 @@ class Replace(ir.passes.InPlacePass):
         return exposed
 
 
+def _add(model: ir.Model, function: ir.Function) -> None:
+    """Put a function into the model, unless the same is there.
+
+    Raises:
+        RefusalError: one of the same name with another body is there: of another origin, or proved for other lengths.
+    """
+    there = model.functions.setdefault(function.identifier(), function)
+    if there is not function and not _same(there, function):
+        raise RefusalError(
+            f"the model has a function {FUNCTION_DOMAIN}::{function.name} with another body already; "
+            "convert the original model, all sites at once"
+        )
+
+
+def _same(a: ir.Function, b: ir.Function) -> bool:
+    left, right = (ir.to_proto(function) for function in (a, b))
+    fields = ("input", "output", "node", "opset_import")
+    return all(list(getattr(left, field)) == list(getattr(right, field)) for field in fields)
+
+
 def canonical_nodes(model: ir.Model) -> list[tuple[ir.Node, Canonical]]:
     """Return every node that `normalize` has made canonical, with what it stands for, in graph order."""
     found: list[tuple[ir.Node, Canonical]] = []
     for container in ModelView(model).containers:
         for node in container.body:
             canonical = node.meta.get(CANONICAL_KEY)
-            if isinstance(canonical, Canonical):
+            # A clone of the model takes the meta along, but its values are others.
+            if isinstance(canonical, Canonical) and _belongs(canonical, node):
                 found.append((node, canonical))
     return found
+
+
+def _check_heads(canonical: Canonical, planned: SitePlan) -> None:
+    site = canonical.site
+    for name, value in planned.fitted.items():
+        if not isinstance(value, tuple):
+            continue
+        if site.head_axis is None or site.shape is None:
+            raise RefusalError(f"{name} is fitted one a head, and this site has no head axis; fit one a site")
+        heads = site.shape[site.head_axis]
+        if isinstance(heads, int) and heads != len(value):
+            raise RefusalError(f"{name} has {len(value)} numbers, one a head; the site has {heads} heads")
+
+
+def _belongs(canonical: Canonical, node: ir.Node) -> bool:
+    values = [canonical.scores, canonical.probabilities]
+    values += [] if canonical.mask is None else [canonical.mask.condition]
+    alive = {id(node.outputs[0]), id(node.inputs[0])}
+    if id(canonical.probabilities) != id(node.outputs[0]):
+        alive |= {id(out) for user in node.outputs[0].consumers() for out in user.outputs}
+    near = id(canonical.probabilities) in alive
+    return near and (canonical.scores is node.inputs[0] or canonical.mask is not None)
 
 
 def divided(product: ir.Value, pair: Pair, before: list[ir.Node], name: str, shape: ir.Shape | None) -> ir.Value:

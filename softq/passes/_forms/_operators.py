@@ -75,6 +75,8 @@ def match_operator(node: ir.Node, axis: Axis, facts: Facts) -> Match:
         )
     if scores is None:
         refusal = f"node {node_label(node)} has no input"
+    elif dtype is None and (container.function is None or container.function in facts.view.reached):
+        refusal = f"the element type of the scores of node {node_label(node)} is not known"
     elif dtype == ir.DataType.DOUBLE:
         refusal = f"node {node_label(node)} has double scores, and softq computes in float32"
     elif dtype is not None and dtype not in FLOATS:
