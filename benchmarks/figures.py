@@ -64,8 +64,8 @@ class Study:
 
 DEFERRED: tuple[tuple[str, Settings], ...] = (
     ("deferred-log", {"bits": 4, "r": 1.0}),
+    ("deferred-log", {"bits": 4, "steps": "equal"}),
     ("deferred-log", {"bits": 4}),
-    ("deferred-log", {"bits": 4, "steps": "growing"}),
     ("deferred-log", {"bits": 3, "r": 0.75}),
     ("deferred-log", {"bits": 3}),
     ("deferred-log", {"bits": 2, "r": 0.5}),

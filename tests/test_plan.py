@@ -105,9 +105,16 @@ def test_fitting_without_data_is_refused() -> None:
 
 
 def test_defaults_follow_the_bits_and_the_data() -> None:
-    def r(bits: int, *, calibrated: bool) -> object:
+    def option(name: str, bits: int, *, calibrated: bool) -> object:
         fit = (lambda *_: {"r": 0.6}) if calibrated else None
-        return plan_sites([site()], "deferred-log", {"bits": bits}, fit)[0].options["r"]
+        return plan_sites([site()], "deferred-log", {"bits": bits}, fit)[0].options[name]
 
+    def r(bits: int, *, calibrated: bool) -> object:
+        return option("r", bits, calibrated=calibrated)
+
+    growing = [b for b in range(2, 9) if option("steps", b, calibrated=False) == "growing"]
+    assert growing == [2, 3]
+    growing = [b for b in range(2, 9) if option("steps", b, calibrated=True) == "growing"]
+    assert growing == [2, 3, 4]
     assert [r(b, calibrated=False) for b in range(2, 9)] == [1.0, 5.0, 1.0, 2.0, 4.0, 8.0, 16.0]
     assert {r(b, calibrated=True) for b in range(2, 9)} == {"site"}

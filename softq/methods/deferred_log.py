@@ -62,8 +62,8 @@ class DeferredLogOptions(Options):
 
     bits: OptionValue = option(4, "bits of a code", low=2, high=8)
     steps: OptionValue = option(
-        "auto", "how the codes lie; growing is for 2 to 4 bits; auto: growing at 2 and 3 bits where r is no number",
-        words=("auto", "equal", "growing"),
+        "auto", "how the codes lie; growing is for 2 to 4 bits; auto: growing at 2 and 3 bits, and at 4 where r is "
+        "fitted; equal where r is a number", words=("auto", "equal", "growing"),
     )  # fmt: skip
     r: OptionValue = option(
         "auto", "codes an octave (factor of 2 of the weight; their square with growing steps), or fit one a site or "
@@ -90,7 +90,9 @@ def _resolve(options: Options, calibrated: bool) -> Options:
     assert isinstance(options, DeferredLogOptions)
     bits = int(options.bits)
     if options.steps == "auto":
-        growing = bits in _R_EQUAL and isinstance(options.r, str)
+        # Fitted numbers need a table anyway, and equal steps with r = 1 none.
+        fitted = options.r in FITTED_SCOPES or (options.r == "auto" and calibrated)
+        growing = isinstance(options.r, str) and bits in (_R_GROWING if fitted else _R_EQUAL)
         options = replace(options, steps="growing" if growing else "equal")
     if options.steps == "growing" and bits not in _R_GROWING:
         raise UsageError(f"deferred-log: steps is growing with {bits} bits; growing steps are for 2 to 4 bits")

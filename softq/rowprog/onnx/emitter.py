@@ -247,8 +247,9 @@ def _extreme(op: str) -> Rule:
     def rule(w: _Walker, node: Node) -> Emitted:
         kind = w.common(node, 0, 1)
         a, b = w.arg(node, 0, kind), w.arg(node, 1, kind)
-        if any(w.maybe_nan(arg) for arg in node.args):
-            # The select form: runtimes disagree on which operand a NaN makes of Min and Max.
+        if kind is Carrier.INT64 or any(w.maybe_nan(arg) for arg in node.args):
+            # The select form: runtimes disagree on which operand a NaN makes of Min and Max, and onnxruntime 1.31.1
+            # compares no more than 32 bits of an int64 (Max of 2^31 and 0 gives 0).
             pair = (a, b) if op == "Min" else (b, a)
             return w.add("Where", w.add("Less", *pair), a, b), kind
         return w.add(op, a, b), kind
@@ -391,7 +392,12 @@ def _normalize(w: _Walker, node: Node) -> Emitted:
 def _reduction(op: str) -> Rule:
     def rule(w: _Walker, node: Node) -> Emitted:
         value, carried = w.full_row(node.args[0])
-        kind = carried if op != "ReduceSum" else w.common(node, 0)
+        kind = w.common(node, 0) if op == "ReduceSum" else w.carrier_of(node.args[0])
+        if kind is Carrier.INT64 and op != "ReduceSum":
+            raise RefusalError(
+                f"{node.op} of values beyond 32 bits cannot be computed in ONNX: "
+                "onnxruntime 1.31.1 compares 32 bits only"
+            )
         if carried is not kind:
             value = w.cast(value, kind.value)
         return w.add(op, value, w.constant([-1], np.dtype(np.int64)), keepdims=1), kind
@@ -406,7 +412,7 @@ def _scan(w: _Walker, node: Node) -> Emitted:
     first states are expanded to one number a row.
     """
     body = body_of(node)
-    count, axes = len(body.states), w.constant([-1], np.dtype(np.int64))
+    count = len(body.states)
     kinds = [carrier(n.dtype, low, high) for n, (low, high) in zip(body.states, body.invariants, strict=True)]
     shape = w.scalar_shape()
     args: list[ir.Value] = []
@@ -442,7 +448,6 @@ def _scan(w: _Walker, node: Node) -> Emitted:
         value.type = ir.TensorType(wanted.value)
         results.append(value)
         result_kinds.append(wanted)
-    del axes
     step = ir.Graph(holders, results, nodes=inner.nodes, name=f"{w.nodes[-1].name}.step")
     outputs = w.add_many(
         "Scan", args, len(results), body=step, num_scan_inputs=len(rows),

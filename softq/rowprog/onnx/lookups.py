@@ -67,7 +67,7 @@ def _shift(values: Sequence[Number]) -> Shift | None:
 
 def _exponential(values: Sequence[Number]) -> Exponential | None:
     end = next((c for c, value in enumerate(values) if value == 0), len(values))
-    if end < 2 or any(values[end:]) or not all(isinstance(value, int) for value in values):
+    if end < 2 or min(values) < 0 or any(values[end:]) or not all(isinstance(value, int) for value in values):
         return None
     first = float(values[0])
     # Rounding the exponential to an integer, and that integer to a float, must both be exact.
