@@ -12,10 +12,10 @@ import sys
 import onnx_ir as ir
 import torch
 from onnx_ir.passes.common import CheckerPass, RemoveUnusedNodesPass
-from softq.passes.locate import Locate
-from softq.passes.normalize import Normalize
 
 from softq.passes.defer_normalizer import DeferNormalizer
+from softq.passes.locate import Locate
+from softq.passes.normalize import Normalize
 from softq.passes.replace import Replace
 
 

@@ -3,36 +3,57 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import traceback
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
 
 import click
 
 from softq.errors import SoftqError, UsageError
 
-EXIT_GATE, EXIT_BAD = 1, 2
+EXIT_GATE, EXIT_BAD, EXIT_INTERRUPTED = 1, 2, 130
 
 
 class _Group(click.Group):
     """A command group whose errors are one line and exit code 2; `--debug` shows where they come from."""
 
+    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+        """Run the command line; every way out has its exit code."""
+        if not standalone_mode:
+            return super().main(*args, standalone_mode=False, **extra)
+        try:
+            # An exit that a command asks for comes back as a number.
+            code = super().main(*args, standalone_mode=False, **extra)
+        except click.Abort:
+            click.echo("softq: interrupted", err=True)
+            sys.exit(EXIT_INTERRUPTED)
+        except click.ClickException as error:
+            _fail(error.format_message())
+        sys.exit(code if isinstance(code, int) else 0)
+
     def invoke(self, ctx: click.Context) -> object:
+        """Run a command and turn what it raises into one line."""
         try:
             return super().invoke(ctx)
-        except SoftqError as error:
+        except (click.ClickException, click.exceptions.Exit, click.Abort, KeyboardInterrupt):
+            raise
+        except BaseException as error:
             if ctx.params.get("debug"):
-                raise
-            _fail(str(error))
-        except (MemoryError, OSError) as error:
-            if ctx.params.get("debug"):
-                raise
-            _fail(f"{type(error).__name__}: {error}")
+                traceback.print_exc()
+            if isinstance(error, SoftqError):
+                _fail(str(error))
+            if isinstance(error, SystemExit):
+                _fail("a function of yours ended the program; a metric or data function returns or raises")
+            _fail(f"{type(error).__name__}: {error}; --debug (before the command) shows where")
 
 
-def _fail(message: str) -> None:
+def _fail(message: str) -> NoReturn:
     click.echo("softq: " + " ".join(message.split()), err=True)
-    raise SystemExit(EXIT_BAD)
+    sys.exit(EXIT_BAD)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -87,10 +108,8 @@ def inspect(model: str, globs: Sequence[str], all_sites: bool, as_json: bool) ->
 @click.option(
     "--max-length",
     type=int,
-    default=65536,
-    show_default=True,
     metavar="N",
-    help="Greatest length of a row that is proved where the graph gives none.",
+    help="Greatest length of a row that is proved where the graph gives none; 65536 by default.",
 )
 @click.option("--batch", type=int, metavar="N", help="Samples a run of the calibration.")
 @click.option("--dry-run", is_flag=True, help="Do everything but write.")
@@ -108,7 +127,7 @@ def convert(
     save_plan: str | None,
     require: bool,
     inline: bool,
-    max_length: int,
+    max_length: int | None,
     batch: int | None,
     dry_run: bool,
     as_json: bool,
@@ -119,14 +138,19 @@ def convert(
     from softq.modelfile import check_output, save
     from softq.textfile import write_text
 
+    # Before the work, not after it.
+    _check_outputs([out, save_plan], [model, plan, calibration])
     if not dry_run:
-        check_output(out, source=model)  # before the work, not after it
+        check_output(out, source=model)
+    chosen = _settings(settings)
+    if bits is not None and str(chosen.get("bits", bits)) != str(bits):
+        raise UsageError(f"--bits {bits} and --set bits={chosen['bits']} contradict each other")
     with _progress() as step:
         result = convert_model(
             model,
             method=method,
             bits=bits,
-            settings=_settings(settings),
+            settings=chosen,
             calibration=calibration,
             sites=globs,
             all_sites=all_sites,
@@ -185,6 +209,7 @@ def check(
     from softq.report import to_json, to_markdown, to_text
     from softq.textfile import write_text
 
+    _check_outputs([markdown], [reference, candidate, data])
     with _progress() as step:
         report = check_models(
             reference,
@@ -199,12 +224,12 @@ def check(
             threads=threads,
             progress=lambda done, total: step("check", done, total),
         )
-    if markdown is not None:
-        write_text(markdown, to_markdown(report))
     terminal = sys.stdout.isatty()
     click.echo(to_json(report) if as_json else to_text(report, terminal=terminal), nl=False)
+    if markdown is not None:
+        write_text(markdown, to_markdown(report))
     if not report.passed:
-        raise SystemExit(EXIT_GATE)
+        click.get_current_context().exit(EXIT_GATE)
 
 
 @main.command()
@@ -235,6 +260,45 @@ def targets(name: str | None, as_json: bool) -> None:
         _print_json({"schema": 1, "targets": [describe_target(target) for target in chosen]})
     else:
         click.echo(targets_to_text() if name is None else target_to_text(TARGETS.get(name)), nl=False)
+
+
+def _check_outputs(outputs: Sequence[str | None], inputs: Sequence[str | None]) -> None:
+    """Refuse an output that is an input or another output, or that has no folder to go into."""
+    taken: dict[tuple[int, int] | str, str] = {}
+    for name in inputs:
+        if name is None:
+            continue
+        path = Path(name)
+        for file in [path, *path.glob("*.npz")] if path.is_dir() else [path]:
+            taken[_identity(file)] = str(file)
+        # Weights lie beside the model that names them.
+        taken |= {_identity(file): str(file) for file in _weights(path)}
+    for name in outputs:
+        if name is None:
+            continue
+        path = Path(name)
+        if _identity(path) in taken:
+            raise UsageError(f"output {name!r} is {taken[_identity(path)]!r} too; inputs are never written")
+        if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+            raise UsageError(f"cannot write {name!r}: the folder '{path.parent}' does not exist or is not writable")
+        taken[_identity(path)] = name
+
+
+def _weights(model: Path) -> list[Path]:
+    if model.suffix != ".onnx" or not model.is_file():
+        return []
+    from softq.modelfile import data_files
+
+    return [Path(file) for file in data_files(model)]
+
+
+def _identity(path: Path) -> tuple[int, int] | str:
+    """Return what two names of one file have in common."""
+    try:
+        status = path.stat()
+    except OSError:
+        return str(path.resolve())
+    return (status.st_dev, status.st_ino)
 
 
 def _settings(pairs: Sequence[str]) -> dict[str, int | float | str]:

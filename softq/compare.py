@@ -33,6 +33,8 @@ _OUTPUT_BYTES = 64 << 20
 # A protobuf message ends at 2 GiB; the rest is for the graph itself.
 _SERIAL_BYTES = (2 << 30) - (64 << 20)
 
+_MOST_THREADS = 1024
+
 # onnxruntime's names for element types, where NumPy's is another.
 _DTYPES = {"float": "float32", "double": "float64", "string": "str"}
 
@@ -104,8 +106,8 @@ class OnnxRunner:
         """
         import onnxruntime as ort
 
-        if threads is not None and threads < 1:
-            raise UsageError(f"threads is {threads}; it must be at least 1")
+        if threads is not None and not 1 <= threads <= _MOST_THREADS:
+            raise UsageError(f"threads is {threads}; allowed is 1 to {_MOST_THREADS}")
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads or 0
         options.log_severity_level = 4  # What fails is raised; nothing is printed.

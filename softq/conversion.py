@@ -21,8 +21,8 @@ from softq.passes.defer_normalizer import DeferNormalizer
 from softq.passes.inline_functions import InlineFunctions
 from softq.passes.locate import Locate, locate
 from softq.passes.normalize import Normalize
-from softq.passes.replace import DEFAULT_MAX_LENGTH, Replace
-from softq.plan import Plan, load_plan, plan_sites
+from softq.passes.replace import Replace
+from softq.plan import DEFAULT_MAX_LENGTH, Plan, load_plan, plan_sites
 from softq.site import Site
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def convert(
     plan: Plan | str | os.PathLike[str] | None = None,
     require: bool = False,
     inline: bool = False,
-    max_length: int = DEFAULT_MAX_LENGTH,
+    max_length: int | None = None,
     batch: int | None = None,
     progress: Progress | None = None,
 ) -> Conversion[M]:
@@ -108,7 +108,7 @@ def convert(
         plan: A plan (or its file) to follow instead of method, bits, settings, calibration, sites and all_sites.
         require: Refuse a model in which nothing is converted, instead of returning it as it is.
         inline: Write plain operators instead of functions, for consumers that refuse functions.
-        max_length: Greatest length of a row that the proofs cover, where the graph gives no bound.
+        max_length: Greatest length of a row that the proofs cover, where the graph gives no bound; 65,536 if None.
         batch: Samples a run of the calibration.
         progress: Called with a step's name, the work done and the work there is, if known.
 
@@ -118,9 +118,13 @@ def convert(
         RefusalError: the model cannot be converted truthfully, or `require` and nothing is.
         ProofError: a method's program has no proof for the rows' greatest length.
     """
+    followed = load_plan(plan) if isinstance(plan, (str, os.PathLike)) else plan
+    if followed is not None and max_length not in (None, followed.max_length):
+        raise UsageError(f"max_length is {max_length}; the plan was made for {followed.max_length}")
+    if max_length is None:
+        max_length = DEFAULT_MAX_LENGTH if followed is None else followed.max_length
     if not 1 <= max_length < 2**31:
         raise UsageError(f"max_length is {max_length}; allowed is 1 to {2**31 - 1}")
-    followed = load_plan(plan) if isinstance(plan, (str, os.PathLike)) else plan
     chosen_settings = dict(settings or {}) | ({} if bits is None else {"bits": bits})
     given = {
         "method": method,
@@ -158,7 +162,9 @@ def convert(
         if require:
             raise RefusalError(nothing)
         warnings.append(nothing)
-        return Conversion(_as_given(work, model), found, Plan(__version__, graph, weights, ()), tuple(warnings))
+        return Conversion(
+            _as_given(work, model), found, Plan(__version__, graph, weights, (), max_length), tuple(warnings)
+        )
 
     if planned is None:
         fit = None
@@ -174,7 +180,7 @@ def convert(
         if progress is not None:
             progress("convert", number, len(steps))
         step(work)
-    result = Plan(__version__, graph, weights, tuple(planned.values()))
+    result = Plan(__version__, graph, weights, tuple(planned.values()), max_length)
     work.metadata_props[VERSION_KEY] = __version__
     work.metadata_props[PLAN_KEY] = json.dumps(result.to_json(), separators=(",", ":"), allow_nan=False)
     return Conversion(_as_given(work, model), found, result, tuple(warnings))

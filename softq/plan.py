@@ -15,6 +15,9 @@ from softq.site import Site
 
 SCHEMA = 1
 
+DEFAULT_MAX_LENGTH = 65536
+"""Length of a row that proofs cover where neither the graph nor the user bounds it."""
+
 
 @dataclass(frozen=True)
 class SitePlan:
@@ -68,12 +71,14 @@ class Plan:
         graph: Hash of the graph without weights (`softq.modelfile.graph_hash`).
         weights: Fingerprint of the weights; another one is worth a warning, not a refusal.
         sites: The sites that are converted, in graph order.
+        max_length: Greatest length of a row that the proofs cover, where the graph gives no bound.
     """
 
     softq: str
     graph: str
     weights: str
     sites: tuple[SitePlan, ...]
+    max_length: int = DEFAULT_MAX_LENGTH
 
     def to_json(self) -> dict[str, object]:
         """Return the plan as plain values."""
@@ -82,6 +87,7 @@ class Plan:
             "softq": self.softq,
             "graph": self.graph,
             "weights": self.weights,
+            "max_length": self.max_length,
             "sites": [
                 {"id": s.id, "fingerprint": s.fingerprint, "method": s.method, "options": dict(s.options),
                  "fitted": {k: list(v) if isinstance(v, tuple) else v for k, v in s.fitted.items()}}
@@ -136,7 +142,9 @@ def parse_plan(data: object, name: str = "plan") -> Plan:
     Raises:
         InputError: something is missing or of the wrong type.
     """
-    top = _object(data, name, {"schema": int, "softq": str, "graph": str, "weights": str, "sites": list})
+    top = _object(
+        data, name, {"schema": int, "softq": str, "graph": str, "weights": str, "max_length": int, "sites": list}
+    )
     if top["schema"] != SCHEMA:
         raise InputError(f"{name}: schema is {top['schema']!r}; this softq reads {SCHEMA}")
     sites: list[SitePlan] = []
@@ -158,7 +166,7 @@ def parse_plan(data: object, name: str = "plan") -> Plan:
         if site.id in seen:
             raise InputError(f"{name}: site {site.id!r} stands twice")
         seen.add(site.id)
-    return Plan(str(top["softq"]), str(top["graph"]), str(top["weights"]), tuple(sites))
+    return Plan(str(top["softq"]), str(top["graph"]), str(top["weights"]), tuple(sites), int(str(top["max_length"])))
 
 
 def _object(data: object, where: str, fields: Mapping[str, type]) -> dict[str, object]:

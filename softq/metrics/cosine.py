@@ -12,7 +12,9 @@ def _contribute(reference: Array, candidate: Array) -> PerSample:
     samples = len(reference)
     a, b = (array.reshape(samples, -1).astype(np.float64) for array in (reference, candidate))
     known = ~np.isnan(a)
-    return PerSample(row_cosine(np.where(known, a, 0), np.where(known, b, 0)), known.max(axis=-1).astype(np.float64))
+    weight = known.max(axis=-1).astype(np.float64)
+    # A sample that is NaN throughout has nothing to compare, not two equal vectors of zeros.
+    return PerSample(row_cosine(np.where(known, a, 0), np.where(known, b, 0)) * weight, weight)
 
 
 def row_cosine(a: Floats, b: Floats) -> Floats:

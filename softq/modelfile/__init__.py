@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from softq.modelfile.hashing import graph_hash, proto_without_weights, weights_fingerprint
 from softq.modelfile.reading import ModelLike, as_model, load
-from softq.modelfile.writing import check_output, save
+from softq.modelfile.writing import check_output, data_files, save
 
 __all__ = [
     "ModelLike",
     "as_model",
     "check_output",
+    "data_files",
     "graph_hash",
     "load",
     "proto_without_weights",

@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from softq.errors import InputError, UsageError
 from softq.modelfile.external import LOCATION_KEY, DataFile, check_tensor, located
-from softq.modelfile.reading import MAX_PROTO_BYTES, SOURCE_KEY
+from softq.modelfile.reading import MAX_PROTO_BYTES, SOURCE_KEY, load
 from softq.modelfile.staging import Staging
 from softq.modelfile.tensors import LARGE_BYTES, Held, replaced_tensors, tensors
 
@@ -53,6 +53,15 @@ def save(model: ir.Model, path: str | os.PathLike[str], *, source: str | os.Path
 
 def _external(model: ir.Model) -> Iterator[ir.ExternalTensor]:
     return (held.tensor for held in tensors(model) if isinstance(held.tensor, ir.ExternalTensor))
+
+
+def data_files(path: str | os.PathLike[str]) -> list[str]:
+    """Return the files that hold the weights of a model, without the model's own."""
+    try:
+        model = load(path)
+    except InputError:
+        return []  # the command that reads it says what is wrong
+    return sorted({check_tensor(tensor).path for tensor in _external(model)})
 
 
 def check_output(path: str | os.PathLike[str], *, source: str | os.PathLike[str]) -> None:

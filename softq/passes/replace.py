@@ -16,7 +16,7 @@ from softq.passes._canonical import CANONICAL_KEY, Canonical
 from softq.passes._edit import cast_like, constant, floats, remove_if_unused, scalar_shape, take_over
 from softq.passes._graph import ModelView
 from softq.passes.normalize import Normalize
-from softq.plan import SitePlan, plan_sites
+from softq.plan import DEFAULT_MAX_LENGTH, SitePlan, plan_sites
 from softq.rowprog import Program
 from softq.rowprog.onnx import arguments, emit, function_name, signature
 
@@ -25,9 +25,6 @@ FUNCTION_DOMAIN = "softq"
 
 PAIR_KEY = "softq.pair"
 """Key under which `replace` leaves a `Pair` in the meta of the value that stands for the probabilities."""
-
-DEFAULT_MAX_LENGTH = 65536
-"""Length of a row that proofs cover where the graph does not bound it."""
 
 
 @dataclass(frozen=True)
