@@ -108,7 +108,7 @@ class Environment:
 
     def child(self) -> Environment:
         """Return an environment that sees these values and keeps its own apart: for one step of a scan."""
-        return Environment((*self.shape[:-1], 1), self._values)
+        return Environment(self.shape, self._values)
 
 
 def _shaped(value: Array, node: Node, shape: tuple[int, ...]) -> Array:

@@ -18,7 +18,7 @@ from fractions import Fraction
 import numpy as np
 
 from softq.errors import UsageError
-from softq.rowprog.program import Node, Number, Param, Program, ScanBody, Scope, walk
+from softq.rowprog.program import Node, Number, Param, Program, ScanBody, Scope, param_of, walk
 from softq.rowprog.types import DType, Kind
 
 
@@ -181,6 +181,9 @@ class Trace:
         param = Param(
             name, scope, dtype, _exact(low, dtype, rounding=True), _exact(high, dtype, rounding=True), size, meaning
         )
+        for node in self._order:
+            if node.op == "param" and param_of(node).name == name and param_of(node) != param:
+                raise UsageError(f"parameter {name} is declared twice, with different properties")
         return self._value("param", (), dtype, Kind.SCALAR if size is None else Kind.TABLE, {"param": param})
 
     def index(self) -> Value:
@@ -340,6 +343,8 @@ class Trace:
             or len(init) != len(invariants)
         ):
             raise UsageError("scan carries scalars along rows, with one invariant a state")
+        if not rows:
+            raise UsageError("scan goes along rows: at least one is needed")
         mark = len(self._order)
         number = sum(node.op == "scan" for node in self._order)
         holders = [
@@ -359,13 +364,18 @@ class Trace:
                 raise UsageError("the scan's step sees one element at a time: its results are scalars")
         outer = {id(node) for node in self._order[:mark]}
         inner = list(walk(v.node for v in (*after, *outputs)))
+        if any(arg.kind is Kind.ROW for node in inner if id(node) not in outer for arg in node.args):
+            raise UsageError("the scan's step sees one element at a time: a row from outside cannot be used in it")
         captured = tuple(node for node in inner if id(node) in outer and node.op not in ("const", "table"))
         body = ScanBody(
             tuple(v.node for v in states),
             tuple(v.node for v in elements),
             tuple(v.node for v in after),
             tuple(v.node for v in outputs),
-            tuple(invariants),
+            tuple(
+                (_exact(low, v.dtype, rounding=False), _exact(high, v.dtype, rounding=False))
+                for v, (low, high) in zip(init, invariants, strict=True)
+            ),
         )
         args = (*(v.node for v in (*init, *rows)), *captured)
         results = [
@@ -434,6 +444,8 @@ def _exact(value: Number, dtype: DType, *, rounding: bool, where: str = "") -> N
     if isinstance(value, (bool, np.bool_)):
         raise UsageError(f"{where}{value!r} is a bool, expected a number of type {dtype.value}")
     if dtype.is_float:
+        if isinstance(value, int) and abs(value) > DType.U64.high:
+            raise UsageError(f"{where}{value!r} is outside every integer type; write it as a float")
         with np.errstate(over="ignore"):
             held = float(np.float32(value))
         if math.isfinite(held) and not rounding and Fraction(held) != Fraction(value):

@@ -30,6 +30,11 @@ class Carrier(Enum):
         return np.dtype(self.value.numpy())
 
     @property
+    def bits(self) -> int:
+        """Width of a number in bits."""
+        return 64 if self is Carrier.INT64 else 32
+
+    @property
     def unsigned(self) -> ir.DataType:
         """The unsigned type of the same width, for shifts."""
         return ir.DataType.UINT64 if self is Carrier.INT64 else ir.DataType.UINT32

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from softq.errors import InputError
+from softq.errors import InputError, RefusalError
 from softq.rowprog.onnx.carriers import carrier
 from softq.rowprog.program import Param, Program
 
@@ -40,8 +40,15 @@ def parameter_input(param: Param) -> str:
 
 
 def signature(program: Program) -> tuple[str, ...]:
-    """Return the names of the function's inputs in their order."""
-    heads = (HEADS,) if any(param.scope == "head" and param.size for param in program.params) else ()
+    """Return the names of the function's inputs in their order.
+
+    Raises:
+        RefusalError: the tables of the heads have different sizes.
+    """
+    sizes = {param.size for param in program.params if param.scope == "head" and param.size}
+    if len(sizes) > 1:
+        raise RefusalError(f"tables a head have {sorted(sizes)} entries; a function knows only one size of them")
+    heads = (HEADS,) * len(sizes)
     return ("scores", *(("valid",) if program.masked else ()), *map(parameter_input, program.params), *heads)
 
 
@@ -54,15 +61,18 @@ def arguments(program: Program, values: Mapping[str, ArrayLike]) -> list[NDArray
             table a site as [size], one a head as [heads, 1, size].
 
     Raises:
-        InputError: a parameter is missing or has another shape.
+        InputError: a parameter is missing or unknown, has another type or shape, or leaves its interval.
     """
+    unknown = sorted(set(values) - {param.name for param in program.params})
+    if unknown:
+        raise InputError(f"unknown parameters {unknown}; the program takes {[p.name for p in program.params]}")
     arrays: list[NDArray[np.generic]] = []
     offsets: NDArray[np.generic] | None = None
     for param in program.params:
         if param.name not in values:
             raise InputError(f"parameter {param.name} is missing; the function takes {', '.join(signature(program))}")
         value = np.asarray(values[param.name])
-        _check_shape(param, value)
+        _check(param, value)
         if param.size is not None and param.scope == "head":
             offsets = (np.arange(value.shape[0], dtype=np.int64) * param.size).reshape(-1, 1, 1)
             value = value.reshape(-1)
@@ -70,10 +80,15 @@ def arguments(program: Program, values: Mapping[str, ArrayLike]) -> list[NDArray
     return arrays if offsets is None else [*arrays, offsets]
 
 
-def _check_shape(param: Param, value: NDArray[np.generic]) -> None:
+def _check(param: Param, value: NDArray[np.generic]) -> None:
+    if value.dtype != param.dtype.numpy:
+        raise InputError(f"parameter {param.name} is {value.dtype}; expected {param.dtype.numpy}")
     last = 1 if param.size is None else param.size
     expected = (last,) if param.scope == "site" else ("heads", 1, last)
     if value.ndim != len(expected) or value.shape[-1] != last or (value.ndim == 3 and value.shape[1] != 1):
         raise InputError(
             f"parameter {param.name} has shape {list(value.shape)}; expected [{', '.join(map(str, expected))}]"
         )
+    # A NaN is inside no interval.
+    if not np.all(np.less_equal(param.low, value) & np.less_equal(value, param.high)):
+        raise InputError(f"parameter {param.name} holds a value outside its interval [{param.low}, {param.high}]")

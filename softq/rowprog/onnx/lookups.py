@@ -17,6 +17,9 @@ _EXP_ERROR = 2.0**-18
 """Relative error allowed to a runtime's Exp, argument included: 32 units in the last place of a float32."""
 
 
+_LEAST_NORMAL = 2.0**-126
+
+
 @dataclass(frozen=True)
 class Shift:
     """entry[c] = (first >> c) * scale.
@@ -43,17 +46,16 @@ class Exponential:
 
 def closed_form(values: Sequence[Number]) -> Shift | Exponential | None:
     """Return a closed form that gives every entry exactly, or None."""
+    if any(isinstance(value, bool) or not 0 <= value < math.inf or math.copysign(1, value) < 0 for value in values):
+        return None
     return _shift(values) or _exponential(values)
 
 
 def _shift(values: Sequence[Number]) -> Shift | None:
-    positive = [value for value in values if value > 0]
-    if not positive or math.isinf(max(positive)):
-        return None
-    mantissa, exponent = math.frexp(min(positive))
+    mantissa, exponent = math.frexp(min((value for value in values if value > 0), default=0))
     scale = 1.0 if all(isinstance(value, int) for value in values) else math.ldexp(1.0, exponent - 1)
-    if scale != 1.0 and mantissa != 0.5:
-        return None  # the least entry of a table of shifts is a power of two
+    if scale != 1.0 and (mantissa != 0.5 or scale < _LEAST_NORMAL):
+        return None  # the least entry of a table of shifts is a power of two; some runtimes take subnormals for 0
     first = values[0] / scale if scale != 1.0 else values[0]
     # A float carries the shifted number exactly only if it is a power of two or below 2^24.
     if first != int(first) or (scale != 1.0 and math.frexp(first)[0] != 0.5):

@@ -8,8 +8,8 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import ArrayLike
 
-from softq.rowprog.onnx.emitter import emit
-from softq.rowprog.onnx.interface import DOMAIN, INTERFACE, arguments, signature
+from softq.rowprog.onnx.emitter import emit, output_names
+from softq.rowprog.onnx.interface import DOMAIN, arguments, signature
 from softq.rowprog.program import Program
 from softq.rowprog.types import Kind
 
@@ -49,7 +49,7 @@ def to_model(
         node.outputs[0].name = f"given.{name}"
         nodes.append(node)
         given.append(node.outputs[0])
-    names = [name for name in INTERFACE if name in program.outputs] if outputs is None else list(outputs)
+    names = output_names(program, outputs)
     call = ir.node(function.name, [*inputs, *given], domain=DOMAIN, num_outputs=len(names), name="softmax")
     for name, out in zip(names, call.outputs, strict=True):
         scalar = program.outputs[name].kind is Kind.SCALAR

@@ -1,0 +1,59 @@
+"""How a scan is written in ONNX: the operator Scan, its step as the body."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from softq.rowprog.onnx.carriers import Carrier, carrier
+from softq.rowprog.onnx.walker import Emitted, Walker
+from softq.rowprog.program import Node, ScanBody, body_of
+from softq.rowprog.types import Kind
+
+
+def scan(w: Walker, node: Node) -> Emitted:
+    """Write the loop once; its other results find theirs."""
+    body = body_of(node)
+    count = len(body.states)
+    kinds = [carrier(n.dtype, low, high) for n, (low, high) in zip(body.states, body.invariants, strict=True)]
+    # The shape of a state must not change from step to step: the first ones are full already.
+    states = [_as(w, w.full(arg), kind) for arg, kind in zip(node.args[:count], kinds, strict=True)]
+    rows = [w.full(arg) for arg in node.args[count : count + len(body.elements)]]
+    step, outputs = _step(w, body, kinds, [kind for _, kind in rows])
+    axes = {"scan_input_axes": [-1] * len(rows)}
+    if body.outputs:
+        axes["scan_output_axes"] = [-1] * len(body.outputs)
+    results = w.add_many(
+        "Scan", [*states, *(row for row, _ in rows)], len(outputs), body=step, num_scan_inputs=len(rows), **axes
+    )
+    for other in w.proof.intervals:
+        if other.op == "scan" and body_of(other) is body:
+            position = other.attrs["result"]
+            assert isinstance(position, int)
+            w.keep(other, (results[position], outputs[position]))
+    return w.compute(node)
+
+
+def _as(w: Walker, emitted: Emitted, kind: Carrier) -> ir.Value:
+    value, carried = emitted
+    return value if carried is kind else w.cast(value, kind.value)
+
+
+def _step(w: Walker, body: ScanBody, states: list[Carrier], elements: list[Carrier]) -> tuple[ir.Graph, list[Carrier]]:
+    """Return the body of the loop and the carriers of its results."""
+    inner, inputs = w.within(), list[ir.Value]()
+    for i, (place, kind) in enumerate(zip((*body.states, *body.elements), (*states, *elements), strict=True)):
+        value = ir.Value(name=f"{w.next_name}_in{i}", type=ir.TensorType(kind.value))
+        inputs.append(value)
+        if place in body.elements:
+            value = inner.add("Unsqueeze", value, inner.last_axis())  # Scan drops the axis along which it goes
+        inner.keep(place, (value, kind))
+    results, kinds = list[ir.Value](), list[Carrier]()
+    for i, n in enumerate((*body.next, *body.outputs)):
+        assert n.kind is Kind.SCALAR, n
+        value, carried = inner.full(n)
+        kinds.append(states[i] if i < len(states) else carried)
+        # A node of its own for each result: the step may give back an input, or one value twice.
+        value = inner.cast(value, kinds[i].value) if i < len(states) else inner.add("Squeeze", value, inner.last_axis())
+        value.type = ir.TensorType(kinds[i].value)
+        results.append(value)
+    return ir.Graph(inputs, results, nodes=inner.nodes_for(results), name=f"{w.next_name}_step"), kinds
