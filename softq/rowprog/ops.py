@@ -1,6 +1,7 @@
 """The operators of the row-program language: one table of what each takes and means.
 
 This table is the contract of every backend; `docs/rowprog.md` prints it, and a test checks that each backend covers it.
+The sign of a zero is no part of it: some runtimes lose the sign of -0 where they choose between two values.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ _TABLE = (
         "Of x > 0: the mantissa x * 2^s in [2^31, 2^32), or the shift s.",
         "x > 0",
     ),
-    Op("log2", "float", "f32 -> f32", "Logarithm to base 2, within 2 units in the last place; -inf at 0, NaN below."),
+    Op("log2", "float", "f32 -> f32", "Logarithm to base 2, within 3 units in the last place; -inf at 0, NaN below."),
     Op("sqrt", "float", "f32 -> f32", "Square root, rounded to nearest even; NaN below 0."),
     Op(
         "row_max",

@@ -24,6 +24,10 @@ BACKEND: Mapping[str, Rule] = {**RULES, "scan": scan}
 def emit(program: Program, *, opset: int, max_length: int = 65536, outputs: Sequence[str] | None = None) -> ir.Function:
     """Return the program as a function of the domain `softq` that imports exactly this opset.
 
+    Scores may have any rank from 1 on, and any float type where the program's are f32. Of rows without elements
+    onnxruntime gives the rows, but scalars without elements too ([..., 0]: its reductions keep an empty axis), and its
+    Scan cannot go along them at all: it ends the process.
+
     Args:
         program: What to emit.
         opset: Version of the default domain, at least 18.

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
-from softq.errors import RefusalError
 from softq.rowprog.onnx.carriers import Carrier, carrier
 from softq.rowprog.onnx.interface import HEADS, parameter_input
 from softq.rowprog.onnx.lookups import Exponential, Shift, closed_form
-from softq.rowprog.onnx.walker import INT64, UINT64, Emitted, Rule, Walker
+from softq.rowprog.onnx.reductions import row_extreme, row_sum
+from softq.rowprog.onnx.shifts import power_of_two, shl, shr, unsigned_shift
+from softq.rowprog.onnx.walker import INT64, Emitted, Rule, Walker
 from softq.rowprog.program import Node, number_of, param_of, table_of
 from softq.rowprog.types import DType
 
@@ -85,45 +86,6 @@ def _extreme(op: str) -> Rule:
         return w.add(op, a, b), kind
 
     return rule
-
-
-def _unsigned_shift(w: Walker, value: ir.Value, by: ir.Value, kind: Carrier, direction: str) -> ir.Value:
-    """Shift a value that is not negative: ONNX shifts unsigned numbers only."""
-    shifted = w.add("BitShift", w.cast(value, kind.unsigned), w.cast(by, kind.unsigned), direction=direction)
-    return w.cast(shifted, kind.value)
-
-
-def _power(w: Walker, exponent: ir.Value, greatest: float) -> ir.Value:
-    """Return 2^exponent as int64."""
-    if greatest > 62:
-        raise RefusalError(
-            f"a shift to the left by up to {greatest} cannot be computed in ONNX, where int64 is the widest"
-        )
-    return _unsigned_shift(w, w.constant(1, INT64), exponent, Carrier.INT64, "LEFT")
-
-
-def _shl(w: Walker, node: Node) -> Emitted:
-    kind = w.common(node, 0)
-    by = node.args[1]
-    if by.op == "const" and int(number_of(by)) < kind.bits - 1:
-        return w.add("Mul", w.arg(node, 0, kind), w.like(2 ** int(number_of(by)), kind)), kind
-    power = _power(w, w.arg(node, 1), w.proof.interval(by).high)
-    product = w.add("Mul", w.arg(node, 0, Carrier.INT64), power)
-    return product if kind is Carrier.INT64 else w.cast(product, kind.value), kind
-
-
-def _shr(w: Walker, node: Node) -> Emitted:
-    kind = w.common(node, 0)
-    a, (by, carried) = w.arg(node, 0, kind), w.compute(node.args[1])
-    if w.proof.interval(node.args[1]).high >= kind.bits:
-        # Allowed in the type, but not in a narrower carrier, where nothing is left before that.
-        by = w.add("Min", by, w.like(kind.bits - 1, carried))
-    if w.proof.interval(node.args[0]).low >= 0:
-        return _unsigned_shift(w, a, by, kind, "RIGHT"), kind
-    # The floor of a negative a / 2^s is -1 - ((-1 - a) >> s).
-    minus, negative = w.like(-1, kind), w.add("Less", a, w.like(0, kind))
-    shifted = _unsigned_shift(w, w.add("Where", negative, w.add("Sub", minus, a), a), by, kind, "RIGHT")
-    return w.add("Where", negative, w.add("Sub", minus, shifted), shifted), kind
 
 
 # Logic
@@ -228,7 +190,7 @@ def _exp2i(w: Walker, node: Node) -> Emitted:
     if -62 <= low and high <= 0:
         # A shifted power of two is exact as a float, and so is its product with a power of two.
         by = w.add("Sub", w.like(0, Carrier.INT32), n)
-        shifted = _unsigned_shift(w, w.constant(1 << -low, INT64), by, Carrier.INT64, "RIGHT")
+        shifted = unsigned_shift(w, w.constant(1 << -low, INT64), by, Carrier.INT64, "RIGHT")
         return w.add("Mul", w.cast(shifted, ir.DataType.FLOAT), w.like(2.0**low, Carrier.FLOAT)), Carrier.FLOAT
     powers = w.constant(2.0 ** np.arange(low, high + 1, dtype=np.float64), Carrier.FLOAT.numpy)
     return w.add("Gather", powers, w.add("Sub", n, w.like(low, Carrier.INT32))), Carrier.FLOAT
@@ -241,46 +203,7 @@ def _normalize(w: Walker, node: Node) -> Emitted:
     shift = w.add("ReduceSum", w.cast(above, ir.DataType.INT32), w.last_axis(), keepdims=1)
     if node.attrs["part"] == "shift":
         return shift, Carrier.INT32
-    return w.add("Mul", x, _power(w, shift, 31)), Carrier.INT64
-
-
-# Reductions
-
-
-def _row_sum(w: Walker, node: Node) -> Emitted:
-    value, carried = w.full(node.args[0])
-    kind = w.common(node, 0)  # a sum may need a wider carrier than its elements
-    if carried is not kind:
-        value = w.cast(value, kind.value)
-    return w.add("ReduceSum", value, w.last_axis(), keepdims=1), kind
-
-
-def _row_extreme(op: str) -> Rule:
-    def rule(w: Walker, node: Node) -> Emitted:
-        value, kind = w.full(node.args[0])
-        if kind is Carrier.INT64:
-            return _wide_extreme(w, op, value), kind
-        return w.add(op, value, w.last_axis(), keepdims=1), kind
-
-    return rule
-
-
-def _wide_extreme(w: Walker, op: str, value: ir.Value) -> ir.Value:
-    """Reduce the upper halves, then the lower halves where the upper half is the best one.
-
-    onnxruntime's ReduceMax and ReduceMin of int64 compare as its Max and Min do: not rightly.
-    """
-    half = w.constant(2**31, INT64)
-    bits = w.add("BitShift", w.cast(value, ir.DataType.UINT64), w.constant(32, UINT64), direction="RIGHT")
-    upper = w.cast(bits, ir.DataType.INT32)
-    # The lower half is less than 2^32: it is moved to where int32 holds it.
-    unsigned = w.cast(w.cast(value, ir.DataType.UINT32), ir.DataType.INT64)
-    lower = w.cast(w.add("Sub", unsigned, half), ir.DataType.INT32)
-    best = w.add(op, upper, w.last_axis(), keepdims=1)
-    none = w.like(DType.I32.low if op == "ReduceMax" else DType.I32.high, Carrier.INT32)
-    lower = w.add(op, w.add("Where", w.add("Equal", upper, best), lower, none), w.last_axis(), keepdims=1)
-    high = w.add("Mul", w.cast(best, ir.DataType.INT64), w.constant(2**32, INT64))
-    return w.add("Add", high, w.add("Add", w.cast(lower, ir.DataType.INT64), half))
+    return w.add("Mul", x, power_of_two(w, shift, 31)), Carrier.INT64
 
 
 RULES: Mapping[str, Rule] = {
@@ -296,8 +219,8 @@ RULES: Mapping[str, Rule] = {
     "divide": _divide,
     "min": _extreme("Min"),
     "max": _extreme("Max"),
-    "shl": _shl,
-    "shr": _shr,
+    "shl": shl,
+    "shr": shr,
     "lt": _compare("Less"),
     "le": _compare("LessOrEqual"),
     "eq": _equal,
@@ -312,9 +235,9 @@ RULES: Mapping[str, Rule] = {
     "normalize": _normalize,
     "log2": _log2,
     "sqrt": _function("Sqrt"),
-    "row_max": _row_extreme("ReduceMax"),
-    "row_min": _row_extreme("ReduceMin"),
-    "row_sum": _row_sum,
+    "row_max": row_extreme("ReduceMax"),
+    "row_min": row_extreme("ReduceMin"),
+    "row_sum": row_sum,
     "assume": lambda w, node: w.compute(node.args[0]),
 }
 """All operators but `scan`, which is written as a graph of its own."""

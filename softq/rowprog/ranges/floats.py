@@ -124,13 +124,13 @@ def _extreme(a: Bounds, b: Bounds, choose: Callable[[Array, Array], Array]) -> B
 
 
 def log2(a: Bounds) -> Bounds:
-    """Return log2 a, two units in the last place outwards; the logarithm of 1 is 0, and no error crosses it."""
+    """Return log2 a, three units in the last place outwards; the logarithm of 1 is 0, and no error crosses it."""
     ends: list[Array] = []
     with np.errstate(divide="ignore", invalid="ignore"):
         for x, sign in ((a.low, -1.0), (a.high, 1.0)):
             exact = np.log2(np.where(np.less(x, 0), 0.0 if sign < 0 else np.nan, x.astype(np.float64)))
             unit = np.where(np.isinf(exact), 0.0, np.spacing(np.abs(exact).astype(np.float32)).astype(np.float64))
-            moved = exact + sign * 3 * unit  # 2 units of the operator, 1 for rounding the end itself
+            moved = exact + sign * 4 * unit  # 3 units of the operator, 1 for rounding the end itself
             ends.append(np.where(np.less_equal(np.multiply(moved, exact), 0), exact, moved).astype(np.float32))
     return _without(np.isnan(ends[1]), Bounds(ends[0], ends[1], np.logical_or(a.nan, np.less(a.low, 0))))
 
