@@ -12,20 +12,18 @@ from numpy.typing import NDArray
 from softq.methods import METHODS, Fitted
 from softq.rowprog import DType, Program, run
 from softq.rowprog.onnx import to_model
-from tests.test_methods import ALL
+from tests.rowhost import session, whole
+from tests.test_methods import ALL, default_program
 
 LENGTHS = (1, 2, 3, 17, 50, 197, 1024, 4096)
 Rows = NDArray[np.generic]
 
 
-def session(
+def host_of(
     program: Program, values: Mapping[str, Rows], outputs: list[str], rank: int = 2
 ) -> onnxruntime.InferenceSession:
     shape = ["batch", "heads", "rows", "N"][-rank:]
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    model = to_model(program, values, shape=shape, outputs=outputs)
-    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return session(whole(to_model(program, values, shape=shape, outputs=outputs), program))
 
 
 def every_difference(length: int, kind: DType) -> Rows:
@@ -96,8 +94,8 @@ def assert_equal_bits(program: Program, values: Mapping[str, Rows], rows: Rows, 
     ours = run(program, rows, valid=keep, params=values)
     feed = {"scores": rows} | ({} if keep is None else {"valid": keep})
     for name, theirs in zip((o.name for o in host.get_outputs()), host.run(None, feed), strict=True):
-        # Codes, weights and sums below 2^24 are exact as float32; greater sums are rounded alike, once.
-        np.testing.assert_array_equal(np.asarray(theirs), ours[name].astype(np.float32), err_msg=name)
+        expected = ours[name] if program.outputs[name].dtype.is_float else ours[name].astype(np.int64)
+        np.testing.assert_array_equal(np.asarray(theirs), expected, err_msg=name)
 
 
 @pytest.mark.parametrize(("settings", "kind"), SETTINGS, ids=lambda v: v.value if isinstance(v, DType) else str(v))
@@ -109,22 +107,55 @@ def test_every_difference_and_a_hundred_thousand_rows(settings: dict[str, int | 
         for keep in masks(rows):
             program = method.program(options, scores=kind, masked=keep is not None)
             if program.masked not in hosts:
-                hosts[program.masked] = session(program, {}, ["codes", "weights", "normalizer"])
+                hosts[program.masked] = host_of(program, {}, ["codes", "weights", "normalizer"])
             assert_equal_bits(program, {}, rows, keep, hosts[program.masked])
 
 
 @pytest.mark.parametrize("scope", ["site", "head"])
-@pytest.mark.parametrize("bits", [2, 3, 4])
+@pytest.mark.parametrize("bits", [2, 3, 4, 8])
 def test_fitted_numbers_are_equal_bits_too(scope: str, bits: int) -> None:
     method = METHODS.get("deferred-log")
     options = method.resolve(method.configure({"bits": bits, "r": scope}), True)
     fitted: Fitted = {"r": 0.61 if scope == "site" else (0.37, 0.61, 1.9)}
     values = method.parameters(options, fitted)
     program = method.program(options)
-    host = session(program, values, ["codes", "weights", "normalizer"], rank=4)
+    host = host_of(program, values, ["codes", "weights", "normalizer"], rank=4)
     for length in LENGTHS[:-1]:
         rows = every_difference(length, DType.F32).astype(np.float32)
         assert_equal_bits(program, values, np.stack([rows, rows - 1, rows * 2])[None].astype(np.float32), None, host)
+
+
+@pytest.mark.parametrize(("bits", "r"), [(2, 0.5), (3, 0.75), (4, 1.0), (4, 0.613), (8, 16.0)])
+def test_codes_at_their_boundaries(bits: int, r: float) -> None:
+    method = METHODS.get("deferred-log")
+    program = method.program(method.resolve(method.configure({"bits": bits, "r": r, "steps": "equal"}), False))
+    host = host_of(program, {}, ["codes", "weights", "normalizer"])
+    border = (np.arange(2**bits + 1) + 0.5) / np.float64(np.float32(r * np.log2(np.e)))
+    ulps = np.arange(-4, 5, dtype=np.int32)[:, None]
+    d = (border.astype(np.float32).view(np.int32) + ulps).view(np.float32).ravel()
+    for peak in (0.0, 1.0, -3.25, 1000.0):
+        rows = np.stack([np.full_like(d, peak), np.float32(peak) - d, np.float32(peak) - d / 2], axis=-1)
+        assert_equal_bits(program, {}, rows.astype(np.float32), None, host)
+
+
+def probabilities(program: Program, out: Mapping[str, Rows]) -> NDArray[np.float64]:
+    if not program.is_pair:
+        return out["probabilities"].astype(np.float64)
+    return out["weights"].astype(np.float64) / out["normalizer"].astype(np.float64)
+
+
+def test_exact_is_within_its_stated_bound_in_both() -> None:
+    program = default_program(METHODS.get("exact"))
+    outputs = [name for name in ("probabilities", "weights", "normalizer") if name in program.outputs]
+    host = host_of(program, {}, outputs)
+    for rows in cases(DType.F32):
+        ours = run(program, rows)
+        found = dict(zip(outputs, map(np.asarray, host.run(None, {"scores": rows})), strict=True))
+        p, q = (probabilities(program, values) for values in (ours, found))
+        # Each is within 2e-7 + N * 2^-24 of the exact softmax, relatively, where that is a normal number.
+        seen = p > 3e-38
+        assert np.max(np.abs(q[seen] / p[seen] - 1)) <= 2 * (2e-7 + rows.shape[-1] * 2.0**-24)
+        assert np.max(q[~seen], initial=0) <= 3.1e-38
 
 
 @pytest.mark.parametrize("name", ["uniform", "log2"])
@@ -132,7 +163,7 @@ def test_codes_of_probabilities_differ_rarely_and_by_one(name: str) -> None:
     method = METHODS.get(name)
     program = method.program(method.configure({}))
     output = "codes" if "codes" in program.outputs else "weights"
-    host, wrong, total = session(program, {}, [output]), 0, 0
+    host, wrong, total = host_of(program, {}, [output]), 0, 0
     for rows in cases(DType.F32):
         ours = run(program, rows)[output].astype(np.int64)
         theirs = np.asarray(host.run(None, {"scores": rows})[0]).astype(np.int64)
@@ -150,7 +181,7 @@ def test_rows_of_special_values_mean_the_same(name: str) -> None:
     program = method.program(method.resolve(method.configure({}), False))
     outputs = [o for o in ("probabilities", "weights", "normalizer") if o in program.outputs]
     ours = run(program, rows)
-    for output, theirs in zip(outputs, session(program, {}, outputs).run(None, {"scores": rows}), strict=True):
+    for output, theirs in zip(outputs, host_of(program, {}, outputs).run(None, {"scores": rows}), strict=True):
         keep = slice(None)
         if output == "weights":
             keep = ~np.isnan(ours["normalizer"][:, 0])  # what the weights of an undefined row are does not matter
