@@ -1,0 +1,85 @@
+"""Object code from kernels: TIR functions with plain pointers in, an object file without undefined symbols out."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import tvm
+from tvm import s_tir, tirx
+
+from softq.errors import SoftqError
+from softq.targets._native.machine import Machine
+
+
+def lower(functions: Sequence[tirx.PrimFunc], machine: Machine) -> tvm.IRModule:
+    """Return the kernels as code generation takes them.
+
+    Args:
+        functions: Each has its `global_symbol` and only pointers and scalars as parameters, no buffer map; loops over
+            work items take their limits from the parameters, so nothing here is parallel.
+        machine: What they are for.
+    """
+    module = tvm.IRModule({str(f.attrs["global_symbol"]): f for f in functions})
+    # TVM's own list without MakePackedAPI and without the passes for devices.
+    return tvm.ir.transform.Sequential(
+        [
+            tirx.transform.BindTarget(target_of(machine)),
+            s_tir.transform.LowerInitBlock(),
+            s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+            s_tir.transform.ConvertBlocksToOpaque(),
+            s_tir.transform.CompactBufferAllocation(),
+            s_tir.transform.LowerMatchBuffer(),
+            s_tir.transform.LowerOpaqueBlock(),
+            tirx.transform.FlattenBuffer(),
+            tirx.transform.BF16ComputeLegalize(),
+            tirx.transform.VectorizeLoop(True),
+            tirx.transform.StorageRewrite(),
+            tirx.transform.UnrollLoop(),
+            tirx.transform.StmtSimplify(),
+            tirx.transform.RemoveNoOp(),
+            s_tir.transform.RewriteUnsafeSelect(),
+            tirx.transform.CommonSubexprElim(),
+            tirx.transform.BF16StorageLegalize(),
+            tirx.transform.LowerTVMBuiltin(),
+            tirx.transform.LowerIntrin(),
+        ]
+    )(module)
+
+
+def target_of(machine: Machine) -> tvm.target.Target:
+    """Return TVM's description of the machine."""
+    description: dict[str, object] = {"kind": "llvm", "mtriple": machine.triple, "mcpu": machine.cpu}
+    if machine.features:
+        description["mattr"] = [f"+{feature}" for feature in machine.features]
+    if machine.float_abi:
+        description["mfloat-abi"] = machine.float_abi
+    if machine.abi:
+        description["mabi"] = machine.abi
+    return tvm.target.Target(description)
+
+
+def object_code(functions: Sequence[tirx.PrimFunc], machine: Machine) -> bytes:
+    """Return an ELF object file with the kernels.
+
+    Raises:
+        SoftqError: TVM cannot generate code for the machine.
+    """
+    runtime = _generate(functions, machine)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernels.o"
+        runtime.write_to_file(str(path))
+        return path.read_bytes()
+
+
+def source(functions: Sequence[tirx.PrimFunc], machine: Machine, form: str = "asm") -> str:
+    """Return the kernels as assembly (`asm`) or LLVM's intermediate form (`ll`), for tests and for reading."""
+    return str(_generate(functions, machine).inspect_source(form))
+
+
+def _generate(functions: Sequence[tirx.PrimFunc], machine: Machine) -> tvm.runtime.Module:
+    try:
+        return tvm.get_global_func("target.build.llvm")(lower(functions, machine), target_of(machine))
+    except (tvm.error.TVMError, RuntimeError, ValueError) as error:
+        raise SoftqError(f"TVM cannot generate code for {machine.name}: {str(error).splitlines()[-1]}") from error
