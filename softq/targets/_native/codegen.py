@@ -42,7 +42,6 @@ def lower(functions: Sequence[tirx.PrimFunc], machine: Machine) -> tvm.IRModule:
             s_tir.transform.RewriteUnsafeSelect(),
             tirx.transform.CommonSubexprElim(),
             tirx.transform.BF16StorageLegalize(),
-            tirx.transform.LowerTVMBuiltin(),
             tirx.transform.LowerIntrin(),
         ]
     )(module)
@@ -81,5 +80,5 @@ def source(functions: Sequence[tirx.PrimFunc], machine: Machine, form: str = "as
 def _generate(functions: Sequence[tirx.PrimFunc], machine: Machine) -> tvm.runtime.Module:
     try:
         return tvm.get_global_func("target.build.llvm")(lower(functions, machine), target_of(machine))
-    except (tvm.error.TVMError, RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError) as error:
         raise SoftqError(f"TVM cannot generate code for {machine.name}: {str(error).splitlines()[-1]}") from error
