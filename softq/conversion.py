@@ -22,7 +22,7 @@ from softq.passes.inline_functions import InlineFunctions
 from softq.passes.locate import Locate, locate
 from softq.passes.normalize import Normalize
 from softq.passes.replace import Replace
-from softq.plan import DEFAULT_MAX_LENGTH, Plan, load_plan, plan_sites
+from softq.plan import DEFAULT_MAX_LENGTH, PLAN_KEY, VERSION_KEY, Plan, load_plan, plan_sites
 from softq.site import Site
 
 if TYPE_CHECKING:
@@ -41,9 +41,6 @@ else:
     M = TypeVar("M")
 
 Progress = Callable[[str, int, int | None], None]
-
-VERSION_KEY, PLAN_KEY = "softq.version", "softq.plan"
-"""Keys of a converted model's metadata: softq's version, and the plan (with the hash of the original graph) as JSON."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,9 @@ from softq.site import Site
 
 SCHEMA = 1
 
+VERSION_KEY, PLAN_KEY = "softq.version", "softq.plan"
+"""Keys of a converted model's metadata: softq's version, and the plan (with the hash of the original graph) as JSON."""
+
 DEFAULT_MAX_LENGTH = 65536
 """Length of a row that proofs cover where neither the graph nor the user bounds it."""
 

@@ -11,7 +11,7 @@ Role = Literal["attention", "classifier", "router", "sampler", "detector", "othe
 MaskKind = Literal["none", "where", "additive", "unproven"]
 
 META_KEY = "softq.site"
-"""Key under which `locate` leaves a node's `Site` in `ir.Node.meta`."""
+"""Key under which `locate` leaves a node's `Site` in `ir.Node.meta`, and `replace` its id in the metadata of a call."""
 
 
 @dataclass(frozen=True)

@@ -147,6 +147,7 @@ class Method:
         parameters: Run-time parameters from the fitted options: a number as an array [1] ([heads, 1, 1] a head), a
             table as [size] ([heads, 1, size] a head).
         candidates: For an option to be fitted, the values to try.
+        operator: The standard ONNX operator that this method computes itself, empty if it is none.
     """
 
     name: str
@@ -161,6 +162,7 @@ class Method:
     resolve: Callable[[Options, bool], Options] = _as_given
     parameters: Callable[[Options, Fitted], Mapping[str, NDArray[np.generic]]] = _no_parameters
     candidates: Callable[[Options, str], Sequence[float]] | None = None
+    operator: str = ""
 
     def configure(self, settings: Mapping[str, object]) -> Options:
         """Return the options with these settings (text or numbers) over the defaults.

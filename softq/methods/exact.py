@@ -41,4 +41,5 @@ METHOD = Method(
     drop_in=True,
     calibration="none",
     contract=True,
+    operator="Softmax",
 )

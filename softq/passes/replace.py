@@ -19,6 +19,7 @@ from softq.passes.normalize import Normalize
 from softq.plan import DEFAULT_MAX_LENGTH, SitePlan, plan_sites
 from softq.rowprog import Program
 from softq.rowprog.onnx import arguments, emit, function_name, signature
+from softq.site import META_KEY
 
 FUNCTION_DOMAIN = "softq"
 """Domain of the functions that softq puts into a model."""
@@ -136,7 +137,7 @@ class Replace(ir.passes.InPlacePass):
             name=f"{node.name or base}.{planned.method}",
         )  # fmt: skip
         if model.ir_version >= 10:  # the first version with metadata of nodes
-            call.metadata_props["softq.site"] = canonical.site.id
+            call.metadata_props[META_KEY] = canonical.site.id
         before.append(call)
         outputs = dict(zip((o.name for o in function.outputs), call.outputs, strict=True))
         shape = node.outputs[0].shape
@@ -193,14 +194,15 @@ def _add(model: ir.Model, function: ir.Function) -> None:
         RefusalError: one of the same name with another body is there: of another origin, or proved for other lengths.
     """
     there = model.functions.setdefault(function.identifier(), function)
-    if there is not function and not _same(there, function):
+    if there is not function and not same_function(there, function):
         raise RefusalError(
             f"the model has a function {FUNCTION_DOMAIN}::{function.name} with another body already; "
             "convert the original model, all sites at once"
         )
 
 
-def _same(a: ir.Function, b: ir.Function) -> bool:
+def same_function(a: ir.Function, b: ir.Function) -> bool:
+    """Say whether two functions have the same inputs, outputs, nodes and opsets."""
     left, right = (ir.to_proto(function) for function in (a, b))
     fields = ("input", "output", "node", "opset_import")
     return all(list(getattr(left, field)) == list(getattr(right, field)) for field in fields)

@@ -1,0 +1,111 @@
+"""Reading back what `convert` wrote into a model: its plan, and the row program behind each function."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from softq.errors import InputError, RefusalError
+from softq.methods import METHODS
+from softq.passes.replace import FUNCTION_DOMAIN, same_function
+from softq.plan import PLAN_KEY, Plan, parse_plan
+from softq.rowprog import Program
+from softq.rowprog.onnx import emit, function_name
+from softq.site import META_KEY
+
+
+@dataclass(frozen=True)
+class RowFunction:
+    """What a function of softq's domain computes.
+
+    Attributes:
+        program: The row program.
+        max_length: Greatest length of a row that the function was proved for.
+        sites: Id of the softmax that a call computes, by the name of the call's first output; calls without a note
+            of it are missing.
+    """
+
+    program: Program
+    max_length: int
+    sites: Mapping[str, str] = field(default_factory=dict)
+
+
+def plan_of(model: ir.Model) -> Plan | None:
+    """Return the plan that a converted model carries, or None.
+
+    Raises:
+        InputError: it is damaged.
+    """
+    text = model.metadata_props.get(PLAN_KEY)
+    if text is None:
+        return None
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise InputError(f"the plan in the model's metadata ({PLAN_KEY}) is no JSON: {error}") from error
+    return parse_plan(data, f"the plan in the model's metadata ({PLAN_KEY})")
+
+
+def row_functions(model: ir.Model) -> dict[tuple[str, str], RowFunction]:
+    """Return the row program of each function of softq's domain that the model calls.
+
+    The program is traced again from the plan in the model's metadata, and what it is emitted as has to be the function
+    in the model: what a kernel computes is what the model says.
+
+    Raises:
+        InputError: the plan is damaged.
+        RefusalError: a function is not that of the plan, because another softq made it or someone changed it.
+    """
+    called = {node.op_identifier()[:2] for node in model.graph.all_nodes() if node.domain == FUNCTION_DOMAIN}
+    if not called:
+        return {}
+    plan = plan_of(model)
+    programs: dict[str, Program] = {}
+    for site in () if plan is None else plan.sites:
+        method, options = METHODS.get(site.method), site.configure()
+        for masked in (False, True):
+            program = method.program(options, masked=masked)
+            programs[function_name(program)] = program
+    found: dict[tuple[str, str], RowFunction] = {}
+    for identifier, function in model.functions.items():
+        if identifier[:2] not in called:
+            continue
+        name = identifier[1]
+        if plan is None or name not in programs:
+            raise RefusalError(
+                f"function {FUNCTION_DOMAIN}::{name} is not in a plan of the model's metadata; convert the original "
+                "model with this softq, and keep the metadata"
+            )
+        found[identifier[:2]] = RowFunction(
+            programs[name], _proved_length(model, function, programs[name], plan.max_length), _sites(model, name)
+        )
+    return found
+
+
+def _proved_length(model: ir.Model, function: ir.Function, program: Program, max_length: int) -> int:
+    """Return the greatest length that the function is proved for, after checking that it is the program's."""
+    # A function is proved for the greatest static length of its sites, or for the plan's where one is not static.
+    lengths = {max_length}
+    for node in model.graph.all_nodes():
+        if node.domain == FUNCTION_DOMAIN and node.op_type == function.name and node.inputs[0] is not None:
+            shape = node.inputs[0].shape
+            if shape is not None and len(shape) and isinstance(shape[-1], int):
+                lengths.add(shape[-1])
+    for length in sorted(lengths):
+        if same_function(function, emit(program, opset=function.opset_imports[""], max_length=length)):
+            return length
+    raise RefusalError(
+        f"function {FUNCTION_DOMAIN}::{function.name} is not what this softq makes of the plan; "
+        "convert the original model again"
+    )
+
+
+def _sites(model: ir.Model, function: str) -> dict[str, str]:
+    return {
+        node.outputs[0].name or "": node.metadata_props[META_KEY]
+        for node in model.graph.all_nodes()
+        if node.domain == FUNCTION_DOMAIN and node.op_type == function and META_KEY in node.metadata_props
+    }

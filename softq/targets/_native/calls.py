@@ -1,0 +1,51 @@
+"""The operators that have kernels of their own: what an imported model calls by name, and what each call means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import relax
+
+from softq.rowprog import Program
+
+
+@dataclass(frozen=True)
+class RowCall:
+    """A softmax: arguments are scores, the mask if the program has one, and its run-time parameters.
+
+    Attributes:
+        program: What it computes; the results are its interface's outputs.
+        max_length: Greatest length of a row that is proved.
+        site: Id of the softmax in the model.
+    """
+
+    program: Program
+    max_length: int
+    site: str
+
+
+@dataclass(frozen=True)
+class MatMulCall:
+    """A product of float32 matrices: [batch..., M, K] x [K, N] or [batch..., K, N], batch axes all alike.
+
+    Attributes:
+        transposed: Whether the right operand is given as [N, K] or [batch..., N, K].
+    """
+
+    transposed: bool
+
+
+@dataclass(frozen=True)
+class SizesCall:
+    """Sizes as a tensor: the argument is a shape, the result holds its numbers."""
+
+
+KernelCall: TypeAlias = RowCall | MatMulCall | SizesCall
+
+
+def constant(array: NDArray[np.generic]) -> relax.Expr:
+    """Return an array as a constant of the same type: left to itself TVM makes int64 scalars int32."""
+    return relax.const(np.ascontiguousarray(array), str(array.dtype))

@@ -1,0 +1,136 @@
+"""Sizes known only at run time: TVM's integer expressions, and the built program's.
+
+Shape arithmetic of exported models (Shape, Gather, Concat, Mul, Div, ...) is computed while importing, on arrays whose
+elements are numbers or TVM expressions over the dimensions of the inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+import tvm
+from tvm import tirx
+
+from softq.artifact.program import Op, Operator, Size
+from softq.errors import RefusalError
+
+Dim: TypeAlias = "int | tvm.ir.PrimExpr"
+"""A number or TVM's int64 expression."""
+
+
+def plain(dim: Dim) -> Dim:
+    """Return a constant as `int`, anything else as it is."""
+    return int(dim.value) if isinstance(dim, tirx.IntImm) else dim
+
+
+def expression(dim: Dim) -> tvm.ir.PrimExpr:
+    """Return a dimension as TVM's int64 expression."""
+    return tirx.IntImm("int64", dim) if isinstance(dim, int) else dim
+
+
+def product(dims: Iterable[Dim]) -> Dim:
+    """Return the product; constants are multiplied first."""
+    constant, rest = _factors(dims)
+    result: Dim = constant
+    if constant == 0:
+        return 0
+    for factor in rest:
+        result = factor if result == 1 and isinstance(result, int) else expression(result) * factor
+    return result
+
+
+def quotient(dividend: Sequence[Dim], divisor: Sequence[Dim]) -> Dim:
+    """Return the product of `dividend` over that of `divisor`, which divides it; common factors are cancelled."""
+    above, numerators = _factors(dividend)
+    below, denominators = _factors(divisor)
+    left: list[tvm.ir.PrimExpr] = []
+    for factor in numerators:
+        same = next((d for d in denominators if equal(d, factor)), None)
+        if same is None:
+            left.append(factor)
+        else:
+            denominators.remove(same)
+    if below and above % below == 0:
+        above, below = above // below, 1
+    top, bottom = product([above, *left]), product([below, *denominators])
+    if isinstance(top, int) and isinstance(bottom, int):
+        return top // bottom if bottom else 0
+    if isinstance(bottom, int) and bottom == 1:
+        return top
+    return simplified(tirx.floordiv(expression(top), expression(bottom)))
+
+
+def _factors(dims: Iterable[Dim]) -> tuple[int, list[tvm.ir.PrimExpr]]:
+    constant, rest = 1, []
+    todo = [plain(d) for d in dims]
+    while todo:
+        dim = plain(todo.pop(0))
+        if isinstance(dim, int):
+            constant *= dim
+        elif isinstance(dim, tirx.Mul):
+            todo = [dim.a, dim.b, *todo]
+        else:
+            rest.append(dim)
+    return constant, rest
+
+
+def equal(a: Dim, b: Dim) -> bool:
+    """Say whether two dimensions are the same expression after simplification."""
+    a, b = plain(a), plain(b)
+    if isinstance(a, int) or isinstance(b, int):
+        return isinstance(a, int) and isinstance(b, int) and a == b
+    return a.same_as(b) or plain(simplified(a - b)) == 0
+
+
+def simplified(dim: Dim) -> Dim:
+    """Return a simpler form of the same value, for dimensions that are not negative."""
+    if isinstance(dim, int):
+        return dim
+    analyzer = tvm.sym.Analyzer()
+    for var in tirx.analysis.undefined_vars(tirx.Evaluate(dim), []):
+        analyzer.update(var, tvm.sym.ConstIntBound(0, 1 << 40))
+    return plain(analyzer.simplify(dim))
+
+
+_OPERATORS: Mapping[type, Operator] = {
+    tirx.Add: "add",
+    tirx.Sub: "sub",
+    tirx.Mul: "mul",
+    tirx.FloorDiv: "floordiv",
+    tirx.FloorMod: "floormod",
+    tirx.Min: "min",
+    tirx.Max: "max",
+}
+
+
+def size(dim: Dim) -> Size:
+    """Return a dimension as the built program has it.
+
+    Raises:
+        RefusalError: it is computed by something other than sums, products, floors of quotients, least and greatest.
+    """
+    dim = plain(dim)
+    if isinstance(dim, int):
+        return dim
+    if isinstance(dim, tirx.Var):
+        return str(dim.name)
+    if isinstance(dim, tirx.Cast):
+        return size(dim.value)
+    operator = _OPERATORS.get(type(dim))
+    if operator is None:
+        raise RefusalError(f"a size is computed by {dim}, which a built model cannot")
+    return Op(operator, size(dim.a), size(dim.b))
+
+
+def multiplied(sizes: Iterable[Size]) -> Size:
+    """Return the product of sizes of the built program."""
+    result: Size = 1
+    for factor in sizes:
+        if isinstance(result, int) and isinstance(factor, int):
+            result *= factor
+        elif result != 1 and factor != 1:
+            result = Op("mul", result, factor)
+        elif factor != 1:
+            result = factor
+    return result
