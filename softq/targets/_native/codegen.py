@@ -43,6 +43,8 @@ def lower(functions: Sequence[tirx.PrimFunc], machine: Machine) -> tvm.IRModule:
             tirx.transform.CommonSubexprElim(),
             tirx.transform.BF16StorageLegalize(),
             tirx.transform.LowerIntrin(),
+            # Quotients of the same expression are lowered to bindings of one name.
+            tirx.transform.ConvertSSA(),
         ]
     )(module)
 

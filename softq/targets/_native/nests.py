@@ -1,0 +1,164 @@
+"""A fused TIR function as kernels: one for each loop nest, with plain pointers, over a range of work items.
+
+TVM's functions hold several nests one after another (the sum, the mean and the quotient of a normalization) and
+allocate what lies between them. Here each nest becomes a kernel of its own, what lies between becomes a tensor of the
+caller's, and the outermost loop over independent elements becomes the range of work items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tvm
+from tvm import s_tir, tirx
+from tvm.tirx.buffer import is_buffer_var
+
+from softq.targets._native.sizes import Dim, plain, product
+
+_ITEMS = "softq.items"
+
+# Below so many elements an inner loop is not worth a work item of its own.
+_SHORT = 16
+
+
+@dataclass(frozen=True)
+class Nest:
+    """A kernel.
+
+    Attributes:
+        function: Takes pointers to `buffers`, the values of `scalars`, and the range of work items.
+        buffers: For each pointer the position of the original function's parameter, or the buffer that the original
+            allocates.
+        scalars: The variables of the original function whose values it takes, in its own int types.
+        items: Number of work items.
+    """
+
+    function: tirx.PrimFunc
+    buffers: tuple[int | tirx.Var, ...]
+    scalars: tuple[tirx.Var, ...]
+    items: Dim
+
+
+def nests(function: tirx.PrimFunc, symbol: str) -> list[Nest]:
+    """Return the kernels of a function, in the order in which they run.
+
+    Args:
+        function: Its parameters are buffers, then scalars.
+        symbol: Name of the kernels; the second and later ones get a number behind it.
+    """
+    lowered = _lowered(_scheduled(function))
+    declared: dict[int, tirx.DeclBuffer] = {}
+    allocated: list[tirx.Var] = []
+    found: list[Nest] = []
+    statements = lowered.body.seq if isinstance(lowered.body, tirx.SeqStmt) else [lowered.body]
+    for statement in statements:
+        if isinstance(statement, tirx.DeclBuffer):
+            declared[_key(statement.buffer)] = statement
+        elif isinstance(statement, tirx.AllocBuffer):
+            allocated.append(statement.buffer)
+        else:
+            name = symbol if not found else f"{symbol}_{len(found)}"
+            found.append(_nest(lowered, statement, declared, allocated, name))
+    return found
+
+
+def _key(var: tirx.Var) -> int:
+    return hash(var.__chandle__())
+
+
+def _scheduled(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    schedule = s_tir.Schedule(function)
+    root = schedule.get_sblock("root")
+    for block in schedule.get_child_blocks(root):
+        if _is_cheap(schedule.get(block)):
+            try:
+                schedule.compute_inline(block)
+            except s_tir.schedule.ScheduleError:
+                continue  # It writes an output, or is read at other places than it is written.
+    for block in schedule.get_child_blocks(root):
+        loops, kinds = schedule.get_loops(block), [int(v.iter_type) for v in schedule.get(block).iter_vars]
+        if len(loops) != len(kinds):
+            continue  # A nest that TVM did not make of one compute statement: it stays one work item.
+        reduced = [i for i, kind in enumerate(kinds) if kind != tirx.IterVar.DataPar]
+        spatial = loops[: reduced[0]] if reduced else loops
+        if any(kind == tirx.IterVar.DataPar for kind in kinds[len(spatial) :]) or not spatial:
+            continue
+        if not reduced and len(spatial) > 1:
+            last = plain(schedule.get(spatial[-1]).extent)
+            if not isinstance(last, int) or last >= _SHORT:
+                spatial = spatial[:-1]
+        outer = schedule.fuse(*spatial) if len(spatial) > 1 else spatial[0]
+        schedule.annotate(outer, _ITEMS, 1)
+        if reduced:
+            schedule.decompose_reduction(block, loops[reduced[0]])
+    return schedule.mod["main"]
+
+
+def _is_cheap(block: s_tir.SBlock) -> bool:
+    """Say whether a block may be computed again wherever it is read."""
+    return all(int(v.iter_type) == tirx.IterVar.DataPar for v in block.iter_vars)
+
+
+def _lowered(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    passes = [
+        s_tir.transform.LowerInitBlock(),
+        s_tir.transform.ConvertBlocksToOpaque(),
+        s_tir.transform.LowerMatchBuffer(),
+        s_tir.transform.LowerOpaqueBlock(),
+        tirx.transform.FlattenBuffer(),
+        tirx.transform.StmtSimplify(),
+    ]
+    return tvm.ir.transform.Sequential(passes)(tvm.IRModule({"main": function}))["main"]
+
+
+def _nest(
+    original: tirx.PrimFunc,
+    statement: tirx.Stmt,
+    declared: dict[int, tirx.DeclBuffer],
+    allocated: Sequence[tirx.Var],
+    symbol: str,
+) -> Nest:
+    params = list(original.params)
+    buffers: list[int | tirx.Var] = []
+    pointers: list[tirx.Var] = []
+    body: list[tirx.Stmt] = []
+    for var in tirx.analysis.undefined_vars(statement):
+        if not is_buffer_var(var):
+            continue
+        declaration = declared.get(_key(var))
+        pointer = tirx.Var(f"p{len(pointers)}", tvm.ir.PointerType(tvm.ir.PrimType(str(var.dtype))))
+        if declaration is not None:
+            source = declaration.data.args[0] if isinstance(declaration.data, tvm.ir.Call) else declaration.data
+            buffers.append(next(i for i, p in enumerate(params) if p.same_as(source)))
+        elif any(var.same_as(p) for p in params):
+            buffers.append(next(i for i, p in enumerate(params) if p.same_as(var)))
+        else:
+            assert any(var.same_as(b) for b in allocated), var
+            buffers.append(var)
+        body.append(tirx.DeclBuffer(var, data=pointer))
+        pointers.append(pointer)
+    begin, end = tirx.Var("begin", "int64"), tirx.Var("end", "int64")
+    items: Dim = 1
+    if isinstance(statement, tirx.For) and _ITEMS in statement.annotations:
+        items = plain(statement.extent)
+        loop = statement.loop_var
+        first, count = begin, end - begin
+        if str(loop.ty) != "int64" and str(loop.dtype) != "int64":
+            first, count = begin.astype(loop.dtype), count.astype(loop.dtype)
+        statement = tirx.For(loop, first, count, tirx.ForKind.SERIAL, statement.body)
+    else:
+        statement = tirx.For(tirx.Var("once", "int64"), begin, end - begin, tirx.ForKind.SERIAL, statement)
+    whole = tirx.SeqStmt([*body, statement])
+    known = [*pointers, begin, end]
+    scalars = [
+        v for v in tirx.analysis.undefined_vars(whole, known) if not is_buffer_var(v) and not isinstance(v.ty, tvm.ir.PointerType)
+    ]
+    kernel = tirx.PrimFunc([*pointers, *scalars, begin, end], whole)
+    kernel = kernel.with_attr("global_symbol", symbol).with_attr("tirx.noalias", True).with_attr("s_tir", True)
+    return Nest(kernel, tuple(buffers), tuple(scalars), items)
+
+
+def elements(buffer: tirx.Var) -> Dim:
+    """Return the number of elements of a buffer."""
+    return product([plain(d) for d in buffer.shape])
