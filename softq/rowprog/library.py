@@ -47,13 +47,13 @@ def distance(t: Trace) -> Distance:
 # e^r = 1 + r + r^2 * q(r): q levels the relative error at the extrema of the Chebyshev polynomial of degree 5 on
 # |r| <= ln(2)/2 * (1 + 2^-12) (one step of Remez' algorithm, in 40 digits). The relative error of the polynomial is
 # 3.1e-9 before rounding; tests/test_library.py measures what remains in f32.
-_EXP_Q = tuple(float.fromhex(c) for c in (
+EXP_Q = tuple(float.fromhex(c) for c in (
     "0x1.fffffcp-2", "0x1.555492p-3", "0x1.5558f2p-5", "0x1.1239f8p-7", "0x1.6a241p-10",
 ))  # fmt: skip
 
 # ln 2 in two parts (Cody and Waite): the first has 16 significant bits, so that its product with n < 2^8 is exact.
-_LN2_HIGH = float(Fraction(round(Fraction(math.log(2)) * 2**16), 2**16))
-_LN2_LOW = math.log(2) - _LN2_HIGH
+LN2_HIGH = float(Fraction(round(Fraction(math.log(2)) * 2**16), 2**16))
+LN2_LOW = math.log(2) - LN2_HIGH
 
 EXP_LIMIT = 86.5
 """`exp_minus` is 0 beyond this distance, where e^-d < 2.8e-38; the least exponent used is then -125: no subnormals."""
@@ -67,9 +67,9 @@ def exp_minus(t: Trace, d: Value) -> Value:
     from_zero = t.max(d, 0.0)
     near = t.min(from_zero, EXP_LIMIT)
     n = t.rint(near * t.const(LOG2_E, DType.F32))
-    r = (n * t.const(_LN2_HIGH, DType.F32) - near) + n * t.const(_LN2_LOW, DType.F32)
-    q = t.const(_EXP_Q[-1], DType.F32)
-    for c in reversed(_EXP_Q[:-1]):
+    r = (n * t.const(LN2_HIGH, DType.F32) - near) + n * t.const(LN2_LOW, DType.F32)
+    q = t.const(EXP_Q[-1], DType.F32)
+    for c in reversed(EXP_Q[:-1]):
         q = q * r + t.const(c, DType.F32)
     power = t.exp2i(t.cast(0.0 - t.clamp(n, 0.0, 125.0), DType.I32))
     value = (r * r * q + r + 1.0) * power

@@ -14,7 +14,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.tirx.buffer import is_buffer_var
 
-from softq.targets._native.sizes import Dim, plain, product
+from softq.targets._native.sizes import Dim, key, plain
 
 _ITEMS = "softq.items"
 
@@ -54,17 +54,13 @@ def nests(function: tirx.PrimFunc, symbol: str) -> list[Nest]:
     statements = lowered.body.seq if isinstance(lowered.body, tirx.SeqStmt) else [lowered.body]
     for statement in statements:
         if isinstance(statement, tirx.DeclBuffer):
-            declared[_key(statement.buffer)] = statement
+            declared[key(statement.buffer)] = statement
         elif isinstance(statement, tirx.AllocBuffer):
             allocated.append(statement.buffer)
         else:
             name = symbol if not found else f"{symbol}_{len(found)}"
             found.append(_nest(lowered, statement, declared, allocated, name))
     return found
-
-
-def _key(var: tirx.Var) -> int:
-    return hash(var.__chandle__())
 
 
 def _scheduled(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -126,7 +122,7 @@ def _nest(
     for var in tirx.analysis.undefined_vars(statement):
         if not is_buffer_var(var):
             continue
-        declaration = declared.get(_key(var))
+        declaration = declared.get(key(var))
         pointer = tirx.Var(f"p{len(pointers)}", tvm.ir.PointerType(tvm.ir.PrimType(str(var.dtype))))
         if declaration is not None:
             source = declaration.data.args[0] if isinstance(declaration.data, tvm.ir.Call) else declaration.data
@@ -158,7 +154,3 @@ def _nest(
     kernel = kernel.with_attr("global_symbol", symbol).with_attr("tirx.noalias", True).with_attr("s_tir", True)
     return Nest(kernel, tuple(buffers), tuple(scalars), items)
 
-
-def elements(buffer: tirx.Var) -> Dim:
-    """Return the number of elements of a buffer."""
-    return product([plain(d) for d in buffer.shape])

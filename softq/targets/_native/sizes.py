@@ -104,8 +104,12 @@ _OPERATORS: Mapping[type, Operator] = {
 }
 
 
-def size(dim: Dim) -> Size:
+def size(dim: Dim, known: Mapping[int, Size] | None = None) -> Size:
     """Return a dimension as the built program has it.
+
+    Args:
+        dim: The dimension.
+        known: What variables stand for, by `key`; the others stand for the dimension of their name.
 
     Raises:
         RefusalError: it is computed by something other than sums, products, floors of quotients, least and greatest.
@@ -114,13 +118,18 @@ def size(dim: Dim) -> Size:
     if isinstance(dim, int):
         return dim
     if isinstance(dim, tirx.Var):
-        return str(dim.name)
+        return (known or {}).get(key(dim), str(dim.name))
     if isinstance(dim, tirx.Cast):
-        return size(dim.value)
+        return size(dim.value, known)
     operator = _OPERATORS.get(type(dim))
     if operator is None:
         raise RefusalError(f"a size is computed by {dim}, which a built model cannot")
-    return Op(operator, size(dim.a), size(dim.b))
+    return Op(operator, size(dim.a, known), size(dim.b, known))
+
+
+def key(var: tirx.Var) -> int:
+    """Return what tells variables apart: names may be alike."""
+    return hash(var.__chandle__())
 
 
 def multiplied(sizes: Iterable[Size]) -> Size:

@@ -1,0 +1,117 @@
+"""The kernels of one program: made when they are first asked for, named, and handed to code generation together."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from softq.artifact.program import Op, Size
+from softq.rowprog import Program
+from softq.rowprog.onnx import function_name
+from softq.targets._native import matmul
+from softq.targets._native.machine import Machine
+from softq.targets._native.nests import Nest, nests
+from softq.targets._native.rows import RowKernel, row_kernel
+
+PREFIX = "softq_"
+
+
+class Kernels:
+    """The kernels of one program for one machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.tile = matmul.tile_of(machine)
+        self._functions: dict[str, tirx.PrimFunc] = {}
+        self._nests: dict[str, list[Nest]] = {}
+        self._rows: dict[tuple[int, int], RowKernel] = {}
+
+    def functions(self) -> list[tirx.PrimFunc]:
+        """Return every kernel asked for so far."""
+        return list(self._functions.values())
+
+    def _named(self, symbol: str, make: Any) -> str:
+        if symbol not in self._functions:
+            self._functions[symbol] = make()
+        return symbol
+
+    def nests(self, name: str, function: tirx.PrimFunc) -> list[Nest]:
+        """Return the kernels of a TIR function that TVM made."""
+        if name not in self._nests:
+            self._nests[name] = nests(function, PREFIX + re.sub(r"\W", "_", name))
+            for nest in self._nests[name]:
+                self._functions[str(nest.function.attrs["global_symbol"])] = nest.function
+        return self._nests[name]
+
+    def row(self, program: Program, max_length: int) -> RowKernel:
+        """Return the kernel of a row program."""
+        identity = (id(program), max_length)
+        if identity not in self._rows:
+            words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", function_name(program)).lower()
+            symbol = PREFIX + re.sub(r"\W", "_", words)
+            while symbol in self._functions:
+                symbol += "_"
+            self._rows[identity] = row_kernel(program, self.machine, symbol=symbol, max_length=max_length)
+            self._functions[symbol] = self._rows[identity].function
+        return self._rows[identity]
+
+    def matmul(self) -> str:
+        """Return the symbol of the product."""
+        return self._named(matmul.MATMUL, lambda: matmul.matmul_kernel(self.tile))
+
+    def pack(self, transposed: bool) -> str:
+        """Return the symbol of the kernel that packs a right operand."""
+        symbol = matmul.PACK_TRANSPOSED if transposed else matmul.PACK
+        return self._named(symbol, lambda: matmul.pack_kernel(self.tile, transposed))
+
+    def panels(self, columns: Size) -> Size:
+        """Return the number of panels of a right operand."""
+        return _ceiling(columns, self.tile.columns)
+
+    def row_blocks(self, rows: Size) -> Size:
+        """Return the number of blocks of rows of a left operand."""
+        return _ceiling(rows, matmul.ROWS)
+
+    def sizes(self, count: int) -> str:
+        """Return the symbol of the kernel that writes so many sizes."""
+        return self._named(f"{PREFIX}sizes_{count}", lambda: _sizes_kernel(f"{PREFIX}sizes_{count}", count))
+
+    def copy(self) -> str:
+        """Return the symbol of the kernel that copies bytes."""
+        return self._named(f"{PREFIX}copy", lambda: _copy_kernel(f"{PREFIX}copy"))
+
+
+def _ceiling(a: Size, b: int) -> Size:
+    return -(-a // b) if isinstance(a, int) else Op("floordiv", Op("add", a, b - 1), b)
+
+
+def _sizes_kernel(symbol: str, count: int) -> tirx.PrimFunc:
+    with IRBuilder() as builder:
+        with T.prim_func(s_tir=True):
+            T.func_name(symbol)
+            pointer = T.arg("out", T.handle("int64"))
+            values = [T.arg(f"s{i}", T.int64()) for i in range(count)]
+            begin, end = T.arg("begin", T.int64()), T.arg("end", T.int64())
+            T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
+            out = T.decl_buffer((count,), "int64", data=pointer, align=8)
+            with T.serial(begin, end):
+                for position, value in enumerate(values):
+                    T.buffer_store(out, value, [tirx.IntImm("int64", position)])
+    return builder.get()
+
+
+def _copy_kernel(symbol: str) -> tirx.PrimFunc:
+    with IRBuilder() as builder:
+        with T.prim_func(s_tir=True):
+            T.func_name(symbol)
+            pointers = [T.arg(name, T.handle("uint8")) for name in ("source", "out")]
+            begin, end = T.arg("begin", T.int64()), T.arg("end", T.int64())
+            T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
+            source, out = (T.decl_buffer((end,), "uint8", data=p, align=1) for p in pointers)
+            with T.serial(begin, end) as i:
+                T.buffer_store(out, source[i], [i])
+    return builder.get()

@@ -1,0 +1,330 @@
+"""A model in Relax as the step list of a built program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import relax, tirx
+from tvm.tirx.buffer import is_buffer_var
+
+from softq.artifact.program import Place, Program, Size, Step, Tensor
+from softq.errors import RefusalError
+from softq.rowprog.types import Kind
+from softq.targets._native.calls import MatMulCall, RowCall, SizesCall
+from softq.targets._native.codegen import object_code
+from softq.targets._native.elementwise import LEGALIZE
+from softq.targets._native.importer import Imported
+from softq.targets._native.kernels import Kernels
+from softq.targets._native.machine import Machine
+from softq.targets._native.memory import Buffer, slots
+from softq.targets._native.sizes import Dim, key, multiplied, plain, product, size
+
+Array = NDArray[np.generic]
+
+_VIEWS = ("relax.reshape",)
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor while lowering.
+
+    Attributes:
+        dims: Its shape.
+        dtype: NumPy's name of the element type.
+        place: Who owns the memory.
+        at: Position of the input, offset of the weight, or number of the buffer.
+    """
+
+    dims: tuple[Size, ...]
+    dtype: str
+    place: Place
+    at: int
+
+    @property
+    def elements(self) -> Size:
+        """Number of elements."""
+        return multiplied(self.dims)
+
+
+def lower(imported: Imported, machine: Machine) -> Program:
+    """Return the program for a machine.
+
+    Raises:
+        RefusalError: something in the model has no form in a built program; the message names it.
+    """
+    passes = [
+        relax.transform.LegalizeOps(LEGALIZE, skip_ops=list(_VIEWS)),
+        relax.transform.DeadCodeElimination(),
+        relax.transform.AnnotateTIROpPattern(),
+        relax.transform.FuseOps(fuse_opt_level=2),
+        relax.transform.FuseTIR(),
+        relax.transform.DeadCodeElimination(),
+    ]
+    module = tvm.ir.transform.Sequential(passes)(imported.module)
+    return _Lowering(imported, module, Kernels(machine)).program()
+
+
+@dataclass
+class _Lowering:
+    imported: Imported
+    module: tvm.IRModule
+    kernels: Kernels
+    values: dict[int, Any] = field(default_factory=dict)
+    steps: list[tuple[str, list[Value], list[Size], Size, Size, str | None]] = field(default_factory=list)
+    buffers: list[Buffer] = field(default_factory=list)
+    weights: dict[int, Array] = field(default_factory=dict)
+    weight_at: dict[object, int] = field(default_factory=dict)
+    end: int = 0
+
+    def program(self) -> Program:
+        main = self.module["main"]
+        inputs: list[Value] = []
+        for position, param in enumerate(main.params):
+            value = self._typed(param.ty, "input", position)
+            if position < len(self.imported.inputs):
+                inputs.append(value)
+                self.values[key(param)] = value
+            else:
+                self.values[key(param)] = str(param.name)  # a weight: placed where it is used, as it is used
+        body = main.body
+        for block in body.blocks:
+            for binding in block.bindings:
+                self.values[key(binding.var)] = self._bound(binding)
+        result = self._value(body.body)
+        outputs = self._outputs(list(result) if isinstance(result, tuple) else [result])
+        return self._finish(inputs, outputs)
+
+    def _typed(self, ty: Any, place: Place, at: int) -> Value:
+        shape = getattr(ty, "shape", None)
+        if shape is None or not hasattr(shape, "values"):
+            raise RefusalError(f"a tensor of type {ty} has a shape that depends on data")
+        return Value(tuple(size(d) for d in shape.values), str(ty.dtype), place, at)
+
+    def _new(self, ty: Any) -> Value:
+        return self._allocated(self._typed(ty, "arena", 0).dims, str(ty.dtype))
+
+    def _allocated(self, dims: tuple[Size, ...], dtype: str) -> Value:
+        total = multiplied([*dims, np.dtype(_numpy(dtype)).itemsize])
+        self.buffers.append(Buffer(total, len(self.steps), len(self.steps)))
+        return Value(dims, dtype, "arena", len(self.buffers) - 1)
+
+    def _bound(self, binding: Any) -> Any:
+        value = binding.value
+        if isinstance(value, relax.TupleGetItem):
+            return self._value(value.tuple_value)[value.index]
+        if isinstance(value, relax.Tuple):
+            return tuple(self._value(f) for f in value.fields)
+        if not isinstance(value, tvm.ir.Call):
+            return self._value(value)
+        name = getattr(value.op, "name", "")
+        if name in _VIEWS:
+            source = self._value(value.args[0])
+            typed = self._typed(binding.var.ty, "arena", 0)
+            return Value(typed.dims, source.dtype, source.place, source.at)
+        if name == "relax.call_tir":
+            return self._call_tir(binding, value)
+        if name == "relax.call_dps_packed":
+            return self._call_kernel(binding, value)
+        raise RefusalError(f"TVM leaves the operator {name or value.op}, which has no kernel")
+
+    def _value(self, expr: Any) -> Any:
+        if isinstance(expr, relax.Tuple):
+            return tuple(self._value(f) for f in expr.fields)
+        if isinstance(expr, tvm.ir.GenericConst):
+            array = expr.value.numpy()
+            return self._weight(("constant", str(array.dtype), array.shape, array.tobytes()), array)
+        known = self.values[key(expr)]
+        if isinstance(known, str):
+            return self._weight(("weight", known), self.imported.weights[known])
+        return known
+
+    def _weight(self, name: object, array: Array) -> Value:
+        if name not in self.weight_at:
+            self.weight_at[name] = self.end
+            self.weights[self.end] = array
+            self.end += -(-array.nbytes // 64) * 64
+        return Value(tuple(array.shape), str(array.dtype), "weight", self.weight_at[name])
+
+    def _step(
+        self, kernel: str, tensors: list[Value], scalars: list[Size], items: Size, cost: Size, site: str | None = None
+    ) -> None:
+        for tensor in tensors:
+            if tensor.place == "arena":
+                self.buffers[tensor.at].last = len(self.steps)
+        self.steps.append((kernel, tensors, scalars, items, cost, site))
+
+    def _call_tir(self, binding: Any, call: Any) -> Any:
+        function = self.module[call.args[0]]
+        given = list(call.args[1].fields)
+        if len(call.args) > 2:
+            given += list(call.args[2].values)
+        types = list(binding.var.ty.fields) if isinstance(binding.var.ty, relax.TupleType) else [binding.var.ty]
+        params = list(function.params)
+        buffers = [p for p in params if is_buffer_var(p)]
+        tensors = [x for x in given if not _is_number(x)]
+        numbers = [x for x in given if _is_number(x)]
+        inputs = [self._value(x) for x in tensors]
+        outputs = [self._new(ty) for ty in types]
+        known: dict[int, Size] = {}
+        for param, value in zip(buffers, [*inputs, *outputs], strict=True):
+            for dim, there in zip(param.shape, value.dims, strict=True):
+                if isinstance(dim, tirx.Var):
+                    known[key(dim)] = there
+        for param, number in zip([p for p in params if not is_buffer_var(p)], numbers, strict=True):
+            known[key(param)] = size(number)
+        by_param = {key(p): v for p, v in zip(buffers, [*inputs, *outputs], strict=True)}
+        temporary: dict[int, Value] = {}
+        for nest in self.kernels.nests(call.args[0].name_hint, function):
+            used: list[Value] = []
+            for buffer in nest.buffers:
+                if isinstance(buffer, int):
+                    used.append(by_param[key(params[buffer])])
+                    continue
+                if key(buffer) not in temporary:
+                    dims = tuple(size(plain(d), known) for d in buffer.shape)
+                    temporary[key(buffer)] = self._allocated(dims, str(buffer.dtype))
+                used.append(temporary[key(buffer)])
+            cost = max((v.elements for v in used), key=lambda s: (not isinstance(s, int), str(s)))
+            scalars = [known.get(key(v), str(v.name)) for v in nest.scalars]
+            self._step(str(nest.function.attrs["global_symbol"]), used, scalars, size(nest.items, known), cost)
+        return outputs[0] if len(outputs) == 1 and not isinstance(binding.var.ty, relax.TupleType) else tuple(outputs)
+
+    def _call_kernel(self, binding: Any, value: Any) -> Any:
+        name = str(value.args[0].global_symbol)
+        call = self.imported.calls[name]
+        arguments = list(value.args[1].fields) if isinstance(value.args[1], relax.Tuple) else [value.args[1]]
+        if isinstance(call, MatMulCall):
+            return self._matmul(binding, call, arguments)
+        if isinstance(call, RowCall):
+            return self._row(binding, call, arguments)
+        assert isinstance(call, SizesCall)
+        shape = arguments[0]
+        out = self._new(binding.var.ty)
+        numbers = [size(d) for d in shape.values]
+        self._step(self.kernels.sizes(len(numbers)), [out], numbers, 1, len(numbers))
+        return out
+
+    def _matmul(self, binding: Any, call: MatMulCall, arguments: list[Any]) -> Value:
+        tile = self.kernels.tile
+        a = self._value(arguments[0])
+        named = None if isinstance(arguments[1], tvm.ir.GenericConst) else self.values[key(arguments[1])]
+        *batch, rows, inner = a.dims
+        lead = multiplied(batch)
+        if isinstance(named, str) or named is None:
+            array = arguments[1].value.numpy() if named is None else self.imported.weights[named]
+            columns: Size = array.shape[0] if call.transposed else array.shape[1]
+            panels = self._packed_weight(named or ("constant", array.tobytes()), array, call.transposed)
+        else:
+            b = self._value(arguments[1])
+            columns = b.dims[-2] if call.transposed else b.dims[-1]
+            count = self.kernels.panels(columns)
+            panels = self._allocated((*batch, count, inner, tile.columns), "float32")
+            self._step(
+                self.kernels.pack(call.transposed), [b, panels], [inner, columns], multiplied([lead, count]), b.elements
+            )
+        out = self._new(binding.var.ty)
+        items = multiplied([lead, self.kernels.row_blocks(rows), self.kernels.panels(columns)])
+        cost = multiplied([lead, rows, inner, columns])
+        self._step(self.kernels.matmul(), [a, panels, out], [rows, inner, columns], items, cost)
+        return out
+
+    def _packed_weight(self, name: object, array: Array, transposed: bool) -> Value:
+        from softq.targets._native.matmul import packed
+
+        key_ = ("panels", name, transposed)
+        if key_ in self.weight_at:
+            at = self.weight_at[key_]
+            return Value(tuple(self.weights[at].shape), "float32", "weight", at)
+        return self._weight(key_, packed(np.asarray(array, np.float32), self.kernels.tile, transposed))
+
+    def _row(self, binding: Any, call: RowCall, arguments: list[Any]) -> Any:
+        kernel = self.kernels.row(call.program, call.max_length)
+        values = [self._value(x) for x in arguments]
+        tuple_type = isinstance(binding.var.ty, relax.TupleType)
+        outputs = [self._new(ty) for ty in (binding.var.ty.fields if tuple_type else [binding.var.ty])]
+        dims: list[Size] = [*([1] * max(0, 4 - len(values[0].dims))), *values[0].dims]
+        outer, heads, queries, length = multiplied(dims[:-3]), *dims[-3:]
+        scalars: list[Size] = [length, heads, queries]
+        if call.program.masked:
+            scalars += mask_strides(values[1].dims, dims)
+        rows = multiplied([outer, heads, queries])
+        self._step(kernel.symbol, [*values, *outputs], scalars, rows, multiplied([rows, length, 8]), call.site)
+        return tuple(outputs) if tuple_type else outputs[0]
+
+    def _outputs(self, values: list[Value]) -> list[Value]:
+        """Return the outputs, each in memory of its own that is not an input's or a weight's."""
+        taken: set[int] = set()
+        results: list[Value] = []
+        for value in values:
+            if value.place != "arena" or value.at in taken:
+                copy = self._allocated(value.dims, value.dtype)
+                width = np.dtype(_numpy(value.dtype)).itemsize
+                count = multiplied([value.elements, width])
+                self._step(self.kernels.copy(), [value, copy], [], count, value.elements)
+                value = copy
+            taken.add(value.at)
+            results.append(value)
+        return results
+
+    def _finish(self, inputs: list[Value], outputs: list[Value]) -> Program:
+        dims = sorted({d for value in inputs for d in value.dims if isinstance(d, str)})
+        place = {value.at: position for position, value in enumerate(outputs)}
+        kept = [i for i in range(len(self.buffers)) if i not in place]
+        chosen, sizes_ = slots([self.buffers[i] for i in kept], dims)
+        slot = dict(zip(kept, chosen, strict=True))
+        tensors: list[Tensor] = []
+        numbers: dict[object, int] = {}
+
+        def number(value: Value, name: str = "") -> int:
+            where: tuple[Place, int] = (value.place, value.at)
+            if value.place == "arena":
+                where = ("output", place[value.at]) if value.at in place else ("arena", slot[value.at])
+            identity = (value.dims, value.dtype, where, name)
+            if identity not in numbers:
+                numbers[identity] = len(tensors)
+                tensors.append(Tensor(name, _numpy(value.dtype), value.dims, *where))
+            return numbers[identity]
+
+        first = tuple(number(v, n) for v, n in zip(inputs, self.imported.inputs, strict=True))
+        last = tuple(number(v, n) for v, n in zip(outputs, self.imported.outputs, strict=True))
+        steps = tuple(
+            Step(kernel, tuple(number(v) for v in used), tuple(scalars), items, cost, site)
+            for kernel, used, scalars, items, cost, site in self.steps
+        )
+        return Program(
+            inputs=first,
+            outputs=last,
+            tensors=tuple(tensors),
+            slots=tuple(sizes_),
+            steps=steps,
+            limits=self.imported.limits,
+            weights=self.weights,
+            objects=object_code(self.kernels.functions(), self.kernels.machine),
+        )
+
+
+def mask_strides(mask: Sequence[Size], scores: Sequence[Size]) -> list[Size]:
+    """Return the mask's element strides over the leading axes taken together, heads, queries and elements."""
+    dims: list[Size] = [*([1] * (len(scores) - len(mask))), *mask]
+    strides: list[Size] = [0 if dims[-1] == 1 else 1]
+    for axis in (2, 3):
+        strides.insert(0, 0 if dims[-axis] == 1 else multiplied(dims[len(dims) - axis + 1 :]))
+    broadcast = all(d == 1 for d in dims[:-3])
+    return [0 if broadcast else multiplied(dims[-3:]), *strides]
+
+
+def _is_number(expr: Any) -> bool:
+    return isinstance(getattr(expr, "ty", None), tvm.ir.PrimType) and not isinstance(expr, tvm.ir.GenericConst)
+
+
+def _numpy(dtype: str) -> str:
+    return dtype
+
+
+__all__ = ["lower"]
+_ = (Dim, product, Kind, Mapping)
