@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
+from softq.errors import RefusalError
 from softq.passes import PassEntry
 from softq.passes.replace import FUNCTION_DOMAIN
 
@@ -14,10 +17,25 @@ class InlineFunctions(ir.passes.InPlacePass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Open the calls; `modified` says whether there were any."""
-        modified = InlinePass(lambda function: function.domain == FUNCTION_DOMAIN)(model).modified
+        modified = inline_calls(model, lambda function: function.domain == FUNCTION_DOMAIN)
         for imports in (model.opset_imports, *(function.opset_imports for function in model.functions.values())):
             modified |= imports.pop(FUNCTION_DOMAIN, None) is not None
         return ir.passes.PassResult(model, modified)
+
+
+def inline_calls(model: ir.Model, which: Callable[[ir.Function], bool]) -> bool:
+    """Open the calls of the chosen functions; return whether there were any.
+
+    Raises:
+        RefusalError: functions call each other in a circle, or one imports another operator set than the model.
+    """
+    try:
+        return InlinePass(which)(model).modified
+    except (ir.passes.PassError, ValueError) as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise RefusalError(f"functions of the model cannot be opened: {cause}") from error
 
 
 PASS = PassEntry("inline-functions", InlineFunctions, "open the functions that softq put in")

@@ -1,0 +1,147 @@
+"""Remove nodes whose result is their operand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import onnx_ir as ir
+
+from softq.passes import PassEntry
+from softq.passes._edit import take_over
+from softq.passes._graph import Container, ModelView, constant, is_passthrough, operand
+
+
+class DropNoOps(ir.passes.InPlacePass):
+    """Removes Identity, inactive Dropout, casts to the same type, and moves that move nothing; CastLike becomes Cast.
+
+    Equal dimensions are equal numbers or equal names: within a model one name is one number. A node between an input
+    (or an initializer, or a value of a graph around) and an output stays, since both names are part of the interface.
+    """
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Remove them; `modified` says whether there were any."""
+        modified = False
+        for container in ModelView(model).containers:
+            for node in list(container.body):
+                if node.domain != "" or any(attribute.is_ref() for attribute in node.attributes.values()):
+                    continue
+                if node.op_type == "CastLike":
+                    modified |= _settle(node)
+                rule = _RULES.get(node.op_type)
+                source = operand(node, 0)
+                if rule is not None and source is not None and rule(node, container):
+                    modified |= _bypass(node, source)
+        return ir.passes.PassResult(model, modified)
+
+
+def _bypass(node: ir.Node, source: ir.Value) -> bool:
+    result, graph = node.outputs[0], node.graph
+    assert graph is not None, "a node of a model belongs to a graph"
+    if result.is_graph_output():
+        fixed = source.is_graph_input() or source.is_initializer() or source.is_graph_output()
+        if fixed or source.graph is not result.graph:
+            return False
+        shape = source.shape
+        take_over(result, source)
+        source.shape = shape if shape is not None else source.shape
+    else:
+        if source.type is None:
+            source.type = result.type
+        if source.shape is None:
+            source.shape = result.shape
+        ir.convenience.replace_all_uses_with(result, source)
+    graph.remove(node, safe=True)
+    return True
+
+
+def _settle(node: ir.Node) -> bool:
+    like = node.inputs[1] if len(node.inputs) > 1 else None
+    if like is None or like.dtype is None:
+        return False
+    kept = {name: node.attributes[name] for name in ("saturate", "round_mode") if name in node.attributes}
+    node.op_type = "Cast"
+    node.resize_inputs(1)
+    node.attributes.clear()
+    node.attributes["to"] = ir.AttrInt64("to", int(like.dtype))
+    node.attributes.update(kept)
+    return True
+
+
+def _same_type(node: ir.Node, container: Container) -> bool:
+    source = node.inputs[0]
+    return source is not None and source.dtype is not None and int(source.dtype) == node.attributes.get_int("to", -1)
+
+
+def _same_shape(node: ir.Node, container: Container) -> bool:
+    source, result = node.inputs[0], node.outputs[0]
+    if source is None or source.shape is None or result.shape is None:
+        return False
+    ours, theirs = list(source.shape), list(result.shape)
+    return ours == theirs and all(isinstance(dim, int) or dim.value is not None for dim in ours)
+
+
+def _keeps_order(node: ir.Node, container: Container) -> bool:
+    order = node.attributes.get_ints("perm", None)
+    return order is not None and list(order) == sorted(order)
+
+
+def _takes_all(node: ir.Node, container: Container) -> bool:
+    """Say whether a Slice goes from 0 to past the end in steps of 1 on every axis that it names."""
+    starts, ends, steps = (constant(operand(node, k), 64) for k in (1, 2, 4))
+    if starts is None or ends is None or (operand(node, 4) is not None and steps is None):
+        return False
+    axes = constant(operand(node, 3), 64)
+    shape = node.inputs[0].shape if node.inputs[0] is not None else None
+    if (starts != 0).any() or (steps is not None and (steps != 1).any()):
+        return False
+    if (ends >= (1 << 31) - 1).all():
+        return True
+    if shape is None or (operand(node, 3) is not None and axes is None):
+        return False
+    named = list(range(ends.size)) if axes is None else [int(axis) for axis in axes]
+    sizes = [shape[axis] for axis in named]
+    return all(isinstance(size, int) and end >= size for size, end in zip(sizes, ends.tolist(), strict=True))
+
+
+def _passes(node: ir.Node, container: Container) -> bool:
+    return is_passthrough(node, container.opset)
+
+
+def _alone(node: ir.Node, container: Container) -> bool:
+    return len(node.inputs) == 1
+
+
+def _neutral(node: ir.Node, container: Container) -> bool:
+    """Say whether the second operand changes nothing: x * 1, x - 0, x and True, and so on, but not -0.0 + 0.0."""
+    source, other = node.inputs[0], constant(operand(node, 1), 1024)
+    if source is None or source.dtype is None or other is None or not _same_shape(node, container):
+        return False
+    if node.op_type == "Add" and not source.dtype.is_integer():
+        return False
+    return bool((other == _NEUTRAL[node.op_type]).all()) and not np.signbit(other).any()
+
+
+_NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1, "And": True, "Or": False}
+
+
+_RULES: Mapping[str, Callable[[ir.Node, Container], bool]] = {
+    "Identity": _passes,
+    "Dropout": _passes,
+    "Cast": _same_type,
+    "Reshape": _same_shape,
+    "Expand": _same_shape,
+    "Squeeze": _same_shape,
+    "Flatten": _same_shape,
+    "Transpose": _keeps_order,
+    "Slice": _takes_all,
+    "Concat": _alone,
+    "Max": _alone,
+    "Min": _alone,
+    "Sum": _alone,
+    "Mean": _alone,
+    **dict.fromkeys(_NEUTRAL, _neutral),
+}
+
+
+PASS = PassEntry("drop-no-ops", DropNoOps, "remove nodes whose result is their operand")

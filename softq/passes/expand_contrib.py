@@ -1,0 +1,204 @@
+"""Open onnxruntime's own operators (domain `com.microsoft`) into standard ones.
+
+The texts say what the operators compute, from their documentation (ContribOperators.md) and their CPU kernels. Results
+differ from those by the rounding of the same operations in another order: a few units in the last place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import onnx
+import onnx_ir as ir
+
+from softq.passes import PassEntry
+from softq.passes._bodies import asked, body_of, given, number, open_nodes
+
+DOMAIN = "com.microsoft"
+
+_FLOAT = int(ir.DataType.FLOAT)
+
+
+class ExpandContrib(ir.passes.InPlacePass):
+    """Opens the operators of `BODIES`; one whose types, ranks or modes the text does not cover stays."""
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Open them; `modified` says whether there were any."""
+        return ir.passes.PassResult(model, open_nodes(model, _body))
+
+
+def _body(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
+    # onnxruntime keeps SimplifiedLayerNormalization in the default domain, where ONNX has no operator of that name.
+    if node.domain != DOMAIN and (node.domain, node.op_type) != ("", "SimplifiedLayerNormalization"):
+        return None
+    make = BODIES.get(node.op_type)
+    if make is None or opset < 18 or any(attribute.is_ref() for attribute in node.attributes.values()):
+        return None
+    return make(node, opset)
+
+
+def _matmul(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
+    flags = {name: node.attributes.get_int(name, 0) for name in ("transA", "transB", "transBatchA", "transBatchB")}
+    if flags["transBatchA"] or flags["transBatchB"]:
+        return None
+    lines: list[str] = []
+    names: list[str] = []
+    for name, value, flag in (("A", node.inputs[0], "transA"), ("B", node.inputs[1], "transB")):
+        if not flags[flag]:
+            names.append(name)
+            continue
+        if value is None or value.shape is None:
+            return None
+        rank = len(value.shape)
+        # A vector has nothing to transpose.
+        order = [*range(rank - 2), rank - 1, rank - 2] if rank > 1 else [0]
+        lines.append(f"{name}T = Transpose <perm: ints = {order}> ({name})")
+        names.append(f"{name}T")
+    lines.append(f"P = MatMul ({', '.join(names)})")
+    lines += _scaled("P", node.attributes.get_float("alpha", 1.0), "Y")
+    return body_of(opset, ["A", "B"], ["Y"], lines)
+
+
+def _scaled(source: str, factor: float, result: str) -> list[str]:
+    return [
+        f"{result}Factor = Constant <value: tensor = float {{{number(factor)}}}> ()",
+        f"{result}Typed = CastLike ({result}Factor, {source})",
+        f"{result} = Mul ({source}, {result}Typed)",
+    ]
+
+
+_ACTIVATIONS: Mapping[str, str] = {
+    "": "Identity",
+    "Relu": "Relu",
+    "Tanh": "Tanh",
+    "Sigmoid": "Sigmoid",
+    "Softplus": "Softplus",
+    "Softsign": "Softsign",
+}
+
+
+def _gemm(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
+    attributes = node.attributes
+    activation = attributes.get_string("activation", "")
+    if activation == "LeakyRelu":
+        last = f"LeakyRelu <alpha: float = {number(attributes.get_float('activation_alpha', 0.01))}>"
+    elif activation in _ACTIVATIONS:
+        last = _ACTIVATIONS[activation]
+    else:
+        return None
+    names = ["A", "B", "C"] if given(node, 2) else ["A", "B"]
+    options = [f"{name}: float = {number(attributes.get_float(name, 1.0))}" for name in ("alpha", "beta")]
+    options += [f"{name}: int = {attributes.get_int(name, 0)}" for name in ("transA", "transB")]
+    lines = [f"P = Gemm <{', '.join(options)}> ({', '.join(names)})", f"Y = {last} (P)"]
+    return body_of(opset, names, ["Y"], lines)
+
+
+def _skip_layer_normalization(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
+    # Inputs: input, skip, gamma, beta, bias. Outputs: output, mean, inv_std_var, input_skip_bias_sum.
+    epsilon = number(node.attributes.get_float("epsilon", 1e-12))
+    lines = _sum(node, 4)
+    scale = ["S", "gamma", "beta"] if given(node, 3) else ["S", "gamma"]
+    outputs = ["Y", "Mean", "Inverse"] if asked(node, 1) or asked(node, 2) else ["Y"]
+    lines.append(
+        f"{', '.join(outputs)} = LayerNormalization <axis: int = -1, epsilon: float = {epsilon}> ({', '.join(scale)})"
+    )
+    lines.append("Sum = Identity (S)")
+    inputs = ["input", "skip", "gamma", "beta", "bias"]
+    return body_of(opset, inputs, ["Y", "Mean", "Inverse", "Sum"], lines)
+
+
+def _skip_simplified(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
+    # Inputs: input, skip, gamma, bias. Outputs as above.
+    if asked(node, 1) or asked(node, 2) or node.inputs[0] is None or node.inputs[0].dtype is None:
+        return None
+    lines = [*_sum(node, 3), *_root_mean_square("S", node, "axes = Constant <value: tensor = int64[1] {-1}> ()")]
+    return body_of(
+        opset, ["input", "skip", "gamma", "bias"], ["Y", "Mean", "Inverse", "Sum"], [*lines, "Sum = Identity (S)"]
+    )
+
+
+def _sum(node: ir.Node, bias: int) -> list[str]:
+    if given(node, bias):
+        return ["S0 = Add (input, skip)", "S = Add (S0, bias)"]
+    return ["S = Add (input, skip)"]
+
+
+def _simplified(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
+    source = node.inputs[0]
+    if asked(node, 1) or source is None or source.dtype is None:
+        return None
+    axis = node.attributes.get_int("axis", -1)
+    if source.shape is None and axis != -1:
+        return None
+    rank = 1 if source.shape is None else len(source.shape)
+    axes = [-1] if axis == -1 else list(range(axis % rank, rank))
+    literal = ", ".join(map(str, axes))
+    line = f"axes = Constant <value: tensor = int64[{len(axes)}] {{{literal}}}> ()"
+    return body_of(opset, ["X", "gamma"], ["Y"], _root_mean_square("X", node, line))
+
+
+def _root_mean_square(source: str, node: ir.Node, axes: str) -> list[str]:
+    """Return lines for `Y = x / sqrt(mean(x^2) + epsilon) * gamma`, in float32 as the kernels have it."""
+    epsilon = number(node.attributes.get_float("epsilon", 1e-5))
+    return [
+        axes,
+        f"F = Cast <to: int = {_FLOAT}> ({source})",
+        "Square = Mul (F, F)",
+        "MeanSquare = ReduceMean (Square, axes)",
+        f"Epsilon = Constant <value: tensor = float {{{epsilon}}}> ()",
+        "Guarded = Add (MeanSquare, Epsilon)",
+        "Root = Sqrt (Guarded)",
+        "Quotient = Div (F, Root)",
+        f"Narrow = CastLike (Quotient, {source})",
+        "Y = Mul (Narrow, gamma)",
+    ]
+
+
+def _gelu(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
+    """Return `x * Phi(x)`, of `A + B` where there is a bias."""
+    biased = given(node, 1)
+    lines = ["X = Add (A, B)"] if biased else ["X = Identity (A)"]
+    if opset >= 20:
+        lines.append("Y = Gelu (X)")
+    else:
+        lines += _scaled("X", math.sqrt(0.5), "Z")
+        lines += ["E = Erf (Z)", "OneF = Constant <value: tensor = float {1.0}> ()", "One = CastLike (OneF, X)"]
+        lines += ["P = Add (E, One)", "XP = Mul (X, P)", *_scaled("XP", 0.5, "Y")]
+    return body_of(opset, ["A", "B"] if biased else ["A"], ["Y"], lines)
+
+
+def _fast_gelu(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
+    """Return `x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))`, the approximation that ONNX calls "tanh" too."""
+    biased = given(node, 1)
+    lines = ["X = Add (A, B)"] if biased else ["X = Identity (A)"]
+    if opset >= 20:
+        lines.append('Y = Gelu <approximate: string = "tanh"> (X)')
+    else:
+        lines += ["X2 = Mul (X, X)", "X3 = Mul (X2, X)", *_scaled("X3", 0.044715, "C"), "I = Add (X, C)"]
+        lines += [*_scaled("I", math.sqrt(2 / math.pi), "Z"), "T = Tanh (Z)"]
+        lines += ["OneF = Constant <value: tensor = float {1.0}> ()", "One = CastLike (OneF, X)"]
+        lines += ["P = Add (T, One)", "XP = Mul (X, P)", *_scaled("XP", 0.5, "Y")]
+    return body_of(opset, ["A", "B"] if biased else ["A"], ["Y"], lines)
+
+
+def _quick_gelu(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
+    lines = [*_scaled("X", node.attributes.get_float("alpha", 1.702), "Z"), "G = Sigmoid (Z)", "Y = Mul (X, G)"]
+    return body_of(opset, ["X"], ["Y"], lines)
+
+
+BODIES: Mapping[str, Callable[[ir.Node, int], onnx.FunctionProto | None]] = {
+    "BiasGelu": _gelu,
+    "FastGelu": _fast_gelu,
+    "FusedGemm": _gemm,
+    "FusedMatMul": _matmul,
+    "Gelu": _gelu,
+    "QuickGelu": _quick_gelu,
+    "SimplifiedLayerNormalization": _simplified,
+    "SkipLayerNormalization": _skip_layer_normalization,
+    "SkipSimplifiedLayerNormalization": _skip_simplified,
+}
+"""What makes the body of each operator."""
+
+
+PASS = PassEntry("expand-contrib", ExpandContrib, "open onnxruntime's own operators into standard ones")

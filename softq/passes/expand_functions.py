@@ -1,0 +1,31 @@
+"""Open the functions that a model brought itself, for consumers that know softq's functions alone."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from softq.passes import PassEntry
+from softq.passes.inline_functions import inline_calls
+from softq.passes.replace import FUNCTION_DOMAIN
+
+
+class ExpandFunctions(ir.passes.InPlacePass):
+    """Opens each call of a model-local function; functions of the domain `softq` stay as calls.
+
+    It is the opposite of `inline-functions`. A function that nothing calls goes too.
+    """
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Open the calls; `modified` says whether there were any.
+
+        Raises:
+            RefusalError: functions call each other in a circle, or one imports another operator set than the model.
+        """
+        modified = inline_calls(model, lambda function: function.domain != FUNCTION_DOMAIN)
+        idle = [identifier for identifier in model.functions if identifier[0] != FUNCTION_DOMAIN]
+        for identifier in idle:
+            del model.functions[identifier]
+        return ir.passes.PassResult(model, modified or bool(idle))
+
+
+PASS = PassEntry("expand-functions", ExpandFunctions, "open the functions that the model brought itself")

@@ -1,0 +1,132 @@
+"""Open operators on quantized tensors into integer products and quantization, which compilers know.
+
+`QLinearMatMul` and `QGemm` keep their exact integer sums; `y = round(sum * s_a * s_b / s_y) + z_y` is computed in
+float32 with the factors in another order than in onnxruntime, so a sum at a rounding boundary may give the code beside:
+one step at most. `QLinearSoftmax` becomes DequantizeLinear, Softmax, QuantizeLinear, also within one step of the table
+of exponentials that onnxruntime's kernel uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import onnx
+import onnx_ir as ir
+
+from softq.passes import PassEntry
+from softq.passes._bodies import body_of, given, number, open_nodes
+from softq.passes.expand_contrib import DOMAIN
+
+_FLOAT = int(ir.DataType.FLOAT)
+
+
+class ExpandQuantized(ir.passes.InPlacePass):
+    """Opens QLinearMatMul, QGemm and QLinearSoftmax; scales and zero points of rows (not columns) stay closed."""
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Open them; `modified` says whether there were any."""
+        return ir.passes.PassResult(model, open_nodes(model, _body))
+
+
+def _body(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
+    make = _BODIES.get((node.domain, node.op_type))
+    if make is None or opset < 18 or any(attribute.is_ref() for attribute in node.attributes.values()):
+        return None
+    return make(node, opset)
+
+
+_MATMUL = ["a", "a_scale", "a_zero", "b", "b_scale", "b_zero"]
+
+
+def _matmul(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
+    if not _single(node, (1, 2, 6, 7)) or not _columns(node, (4, 5)):
+        return None
+    lines = [*_integers("a", "b"), *_rescaled("sum")]
+    lines.append("y = QuantizeLinear (real, y_scale_0, y_zero_0)")
+    return body_of(opset, [*_MATMUL, "y_scale", "y_zero"], ["y"], [*_scalars("y_scale", "y_zero"), *lines])
+
+
+def _gemm(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
+    # Inputs: A, a_scale, a_zero, B, b_scale, b_zero, C (int32 in units of alpha * a_scale * b_scale), y_scale, y_zero.
+    quantized = given(node, 7)
+    if not _single(node, (1, 2, *((7, 8) if quantized else ()))) or not _columns(node, (4, 5)):
+        return None
+    lines: list[str] = []
+    names: list[str] = []
+    for name, flag in (("a", "transA"), ("b", "transB")):
+        turned = node.attributes.get_int(flag, 0) != 0
+        lines += [f"{name}t = Transpose <perm: ints = [1, 0]> ({name})"] if turned else []
+        names.append(f"{name}t" if turned else name)
+    lines += _integers(*names)
+    total = "sum"
+    if given(node, 6):
+        lines.append("total = Add (sum, c)")
+        total = "total"
+    lines += _rescaled(total, node.attributes.get_float("alpha", 1.0))
+    if quantized:
+        lines += [*_scalars("y_scale", "y_zero"), "y = QuantizeLinear (real, y_scale_0, y_zero_0)"]
+    else:
+        lines.append("y = Identity (real)")
+    return body_of(opset, [*_MATMUL, "c", "y_scale", "y_zero"], ["y"], lines)
+
+
+def _softmax(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
+    source = node.inputs[0]
+    if source is None or source.shape is None or not given(node, 2) or not given(node, 4):
+        return None
+    if not _single(node, (1, 2, 3, 4)):
+        return None
+    axis, rank = node.attributes.get_int("axis", -1), len(source.shape)
+    if node.attributes.get_int("opset", 13) < 13 and axis not in (-1, rank - 1):
+        # Below 13 the axis spans all later ones.
+        return None
+    lines = _scalars("x_scale", "x_zero", "y_scale", "y_zero")
+    lines += [
+        "real = DequantizeLinear (x, x_scale_0, x_zero_0)",
+        f"weights = Softmax <axis: int = {axis}> (real)",
+        "y = QuantizeLinear (weights, y_scale_0, y_zero_0)",
+    ]
+    return body_of(opset, ["x", "x_scale", "x_zero", "y_scale", "y_zero"], ["y"], lines)
+
+
+def _integers(a: str, b: str) -> list[str]:
+    return [*_scalars("a_scale", "a_zero"), f"sum = MatMulInteger ({a}, {b}, a_zero_0, b_zero)"]
+
+
+def _rescaled(total: str, factor: float = 1.0) -> list[str]:
+    lines = [f"wide = Cast <to: int = {_FLOAT}> ({total})", "unit = Mul (a_scale_0, b_scale)"]
+    if factor != 1.0:
+        lines += [f"factor = Constant <value: tensor = float {{{number(factor)}}}> ()", "unit_0 = Mul (unit, factor)"]
+    return [*lines, f"real = Mul (wide, {'unit' if factor == 1.0 else 'unit_0'})"]
+
+
+def _scalars(*names: str) -> list[str]:
+    """Return lines that take the one axis off that a single number may come with."""
+    shape = f"none_{names[0]}"
+    return [
+        f"{shape} = Constant <value: tensor = int64[0] {{}}> ()",
+        *(f"{name}_0 = Reshape ({name}, {shape})" for name in names),
+    ]
+
+
+def _single(node: ir.Node, indices: Sequence[int]) -> bool:
+    return all(_sizes(node, index) in ([], [1]) for index in indices)
+
+
+def _columns(node: ir.Node, indices: Sequence[int]) -> bool:
+    return all(len(_sizes(node, index) or []) < 2 and _sizes(node, index) is not None for index in indices)
+
+
+def _sizes(node: ir.Node, index: int) -> list[int | ir.SymbolicDim] | None:
+    value = node.inputs[index] if index < len(node.inputs) else None
+    return None if value is None or value.shape is None else list(value.shape)
+
+
+_BODIES: Mapping[tuple[str, str], Callable[[ir.Node, int], onnx.FunctionProto | None]] = {
+    ("", "QLinearMatMul"): _matmul,
+    (DOMAIN, "QGemm"): _gemm,
+    (DOMAIN, "QLinearSoftmax"): _softmax,
+}
+
+
+PASS = PassEntry("expand-quantized", ExpandQuantized, "open quantized products and softmaxes")

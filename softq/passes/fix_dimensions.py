@@ -1,0 +1,55 @@
+"""Give named dimensions of a model their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+
+from softq.errors import InputError
+from softq.passes import PassEntry
+from softq.passes._graph import ModelView
+
+
+class FixDimensions(ir.passes.InPlacePass):
+    """Writes a number wherever a shape has one of the names.
+
+    Args:
+        sizes: Numbers by name; each name is that of a dimension of an input.
+    """
+
+    def __init__(self, sizes: Mapping[str, int] | None = None) -> None:
+        """See the class."""
+        super().__init__()
+        self.sizes = dict(sizes or {})
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Write the numbers; `modified` says whether a shape had one of the names.
+
+        Raises:
+            InputError: no input has a dimension of the name, or the number is none of a dimension.
+        """
+        names = {str(dim) for value in model.graph.inputs for dim in value.shape or () if not isinstance(dim, int)}
+        for name, size in self.sizes.items():
+            if name not in names:
+                raise InputError(f"no input has a dimension {name!r}; there are: {', '.join(sorted(names)) or 'none'}")
+            if size < 0:
+                raise InputError(f"dimension {name!r} cannot be {size}; 0 and more are sizes")
+        modified = False
+        for container in ModelView(model).containers:
+            values = [*container.body.inputs, *(value for node in container.body for value in node.outputs)]
+            for value in values:
+                modified |= self._fix(value)
+        return ir.passes.PassResult(model, modified)
+
+    def _fix(self, value: ir.Value) -> bool:
+        if value.shape is None:
+            return False
+        fixed = [dim if isinstance(dim, int) else self.sizes.get(str(dim), dim) for dim in value.shape]
+        if fixed == list(value.shape):
+            return False
+        value.shape = ir.Shape(fixed)
+        return True
+
+
+PASS = PassEntry("fix-dimensions", FixDimensions, "give named dimensions their numbers")

@@ -1,0 +1,127 @@
+"""Compute sizes that are known while some of their neighbours are not.
+
+Exported models take the shape of an input apart, calculate, and put it together again. Of a shape `(batch, 9, 64)` the
+numbers are known and the name is not; every element is followed on its own, and a value all of whose elements are known
+becomes a constant. Nodes with an unknown element stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from softq.passes import PassEntry
+from softq.passes._constants import Array, become_constant, evaluate
+from softq.passes._edit import remove_if_unused
+from softq.passes._graph import Container, ModelView, constant
+
+_LIMIT = 512
+"""Bytes of the largest value that is followed: a shape has one int64 a dimension."""
+
+_MOVES = frozenset(
+    {"Concat", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"}
+)
+"""Their results hold elements of their operands: what is known moves as the elements do."""
+
+_ELEMENTWISE = frozenset(
+    {"Abs", "Add", "And", "Cast", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min"}
+    | {"Mod", "Mul", "Neg", "Not", "Or", "Sub"}
+)
+"""An element of their results is known where those of all operands are."""
+
+
+@dataclass(frozen=True)
+class _Partial:
+    """Elements, and which of them are known; the others hold 1, which every operator here can compute with."""
+
+    elements: Array
+    known: NDArray[np.bool_]
+
+
+class FoldShapes(ir.passes.InPlacePass):
+    """Replaces sizes that follow from known dimensions by constants."""
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Compute them; `modified` says whether there were any."""
+        modified = False
+        values: dict[ir.Value, _Partial] = {}
+        for container in ModelView(model).containers:
+            for node in list(container.body):
+                if node.domain != "" or any(attribute.is_ref() for attribute in node.attributes.values()):
+                    continue
+                results = _follow(node, container, values)
+                if results is None:
+                    continue
+                if node.op_type != "Constant" and all(result.known.all() for result in results):
+                    modified |= _replace(node, results, container)
+                else:
+                    values.update(zip(node.outputs, results, strict=True))
+        return ir.passes.PassResult(model, modified)
+
+
+def _replace(node: ir.Node, results: Sequence[_Partial], container: Container) -> bool:
+    tensors = [ir.tensor(np.ascontiguousarray(result.elements).reshape(result.elements.shape)) for result in results]
+    # A type that the model has otherwise: one of the two is wrong, so both stay.
+    if any(value.dtype not in (None, t.dtype) for value, t in zip(node.outputs, tensors, strict=True)):
+        return False
+    for value, tensor in zip(node.outputs, tensors, strict=True):
+        become_constant(value, tensor, container)
+    remove_if_unused(node)
+    return True
+
+
+def _follow(node: ir.Node, container: Container, values: Mapping[ir.Value, _Partial]) -> list[_Partial] | None:
+    if node.op_type in ("Shape", "Size"):
+        return _shape(node)
+    if node.op_type not in _MOVES | _ELEMENTWISE or not all(value.name for value in node.outputs):
+        return None
+    operands = [None if value is None else values.get(value) or _whole(value) for value in node.inputs]
+    present = [operand for operand in operands if operand is not None]
+    if not present or len(present) != sum(value is not None for value in node.inputs):
+        return None
+    elements = evaluate(node, container.opset, [None if o is None else o.elements for o in operands])
+    if elements is None:
+        return None
+    if node.op_type in _ELEMENTWISE:
+        known = np.logical_and.reduce(np.broadcast_arrays(*(operand.known for operand in present)))
+        return [_Partial(elements[0], known)]
+    # Axes, indices and shapes must be known themselves.
+    data = len(operands) if node.op_type == "Concat" else 1
+    if not all(operand is None or operand.known.all() for operand in operands[data:]):
+        return None
+    marks = [_marks(o, k < data) for k, o in enumerate(operands)]
+    moved = evaluate(node, container.opset, marks)
+    if moved is None:
+        return None
+    return [_Partial(e, m.astype(np.bool_)) for e, m in zip(elements, moved, strict=True)]
+
+
+def _marks(operand: _Partial | None, data: bool) -> Array | None:
+    if operand is None:
+        return None
+    return operand.known.astype(np.int64) if data else operand.elements
+
+
+def _whole(value: ir.Value) -> _Partial | None:
+    array = constant(value, _LIMIT)
+    return None if array is None else _Partial(array, np.ones(array.shape, np.bool_))
+
+
+def _shape(node: ir.Node) -> list[_Partial] | None:
+    shape = None if node.inputs[0] is None else node.inputs[0].shape
+    if shape is None:
+        return None
+    sizes = [dim if isinstance(dim, int) else None for dim in shape]
+    elements = np.array([1 if size is None else size for size in sizes], np.int64)
+    known = np.array([size is not None for size in sizes], np.bool_)
+    if node.op_type == "Size":
+        return [_Partial(np.array(elements.prod(), np.int64), np.array(known.all()))]
+    part = slice(node.attributes.get_int("start", 0), node.attributes.get_int("end", None))
+    return [_Partial(elements[part], known[part])]
+
+
+PASS = PassEntry("fold-shapes", FoldShapes, "compute sizes that follow from known dimensions")
