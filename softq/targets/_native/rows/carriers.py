@@ -1,0 +1,67 @@
+"""The types that a pass over the row computes in.
+
+All integers of a pass are carried in one width, the narrowest that holds every proven interval in it, so that all its
+vectors have the same number of lanes: no widening and narrowing between operators, only at loads and stores. Legal
+because range analysis has proved that nothing wraps. Rows are computed only where they have elements, so that the
+intervals of filled rows decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from softq.rowprog.program import Node
+from softq.rowprog.ranges import Proof
+from softq.rowprog.types import Kind
+
+_MODULAR = ("add", "sub", "mul")
+"""Right in any width that holds the result, whatever was cut off the operands."""
+
+_SAME_TYPE = ("min", "max", "lt", "le", "eq", "select", "divide", "shl", "shr")
+_WORD = 32
+_WIDTHS = (8, 16, 32, 64)
+
+
+def width(rows: Iterable[Node], reductions: Iterable[Node], proof: Proof) -> int:
+    """Return the width in bits of a pass's lanes."""
+    needed = [8]
+    for node in (*rows, *reductions):
+        values = [node] if node.op in _MODULAR else [node, *(a for a in node.args if a.kind is not Kind.TABLE)]
+        if any(v.dtype.is_float for v in values) or node.op in ("lut", "index"):
+            needed.append(_WORD)
+        integers = [v for v in values if v.dtype.is_integer]
+        needed += [_bits(*_interval(proof, [v])) for v in integers]
+        if node.op in _SAME_TYPE and integers:
+            needed.append(_bits(*common(node, proof)))
+    return next(w for w in _WIDTHS if w >= max(needed))
+
+
+def common(node: Node, proof: Proof) -> tuple[int, int]:
+    """Return the interval that holds the result and the operands of an operator with operands of one type."""
+    return _interval(proof, [v for v in (node, *node.args) if v.dtype.is_integer])
+
+
+def carrier(low: int, high: int, bits: int) -> str:
+    """Return the integer type of this width that holds an interval: a signed one if it can be."""
+    return f"int{bits}" if _signed_bits(low, high) <= bits else f"uint{bits}"
+
+
+def interval(node: Node, proof: Proof) -> tuple[int, int]:
+    """Return what an integer value of a filled row lies in."""
+    return _interval(proof, [node])
+
+
+def _interval(proof: Proof, nodes: Iterable[Node]) -> tuple[int, int]:
+    found = [proof.filled[node] for node in nodes]
+    # An interval without numbers (low above high) belongs to a value that no row has.
+    found = [i for i in found if i.low <= i.high]
+    return (int(min((i.low for i in found), default=0)), int(max((i.high for i in found), default=0)))
+
+
+def _signed_bits(low: int, high: int) -> int:
+    return max((~low).bit_length() if low < 0 else 0, max(high, 0).bit_length()) + 1
+
+
+def _bits(low: int, high: int) -> int:
+    """Return the bits that hold an interval, signed if it has negative numbers."""
+    return _signed_bits(low, high) if low < 0 else max(high.bit_length(), 1)

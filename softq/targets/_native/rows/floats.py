@@ -1,0 +1,131 @@
+"""Float operators that are more than one instruction, without the C library."""
+
+from __future__ import annotations
+
+import math
+
+from tvm import tirx
+from tvm.ir import Expr
+from tvm.script.ir_builder import tirx as script
+
+from softq.rowprog.program import Node
+from softq.targets._native.rows import carriers
+from softq.targets._native.rows.emission import Emission
+from softq.targets._native.rows.tir import F32, F64, bits_of, cast, fence, intrinsic, is_signed, reinterpret
+
+_INTEGERS_FROM = 2.0**23
+"""From here on every f32 is an integer."""
+
+
+def rint(e: Emission, node: Node) -> Expr:
+    """Return the nearest integer, half to even."""
+    x = e.operand(node, 0)
+    if e.processor.rounds:
+        return intrinsic("llvm.roundeven", F32, e.lanes, x)
+    # The sum with 2^23 has no bits for a fraction. The sign is put back by choosing the summand's.
+    zero = e.const(0.0, F32)
+    magic = e.share(tirx.Select(tirx.LT(x, zero), e.const(-_INTEGERS_FROM, F32), e.const(_INTEGERS_FROM, F32)), F32)
+    rounded = tirx.Sub(fence(tirx.Add(x, magic), F32, e.lanes), magic)
+    small = tirx.And(
+        tirx.LT(x, e.const(_INTEGERS_FROM, F32)), tirx.LT(e.const(-_INTEGERS_FROM, F32), x)
+    )  # not of a NaN, which stays
+    return tirx.Select(small, rounded, x)
+
+
+def exp2i(e: Emission, node: Node) -> Expr:
+    """Return 2^n by its exponent bits."""
+    n = e.operand(node, 0, "int32")
+    bits = script.shift_left(tirx.Add(n, e.const(127, "int32")), e.const(23, "int32"))
+    return reinterpret(bits, F32, e.lanes)
+
+
+def sqrt(e: Emission, node: Node) -> Expr:
+    """Return the square root: an instruction everywhere."""
+    return intrinsic("llvm.sqrt", F32, e.lanes, e.operand(node, 0))
+
+
+def divide(e: Emission, node: Node) -> Expr:
+    """Return the quotient; the divisor is hidden, as one that is constant would become a factor that is rounded."""
+    return tirx.Div(e.operand(node, 0), fence(e.operand(node, 1), F32, e.lanes))
+
+
+# Minimax polynomial of (log(1 + f) - f + f^2 / 2) / f^3 on [sqrt(1/2) - 1, sqrt(2) - 1], as in Cephes' logf
+# (public domain): relative error of the logarithm below 2^-24.
+_LOG = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1,
+        2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1)  # fmt: skip
+_SQRT_HALF_BITS = 0x3F3504F3
+_LOG2_E_REST = math.log2(math.e) - 1
+
+
+def log2(e: Emission, node: Node) -> Expr:
+    """Return the logarithm to base 2, within 3 units in the last place."""
+    x = e.operand(node, 0)
+    subnormal = tirx.LT(x, e.const(2.0**-126, F32))
+    scaled = tirx.Select(subnormal, tirx.Mul(x, e.const(2.0**23, F32)), x)
+    shifted = e.share(tirx.Sub(reinterpret(scaled, "int32", e.lanes), e.const(_SQRT_HALF_BITS, "int32")), "int32")
+    exponent = tirx.Sub(
+        script.shift_right(shifted, e.const(23, "int32")),
+        tirx.Select(subnormal, e.const(23, "int32"), e.const(0, "int32")),
+    )
+    mantissa = tirx.Add(script.bitwise_and(shifted, e.const(0x7FFFFF, "int32")), e.const(_SQRT_HALF_BITS, "int32"))
+    # Exact: the mantissa lies in [sqrt(1/2), sqrt(2)).
+    f = e.share(tirx.Sub(reinterpret(mantissa, F32, e.lanes), e.const(1.0, F32)), F32)
+    q = e.const(_LOG[0], F32)
+    for c in _LOG[1:]:
+        q = tirx.Add(tirx.Mul(q, f), e.const(c, F32))
+    square = e.share(tirx.Mul(f, f), F32)
+    tail = e.share(tirx.Sub(tirx.Mul(tirx.Mul(square, f), q), tirx.Mul(square, e.const(0.5, F32))), F32)
+    # log2(e) = 1 + a rest: the small terms first, so that f itself is rounded once.
+    rest = e.const(_LOG2_E_REST, F32)
+    low = tirx.Add(tirx.Add(tirx.Mul(tail, rest), tirx.Mul(f, rest)), tail)
+    result = e.share(tirx.Add(tirx.Add(low, f), tirx.Cast(e.vector(F32), exponent)), F32)
+    result = tirx.Select(tirx.LE(x, e.const(3.4028234663852886e38, F32)), result, x)  # +inf and NaN stay
+    result = tirx.Select(tirx.LE(x, e.const(0.0, F32)), e.const(-math.inf, F32), result)
+    return tirx.Select(tirx.LT(x, e.const(0.0, F32)), e.const(math.nan, F32), result)
+
+
+def from_integer(e: Emission, x: Expr, name: str) -> Expr:
+    """Return the f32 nearest to an integer."""
+    if bits_of(name) < 64 or not e.processor.is_32_bit:
+        # Signed conversions are instructions everywhere.
+        wide = "int32" if bits_of(name) < 32 else name
+        return cast(cast(x, name, wide, e.lanes), wide, F32, e.lanes)
+    # 32-bit processors would call the compiler's library. To f64 in halves, with the bits that it cannot hold
+    # collected in one below, so that the second rounding sees on which side of a tie the number lies.
+    unsigned = is_signed(name) is False
+    high_type = "uint32" if unsigned else "int32"
+    sticky = tirx.Select(
+        tirx.EQ(script.bitwise_and(x, e.const(0x7FF, name)), e.const(0, name)), e.const(0, name), e.const(0x400, name)
+    )
+    kept = script.bitwise_or(script.shift_left(script.shift_right(x, e.const(11, name)), e.const(11, name)), sticky)
+    kept = e.share(tirx.Select(_is_wide(e, x, name), kept, x), name)
+    high = cast(cast(script.shift_right(kept, e.const(32, name)), name, high_type, e.lanes), high_type, F64, e.lanes)
+    low = cast(cast(kept, name, "uint32", e.lanes), "uint32", F64, e.lanes)
+    return cast(tirx.Add(tirx.Mul(high, e.const(2.0**32, F64)), low), F64, F32, e.lanes)
+
+
+def _is_wide(e: Emission, x: Expr, name: str) -> Expr:
+    wide = tirx.LT(e.const(1 << 53, name), x)
+    return tirx.Or(wide, tirx.LT(x, e.const(-(1 << 53), name))) if is_signed(name) else wide
+
+
+def to_integer(e: Emission, node: Node, x: Expr, name: str) -> Expr:
+    """Return a float without its fraction as an integer; it is proved to fit."""
+    low, high = carriers.interval(node, e.kernel.proof)
+    # By way of i32 where that holds it: an instruction everywhere.
+    if -(1 << 31) <= low and high < 1 << 31:
+        return cast(cast(x, F32, "int32", e.lanes), "int32", name, e.lanes)
+    if bits_of(name) < 64 or not e.processor.is_32_bit:
+        return cast(x, F32, name, e.lanes)
+    wide = e.share(cast(x, F32, F64, e.lanes), F64)
+    magnitude = e.share(tirx.Select(tirx.LT(wide, e.const(0.0, F64)), tirx.Sub(e.const(0.0, F64), wide), wide), F64)
+    upper = e.share(cast(tirx.Mul(magnitude, e.const(2.0**-32, F64)), F64, "uint32", e.lanes), "uint32")
+    lower = tirx.Sub(magnitude, tirx.Mul(cast(upper, "uint32", F64, e.lanes), e.const(2.0**32, F64)))
+    whole = script.bitwise_or(
+        script.shift_left(cast(upper, "uint32", name, e.lanes), e.const(32, name)),
+        cast(cast(lower, F64, "uint32", e.lanes), "uint32", name, e.lanes),
+    )
+    if not is_signed(name):
+        return whole
+    whole = e.share(whole, name)
+    return tirx.Select(tirx.LT(wide, e.const(0.0, F64)), tirx.Sub(e.const(0, name), whole), whole)

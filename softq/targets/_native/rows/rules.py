@@ -1,0 +1,155 @@
+"""How each operator is emitted: from operands that are there to an expression in the type that its value has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tvm import tirx
+from tvm.ir import Expr
+
+from softq.rowprog.program import Node, param_of
+from softq.targets._native.rows import floats, integers
+from softq.targets._native.rows.emission import Emission, Rule
+from softq.targets._native.rows.tir import BOOL, F32, F64, cast, fence, lane_numbers, type_name
+
+# Leaves
+
+
+def _param(e: Emission, node: Node) -> Expr:
+    param, memory = param_of(node), e.kernel.params[param_of(node).name]
+    at = e.kernel.head if param.scope == "head" else tirx.const(0, e.kernel.index)
+    x = memory.load(at, 1)
+    return tirx.NE(x, tirx.const(0, memory.name)) if type_name(node.dtype) == BOOL else x
+
+
+def _index(e: Emission, node: Node) -> Expr:
+    assert e.at is not None
+    positions = lane_numbers(e.at, e.kernel.index, e.lanes)
+    return cast(positions, e.kernel.index, e.type_of(node), e.lanes)
+
+
+def _length(e: Emission, node: Node) -> Expr:
+    return cast(e.kernel.length, e.kernel.index, "int32", 1)
+
+
+def _at_hand(e: Emission, node: Node) -> Expr:
+    raise AssertionError(f"{node.op} is no computation")
+
+
+# Arithmetic
+
+
+def _arithmetic(constructor: Callable[[Expr, Expr], Expr]) -> Rule:
+    def rule(e: Emission, node: Node) -> Expr:
+        # Integers wrap, so that the width of the result is enough for the operands too.
+        name = e.type_of(node)
+        return constructor(e.operand(node, 0, name), e.operand(node, 1, name))
+
+    return rule
+
+
+def _mul(e: Emission, node: Node) -> Expr:
+    product = _arithmetic(tirx.Mul)(e, node)
+    return fence(product, F32, e.lanes) if node in e.kernel.fenced else product
+
+
+def _divide(e: Emission, node: Node) -> Expr:
+    return floats.divide(e, node) if node.dtype.is_float else integers.divide(e, node)
+
+
+def _extreme(first: int, second: int) -> Rule:
+    def rule(e: Emission, node: Node) -> Expr:
+        name = e.common(node)
+        a, b = e.operand(node, 0, name), e.operand(node, 1, name)
+        chosen = tirx.Select(tirx.LT((a, b)[first], (a, b)[second]), a, b)
+        return chosen if node.dtype.is_float else e.convert(chosen, name, e.type_of(node))
+
+    return rule
+
+
+# Logic
+
+
+def _compare(constructor: Callable[[Expr, Expr], Expr]) -> Rule:
+    def rule(e: Emission, node: Node) -> Expr:
+        name = e.common(node)
+        a, b = e.operand(node, 0, name), e.operand(node, 1, name)
+        if name == BOOL:
+            yes, no = e.const(1, "int8"), e.const(0, "int8")
+            a, b = tirx.Select(a, yes, no), tirx.Select(b, yes, no)
+        elif node.args[0] is node.args[1] and name == F32:
+            # The test for NaN. TVM takes a number for equal to itself, so it is asked for its bound instead.
+            infinity = e.const(float("inf"), F32)
+            a, b = (a, infinity) if node.op != "lt" else (infinity, infinity)
+            return tirx.LE(a, b) if node.op != "lt" else tirx.LT(a, b)
+        return constructor(a, b)
+
+    return rule
+
+
+def _logic(constructor: Callable[[Expr, Expr], Expr]) -> Rule:
+    return lambda e, node: constructor(e.operand(node, 0), e.operand(node, 1))
+
+
+def _select(e: Emission, node: Node) -> Expr:
+    name = e.common(node)
+    condition, a, b = e.operand(node, 0), e.operand(node, 1, name), e.operand(node, 2, name)
+    if name == BOOL:
+        return tirx.Or(tirx.And(condition, a), tirx.And(tirx.Not(condition), b))
+    chosen = tirx.Select(condition, a, b)
+    return chosen if node.dtype.is_float else e.convert(chosen, name, e.type_of(node))
+
+
+# Conversion and lookup
+
+
+def _cast(e: Emission, node: Node) -> Expr:
+    arg = node.args[0]
+    old, new, x = e.type_of(arg), e.type_of(node), e.operand(node, 0)
+    if old == new:
+        return x
+    if new == F32:
+        return floats.from_integer(e, x, old)
+    return floats.to_integer(e, node, x, new) if old == F32 else e.convert(x, old, new)
+
+
+def _lut(e: Emission, node: Node) -> Expr:
+    table, at = e.kernel.tables[node.args[0]], e.type_of(node.args[1])
+    result = e.type_of(node)
+    held = "uint8" if result == BOOL else result
+    x = table.look_up(e.operand(node, 1), at, held, e.lanes, e.processor.is_x86 and result not in (BOOL, F64))
+    return tirx.NE(x, e.const(0, held)) if result == BOOL else x
+
+
+RULES: Mapping[str, Rule] = {
+    "input": _at_hand,
+    "param": _param,
+    "const": _at_hand,
+    "table": _at_hand,
+    "index": _index,
+    "length": _length,
+    "add": _arithmetic(tirx.Add),
+    "sub": _arithmetic(tirx.Sub),
+    "mul": _mul,
+    "divide": _divide,
+    "min": _extreme(0, 1),
+    "max": _extreme(1, 0),
+    "shl": integers.shift,
+    "shr": integers.shift,
+    "lt": _compare(tirx.LT),
+    "le": _compare(tirx.LE),
+    "eq": _compare(tirx.EQ),
+    "and": _logic(tirx.And),
+    "or": _logic(tirx.Or),
+    "not": lambda e, node: tirx.Not(e.operand(node, 0)),
+    "select": _select,
+    "cast": _cast,
+    "rint": floats.rint,
+    "lut": _lut,
+    "exp2i": floats.exp2i,
+    "normalize": integers.normalize,
+    "log2": floats.log2,
+    "sqrt": floats.sqrt,
+    "assume": lambda e, node: e.operand(node, 0, e.type_of(node)),
+}
+"""All operators of elements and scalars; reductions and scans are in `REDUCTIONS` and `scan`."""

@@ -1,0 +1,68 @@
+"""Scans: states that are carried along the row, one element after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from softq.rowprog.program import Node, body_of, walk
+from softq.targets._native.rows.emission import Emission
+from softq.targets._native.rows.tir import Local, type_name
+
+
+def _position(node: Node) -> int:
+    position = node.attrs["result"]
+    assert isinstance(position, int)
+    return position
+
+
+class Scan:
+    """One scan in its pass: all nodes with the same step and the same arguments.
+
+    Args:
+        nodes: Its results that the pass needs.
+        scalars: Where the row's scalars are.
+    """
+
+    def __init__(self, nodes: Sequence[Node], scalars: Emission) -> None:
+        self.nodes = nodes
+        self._scalars = scalars
+        self._body = body_of(nodes[0])
+        self._args = nodes[0].args
+        self._states: list[Local] = []
+        for holder, start in zip(self._body.states, self._args, strict=False):
+            name = type_name(holder.dtype)
+            self._states.append(Local.of(scalars.arg(start, name), name, 1))
+
+    def step(self, e: Emission) -> None:
+        """Take in the element of a place, and bind the rows that the scan gives there."""
+        body, inner = self._body, Emission(e.kernel, self._scalars)
+        for holder, state in zip(body.states, self._states, strict=True):
+            inner.bind(holder, state)
+        for holder, row in zip(body.elements, self._args[len(body.states) :], strict=False):
+            inner.keep(holder, e.arg(row, type_name(holder.dtype)))
+        for node in walk((*body.next, *body.outputs)):
+            if not self._scalars.has(node) and node.op != "table":
+                inner.compute(node)
+        for node in self.nodes:
+            at = _position(node) - len(body.states)
+            if at >= 0:
+                e.keep(node, inner.arg(body.outputs[at], e.type_of(node)))
+        # All of them from the old states: a step may exchange two.
+        after = [Local.of(inner.value(node), type_name(node.dtype), 1) for node in body.next]
+        for state, new in zip(self._states, after, strict=True):
+            state.set(new.get())
+
+    def finish(self) -> None:
+        """Bind the last states."""
+        for node in self.nodes:
+            if _position(node) < len(self._states):
+                self._scalars.bind(node, self._states[_position(node)])
+
+
+def group(nodes: Sequence[Node]) -> list[list[Node]]:
+    """Return the scans among the nodes, those of one loop together, in the order of the first of each."""
+    groups: dict[tuple[int, ...], list[Node]] = {}
+    for node in nodes:
+        if node.op == "scan":
+            groups.setdefault((id(body_of(node)), *map(id, node.args)), []).append(node)
+    return list(groups.values())

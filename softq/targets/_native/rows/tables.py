@@ -1,0 +1,156 @@
+"""Lookup tables: shifts where the entries are powers of two, permutes on AVX-512 and AVX2, else loads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from tvm import tirx
+from tvm.ir import Expr
+from tvm.script.ir_builder import tirx as script
+
+from softq.rowprog.onnx.lookups import Shift, closed_form
+from softq.rowprog.program import Node, Number, table_of
+from softq.rowprog.types import DType
+from softq.targets._native.rows.tir import (
+    F32,
+    Memory,
+    bits_of,
+    broadcast,
+    cast,
+    const,
+    intrinsic,
+    reinterpret,
+    type_name,
+    vector_of,
+)  # fmt: skip
+
+_CHUNK = 16
+"""Entries that are copied at once; copies are padded to it."""
+
+_LARGEST = {16: 256, 8: 32}
+"""By lanes of 32 bits: entries up to which permutes are used; beyond, loading each lane costs no more."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table and how it is looked up.
+
+    Attributes:
+        memory: Where the entries stand.
+        start: Position of the first one.
+        size: Number of entries.
+        values: The entries, if they are known.
+        shift: What they are, where that is a shift.
+    """
+
+    memory: Memory
+    start: Expr
+    size: int
+    values: tuple[Number, ...] = ()
+    shift: Shift | None = None
+
+    def look_up(self, at: Expr, index: str, result: str, lanes: int, permutes: bool) -> Expr:
+        """Return the entries at positions of type `index`, as numbers of type `result`.
+
+        Args:
+            at: The positions; used more than once.
+            index: Their type.
+            result: Type of the result.
+            lanes: Number of positions.
+            permutes: Whether x86's permutes may be used.
+        """
+        if self.shift is not None and (lanes == 1 or self.shift.bits <= bits_of(index)):
+            return _shifted(self.shift, at, index, result, lanes)
+        if permutes and bits_of(index) == 32 and self.size <= _LARGEST.get(lanes, 0):
+            return self._permuted(at, index, result, lanes)
+        positions = tirx.Add(broadcast(self.start, lanes), cast(at, index, self.memory.index, lanes))
+        return cast(self.memory.gather(positions), self.memory.name, result, lanes)
+
+    def _permuted(self, at: Expr, index: str, result: str, lanes: int) -> Expr:
+        single, double = {
+            16: ("llvm.x86.avx512.permvar.si.512", "llvm.x86.avx512.vpermi2var.d.512"),
+            8: ("llvm.x86.avx2.permd", ""),
+        }[lanes]
+        registers = [self._register(first, result, lanes) for first in range(0, self.size, lanes)]
+        position = cast(at, index, "int32", lanes)
+        # Permutes look at the low bits of a position alone; selects choose between what they give.
+        step = lanes * (2 if double else 1)
+        leaves: list[Expr] = []
+        for k in range(0, len(registers), step // lanes):
+            if double and k + 1 < len(registers):
+                leaves.append(intrinsic(double, "int32", lanes, registers[k], position, registers[k + 1]))
+            else:
+                leaves.append(intrinsic(single, "int32", lanes, registers[k], position))
+
+        def chosen(low: int, high: int) -> Expr:
+            if high - low == 1:
+                return leaves[low]
+            middle = (low + high) // 2
+            below = tirx.LT(position, const(middle * step, "int32", lanes))
+            return tirx.Select(below, chosen(low, middle), chosen(middle, high))
+
+        return reinterpret(chosen(0, len(leaves)), result, lanes)
+
+    def _register(self, first: int, result: str, lanes: int) -> Expr:
+        if self.values:
+            part = [*self.values[first : first + lanes], *(0,) * lanes][:lanes]
+            bits = [int(np.float32(v).view(np.uint32)) if result == F32 else int(v) & 0xFFFFFFFF for v in part]
+            return reinterpret(vector_of(bits, "uint32"), "int32", lanes)
+        at = tirx.Add(self.start, tirx.const(first, self.memory.index))
+        return reinterpret(cast(self.memory.load(at, lanes), self.memory.name, result, lanes), "int32", lanes)
+
+
+def _shifted(shift: Shift, at: Expr, index: str, result: str, lanes: int) -> Expr:
+    # Conversions of signed numbers are instructions everywhere.
+    name = f"int{shift.bits}" if shift.first < 1 << (shift.bits - 1) else f"uint{shift.bits}"
+    x = script.shift_right(const(shift.first, name, lanes), cast(at, index, name, lanes))
+    x = cast(x, name, result, lanes)
+    return x if shift.scale == 1.0 else tirx.Mul(x, const(shift.scale, F32, lanes))
+
+
+def constant_table(node: Node, index: str, zero: Expr) -> Table:
+    """Return a table of the program, written to the stack.
+
+    Args:
+        node: The table.
+        index: Type of positions.
+        zero: A uint64 that is 0 without LLVM knowing it: it would write equal entries by a call of memset.
+    """
+    values = table_of(node)
+    shift = closed_form(values) if node.dtype is not DType.BOOL else None
+    name = "uint8" if node.dtype is DType.BOOL else type_name(node.dtype)
+    bits = bits_of(name)
+    held = [int(v) & ((1 << bits) - 1) for v in values]
+    if node.dtype.is_float:
+        held = [int(np.float32(v).view(np.uint32)) for v in values]
+    memory = _copy(len(values), name, index)
+    unsigned = f"uint{bits}"
+    for first in range(0, len(values), _CHUNK):
+        part = [*held[first : first + _CHUNK], *(0,) * _CHUNK][:_CHUNK]
+        opaque = broadcast(tirx.Cast(unsigned, zero), _CHUNK)
+        x = script.bitwise_or(vector_of(part, unsigned), opaque)
+        x = x if name == unsigned else reinterpret(x, name, _CHUNK)
+        memory.store(x, tirx.const(first, index), _CHUNK)
+    return Table(memory, tirx.const(0, index), len(values), values, shift if isinstance(shift, Shift) else None)
+
+
+def given_table(memory: Memory, start: Expr, size: int, padded: bool) -> Table:
+    """Return a table of the caller's; a padded one is copied, for vectors that reach beyond its end."""
+    if not padded or size % _CHUNK == 0:
+        return Table(memory, start, size)
+    copy = _copy(size, memory.name, memory.index)
+    for first in range(0, size - size % _CHUNK, _CHUNK):
+        at = tirx.const(first, memory.index)
+        copy.store(memory.load(tirx.Add(start, at), _CHUNK), at, _CHUNK)
+    last = size - size % _CHUNK
+    copy.store(const(0, memory.name, _CHUNK), tirx.const(last, memory.index), _CHUNK)
+    for i in range(last, size):
+        at = tirx.const(i, memory.index)
+        copy.store(memory.load(tirx.Add(start, at), 1), at, 1)
+    return Table(copy, tirx.const(0, memory.index), size)
+
+
+def _copy(size: int, name: str, index: str) -> Memory:
+    padded = (size + _CHUNK - 1) // _CHUNK * _CHUNK
+    return Memory(script.alloc_buffer((padded,), name, scope="local"), name, index)

@@ -1,0 +1,162 @@
+"""A thin layer over TIR: vectors of explicit types, values in local memory, and what must not be simplified away.
+
+Expressions are built from constructors instead of Python's operators, because those fold constants and do not keep
+IEEE arithmetic. Every shared value is stored once in local memory, which LLVM turns into registers: expressions that
+share others grow exponentially in TVM's analyses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tvm import tirx
+from tvm.ir import Expr
+from tvm.script.ir_builder import tirx as script
+
+from softq.rowprog.types import DType
+
+BOOL = "bool"
+F32 = "float32"
+F64 = "float64"
+
+_ANY_SIZE = 1 << 62
+"""Elements of a buffer whose size only the caller knows."""
+
+
+def type_name(dtype: DType) -> str:
+    """Return TIR's name of an element type."""
+    return str(dtype.numpy)
+
+
+def bits_of(name: str) -> int:
+    """Return the width of a number type by TIR's name of it."""
+    return int("".join(c for c in name if c.isdigit()))
+
+
+def is_signed(name: str) -> bool:
+    """Say whether a number type has negative values."""
+    return not name.startswith("u")
+
+
+def vector(name: str, lanes: int) -> str:
+    """Return TIR's name of a vector type."""
+    return name if lanes == 1 else f"{name}x{lanes}"
+
+
+def const(value: float, name: str, lanes: int = 1) -> Expr:
+    """Return a constant, the same in all lanes."""
+    return broadcast(_number(value, name), lanes)
+
+
+def _number(value: float, name: str) -> Expr:
+    if name == "uint64" and value >= 1 << 63:
+        high, low = (tirx.const(part, name) for part in divmod(int(value), 1 << 32))
+        return script.bitwise_or(script.shift_left(high, tirx.const(32, name)), low)
+    return tirx.const(float(value) if name.startswith("f") else int(value), name)
+
+
+def vector_of(values: Sequence[float], name: str) -> Expr:
+    """Return a vector of constants."""
+    return tirx.Shuffle([_number(v, name) for v in values], [tirx.const(i, "int32") for i in range(len(values))])
+
+
+def broadcast(x: Expr, lanes: int) -> Expr:
+    """Return a scalar in all lanes."""
+    return x if lanes == 1 else tirx.Broadcast(x, tirx.const(lanes, "int32"))
+
+
+def cast(x: Expr, old: str, new: str, lanes: int) -> Expr:
+    """Return numbers in another type; integers wrap."""
+    return x if old == new else tirx.Cast(vector(new, lanes), x)
+
+
+def reinterpret(x: Expr, new: str, lanes: int) -> Expr:
+    """Return the same bits as another type of the same width."""
+    return script.reinterpret(vector(new, lanes), x)
+
+
+def intrinsic(name: str, result: str, lanes: int, *args: Expr) -> Expr:
+    """Return the call of one of LLVM's intrinsics without side effects."""
+    return script.call_llvm_pure_intrin(vector(result, lanes), name, *args)
+
+
+def fence(x: Expr, name: str, lanes: int) -> Expr:
+    """Return a float that is not combined with what it is used in, neither by TVM nor by LLVM."""
+    return intrinsic("llvm.arithmetic.fence", name, lanes, x)
+
+
+def lane_numbers(start: Expr, index: str, lanes: int) -> Expr:
+    """Return start, start + 1, ... of an index type."""
+    return start if lanes == 1 else tirx.Ramp(start, tirx.const(1, index), tirx.const(lanes, "int32"))
+
+
+def half(x: Expr, lanes: int, upper: bool) -> Expr:
+    """Return one half of a vector's lanes."""
+    first = lanes // 2 if upper else 0
+    return tirx.Shuffle([x], [tirx.const(first + i, "int32") for i in range(lanes // 2)])
+
+
+def lane(x: Expr, at: int) -> Expr:
+    """Return one lane of a vector."""
+    return tirx.Shuffle([x], [tirx.const(at, "int32")])
+
+
+@dataclass(frozen=True)
+class Local:
+    """A value in local memory; booleans are kept as 0 and 1, because vectors of them cannot be stored."""
+
+    buffer: tirx.Buffer
+    name: str
+    lanes: int
+
+    @staticmethod
+    def empty(name: str, lanes: int) -> Local:
+        """Return new memory for a value."""
+        held = "int8" if name == BOOL else name
+        return Local(script.alloc_buffer((lanes,), held, scope="local"), name, lanes)
+
+    @staticmethod
+    def of(x: Expr, name: str, lanes: int) -> Local:
+        """Return new memory that holds the value."""
+        local = Local.empty(name, lanes)
+        local.set(x)
+        return local
+
+    def set(self, x: Expr) -> None:
+        """Overwrite the value."""
+        if self.name == BOOL:
+            x = tirx.Select(x, const(1, "int8", self.lanes), const(0, "int8", self.lanes))
+        script.buffer_store(self.buffer, x, [lane_numbers(tirx.const(0, "int32"), "int32", self.lanes)])
+
+    def get(self) -> Expr:
+        """Return the value."""
+        x = tirx.BufferLoad(self.buffer, [lane_numbers(tirx.const(0, "int32"), "int32", self.lanes)])
+        return tirx.NE(x, const(0, "int8", self.lanes)) if self.name == BOOL else x
+
+
+@dataclass(frozen=True)
+class Memory:
+    """An array of the caller's, aligned to its elements only."""
+
+    buffer: tirx.Buffer
+    name: str
+    index: str
+
+    @staticmethod
+    def behind(pointer: tirx.Var, name: str, index: str) -> Memory:
+        """Return the array that a parameter points to."""
+        size = tirx.const(_ANY_SIZE if index == "int64" else (1 << 31) - 1, index)
+        return Memory(script.decl_buffer((size,), name, data=pointer, align=bits_of(name) // 8), name, index)
+
+    def load(self, at: Expr, lanes: int) -> Expr:
+        """Return the elements from a position on."""
+        return tirx.BufferLoad(self.buffer, [lane_numbers(at, self.index, lanes)])
+
+    def gather(self, at: Expr) -> Expr:
+        """Return the elements at positions of their own."""
+        return tirx.BufferLoad(self.buffer, [at])
+
+    def store(self, x: Expr, at: Expr, lanes: int) -> None:
+        """Write elements from a position on."""
+        script.buffer_store(self.buffer, x, [lane_numbers(at, self.index, lanes)])
