@@ -1,6 +1,6 @@
 """softq replaces every softmax of an ONNX model by one that small hardware likes, and measures what that costs.
 
-The steps are `inspect`, `convert` and `check`; each pass alone is in `softq.passes`, each method in `softq.methods`.
+The steps are `inspect`, `convert`, `check` and `build`, and `load` for what was built; each pass alone is in `softq.passes`, each method in `softq.methods`.
 Names are imported when they are first used, so that `import softq` stays cheap.
 """
 
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from softq._version import __version__
+    from softq.artifact import Artifact, load
+    from softq.build import build
     from softq.compare import Report, check
     from softq.conversion import Conversion, convert, inspect
     from softq.errors import InputError, ProofError, RefusalError, SoftqError, UsageError
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "softq._version": ("__version__",),
+    "softq.artifact": ("Artifact", "load"),
+    "softq.build": ("build",),
     "softq.compare": ("Report", "check"),
     "softq.conversion": ("Conversion", "convert", "inspect"),
     "softq.errors": ("InputError", "ProofError", "RefusalError", "SoftqError", "UsageError"),
@@ -33,6 +37,7 @@ _HOMES = {
 __all__ = [
     "METHODS",
     "TARGETS",
+    "Artifact",
     "Conversion",
     "InputError",
     "Plan",
@@ -45,9 +50,11 @@ __all__ = [
     "UsageError",
     "Verdict",
     "__version__",
+    "build",
     "check",
     "convert",
     "inspect",
+    "load",
     "load_plan",
 ]
 

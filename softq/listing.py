@@ -149,9 +149,18 @@ def method_to_text(method: Method) -> str:
     return "\n".join(lines) + "\n"
 
 
-def describe_target(target: Target) -> dict[str, str]:
+def describe_target(target: Target) -> dict[str, object]:
     """Return what there is to know about a target as plain values."""
-    return {"name": target.name, "summary": target.summary, "produces": target.produces, "needs": target.needs}
+    return {
+        "name": target.name,
+        "summary": target.summary,
+        "produces": target.produces,
+        "needs": target.needs,
+        "options": [
+            {"name": name, "default": getattr(target.options(), name), "help": text}
+            for name, text in target.options.help().items()
+        ],
+    }
 
 
 def targets_to_text() -> str:
@@ -162,4 +171,6 @@ def targets_to_text() -> str:
 def target_to_text(target: Target) -> str:
     """Return what `softq targets NAME` prints."""
     about = getdoc(modules[target.passes.__module__]) or ""
-    return f"{target.name}: {target.summary}\n\n{about}\n\nproduces  {target.produces}\nneeds     {target.needs}\n"
+    text = f"{target.name}: {target.summary}\n\n{about}\n\nproduces  {target.produces}\nneeds     {target.needs}\n"
+    options = [(n, str(getattr(target.options(), n)), help) for n, help in target.options.help().items()]
+    return text + ("\n" + table(("option", "default", "what it does"), options) if options else "")

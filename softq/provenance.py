@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import onnx_ir as ir
 
@@ -24,13 +23,10 @@ class RowFunction:
     Attributes:
         program: The row program.
         max_length: Greatest length of a row that the function was proved for.
-        sites: Id of the softmax that a call computes, by the name of the call's first output; calls without a note
-            of it are missing.
     """
 
     program: Program
     max_length: int
-    sites: Mapping[str, str] = field(default_factory=dict)
 
 
 def plan_of(model: ir.Model) -> Plan | None:
@@ -80,7 +76,7 @@ def row_functions(model: ir.Model) -> dict[tuple[str, str], RowFunction]:
                 "model with this softq, and keep the metadata"
             )
         found[identifier[:2]] = RowFunction(
-            programs[name], _proved_length(model, function, programs[name], plan.max_length), _sites(model, name)
+            programs[name], _proved_length(model, function, programs[name], plan.max_length)
         )
     return found
 
@@ -103,9 +99,10 @@ def _proved_length(model: ir.Model, function: ir.Function, program: Program, max
     )
 
 
-def _sites(model: ir.Model, function: str) -> dict[str, str]:
+def call_sites(model: ir.Model) -> dict[str, str]:
+    """Return the id of the softmax that each call of a function computes, by the name of its first output."""
     return {
         node.outputs[0].name or "": node.metadata_props[META_KEY]
         for node in model.graph.all_nodes()
-        if node.domain == FUNCTION_DOMAIN and node.op_type == function and META_KEY in node.metadata_props
+        if META_KEY in node.metadata_props
     }

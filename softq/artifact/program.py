@@ -83,6 +83,8 @@ class Step:
         cost: Rough number of elementary operations (multiply-adds, elements moved) of the whole step: a step that
             is cheap is not worth waking threads for.
         site: Id of the softmax that this kernel computes, or None.
+        error: Where it is given, the first tensor is one int32 in the arena that the driver sets to 0 before the step;
+            if it is something else behind it, the run ends with this message.
     """
 
     kernel: str
@@ -91,6 +93,7 @@ class Step:
     items: Size
     cost: Size
     site: str | None = None
+    error: str | None = None
 
 
 @dataclass(frozen=True)

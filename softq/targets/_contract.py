@@ -2,10 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
+
+from softq.errors import UsageError
+
+if TYPE_CHECKING:
+    from softq.artifact.program import Program
+    from softq.targets._native.machine import Machine
+
+
+def option(default: str, help: str) -> str:
+    """Return a dataclass field that is an option of a target.
+
+    Args:
+        default: Its default.
+        help: What it does and what it takes.
+    """
+    return dataclasses.field(default=default, metadata={"help": help})
+
+
+@dataclass(frozen=True)
+class TargetOptions:
+    """Base of a target's options: a frozen dataclass of texts whose fields are made by `option`."""
+
+    @classmethod
+    def help(cls) -> dict[str, str]:
+        """Return what each option does, by name."""
+        return {field.name: field.metadata["help"] for field in dataclasses.fields(cls)}
+
+
+@dataclass(frozen=True)
+class Built:
+    """What a target makes of a model: the program, and the machine that it is for."""
+
+    program: Program
+    machine: Machine
 
 
 @dataclass(frozen=True)
@@ -18,6 +54,9 @@ class Target:
         produces: What the user gets, one line.
         needs: What has to be installed beside softq, `nothing` if nothing.
         passes: Makes the passes that turn a converted model into what the target takes, in their order.
+        options: The dataclass of its options.
+        build: Makes a program of a converted model, which it does not change; None where the target's product is the
+            model itself.
     """
 
     name: str
@@ -25,3 +64,19 @@ class Target:
     produces: str
     needs: str
     passes: Callable[[], Sequence[ir.passes.InPlacePass]]
+    options: type[TargetOptions] = TargetOptions
+    build: Callable[[ir.Model, TargetOptions], Built] | None = None
+
+    def configure(self, settings: Mapping[str, str]) -> TargetOptions:
+        """Return the options with these settings over the defaults.
+
+        Raises:
+            UsageError: an option is unknown; the message lists what there is.
+        """
+        known = self.options.help()
+        for name in settings:
+            if name not in known:
+                raise UsageError(
+                    f"target {self.name} has no option {name!r}; its options are: {', '.join(known) or 'none'}"
+                )
+        return self.options(**settings)

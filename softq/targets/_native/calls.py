@@ -43,9 +43,35 @@ class SizesCall:
     """Sizes as a tensor: the argument is a shape, the result holds its numbers."""
 
 
-KernelCall: TypeAlias = RowCall | MatMulCall | SizesCall
+@dataclass(frozen=True)
+class CumSumCall:
+    """Sums along an axis: the argument is a tensor [outer, length, inner], the result has its shape and type.
+
+    Attributes:
+        exclusive: Whether an element's sum is without itself.
+        reverse: Whether sums go from the last element to the first.
+    """
+
+    exclusive: bool
+    reverse: bool
+
+
+@dataclass(frozen=True)
+class PositionsCall:
+    """Indices counted from the front: arguments are int64 indices [..., D] and the extents of the D axes.
+
+    The result is the indices with their axis' extent added where they are negative. One outside its axis ends the run.
+
+    Attributes:
+        message: What the user is told then.
+    """
+
+    message: str
+
+
+KernelCall: TypeAlias = RowCall | MatMulCall | SizesCall | CumSumCall | PositionsCall
 
 
 def constant(array: NDArray[np.generic]) -> relax.Expr:
     """Return an array as a constant of the same type: left to itself TVM makes int64 scalars int32."""
-    return relax.const(np.ascontiguousarray(array), str(array.dtype))
+    return relax.const(np.asarray(array, order="C"), str(array.dtype))

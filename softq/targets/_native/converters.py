@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tvm import relax, tirx
+from tvm import relax
 
 from softq.artifact.program import Limit
 from softq.errors import RefusalError
@@ -14,7 +14,7 @@ from softq.methods import METHODS
 from softq.rowprog.onnx import signature
 from softq.rowprog.onnx.emitter import output_names
 from softq.rowprog.types import Kind
-from softq.targets._native.calls import MatMulCall, RowCall, constant
+from softq.targets._native.calls import CumSumCall, MatMulCall, PositionsCall, RowCall, constant
 from softq.targets._native.folding import sizes, static
 from softq.targets._native.sizes import Dim, equal, expression, plain, product, quotient, simplified, size
 
@@ -26,10 +26,12 @@ FLOATS = ("float16", "bfloat16", "float32")
 
 def _softq(node: Node) -> list[relax.Expr]:
     function = next(f for (_, name), f in node.functions.items() if name == node.operator)
-    site = function.sites.get(node.name, node.name)
+    site = node.importer.sites.get(node.name, node.name)
     program = function.program
     if len(node.inputs) != len(signature(program)):
-        raise RefusalError(f"{node.operator} {node.name!r} has {len(node.inputs)} inputs; expected {signature(program)}")
+        raise RefusalError(
+            f"{node.operator} {node.name!r} has {len(node.inputs)} inputs; expected {signature(program)}"
+        )
     values = [node.tensor(i) for i in range(1 + program.masked)]
     for position, param in enumerate(program.params, start=len(values)):
         array = node.array(position)
@@ -89,14 +91,32 @@ def _softmax(node: Node) -> list[relax.Expr]:
 
 
 def _matmul(node: Node) -> list[relax.Expr]:
-    return [matmul(node, node.tensor(0), node.tensor(1))]
+    source = node.importer.transposes.get(node.inputs[1])
+    if source is None:
+        return [matmul(node, node.tensor(0), node.tensor(1))]
+    # The right operand is packed anyway, and packing reads it in either order: its last two axes need no transposition.
+    name, order = source
+    order = [*order[:-2], order[-1], order[-2]]
+    b = node.importer.tensor(name)
+    if order != list(range(len(order))):
+        b = node.emit(relax.op.permute_dims(b, order))
+    return [matmul(node, node.tensor(0), b, transposed=True)]
+
+
+def _transpose(node: Node) -> list[relax.Expr]:
+    rank = len(node.shape(0))
+    order = list(node.attributes.get("perm", reversed(range(rank))))
+    if rank >= 2:
+        node.importer.transposes[node.outputs[0]] = (node.inputs[0], order)
+    return [node.emit(relax.op.permute_dims(node.tensor(0), order))]
 
 
 def matmul(node: Node, a: relax.Expr, b: relax.Expr, transposed: bool = False) -> relax.Expr:
     """Return NumPy's matmul of two tensors of any ranks; `transposed` stands for the last two axes of the right one."""
     if str(a.ty.dtype) != "float32" or str(b.ty.dtype) != "float32":
         if transposed:
-            b = node.emit(relax.op.permute_dims(b))
+            axes = range(len(node.importer.dims(b, node.name)))
+            b = node.emit(relax.op.permute_dims(b, [*axes[:-2], axes[-1], axes[-2]]))
         return node.emit(relax.op.matmul(a, b))
     left, right = node.importer.dims(a, node.name), node.importer.dims(b, node.name)
     vectors = len(left) == 1, len(right) == 1
@@ -288,6 +308,17 @@ def _constant_of_shape(node: Node) -> list[relax.Expr]:
     return [node.emit(relax.op.full(shape, constant(value.reshape(())), str(value.dtype)))]
 
 
+def _cum_sum(node: Node) -> list[relax.Expr]:
+    dims, axis = node.shape(0), _axes(node)[0]
+    axis %= len(dims)
+    flat = [product(dims[:axis]), dims[axis], product(dims[axis + 1 :])]
+    call = CumSumCall(bool(node.attributes.get("exclusive", 0)), bool(node.attributes.get("reverse", 0)))
+    x = _reshaped(node, node.tensor(0), flat)
+    name = f"cumsum_{int(call.exclusive)}{int(call.reverse)}"
+    summed = node.call(name, call, [x], relax.TensorType([expression(d) for d in flat], str(x.ty.dtype)))
+    return [_reshaped(node, summed, dims)]
+
+
 def _identity(node: Node) -> list[relax.Expr]:
     return [node.tensor(0)]
 
@@ -336,18 +367,22 @@ def _positions(node: Node, extents: list[Dim]) -> relax.Expr:
     if str(at.ty.dtype) != "int64":
         at = node.emit(relax.op.astype(at, "int64"))
     known = node.array(1)
-    if known is not None and (known >= 0).all():
-        return at
-    shape = (len(extents),) if len(extents) > 1 else ()
-    room = node.importer.written(sizes([plain(d) for d in extents], shape), "int64")
-    zero = constant(np.zeros((), np.int64))
-    return node.emit(relax.op.where(relax.op.less(at, zero), relax.op.add(at, room), at))
+    limits = [plain(d) for d in extents]
+    if known is not None and (known >= 0).all() and all(isinstance(d, int) for d in limits):
+        greatest = known.reshape(-1, len(limits)).max(axis=0, initial=0)
+        if all(int(g) < d for g, d in zip(greatest, limits, strict=True) if isinstance(d, int)):
+            return at
+    call = PositionsCall(f"{node.operator} {node.name!r}: an index is outside its axis")
+    shape = relax.ShapeExpr([expression(d) for d in extents])
+    name = f"positions{len(node.importer.calls)}"
+    return node.call(name, call, [at, shape], relax.TensorType(list(at.ty.shape.values), "int64"))
 
 
 CONVERTERS: Mapping[str, Callable[[Node], list[relax.Expr]]] = {
     "softq": _softq,
     "Softmax": _softmax,
     "MatMul": _matmul,
+    "Transpose": _transpose,
     "Gemm": _gemm,
     "Reshape": _reshape,
     "Flatten": _flatten,
@@ -357,6 +392,7 @@ CONVERTERS: Mapping[str, Callable[[Node], list[relax.Expr]]] = {
     "Slice": _slice,
     "Range": _range,
     "ConstantOfShape": _constant_of_shape,
+    "CumSum": _cum_sum,
     "Identity": _identity,
     "CastLike": _cast_like,
     "Gather": _gather,

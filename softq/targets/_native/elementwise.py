@@ -62,8 +62,8 @@ def exp(x: Expr) -> Expr:
     return value * _power_of_two(half) * _power_of_two(n - half)
 
 
-# Rational approximations of odd functions, x P(x^2) / Q(x^2), from Eigen (MathFunctionsImpl.h and SpecialFunctionsImpl.h,
-# MPL-2.0; the numbers alone are taken).
+# Rational approximations of odd functions, x P(x^2) / Q(x^2), from Eigen (MathFunctionsImpl.h and
+# SpecialFunctionsImpl.h, MPL-2.0; the numbers alone are taken).
 _ERF_P = (-2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05,
           -7.34990630326855e-04, -2.95459980854025e-03, -1.60960333262415e-02)  # fmt: skip
 _ERF_Q = (-1.45660718464996e-05, -2.13374055278905e-04, -1.68282697438203e-03, -7.37332916720468e-03,
@@ -116,13 +116,20 @@ def _sine_of(x: Expr, quarter: int) -> Expr:
     inside = tirx.And(x < _f(2.0**30), x > _f(-(2.0**30)))
     safe = tirx.Select(inside, wide, tirx.FloatImm("float64", 0.0))
     turns = safe * tirx.FloatImm("float64", 2 / math.pi)
-    n = (turns + tirx.Select(turns < tirx.FloatImm("float64", 0.0), tirx.FloatImm("float64", -0.5), tirx.FloatImm("float64", 0.5))).astype("int32")
+    n = (
+        turns
+        + tirx.Select(
+            turns < tirx.FloatImm("float64", 0.0), tirx.FloatImm("float64", -0.5), tirx.FloatImm("float64", 0.5)
+        )
+    ).astype("int32")
     r = (safe - n.astype("float64") * tirx.FloatImm("float64", math.pi / 2)).astype("float32")
     k = (n + quarter) & 3
     z = r * r
     # Cephes, sinf.c: minimax on [-pi/4, pi/4].
     sine = r + r * z * _horner(z, (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1))
-    cosine = _f(1.0) - _f(0.5) * z + z * z * _horner(z, (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2))
+    cosine = (
+        _f(1.0) - _f(0.5) * z + z * z * _horner(z, (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2))
+    )
     value = tirx.Select((k & 1) == 0, sine, cosine)
     value = tirx.Select((k & 2) == 0, value, _f(0.0) - value)
     return tirx.Select(inside, value, _f(math.nan))

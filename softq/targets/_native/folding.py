@@ -68,11 +68,15 @@ def _modulo(a: Dim, b: Dim) -> Dim:
 
 
 def _least(a: Dim, b: Dim) -> Dim:
-    return min(a, b) if isinstance(a, int) and isinstance(b, int) else simplified(tirx.min(expression(a), expression(b)))
+    return (
+        min(a, b) if isinstance(a, int) and isinstance(b, int) else simplified(tirx.min(expression(a), expression(b)))
+    )
 
 
 def _greatest(a: Dim, b: Dim) -> Dim:
-    return max(a, b) if isinstance(a, int) and isinstance(b, int) else simplified(tirx.max(expression(a), expression(b)))
+    return (
+        max(a, b) if isinstance(a, int) and isinstance(b, int) else simplified(tirx.max(expression(a), expression(b)))
+    )
 
 
 def _equal(a: Dim, b: Dim) -> Dim | None:
@@ -105,7 +109,8 @@ def _slice(inputs: Sequence[Sizes], attributes: Attributes) -> Sizes | None:
     if any(x is None for x in given):
         return None
     starts, ends = given[0], given[1]
-    assert starts is not None and ends is not None
+    assert starts is not None
+    assert ends is not None
     axes = given[2] if len(given) > 2 and given[2] is not None else np.arange(len(starts))
     steps = given[3] if len(given) > 3 and given[3] is not None else np.ones(len(starts), np.int64)
     index: list[slice] = [slice(None)] * inputs[0].ndim

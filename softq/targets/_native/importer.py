@@ -30,7 +30,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from softq.artifact.program import Limit
 from softq.errors import RefusalError, SoftqError
 from softq.modelfile import proto_without_weights
-from softq.provenance import RowFunction
+from softq.provenance import RowFunction, call_sites
 from softq.targets._native.calls import KernelCall, SizesCall, constant
 from softq.targets._native.converters import CONVERTERS
 from softq.targets._native.folding import FOLDERS, LARGEST, Sizes, sizes, static
@@ -165,7 +165,8 @@ class Node:
 
     def require(self, limit: Limit) -> None:
         """Note what must hold for the dimensions."""
-        if limit not in self.importer.limits:
+        same = [(x.size, x.low, x.high) for x in self.importer.limits]
+        if (limit.size, limit.low, limit.high) not in same:
             self.importer.limits.append(limit)
 
 
@@ -175,6 +176,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     def __init__(self, model: ir.Model, functions: Mapping[tuple[str, str], RowFunction]) -> None:
         super().__init__({}, "float32", keep_params_in_input=True, sanitize=False)
         self.functions = functions
+        self.sites = call_sites(model)
         self.initializers: dict[str, Array] = {
             name: value.const_value.numpy()
             for name, value in model.graph.initializers.items()
@@ -182,6 +184,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         }
         self.weights: dict[str, Array] = {}
         self.calls: dict[str, KernelCall] = {}
+        self.transposes: dict[str, tuple[str, list[int]]] = {}
         self.limits: list[Limit] = []
         self._sizes: dict[str, Sizes] = {}
 
@@ -317,9 +320,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             return constant(numbers.astype(dtype))
         self.calls["sizes"] = SizesCall()
         flat = relax.ShapeExpr(list(values.ravel()))
-        written = relax.op.call_dps_packed(
-            "sizes", relax.Tuple([flat]), relax.TensorType((values.size,), "int64")
-        )
+        written = relax.op.call_dps_packed("sizes", relax.Tuple([flat]), relax.TensorType((values.size,), "int64"))
         result = self.bb.emit(written)
         if values.shape != (values.size,):
             result = self.bb.emit(relax.op.reshape(result, list(values.shape)))

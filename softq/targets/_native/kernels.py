@@ -13,6 +13,7 @@ from softq.artifact.program import Op, Size
 from softq.rowprog import Program
 from softq.rowprog.onnx import function_name
 from softq.targets._native import matmul
+from softq.targets._native.calls import CumSumCall
 from softq.targets._native.machine import Machine
 from softq.targets._native.nests import Nest, nests
 from softq.targets._native.rows import RowKernel, row_kernel
@@ -80,6 +81,16 @@ class Kernels:
         """Return the symbol of the kernel that writes so many sizes."""
         return self._named(f"{PREFIX}sizes_{count}", lambda: _sizes_kernel(f"{PREFIX}sizes_{count}", count))
 
+    def cum_sum(self, dtype: str, call: CumSumCall) -> str:
+        """Return the symbol of the kernel of sums along an axis."""
+        symbol = f"{PREFIX}cumsum_{dtype}" + "_exclusive" * call.exclusive + "_reverse" * call.reverse
+        return self._named(symbol, lambda: _cum_sum_kernel(symbol, dtype, call))
+
+    def positions(self, axes: int) -> str:
+        """Return the symbol of the kernel that checks indices into so many axes."""
+        symbol = f"{PREFIX}positions_{axes}"
+        return self._named(symbol, lambda: _positions_kernel(symbol, axes))
+
     def copy(self) -> str:
         """Return the symbol of the kernel that copies bytes."""
         return self._named(f"{PREFIX}copy", lambda: _copy_kernel(f"{PREFIX}copy"))
@@ -90,28 +101,69 @@ def _ceiling(a: Size, b: int) -> Size:
 
 
 def _sizes_kernel(symbol: str, count: int) -> tirx.PrimFunc:
-    with IRBuilder() as builder:
-        with T.prim_func(s_tir=True):
-            T.func_name(symbol)
-            pointer = T.arg("out", T.handle("int64"))
-            values = [T.arg(f"s{i}", T.int64()) for i in range(count)]
-            begin, end = T.arg("begin", T.int64()), T.arg("end", T.int64())
-            T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
-            out = T.decl_buffer((count,), "int64", data=pointer, align=8)
-            with T.serial(begin, end):
-                for position, value in enumerate(values):
-                    T.buffer_store(out, value, [tirx.IntImm("int64", position)])
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        T.func_name(symbol)
+        pointer = T.arg("out", T.handle("int64"))
+        values = [T.arg(f"s{i}", T.int64()) for i in range(count)]
+        begin, end = T.arg("begin", T.int64()), T.arg("end", T.int64())
+        T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
+        out = T.decl_buffer((count,), "int64", data=pointer, align=8)
+        with T.serial(begin, end):
+            for position, value in enumerate(values):
+                T.buffer_store(out, value, [tirx.IntImm("int64", position)])
+    return builder.get()
+
+
+def _cum_sum_kernel(symbol: str, dtype: str, call: CumSumCall) -> tirx.PrimFunc:
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        T.func_name(symbol)
+        pointers = [T.arg(name, T.handle(dtype)) for name in ("x", "out")]
+        length, inner, begin, end = (T.arg(name, T.int64()) for name in ("length", "inner", "begin", "end"))
+        T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
+        x, out = (T.decl_buffer((end * length,), dtype, data=p, align=1) for p in pointers)
+        total = T.alloc_buffer((1,), dtype, scope="local")
+        zero = tirx.IntImm("int64", 0)
+        with T.serial(begin, end) as item:
+            first = tirx.truncdiv(item, inner) * length * inner + tirx.truncmod(item, inner)
+            T.buffer_store(total, tirx.const(0, dtype), [zero])
+            with T.serial(zero, length) as step:
+                at = first + (length - 1 - step if call.reverse else step) * inner
+                if call.exclusive:
+                    T.buffer_store(out, total[zero], [at])
+                T.buffer_store(total, total[zero] + x[at], [zero])
+                if not call.exclusive:
+                    T.buffer_store(out, total[zero], [at])
+    return builder.get()
+
+
+def _positions_kernel(symbol: str, axes: int) -> tirx.PrimFunc:
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        T.func_name(symbol)
+        pointers = [T.arg(n, T.handle(t)) for n, t in (("flag", "int32"), ("given", "int64"), ("out", "int64"))]
+        extents = [T.arg(f"extent{i}", T.int64()) for i in range(axes)]
+        count, begin, end = (T.arg(name, T.int64()) for name in ("count", "begin", "end"))
+        T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
+        flag = T.decl_buffer((1,), "int32", data=pointers[0], align=4)
+        given, out = (T.decl_buffer((count,), "int64", data=p, align=8) for p in pointers[1:])
+        zero = tirx.IntImm("int64", 0)
+        with T.serial(begin, end), T.serial(zero, tirx.truncdiv(count, tirx.IntImm("int64", axes))) as item:
+            for axis, extent in enumerate(extents):
+                at = item * axes + axis
+                index = given[at] + tirx.Select(given[at] < 0, extent, zero)
+                inside = tirx.And(index >= 0, index < extent)
+                outside = tirx.Select(inside, tirx.IntImm("int32", 0), tirx.IntImm("int32", 1))
+                T.buffer_store(flag, flag[zero] | outside, [zero])
+                T.buffer_store(out, index, [at])
     return builder.get()
 
 
 def _copy_kernel(symbol: str) -> tirx.PrimFunc:
-    with IRBuilder() as builder:
-        with T.prim_func(s_tir=True):
-            T.func_name(symbol)
-            pointers = [T.arg(name, T.handle("uint8")) for name in ("source", "out")]
-            begin, end = T.arg("begin", T.int64()), T.arg("end", T.int64())
-            T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
-            source, out = (T.decl_buffer((end,), "uint8", data=p, align=1) for p in pointers)
-            with T.serial(begin, end) as i:
-                T.buffer_store(out, source[i], [i])
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        T.func_name(symbol)
+        pointers = [T.arg(name, T.handle("uint8")) for name in ("source", "out")]
+        begin, end = T.arg("begin", T.int64()), T.arg("end", T.int64())
+        T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
+        source, out = (T.decl_buffer((end,), "uint8", data=p, align=1) for p in pointers)
+        with T.serial(begin, end) as i:
+            T.buffer_store(out, source[i], [i])
     return builder.get()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,15 +14,14 @@ from tvm.tirx.buffer import is_buffer_var
 
 from softq.artifact.program import Place, Program, Size, Step, Tensor
 from softq.errors import RefusalError
-from softq.rowprog.types import Kind
-from softq.targets._native.calls import MatMulCall, RowCall, SizesCall
+from softq.targets._native.calls import CumSumCall, MatMulCall, PositionsCall, RowCall, SizesCall
 from softq.targets._native.codegen import object_code
 from softq.targets._native.elementwise import LEGALIZE
 from softq.targets._native.importer import Imported
 from softq.targets._native.kernels import Kernels
 from softq.targets._native.machine import Machine
 from softq.targets._native.memory import Buffer, slots
-from softq.targets._native.sizes import Dim, key, multiplied, plain, product, size
+from softq.targets._native.sizes import key, multiplied, plain, size
 
 Array = NDArray[np.generic]
 
@@ -69,13 +68,26 @@ def lower(imported: Imported, machine: Machine) -> Program:
     return _Lowering(imported, module, Kernels(machine)).program()
 
 
+@dataclass(frozen=True)
+class _Call:
+    """A step whose tensors have no memory yet."""
+
+    kernel: str
+    tensors: list[Value]
+    scalars: list[Size]
+    items: Size
+    cost: Size
+    site: str | None
+    error: str | None
+
+
 @dataclass
 class _Lowering:
     imported: Imported
     module: tvm.IRModule
     kernels: Kernels
     values: dict[int, Any] = field(default_factory=dict)
-    steps: list[tuple[str, list[Value], list[Size], Size, Size, str | None]] = field(default_factory=list)
+    steps: list[_Call] = field(default_factory=list)
     buffers: list[Buffer] = field(default_factory=list)
     weights: dict[int, Array] = field(default_factory=dict)
     weight_at: dict[object, int] = field(default_factory=dict)
@@ -151,12 +163,20 @@ class _Lowering:
         return Value(tuple(array.shape), str(array.dtype), "weight", self.weight_at[name])
 
     def _step(
-        self, kernel: str, tensors: list[Value], scalars: list[Size], items: Size, cost: Size, site: str | None = None
+        self,
+        kernel: str,
+        tensors: list[Value],
+        scalars: list[Size],
+        items: Size,
+        cost: Size,
+        *,
+        site: str | None = None,
+        error: str | None = None,
     ) -> None:
         for tensor in tensors:
             if tensor.place == "arena":
                 self.buffers[tensor.at].last = len(self.steps)
-        self.steps.append((kernel, tensors, scalars, items, cost, site))
+        self.steps.append(_Call(kernel, tensors, scalars, items, cost, site, error))
 
     def _call_tir(self, binding: Any, call: Any) -> Any:
         function = self.module[call.args[0]]
@@ -202,11 +222,28 @@ class _Lowering:
             return self._matmul(binding, call, arguments)
         if isinstance(call, RowCall):
             return self._row(binding, call, arguments)
+        if isinstance(call, CumSumCall):
+            x, out = self._value(arguments[0]), self._new(binding.var.ty)
+            outer, length, inner = x.dims
+            kernel = self.kernels.cum_sum(x.dtype, call)
+            self._step(kernel, [x, out], [length, inner], multiplied([outer, inner]), x.elements)
+            return out
+        if isinstance(call, PositionsCall):
+            return self._positions(binding, call, arguments)
         assert isinstance(call, SizesCall)
         shape = arguments[0]
         out = self._new(binding.var.ty)
         numbers = [size(d) for d in shape.values]
         self._step(self.kernels.sizes(len(numbers)), [out], numbers, 1, len(numbers))
+        return out
+
+    def _positions(self, binding: Any, call: PositionsCall, arguments: list[Any]) -> Value:
+        given, extents = self._value(arguments[0]), [size(d) for d in arguments[1].values]
+        flag, out = self._allocated((1,), "int32"), self._new(binding.var.ty)
+        kernel = self.kernels.positions(len(extents))
+        # One work item: the flag is written without a lock.
+        scalars = [*extents, given.elements]
+        self._step(kernel, [flag, given, out], scalars, 1, given.elements, error=call.message)
         return out
 
     def _matmul(self, binding: Any, call: MatMulCall, arguments: list[Any]) -> Value:
@@ -253,7 +290,7 @@ class _Lowering:
         if call.program.masked:
             scalars += mask_strides(values[1].dims, dims)
         rows = multiplied([outer, heads, queries])
-        self._step(kernel.symbol, [*values, *outputs], scalars, rows, multiplied([rows, length, 8]), call.site)
+        self._step(kernel.symbol, [*values, *outputs], scalars, rows, multiplied([rows, length, 8]), site=call.site)
         return tuple(outputs) if tuple_type else outputs[0]
 
     def _outputs(self, values: list[Value]) -> list[Value]:
@@ -293,8 +330,8 @@ class _Lowering:
         first = tuple(number(v, n) for v, n in zip(inputs, self.imported.inputs, strict=True))
         last = tuple(number(v, n) for v, n in zip(outputs, self.imported.outputs, strict=True))
         steps = tuple(
-            Step(kernel, tuple(number(v) for v in used), tuple(scalars), items, cost, site)
-            for kernel, used, scalars, items, cost, site in self.steps
+            Step(s.kernel, tuple(number(v) for v in s.tensors), tuple(s.scalars), s.items, s.cost, s.site, s.error)
+            for s in self.steps
         )
         return Program(
             inputs=first,
@@ -324,7 +361,3 @@ def _is_number(expr: Any) -> bool:
 
 def _numpy(dtype: str) -> str:
     return dtype
-
-
-__all__ = ["lower"]
-_ = (Dim, product, Kind, Mapping)

@@ -148,9 +148,10 @@ def _nest(
     whole = tirx.SeqStmt([*body, statement])
     known = [*pointers, begin, end]
     scalars = [
-        v for v in tirx.analysis.undefined_vars(whole, known) if not is_buffer_var(v) and not isinstance(v.ty, tvm.ir.PointerType)
+        v
+        for v in tirx.analysis.undefined_vars(whole, known)
+        if not is_buffer_var(v) and not isinstance(v.ty, tvm.ir.PointerType)
     ]
     kernel = tirx.PrimFunc([*pointers, *scalars, begin, end], whole)
     kernel = kernel.with_attr("global_symbol", symbol).with_attr("tirx.noalias", True).with_attr("s_tir", True)
     return Nest(kernel, tuple(buffers), tuple(scalars), items)
-

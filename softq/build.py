@@ -1,0 +1,88 @@
+"""Building a model for a target: from an ONNX model to an artifact that runs with neither Python nor TVM."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from softq.errors import UsageError
+from softq.modelfile import ModelLike, as_model, graph_hash, weights_fingerprint
+from softq.targets import TARGETS, Target
+from softq.targets._contract import TargetOptions
+
+Progress = Callable[[str, int, int | None], None]
+
+INSTALL = "pip install 'softq[tvm]'"
+"""What installs TVM."""
+
+
+@dataclass(frozen=True)
+class TargetSpec:
+    """A target with its options: what `cpu,mcpu=znver4` means."""
+
+    target: Target
+    options: TargetOptions
+
+
+def parse_target(text: str) -> TargetSpec:
+    """Return the target that a text names: `name[,key=value...]`.
+
+    Raises:
+        UsageError: the target or an option is unknown, or the text has another form.
+    """
+    name, *pairs = text.split(",")
+    target = TARGETS.get(name)
+    settings: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            raise UsageError(f"target {text!r}: {pair!r} is no option; expected NAME,KEY=VALUE")
+        if key in settings:
+            raise UsageError(f"target {text!r}: {key} is given twice")
+        settings[key] = value
+    return TargetSpec(target, target.configure(settings))
+
+
+def build(
+    model: ModelLike, out: str | os.PathLike[str], *, target: str = "cpu", progress: Progress | None = None
+) -> Path:
+    """Build a model for a target and write the artifact; return its folder.
+
+    Args:
+        model: A path, an `onnx.ModelProto` or an `onnx_ir.Model`, converted or not; it is not changed. A plain Softmax
+            gets a kernel of the exact softmax.
+        out: The folder to write. An artifact that is there is replaced, anything else refused.
+        target: Name of the target, with options: `cpu`, `cpu,mcpu=znver4`.
+        progress: Called with a step's name, the work done and the work there is, if known.
+
+    Raises:
+        UsageError: the target is unknown, or does not build; TVM is not installed.
+        InputError: the model cannot be used.
+        RefusalError: an operator or a shape has no form in a built model; the message names it.
+    """
+    spec = parse_target(target)
+    if spec.target.build is None:
+        raise UsageError(f"target {spec.target.name} gives {spec.target.produces}; there is nothing to build")
+    if importlib.util.find_spec("tvm") is None:
+        raise UsageError(f"building for {spec.target.name} needs TVM; install it with: {INSTALL}")
+    from softq.artifact import check_folder, write
+
+    def step(number: int, name: str) -> None:
+        if progress is not None:
+            progress(name, number, 2)
+
+    folder = check_folder(out)
+    loaded = as_model(model)
+    step(0, "compile")
+    built = spec.target.build(loaded, spec.options)
+    step(1, "write")
+    return write(
+        built.program,
+        built.machine,
+        folder,
+        target=target,
+        model={"graph": graph_hash(loaded), "weights": weights_fingerprint(loaded)},
+    )
