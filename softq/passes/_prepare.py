@@ -39,7 +39,7 @@ def prepare(model: ir.Model, dimensions: Mapping[str, int] | None = None) -> ir.
         dimensions: Numbers for named dimensions of the inputs; the result is for these alone.
 
     Raises:
-        InputError: shapes of the model contradict each other.
+        InputError: no input has a dimension of the name.
         RefusalError: a function cannot be opened, or the operator set cannot be raised to 18.
         SoftqError: the passes undo each other, which is an error of softq.
     """

@@ -76,7 +76,7 @@ def _replace(node: ir.Node, results: Sequence[_Partial], container: Container) -
 
 def _follow(node: ir.Node, container: Container, values: Mapping[ir.Value, _Partial]) -> list[_Partial] | None:
     if node.op_type in ("Shape", "Size"):
-        return _shape(node)
+        return _shape(node, values)
     if node.op_type not in _MOVES | _ELEMENTWISE or not all(value.name for value in node.outputs):
         return None
     operands = [None if value is None else values.get(value) or _whole(value) for value in node.inputs]
@@ -111,8 +111,10 @@ def _whole(value: ir.Value) -> _Partial | None:
     return None if array is None else _Partial(array, np.ones(array.shape, np.bool_))
 
 
-def _shape(node: ir.Node) -> list[_Partial] | None:
-    shape = None if node.inputs[0] is None else node.inputs[0].shape
+def _shape(node: ir.Node, values: Mapping[ir.Value, _Partial]) -> list[_Partial] | None:
+    source = node.inputs[0]
+    followed = None if source is None else values.get(source)
+    shape = None if source is None else source.shape if followed is None else ir.Shape(followed.elements.shape)
     if shape is None:
         return None
     sizes = [dim if isinstance(dim, int) else None for dim in shape]

@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+
 import onnx
 import onnx_ir as ir
 
-from softq.errors import InputError
 from softq.modelfile.tensors import LARGE_BYTES, Held, replaced_tensors
 from softq.passes import PassEntry
-from softq.passes._graph import ModelView
+from softq.passes._graph import ModelView, is_op
 
 
 class InferShapes(ir.passes.InPlacePass):
     """Adds what `onnx.shape_inference` finds, with the data of small constants; weights are not copied for it.
 
     What the model says stays unless more is known: a number takes the place of a name, a name the place of nothing.
-    Where the model contradicts itself, its own word stays.
+    Where the model contradicts itself, its own word stays, and what follows from the contradiction is left open.
     """
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Infer; `modified` says whether more is known than before.
-
-        Raises:
-            InputError: types or shapes contradict each other.
-        """
-        try:
-            proto = onnx.shape_inference.infer_shapes(_light(model), data_prop=True)
-        except onnx.shape_inference.InferenceError as error:
-            raise InputError(f"shapes of the model contradict each other: {' '.join(str(error).split())}") from error
-        inferred = ir.from_proto(proto)
-        modified = False
-        for ours, theirs in zip(ModelView(model).containers, ModelView(inferred).containers, strict=True):
-            for node, twin in zip(ours.body, theirs.body, strict=True):
-                for value, known in zip(node.outputs, twin.outputs, strict=True):
-                    modified |= _learn(value, known)
+        """Infer; `modified` says whether more is known than before."""
+        modified, solved = False, True
+        while solved:
+            inferred = ir.from_proto(onnx.shape_inference.infer_shapes(_light(model), data_prop=True))
+            solved = False
+            for ours, theirs in zip(ModelView(model).containers, ModelView(inferred).containers, strict=True):
+                for node, twin in zip(ours.body, theirs.body, strict=True):
+                    for value, known in zip(node.outputs, twin.outputs, strict=True):
+                        modified |= _learn(value, known)
+                    solved |= _solve(node)
+            modified |= solved
         return ir.passes.PassResult(model, modified)
 
 
@@ -72,6 +70,27 @@ def _learn(value: ir.Value, known: ir.Value) -> bool:
         value.shape = merged
         modified = True
     return modified
+
+
+def _solve(node: ir.Node) -> bool:
+    """Find the one size of a Reshape that ONNX leaves open, where the other dimensions cancel: both sides have as many
+    elements. Where a dimension that cancels is 0 the size is not defined, and so is the Reshape.
+    """
+    source, result = node.inputs[0] if node.inputs else None, node.outputs[0]
+    if not is_op(node, "Reshape") or source is None or source.shape is None or result.shape is None:
+        return False
+    ours = Counter(str(dim) for dim in source.shape if not isinstance(dim, int))
+    theirs = Counter(str(dim) for dim in result.shape if not isinstance(dim, int))
+    open_dims = list((theirs - ours).elements())
+    if ours - theirs or len(open_dims) != 1:
+        return False
+    total = math.prod(dim for dim in source.shape if isinstance(dim, int))
+    rest = math.prod(dim for dim in result.shape if isinstance(dim, int))
+    if rest == 0 or total % rest:
+        return False
+    position = max(k for k, dim in enumerate(result.shape) if str(dim) == open_dims[0])
+    result.shape = ir.Shape([total // rest if k == position else dim for k, dim in enumerate(result.shape)])
+    return True
 
 
 def _merge(ours: ir.Shape | None, theirs: ir.Shape | None) -> ir.Shape | None:

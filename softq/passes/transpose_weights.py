@@ -26,7 +26,7 @@ class TransposeWeights(ir.passes.InPlacePass):
         for container in ModelView(model).containers:
             if container.function is not None or container.path:
                 continue
-            for value in list(container.graph.initializers.values()):
+            for name, value in list(container.graph.initializers.items()):
                 orders = {_order(node) if node.graph is container.graph else None for node in value.consumers()}
                 order = next(iter(orders), None)
                 if value.const_value is None or value.is_graph_input() or value.is_graph_output():
@@ -38,6 +38,7 @@ class TransposeWeights(ir.passes.InPlacePass):
                 for node in list(value.consumers()):
                     become_constant(node.outputs[0], _transposed(value.const_value, order), container)
                     remove_if_unused(node)
+                del container.graph.initializers[name]
                 modified = True
         return ir.passes.PassResult(model, modified)
 
