@@ -103,7 +103,12 @@ def _standard_body(node: ir.Node, schema: defs.OpSchema, opset: int) -> onnx.Fun
         body.ParseFromString(text)
         if body.node:
             _bind(body, proto)
-            return body if version == opset else _raised(body, proto, types, version, opset)
+            if version < opset:
+                return _raised(body, proto, types, version, opset)
+            # It may say an older version, from which on its operators are the same.
+            del body.opset_import[:]
+            body.opset_import.append(onnx.OperatorSetIdProto(domain="", version=opset))
+            return body
     return None
 
 
