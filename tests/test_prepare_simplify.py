@@ -347,3 +347,15 @@ def test_the_open_size_of_a_reshape_is_found(target: str, found: list[int | None
     assert shape is not None
     assert [dim if isinstance(dim, int) else None for dim in shape] == found
     same(before, ir.to_proto(after), {"x": normal(1, 2, 3, 32)})
+
+
+def test_a_reshape_has_the_rank_of_its_target() -> None:
+    before = model(
+        "g (float[B, S, 32] x, int64[3] t) => (float[a, b, c, d] y) {"
+        " k = Constant <value_ints: ints = [4]> ()  e = Concat <axis: int = 0> (t, k)"
+        " z = Reshape (x, e)  y = Neg (z) }"
+    )
+    after = ir.from_proto(applied(InferShapes(), before))
+    shape = after.graph.node(2).outputs[0].shape
+    assert shape is not None
+    assert len(shape) == 4

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from softq.modelfile.tensors import LARGE_BYTES, Held, replaced_tensors
 from softq.passes import PassEntry
-from softq.passes._graph import ModelView, is_op
+from softq.passes._graph import ModelView, is_op, operand
 
 
 class InferShapes(ir.passes.InPlacePass):
@@ -30,7 +30,7 @@ class InferShapes(ir.passes.InPlacePass):
                 for node, twin in zip(ours.body, theirs.body, strict=True):
                     for value, known in zip(node.outputs, twin.outputs, strict=True):
                         modified |= _learn(value, known)
-                    solved |= _solve(node)
+                    solved |= _count(node) or _solve(node)
             modified |= solved
         return ir.passes.PassResult(model, modified)
 
@@ -70,6 +70,18 @@ def _learn(value: ir.Value, known: ir.Value) -> bool:
         value.shape = merged
         modified = True
     return modified
+
+
+def _count(node: ir.Node) -> bool:
+    """Give the result of a Reshape the rank that its target's length says, which ONNX leaves open."""
+    target, result = operand(node, 1), node.outputs[0]
+    if not is_op(node, "Reshape") or target is None or target.shape is None or result.shape is not None:
+        return False
+    rank = target.shape[0] if len(target.shape) == 1 else None
+    if not isinstance(rank, int):
+        return False
+    result.shape = ir.Shape([None] * rank)
+    return True
 
 
 def _solve(node: ir.Node) -> bool:

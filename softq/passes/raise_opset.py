@@ -14,12 +14,13 @@ from dataclasses import dataclass
 import onnx
 import onnx_ir as ir
 from onnx import checker, defs, version_converter
-from onnx_ir.passes.common import InlinePass, ShapeInferencePass
+from onnx_ir.passes.common import InlinePass
 
 from softq.errors import InputError, RefusalError
 from softq.modelfile import as_model
 from softq.modelfile.tensors import LARGE_BYTES, graphs, node_name
 from softq.passes import PassEntry
+from softq.passes.infer_shapes import InferShapes
 
 TARGET = 18
 """The operator set that softq's rewrites are written for."""
@@ -85,7 +86,7 @@ def _plan(model: ir.Model, version: int) -> list[_Replacement]:
     """Return what each node that changes is replaced by; the model stays as it is."""
     typed = as_model(model)
     try:
-        ShapeInferencePass()(typed)
+        InferShapes()(typed)
     except Exception as error:
         raise InputError(f"shapes of the model contradict each other: {_line(error)}") from error
     cache: dict[bytes, onnx.GraphProto] = {}
