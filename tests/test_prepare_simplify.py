@@ -7,7 +7,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from softq.errors import InputError
+from softq.errors import InputError, RefusalError
 from softq.passes.drop_no_ops import DropNoOps
 from softq.passes.drop_unused import DropUnused
 from softq.passes.expand_functions import ExpandFunctions
@@ -151,7 +151,8 @@ SHAPES = {
         {"Shape": 1, "Equal": 1, "Cast": 1},
     ),
     "size": ("s = Shape (x)  n = Size (s)  y = Unsqueeze (n, zero)", {}),
-    "index": ("s = Shape (x)  i = Shape <end: int = 1> (x)  j = Sub (i, i)  y = Gather (s, j)", None),
+    # At index 1 or 2, which both are known, but not which of them.
+    "index": ("s = Shape (x)  i = Shape <end: int = 1> (x)  j = Min (i, two)  y = Gather (s, j)", None),
 }
 
 
@@ -200,7 +201,8 @@ def test_what_is_not_folded(name: str) -> None:
     kind = "int32" if name == "undefined" else "float"
     before = model(
         f"g () => ({kind}[K] y) <int64[1] size = {{1000000}}, float half = {{0.5}}, int8[2] codes = {{1, 2}}, "
-        f"float[1] minus = {{-1.0}}> {{ {FIXED[name]} }}"
+        f"float[1] minus = {{-1.0}}> {{ {FIXED[name]} }}",
+        21,
     )
     if name == "bernoulli":
         del before.graph.output[0].type.tensor_type.shape.dim[:]
@@ -208,11 +210,27 @@ def test_what_is_not_folded(name: str) -> None:
     assert applied(FoldConstants(), known) == known
 
 
+def test_outputs_of_bodies_come_from_nodes() -> None:
+    before = model(
+        "g (bool c, float[2] x) => (float[2] y) <float[2] w = {1.0, 2.0}> {"
+        " y = If (c) <then_branch = t () => (float[2] a) { a = Neg (w) },"
+        " else_branch = e () => (float[2] b) { k = Neg (w)  b = Mul (x, k) }> }"
+    )
+    after = applied(FoldConstants(), inferred(before))
+    bodies = {attribute.name: attribute.g for attribute in after.graph.node[0].attribute}
+    assert [node.op_type for node in bodies["then_branch"].node] == ["Constant"]
+    assert [node.op_type for node in bodies["else_branch"].node] == ["Mul"]
+    for c in (True, False):
+        same(before, after, {"c": np.array(c), "x": normal(1, 2)})
+
+
 def test_constants_that_a_caller_may_set_are_none() -> None:
     before = model(
-        "g (float[2] x, float[2] w) => (float[2] y) <float[2] w = {1.0, 2.0}> { a = Neg (w)  y = Add (x, a) }"
+        "g (float[1, 2] x, float[1, 2] w, float[1, 2] v, float[1, 2] u) => (float[2, 2] y)"
+        " <float[1, 2] w = {1.0, 2.0}, float[1, 2] v = {1.0, 2.0}, float[1, 2] u = {1.0, 3.0}> {"
+        " a = Neg (w)  b = Transpose <perm: ints = [1, 0]> (v)  c = Add (x, a)  y = Mul (b, c) }"
     )
-    assert "w" in {tensor.name for tensor in before.graph.initializer}
+    assert {tensor.name for tensor in before.graph.initializer} == {"u", "v", "w"}
     known = inferred(before)
     for step in (FoldConstants(), DropUnused(), MergeDuplicates(), TransposeWeights()):
         assert applied(step, known) == known
@@ -237,7 +255,8 @@ def test_duplicates_are_merged(opset: int) -> None:
 def test_random_nodes_and_nodes_of_other_outputs_are_not_merged() -> None:
     before = model(
         "g (float[2, 4] x) => (float[2, 4] y, float[2, 4] z, int64[2, 1] j) <int64[1] k = {1}> {"
-        " a = RandomNormalLike (x)  b = RandomNormalLike (x)  y = Add (a, b)"
+        " a = RandomNormalLike (x)  b = RandomNormalLike (x)  c = Bernoulli (x)  d = Bernoulli (x)"
+        " y = Sum (a, b, c, d)"
         " v, i = TopK (x, k)  w, j = TopK (x, k)  t = Cast <to: int = 1> (i)  s = Add (v, t)  z = Add (x, s) }"
     )
     assert operators(applied(MergeDuplicates(), before)) == operators(before)
@@ -253,7 +272,7 @@ def test_unused_nodes_outputs_and_initializers_are_dropped() -> None:
         "g (float[2, 4] x, bool c) => (float[2, 4] y, float[2, 4] z) "
         "<float[4] w = {1.0, 1.0, 1.0, 1.0}, float u = {2.0}> {"
         " y, mean, spread = LayerNormalization (x, w)  a = Neg (x)  b = Mul (a, u)  o = Neg (x)"
-        " z = If (c) <then_branch = t () => (float[2, 4] i) { k = Neg (x)  i = Neg (o) },"
+        " r = Neg (x)  z = If (c) <then_branch = t () => (float[2, 4] i) { k = Neg (r)  i = Neg (o) },"
         " else_branch = e () => (float[2, 4] j) { j = Identity (x) }> }"
     )
     after = applied(DropUnused(), before)
@@ -304,6 +323,24 @@ def test_functions_of_the_model_are_opened_and_softq_s_stay() -> None:
     same(before, after, {"x": normal(1, 4)})
 
 
+def test_functions_that_nothing_calls_go() -> None:
+    text = (
+        '<ir_version: 8, opset_import: ["": 18, "own": 1]>\ng (float[N] x) => (float[N] y) { y = Neg (x) }\n'
+        '<domain: "own", opset_import: ["": 18]> Idle (x) => (y) { y = Neg (x) }'
+    )
+    assert not applied(ExpandFunctions(), onnx.parser.parse_model(text)).functions
+
+
+def test_functions_that_cannot_be_opened_are_refused() -> None:
+    text = (
+        '<ir_version: 8, opset_import: ["": 18, "own": 1]>\ng (float[N] x) => (float[N] y) { y = own.A (x) }\n'
+        '<domain: "own", opset_import: ["": 18, "own": 1]> A (x) => (y) { y = own.B (x) }\n'
+        '<domain: "own", opset_import: ["": 18, "own": 1]> B (x) => (y) { y = own.A (x) }'
+    )
+    with pytest.raises(RefusalError, match="cannot be opened: Cyclic"):
+        ExpandFunctions()(ir.from_proto(onnx.parser.parse_model(text)))
+
+
 def test_dimensions_get_numbers() -> None:
     before = model("g (float[N, 3] x) => (float[N, K] y) { s = Shape (x)  z = Reshape (x, s)  y = Neg (z) }")
     fixed = ir.from_proto(before)
@@ -321,14 +358,15 @@ def test_dimensions_get_numbers() -> None:
 
 def test_inferred_shapes_add_to_what_is_there_and_leave_weights_alone() -> None:
     before = model(
-        "g (float[N, 600] x) => (float[N, K] y) <float[N, M] a> { a = MatMul (x, w)  b = Neg (a)  y = Neg (b) }"
+        "g (float[N, 600] x) => (float[N, K] y) <float[N, M] a, float[Q, M] b> {"
+        " a = MatMul (x, w)  b = Neg (a)  y = Neg (b) }"
     )
     before.graph.initializer.append(onnx.numpy_helper.from_array(normal(1, 600, 2), "w"))
     after = applied(InferShapes(), before)
     shapes = {
         v.name: [d.dim_param or d.dim_value for d in v.type.tensor_type.shape.dim] for v in after.graph.value_info
     }
-    assert (shapes["a"], shapes["b"]) == (["N", 2], ["N", 2])
+    assert (shapes["a"], shapes["b"]) == (["N", 2], ["Q", 2])
     assert after.graph.initializer[0] == before.graph.initializer[0]
 
 

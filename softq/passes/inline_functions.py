@@ -31,7 +31,7 @@ def inline_calls(model: ir.Model, which: Callable[[ir.Function], bool]) -> bool:
     """
     try:
         return InlinePass(which)(model).modified
-    except (ir.passes.PassError, ValueError) as error:
+    except (ir.passes.InvariantError, ir.passes.PassError, ValueError) as error:
         cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__
