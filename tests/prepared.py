@@ -72,6 +72,11 @@ def assert_close(ours: list[Array], theirs: list[Array], *, rtol: float = 0.0, a
             np.testing.assert_array_equal(a, b)
 
 
+def assert_same(before: onnx.ModelProto, after: onnx.ModelProto, feed: Arrays) -> None:
+    """Assert that two models compute exactly the same in onnxruntime."""
+    assert_close(by_onnxruntime(after, feed), by_onnxruntime(before, feed))
+
+
 def normal(seed: int, *shape: int) -> npt.NDArray[np.float32]:
     """Return random numbers around zero."""
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)

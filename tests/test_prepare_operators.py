@@ -14,7 +14,12 @@ from softq.passes.expand_operators import OPENED, ExpandOperators
 from softq.passes.infer_shapes import InferShapes
 from tests.prepared import Array, Arrays, applied, assert_close, by_onnxruntime, by_reference, model, normal, operators
 
-_TYPES = {"float32": TensorProto.FLOAT, "bool": TensorProto.BOOL}
+_TYPES = {
+    "float32": TensorProto.FLOAT,
+    "float16": TensorProto.FLOAT16,
+    "bool": TensorProto.BOOL,
+    "int64": TensorProto.INT64,
+}
 
 # Rounding of float32 sums of at most 16 products, of exp and of one division, each in another order than the kernels'.
 TOLERANCE = {"rtol": 2e-5, "atol": 2e-6}
@@ -42,7 +47,7 @@ def attention(case: Case, *, dynamic: bool) -> onnx.ModelProto:
     ]
     ranks = [case.inputs["q"].ndim, 4, 4, 4]
     outputs = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, [f"{name}_{k}" for k in range(rank)])
+        helper.make_tensor_value_info(name, _TYPES[str(case.inputs["q"].dtype)], [f"{name}_{k}" for k in range(rank)])
         for name, rank in zip(outs, ranks, strict=False)
     ]
     graph = helper.make_graph([node], "g", inputs, outputs)
@@ -88,6 +93,7 @@ CASES = [
     ),
     Case("opset-24", {**qkv(kv_heads=2), "m": TRUTH}, opset=24),
     Case("opset-25", {**qkv(q=5), "m": normal(4, 5, 5)}, {"is_causal": 1}, opset=25),
+    Case("padded", {**qkv(), "n": np.array([2, 5])}, opset=24, names=("q", "k", "v", "", "", "", "n")),
     Case("precision", qkv(), {"softmax_precision": 1}),
 ]
 
@@ -109,6 +115,14 @@ def test_attention_is_what_onnxruntime_computes(case: Case) -> None:
     before = attention(case, dynamic=False)
     after = applied(ExpandOperators(), before)
     assert_close(by_onnxruntime(after, case.inputs), by_onnxruntime(before, case.inputs), **TOLERANCE)
+
+
+def test_attention_of_half_floats() -> None:
+    feed = {name: array.astype(np.float16) for name, array in qkv(kv_heads=2).items()}
+    before = attention(Case("half", feed, {"softmax_precision": TensorProto.FLOAT}), dynamic=False)
+    after = applied(ExpandOperators(), before)
+    # float16 has a unit of 2^-10 for weights and results around 1, and eight products are added.
+    assert_close(by_onnxruntime(after, feed), by_reference(before, feed), atol=2.0**-8)
 
 
 ROTARY = {
