@@ -11,8 +11,8 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as script
 
 from softq.rowprog.onnx.emitter import output_names
-from softq.rowprog.phases import phases
-from softq.rowprog.program import Node, Program, body_of, param_of, walk
+from softq.rowprog.phases import Phase, phases
+from softq.rowprog.program import Node, Program, body_of, param_of
 from softq.rowprog.ranges import prove
 from softq.rowprog.types import DType, Kind
 from softq.targets._native.machine import Machine
@@ -22,8 +22,9 @@ from softq.targets._native.rows.numbering import RowNumber
 from softq.targets._native.rows.passes import Pass, Row, Write, written
 from softq.targets._native.rows.processor import Processor
 from softq.targets._native.rows.rules import RULES
+from softq.targets._native.rows.scans import inner_nodes
 from softq.targets._native.rows.tables import Table, constant_table, given_table
-from softq.targets._native.rows.tir import Local, Memory, cast, type_name
+from softq.targets._native.rows.tir import Local, Memory, cast, opaque, type_name
 
 _SCRATCH_BYTES = 8
 _STRIDES = ("valid_outer", "valid_head", "valid_query", "valid_element")
@@ -92,7 +93,7 @@ class _Builder:
         self._program = program
         self._processor = processor
         self._index = processor.index
-        self._passes = phases(program)
+        self._passes = _phases(program)
         self._places = places(program, self._passes)
         self._proof = prove(whole, max_length=max_length)
         self._whole = whole
@@ -122,10 +123,9 @@ class _Builder:
             params=self._params,
             head=rows.head.get(),
         )
-        zero = tirx.Cast("uint64", tirx.LT(end, begin))
         for node in _tables(self._program):
             if node.op == "table":
-                kernel.tables[node] = constant_table(node, self._index, zero)
+                kernel.tables[node] = constant_table(node, self._index)
             elif param_of(node).scope == "site":
                 kernel.tables[node] = self._given(node, tirx.const(0, self._index))
         with script.serial(tirx.Sub(end, begin)) as done:
@@ -187,10 +187,18 @@ class _Builder:
         for name, node in self._program.outputs.items():
             if node.kind is Kind.SCALAR:
                 held = self._outputs[name]
-                held.store(written(scalars, node, held.name), row, 1)
+                held.store(opaque(written(scalars, node, held.name), held.name, 1, row), row, 1)
 
     def _position(self, x: Expr) -> Expr:
         return Local.of(x, self._index, 1).get()
+
+
+def _phases(program: Program) -> tuple[Phase, ...]:
+    nodes = program.nodes()
+    if any(node.kind is Kind.ROW for node in nodes):
+        return phases(program)
+    scalars = tuple(node for node in nodes if node.kind is Kind.SCALAR and node.op != "const")
+    return (Phase(0, scalars, (), (), (), (), (), ()),)
 
 
 def _held(dtype: DType) -> str:
@@ -202,7 +210,7 @@ def _everything(program: Program) -> Iterator[Node]:
     for node in program.nodes():
         yield node
         if node.op == "scan":
-            yield from walk((*body_of(node).next, *body_of(node).outputs))
+            yield from inner_nodes(body_of(node), node.args)
 
 
 def _tables(program: Program) -> Iterator[Node]:

@@ -31,6 +31,7 @@ from softq.targets._native.rows.tir import (
     cast,
     const,
     lane_numbers,
+    opaque,
     reinterpret,
     type_name,
 )  # fmt: skip
@@ -90,6 +91,7 @@ class Pass:
         self._kernel, self._phase, self._row, self._scalars = kernel, phase, row, scalars
         self._outputs = {name: outputs[name] for name in phase.outputs}
         self._scan_groups = scans.group([*phase.rows, *phase.reductions])
+        self._scans: list[scans.Scan] = []
         self._reduced = [node for node in phase.reductions if node.op != "scan"]
         used = (*phase.loads, *phase.rows, *self._outputs.values())
         self._bits = carriers.width(used, self._reduced, kernel.proof)
@@ -100,6 +102,7 @@ class Pass:
         """Emit the pass; the results of its reductions are scalars then."""
         index, length = self._kernel.index, self._kernel.length
         results = {node: Local.empty(type_name(node.dtype), 1) for node in self._reduced}
+        self._scans = [scans.Scan(nodes, self._scalars) for nodes in self._scan_groups]
         for node, local in results.items():
             local.set(const(of_empty_row(node), local.name))
         if self._lanes == 1:
@@ -116,17 +119,17 @@ class Pass:
     def _bind(self, results: Mapping[Node, Local]) -> None:
         for node, local in results.items():
             self._scalars.bind(node, local)
+        for loop in self._scans:
+            loop.finish()
 
     def _one_by_one(self, results: Mapping[Node, Local]) -> None:
         place = Emission(self._kernel, self._scalars, bits=self._bits)
         sums = [Accumulators(node, place, 1) for node in self._reduced]
-        loops = [scans.Scan(nodes, self._scalars) for nodes in self._scan_groups]
+        loops = self._scans
         with script.serial(self._kernel.length) as j:
             self._body(j, 1, 0, sums, loops)
         for s in sums:
             results[s.node].set(s.result())
-        for loop in loops:
-            loop.finish()
 
     def _vectors(self, results: Mapping[Node, Local]) -> None:
         index, lanes, length = self._kernel.index, self._lanes, self._kernel.length
@@ -190,7 +193,7 @@ class Pass:
         for i, (node, (memory, base)) in enumerate(self._writes()):
             x = _packed(e, node, memory.name) if i < stored else written(e, node, memory.name)
             if overlap is None:
-                memory.store(x, tirx.Add(base, at), lanes)
+                memory.store(opaque(x, memory.name, lanes, at), tirx.Add(base, at), lanes)
             else:
                 overlap.held[i].set(x)
 

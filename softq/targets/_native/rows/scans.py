@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from softq.rowprog.program import Node, body_of, walk
+from softq.rowprog.program import Node, ScanBody, body_of
 from softq.targets._native.rows.emission import Emission
 from softq.targets._native.rows.tir import Local, type_name
 
@@ -28,6 +28,7 @@ class Scan:
         self._scalars = scalars
         self._body = body_of(nodes[0])
         self._args = nodes[0].args
+        self._inner = [node for node in inner_nodes(self._body, self._args) if node.op != "table"]
         self._states: list[Local] = []
         for holder, start in zip(self._body.states, self._args, strict=False):
             name = type_name(holder.dtype)
@@ -40,9 +41,8 @@ class Scan:
             inner.bind(holder, state)
         for holder, row in zip(body.elements, self._args[len(body.states) :], strict=False):
             inner.keep(holder, e.arg(row, type_name(holder.dtype)))
-        for node in walk((*body.next, *body.outputs)):
-            if not self._scalars.has(node) and node.op != "table":
-                inner.compute(node)
+        for node in self._inner:
+            inner.compute(node)
         for node in self.nodes:
             at = _position(node) - len(body.states)
             if at >= 0:
@@ -57,6 +57,22 @@ class Scan:
         for node in self.nodes:
             if _position(node) < len(self._states):
                 self._scalars.bind(node, self._states[_position(node)])
+
+
+def inner_nodes(body: ScanBody, captured: Sequence[Node]) -> list[Node]:
+    """Return the nodes of a step that are not computed outside, arguments first."""
+    known = {*body.states, *body.elements, *captured}
+    found: dict[Node, None] = {}
+
+    def visit(node: Node) -> None:
+        if node not in known and node not in found:
+            for arg in node.args:
+                visit(arg)
+            found[node] = None
+
+    for root in (*body.next, *body.outputs):
+        visit(root)
+    return list(found)
 
 
 def group(nodes: Sequence[Node]) -> list[list[Node]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,7 @@ from softq.targets._native.rows.tir import (
     cast,
     const,
     intrinsic,
+    opaque,
     reinterpret,
     type_name,
     vector_of,
@@ -95,10 +97,16 @@ class Table:
     def _register(self, first: int, result: str, lanes: int) -> Expr:
         if self.values:
             part = [*self.values[first : first + lanes], *(0,) * lanes][:lanes]
-            bits = [int(np.float32(v).view(np.uint32)) if result == F32 else int(v) & 0xFFFFFFFF for v in part]
-            return reinterpret(vector_of(bits, "uint32"), "int32", lanes)
+            return reinterpret(vector_of(_bits(part, result), "uint32"), "int32", lanes)
         at = tirx.Add(self.start, tirx.const(first, self.memory.index))
         return reinterpret(cast(self.memory.load(at, lanes), self.memory.name, result, lanes), "int32", lanes)
+
+
+def _bits(values: Sequence[Number], name: str) -> list[int]:
+    """Return numbers as the unsigned ones with the same bits."""
+    if name == F32:
+        return [int(np.float32(v).view(np.uint32)) for v in values]
+    return [int(v) & ((1 << bits_of(name)) - 1) for v in values]
 
 
 def _shifted(shift: Shift, at: Expr, index: str, result: str, lanes: int) -> Expr:
@@ -109,29 +117,17 @@ def _shifted(shift: Shift, at: Expr, index: str, result: str, lanes: int) -> Exp
     return x if shift.scale == 1.0 else tirx.Mul(x, const(shift.scale, F32, lanes))
 
 
-def constant_table(node: Node, index: str, zero: Expr) -> Table:
-    """Return a table of the program, written to the stack.
-
-    Args:
-        node: The table.
-        index: Type of positions.
-        zero: A uint64 that is 0 without LLVM knowing it: it would write equal entries by a call of memset.
-    """
+def constant_table(node: Node, index: str) -> Table:
+    """Return a table of the program, written to the stack; positions are of type `index`."""
     values = table_of(node)
     shift = closed_form(values) if node.dtype is not DType.BOOL else None
     name = "uint8" if node.dtype is DType.BOOL else type_name(node.dtype)
-    bits = bits_of(name)
-    held = [int(v) & ((1 << bits) - 1) for v in values]
-    if node.dtype.is_float:
-        held = [int(np.float32(v).view(np.uint32)) for v in values]
-    memory = _copy(len(values), name, index)
-    unsigned = f"uint{bits}"
+    held = _bits(values, name)
+    memory, unsigned = _copy(len(values), name, index), f"uint{bits_of(name)}"
     for first in range(0, len(values), _CHUNK):
         part = [*held[first : first + _CHUNK], *(0,) * _CHUNK][:_CHUNK]
-        opaque = broadcast(tirx.Cast(unsigned, zero), _CHUNK)
-        x = script.bitwise_or(vector_of(part, unsigned), opaque)
-        x = x if name == unsigned else reinterpret(x, name, _CHUNK)
-        memory.store(x, tirx.const(first, index), _CHUNK)
+        x = opaque(vector_of(part, unsigned), unsigned, _CHUNK)
+        memory.store(reinterpret(x, name, _CHUNK), tirx.const(first, index), _CHUNK)
     return Table(memory, tirx.const(0, index), len(values), values, shift if isinstance(shift, Shift) else None)
 
 

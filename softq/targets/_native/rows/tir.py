@@ -86,6 +86,28 @@ def fence(x: Expr, name: str, lanes: int) -> Expr:
     return intrinsic("llvm.arithmetic.fence", name, lanes, x)
 
 
+def opaque(x: Expr, name: str, lanes: int, at: Expr | None = None) -> Expr:
+    """Return numbers of which LLVM knows nothing.
+
+    It makes loops that copy or repeat what it knows calls of the C library's memcpy and memset. A single byte that is
+    the same throughout a loop is enough for that, so that narrow numbers are tied to their position `at`.
+    """
+    bits = bits_of(name)
+    if name == F32:
+        return fence(x, F32, lanes)
+    if bits >= 32:
+        same = f"float{bits}"
+        return reinterpret(fence(reinterpret(x, same, lanes), same, lanes), name, lanes)
+    if lanes * bits % 32 == 0:
+        packed = lanes * bits // 32
+        return reinterpret(fence(reinterpret(x, F32, packed), F32, packed), name, lanes)
+    wide = cast(cast(x, name, f"uint{bits}", lanes), f"uint{bits}", "int32", lanes)
+    if at is not None:
+        above = script.shift_left(tirx.Cast("int32", at), tirx.const(bits, "int32"))
+        wide = script.bitwise_or(wide, broadcast(above, lanes))
+    return cast(opaque(wide, "int32", lanes), "int32", name, lanes)
+
+
 def lane_numbers(start: Expr, index: str, lanes: int) -> Expr:
     """Return start, start + 1, ... of an index type."""
     return start if lanes == 1 else tirx.Ramp(start, tirx.const(1, index), tirx.const(lanes, "int32"))
