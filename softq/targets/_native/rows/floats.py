@@ -44,11 +44,6 @@ def sqrt(e: Emission, node: Node) -> Expr:
     return intrinsic("llvm.sqrt", F32, e.lanes, e.operand(node, 0))
 
 
-def divide(e: Emission, node: Node) -> Expr:
-    """Return the quotient; the divisor is hidden, as one that is constant would become a factor that is rounded."""
-    return tirx.Div(e.operand(node, 0), fence(e.operand(node, 1), F32, e.lanes))
-
-
 # Minimax polynomial of (log(1 + f) - f + f^2 / 2) / f^3 on [sqrt(1/2) - 1, sqrt(2) - 1], as in Cephes' logf
 # (public domain): relative error of the logarithm below 2^-24.
 _LOG = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1,

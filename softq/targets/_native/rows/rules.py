@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from tvm import tirx
 from tvm.ir import Expr
 
-from softq.rowprog.program import Node, param_of
+from softq.rowprog.program import Node, number_of, param_of
 from softq.targets._native.rows import floats, integers
 from softq.targets._native.rows.emission import Emission, Rule
 from softq.targets._native.rows.tir import BOOL, F32, F64, cast, fence, lane_numbers, type_name
@@ -39,11 +39,19 @@ def _at_hand(e: Emission, node: Node) -> Expr:
 # Arithmetic
 
 
+def hidden(e: Emission, node: Node, at: int) -> Expr:
+    """Return a float operand; TVM must not see x * 0, 0 / x, x / constant and x - x, which it takes for integers'."""
+    x, arg = e.operand(node, at), node.args[at]
+    hide = arg.op == "const" and (number_of(arg) == 0 or (node.op == "divide" and at == 1))
+    return fence(x, F32, e.lanes) if hide or (at == 1 and arg is node.args[0]) else x
+
+
 def _arithmetic(constructor: Callable[[Expr, Expr], Expr]) -> Rule:
     def rule(e: Emission, node: Node) -> Expr:
         # Integers wrap, so that the width of the result is enough for the operands too.
         name = e.type_of(node)
-        return constructor(e.operand(node, 0, name), e.operand(node, 1, name))
+        a, b = (hidden(e, node, at) if name == F32 else e.operand(node, at, name) for at in (0, 1))
+        return constructor(a, b)
 
     return rule
 
@@ -54,7 +62,7 @@ def _mul(e: Emission, node: Node) -> Expr:
 
 
 def _divide(e: Emission, node: Node) -> Expr:
-    return floats.divide(e, node) if node.dtype.is_float else integers.divide(e, node)
+    return _arithmetic(tirx.Div)(e, node) if node.dtype.is_float else integers.divide(e, node)
 
 
 def _extreme(first: int, second: int) -> Rule:

@@ -1,0 +1,389 @@
+"""Row kernels on this machine give the interpreter's bits: every method, any length, alignment, mask and parameter."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+pytest.importorskip("tvm")
+
+from softq.methods import METHODS, Fitted
+from softq.rowprog import DType, Program, Trace, run
+from softq.rowprog.onnx.interface import INTERFACE
+from softq.rowprog.ops import OPS
+from softq.rowprog.types import Kind
+from softq.targets._native.codegen import object_code
+from softq.targets._native.machine import Machine
+from softq.targets._native.rows import RowKernel, row_kernel
+from softq.targets._native.rows.reductions import REDUCTIONS
+from softq.targets._native.rows.rules import RULES
+
+Array = NDArray[np.generic]
+
+AVX512 = Machine("cpu", "x86_64-unknown-linux-gnu", "x86-64-v4", (), "x86_64-linux-gnu", 64, 32)
+AVX2 = Machine("cpu", "x86_64-unknown-linux-gnu", "haswell", (), "x86_64-linux-gnu", 32, 16)
+SSE2 = Machine("cpu", "x86_64-unknown-linux-gnu", "x86-64", (), "x86_64-linux-gnu", 16, 16)
+PLAIN = Machine("cpu", "x86_64-unknown-linux-gnu", "x86-64", (), "x86_64-linux-gnu", 0, 16)
+GUARD = 64
+
+
+def _features() -> str:
+    try:
+        return Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return ""
+
+
+def available() -> list[Machine]:
+    """Return the machines whose code this one runs."""
+    features = _features()
+    if "x86-64" not in features and "flags" not in features:
+        return []
+    newest = [AVX512] * all(f in features for f in ("avx512f", "avx512bw", "avx512dq", "avx512vl"))
+    return [*newest, *[AVX2] * ("avx2" in features and "fma" in features), SSE2, PLAIN]
+
+
+MACHINES = available()
+HOST = MACHINES[0] if MACHINES else SSE2
+
+
+def output_type(program: Program, name: str) -> np.dtype[np.generic]:
+    """Return the type that the kernel writes an output in."""
+    return np.dtype(np.float32) if name in INTERFACE else program.outputs[name].dtype.numpy
+
+
+def expected(program: Program, name: str, value: Array) -> Array:
+    """Return an output of the interpreter as the kernel writes it."""
+    return value.astype(output_type(program, name))
+
+
+@dataclass(frozen=True)
+class Call:
+    """The arguments of one call: arrays in order, then integers.
+
+    Attributes:
+        inputs: Arrays that are read.
+        outputs: Shapes and types of the arrays that are written; scratch is the last.
+        numbers: The integers.
+    """
+
+    inputs: tuple[Array, ...]
+    outputs: tuple[tuple[tuple[int, ...], np.dtype[np.generic]], ...]
+    numbers: tuple[int, ...]
+
+
+def call_of(kernel: RowKernel, program: Program, scores: Array, valid: Array | None,
+            params: Mapping[str, Array] | None, rows: tuple[int, int] | None = None) -> Call:  # fmt: skip
+    """Return the arguments of a call for scores [..., N]; the mask keeps its broadcast axes."""
+    lead = scores.shape[:-1]
+    queries, heads = (lead[-1] if lead else 1), (lead[-2] if len(lead) > 1 else 1)
+    count = int(np.prod(lead, dtype=np.int64))
+    inputs: list[Array] = [scores]
+    strides: list[int] = []
+    if valid is not None:
+        inputs.append(valid)
+        given = (1,) * (scores.ndim - valid.ndim) + valid.shape
+        steps, size = [0] * len(given), 1
+        for axis in reversed(range(len(given))):
+            steps[axis], size = (0 if given[axis] == 1 else size), size * given[axis]
+        steps = [0, 0, 0, *steps][-4:]
+        strides = [int(s) for s in steps]
+        if scores.ndim > 4:
+            raise AssertionError("masks of at most four axes")
+    for param in program.params:
+        value = np.asarray((params or {})[param.name])
+        last = param.size or 1
+        if param.scope == "head":
+            value = np.broadcast_to(value.reshape(value.shape[:-2] + value.shape[-1:]) if value.ndim > 2 else value,
+                                    (heads, last))  # fmt: skip
+        inputs.append(np.ascontiguousarray(value.reshape(-1)))
+    shapes = [(scores.shape if program.outputs[n].kind is Kind.ROW else (*lead, 1)) for n in kernel.outputs]
+    outputs = [(shape, output_type(program, n)) for shape, n in zip(shapes, kernel.outputs, strict=True)]
+    if kernel.scratch_bytes:
+        outputs.append(((scores.size * kernel.scratch_bytes,), np.dtype(np.uint8)))
+    begin, end = rows or (0, count)
+    return Call(tuple(inputs), tuple(outputs), (scores.shape[-1], heads, queries, *strides, begin, end))
+
+
+def placed(size: int, shift: int) -> tuple[Array, Array]:
+    """Return memory with guards and the part between them, so many bytes behind an address divisible by 64."""
+    raw = np.full(size + 2 * GUARD + 64, 0xA5, np.uint8)
+    start = GUARD + (-(raw.ctypes.data + GUARD)) % 64 + shift
+    return raw, raw[start : start + size]
+
+
+class Host:
+    """A kernel of this machine."""
+
+    def __init__(self, program: Program, machine: Machine = HOST, *, outputs: Sequence[str] | None = None,
+                 max_length: int = 65536) -> None:  # fmt: skip
+        self.program = program
+        self.kernel = row_kernel(program, machine, symbol="kernel", max_length=max_length, outputs=outputs)
+        # A library gets a path of its own each time: a changed file that is open corrupts the process.
+        folder = Path(tempfile.mkdtemp(prefix="softq-rows-"))
+        try:
+            (folder / "kernel.o").write_bytes(object_code([self.kernel.function], machine))
+            # Without any library: whatever is undefined fails here.
+            subprocess.run(["gcc", "-shared", "-nostdlib", "-Wl,-z,defs", "-o", str(folder / "kernel.so"),
+                            str(folder / "kernel.o")], check=True)  # fmt: skip
+            self._function = ctypes.CDLL(str(folder / "kernel.so")).kernel
+        finally:
+            shutil.rmtree(folder)
+
+    def __call__(self, scores: Array, *, valid: Array | None = None, params: Mapping[str, Array] | None = None,
+                 shift: int = 0, rows: tuple[int, int] | None = None) -> dict[str, Array]:  # fmt: skip
+        """Return the outputs; pointers lie `shift` elements behind a multiple of 64 bytes."""
+        call = call_of(self.kernel, self.program, scores, valid, params, rows)
+        memory: list[tuple[Array, Array]] = []
+        for array in call.inputs:
+            raw, part = placed(array.nbytes, shift * array.itemsize)
+            part[:] = np.frombuffer(array.tobytes(), np.uint8)
+            memory.append((raw, part))
+        results: list[tuple[Array, Array]] = []
+        for shape, dtype in call.outputs:
+            size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+            results.append(placed(size, shift * dtype.itemsize))
+        before = [raw.copy() for raw, _ in memory]
+        pointers = [ctypes.c_void_p(part.ctypes.data) for _, part in (*memory, *results)]
+        self._function(*pointers, *map(ctypes.c_int64, call.numbers))
+        for (raw, _), old in zip(memory, before, strict=True):
+            assert np.array_equal(raw, old), "an input was written"
+        for raw, part in results:
+            start = part.ctypes.data - raw.ctypes.data
+            assert np.all(raw[:start] == 0xA5), "written before an output"
+            assert np.all(raw[start + part.size :] == 0xA5), "written behind an output"
+        written = zip(self.kernel.outputs, results, call.outputs, strict=False)
+        return {name: part.copy().view(dtype).reshape(shape) for name, (_, part), (shape, dtype) in written}
+
+
+def same_bits(found: Array, wanted: Array) -> bool:
+    """Say whether two arrays are equal, zeros of either sign and any NaN alike."""
+    return np.array_equal(found, wanted, equal_nan=found.dtype.kind == "f")
+
+
+def assert_same(host: Host, scores: Array, **given: object) -> None:
+    """Compare a kernel with the interpreter, bit for bit."""
+    ours = run(host.program, scores, valid=given.get("valid"), params=given.get("params"))  # pyright: ignore[reportArgumentType]
+    found = host(scores, **given)  # pyright: ignore[reportArgumentType]
+    for name, value in found.items():
+        wanted = expected(host.program, name, ours[name])
+        assert same_bits(value, wanted), (name, scores.shape, _first_difference(value, wanted))
+
+
+def _first_difference(value: Array, wanted: Array) -> object:
+    where = np.argwhere(~((value == wanted) | ((value != value) & (wanted != wanted))))
+    at = tuple(where[0])
+    return at, value[at], wanted[at], len(where)
+
+
+SETTINGS: list[tuple[str, dict[str, int | float | str], DType]] = [
+    ("deferred-log", {"bits": 2, "r": 0.5}, DType.F32),
+    ("deferred-log", {"bits": 4, "r": 1}, DType.F32),
+    ("deferred-log", {"bits": 8, "r": 16}, DType.F32),
+    ("deferred-log", {"bits": 3, "r": 5, "steps": "growing"}, DType.F32),
+    ("deferred-log", {"bits": 4, "r": 1, "step": 0.1}, DType.I8),
+    ("deferred-log", {"bits": 8, "r": 16, "step": 0.03}, DType.U8),
+    ("deferred-log", {"bits": 3, "r": 5, "steps": "growing", "step": 0.1}, DType.I8),
+    ("log2", {"bits": 4}, DType.F32),
+    ("uniform", {"bits": 8}, DType.F32),
+]
+
+
+def program_of(name: str, settings: Mapping[str, int | float | str], kind: DType, masked: bool) -> Program:
+    method = METHODS.get(name)
+    return method.program(method.resolve(method.configure(settings), False), scores=kind, masked=masked)
+
+
+def all_outputs(program: Program) -> list[str]:
+    return list(program.outputs)
+
+
+def rows_of(shape: tuple[int, ...], kind: DType, seed: int = 0) -> Array:
+    rng = np.random.default_rng(seed)
+    if kind.is_float:
+        return (rng.normal(size=shape) * rng.choice([0.3, 3.0, 20.0], (*shape[:-1], 1))).astype(np.float32)
+    return rng.integers(kind.low, kind.high + 1, shape).astype(kind.numpy)
+
+
+needs_host = pytest.mark.skipif(not MACHINES or shutil.which("gcc") is None, reason="needs gcc and an x86-64 processor")
+
+
+def test_every_operator_has_a_rule() -> None:
+    assert set(OPS) == set(RULES) | set(REDUCTIONS) | {"scan"}
+
+
+@needs_host
+@pytest.mark.parametrize("masked", [False, True], ids=["", "masked"])
+@pytest.mark.parametrize(("name", "settings", "kind"), SETTINGS, ids=str)
+def test_any_length_and_alignment(name: str, settings: dict[str, int | float | str], kind: DType, masked: bool) -> None:
+    program = program_of(name, settings, kind, masked)
+    exact = name == "deferred-log"  # the others sum exponentials, in another order
+    host = Host(program, outputs=all_outputs(program) if exact else None)
+    for length in (*range(131), 197, 512, 4097):
+        rows = rows_of((7, length), kind, length)
+        given: dict[str, Array] = {}
+        if masked:
+            keep = np.random.default_rng(length).random(rows.shape) < 0.7
+            keep[2] = False
+            given["valid"] = keep
+        if exact:
+            assert_same(host, rows, shift=length % 5, **given)
+        else:
+            ours, found = (
+                run(program, rows, valid=given.get("valid")),
+                host(rows, shift=length % 5, valid=given.get("valid")),
+            )
+            for output, value in found.items():
+                # Each value is a code; the sum behind it may differ in its last bits, and a code by one at a tie.
+                wanted = expected(program, output, ours[output])
+                differs = ~((value == wanted) | (np.isnan(value) & np.isnan(wanted)))
+                assert np.sum(differs) <= 1e-3 * value.size
+
+
+@needs_host
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.cpu}-{m.vector_bytes}")
+def test_every_pair_of_a_maximum_and_a_score(machine: Machine) -> None:
+    for name, settings, kind in SETTINGS:
+        if kind.is_float:
+            continue
+        values = np.arange(kind.low, kind.high + 1)
+        pairs = np.minimum(values[None], values[:, None]).astype(kind.numpy)  # row m: every score up to m
+        for masked in (False, True):
+            program = program_of(name, settings, kind, masked)
+            host = Host(program, machine, outputs=all_outputs(program))
+            keep = np.random.default_rng(1).random(pairs.shape) < 0.8
+            assert_same(host, pairs, **({"valid": keep} if masked else {}))
+
+
+@needs_host
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.cpu}-{m.vector_bytes}")
+@pytest.mark.parametrize(("bits", "r"), [(2, 0.5), (3, 0.75), (4, 1.0), (4, 0.613), (8, 16.0)])
+def test_codes_at_their_boundaries(machine: Machine, bits: int, r: float) -> None:
+    program = program_of("deferred-log", {"bits": bits, "r": r, "steps": "equal"}, DType.F32, False)
+    host = Host(program, machine, outputs=all_outputs(program))
+    border = (np.arange(2**bits + 1) + 0.5) / np.float64(np.float32(r * np.log2(np.e)))
+    ulps = np.arange(-4, 5, dtype=np.int32)[:, None]
+    d = (border.astype(np.float32).view(np.int32) + ulps).view(np.float32).ravel()
+    for peak in (0.0, 1.0, -3.25, 1000.0):
+        assert_same(host, np.concatenate([[np.float32(peak)], np.float32(peak) - d]).astype(np.float32)[None])
+        assert_same(host, np.stack([np.full_like(d, peak), np.float32(peak) - d / 2], axis=-1).astype(np.float32))
+
+
+@needs_host
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.cpu}-{m.vector_bytes}")
+@pytest.mark.parametrize("scope", ["site", "head"])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_parameters_of_a_site_and_of_heads(machine: Machine, scope: str, bits: int) -> None:
+    method = METHODS.get("deferred-log")
+    options = method.resolve(method.configure({"bits": bits, "r": scope}), True)
+    fitted: Fitted = {"r": 0.61 if scope == "site" else (0.37, 0.61, 1.9)}
+    values = dict(method.parameters(options, fitted))
+    for masked in (False, True):
+        program = method.program(options, masked=masked)
+        host = Host(program, machine, outputs=all_outputs(program))
+        for length in (1, 3, 16, 50, 197):
+            rows = rows_of((2, 3, 5, length), DType.F32)
+            keep = {"valid": np.random.default_rng(0).random((2, 1, 5, length)) < 0.7} if masked else {}
+            assert_same(host, rows, params=values, shift=1, **keep)
+
+
+@needs_host
+@pytest.mark.parametrize(
+    "shape", [(2, 3, 5, 67), (1, 1, 1, 67), (2, 1, 1, 67), (1, 3, 5, 1), (2, 1, 5, 1), (67,)], ids=str
+)
+def test_masks_broadcast(shape: tuple[int, ...]) -> None:
+    program = program_of("deferred-log", {"bits": 4, "r": 1}, DType.F32, True)
+    keep = np.random.default_rng(3).random(shape) < 0.6
+    assert_same(Host(program), rows_of((2, 3, 5, 67), DType.F32), valid=keep)
+
+
+@needs_host
+def test_only_the_rows_asked_for_are_touched() -> None:
+    method = METHODS.get("deferred-log")
+    options = method.resolve(method.configure({"bits": 4, "r": "head"}), True)
+    values = dict(method.parameters(options, {"r": (0.37, 0.61, 1.9)}))
+    program = method.program(options)
+    host, rows = Host(program), rows_of((2, 3, 5, 33), DType.F32)
+    whole = host(rows, params=values)
+    for begin, end in ((0, 0), (0, 1), (4, 17), (29, 30), (30, 30)):
+        part = host(rows, params=values, rows=(begin, end))
+        for name, value in part.items():
+            flat, wanted = value.reshape(30, -1), whole[name].reshape(30, -1)
+            np.testing.assert_array_equal(flat[begin:end], wanted[begin:end])
+            outside = np.concatenate([flat[:begin], flat[end:]])
+            assert np.all(outside.view(np.uint8) == 0xA5)
+
+
+def softmax64(x: NDArray[np.float32]) -> NDArray[np.float64]:
+    """The bound is of e^-d for the float32 distance d from the maximum."""
+    d = (x - np.max(x, axis=-1, keepdims=True)).astype(np.float64)
+    return np.exp(d) / np.sum(np.exp(d), axis=-1, keepdims=True)
+
+
+@needs_host
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.cpu}-{m.vector_bytes}")
+def test_exact_softmax_is_within_its_bound(machine: Machine) -> None:
+    host = Host(program_of("exact", {}, DType.F32, False), machine)
+    for length in (1, 2, 15, 16, 17, 50, 197, 512, 4097):
+        rows = rows_of((64, length), DType.F32, length)
+        found, wanted = host(rows), softmax64(rows.astype(np.float32))
+        p = found["weights"].astype(np.float64) / found["normalizer"].astype(np.float64)
+        seen = wanted > 3e-38
+        assert np.max(np.abs(p[seen] / wanted[seen] - 1)) <= 2e-7 + length * 2.0**-24
+        assert np.max(p[~seen], initial=0) <= 3.1e-38
+
+
+@needs_host
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.cpu}-{m.vector_bytes}")
+@pytest.mark.parametrize("name", ["exact", "deferred-log", "log2", "uniform"])
+@pytest.mark.parametrize("copies", [1, 7])
+def test_special_values(machine: Machine, name: str, copies: int) -> None:
+    inf, nan, most = np.inf, np.nan, np.finfo(np.float32).max
+    rows = np.array([[1, 2, 3], [inf, 0, inf], [-inf, -inf, -inf], [nan, 1, 2], [0, nan, inf], [1, -inf, nan],
+                     [most, -most, 0], [-inf, 5, inf], [1e-45, 0, -1e-45], [-0.0, 0.0, -0.0]], np.float32)  # fmt: skip
+    rows = np.tile(rows, copies)
+    program = program_of(name, {}, DType.F32, False)
+    ours, found = run(program, rows), Host(program, machine)(rows)
+    for output, value in found.items():
+        keep = ~np.isnan(ours["normalizer"][:, 0]) if output == "weights" else slice(None)
+        wanted = expected(program, output, ours[output]).astype(np.float64)
+        np.testing.assert_allclose(value.astype(np.float64)[keep], wanted[keep], rtol=1e-6)
+
+
+@needs_host
+def test_stored_rows_without_an_output_to_stand_in_take_scratch() -> None:
+    t = Trace("stored", structure="x", scores=DType.F32)
+    root = t.sqrt(t.max(t.scores, 0.0))
+    program = t.program(
+        weights=t.scores, normalizer=t.row_sum(t.select(t.row_max(root) <= root, t.const(1.0, DType.F32), 0.0))
+    )
+    host = Host(program, outputs=["normalizer"])
+    assert host.kernel.scratch_bytes == 8
+    for length in (0, 1, 5, 16, 33, 100):
+        assert_same(host, rows_of((9, length), DType.F32, length))
+
+
+@pytest.mark.slow
+@needs_host
+def test_log2_is_within_three_units_everywhere() -> None:
+    t = Trace("log2", structure="x", scores=DType.F32)
+    program = t.program(weights=t.scores, normalizer=t.length(), log=t.log2(t.scores))
+    host = Host(program, outputs=["log"])
+    for start in range(0, 0x7F800000, 1 << 24):
+        x = np.arange(start, min(start + (1 << 24), 0x7F800000), 3, dtype=np.uint32).view(np.float32)[None]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            wanted = np.log2(x.astype(np.float64))
+        found, finite = host(x)["log"].astype(np.float64), np.isfinite(wanted)
+        assert np.array_equal(found[~finite], wanted[~finite])
+        wanted, found = wanted[finite], found[finite]
+        units = np.abs(found - wanted) / np.spacing(np.abs(wanted.astype(np.float32))).astype(np.float64)
+        assert np.max(units) <= 3

@@ -1,0 +1,44 @@
+"""Every operator alone in a row kernel: the tests of the other backends, with the kernel in their place."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tvm")
+
+from softq.rowprog import Program
+from softq.targets._native.machine import Machine
+from tests import test_rowprog_ops as ops
+from tests.rowhost import Array, Outputs
+from tests.test_native_rows import HOST, MACHINES, Host
+from tests.test_rowprog_ops import *  # noqa: F403  (collected here a second time)
+
+pytestmark = pytest.mark.skipif(not MACHINES or shutil.which("gcc") is None, reason="needs gcc and an x86-64 processor")
+
+
+def each_machine() -> Iterator[object]:
+    for machine in MACHINES or [HOST]:
+        marks = [] if machine is HOST else [pytest.mark.slow]
+        yield pytest.param(machine, marks=marks, id=f"{machine.cpu}-{machine.vector_bytes}")
+
+
+@pytest.fixture(params=each_machine(), autouse=True)
+def kernel_instead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine: Machine = request.param
+
+    def kernel(program: Program, scores: Array, outputs: Sequence[str], *, valid: Array | None = None,
+               params: Mapping[str, Array] | None = None, opset: int = 18, max_length: int = 65536,
+               ) -> Iterator[tuple[str, Outputs]]:  # fmt: skip
+        # Under names that are not the interface's, outputs keep their types: integers are compared whole.
+        renamed = {f"{name}_": program.outputs[name] for name in outputs}
+        whole = replace(program, outputs={**program.outputs, **renamed})
+        host = Host(whole, machine, outputs=list(renamed), max_length=max_length)
+        found = host(np.asarray(scores), valid=None if valid is None else np.asarray(valid), params=params)
+        yield machine.cpu, {name.removesuffix("_"): value for name, value in found.items()}
+
+    monkeypatch.setattr(ops, "everywhere", kernel)
