@@ -36,6 +36,9 @@ from softq.targets._native.rows.tir import (
     type_name,
 )  # fmt: skip
 
+_TRIVIAL = 7
+"""Operators up to which a pass is taken for one that LLVM could see to be a copy or a constant; hiding costs 5 %."""
+
 Write = tuple[Memory, Expr]
 
 
@@ -193,7 +196,9 @@ class Pass:
         for i, (node, (memory, base)) in enumerate(self._writes()):
             x = _packed(e, node, memory.name) if i < stored else written(e, node, memory.name)
             if overlap is None:
-                memory.store(opaque(x, memory.name, lanes, at), tirx.Add(base, at), lanes)
+                if len(self._phase.rows) <= _TRIVIAL or memory.name != F32:
+                    x = opaque(x, memory.name, lanes, at)
+                memory.store(x, tirx.Add(base, at), lanes)
             else:
                 overlap.held[i].set(x)
 
