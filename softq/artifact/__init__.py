@@ -1,0 +1,29 @@
+"""What `softq build` writes, and how it is run: a folder with kernels, their C driver, weights and a manifest.
+
+`softq.h` in the folder is the interface for C; `load` runs an artifact from Python, with neither TVM nor a compiler.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from softq.artifact.loading import Artifact, load
+
+if TYPE_CHECKING:
+    from softq.artifact.folder import check_folder
+    from softq.artifact.writing import write
+
+__all__ = ["Artifact", "check_folder", "load", "write"]
+
+
+def __getattr__(name: str) -> object:
+    # Running an artifact needs nothing of what writes one.
+    if name == "check_folder":
+        from softq.artifact.folder import check_folder
+
+        return check_folder
+    if name == "write":
+        from softq.artifact.writing import write
+
+        return write
+    raise AttributeError(f"module 'softq.artifact' has no attribute {name!r}")

@@ -1,0 +1,113 @@
+/* ---- Types ------------------------------------------------------------------------------------------------------ */
+
+/* A size: a number, a dimension of the inputs, or one that sq_compute computes of them. */
+enum sq_kind { SQ_NUMBER, SQ_DIM, SQ_SIZE };
+
+struct sq_ref {
+    enum sq_kind kind;
+    int64_t value; /* the number, or the index in `dim` or `size` */
+};
+
+/* Where a tensor's memory is: the number of the input, output or slot, or the offset in the weights. */
+enum sq_place { SQ_INPUT, SQ_OUTPUT, SQ_WEIGHT, SQ_SLOT };
+
+struct sq_interface {
+    const char *name;
+    softq_dtype dtype;
+    int rank;
+    struct sq_ref shape[SOFTQ_MAX_RANK];
+    enum sq_place place;
+    int64_t at;
+};
+
+struct sq_limit {
+    struct sq_ref size;
+    int64_t low, high;
+    const char *because;
+};
+
+/* All that a step reads. */
+struct sq_state {
+    int64_t dim[SQ_DIMS + 1];
+    int64_t size[SQ_SIZES + 1];
+    unsigned char *slot[SQ_SLOTS + 1];
+    unsigned char *input[SQ_INPUTS + 1];
+    unsigned char *output[SQ_OUTPUTS + 1];
+    unsigned char *weights;
+};
+
+/* The work items of a step from `begin` up to `end`. */
+typedef void sq_work(const struct sq_state *s, int64_t begin, int64_t end);
+
+struct sq_step {
+    sq_work *work;
+    struct sq_ref items;
+    struct sq_ref cost;
+    int flag;          /* the slot whose int32 tells of bad data, or -1 */
+    const char *error; /* what is said then */
+};
+
+/* ---- Arithmetic on sizes: int64 with a note of overflow --------------------------------------------------------- */
+
+SQ_MAYBE_UNUSED static int64_t sq_add(int *bad, int64_t a, int64_t b)
+{
+    if (b > 0 ? a > INT64_MAX - b : a < INT64_MIN - b) {
+        *bad = 1;
+        return 0;
+    }
+    return a + b;
+}
+
+SQ_MAYBE_UNUSED static int64_t sq_sub(int *bad, int64_t a, int64_t b)
+{
+    if (b > 0 ? a < INT64_MIN + b : a > INT64_MAX + b) {
+        *bad = 1;
+        return 0;
+    }
+    return a - b;
+}
+
+SQ_MAYBE_UNUSED static int64_t sq_mul(int *bad, int64_t a, int64_t b)
+{
+    int over = 0;
+    if (a > 0) {
+        over = b > 0 ? a > INT64_MAX / b : b < INT64_MIN / a;
+    } else if (a < 0) {
+        over = b > 0 ? a < INT64_MIN / b : b != 0 && a < INT64_MAX / b;
+    }
+    if (over) {
+        *bad = 1;
+        return 0;
+    }
+    return a * b;
+}
+
+SQ_MAYBE_UNUSED static int64_t sq_floordiv(int *bad, int64_t a, int64_t b)
+{
+    if (b <= 0) {
+        *bad = 1;
+        return 0;
+    }
+    return a / b - (a % b < 0);
+}
+
+SQ_MAYBE_UNUSED static int64_t sq_floormod(int *bad, int64_t a, int64_t b)
+{
+    if (b <= 0) {
+        *bad = 1;
+        return 0;
+    }
+    return a % b + (a % b < 0 ? b : 0);
+}
+
+SQ_MAYBE_UNUSED static int64_t sq_min(int *bad, int64_t a, int64_t b)
+{
+    (void)bad;
+    return a < b ? a : b;
+}
+
+SQ_MAYBE_UNUSED static int64_t sq_max(int *bad, int64_t a, int64_t b)
+{
+    (void)bad;
+    return a > b ? a : b;
+}

@@ -1,0 +1,149 @@
+"""A folder that appears whole or not at all: made beside its place, then exchanged with what is there."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import re
+import secrets
+import shutil
+import stat
+from pathlib import Path
+from types import TracebackType
+
+from softq.artifact import manifest
+from softq.errors import InputError, UsageError
+
+_SUFFIX = ".softq-tmp"
+
+# Of Linux's <fcntl.h> and <linux/fs.h>.
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+
+
+def check_folder(path: str | os.PathLike[str]) -> Path:
+    """Return the folder that an artifact goes into, if it may: nothing, an empty folder or an artifact is there.
+
+    Raises:
+        UsageError: something else is there; the message says what.
+        InputError: its parent does not exist or cannot be written.
+    """
+    given = os.fspath(path)
+    if not os.path.basename(os.path.normpath(given)) or os.path.basename(given) in (".", ".."):
+        raise UsageError(f"output {given!r} is no name for a folder")
+    goal = Path(os.path.abspath(given))
+    if goal.is_symlink():
+        raise UsageError(f"output '{goal}' is a link; give the folder that it names")
+    if goal.exists():
+        _check_replaceable(goal)
+    if not goal.parent.is_dir():
+        raise InputError(f"cannot write '{goal}': the folder '{goal.parent}' does not exist")
+    if not os.access(goal.parent, os.W_OK | os.X_OK):
+        raise InputError(f"cannot write '{goal}': the folder '{goal.parent}' is not writable")
+    return goal
+
+
+def _check_replaceable(goal: Path) -> None:
+    if not goal.is_dir():
+        raise UsageError(f"output '{goal}' is a file; an artifact is a folder")
+    names = {entry.name for entry in os.scandir(goal)}
+    if not names:
+        return
+    try:
+        manifest.read(goal)
+    except InputError as error:
+        raise UsageError(f"output '{goal}' is a folder with other things; only an artifact is replaced") from error
+    strange = sorted(names - {manifest.NAME, *manifest.FILES})
+    if strange:
+        raise UsageError(f"output '{goal}' is an artifact, but {strange[0]!r} in it is not of softq; move that first")
+
+
+class NewFolder:
+    """A folder on its way, `.NAME.TOKEN.softq-tmp` beside its place; leaving it removes what was not committed.
+
+    Entering it removes what crashed runs left for the same place; a living writer holds a lock on its folder.
+
+    Attributes:
+        path: Where the files go meanwhile.
+    """
+
+    def __init__(self, goal: Path) -> None:
+        self._goal = goal
+        self._lock = -1
+        self.path = goal
+
+    def __enter__(self) -> NewFolder:
+        self._remove_orphans()
+        self.path = self._goal.with_name(f".{self._goal.name}.{secrets.token_hex(4)}{_SUFFIX}")
+        os.mkdir(self.path, 0o777)
+        self._lock = os.open(self.path, os.O_RDONLY)
+        _try_lock(self._lock)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+    def commit(self) -> None:
+        """Put the folder into its place; what was there goes.
+
+        Raises:
+            OSError: that fails; what was there is there again.
+        """
+        os.fsync(self._lock)
+        if not self._goal.exists():
+            os.rename(self.path, self._goal)
+        else:
+            _check_replaceable(self._goal)  # once more: compiling takes a while
+            _exchange(self.path, self._goal)
+        with contextlib.suppress(OSError):
+            parent = os.open(self._goal.parent, os.O_RDONLY)
+            try:
+                os.fsync(parent)
+            finally:
+                os.close(parent)
+
+    def _remove_orphans(self) -> None:
+        pattern = re.compile(rf"\.{re.escape(self._goal.name)}\.[0-9a-f]{{8}}{re.escape(_SUFFIX)}")
+        for entry in os.scandir(self._goal.parent):
+            if pattern.fullmatch(entry.name) is None or not stat.S_ISDIR(entry.stat(follow_symlinks=False).st_mode):
+                continue
+            with contextlib.suppress(OSError):
+                descriptor = os.open(entry.path, os.O_RDONLY)
+                try:
+                    if _try_lock(descriptor):
+                        shutil.rmtree(entry.path, ignore_errors=True)
+                finally:
+                    os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _exchange(new: Path, old: Path) -> None:
+    """Let two folders change places; where the system cannot do that at once, one after the other."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is not None:
+        paths = (ctypes.c_char_p(os.fsencode(path)) for path in (new, old))
+        if rename(_AT_FDCWD, next(paths), _AT_FDCWD, next(paths), ctypes.c_uint(_RENAME_EXCHANGE)) == 0:
+            return
+        if ctypes.get_errno() not in (errno.ENOSYS, errno.EINVAL):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    aside = old.with_name(f".{old.name}.{secrets.token_hex(4)}.old")
+    os.rename(old, aside)
+    try:
+        os.rename(new, old)
+    except BaseException:
+        os.rename(aside, old)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)

@@ -1,0 +1,166 @@
+"""The manifest: what an artifact is, in JSON; `read` checks its form, whoever loads the artifact its truth."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from softq.artifact.program import Program, Size, Tensor
+from softq.artifact.sizes import dimensions, to_text
+from softq.errors import InputError
+
+if TYPE_CHECKING:
+    from softq.targets._native.machine import Machine
+
+SCHEMA = 1
+KIND = "softq artifact"
+NAME = "manifest.json"
+
+FILES = ("weights.bin", "kernels.o", "driver.c", "softq.h", "libmodel.so")
+"""The files beside the manifest."""
+
+_MOST_BYTES = 64 << 20
+
+
+def describe(
+    program: Program, machine: Machine, *, target: str, model: Mapping[str, str], files: Mapping[str, tuple[int, str]]
+) -> dict[str, object]:
+    """Return the manifest of a program.
+
+    Args:
+        program: The model.
+        machine: What it was built for.
+        target: The target with its options, as the user gave it.
+        model: Hashes of the model that it was made from, by name.
+        files: Size and SHA-256 of each file.
+    """
+    sites: dict[str, list[str]] = {}
+    for step in program.steps:
+        if step.site is not None and step.kernel not in sites.setdefault(step.site, []):
+            sites[step.site].append(step.kernel)
+    return {
+        "schema": SCHEMA,
+        "kind": KIND,
+        "versions": {"softq": _version("softq"), "tvm": _version("apache-tvm")},
+        "target": target,
+        "machine": dataclasses.asdict(machine),
+        "model": dict(model),
+        "inputs": [_tensor(program.tensors[position]) for position in program.inputs],
+        "outputs": [_tensor(program.tensors[position]) for position in program.outputs],
+        "dims": list(dimensions(program)),
+        "limits": [
+            {"size": to_text(limit.size), "low": limit.low, "high": limit.high, "because": limit.because}
+            for limit in program.limits
+        ],
+        "sites": sites,
+        "arena": [_size(size) for size in program.slots],
+        "steps": [
+            {
+                "kernel": step.kernel,
+                "tensors": [_place(program.tensors[position]) for position in step.tensors],
+                "scalars": [_size(size) for size in step.scalars],
+                "items": _size(step.items),
+                "cost": _size(step.cost),
+                "site": step.site,
+            }
+            for step in program.steps
+        ],
+        "files": {name: {"bytes": size, "sha256": digest} for name, (size, digest) in files.items()},
+    }
+
+
+def _tensor(tensor: Tensor) -> dict[str, object]:
+    return {"name": tensor.name, "dtype": tensor.dtype, "shape": [_size(size) for size in tensor.shape]}
+
+
+def _size(size: Size) -> int | str:
+    return size if isinstance(size, int) else to_text(size)
+
+
+def _place(tensor: Tensor) -> str:
+    shape = ", ".join(str(_size(size)) for size in tensor.shape)
+    return f"{tensor.place} {tensor.at}: {tensor.dtype}[{shape}]"
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def read(folder: Path) -> dict[str, object]:
+    """Return the manifest of an artifact folder.
+
+    Raises:
+        InputError: the folder has none, or one of another form; the message says where.
+    """
+    path = folder / NAME
+    try:
+        if not folder.is_dir():
+            raise InputError(
+                f"{folder}: {'not a folder' if folder.exists() else 'no such folder'}; expected an artifact"
+            )
+        with open(path, "rb") as file:
+            text = file.read(_MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise InputError(f"{folder}: has no {NAME}; expected the folder of an artifact") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if len(text) > _MOST_BYTES:
+        raise InputError(f"{path}: has more than {_MOST_BYTES} bytes; that is no manifest")
+    try:
+        value: object = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not JSON: {error}") from error
+    try:
+        return _checked(value)
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def _checked(value: object) -> dict[str, object]:
+    manifest = _object(value, "the manifest")
+    if manifest.get("kind") != KIND:
+        raise ValueError(f"kind is {manifest.get('kind')!r}; expected {KIND!r}")
+    if manifest.get("schema") != SCHEMA:
+        raise ValueError(f"schema is {manifest.get('schema')!r}; this softq reads {SCHEMA}")
+    for key in ("inputs", "outputs"):
+        for item in _list(manifest.get(key), key):
+            tensor = _object(item, f"an entry of {key}")
+            good = isinstance(tensor.get("name"), str) and isinstance(tensor.get("dtype"), str)
+            shape = _list(tensor.get("shape"), f"the shape in {key}")
+            if not good or not all(isinstance(size, (int, str)) and not isinstance(size, bool) for size in shape):
+                raise ValueError(f"an entry of {key} is {tensor}; expected name, dtype and shape")
+    if not all(isinstance(dim, str) for dim in _list(manifest.get("dims"), "dims")):
+        raise ValueError("dims is no list of names")
+    machine = _object(manifest.get("machine"), "machine")
+    if not all(isinstance(machine.get(key), str) for key in ("name", "triple", "cpu")):
+        raise ValueError("machine has no name, triple and cpu")
+    for site, kernels in _object(manifest.get("sites"), "sites").items():
+        if not all(isinstance(kernel, str) for kernel in _list(kernels, f"sites[{site!r}]")):
+            raise ValueError(f"sites[{site!r}] is no list of kernels")
+    files = _object(manifest.get("files"), "files")
+    if sorted(files) != sorted(FILES):
+        raise ValueError(f"files are {', '.join(files) or 'none'}; expected {', '.join(FILES)}")
+    for name, entry in files.items():
+        facts = _object(entry, f"files[{name!r}]")
+        if not isinstance(facts.get("bytes"), int) or not isinstance(facts.get("sha256"), str):
+            raise ValueError(f"files[{name!r}] has no bytes and sha256")
+    return manifest
+
+
+def _object(value: object, what: str) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{what} is no JSON object")
+    return cast("dict[str, object]", value)
+
+
+def _list(value: object, what: str) -> list[object]:
+    if not isinstance(value, list):
+        raise ValueError(f"{what} is no list")
+    return cast("list[object]", value)

@@ -1,0 +1,98 @@
+"""Sizes as text for people and as C: each distinct operation is computed once, in a numbered place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from softq.artifact.program import Op, Program, Size
+from softq.errors import SoftqError
+
+_SIGNS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "floormod": "%"}
+
+_INT64 = range(-(2**63), 2**63)
+
+
+def to_text(size: Size) -> str:
+    """Return a size as an expression such as `batch * 384`."""
+    if not isinstance(size, Op):
+        return str(size)
+    if size.operator in _SIGNS:
+        return f"{_operand(size.a)} {_SIGNS[size.operator]} {_operand(size.b)}"
+    return f"{size.operator}({to_text(size.a)}, {to_text(size.b)})"
+
+
+def _operand(size: Size) -> str:
+    plain = not isinstance(size, Op) or size.operator not in _SIGNS
+    return to_text(size) if plain else f"({to_text(size)})"
+
+
+def dimensions(program: Program) -> tuple[str, ...]:
+    """Return the names that the inputs' shapes bind, in the order of their first axes."""
+    shapes = (program.tensors[number].shape for number in program.inputs)
+    return tuple(dict.fromkeys(size for shape in shapes for size in shape if isinstance(size, str)))
+
+
+class SizeTable:
+    """The sizes of one driver: a reference in C for each, and the statements that compute them."""
+
+    def __init__(self, dims: Sequence[str]) -> None:
+        self._dims = {name: number for number, name in enumerate(dims)}
+        self._places: dict[Op, int] = {}
+        self._lines: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def reference(self, size: Size) -> str:
+        """Return the initializer of a `struct sq_ref`.
+
+        Raises:
+            SoftqError: no input has such a dimension, or a number has more than 64 bits.
+        """
+        if isinstance(size, str):
+            return f"{{SQ_DIM, {self._dim(size)}}}"
+        if isinstance(size, int):
+            return f"{{SQ_NUMBER, {number(size)}}}"
+        return f"{{SQ_SIZE, {self._place(size)}}}"
+
+    def value(self, size: Size) -> str:
+        """Return the expression of a step's argument."""
+        return self._expression(size, "s->")
+
+    def statements(self) -> Iterator[str]:
+        """Yield the statements that compute the sizes, in their order, once all of them are known."""
+        yield from self._lines
+
+    def _expression(self, size: Size, owner: str) -> str:
+        if isinstance(size, int):
+            return number(size)
+        if isinstance(size, str):
+            return f"{owner}dim[{self._dim(size)}]"
+        return f"{owner}size[{self._place(size)}]"
+
+    def _dim(self, name: str) -> int:
+        if name not in self._dims:
+            known = ", ".join(self._dims) or "none"
+            raise SoftqError(f"a size uses the dimension {name!r}, which no input has; there are: {known}")
+        return self._dims[name]
+
+    def _place(self, size: Op) -> int:
+        if size not in self._places:
+            a, b = self._expression(size.a, ""), self._expression(size.b, "")
+            self._places[size] = len(self._lines)
+            self._lines.append(f"size[{len(self._lines)}] = sq_{size.operator}(&bad, {a}, {b});")
+        return self._places[size]
+
+
+def number(value: int) -> str:
+    """Return an integer as a C constant that converts to int64_t.
+
+    Raises:
+        SoftqError: it has more than 64 bits.
+    """
+    if value not in _INT64:
+        raise SoftqError(f"the size {value} has more than 64 bits")
+    if -(2**31) < value < 2**31:
+        return str(value)
+    # The least number has no literal of its own in C.
+    return f"INT64_C({value})" if value > -(2**63) else "(-INT64_MAX - 1)"

@@ -1,0 +1,118 @@
+"""The C compiler: zig's from the package `ziglang`, which compiles for every machine, or one that the user names."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from softq.artifact.abi import FUNCTIONS
+from softq.artifact.features import architecture
+from softq.errors import SoftqError, UsageError
+from softq.targets._native.machine import Machine
+
+INSTALL = "pip install ziglang"
+"""What installs the compiler."""
+
+# Sanitizers off: zig turns some on by default, and their runtime is no part of an artifact.
+_FLAGS = ("-std=c99", "-O2", "-g0", "-fPIC", "-fno-sanitize=all", "-fvisibility=hidden", "-pthread")
+
+_LINK = ("-shared", "-Wl,-z,defs", "-Wl,--as-needed", "-Wl,-soname,libmodel.so")
+
+
+def compiler(machine: Machine, cc: str | None = None) -> list[str]:
+    """Return the command that compiles C for a machine.
+
+    Args:
+        machine: What to compile for.
+        cc: A compiler with its arguments, `aarch64-linux-gnu-gcc --sysroot=...`; by default zig's, or for this
+            computer's architecture `cc`.
+
+    Raises:
+        UsageError: there is no such compiler.
+    """
+    if cc is not None:
+        command = shlex.split(cc)
+        if not command or shutil.which(command[0]) is None:
+            raise UsageError(f"cc is {cc!r}; there is no such program")
+        return command
+    if importlib.util.find_spec("ziglang") is not None:
+        return [sys.executable, "-m", "ziglang", "cc", "-target", machine.zig]
+    if architecture(machine) == host_architecture() and shutil.which("cc") is not None:
+        return ["cc"]
+    raise UsageError(
+        f"there is no C compiler for machine {machine.name} ({machine.zig}); install one with: {INSTALL},"
+        " or name one with cc="
+    )
+
+
+def host_architecture() -> str:
+    """Return the architecture of this computer, as `architecture` names that of a machine."""
+    family = platform.machine().lower()
+    if family in ("amd64", "x86_64"):
+        return "x86_64"
+    if family in ("arm64", "aarch64"):
+        return "aarch64"
+    return "arm" if family.startswith("arm") else family
+
+
+def link_library(folder: Path, machine: Machine, cc: str | None = None) -> None:
+    """Compile `driver.c` of a folder and link it with `kernels.o` into `libmodel.so` there.
+
+    Raises:
+        UsageError: there is no compiler.
+        SoftqError: the compiler fails; the message has its first error.
+    """
+    command = compiler(machine, cc)
+    flags = _FLAGS if _is_clang(command) else tuple(f for f in _FLAGS if f != "-fno-sanitize=all")
+    with tempfile.TemporaryDirectory(prefix="softq-cc-") as scratch:
+        # Kernels are for the driver alone, also those that it does not call.
+        exports = Path(scratch) / "exports.map"
+        exports.write_text(f"{{ global: {' '.join(f'softq_{name};' for name in FUNCTIONS)} local: *; }};\n")
+        link = [*_LINK, f"-Wl,--version-script={exports}", "-o", "libmodel.so"]
+        run([*command, *flags, "driver.c", "kernels.o", "-lm", *link], folder)
+
+
+def _is_clang(command: Sequence[str]) -> bool:
+    return "ziglang" in command or "clang" in Path(command[0]).name
+
+
+def run(command: Sequence[str], folder: Path) -> None:
+    """Run a compiler in a folder.
+
+    Raises:
+        SoftqError: it fails; the message has its first error.
+    """
+    with tempfile.TemporaryDirectory(prefix="softq-cc-") as scratch:
+        try:
+            done = subprocess.run(
+                command, cwd=folder, env=_environment(scratch), capture_output=True, text=True, errors="replace"
+            )
+        except OSError as error:
+            raise SoftqError(f"{command[0]} cannot be run: {error.strerror}") from error
+    if done.returncode:
+        lines = [line.strip() for line in (done.stderr + done.stdout).splitlines() if line.strip()]
+        first = next((line for line in lines if "error" in line.lower()), lines[0] if lines else "it says nothing")
+        raise SoftqError(f"{' '.join(command[:4])} fails with exit code {done.returncode}: {first}")
+
+
+def _environment(scratch: str) -> Mapping[str, str]:
+    """Return the environment, with zig's caches where they can be written."""
+    environment = {**os.environ, "ZIG_LOCAL_CACHE_DIR": os.path.join(scratch, "local")}
+    if "ZIG_GLOBAL_CACHE_DIR" not in os.environ:
+        base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+        cache = os.path.join(base, "softq", "zig")
+        try:
+            os.makedirs(cache, exist_ok=True)
+            writable = os.access(cache, os.W_OK | os.X_OK)
+        except OSError:
+            writable = False
+        environment["ZIG_GLOBAL_CACHE_DIR"] = cache if writable else os.path.join(scratch, "global")
+    return environment

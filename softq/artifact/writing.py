@@ -1,0 +1,82 @@
+"""Writing an artifact so that it appears whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from softq.artifact import driver, manifest
+from softq.artifact.folder import NewFolder, check_folder
+from softq.artifact.program import Program
+from softq.artifact.toolchain import compiler, link_library
+from softq.artifact.weights import WeightsStream
+from softq.errors import InputError
+from softq.targets._native.machine import Machine
+
+_CHUNK = 1 << 20
+
+
+def write(
+    program: Program,
+    machine: Machine,
+    folder: str | os.PathLike[str],
+    *,
+    target: str = "",
+    model: Mapping[str, str] | None = None,
+    cc: str | None = None,
+) -> Path:
+    """Write the artifact of a program and return its folder.
+
+    The files are made in a folder beside it, which then takes its place; an artifact that was there is replaced, and
+    stays as it was if anything fails.
+
+    Args:
+        program: The model.
+        machine: What its kernels were made for.
+        folder: Where it goes; its parent must exist.
+        target: The target with its options, for the manifest.
+        model: Hashes of the model that the program was made from, for the manifest.
+        cc: The C compiler with its arguments; by default zig's, or `cc`.
+
+    Raises:
+        UsageError: the folder is something else than an artifact, or there is no compiler.
+        InputError: the folder cannot be written, or the disk is full.
+        SoftqError: the program contradicts itself, or the compiler fails.
+    """
+    goal = check_folder(folder)
+    compiler(machine, cc)  # says before the work that there is none
+    stream = WeightsStream(program)
+    try:
+        with NewFolder(goal) as new:
+            _write(new.path / "weights.bin", stream)
+            source = driver.driver_source(program, machine, weights_bytes=stream.bytes, seal=stream.seal)
+            _write(new.path / "driver.c", [source.encode()])
+            _write(new.path / "softq.h", [driver.header().encode()])
+            _write(new.path / "kernels.o", [program.objects])
+            link_library(new.path, machine, cc)
+            files = {name: _facts(new.path / name) for name in manifest.FILES}
+            facts = manifest.describe(program, machine, target=target, model=model or {}, files=files)
+            text = json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+            _write(new.path / manifest.NAME, [text.encode("utf-8", "replace")])
+            new.commit()
+    except OSError as error:
+        raise InputError(f"cannot write '{goal}': {error.strerror or error}") from error
+    return goal
+
+
+def _write(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
+    with open(path, "xb", buffering=0) as file:
+        for piece in pieces:
+            view = memoryview(piece)
+            while view:
+                view = view[file.write(view[: 64 * _CHUNK]) :]
+
+
+def _facts(path: Path) -> tuple[int, str]:
+    """Return a file's size and SHA-256, after it has reached the disk."""
+    with open(path, "rb", buffering=0) as file:
+        os.fsync(file.fileno())
+        return path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()
