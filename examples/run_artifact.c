@@ -26,7 +26,7 @@ int main(int count, char **arguments)
     softq_tensor inputs[MOST] = {{0}}, outputs[MOST] = {{0}}; /* data NULL: the context's own memory */
     softq_context *model;
     char error[SOFTQ_ERROR_BYTES];
-    if (count < 2 || given > MOST || wanted > MOST || size < 0) {
+    if (count < 2 || given > MOST || wanted > MOST || size < 0 || size > 65536) {
         fprintf(stderr, "usage: run_artifact FOLDER [SIZE [FILE]]\n");
         return 2;
     }
@@ -41,7 +41,7 @@ int main(int count, char **arguments)
             if (inputs[i].shape[axis] < 0) inputs[i].shape[axis] = size;
             inputs[i].bytes *= (size_t)inputs[i].shape[axis];
         }
-        inputs[i].data = calloc(inputs[i].bytes + 1, 1);
+        inputs[i].data = calloc(inputs[i].bytes + 1, 1); /* no memory: softq_run says so */
         show("input", &inputs[i]);
     }
     FILE *file = count > 3 && given > 0 ? fopen(arguments[3], "rb") : NULL;

@@ -9,11 +9,14 @@ import traceback
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from softq.errors import SoftqError, UsageError
+
+if TYPE_CHECKING:
+    from softq.report import Report
 
 EXIT_GATE, EXIT_BAD, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -206,8 +209,6 @@ def check(
 ) -> None:
     """Compare CANDIDATE with REFERENCE on data; exit 1 when the gate fails."""
     from softq.compare import check as check_models
-    from softq.report import to_json, to_markdown, to_text
-    from softq.textfile import write_text
 
     _check_outputs([markdown], [reference, candidate, data])
     with _progress() as step:
@@ -224,12 +225,7 @@ def check(
             threads=threads,
             progress=lambda done, total: step("check", done, total),
         )
-    terminal = sys.stdout.isatty()
-    click.echo(to_json(report) if as_json else to_text(report, terminal=terminal), nl=False)
-    if markdown is not None:
-        write_text(markdown, to_markdown(report))
-    if not report.passed:
-        click.get_current_context().exit(EXIT_GATE)
+    _print_report(report, markdown, as_json)
 
 
 @main.command()
@@ -248,6 +244,60 @@ def build(model: str, out_dir: str, target: str, as_json: bool) -> None:
         _print_json(manifest)
     else:
         click.echo(artifact_to_text(out_dir, manifest), nl=False)
+
+
+@main.command()
+@click.argument("out_dir")
+@click.option("--data", required=True, metavar="DATA", help="A .npz file, a folder of them, or module:function.")
+@click.option("--reference", metavar="MODEL", help="An ONNX model or an artifact to compare with.")
+@click.option(
+    "--metric", "metrics", multiple=True, metavar="NAME", help="A metric, or module:function; several are allowed."
+)
+@click.option("--labels", metavar="NAME", help="The label array to use (label.NAME), or a model input.")
+@click.option("--output", metavar="NAME", help="The model output to compare.")
+@click.option("--batch", type=int, metavar="N", help="Samples a run.")
+@click.option("--max-drop", metavar="X|X%", help="Gate: worse than the reference by at most X (X% of its value).")
+@click.option("--limit", type=float, metavar="X", help="Gate: the artifact's value is at least (at most) X.")
+@click.option("--threads", type=int, default=1, metavar="N", help="Threads of the artifact; 1 by default.")
+@click.option("--markdown", metavar="FILE", help="Write the report as Markdown too.")
+@_JSON
+def run(
+    out_dir: str,
+    data: str,
+    reference: str | None,
+    metrics: Sequence[str],
+    labels: str | None,
+    output: str | None,
+    batch: int | None,
+    max_drop: str | None,
+    limit: float | None,
+    threads: int,
+    markdown: str | None,
+    as_json: bool,
+) -> None:
+    """Run the artifact OUT_DIR on data and compare it with a model, or with the labels alone; exit 1 on the gate."""
+    from softq.artifact import load
+    from softq.compare import check as check_models
+    from softq.compare import score
+
+    _check_outputs([markdown], [out_dir, reference, data, *map(str, Path(out_dir).glob("*"))])
+    if reference is None and max_drop is not None:
+        raise UsageError(f"--max-drop {max_drop} needs --reference; --limit bounds the value itself")
+    with load(out_dir, threads) as artifact, _progress() as step:
+        options: dict[str, Any] = {
+            "metrics": metrics,
+            "labels": labels,
+            "output": output,
+            "batch": batch,
+            "limit": limit,
+        }
+        options["progress"] = lambda done, total: step("run", done, total)
+        if reference is None:
+            report = score(artifact, data, **options)
+        else:
+            against = load(reference, threads) if Path(reference).is_dir() else reference
+            report = check_models(against, artifact, data, max_drop=max_drop, **options)
+    _print_report(report, markdown, as_json)
 
 
 @main.command()
@@ -278,6 +328,19 @@ def targets(name: str | None, as_json: bool) -> None:
         _print_json({"schema": 1, "targets": [describe_target(target) for target in chosen]})
     else:
         click.echo(targets_to_text() if name is None else target_to_text(TARGETS.get(name)), nl=False)
+
+
+def _print_report(report: Report, markdown: str | None, as_json: bool) -> None:
+    """Print a report, write it, and end with the gate's exit code if that failed."""
+    from softq.report import to_json, to_markdown, to_text
+    from softq.textfile import write_text
+
+    terminal = sys.stdout.isatty()
+    click.echo(to_json(report) if as_json else to_text(report, terminal=terminal), nl=False)
+    if markdown is not None:
+        write_text(markdown, to_markdown(report))
+    if not report.passed:
+        click.get_current_context().exit(EXIT_GATE)
 
 
 def _check_outputs(outputs: Sequence[str | None], inputs: Sequence[str | None]) -> None:

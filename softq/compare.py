@@ -10,7 +10,7 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast, runtime_checkable
 
@@ -189,30 +189,14 @@ def check(
     label_spec = None if label is None else _label_spec(dataset, label)
     chosen = chosen or [find_metric(name) for name in _defaults(spec, label_spec)]
     drop = check_gate(chosen[0], max_drop, limit)
-    for metric in chosen:
-        if metric.needs_labels and label is None:
-            there = ", ".join(dataset.labels)
-            hint = f"choose one of its labels: {there}" if there else "it has none (an array named 'label.NAME')"
-            raise UsageError(f"metric {metric.name} needs labels; {dataset.source}: {hint}")
-
-    meters = [metric.start(spec.name, label) for metric in chosen]
+    _check_labels(chosen, dataset, label)
     # A user's metric sees every output unless one was asked for; the built-in ones only the chosen.
     names = [spec.name]
     if output is None and any(":" in metric.name for metric in chosen):
         names = [_common_output(ours, theirs, s.name).name for s in ours.outputs]
-    size = dataset.batch_size(_default_batch(dataset, spec) if batch is None and not dataset.fixed_batch else batch)
-    done = 0
-    for part in dataset.batches(size):
-        left, right = (_run(runner, part.inputs, names, part.samples) for runner in (ours, theirs))
-        labels_here = dict(part.labels)
-        if label is not None and label not in labels_here:
-            labels_here[label] = part.inputs[label]
-        for meter in meters:
-            meter.update(left, right, labels_here)
-        done += part.samples
-        if progress is not None:
-            progress(done, dataset.samples)
-    results = tuple(_result(metric, meter.result()) for metric, meter in zip(chosen, meters, strict=True))
+    size = _batch_size(dataset, spec, batch)
+    measured, done = _measure([ours, theirs], dataset, chosen, spec.name, names, label, size, progress)
+    results = tuple(map(_result, chosen, measured))
     return Report(
         reference=ours.name,
         candidate=theirs.name,
@@ -225,6 +209,113 @@ def check(
         gate=judge(results, drop, limit),
         versions=_versions(),
     )
+
+
+def score(
+    model: Model,
+    data: DataSource,
+    *,
+    metrics: Sequence[str] = (),
+    labels: str | None = None,
+    output: str | None = None,
+    batch: int | None = None,
+    limit: float | None = None,
+    threads: int | None = None,
+    progress: Callable[[int, int | None], None] | None = None,
+) -> Report:
+    """Return the report on one model alone: its metrics against the labels in `data`, which stand as the reference.
+
+    Args:
+        model: A path, an `onnx.ModelProto`, an `onnx_ir.Model` or a `Runner`.
+        data: See `softq.data`.
+        metrics: Names of metrics that score a model by itself; by default those of `check` that do.
+        labels: As in `check`.
+        output: As in `check`.
+        batch: As in `check`.
+        limit: The gate: a value of the first metric of at least (at most, if lower is better) so much.
+        threads: Threads of onnxruntime; all cores by default.
+        progress: As in `check`.
+
+    Raises:
+        InputError: the model or the data cannot be used, or they do not fit each other.
+        UsageError: an argument makes no sense, or no metric is left without another model.
+    """
+    chosen = [find_metric(name) for name in metrics]
+    if len({metric.name for metric in chosen}) < len(chosen):
+        raise UsageError(f"metrics {', '.join(metrics)}: one is named twice")
+    for metric in chosen:
+        if metric.paired:
+            raise UsageError(f"metric {metric.name} compares two models; without a reference there is only one")
+    runner = model if isinstance(model, Runner) else OnnxRunner.open(model, threads=threads)
+    spec = _common_output(runner, runner, output)
+    dataset = open_data(data, runner.inputs)
+    label = _label(dataset, labels)
+    if not chosen:
+        label_spec = None if label is None else _label_spec(dataset, label)
+        chosen = [metric for metric in map(find_metric, _defaults(spec, label_spec)) if not metric.paired]
+    if not chosen:
+        raise UsageError(
+            f"{dataset.source}: has no labels that a metric of one model fits; name one with its labels, or give a"
+            " reference to compare with"
+        )
+    check_gate(chosen[0], None, limit)
+    _check_labels(chosen, dataset, label)
+    several = output is None and any(":" in metric.name for metric in chosen)
+    names = [s.name for s in runner.outputs] if several else [spec.name]
+    size = _batch_size(dataset, spec, batch)
+    measured, done = _measure([runner], dataset, chosen, spec.name, names, label, size, progress)
+    alone = {"reference": None, "difference": None, "interval": None, "samples": None}
+    results = tuple(replace(result, **alone) for result in map(_result, chosen, measured))
+    return Report(
+        reference="labels",
+        candidate=runner.name,
+        data=dataset.source,
+        output=spec.name,
+        labels=label,
+        count=done,
+        batch=size,
+        metrics=results,
+        gate=judge(results, None, limit),
+        versions=_versions(),
+    )
+
+
+def _check_labels(chosen: Sequence[Metric], dataset: Dataset, label: str | None) -> None:
+    for metric in chosen:
+        if metric.needs_labels and label is None:
+            there = ", ".join(dataset.labels)
+            hint = f"choose one of its labels: {there}" if there else "it has none (an array named 'label.NAME')"
+            raise UsageError(f"metric {metric.name} needs labels; {dataset.source}: {hint}")
+
+
+def _batch_size(dataset: Dataset, spec: TensorSpec, batch: int | None) -> int:
+    return dataset.batch_size(_default_batch(dataset, spec) if batch is None and not dataset.fixed_batch else batch)
+
+
+def _measure(
+    runners: Sequence[Runner],
+    dataset: Dataset,
+    chosen: Sequence[Metric],
+    output: str,
+    names: Sequence[str],
+    label: str | None,
+    size: int,
+    progress: Callable[[int, int | None], None] | None,
+) -> tuple[list[Measured], int]:
+    """Return what each metric finds, and the number of samples; one runner alone is compared with itself."""
+    meters = [metric.start(output, label) for metric in chosen]
+    done = 0
+    for part in dataset.batches(size):
+        results = [_run(runner, part.inputs, names, part.samples) for runner in runners]
+        labels_here = dict(part.labels)
+        if label is not None and label not in labels_here:
+            labels_here[label] = part.inputs[label]
+        for meter in meters:
+            meter.update(results[0], results[-1], labels_here)
+        done += part.samples
+        if progress is not None:
+            progress(done, dataset.samples)
+    return [meter.result() for meter in meters], done
 
 
 # Loading
