@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import importlib.util
+import platform
 import subprocess
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 
 from softq.artifact.program import Limit, Op, Program, Size, Step, Tensor
 from softq.artifact.toolchain import compiler
 from softq.targets._native.machine import Machine
+
+Array = np.ndarray[Any, Any]
+
+needs_host = pytest.mark.skipif(
+    platform.machine() != "x86_64" or importlib.util.find_spec("ziglang") is None,
+    reason="kernels are compiled by zig for x86-64",
+)
 
 HOST = Machine("host", "x86_64-unknown-linux-gnu", "x86-64", (), "x86_64-linux-gnu.2.17", 16, 16)
 
@@ -102,9 +113,15 @@ def rows_program(machine: Machine = HOST) -> Program:
     )  # fmt: skip
 
 
-def rows_expected(x: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
+def rows_inputs(batch: int, length: int) -> dict[str, Array]:
+    rng = np.random.default_rng(batch * 1000 + length)
+    x, y = rng.standard_normal((batch, length, 8)), rng.standard_normal((batch, length))
+    return {"x": x.astype(np.float32), "y": y.astype(np.float32)}
+
+
+def rows_expected(x: Array, y: Array) -> dict[str, Array]:
     """Return what `rows_program` computes."""
-    shifted = x + BIAS + BIAS
+    shifted = np.asarray(x, np.float32) + BIAS + BIAS
     sums = shifted.sum(-1, dtype=np.float32).reshape(-1)
     return {"shifted": shifted, "sums": sums, "same": x, "flat y": y.reshape(-1), "again": sums}
 
