@@ -126,7 +126,7 @@ def test_calls_from_eight_threads(rows: Path, threads: int) -> None:
 
 
 def test_closing_while_calls_run(rows: Path) -> None:
-    model = load(rows, 2)
+    model, given = load(rows, 2), rows_inputs(2000, 100)
 
     def work(number: int) -> None:
         with pytest.raises(SoftqError, match="closed"):
@@ -134,7 +134,7 @@ def test_closing_while_calls_run(rows: Path) -> None:
 
     def again() -> None:
         while True:
-            assert_rows(model, 50, 10)
+            model(given)
 
     closer = threading.Timer(0.05, model.close)
     closer.start()

@@ -75,7 +75,7 @@ def driver_source(program: Program, machine: Machine, *, weights_bytes: int, sea
             _part("system.c"),
             "/* ---- The processor: generated ---- */\n",
             features.source(machine),
-            _part("context.c"),
+            *map(_part, ("context.c", "shapes.c", "memory.c", "run.c")),
         ]
     )
 
