@@ -1,6 +1,7 @@
 """softq replaces every softmax of an ONNX model by one that small hardware likes, and measures what that costs.
 
-The steps are `inspect`, `convert`, `check` and `build`, and `load` for what was built; each pass alone is in `softq.passes`, each method in `softq.methods`.
+The steps are `inspect`, `convert`, `check` and `build`, and `load` for what was built; each pass alone is in
+`softq.passes`, each method in `softq.methods`.
 Names are imported when they are first used, so that `import softq` stays cheap.
 """
 

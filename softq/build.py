@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from softq.errors import UsageError
 from softq.modelfile import ModelLike, as_model, graph_hash, weights_fingerprint
@@ -21,10 +23,18 @@ INSTALL = "pip install 'softq[tvm]'"
 
 @dataclass(frozen=True)
 class TargetSpec:
-    """A target with its options: what `cpu,mcpu=znver4` means."""
+    """A target with its options: what `name,key=value` means."""
 
     target: Target
     options: TargetOptions
+
+
+@dataclass(frozen=True)
+class BuiltArtifact:
+    """What `build` wrote: the folder, and its manifest."""
+
+    folder: Path
+    manifest: Mapping[str, Any]
 
 
 def parse_target(text: str) -> TargetSpec:
@@ -47,15 +57,15 @@ def parse_target(text: str) -> TargetSpec:
 
 
 def build(
-    model: ModelLike, out: str | os.PathLike[str], *, target: str = "cpu", progress: Progress | None = None
-) -> Path:
-    """Build a model for a target and write the artifact; return its folder.
+    model: ModelLike, out: str | os.PathLike[str], *, target: str, progress: Progress | None = None
+) -> BuiltArtifact:
+    """Build a model for a target, write the artifact, and return where it is and what its manifest says.
 
     Args:
         model: A path, an `onnx.ModelProto` or an `onnx_ir.Model`, converted or not; it is not changed. A plain Softmax
             gets a kernel of the exact softmax.
         out: The folder to write. An artifact that is there is replaced, anything else refused.
-        target: Name of the target, with options: `cpu`, `cpu,mcpu=znver4`.
+        target: Name of the target, with its options behind commas: `name,key=value`.
         progress: Called with a step's name, the work done and the work there is, if known.
 
     Raises:
@@ -79,10 +89,11 @@ def build(
     step(0, "compile")
     built = spec.target.build(loaded, spec.options)
     step(1, "write")
-    return write(
+    written = write(
         built.program,
         built.machine,
         folder,
         target=target,
         model={"graph": graph_hash(loaded), "weights": weights_fingerprint(loaded)},
     )
+    return BuiltArtifact(written, json.loads((written / "manifest.json").read_text(encoding="utf-8")))

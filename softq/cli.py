@@ -231,7 +231,7 @@ def check(
 @main.command()
 @click.argument("model")
 @click.argument("out_dir")
-@click.option("--target", default="cpu", metavar="NAME[,KEY=VALUE...]", help="What to build for; softq targets lists.")
+@click.option("--target", required=True, metavar="NAME[,KEY=VALUE...]", help="What to build for; softq targets lists.")
 @_JSON
 def build(model: str, out_dir: str, target: str, as_json: bool) -> None:
     """Build MODEL for a target through TVM and write the artifact OUT_DIR."""
@@ -239,11 +239,11 @@ def build(model: str, out_dir: str, target: str, as_json: bool) -> None:
     from softq.listing import artifact_to_text
 
     with _progress() as step:
-        manifest = build_model(model, out_dir, target=target, progress=step)
+        built = build_model(model, out_dir, target=target, progress=step)
     if as_json:
-        _print_json(manifest)
+        _print_json(built.manifest)
     else:
-        click.echo(artifact_to_text(out_dir, manifest), nl=False)
+        click.echo(artifact_to_text(out_dir, built.manifest), nl=False)
 
 
 @main.command()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from inspect import getdoc
 from sys import modules
+from typing import Any
 
 from softq.methods import DEFAULT_METHOD, METHODS, Method
 from softq.methods._contract import OptionSpec, OptionValue
@@ -174,3 +175,15 @@ def target_to_text(target: Target) -> str:
     text = f"{target.name}: {target.summary}\n\n{about}\n\nproduces  {target.produces}\nneeds     {target.needs}\n"
     options = [(n, str(getattr(target.options(), n)), help) for n, help in target.options.help().items()]
     return text + ("\n" + table(("option", "default", "what it does"), options) if options else "")
+
+
+def artifact_to_text(folder: str, manifest: Mapping[str, Any]) -> str:
+    """Return what `softq build` prints."""
+    megabytes = sum(file["bytes"] for file in manifest["files"].values()) / 2**20
+    lines = [f"{folder}: {manifest['target']}, {len(manifest['steps'])} steps, {megabytes:.1f} MiB"]
+    for key in ("inputs", "outputs"):
+        for tensor in manifest[key]:
+            shape = ", ".join(str(d) for d in tensor["shape"])
+            lines.append(f"{key[:-1]:<6}  {tensor['name']}  {tensor['dtype']} [{shape}]")
+    sites = [(site, ", ".join(names)) for site, names in manifest["sites"].items()]
+    return "\n".join(lines) + "\n\n" + table(("site", "kernel"), sites)

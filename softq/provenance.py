@@ -88,8 +88,9 @@ def _proved_length(model: ir.Model, function: ir.Function, program: Program, max
     for node in model.graph.all_nodes():
         if node.domain == FUNCTION_DOMAIN and node.op_type == function.name and node.inputs[0] is not None:
             shape = node.inputs[0].shape
-            if shape is not None and len(shape) and isinstance(shape[-1], int):
-                lengths.add(shape[-1])
+            last = shape[-1] if shape is not None and len(shape) else None
+            if isinstance(last, int):
+                lengths.add(last)
     for length in sorted(lengths):
         if same_function(function, emit(program, opset=function.opset_imports[""], max_length=length)):
             return length

@@ -1,3 +1,7 @@
+# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
+# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
+
 """ONNX operators that softq imports itself: those with kernels of their own, and those whose shapes are expressions."""
 
 from __future__ import annotations
@@ -339,7 +343,7 @@ def _max_min(function: Callable[[Any, Any], Any]) -> Callable[[Node], list[relax
 
 def _gather(node: Node) -> list[relax.Expr]:
     axis = node.attributes.get("axis", 0) % len(node.shape(0))
-    return [node.emit(relax.op.take(node.tensor(0), _positions(node, [node.shape(0)[axis]]), axis, mode="fast"))]
+    return [node.emit(relax.op.take(node.tensor(0), _positions(node, [node.shape(0)[axis]]), axis, mode="clip"))]
 
 
 def _gather_elements(node: Node) -> list[relax.Expr]:

@@ -1,3 +1,7 @@
+# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
+# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
+
 """Arithmetic on sizes while importing: the operators that exported models compute shapes with.
 
 Each function takes the inputs of a node as arrays of sizes (numbers, or TVM expressions over the dimensions of the
@@ -41,7 +45,7 @@ def static(values: Sizes) -> NDArray[np.int64] | None:
     return None
 
 
-def _elementwise(function: Callable[[Dim, Dim], Dim]) -> Folder:
+def _elementwise(function: Callable[[Dim, Dim], Dim | None]) -> Folder:
     def fold(inputs: Sequence[Sizes], attributes: Attributes) -> Sizes | None:
         result = inputs[0]
         for other in inputs[1:]:
@@ -188,7 +192,7 @@ FOLDERS: Mapping[str, Folder] = {
     "Mod": _elementwise(_modulo),
     "Min": _elementwise(_least),
     "Max": _elementwise(_greatest),
-    "Equal": _elementwise(_equal),  # type: ignore[arg-type]
+    "Equal": _elementwise(_equal),
     "Where": _where,
     "Gather": _gather,
     "Slice": _slice,

@@ -1,3 +1,7 @@
+# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
+# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
+
 """ONNX into Relax: TVM's importer, with the domain of operators, shape arithmetic and softq's own kernels.
 
 This file alone touches private parts of TVM (the methods that `Importer` overrides), so it takes exactly the version

@@ -1,3 +1,7 @@
+# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
+# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
+
 """Sizes known only at run time: TVM's integer expressions, and the built program's.
 
 Shape arithmetic of exported models (Shape, Gather, Concat, Mul, Div, ...) is computed while importing, on arrays whose
@@ -11,11 +15,12 @@ from typing import TypeAlias
 
 import tvm
 from tvm import tirx
+from tvm.ir import Expr
 
 from softq.artifact.program import Op, Operator, Size
 from softq.errors import RefusalError
 
-Dim: TypeAlias = "int | tvm.ir.PrimExpr"
+Dim: TypeAlias = "int | Expr"
 """A number or TVM's int64 expression."""
 
 
@@ -24,7 +29,7 @@ def plain(dim: Dim) -> Dim:
     return int(dim.value) if isinstance(dim, tirx.IntImm) else dim
 
 
-def expression(dim: Dim) -> tvm.ir.PrimExpr:
+def expression(dim: Dim) -> Expr:
     """Return a dimension as TVM's int64 expression."""
     return tirx.IntImm("int64", dim) if isinstance(dim, int) else dim
 
@@ -36,7 +41,7 @@ def product(dims: Iterable[Dim]) -> Dim:
     if constant == 0:
         return 0
     for factor in rest:
-        result = factor if result == 1 and isinstance(result, int) else expression(result) * factor
+        result = factor if isinstance(result, int) and result == 1 else expression(result) * factor
     return result
 
 
@@ -44,7 +49,7 @@ def quotient(dividend: Sequence[Dim], divisor: Sequence[Dim]) -> Dim:
     """Return the product of `dividend` over that of `divisor`, which divides it; common factors are cancelled."""
     above, numerators = _factors(dividend)
     below, denominators = _factors(divisor)
-    left: list[tvm.ir.PrimExpr] = []
+    left: list[Expr] = []
     for factor in numerators:
         same = next((d for d in denominators if equal(d, factor)), None)
         if same is None:
@@ -61,7 +66,7 @@ def quotient(dividend: Sequence[Dim], divisor: Sequence[Dim]) -> Dim:
     return simplified(tirx.floordiv(expression(top), expression(bottom)))
 
 
-def _factors(dims: Iterable[Dim]) -> tuple[int, list[tvm.ir.PrimExpr]]:
+def _factors(dims: Iterable[Dim]) -> tuple[int, list[Expr]]:
     constant, rest = 1, []
     todo = [plain(d) for d in dims]
     while todo:
