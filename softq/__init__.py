@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from softq._version import __version__
     from softq.artifact import Artifact, load
-    from softq.build import build
+    from softq.building import build
     from softq.compare import Report, check
     from softq.conversion import Conversion, convert, inspect
     from softq.errors import InputError, ProofError, RefusalError, SoftqError, UsageError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "softq._version": ("__version__",),
     "softq.artifact": ("Artifact", "load"),
-    "softq.build": ("build",),
+    "softq.building": ("build",),
     "softq.compare": ("Report", "check"),
     "softq.conversion": ("Conversion", "convert", "inspect"),
     "softq.errors": ("InputError", "ProofError", "RefusalError", "SoftqError", "UsageError"),

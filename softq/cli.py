@@ -235,7 +235,7 @@ def check(
 @_JSON
 def build(model: str, out_dir: str, target: str, as_json: bool) -> None:
     """Build MODEL for a target through TVM and write the artifact OUT_DIR."""
-    from softq.build import build as build_model
+    from softq.building import build as build_model
     from softq.listing import artifact_to_text
 
     with _progress() as step:
