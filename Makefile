@@ -1,4 +1,4 @@
-# make demo    convert and check the trained ViT of models/ (no torch, no TVM)
+# make demo    convert, check and build the trained ViT of models/ (no torch)
 # make test    lint, types, tests, wheel smoke test
 # make test-all  make test, and the slow tests; needs the extra torch, and a skipped test is a failure
 # make runtimes  runs converted models in older releases of onnxruntime
@@ -18,6 +18,10 @@ $(VENV)/.base: pyproject.toml constraints.txt
 	$(PIP) --editable .
 	touch $@
 
+$(VENV)/.tvm: $(VENV)/.base
+	$(PIP) --editable '.[tvm]'
+	touch $@
+
 $(VENV)/.dev: $(VENV)/.base
 	$(PIP) --editable '.[dev]'
 	touch $@
@@ -27,7 +31,7 @@ $(VENV)/.torch: $(VENV)/.dev
 	$(PIP) --editable '.[torch,dev]' --requirement models/requirements.txt
 	touch $@
 
-demo: $(VENV)/.base
+demo: $(VENV)/.tvm
 	$(BIN)/python examples/demo.py build/demo
 
 test: lint types pytest wheel

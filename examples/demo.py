@@ -1,9 +1,9 @@
-"""What softq does, on a trained vision transformer: inspect, convert and check at several bit widths.
+"""What softq does, on a trained vision transformer: inspect, convert and check at several bit widths, and build one.
 
     python examples/demo.py OUT_DIR
 
 Each line that starts with `$` is a command that anyone can type. OUT_DIR gets the converted models, their plans, and
-the reports as JSON and Markdown. Needs softq alone.
+the reports as JSON and Markdown. Building needs softq[tvm].
 """
 
 from __future__ import annotations
@@ -57,7 +57,11 @@ def main(out: Path) -> None:
     print()
     for row in (head, *rows):
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    print(f"\nmodels, plans and reports are in {out}")
+    print()
+    converted, artifact = str(out / f"mnist_vit.{SETTINGS[0][0]}.{SETTINGS[0][1]}.onnx"), str(out / "mnist_vit.cpu")
+    print(softq("build", converted, artifact, "--target", "cpu"))
+    print(softq("run", artifact, "--data", data, "--reference", converted, "--metric", METRICS[0]))
+    print(f"models, plans, reports and the artifact are in {out}")
 
 
 if __name__ == "__main__":
