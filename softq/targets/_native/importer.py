@@ -5,7 +5,7 @@
 """ONNX into Relax: TVM's importer, with the domain of operators, shape arithmetic and softq's own kernels.
 
 This file alone touches private parts of TVM (the methods that `Importer` overrides), so it takes exactly the version
-that it was written for; `tests/test_native_import.py` fails loudly on another.
+that it was written for; `tests/test_native_version.py` fails loudly on another.
 
 What is different from TVM's importer:
 

@@ -1,0 +1,59 @@
+"""The product of matrices and its packing: every tile, odd sizes, parts of the work, against float64."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+pytest.importorskip("tvm")
+
+TILES = [(8, 3, 16), (8, 3, 4), (4, 3, 8), (4, 4, 1)]
+
+
+def pointer(array: NDArray[Any]) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+@pytest.mark.parametrize("shape", TILES)
+def test_products(shape: tuple[int, int, int], tmp_path: Path) -> None:
+    from softq.targets._native import machines, matmul
+    from softq.targets._native.codegen import object_code
+
+    tile = matmul.Tile(*shape)
+    kernels = [matmul.matmul_kernel(tile), matmul.pack_kernel(tile, False), matmul.pack_kernel(tile, True)]
+    (tmp_path / "k.o").write_bytes(object_code(kernels, machines.host("cpu", "native", "")))
+    subprocess.run(["cc", "-shared", "-o", str(tmp_path / "k.so"), str(tmp_path / "k.o")], check=True)
+    library, rng = ctypes.CDLL(str(tmp_path / "k.so")), np.random.default_rng(0)
+    int64 = ctypes.c_int64
+    for batch, m, k, n in itertools.product((1, 3), (0, 1, 7, 65, 130), (0, 1, 33), (1, 47, 48, 97)):
+        # An offset of one number: nothing may count on more than the alignment of a float.
+        a = rng.normal(size=batch * m * k + 1).astype(np.float32)[1:].reshape(batch, m, k)
+        b = rng.normal(size=(batch, k, n)).astype(np.float32)
+        count = -(-n // tile.columns)
+        panels, again = (np.full((batch, count, k, tile.columns), np.nan, np.float32) for _ in range(2))
+        half = batch * count // 2
+        for begin, end in ((0, half), (half, batch * count)):
+            library.softq_pack(pointer(b), pointer(panels), int64(k), int64(n), int64(begin), int64(end))
+        turned = np.ascontiguousarray(b.transpose(0, 2, 1))
+        library.softq_pack_transposed(
+            pointer(turned), pointer(again), int64(k), int64(n), int64(0), int64(batch * count)
+        )
+        expected = np.stack([matmul.packed(x, tile, False) for x in b])
+        np.testing.assert_array_equal(panels, expected)
+        np.testing.assert_array_equal(again, expected)
+        c = np.full(batch * m * n + 2, np.nan, np.float32)
+        items = batch * -(-m // matmul.ROWS) * count
+        for begin, end in ((0, items // 3), (items // 3, items)):
+            sizes = (int64(m), int64(k), int64(n), int64(begin), int64(end))
+            library.softq_matmul(pointer(a), pointer(panels), ctypes.c_void_p(c.ctypes.data + 4), *sizes)
+        exact = a.astype(np.float64) @ b.astype(np.float64)
+        bound = (k + 1) * 2.0**-24 * (np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64)) + 1e-30
+        assert (np.abs(c[1:-1].reshape(batch, m, n) - exact) <= bound).all()
+        assert np.isnan(c[[0, -1]]).all()
