@@ -257,6 +257,15 @@ def _slice(node: Node) -> list[relax.Expr]:
         low, high = (_bound(node, dims[axis], v, step, v is end) for v in (start, end))
         if equal(low, 0) and equal(high, dims[axis]) and step == 1:
             continue
+        if isinstance(low, int) and isinstance(high, int) and step > 0:
+            high = max(low, high)  # nothing, where it ends before it begins
+        if step < 0:
+            # TVM counts an end of -1 from the back, where it stands for "before the first": the elements are named.
+            assert isinstance(low, int)
+            assert isinstance(high, int)
+            x = node.emit(relax.op.take(x, constant(np.arange(low, high, step)), axis, mode="clip"))
+            dims = [plain(d) for d in node.importer.dims(x, node.name)]
+            continue
         x = node.emit(
             relax.op.strided_slice(x, [axis], [expression(low)], [expression(high)], [step], assume_inbound=True)
         )

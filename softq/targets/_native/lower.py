@@ -68,7 +68,11 @@ def lower(imported: Imported, machine: Machine) -> Program:
         relax.transform.FuseTIR(),
         relax.transform.DeadCodeElimination(),
     ]
-    module = tvm.ir.transform.Sequential(passes)(imported.module)
+    try:
+        module = tvm.ir.transform.Sequential(passes)(imported.module)
+    except Exception as error:
+        # TVM's own checks of an operator's arguments, in words of its own.
+        raise RefusalError(f"TVM cannot lower the model: {(str(error).splitlines() or [''])[-1]}") from error
     return _Lowering(imported, module, Kernels(machine)).program()
 
 
@@ -194,6 +198,9 @@ class _Lowering:
         numbers = [x for x in given if _is_number(x)]
         inputs = [self._value(x) for x in tensors]
         outputs = [self._new(ty) for ty in types]
+        if all(0 in value.dims for value in outputs):
+            # Nothing to compute, and TVM cannot divide by such an axis.
+            return outputs[0] if not isinstance(binding.var.ty, relax.TupleType) else tuple(outputs)
         known: dict[int, Size] = {}
         for param, value in zip(buffers, [*inputs, *outputs], strict=True):
             for dim, there in zip(param.shape, value.dims, strict=True):
