@@ -17,12 +17,12 @@ from softq.errors import SoftqError, UsageError
 from softq.passes import PassEntry
 from softq.passes._forms import FORMS, Match
 from softq.passes._forms._facts import Facts, named
-from softq.passes._forms._guards import ISNAN_WHERE, Behind, look_behind
+from softq.passes._forms._guards import Behind, look_behind, masked_row
 from softq.passes._forms._masks import NO_MASK, FoundMask, find_mask
 from softq.passes._forms._roles import Usage, find_usage
 from softq.passes._forms.replaced import DOMAIN
 from softq.passes._graph import Container, ModelView, function_label, operator_label
-from softq.site import META_KEY, MaskedRow, Role, Site, Verdict
+from softq.site import META_KEY, Role, Site, Verdict
 
 SITES_KEY = "softq.sites"
 """Key under which `Locate` leaves the tuple of all sites in `ir.Model.meta`."""
@@ -172,7 +172,7 @@ def _finding(form: str, match: Match, node: ir.Node, site_id: str, container: Co
     shape = facts.shape(match.weights) if shape is None else shape
     dtype = facts.dtype(match.scores) or facts.dtype(match.weights)
     guard = "none" if behind is None else behind.guard
-    row: MaskedRow = "zero" if guard == ISNAN_WHERE and mask.masked_row == "nan" else mask.masked_row
+    row = masked_row(mask.masked_row, guard)
     has_heads = usage.role == "attention" and shape is not None and len(shape) >= 4 and match.axis in {-1, -2}
     verdict = match.verdict
     if verdict is None and usage.has_log:

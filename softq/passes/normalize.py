@@ -7,14 +7,17 @@ uses them makes the masked scores superfluous.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx_ir as ir
 
 from softq.errors import RefusalError
 from softq.passes import PassEntry
 from softq.passes._canonical import CANONICAL_KEY, Canonical, Mask
+from softq.passes._forms import FORMS
 from softq.passes._forms._facts import Facts, named
-from softq.passes._forms._guards import ISNAN_WHERE, look_behind
+from softq.passes._forms._guards import ISNAN_WHERE, look_behind, masked_row
 from softq.passes._forms._masks import Lift, find_mask
 from softq.passes._forms._operators import find_axis
 from softq.passes._forms._ranks import Dims
@@ -47,10 +50,11 @@ class Normalize(ir.passes.InPlacePass):
         if not _waiting(model):
             return ir.passes.PassResult(model, modified=False)
         raised = _raise(model)
+        opened = _open(model)
         editor = _Editor(model)
         for node, site in _waiting(model):
             editor.normalize(node, site, raised)
-        return ir.passes.PassResult(model, modified=raised or editor.modified)
+        return ir.passes.PassResult(model, modified=raised or opened or editor.modified)
 
 
 def normalize(model: ir.Model) -> bool:
@@ -87,6 +91,20 @@ def _raise(model: ir.Model) -> bool:
     return modified
 
 
+def _open(model: ir.Model) -> bool:
+    """Write every site as a Softmax operator; return whether any was something else."""
+    modified = False
+    for name, form in FORMS.entries().items():
+        waiting = [(node, site) for node, site in _waiting(model) if site.form == name]
+        if form.open is None or not waiting:
+            continue
+        for (node, site), softmax in zip(waiting, form.open(model, [node for node, _ in waiting]), strict=True):
+            node.meta.pop(META_KEY)
+            softmax.meta[META_KEY] = site
+        modified = True
+    return modified
+
+
 class _Editor:
     """Rewrites the sites of one model, one after the other, and remembers whether it changed anything."""
 
@@ -101,7 +119,7 @@ class _Editor:
     def normalize(self, node: ir.Node, site: Site, raised: bool) -> None:
         """Make `node` canonical."""
         if not is_op(node, "Softmax") or operand(node, 0) is None:
-            raise RefusalError(f"site {site.id}: node {node.name!r} is a {node.op_type}, which is not opened yet")
+            raise RefusalError(f"site {site.id}: node {node.name!r} is a {node.op_type}, which its form does not open")
         if raised and site.axis == -1:
             self._unflatten(node)
         axis = find_axis(node, self._facts)
@@ -116,8 +134,12 @@ class _Editor:
         behind = look_behind(node.outputs[0], self._facts)
         # Behind the Transpose that moves the axis back, the weights have another layout than the softmax, and so has
         # a mask in front: there both stay in the graph, which is as right and only less clever.
-        lift = None if moved else find_mask(_scores(node), self._facts).lift
+        found = find_mask(_scores(node), self._facts)
+        lift = None if moved else found.lift
         scores, mask = (_scores(node), None) if lift is None else self._lift(node, lift)
+        # What an operator does to its scores shows only in what it is opened into.
+        row = masked_row(found.masked_row, behind.guard)
+        site = replace(site, mask=found.kind, masked_row=row, guard=behind.guard)
         node.meta[CANONICAL_KEY] = Canonical(
             site=site,
             scores=scores,

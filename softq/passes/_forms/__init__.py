@@ -6,13 +6,15 @@ exposes
     FORM = Form(name="name-of-form", summary="One line that says what it is", match=match)
 
 where `match(node, facts)` returns a `Match`, or None for a node that is something else. A form that cannot be
-converted yet is a rule all the same: its match carries the sentence that says why, so that nothing is skipped silently.
+converted is a rule all the same: its match carries the sentence that says why, so that nothing is skipped silently.
 At most one rule may match a node.
+
+A form that is no Softmax operator also gives `open`, which writes what it found as one with the very same results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -45,11 +47,21 @@ class Match:
 
 @dataclass(frozen=True)
 class Form:
-    """A rule as the folder lists it."""
+    """A rule as the folder lists it.
+
+    Attributes:
+        name: Unique, in lower case with hyphens.
+        summary: One line.
+        match: Recognises what a node is the last node of.
+        open: Takes a model of opset 18 or later and the nodes that `match` recognised and that are to be converted;
+            rewrites each, with the results it had, around a node `Softmax` of the default domain whose row is one
+            axis; returns these nodes in the order of the nodes given. None where the node itself is one.
+    """
 
     name: str
     summary: str
     match: Callable[[ir.Node, Facts], Match | None]
+    open: Callable[[ir.Model, Sequence[ir.Node]], Sequence[ir.Node]] | None = None
 
 
 FORMS = Folder(package="softq.passes._forms", attribute="FORM", kind=Form, group="softq.forms", noun="form")

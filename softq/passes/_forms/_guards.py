@@ -9,6 +9,7 @@ import onnx_ir as ir
 from softq.passes._forms._facts import Facts
 from softq.passes._forms._levels import ZERO, levels
 from softq.passes._graph import is_op, is_passthrough, operand
+from softq.site import MaskedRow
 
 ISNAN_WHERE = "isnan-where"
 """`Where(IsNaN(p), 0, p)`, as torch exports scaled_dot_product_attention."""
@@ -42,6 +43,11 @@ def look_behind(value: ir.Value, facts: Facts) -> Behind:
             value = readers[0].outputs[0]
         else:
             return Behind(value, guard, tuple(passed))
+
+
+def masked_row(row: MaskedRow, guard: str) -> MaskedRow:
+    """Return what consumers see of a fully masked row that the softmax itself makes `row`."""
+    return "zero" if guard == ISNAN_WHERE and row == "nan" else row
 
 
 def _passes(node: ir.Node, value: ir.Value, facts: Facts) -> bool:
