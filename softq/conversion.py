@@ -18,8 +18,10 @@ from softq.methods import DEFAULT_METHOD, METHODS, Fitted, Method, Options
 from softq.methods._contract import OptionValue
 from softq.modelfile import ModelLike, as_model, graph_hash, weights_fingerprint
 from softq.passes.defer_normalizer import DeferNormalizer
+from softq.passes.drop_argmax import DropArgmax
+from softq.passes.fuse_topk import FuseTopk
 from softq.passes.inline_functions import InlineFunctions
-from softq.passes.locate import Locate, locate
+from softq.passes.locate import locate
 from softq.passes.normalize import Normalize
 from softq.passes.replace import Replace
 from softq.plan import DEFAULT_MAX_LENGTH, PLAN_KEY, VERSION_KEY, Plan, load_plan, plan_sites
@@ -142,19 +144,21 @@ def convert(
     if followed is not None:
         found = locate(work)
         planned = followed.match(graph, found)
-        if planned:
-            found = locate(work, select=[glob.escape(key) for key in planned])
+        if planned or followed.rewrites:
+            chosen = [glob.escape(key) for key in planned]
+            found = locate(work, select=chosen, rewrites=followed.rewrites)
         if followed.weights != weights:
             warnings.append(
                 "the plan was made for the same graph with other weights: its fitted numbers may not suit them"
             )
-        _must_convert(found, list(planned))
+        _must_convert(found, list(planned), followed.rewrites)
         for site in followed.sites:
             site.configure()
     else:
         found = locate(work, select=sites, all_sites=all_sites)
         planned = None
-    if not any(site.verdict.action == "convert" for site in found) or planned == {}:
+    rewrites = {site.id: site.rewrite for site in found if site.rewrite}
+    if not any(site.verdict.action == "convert" for site in found) or not (planned is None or planned or rewrites):
         nothing = "the plan has no sites: nothing to convert" if planned == {} else _nothing(found)
         if require:
             raise RefusalError(nothing)
@@ -169,7 +173,13 @@ def convert(
             fit, unused = _fitting(work, found, calibration, METHODS.get(name), chosen_settings, batch, progress)
             warnings += unused
         planned = {s.id: s for s in plan_sites(found, name, chosen_settings, fit)}
-    steps: list[ir.passes.InPlacePass] = [Normalize(), Replace(plan=planned, max_length=max_length), DeferNormalizer()]
+    exact = [DropArgmax(), FuseTopk()] if rewrites else []
+    steps: list[ir.passes.InPlacePass] = [
+        *exact,
+        Normalize(),
+        Replace(plan=planned, max_length=max_length),
+        DeferNormalizer(),
+    ]
     if inline:
         steps.append(InlineFunctions())
     steps.append(NameFixPass())  # a model may hold any name, those that the passes give too
@@ -177,7 +187,7 @@ def convert(
         if progress is not None:
             progress("convert", number, len(steps))
         step(work)
-    result = Plan(__version__, graph, weights, tuple(planned.values()), max_length)
+    result = Plan(__version__, graph, weights, tuple(planned.values()), max_length, rewrites)
     work.metadata_props[VERSION_KEY] = __version__
     work.metadata_props[PLAN_KEY] = json.dumps(result.to_json(), separators=(",", ":"), allow_nan=False)
     return Conversion(_as_given(work, model), found, result, tuple(warnings))
@@ -195,10 +205,12 @@ def _nothing(sites: Sequence[Site]) -> str:
     return f"none of the {len(sites)} softmaxes is to be converted; the first, {sites[0].id}: {sites[0].verdict.reason}"
 
 
-def _must_convert(found: Sequence[Site], planned: Sequence[str]) -> None:
+def _must_convert(found: Sequence[Site], planned: Sequence[str], rewrites: Mapping[str, str]) -> None:
     for site in found:
         if site.id in planned and site.verdict.action != "convert":
             raise RefusalError(f"plan: site {site.id} cannot be converted: {site.verdict.reason}")
+        if rewrites.get(site.id, "") != site.rewrite:
+            raise RefusalError(f"plan: {rewrites[site.id]} does not apply to site {site.id}: {site.verdict.reason}")
 
 
 def _fitting(
@@ -223,9 +235,9 @@ def _fitting(
             f"the calibration data are not used: with these settings {method.name} has nothing to fit"
         ]
     copy = as_model(model)
-    Locate(select=[glob.escape(site.id) for site in found if site.verdict.action == "convert"])(copy)
+    wanted = [site.id for site in found if site.takes_method]
+    locate(copy, select=[glob.escape(name) for name in wanted], rewrites=())
     Normalize()(copy)
-    wanted = [site.id for site in found if site.verdict.action == "convert"]
     report = None if progress is None else (lambda done, total: progress("calibrate", done, total))
     samples = calibrate.collect(copy, wanted, data, batch=batch, progress=report)
 

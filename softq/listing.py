@@ -68,12 +68,12 @@ def conversion_to_text(sites: Sequence[Site], plan: Plan, out: str | None) -> st
     for site in sites:
         planned = got.get(site.id)
         if planned is None:
-            rows.append((site.id, site.verdict.action, site.verdict.reason))
+            rows.append((site.id, site.rewrite or site.verdict.action, site.verdict.reason))
             continue
         options = " ".join(f"{k}={v}" for k, v in planned.options.items())
         fitted = " ".join(f"{k}={_fitted(v)}" for k, v in planned.fitted.items())
         rows.append((site.id, planned.method, f"{options}{'; fitted ' + fitted if fitted else ''}"))
-    end = f"converted {len(got)} of {len(sites)} softmaxes; " + (
+    end = f"converted {len(got) + len(plan.rewrites)} of {len(sites)} softmaxes; " + (
         "nothing written (dry run)" if out is None else f"wrote {out}"
     )
     return (table(("site", "method", "settings or reason"), rows) if rows else "") + end + "\n"

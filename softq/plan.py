@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from softq.errors import InputError, UsageError
@@ -75,6 +75,8 @@ class Plan:
         weights: Fingerprint of the weights; another one is worth a warning, not a refusal.
         sites: The sites that are converted, in graph order.
         max_length: Greatest length of a row that the proofs cover, where the graph gives no bound.
+        rewrites: For each site that needs no method because only the order of its weights is used, the pass that makes
+            it superfluous.
     """
 
     softq: str
@@ -82,6 +84,7 @@ class Plan:
     weights: str
     sites: tuple[SitePlan, ...]
     max_length: int = DEFAULT_MAX_LENGTH
+    rewrites: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def to_json(self) -> dict[str, object]:
         """Return the plan as plain values."""
@@ -91,6 +94,7 @@ class Plan:
             "graph": self.graph,
             "weights": self.weights,
             "max_length": self.max_length,
+            "rewrites": dict(self.rewrites),
             "sites": [
                 {"id": s.id, "fingerprint": s.fingerprint, "method": s.method, "options": dict(s.options),
                  "fitted": {k: list(v) if isinstance(v, tuple) else v for k, v in s.fitted.items()}}
@@ -111,10 +115,11 @@ class Plan:
         if graph != self.graph:
             raise InputError(f"the plan was made for another graph: {self.graph[:16]}..., this one is {graph[:16]}...")
         known = {site.id: site for site in sites}
+        for name in (*(planned.id for planned in self.sites), *self.rewrites):
+            if name not in known:
+                raise InputError(f"plan: there is no site {name!r}; the model has {_shortened(list(known))}")
         for planned in self.sites:
-            site = known.get(planned.id)
-            if site is None:
-                raise InputError(f"plan: there is no site {planned.id!r}; the model has {_shortened(list(known))}")
+            site = known[planned.id]
             if site.fingerprint != planned.fingerprint:
                 raise InputError(f"plan: site {site.id} is {site.fingerprint!r}; the plan has {planned.fingerprint!r}")
         return {planned.id: planned for planned in self.sites}
@@ -145,9 +150,10 @@ def parse_plan(data: object, name: str = "plan") -> Plan:
     Raises:
         InputError: something is missing or of the wrong type.
     """
-    top = _object(
-        data, name, {"schema": int, "softq": str, "graph": str, "weights": str, "max_length": int, "sites": list}
-    )
+    fields = {"schema": int, "softq": str, "graph": str, "weights": str, "max_length": int, "sites": list}
+    if isinstance(data, dict):
+        data = {"rewrites": {}} | data  # plans of version 0.1 have none
+    top = _object(data, name, fields | {"rewrites": dict})
     if top["schema"] != SCHEMA:
         raise InputError(f"{name}: schema is {top['schema']!r}; this softq reads {SCHEMA}")
     sites: list[SitePlan] = []
@@ -169,7 +175,16 @@ def parse_plan(data: object, name: str = "plan") -> Plan:
         if site.id in seen:
             raise InputError(f"{name}: site {site.id!r} stands twice")
         seen.add(site.id)
-    return Plan(str(top["softq"]), str(top["graph"]), str(top["weights"]), tuple(sites), int(str(top["max_length"])))
+    rewrites = top["rewrites"]
+    assert isinstance(rewrites, dict)
+    for key, value in rewrites.items():
+        if not isinstance(value, str):
+            raise InputError(f"{name}: rewrites: {key} is {value!r}; expected the name of a pass")
+        if key in seen:
+            raise InputError(f"{name}: site {key!r} stands in sites and in rewrites")
+    return Plan(
+        str(top["softq"]), str(top["graph"]), str(top["weights"]), tuple(sites), int(str(top["max_length"])), rewrites
+    )
 
 
 def _object(data: object, where: str, fields: Mapping[str, type]) -> dict[str, object]:
@@ -200,7 +215,7 @@ def plan_sites(
     settings: Mapping[str, object],
     fit: Callable[[Site, Method, Options], Fitted] | None = None,
 ) -> tuple[SitePlan, ...]:
-    """Return the same method and settings for every site whose verdict is `convert`.
+    """Return the same method and settings for every site that takes a method.
 
     Args:
         sites: What `locate` found.
@@ -225,5 +240,5 @@ def plan_sites(
             fit(site, chosen, options) if fit and options.fitted else {},
         )
         for site in sites
-        if site.verdict.action == "convert"
+        if site.takes_method
     )

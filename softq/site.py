@@ -43,6 +43,7 @@ class Site:
         role: What the result is used for.
         consumer: The operator (or `graph output`) that takes the weights, behind guards and casts.
         verdict: What happens to it and why.
+        rewrite: The pass that makes it superfluous without a method (`drop-argmax`, `fuse-topk`), or empty.
     """
 
     id: str
@@ -59,6 +60,12 @@ class Site:
     role: Role
     consumer: str
     verdict: Verdict
+    rewrite: str = ""
+
+    @property
+    def takes_method(self) -> bool:
+        """Whether a method takes its place."""
+        return self.verdict.action == "convert" and not self.rewrite
 
     @property
     def fingerprint(self) -> str:

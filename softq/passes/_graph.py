@@ -292,13 +292,14 @@ def constant(value: ir.Value | None, limit: int = CONSTANT_LIMIT) -> np.ndarray 
 
     An initializer that is also an input of its graph is a default that a caller may override, so it is no constant.
     """
-    tensor = _tensor(value)
+    tensor = constant_tensor(value)
     if tensor is None or tensor.nbytes > limit or tensor.dtype == ir.DataType.STRING:
         return None
     return tensor.numpy()
 
 
-def _tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
+def constant_tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
+    """Return the tensor of an initializer that is no input, or of a `Constant` node, else None."""
     if value is None or value.is_graph_input():
         return None
     node = value.producer()
@@ -306,6 +307,9 @@ def _tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
         return None
     if node is not None and "sparse_value" in node.attributes:
         return None
+    if node is not None and "value" in node.attributes:
+        # `get_const_tensor` would rename the tensor, which may be that of a model which softq was lent.
+        return node.attributes["value"].as_tensor()
     return ir.convenience.get_const_tensor(value)
 
 

@@ -7,7 +7,7 @@ stay exact unless asked for, because what they decide (a class, a token, an expe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
@@ -22,6 +22,7 @@ from softq.passes._forms._masks import NO_MASK, FoundMask, find_mask
 from softq.passes._forms._roles import Usage, find_usage
 from softq.passes._forms.replaced import DOMAIN
 from softq.passes._graph import Container, ModelView, function_label, operator_label
+from softq.passes._superfluous import OrderOnly, find_order_only
 from softq.site import META_KEY, Role, Site, Verdict
 
 SITES_KEY = "softq.sites"
@@ -51,6 +52,7 @@ class Finding:
         match: What the rule recognised.
         mask: The mask in front of it.
         behind: What follows it; None where the result is inside an operator.
+        order: The one reader that needs no more than the order of the weights; None if there is more.
     """
 
     site: Site
@@ -59,6 +61,7 @@ class Finding:
     match: Match
     mask: FoundMask
     behind: Behind | None
+    order: OrderOnly | None
 
 
 class Locate(ir.passes.InPlacePass):
@@ -80,18 +83,21 @@ class Locate(ir.passes.InPlacePass):
         return ir.passes.PassResult(model, modified=False)
 
 
-def locate(model: ir.Model, *, all_sites: bool = False, select: Sequence[str] = ()) -> tuple[Site, ...]:
+def locate(
+    model: ir.Model, *, all_sites: bool = False, select: Sequence[str] = (), rewrites: Collection[str] | None = None
+) -> tuple[Site, ...]:
     """Return every softmax of `model` with verdict and reason, and leave the sites in the meta of nodes and model.
 
     Args:
         model: The model; only `meta` is written.
         all_sites: Convert every site that can be, whatever it is used for.
         select: Globs over site ids; if any are given, exactly the sites that match are converted, where they can be.
+        rewrites: Ids of the sites that are made superfluous because only their order is used; by default all such.
 
     Raises:
         UsageError: a glob matches no site, or both options are given; the message lists the sites there are.
     """
-    found = findings(Facts(ModelView(model)), all_sites=all_sites, select=select)
+    found = findings(Facts(ModelView(model)), all_sites=all_sites, select=select, rewrites=rewrites)
     sites = tuple(finding.site for finding in found)
     carriers = {finding.node: finding.site for finding in found}
     for node in all_nodes(model):
@@ -103,6 +109,17 @@ def locate(model: ir.Model, *, all_sites: bool = False, select: Sequence[str] = 
     return sites
 
 
+def superfluous(model: ir.Model, kind: str) -> list[tuple[Finding, OrderOnly]]:
+    """Return the softmaxes that the pass `kind` makes superfluous; a model without sites is judged by the default."""
+    located = SITES_KEY in model.meta and any(META_KEY in node.meta for node in all_nodes(model))
+    found: list[tuple[Finding, OrderOnly]] = []
+    for finding in findings(Facts(ModelView(model))):
+        site = finding.node.meta.get(META_KEY) if located else finding.site
+        if finding.order is not None and isinstance(site, Site) and site.rewrite == kind == finding.order.kind:
+            found.append((finding, finding.order))
+    return found
+
+
 def all_nodes(model: ir.Model) -> Iterator[ir.Node]:
     """Yield the nodes of every container of `model`."""
     yield from model.graph.all_nodes()
@@ -110,7 +127,9 @@ def all_nodes(model: ir.Model) -> Iterator[ir.Node]:
         yield from function.all_nodes()
 
 
-def findings(facts: Facts, *, all_sites: bool = False, select: Sequence[str] = ()) -> tuple[Finding, ...]:
+def findings(
+    facts: Facts, *, all_sites: bool = False, select: Sequence[str] = (), rewrites: Collection[str] | None = None
+) -> tuple[Finding, ...]:
     """Return the sites of a model with the nodes and values they were found at; writes nothing.
 
     Raises:
@@ -128,15 +147,13 @@ def findings(facts: Facts, *, all_sites: bool = False, select: Sequence[str] = (
             if match is not None:
                 found.append(_finding(form, match, node, _site_id(container, node, index, taken), container, facts))
     ids = [finding.site.id for finding in found]
-    chosen: set[str] | None = None
-    if select:
-        chosen = set()
-        for glob in select:
-            hits = {i for i in ids if i == glob or fnmatchcase(i, glob)}
-            if not hits:
-                raise UsageError(f"no softmax matches {glob!r}; {_list(ids)}")
-            chosen |= hits
-    return tuple(_judge(finding, all_sites, chosen) for finding in found)
+    chosen: set[str] | None = None if not select and rewrites is None else set()
+    for glob in select:
+        hits = {i for i in ids if i == glob or fnmatchcase(i, glob)}
+        if not hits:
+            raise UsageError(f"no softmax matches {glob!r}; {_list(ids)}")
+        chosen = hits | (chosen or set())
+    return tuple(_judge(finding, all_sites, chosen, rewrites) for finding in found)
 
 
 def _match(node: ir.Node, facts: Facts) -> tuple[str, Match | None]:
@@ -197,7 +214,7 @@ def _finding(form: str, match: Match, node: ir.Node, site_id: str, container: Co
         consumer=usage.consumer,
         verdict=verdict or Verdict("convert", match.note),
     )
-    return Finding(site, node, container, match, mask, behind)
+    return Finding(site, node, container, match, mask, behind, find_order_only(match, facts))
 
 
 def _usage(match: Match, behind: Behind | None, node: ir.Node, facts: Facts) -> Usage:
@@ -208,7 +225,7 @@ def _usage(match: Match, behind: Behind | None, node: ir.Node, facts: Facts) -> 
     return Usage(role, "itself" if role == "attention" else "nothing", has_log=False)
 
 
-def _judge(finding: Finding, all_sites: bool, chosen: set[str] | None) -> Finding:
+def _judge(finding: Finding, all_sites: bool, chosen: set[str] | None, rewrites: Collection[str] | None) -> Finding:
     """Apply the policy to a site that could be converted."""
     site = finding.site
     if site.verdict.action != "convert":
@@ -216,6 +233,10 @@ def _judge(finding: Finding, all_sites: bool, chosen: set[str] | None) -> Findin
     tail = f"; {site.verdict.reason}" if site.verdict.reason else ""
     if finding.mask.why:
         tail += f"; its mask stays in the scores: {finding.mask.why}"
+    by_default = chosen is None and not all_sites
+    if finding.order is not None and (by_default if rewrites is None else site.id in rewrites):
+        verdict = Verdict("convert", f"only the order of its weights is used ({site.consumer}), which its scores have")
+        return replace(finding, site=replace(site, verdict=verdict, rewrite=finding.order.kind))
     if chosen is not None:
         verdict = Verdict("convert", f"selected{tail}") if site.id in chosen else Verdict("keep", "not selected")
     elif all_sites:

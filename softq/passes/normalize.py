@@ -67,7 +67,7 @@ def _waiting(model: ir.Model) -> list[tuple[ir.Node, Site]]:
     found: list[tuple[ir.Node, Site]] = []
     for node in all_nodes(model):
         site = node.meta.get(META_KEY)
-        if isinstance(site, Site) and site.verdict.action == "convert" and CANONICAL_KEY not in node.meta:
+        if isinstance(site, Site) and site.takes_method and CANONICAL_KEY not in node.meta:
             found.append((node, site))
     return found
 

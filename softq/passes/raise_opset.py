@@ -20,6 +20,7 @@ from softq.errors import InputError, RefusalError
 from softq.modelfile import as_model
 from softq.modelfile.tensors import LARGE_BYTES, graphs, node_name
 from softq.passes import PassEntry
+from softq.passes._graph import constant_tensor
 from softq.passes.infer_shapes import InferShapes
 
 TARGET = 18
@@ -188,7 +189,7 @@ def _alone(node: ir.Node, inputs: Mapping[ir.Value, str], outputs: Sequence[str]
 
 
 def _declare(graph: onnx.GraphProto, name: str, value: ir.Value, twin: ir.Value | None) -> None:
-    tensor = None if value.is_graph_input() else ir.convenience.get_const_tensor(value)
+    tensor = constant_tensor(value)
     if tensor is not None and tensor.nbytes <= LARGE_BYTES and tensor.dtype != ir.DataType.STRING:
         # Some adapters read constants: sizes, scales, pads.
         constant = ir.to_proto(tensor)

@@ -1,0 +1,80 @@
+"""Softmaxes of which only the order is used: ArgMax, and TopK with its values unused or normalised again.
+
+The softmax rises with the score, so that the greatest weights belong to the greatest scores. What changes is ties alone:
+two scores so close that their weights round to the same number are told apart by the scores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from softq.passes._forms import Match
+from softq.passes._forms._facts import Facts
+from softq.passes._graph import constant, is_op, operand
+
+DROP_ARGMAX = "drop-argmax"
+FUSE_TOPK = "fuse-topk"
+
+
+@dataclass(frozen=True, eq=False)
+class OrderOnly:
+    """The one reader of a softmax, which uses the order of the weights only.
+
+    Attributes:
+        kind: Name of the pass that makes the softmax superfluous.
+        reader: The ArgMax or TopK.
+        normalized: The value that is the softmax of the TopK's scores; None if its values are not used.
+    """
+
+    kind: str
+    reader: ir.Node
+    normalized: ir.Value | None = None
+
+
+def find_order_only(match: Match, facts: Facts) -> OrderOnly | None:
+    """Return the reader of a softmax for which its scores do as well, or None."""
+    weights, scores = match.weights, match.scores
+    if weights is None or scores is None or match.axis is None or match.verdict is not None:
+        return None
+    shape, uses = facts.shape(weights), weights.uses()
+    if len(uses) != 1 or weights.is_graph_output() or shape is None or facts.dtype(weights) != facts.dtype(scores):
+        return None
+    reader, index = next(iter(uses))
+    if index != 0 or reader.graph is not weights.graph or facts.shape(scores) is None:
+        return None
+    given = facts.view.attribute(reader, "axis")
+    axis = (0 if reader.op_type == "ArgMax" else -1) if given is None else given.as_int()
+    if axis not in (match.axis, match.axis + len(shape)):
+        return None
+    if is_op(reader, "ArgMax"):
+        return OrderOnly(DROP_ARGMAX, reader)
+    if not is_op(reader, "TopK") or facts.view.container_of(reader).opset < 13:
+        return None
+    largest, is_sorted = (facts.view.attribute(reader, name) for name in ("largest", "sorted"))
+    if (largest is not None and largest.as_int() == 0) or (is_sorted is not None and is_sorted.as_int() == 0):
+        return None
+    values = reader.outputs[0]
+    if not values.uses() and not values.is_graph_output():
+        return OrderOnly(FUSE_TOPK, reader)
+    normalized = None if match.operator == "LogSoftmax" else _normalized(values, match.axis, len(shape), facts)
+    return None if normalized is None else OrderOnly(FUSE_TOPK, reader, normalized)
+
+
+def _normalized(values: ir.Value, axis: int, rank: int, facts: Facts) -> ir.Value | None:
+    """Return values / sum(values) if that is all they are used for."""
+    readers = values.consumers()
+    total = next((node for node in readers if is_op(node, "ReduceSum")), None)
+    quotient = next((node for node in readers if is_op(node, "Div")), None)
+    if total is None or quotient is None or len(values.uses()) != 2 or values.is_graph_output():
+        return None
+    keeps = facts.view.attribute(total, "keepdims")
+    axes = constant(operand(total, 1))
+    if axes is None or axes.reshape(-1).tolist() not in ([axis], [axis + rank]):
+        return None
+    if keeps is not None and keeps.as_int() == 0:
+        return None
+    same = operand(quotient, 0) is values and operand(quotient, 1) is total.outputs[0]
+    alone = len(total.outputs[0].uses()) == 1 and not total.outputs[0].is_graph_output()
+    return quotient.outputs[0] if same and alone and quotient.graph is values.graph is total.graph else None
