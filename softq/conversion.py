@@ -17,6 +17,8 @@ from softq.errors import RefusalError, UsageError
 from softq.methods import DEFAULT_METHOD, METHODS, Fitted, Method, Options
 from softq.methods._contract import OptionValue
 from softq.modelfile import ModelLike, as_model, graph_hash, weights_fingerprint
+from softq.passes._forms._facts import Assumed
+from softq.passes.defer_logarithm import DeferLogarithm
 from softq.passes.defer_normalizer import DeferNormalizer
 from softq.passes.drop_argmax import DropArgmax
 from softq.passes.fuse_topk import FuseTopk
@@ -62,19 +64,32 @@ class Conversion(Generic[M]):
     warnings: tuple[str, ...]
 
 
-def inspect(model: ModelLike, *, sites: Sequence[str] = (), all_sites: bool = False) -> tuple[Site, ...]:
+def inspect(
+    model: ModelLike,
+    *,
+    method: str | None = None,
+    sites: Sequence[str] = (),
+    all_sites: bool = False,
+    masks: Sequence[str] = (),
+    allow_float32: bool = False,
+) -> tuple[Site, ...]:
     """Return every softmax of the model, with the verdict that `convert` would act on; the model is not changed.
 
     Args:
         model: A path or a model.
+        method: Name of the method, as in `convert`: not each can take every site.
         sites: Globs over site ids, as in `convert`.
         all_sites: Whether every site that can be converted is to be, as in `convert`.
+        masks: Names of tensors that are masks, as in `convert`.
+        allow_float32: Whether double scores may be computed in float32, as in `convert`.
 
     Raises:
         InputError: the file is no usable ONNX model.
-        UsageError: a glob matches no site.
+        UsageError: a glob matches no site, the method is unknown, or there is no tensor of a mask's name.
     """
-    return locate(as_model(model), select=sites, all_sites=all_sites)
+    chosen = METHODS.get(DEFAULT_METHOD if method is None else method)
+    assumed = Assumed(frozenset(masks), allow_float32)
+    return locate(as_model(model), select=sites, all_sites=all_sites, logarithms=chosen.logarithms, assumed=assumed)
 
 
 def convert(
@@ -91,6 +106,8 @@ def convert(
     inline: bool = False,
     max_length: int | None = None,
     batch: int | None = None,
+    masks: Sequence[str] = (),
+    allow_float32: bool = False,
     progress: Progress | None = None,
 ) -> Conversion[M]:
     """Return the model with its softmaxes replaced; the argument is never changed.
@@ -109,6 +126,9 @@ def convert(
         inline: Write plain operators instead of functions, for consumers that refuse functions.
         max_length: Greatest length of a row that the proofs cover, where the graph gives no bound; 65,536 if None.
         batch: Samples a run of the calibration.
+        masks: Names of float tensors that are masks though the graph does not prove it: the caller's word that their
+            elements are 0 where a position takes part and at most -1e4 elsewhere.
+        allow_float32: Convert softmaxes of double scores too; they are computed in float32.
         progress: Called with a step's name, the work done and the work there is, if known.
 
     Raises:
@@ -131,6 +151,8 @@ def convert(
         "calibration": calibration,
         "sites": sites,
         "all_sites": all_sites,
+        "masks": masks,
+        "allow_float32": allow_float32,
     }
     if followed is not None and any(given.values()):
         names = ", ".join(name for name, value in given.items() if value)
@@ -142,11 +164,13 @@ def convert(
     graph, weights = graph_hash(work), weights_fingerprint(work)
     warnings: list[str] = []
     if followed is not None:
-        found = locate(work)
+        assumed = Assumed(frozenset(followed.masks), followed.allow_float32)
+        found = locate(work, assumed=assumed)
         planned = followed.match(graph, found)
         if planned or followed.rewrites:
             chosen = [glob.escape(key) for key in planned]
-            found = locate(work, select=chosen, rewrites=followed.rewrites)
+            logarithms = [key for key, site in planned.items() if METHODS.get(site.method).logarithms]
+            found = locate(work, select=chosen, rewrites=followed.rewrites, logarithms=logarithms, assumed=assumed)
         if followed.weights != weights:
             warnings.append(
                 "the plan was made for the same graph with other weights: its fitted numbers may not suit them"
@@ -155,7 +179,9 @@ def convert(
         for site in followed.sites:
             site.configure()
     else:
-        found = locate(work, select=sites, all_sites=all_sites)
+        assumed = Assumed(frozenset(masks), allow_float32)
+        logarithms = METHODS.get(name).logarithms
+        found = locate(work, select=sites, all_sites=all_sites, logarithms=logarithms, assumed=assumed)
         planned = None
     rewrites = {site.id: site.rewrite for site in found if site.rewrite}
     if not any(site.verdict.action == "convert" for site in found) or not (planned is None or planned or rewrites):
@@ -163,14 +189,15 @@ def convert(
         if require:
             raise RefusalError(nothing)
         warnings.append(nothing)
-        return Conversion(
-            _as_given(work, model), found, Plan(__version__, graph, weights, (), max_length), tuple(warnings)
-        )
+        empty = Plan(__version__, graph, weights, (), max_length, {}, tuple(sorted(assumed.masks)), assumed.float32)
+        return Conversion(_as_given(work, model), found, empty, tuple(warnings))
 
     if planned is None:
         fit = None
         if calibration is not None:
-            fit, unused = _fitting(work, found, calibration, METHODS.get(name), chosen_settings, batch, progress)
+            fit, unused = _fitting(
+                work, found, calibration, METHODS.get(name), chosen_settings, batch, assumed, progress
+            )
             warnings += unused
         planned = {s.id: s for s in plan_sites(found, name, chosen_settings, fit)}
     exact = [DropArgmax(), FuseTopk()] if rewrites else []
@@ -178,6 +205,7 @@ def convert(
         *exact,
         Normalize(),
         Replace(plan=planned, max_length=max_length),
+        DeferLogarithm(),
         DeferNormalizer(),
     ]
     if inline:
@@ -187,7 +215,10 @@ def convert(
         if progress is not None:
             progress("convert", number, len(steps))
         step(work)
-    result = Plan(__version__, graph, weights, tuple(planned.values()), max_length, rewrites)
+    result = Plan(
+        __version__, graph, weights, tuple(planned.values()), max_length, rewrites,
+        tuple(sorted(assumed.masks)), assumed.float32,
+    )  # fmt: skip
     work.metadata_props[VERSION_KEY] = __version__
     work.metadata_props[PLAN_KEY] = json.dumps(result.to_json(), separators=(",", ":"), allow_nan=False)
     return Conversion(_as_given(work, model), found, result, tuple(warnings))
@@ -220,6 +251,7 @@ def _fitting(
     method: Method,
     settings: Mapping[str, OptionValue],
     batch: int | None,
+    assumed: Assumed,
     progress: Progress | None,
 ) -> tuple[Callable[[Site, Method, Options], Fitted], list[str]]:
     """Return what fits a site's options on the calibration data, and what the user should know about them."""
@@ -236,7 +268,13 @@ def _fitting(
         ]
     copy = as_model(model)
     wanted = [site.id for site in found if site.takes_method]
-    locate(copy, select=[glob.escape(name) for name in wanted], rewrites=())
+    locate(
+        copy,
+        select=[glob.escape(name) for name in wanted],
+        rewrites=(),
+        logarithms=method.logarithms,
+        assumed=assumed,
+    )
     Normalize()(copy)
     report = None if progress is None else (lambda done, total: progress("calibrate", done, total))
     samples = calibrate.collect(copy, wanted, data, batch=batch, progress=report)

@@ -77,6 +77,8 @@ class Plan:
         max_length: Greatest length of a row that the proofs cover, where the graph gives no bound.
         rewrites: For each site that needs no method because only the order of its weights is used, the pass that makes
             it superfluous.
+        masks: Names of tensors that count as masks on the user's word.
+        allow_float32: Whether double scores may be computed in float32.
     """
 
     softq: str
@@ -85,6 +87,8 @@ class Plan:
     sites: tuple[SitePlan, ...]
     max_length: int = DEFAULT_MAX_LENGTH
     rewrites: Mapping[str, str] = field(default_factory=dict[str, str])
+    masks: tuple[str, ...] = ()
+    allow_float32: bool = False
 
     def to_json(self) -> dict[str, object]:
         """Return the plan as plain values."""
@@ -95,6 +99,8 @@ class Plan:
             "weights": self.weights,
             "max_length": self.max_length,
             "rewrites": dict(self.rewrites),
+            "masks": list(self.masks),
+            "allow_float32": self.allow_float32,
             "sites": [
                 {"id": s.id, "fingerprint": s.fingerprint, "method": s.method, "options": dict(s.options),
                  "fitted": {k: list(v) if isinstance(v, tuple) else v for k, v in s.fitted.items()}}
@@ -152,8 +158,13 @@ def parse_plan(data: object, name: str = "plan") -> Plan:
     """
     fields = {"schema": int, "softq": str, "graph": str, "weights": str, "max_length": int, "sites": list}
     if isinstance(data, dict):
-        data = {"rewrites": {}} | data  # plans of version 0.1 have none
-    top = _object(data, name, fields | {"rewrites": dict})
+        data = {"rewrites": {}, "masks": [], "allow_float32": False} | data  # plans of version 0.1 have none
+        allow_float32, data = data["allow_float32"], {k: v for k, v in data.items() if k != "allow_float32"}
+    else:
+        allow_float32 = False
+    top = _object(data, name, fields | {"rewrites": dict, "masks": list})
+    if not isinstance(allow_float32, bool):
+        raise InputError(f"{name}: allow_float32 is {allow_float32!r}; expected true or false")
     if top["schema"] != SCHEMA:
         raise InputError(f"{name}: schema is {top['schema']!r}; this softq reads {SCHEMA}")
     sites: list[SitePlan] = []
@@ -182,9 +193,14 @@ def parse_plan(data: object, name: str = "plan") -> Plan:
             raise InputError(f"{name}: rewrites: {key} is {value!r}; expected the name of a pass")
         if key in seen:
             raise InputError(f"{name}: site {key!r} stands in sites and in rewrites")
+    masks = top["masks"]
+    assert isinstance(masks, list)
+    if not all(isinstance(mask, str) for mask in masks):
+        raise InputError(f"{name}: masks is {masks!r}; expected names of tensors")
     return Plan(
-        str(top["softq"]), str(top["graph"]), str(top["weights"]), tuple(sites), int(str(top["max_length"])), rewrites
-    )
+        str(top["softq"]), str(top["graph"]), str(top["weights"]), tuple(sites), int(str(top["max_length"])), rewrites,
+        tuple(map(str, masks)), allow_float32,
+    )  # fmt: skip
 
 
 def _object(data: object, where: str, fields: Mapping[str, type]) -> dict[str, object]:

@@ -68,7 +68,7 @@ def test_the_model_itself_stays_as_it_is() -> None:
 
 def test_the_passes_and_forms_are_found_by_listing() -> None:
     assert {"locate", "normalize"} <= set(PASSES.entries())
-    assert {"softmax", "softmax-flattened", "log-softmax", "decomposed"} <= set(FORMS.entries())
+    assert {"softmax", "softmax-flattened", "log-softmax", "exp-over-sum"} <= set(FORMS.entries())
 
 
 # Opset and axis
@@ -291,7 +291,7 @@ def test_what_is_no_guard(body: str, outputs: str) -> None:
     assert (site.guard, site.masked_row) == ("none", "nan")
 
 
-# Forms that are not converted yet: none is skipped in silence
+# Forms that are written out, or refused: none is skipped in silence
 
 
 @pytest.mark.parametrize(
@@ -312,12 +312,22 @@ def test_what_is_no_guard(body: str, outputs: str) -> None:
         ("e = Exp(x)\n t = ReduceSum(e, a)\n u = Add(t, two)\n z = Div(e, u)", "Exp/ReduceSum/Div", -1),
     ],
 )  # fmt: skip
-def test_decomposed_forms_are_listed(body: str, operator: str, axis: int) -> None:
+def test_forms_that_are_written_out(body: str, operator: str, axis: int) -> None:
     initializers = "int64[1] a = {-1}, int64[4] k = {1,1,1,5}, float two = {2}"
-    site = only(model(body, inputs=X, outputs="float[2,3,4,5] z", initializers=initializers), all_sites=True)
-    assert (site.id, site.operator, site.axis) == ("z", operator, axis)
-    assert site.verdict.action == "refuse"
-    assert site.verdict.reason.startswith("not yet: ")
+    graph = model(body, inputs=X, outputs="float[2,3,4,5] z", initializers=initializers)
+    sites = locate(graph, all_sites=True, logarithms=True)
+    assert [(site.id, site.operator, site.axis) for site in sites] == [("z", operator, axis)]
+    assert sites[0].verdict.action == "convert"
+
+
+@pytest.mark.parametrize("body", ["z = LogSoftmax(x)", "l = ReduceLogSumExp(x, a)\n z = Sub(x, l)"])
+def test_a_logarithm_needs_a_method_that_gives_it(body: str) -> None:
+    graph = model(body, inputs=X, outputs="float[2,3,4,5] z", initializers="int64[1] a = {-1}")
+    site = only(graph, all_sites=True)
+    assert (site.verdict.action, site.logarithm) == ("keep", True)
+    assert site.verdict.reason.startswith("exact only: ")
+    assert [s.verdict.action for s in locate(graph, all_sites=True, logarithms=["z"])] == ["convert"]
+    assert [s.verdict.action for s in locate(graph, all_sites=True, logarithms=["y"])] == ["keep"]
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,8 @@ class Method:
             table as [size] ([heads, 1, size] a head).
         candidates: For an option to be fitted, the values to try.
         operator: The standard ONNX operator that this method computes itself, empty if it is none.
+        logarithms: Whether the weights are the exponentials themselves, so that the logarithm of a weight is its score
+            less the greatest one, less the logarithm of the normalizer. Others would make -inf of a weight of zero.
     """
 
     name: str
@@ -163,6 +165,7 @@ class Method:
     parameters: Callable[[Options, Fitted], Mapping[str, NDArray[np.generic]]] = _no_parameters
     candidates: Callable[[Options, str], Sequence[float]] | None = None
     operator: str = ""
+    logarithms: bool = False
 
     def configure(self, settings: Mapping[str, object]) -> Options:
         """Return the options with these settings (text or numbers) over the defaults.

@@ -42,4 +42,5 @@ METHOD = Method(
     calibration="none",
     contract=True,
     operator="Softmax",
+    logarithms=True,
 )

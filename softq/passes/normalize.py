@@ -135,7 +135,8 @@ class _Editor:
         # Behind the Transpose that moves the axis back, the weights have another layout than the softmax, and so has
         # a mask in front: there both stay in the graph, which is as right and only less clever.
         found = find_mask(_scores(node), self._facts)
-        lift = None if moved else found.lift
+        # The logarithm is that of the masked scores themselves.
+        lift = None if moved or site.logarithm else found.lift
         scores, mask = (_scores(node), None) if lift is None else self._lift(node, lift)
         # What an operator does to its scores shows only in what it is opened into.
         row = masked_row(found.masked_row, behind.guard)

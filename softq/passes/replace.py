@@ -36,11 +36,15 @@ class Pair:
         weights: float32, shape of the scores.
         normalizer: float32, the same with 1 as the last axis.
         zero_undefined: Whether a row whose normalizer is 0 or NaN counts as zeros.
+        scores: What the softmax was taken of.
+        exponential: Whether the weights are the exponentials of the scores' distances from the row's maximum.
     """
 
     weights: ir.Value
     normalizer: ir.Value
     zero_undefined: bool
+    scores: ir.Value
+    exponential: bool
 
 
 class Replace(ir.passes.InPlacePass):
@@ -146,7 +150,7 @@ class Replace(ir.passes.InPlacePass):
             weights = floats(outputs["weights"], f"{base}.weights", shape)
             normalizer = floats(outputs["normalizer"], f"{base}.normalizer", scalar_shape(shape))
             zero = canonical.nan_becomes_zero or canonical.site.masked_row == "zero"
-            pair = Pair(weights, normalizer, zero)
+            pair = Pair(weights, normalizer, zero, inputs[0], METHODS.get(planned.method).logarithms)
             result = divided(weights, pair, before, f"{base}.p", shape)
         else:
             result = floats(outputs["probabilities"], f"{base}.probabilities", shape)

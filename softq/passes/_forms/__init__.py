@@ -30,11 +30,13 @@ class Match:
 
     Attributes:
         operator: What the site is called, `Softmax` or `com.microsoft::Attention`.
-        scores: The value that the softmax is taken of, or None where it is inside the operator.
+        scores: The value that the softmax is taken of, in the layout of the weights; None where there is none, as
+            inside an operator.
         weights: The value that holds the result, or None where it is inside the operator.
         axis: The reduced axis counted from the end, or None if it is not known.
         verdict: Why it is not converted whatever the user asks for; None if it can be.
         note: A sentence worth telling about a site that can be converted.
+        logarithm: Whether `weights` are the logarithms of the weights.
     """
 
     operator: str
@@ -43,6 +45,7 @@ class Match:
     axis: int | None
     verdict: Verdict | None = None
     note: str = ""
+    logarithm: bool = False
 
 
 @dataclass(frozen=True)

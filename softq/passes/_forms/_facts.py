@@ -28,6 +28,25 @@ class Known:
     shape: Dims | None
 
 
+ASSUMED_KEY = "softq.assumed"
+"""Key under which `locate` leaves the `Assumed` of a model in its meta."""
+
+
+@dataclass(frozen=True)
+class Assumed:
+    """What the user says of a model that its graph does not prove.
+
+    Attributes:
+        masks: Names of float tensors whose elements are 0 where a position takes part and at most -1e4 elsewhere.
+        float32: Whether the softmax of double scores may be computed in float32.
+    """
+
+    masks: frozenset[str] = frozenset()
+    float32: bool = False
+
+
+NOTHING = Assumed()
+
 Inferred = dict[tuple[tuple[str, ...], str], Known]
 """What inference found, by path of the container and name of the value."""
 
@@ -38,6 +57,12 @@ class Facts:
 
     view: ModelView
     _ranks: dict[ir.Value, int | None] = field(default_factory=dict[ir.Value, int | None], repr=False)
+
+    @property
+    def assumed(self) -> Assumed:
+        """What the user says of the model."""
+        assumed = self.view.model.meta.get(ASSUMED_KEY)
+        return assumed if isinstance(assumed, Assumed) else NOTHING
 
     def dtype(self, value: ir.Value | None) -> ir.DataType | None:
         """Return the element type of `value`, or None."""

@@ -64,22 +64,26 @@ def find_axis(node: ir.Node, facts: Facts) -> Axis:
 
 def match_operator(node: ir.Node, axis: Axis, facts: Facts) -> Match:
     """Return the match of a Softmax node of the default domain, refused for what holds at any axis."""
-    scores, weights = operand(node, 0), node.outputs[0]
-    dtype = facts.dtype(scores) or facts.dtype(weights)
-    refusal = axis.refusal
+    scores = operand(node, 0)
+    refusal = f"node {node_label(node)} has no input" if scores is None else refusal_of(node, scores, facts)
+    refusal = refusal or axis.refusal
+    verdict = Verdict("refuse", refusal) if refusal else None
+    return Match(operator_label(node), scores, node.outputs[0], axis.axis, verdict)
+
+
+def refusal_of(node: ir.Node, scores: ir.Value, facts: Facts) -> str:
+    """Return why a softmax that ends in `node` cannot be converted, whatever its form; empty if it can."""
+    dtype = facts.dtype(scores) or facts.dtype(node.outputs[0])
     container = facts.view.container_of(node)
-    if not refusal and container.opset != facts.view.containers[0].opset:
-        refusal = (
+    if dtype is None and (container.function is None or container.function in facts.view.reached):
+        return f"the element type of the scores of node {node_label(node)} is not known"
+    if dtype == ir.DataType.DOUBLE:
+        return f"node {node_label(node)} has double scores, and softq computes in float32"
+    if dtype is not None and dtype not in FLOATS:
+        return f"node {node_label(node)} has {dtype.name.lower()} scores, which are no float type that softq knows"
+    if container.opset != facts.view.containers[0].opset:
+        return (
             f"node {node_label(node)} is in a function of opset {container.opset} in a model of opset "
             f"{facts.view.containers[0].opset}, which checkers reject"
         )
-    if scores is None:
-        refusal = f"node {node_label(node)} has no input"
-    elif dtype is None and (container.function is None or container.function in facts.view.reached):
-        refusal = f"the element type of the scores of node {node_label(node)} is not known"
-    elif dtype == ir.DataType.DOUBLE:
-        refusal = f"node {node_label(node)} has double scores, and softq computes in float32"
-    elif dtype is not None and dtype not in FLOATS:
-        refusal = f"node {node_label(node)} has {dtype.name.lower()} scores, which are no float type that softq knows"
-    verdict = Verdict("refuse", refusal) if refusal else None
-    return Match(operator_label(node), scores, weights, axis.axis, verdict)
+    return ""

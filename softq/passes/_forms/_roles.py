@@ -25,17 +25,17 @@ _ORDER: tuple[Role, ...] = ("attention", "router", "sampler", "detector", "class
 
 @dataclass(frozen=True)
 class Usage:
-    """A role and the operator that shows it; `has_log` tells that a logarithm is taken of the result."""
+    """A role and the operator that shows it; `logs` are the nodes that take the logarithm of the result."""
 
     role: Role
     consumer: str
-    has_log: bool
+    logs: tuple[ir.Node, ...] = ()
 
 
 def find_usage(weights: ir.Value, axis: int | None, facts: Facts) -> Usage:
     """Return what `weights` are used for; of several uses the first in the order of `Role`."""
     found: list[tuple[int, str]] = []
-    has_log = False
+    logs: list[ir.Node] = []
     seen: set[tuple[ir.Value, bool]] = set()
     stack = [(weights, False)]
     while stack:
@@ -48,13 +48,14 @@ def find_usage(weights: ir.Value, axis: int | None, facts: Facts) -> Usage:
                 flips = transposed != is_op(use.node, "Transpose")
                 stack.extend((output, flips) for output in use.node.outputs[: _handed_on(use.node)])
                 continue
-            has_log = has_log or is_op(use.node, "Log")
+            if use.node is not None and is_op(use.node, "Log"):
+                logs.append(use.node)
             role = _role(use, axis, transposed)
             found.append((_ORDER.index(role), "graph output" if use.node is None else operator_label(use.node)))
     if not found:
-        return Usage("other", "nothing", has_log)
+        return Usage("other", "nothing")
     order, consumer = min(found, key=lambda pair: pair[0])
-    return Usage(_ORDER[order], consumer, has_log)
+    return Usage(_ORDER[order], consumer, tuple(logs))
 
 
 def _handed_on(node: ir.Node) -> int:

@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import onnx_ir as ir
 
 from softq.passes._forms import Form, Match
 from softq.passes._forms._facts import Facts
-from softq.passes._forms._operators import find_axis
-from softq.passes._graph import is_op, node_label, operand
-from softq.site import Verdict
+from softq.passes._forms._opening import Opener, Row
+from softq.passes._forms._operators import find_axis, match_operator
+from softq.passes._forms._written import read_by_exp_only
+from softq.passes._graph import is_op, operand
 
 
 def match(node: ir.Node, facts: Facts) -> Match | None:
-    """Recognise a LogSoftmax."""
-    if not is_op(node, "LogSoftmax"):
+    """Recognise a LogSoftmax, unless all that is made of it is its exponential, which is a form of its own."""
+    if not is_op(node, "LogSoftmax") or read_by_exp_only(node.outputs[0], facts):
         return None
-    reason = f"not yet: node {node_label(node)} is a LogSoftmax, and a weight of zero would become -inf"
-    axis = find_axis(node, facts).axis
-    return Match("LogSoftmax", operand(node, 0), node.outputs[0], axis, Verdict("refuse", reason))
+    axis = find_axis(node, facts)
+    found = match_operator(node, axis, facts)
+    note = f"its row spans the last {-axis.axis} axes" if axis.flattened and axis.axis is not None else ""
+    return replace(found, note=note, logarithm=True)
 
 
-FORM = Form(name="log-softmax", summary="LogSoftmax (not converted yet)", match=match)
+def open_operator(model: ir.Model, nodes: Sequence[ir.Node]) -> list[ir.Node]:
+    """Write each as the logarithm of a softmax."""
+    opener = Opener(model)
+    opened: list[ir.Node] = []
+    for node in nodes:
+        scores, axis = operand(node, 0), find_axis(node, opener.facts).axis
+        assert scores is not None and axis is not None, "what was located is still there"
+        opened.append(opener.open(node, Row(scores, (axis,)), (), logarithm=True))
+    return opened
+
+
+FORM = Form(
+    name="log-softmax",
+    summary="LogSoftmax (for methods that give logarithms)",
+    match=match,
+    open=open_operator,
+)

@@ -1,0 +1,116 @@
+"""From what is found to a match, and from a match to a softmax: what the forms that are written out share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from dataclasses import replace
+
+import onnx_ir as ir
+
+from softq.passes._forms import Match
+from softq.passes._forms._facts import Facts
+from softq.passes._forms._logarithms import LogQuotient
+from softq.passes._forms._moves import Moved, follow, is_plain
+from softq.passes._forms._opening import Opener, Row
+from softq.passes._forms._operators import refusal_of
+from softq.passes._forms._quotients import Quotient
+from softq.passes._graph import is_op, node_label, operand
+from softq.site import Verdict
+
+Find = Callable[[ir.Node, Facts], Quotient | None]
+
+OLDEST_OPSET = 7
+"""Below, operators had broadcasting of their own, by attributes."""
+
+
+def match_quotient(node: ir.Node, operator: str, found: Quotient, facts: Facts) -> Match:
+    """Return the match of a quotient that ends in `node`."""
+    # The order of the weights is that of the scores only if they are what the exponentials are of.
+    plain = found.exponential.mask is None and found.exponential.factor == 1
+    match = _match(node, operator, found.scores, found.axes, found.moved, found.refusal, found.note, facts)
+    return match if plain else replace(match, scores=None)
+
+
+def match_logarithm(
+    node: ir.Node, operator: str, found: LogQuotient, facts: Facts, *, logarithm: bool = False
+) -> Match:
+    """Return the match of a difference, or of its exponential, that ends in `node`."""
+    match = _match(node, operator, found.scores, found.axes, found.moved, found.refusal, "", facts)
+    return replace(match, logarithm=logarithm)
+
+
+def _match(
+    node: ir.Node,
+    operator: str,
+    scores: ir.Value,
+    axes: tuple[int, ...] | None,
+    moved: Moved,
+    why: str,
+    note: str,
+    facts: Facts,
+) -> Match:
+    refusal = why and f"the softmax that ends in node {node_label(node)} is written out: {why}"
+    opset = facts.view.container_of(node).opset
+    if opset < OLDEST_OPSET:
+        refusal = f"node {node_label(node)} has opset {opset}, and below {OLDEST_OPSET} operands were broadcast otherwise"
+    refusal = refusal or refusal_of(node, scores, facts)
+    if axes is not None and len(axes) > 1:
+        note = f"its row spans {len(axes)} axes" + (f"; {note}" if note else "")
+    plain = is_plain(moved.path)
+    return Match(
+        operator,
+        scores if plain else None,
+        node.outputs[0],
+        axes[0] if axes and plain else None,
+        Verdict("refuse", refusal) if refusal else None,
+        note,
+    )
+
+
+def read_by_exp_only(value: ir.Value, facts: Facts) -> bool:
+    """Whether all that is made of a logarithm, behind nodes that move it, is its exponential."""
+    readers = value.consumers()
+    if value.is_graph_output() or not readers:
+        return False
+    for reader in readers:
+        if is_op(reader, "Exp"):
+            continue
+        moves = bool(follow(reader.outputs[0], facts, 1).path) and operand(reader, 0) is value
+        if not moves or not read_by_exp_only(reader.outputs[0], facts):
+            return False
+    return True
+
+
+def open_quotients(model: ir.Model, nodes: Sequence[ir.Node], find: Find) -> list[ir.Node]:
+    """Write each quotient as a softmax; see `Form.open`."""
+    opener = Opener(model)
+    opened: list[ir.Node] = []
+    for node in nodes:
+        found = find(node, opener.facts)
+        assert found is not None, "what was located is still there"
+        assert found.axes is not None, "a row of unknown axes is refused"
+        e = found.exponential
+        sink = math.log(found.added) if found.added else None
+        row = Row(found.scores, found.axes, e.factor, e.mask, e.counts_when, sink)
+        opened.append(opener.open(node, row, found.moved.path))
+    return opened
+
+
+def open_logarithms(
+    model: ir.Model,
+    nodes: Sequence[ir.Node],
+    find: Callable[[ir.Node, Facts], LogQuotient | None],
+    *,
+    logarithm: bool,
+) -> list[ir.Node]:
+    """Write each difference, or its exponential, as the logarithm of a softmax or as a softmax; see `Form.open`."""
+    opener = Opener(model)
+    opened: list[ir.Node] = []
+    for node in nodes:
+        found = find(node, opener.facts)
+        assert found is not None, "what was located is still there"
+        assert found.axes is not None, "a row of unknown axes is refused"
+        opened.append(opener.open(node, Row(found.scores, found.axes), found.moved.path, logarithm))
+    return opened
