@@ -20,7 +20,9 @@ sys.path.insert(0, str(ROOT))  # for `benchmarks`, which is never installed
 from softq.listing import method_to_text  # noqa: E402
 from softq.methods import METHODS  # noqa: E402
 from softq.metrics import METRICS  # noqa: E402
+from softq.passes._forms import FORMS  # noqa: E402
 from softq.rowprog.ops import OPS  # noqa: E402
+from softq.site import inspection_schema  # noqa: E402
 from softq.targets import TARGETS  # noqa: E402
 
 
@@ -71,6 +73,14 @@ def _runtimes() -> str:
     )
 
 
+def _forms() -> str:
+    return _rows(("form", "what it is"), [(f"`{form.name}`", form.summary) for form in FORMS.entries().values()])
+
+
+def _site_schema() -> str:
+    return f"```json\n{json.dumps(inspection_schema(), indent=2)}\n```"
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "ops": _ops,
     "methods": _methods,
@@ -78,6 +88,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "metrics": _metrics,
     "targets": _targets,
     "figures": _figures,
+    "forms": _forms,
+    "site-schema": _site_schema,
     "runtimes": _runtimes,
 }
 

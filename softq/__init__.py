@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from softq.compare import Report, check
     from softq.conversion import Conversion, convert, inspect
     from softq.errors import InputError, ProofError, RefusalError, SoftqError, UsageError
+    from softq.explanation import Explanation, explain
     from softq.methods import METHODS
     from softq.plan import Plan, SitePlan, load_plan
     from softq.site import Site, Verdict
@@ -28,6 +29,7 @@ _HOMES = {
     "softq.building": ("build",),
     "softq.compare": ("Report", "check"),
     "softq.conversion": ("Conversion", "convert", "inspect"),
+    "softq.explanation": ("Explanation", "explain"),
     "softq.errors": ("InputError", "ProofError", "RefusalError", "SoftqError", "UsageError"),
     "softq.methods": ("METHODS",),
     "softq.plan": ("Plan", "SitePlan", "load_plan"),
@@ -40,6 +42,7 @@ __all__ = [
     "TARGETS",
     "Artifact",
     "Conversion",
+    "Explanation",
     "InputError",
     "Plan",
     "ProofError",
@@ -54,6 +57,7 @@ __all__ = [
     "build",
     "check",
     "convert",
+    "explain",
     "inspect",
     "load",
     "load_plan",

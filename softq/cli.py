@@ -85,12 +85,36 @@ def inspect(model: str, globs: Sequence[str], all_sites: bool, as_json: bool) ->
     """Show every softmax of MODEL: form, role, shape, mask, verdict and reason."""
     from softq.conversion import inspect as inspect_model
     from softq.listing import sites_to_text
+    from softq.site import SCHEMA
 
     sites = inspect_model(model, sites=globs, all_sites=all_sites)
     if as_json:
-        _print_json({"schema": 1, "model": model, "sites": [site.to_json() for site in sites]})
+        _print_json({"schema": SCHEMA, "model": model, "sites": [site.to_json() for site in sites]})
     else:
         click.echo(sites_to_text(sites), nl=False)
+
+
+@main.command()
+@click.argument("model")
+@click.argument("site")
+@click.option("--method", metavar="NAME", help="The method whose cost is told; the default one if not given.")
+@click.option("--bits", type=int, help="Short for --set bits=N.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="An option of the method.")
+@_JSON
+def explain(
+    model: str, site: str, method: str | None, bits: int | None, settings: Sequence[str], as_json: bool
+) -> None:
+    """Tell the whole story of one softmax of MODEL: what was matched, why this verdict, what a method would cost."""
+    from softq.explanation import explain as explain_site
+    from softq.explanation import to_text
+    from softq.methods import DEFAULT_METHOD
+    from softq.site import SCHEMA
+
+    told = explain_site(model, site, method=method or DEFAULT_METHOD, settings=_settings(settings, bits))
+    if as_json:
+        _print_json({"schema": SCHEMA, "model": model} | told.to_json())
+    else:
+        click.echo(to_text(told), nl=False)
 
 
 @main.command()
@@ -139,15 +163,14 @@ def convert(
     from softq.conversion import convert as convert_model
     from softq.listing import conversion_to_text
     from softq.modelfile import check_output, save
+    from softq.site import SCHEMA
     from softq.textfile import write_text
 
     # Before the work, not after it.
     _check_outputs([out, save_plan], [model, plan, calibration])
     if not dry_run:
         check_output(out, source=model)
-    chosen = _settings(settings)
-    if bits is not None and str(chosen.get("bits", bits)) != str(bits):
-        raise UsageError(f"--bits {bits} and --set bits={chosen['bits']} contradict each other")
+    chosen = _settings(settings, bits)
     with _progress() as step:
         result = convert_model(
             model,
@@ -172,7 +195,7 @@ def convert(
         click.echo(f"softq: warning: {warning}", err=True)
     if as_json:
         sites = [site.to_json() for site in result.sites]
-        _print_json({"schema": 1, "model": model, "output": None if dry_run else out, "sites": sites,
+        _print_json({"schema": SCHEMA, "model": model, "output": None if dry_run else out, "sites": sites,
                      "plan": result.plan.to_json(), "warnings": list(result.warnings)})  # fmt: skip
     else:
         click.echo(conversion_to_text(result.sites, result.plan, None if dry_run else out), nl=False)
@@ -382,7 +405,7 @@ def _identity(path: Path) -> tuple[int, int] | str:
     return (status.st_dev, status.st_ino)
 
 
-def _settings(pairs: Sequence[str]) -> dict[str, int | float | str]:
+def _settings(pairs: Sequence[str], bits: int | None) -> dict[str, int | float | str]:
     settings: dict[str, int | float | str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -391,6 +414,8 @@ def _settings(pairs: Sequence[str]) -> dict[str, int | float | str]:
         if key in settings:
             raise UsageError(f"--set {key} is given twice")
         settings[key] = value
+    if bits is not None and str(settings.setdefault("bits", bits)) != str(bits):
+        raise UsageError(f"--bits {bits} and --set bits={settings['bits']} contradict each other")
     return settings
 
 

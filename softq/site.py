@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Literal
+import re
+import types
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from inspect import getdoc
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 Action = Literal["convert", "keep", "refuse"]
 MaskedRow = Literal["nan", "zero", "uniform", "scores"]
 Role = Literal["attention", "classifier", "router", "sampler", "detector", "other"]
 MaskKind = Literal["none", "where", "additive", "unproven"]
+
+SCHEMA = 1
+"""Version of sites as JSON (`softq inspect --json`): fields may be added, a change of meaning is another version."""
 
 META_KEY = "softq.site"
 """Key under which `locate` leaves a node's `Site` in `ir.Node.meta`, and `replace` its id in the metadata of a call."""
@@ -44,7 +50,6 @@ class Site:
         consumer: The operator (or `graph output`) that takes the weights, behind guards and casts.
         verdict: What happens to it and why.
         rewrite: The pass that makes it superfluous without a method (`drop-argmax`, `fuse-topk`), or empty.
-        logarithm: Whether the logarithm of its weights is taken, which only methods that say so can give.
     """
 
     id: str
@@ -62,7 +67,6 @@ class Site:
     consumer: str
     verdict: Verdict
     rewrite: str = ""
-    logarithm: bool = False
 
     @property
     def takes_method(self) -> bool:
@@ -78,3 +82,45 @@ class Site:
     def to_json(self) -> dict[str, object]:
         """Return the site as plain values that `json` can write."""
         return asdict(self)
+
+
+def inspection_schema() -> dict[str, object]:
+    """Return the JSON Schema (draft 2020-12) of what `softq inspect --json` prints."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": {
+            "schema": {"const": SCHEMA},
+            "model": {"type": "string", "description": "The model as it was given."},
+            "sites": {"type": "array", "items": _described(Site), "description": "In the order of the graph."},
+        },
+        "required": ["schema", "model", "sites"],
+    }
+
+
+def _described(kind: type) -> dict[str, object]:
+    hints = get_type_hints(kind)
+    texts = dict(re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", getdoc(kind) or "", re.MULTILINE))
+    properties: dict[str, object] = {}
+    for field in fields(kind):
+        text = " ".join(texts.get(field.name, "").split())
+        properties[field.name] = _schema_of(hints[field.name]) | ({"description": text} if text else {})
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+_NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+
+
+def _schema_of(hint: Any) -> dict[str, object]:
+    if hint in _NAMES:
+        return {"type": _NAMES[hint]}
+    if is_dataclass(hint):
+        return _described(hint if isinstance(hint, type) else type(hint))
+    arguments = get_args(hint)
+    if get_origin(hint) is Literal:
+        return {"enum": list(arguments)}
+    if get_origin(hint) in (Union, types.UnionType):
+        return {"anyOf": [_schema_of(argument) for argument in arguments]}
+    assert get_origin(hint) is tuple, hint
+    assert arguments[1:] == (...,), hint
+    return {"type": "array", "items": _schema_of(arguments[0])}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from softq.site import Site
+from softq.site import MaskedRow, Site
 
 CANONICAL_KEY = "softq.canonical"
 """Key under which `normalize` leaves a `Canonical` in the meta of each standard `Softmax` (axis = -1) to be replaced."""
@@ -43,3 +43,12 @@ class Canonical:
     mask: Mask | None
     probabilities: ir.Value
     nan_becomes_zero: bool
+
+
+def leaves_scores(row: MaskedRow) -> bool:
+    """Say whether a lifted mask is given to the method.
+
+    Under a finite mask a fully masked row keeps weights (uniform, or those of its scores): there the mask stays in the
+    scores, where it is far enough below to get the weight zero in every other row.
+    """
+    return row in ("nan", "zero")
