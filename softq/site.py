@@ -50,6 +50,7 @@ class Site:
         consumer: The operator (or `graph output`) that takes the weights, behind guards and casts.
         verdict: What happens to it and why.
         rewrite: The pass that makes it superfluous without a method (`drop-argmax`, `fuse-topk`), or empty.
+        logarithm: Whether the logarithm of its weights is taken, which only methods that say so can give.
     """
 
     id: str
@@ -67,6 +68,7 @@ class Site:
     consumer: str
     verdict: Verdict
     rewrite: str = ""
+    logarithm: bool = False
 
     @property
     def takes_method(self) -> bool:

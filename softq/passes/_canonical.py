@@ -34,8 +34,9 @@ class Canonical:
         scores: Scores with the row on the last axis: the node's input, or what the mask was applied to if it was lifted.
         mask: The lifted mask; None where the mask (if any) is still part of the scores.
         probabilities: The value that consumers read: the node's output, or the output of the guard behind it, which
-            is then subsumed by `site.masked_row` and `nan_becomes_zero`.
+            is then subsumed by `nan_becomes_zero`.
         nan_becomes_zero: Whether the original turns the NaN rows of its softmax to zeros (a lifted guard).
+        zero_rows: The condition, one boolean a row, of a Where behind `probabilities` that makes rows zeros.
     """
 
     site: Site
@@ -43,6 +44,7 @@ class Canonical:
     mask: Mask | None
     probabilities: ir.Value
     nan_becomes_zero: bool
+    zero_rows: ir.Value | None = None
 
 
 def leaves_scores(row: MaskedRow) -> bool:

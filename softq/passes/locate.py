@@ -16,12 +16,13 @@ import onnx_ir as ir
 from softq.errors import SoftqError, UsageError
 from softq.passes import PassEntry
 from softq.passes._forms import FORMS, Match
-from softq.passes._forms._facts import Facts, named
+from softq.passes._forms._facts import ASSUMED_KEY, NOTHING, Assumed, Facts, named
 from softq.passes._forms._guards import Behind, look_behind, masked_row
 from softq.passes._forms._masks import NO_MASK, FoundMask, find_mask
 from softq.passes._forms._roles import Usage, find_usage
 from softq.passes._forms.replaced import DOMAIN
 from softq.passes._graph import Container, ModelView, function_label, operator_label
+from softq.passes._logarithms import find_logarithms
 from softq.passes._superfluous import OrderOnly, find_order_only
 from softq.site import META_KEY, Role, Site, Verdict
 
@@ -32,6 +33,9 @@ _SHOWN = 12
 """How many site ids an error message lists."""
 
 _DTYPE_NAMES = {ir.DataType.FLOAT: "float32", ir.DataType.DOUBLE: "float64"}
+_EXACT_ONLY = (
+    "exact only: the logarithm of its weights is taken, and with another method a weight of zero would be -inf"
+)
 _KEPT: dict[Role, str] = {
     "classifier": "a classifier head or output: its probabilities are the interface",
     "router": "a router: another choice by TopK is a discrete error",
@@ -83,8 +87,24 @@ class Locate(ir.passes.InPlacePass):
         return ir.passes.PassResult(model, modified=False)
 
 
+@dataclass(frozen=True)
+class Policy:
+    """What is to be converted; see `locate`."""
+
+    all_sites: bool = False
+    select: Sequence[str] = ()
+    rewrites: Collection[str] | None = None
+    logarithms: Collection[str] | bool = False
+
+
 def locate(
-    model: ir.Model, *, all_sites: bool = False, select: Sequence[str] = (), rewrites: Collection[str] | None = None
+    model: ir.Model,
+    *,
+    all_sites: bool = False,
+    select: Sequence[str] = (),
+    rewrites: Collection[str] | None = None,
+    logarithms: Collection[str] | bool = False,
+    assumed: Assumed = NOTHING,
 ) -> tuple[Site, ...]:
     """Return every softmax of `model` with verdict and reason, and leave the sites in the meta of nodes and model.
 
@@ -93,11 +113,15 @@ def locate(
         all_sites: Convert every site that can be, whatever it is used for.
         select: Globs over site ids; if any are given, exactly the sites that match are converted, where they can be.
         rewrites: Ids of the sites that are made superfluous because only their order is used; by default all such.
+        logarithms: Whether the method gives logarithms of weights, or the ids of the sites that get such a method.
+        assumed: What the user says of the model that its graph does not prove.
 
     Raises:
-        UsageError: a glob matches no site, or both options are given; the message lists the sites there are.
+        UsageError: a glob matches no site, both options are given, or the model has no value that is assumed a mask;
+            the message lists what there is.
     """
-    found = findings(Facts(ModelView(model)), all_sites=all_sites, select=select, rewrites=rewrites)
+    model.meta[ASSUMED_KEY] = assumed
+    found = findings(Facts(ModelView(model)), Policy(all_sites, select, rewrites, logarithms))
     sites = tuple(finding.site for finding in found)
     carriers = {finding.node: finding.site for finding in found}
     for node in all_nodes(model):
@@ -127,16 +151,15 @@ def all_nodes(model: ir.Model) -> Iterator[ir.Node]:
         yield from function.all_nodes()
 
 
-def findings(
-    facts: Facts, *, all_sites: bool = False, select: Sequence[str] = (), rewrites: Collection[str] | None = None
-) -> tuple[Finding, ...]:
+def findings(facts: Facts, policy: Policy | None = None) -> tuple[Finding, ...]:
     """Return the sites of a model with the nodes and values they were found at; writes nothing.
 
     Raises:
-        UsageError: a glob matches no site, or both options are given.
+        UsageError: a glob matches no site, or all sites and a selection are asked for.
     """
-    if all_sites and select:
-        raise UsageError(f"all sites and a selection of sites ({', '.join(select)}) cannot be asked for at once")
+    policy = Policy() if policy is None else policy
+    if policy.all_sites and policy.select:
+        raise UsageError(f"all sites and a selection of sites ({', '.join(policy.select)}) cannot be asked for at once")
     found: list[Finding] = []
     taken: dict[str, int] = {}
     for container in facts.view.containers:
@@ -147,13 +170,13 @@ def findings(
             if match is not None:
                 found.append(_finding(form, match, node, _site_id(container, node, index, taken), container, facts))
     ids = [finding.site.id for finding in found]
-    chosen: set[str] | None = None if not select and rewrites is None else set()
-    for glob in select:
+    chosen: set[str] | None = None if not policy.select and policy.rewrites is None else set()
+    for glob in policy.select:
         hits = {i for i in ids if i == glob or fnmatchcase(i, glob)}
         if not hits:
             raise UsageError(f"no softmax matches {glob!r}; {shortened(ids)}")
         chosen = hits | (chosen or set())
-    return tuple(_judge(finding, all_sites, chosen, rewrites) for finding in found)
+    return tuple(_judge(finding, policy, chosen) for finding in found)
 
 
 def _match(node: ir.Node, facts: Facts) -> tuple[str, Match | None]:
@@ -193,10 +216,9 @@ def _finding(form: str, match: Match, node: ir.Node, site_id: str, container: Co
     row = masked_row(mask.masked_row, guard)
     has_heads = usage.role == "attention" and shape is not None and len(shape) >= 4 and match.axis in {-1, -2}
     verdict = match.verdict
-    if verdict is None and usage.has_log:
-        verdict = Verdict(
-            "keep", f"the logarithm of its result is taken ({usage.consumer}): a weight of zero would be -inf"
-        )
+    deferred = [] if match.weights is None else [found.node for found in find_logarithms(match.weights)]
+    if verdict is None and any(log not in deferred for log in usage.logs):
+        verdict = Verdict("keep", "the logarithm of its result is taken, and not of its weights alone")
     if verdict is None and container.function is not None and container.function not in facts.view.reached:
         verdict = Verdict("keep", f"nothing calls the function {function_label(container.function)} that holds it")
     site = Site(
@@ -214,19 +236,24 @@ def _finding(form: str, match: Match, node: ir.Node, site_id: str, container: Co
         role=usage.role,
         consumer=usage.consumer,
         verdict=verdict or Verdict("convert", match.note),
+        logarithm=match.logarithm or bool(usage.logs),
     )
     return Finding(site, node, container, match, mask, behind, find_order_only(match, facts))
 
 
 def _usage(match: Match, behind: Behind | None, node: ir.Node, facts: Facts) -> Usage:
     if behind is not None:
-        return find_usage(behind.weights, match.axis, facts)
+        usage = find_usage(behind.weights, match.axis, facts)
+        if not match.logarithm:
+            return usage
+        # A product with logarithms is no attention, and their logarithm is nobody's.
+        return replace(usage, role="other" if usage.role == "attention" else usage.role, logs=())
     # The product with the values is inside the operator; what comes out is no longer a weight.
     role: Role = "attention" if "ttention" in node.op_type else "other"
-    return Usage(role, "itself" if role == "attention" else "nothing", has_log=False)
+    return Usage(role, "itself" if role == "attention" else "nothing")
 
 
-def _judge(finding: Finding, all_sites: bool, chosen: set[str] | None, rewrites: Collection[str] | None) -> Finding:
+def _judge(finding: Finding, policy: Policy, chosen: set[str] | None) -> Finding:
     """Apply the policy to a site that could be converted."""
     site = finding.site
     if site.verdict.action != "convert":
@@ -234,13 +261,16 @@ def _judge(finding: Finding, all_sites: bool, chosen: set[str] | None, rewrites:
     tail = f"; {site.verdict.reason}" if site.verdict.reason else ""
     if finding.mask.why:
         tail += f"; its mask stays in the scores: {finding.mask.why}"
-    by_default = chosen is None and not all_sites
-    if finding.order is not None and (by_default if rewrites is None else site.id in rewrites):
+    by_default = chosen is None and not policy.all_sites
+    if finding.order is not None and (by_default if policy.rewrites is None else site.id in policy.rewrites):
         verdict = Verdict("convert", f"only the order of its weights is used ({site.consumer}), which its scores have")
         return replace(finding, site=replace(site, verdict=verdict, rewrite=finding.order.kind))
-    if chosen is not None:
+    able = policy.logarithms if isinstance(policy.logarithms, bool) else site.id in policy.logarithms
+    if site.logarithm and not able:
+        verdict = Verdict("keep", _EXACT_ONLY)
+    elif chosen is not None:
         verdict = Verdict("convert", f"selected{tail}") if site.id in chosen else Verdict("keep", "not selected")
-    elif all_sites:
+    elif policy.all_sites:
         verdict = Verdict("convert", f"all sites were asked for{tail}")
     elif site.role == "attention":
         verdict = Verdict("convert", f"attention: the result goes into {site.consumer}{tail}")
