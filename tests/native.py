@@ -30,7 +30,7 @@ class Executor:
             command = ["cc", "-shared", "-o", str(path / "kernels.so"), str(path / "kernels.o"), "-lm"]
             subprocess.run(command, check=True)
             self._kernels = ctypes.CDLL(str(path / "kernels.so"))
-        self._weights = {at: np.ascontiguousarray(array) for at, array in program.weights.items()}
+        self._weights = {at: np.asarray(array, order="C") for at, array in program.weights.items()}
 
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Return the outputs by name."""
@@ -38,7 +38,7 @@ class Executor:
         given: list[Array] = []
         for number in program.inputs:
             tensor = program.tensors[number]
-            array = np.ascontiguousarray(inputs[tensor.name])
+            array = np.asarray(inputs[tensor.name], order="C")
             assert array.dtype == tensor.dtype, (tensor.name, array.dtype, tensor.dtype)
             for size, there in zip(tensor.shape, array.shape, strict=True):
                 if isinstance(size, str):

@@ -183,8 +183,10 @@ def _legalize(name: str, function: Function) -> Callable[[Any, Any], Any]:
         dtype = str(x.dtype)
 
         def element(*index: Any) -> Expr:
-            value = x[index]
-            return function(value) if dtype == "float32" else function(value.astype("float32")).astype(dtype)
+            # Bound to a name: formulas use it many times, and what computes it may be written in its place.
+            value = tirx.Var("x", "float32")
+            result = tirx.Let(value, x[index].astype("float32"), function(value))
+            return result if dtype == "float32" else result.astype(dtype)
 
         return te.compute(x.shape, element, name=function.__name__)
 

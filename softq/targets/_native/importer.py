@@ -38,6 +38,7 @@ from softq.provenance import RowFunction, call_sites
 from softq.targets._native.calls import KernelCall, SizesCall, constant
 from softq.targets._native.converters import CONVERTERS
 from softq.targets._native.folding import FOLDERS, LARGEST, Sizes, sizes, static
+from softq.targets._native.sizes import plain
 
 TVM_VERSION = "0.27.0"
 """The version whose importer is extended here; a later patch of it is another matter than a later minor version."""
@@ -92,6 +93,12 @@ def import_model(model: ir.Model, functions: Mapping[tuple[str, str], RowFunctio
         calls=importer.calls,
         limits=tuple(importer.limits),
     )
+
+
+def last_line(error: Exception) -> str:
+    """Return what an error of TVM says in the end; before it stand programs and pointers to places in them."""
+    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return lines[-1].strip()
 
 
 def check_version() -> None:
@@ -190,6 +197,14 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         self.calls: dict[str, KernelCall] = {}
         self.transposes: dict[str, tuple[str, list[int]]] = {}
         self.limits: list[Limit] = []
+        self.types = {
+            value.name or "": (
+                None if value.dtype is None else value.dtype.numpy().name,
+                None if value.shape is None else [d if isinstance(d, int) else None for d in value.shape],
+            )
+            for node in model.graph
+            for value in node.outputs
+        }
         self._sizes: dict[str, Sizes] = {}
 
     @property
@@ -242,11 +257,11 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             except SoftqError:
                 raise
             except Exception as error:
-                text = str(error).strip().splitlines() or [type(error).__name__]
-                raise RefusalError(f"TVM cannot import {proto.op_type} {node.name!r}: {text[-1]}") from error
+                raise RefusalError(f"TVM cannot import {proto.op_type} {node.name!r}: {last_line(error)}") from error
             for name, result in zip(proto.output, results, strict=False):
                 if name:
                     self._nodes[name] = result
+                    self._check(node, name, result)
         for output in graph.output:
             self._nodes[output.name] = self.tensor(output.name)
 
@@ -268,6 +283,27 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         if isinstance(result.ty, relax.TupleType):
             return [self.bb.emit(relax.TupleGetItem(result, i)) for i in range(len(result.ty.fields))]
         return [result]
+
+    def _check(self, node: Node, name: str, result: relax.Expr) -> None:
+        """Refuse a result whose type is not the one that ONNX infers, as far as ONNX can tell."""
+        what = f"{node.operator} {name!r}"
+        shape = getattr(result.ty, "shape", None)
+        if not isinstance(result.ty, relax.TensorType):
+            raise RefusalError(f"{what} gives no tensor, and a built model has nothing else")
+        if shape is None or not hasattr(shape, "values"):
+            raise RefusalError(
+                f"{what} has a shape that depends on data, or on dimensions that are not known to be equal; "
+                "a built model knows shapes from the shapes of its inputs"
+            )
+        dtype, dims = self.types.get(name, (None, None))
+        found = [plain(d) for d in shape.values]
+        if dtype is not None and str(result.ty.dtype) != dtype:
+            raise RefusalError(f"TVM gives {result.ty.dtype} for {what}, which is {dtype} in ONNX")
+        if dims is None:
+            return
+        pairs = zip(found, dims, strict=False)
+        if len(found) != len(dims) or any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs):
+            raise RefusalError(f"TVM gives the shape {found} for {what}, which is {dims} in ONNX")
 
     def _fold(self, node: Node) -> bool:
         """Compute a node on sizes, if its inputs are known as such."""
@@ -313,6 +349,8 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     def tensor(self, name: str) -> relax.Expr:
         """Return a value as a tensor; sizes are written into one where an operator takes them as data."""
         if name not in self._nodes:
+            if name not in self._sizes:
+                raise RefusalError(f"TVM gives no {name!r}, which the model uses")
             values, dtype = self._sizes[name], self._types[name]
             self._nodes[name] = self.written(values, dtype)
         return self._nodes[name]

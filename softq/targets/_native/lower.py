@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tvm
 from numpy.typing import NDArray
-from tvm import relax, tirx
+from tvm import relax, s_tir, tirx
 from tvm.tirx.buffer import is_buffer_var
 
 from softq.artifact.program import Place, Program, Size, Step, Tensor
@@ -21,10 +21,11 @@ from softq.errors import RefusalError
 from softq.targets._native.calls import CumSumCall, MatMulCall, PositionsCall, RowCall, SizesCall
 from softq.targets._native.codegen import object_code
 from softq.targets._native.elementwise import LEGALIZE
-from softq.targets._native.importer import Imported
+from softq.targets._native.importer import Imported, last_line
 from softq.targets._native.kernels import Kernels
 from softq.targets._native.machine import Machine
 from softq.targets._native.memory import Buffer, slots
+from softq.targets._native.nests import Nest
 from softq.targets._native.sizes import key, multiplied, plain, size
 
 Array = NDArray[np.generic]
@@ -72,7 +73,7 @@ def lower(imported: Imported, machine: Machine) -> Program:
         module = tvm.ir.transform.Sequential(passes)(imported.module)
     except Exception as error:
         # TVM's own checks of an operator's arguments, in words of its own.
-        raise RefusalError(f"TVM cannot lower the model: {(str(error).splitlines() or [''])[-1]}") from error
+        raise RefusalError(f"TVM cannot lower the model: {last_line(error)}") from error
     return _Lowering(imported, module, Kernels(machine)).program()
 
 
@@ -99,6 +100,7 @@ class _Lowering:
     buffers: list[Buffer] = field(default_factory=list)
     weights: dict[int, Array] = field(default_factory=dict)
     weight_at: dict[object, int] = field(default_factory=dict)
+    dims: set[str] = field(default_factory=set)
     end: int = 0
 
     def program(self) -> Program:
@@ -109,6 +111,7 @@ class _Lowering:
             if position < len(self.imported.inputs):
                 inputs.append(value)
                 self.values[key(param)] = value
+                self.dims.update(d for d in value.dims if isinstance(d, str))
             else:
                 self.values[key(param)] = str(param.name)  # a weight: placed where it is used, as it is used
         body = main.body
@@ -210,7 +213,7 @@ class _Lowering:
             known[key(param)] = size(number)
         by_param = {key(p): v for p, v in zip(buffers, [*inputs, *outputs], strict=True)}
         temporary: dict[int, Value] = {}
-        for nest in self.kernels.nests(call.args[0].name_hint, function):
+        for nest in self._nests(call.args[0].name_hint, function):
             used: list[Value] = []
             for buffer in nest.buffers:
                 if isinstance(buffer, int):
@@ -221,9 +224,21 @@ class _Lowering:
                     temporary[key(buffer)] = self._allocated(dims, str(buffer.dtype))
                 used.append(temporary[key(buffer)])
             cost = max((v.elements for v in used), key=lambda s: (not isinstance(s, int), str(s)))
-            scalars = [known.get(key(v), str(v.name)) for v in nest.scalars]
+            scalars = [known[key(v)] if key(v) in known else self._dimension(v) for v in nest.scalars]
             self._step(str(nest.function.attrs["global_symbol"]), used, scalars, size(nest.items, known), cost)
         return outputs[0] if len(outputs) == 1 and not isinstance(binding.var.ty, relax.TupleType) else tuple(outputs)
+
+    def _nests(self, name: str, function: Any) -> list[Nest]:
+        try:
+            return self.kernels.nests(name, function)
+        except s_tir.schedule.ScheduleError as error:
+            # A function of TVM's that is no list of loop nests over blocks: scatters, sorts.
+            raise RefusalError(f"TVM's kernel {name!r} has a form that a built model cannot run") from error
+
+    def _dimension(self, var: tirx.Var) -> Size:
+        if str(var.name) not in self.dims:
+            raise RefusalError(f"TVM's kernel needs {var.name}, which is no dimension of an input")
+        return str(var.name)
 
     def _call_kernel(self, binding: Any, value: Any) -> Any:
         name = str(value.args[0].global_symbol)
@@ -320,7 +335,7 @@ class _Lowering:
         return results
 
     def _finish(self, inputs: list[Value], outputs: list[Value]) -> Program:
-        dims = sorted({d for value in inputs for d in value.dims if isinstance(d, str)})
+        dims = sorted(self.dims)
         place = {value.at: position for position, value in enumerate(outputs)}
         kept = [i for i in range(len(self.buffers)) if i not in place]
         chosen, sizes_ = slots([self.buffers[i] for i in kept], dims)

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import tvm
 from tvm import s_tir, tirx
 from tvm.tirx.buffer import is_buffer_var
+from tvm_ffi.structural import structural_walk
 
 from softq.targets._native.sizes import Dim, key, plain
 
@@ -24,6 +26,9 @@ _ITEMS = "softq.items"
 
 # Below so many elements an inner loop is not worth a work item of its own.
 _SHORT = 16
+
+# By so many nodes an expression may grow when what it reads is written into it; a sigmoid has about 100.
+_GROWTH = 512
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,7 @@ def _scheduled(function: tirx.PrimFunc) -> tirx.PrimFunc:
     schedule = s_tir.Schedule(function)
     root = schedule.get_sblock("root")
     for block in schedule.get_child_blocks(root):
-        if _is_cheap(schedule.get(block)):
+        if _is_cheap(schedule, root, block):
             try:
                 schedule.compute_inline(block)
             except s_tir.schedule.ScheduleError:
@@ -95,9 +100,25 @@ def _scheduled(function: tirx.PrimFunc) -> tirx.PrimFunc:
     return schedule.mod["main"]
 
 
-def _is_cheap(block: s_tir.SBlock) -> bool:
-    """Say whether a block may be computed again wherever it is read."""
-    return all(int(v.iter_type) == tirx.IterVar.DataPar for v in block.iter_vars)
+def _is_cheap(schedule: s_tir.Schedule, root: Any, candidate: Any) -> bool:
+    """Say whether a block may be computed again wherever it is read.
+
+    An expression that is read twice is there twice afterwards: without a limit a chain of n squares has 2^n factors.
+    """
+    block = schedule.get(candidate)
+    if any(int(v.iter_type) != tirx.IterVar.DataPar for v in block.iter_vars) or len(block.writes) != 1:
+        return False
+    written, uses = block.writes[0].source, 0
+    for other in schedule.get_child_blocks(root):
+        uses += sum(load.source.same_as(written) for load in _found(schedule.get(other), tvm.ir.TensorLoad))
+    return uses <= 1 or (uses - 1) * len(_found(block, tvm.ir.Expr)) <= _GROWTH
+
+
+def _found(block: s_tir.SBlock, kind: type) -> list[Any]:
+    """Return the expressions of a kind, each as often as it stands in the text."""
+    found: list[Any] = []
+    structural_walk(block.body, (kind, found.append))
+    return found
 
 
 def _lowered(function: tirx.PrimFunc) -> tirx.PrimFunc:
