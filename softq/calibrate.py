@@ -159,7 +159,7 @@ def _tap_site(graph: ir.Graph, node: ir.Node, form: Canonical, pick: ir.Value, n
     picked.type, picked.shape = ir.TensorType(ir.DataType.FLOAT), _dynamic(scores)
     graph.outputs.append(picked)
     values = None
-    product = next(products_with_v(form.probabilities), None)
+    product = next(products_with_v(form.probabilities, form.zero_rows), None)
     if product is not None and product.inputs[1] is not None:
         values = add("Cast", [product.inputs[1]], to=int(ir.DataType.FLOAT))
         values.type, values.shape = ir.TensorType(ir.DataType.FLOAT), _dynamic(product.inputs[1])

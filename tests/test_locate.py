@@ -353,7 +353,7 @@ FUSED = [
 @pytest.mark.parametrize(
     ("domain", "operator", "action", "reason"),
     [
-        ("", "Attention", "refuse", "not yet: "),
+        ("", "Attention", "refuse", "lacks one of Q, K and V"),
         ("ai.onnx.preview", "FlexAttention", "refuse", "not yet: "),
         *(("com.microsoft", name, "refuse", "not yet: ") for name in FUSED),
         ("com.microsoft", "MoE", "keep", "not yet: "),

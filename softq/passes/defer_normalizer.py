@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import onnx_ir as ir
 
 from softq.passes import PassEntry
-from softq.passes._edit import cast_like, remove_if_unused, take_over
-from softq.passes._graph import ModelView
+from softq.passes._edit import cast_like, constant, floats, remove_if_unused, take_over
+from softq.passes._graph import ModelView, producer
 from softq.passes.replace import PAIR_KEY, Pair, divided
 
 
@@ -27,7 +28,7 @@ class DeferNormalizer(ir.passes.InPlacePass):
                 for value in node.outputs:
                     pair = value.meta.get(PAIR_KEY)
                     if isinstance(pair, Pair) and pair.weights.graph is value.graph:
-                        found += [(product, value, pair) for product in products_with_v(value)]
+                        found += [(product, value, pair) for product in products_with_v(value, pair.zero_rows)]
         for product, value, pair in found:
             _defer(product, pair)
             producer = value.producer()
@@ -40,13 +41,17 @@ class DeferNormalizer(ir.passes.InPlacePass):
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
-def products_with_v(probabilities: ir.Value) -> Iterator[ir.Node]:
-    """Yield each MatMul whose left operand is these probabilities, also behind Identity and Cast, in the same graph."""
+def products_with_v(probabilities: ir.Value, zero_rows: ir.Value | None) -> Iterator[ir.Node]:
+    """Yield each MatMul in the same graph whose left operand is these probabilities.
+
+    They may go through Identity, Cast, and the Where that makes the rows of `zero_rows` zeros.
+    """
     for user in probabilities.consumers():
         if user.graph is not probabilities.graph or user.domain != "":
             continue
-        if user.op_type == "Identity" or (user.op_type == "Cast" and _to(user) in _FLOATS):
-            yield from products_with_v(user.outputs[0])
+        guards = user.op_type == "Where" and zero_rows is not None and user.inputs[0] is zero_rows
+        if user.op_type == "Identity" or guards or (user.op_type == "Cast" and _to(user) in _FLOATS):
+            yield from products_with_v(user.outputs[0], zero_rows)
         elif user.op_type == "MatMul" and user.inputs[0] is probabilities:
             v = user.inputs[1]
             if (
@@ -80,6 +85,12 @@ def _defer(product: ir.Node, pair: Pair) -> None:
     out = deferred.outputs[0]
     out.name, out.type, out.shape = f"{base}.weighted", ir.TensorType(ir.DataType.FLOAT), old.shape
     quotient = divided(out, pair, before, base, old.shape)
+    if pair.zero_rows is not None and _is_behind_guard(product, pair):
+        # A row of zeros times V is a row of zeros, so the Where may as well come last.
+        zero = constant(np.array(0, np.float32), f"{base}.nothing", before)
+        guard = ir.node("Where", [pair.zero_rows, zero, quotient], name=f"{base}.rows")
+        before.append(guard)
+        quotient = floats(guard.outputs[0], f"{base}.shown", old.shape)
     like = old if old.dtype is not None else product.inputs[0]
     assert like is not None
     result = cast_like(quotient, like, before, f"{base}.narrow")
@@ -87,9 +98,18 @@ def _defer(product: ir.Node, pair: Pair) -> None:
     take_over(old, result)
     left = product.inputs[0]
     remove_if_unused(product)
-    producer = left.producer() if left is not None else None
-    if producer is not None:
-        remove_if_unused(producer)
+    source = left.producer() if left is not None else None
+    if source is not None:
+        remove_if_unused(source)
+
+
+def _is_behind_guard(product: ir.Node, pair: Pair) -> bool:
+    value = product.inputs[0]
+    while (node := producer(value, "Identity", "Cast", "Where")) is not None:
+        if node.op_type == "Where" and node.inputs[0] is pair.zero_rows:
+            return True
+        value = node.inputs[0]
+    return False
 
 
 PASS = PassEntry("defer-normalizer", DeferNormalizer, "divide behind the product with V instead of before it")

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from softq.errors import SoftqError, UsageError
 from softq.passes import PassEntry
-from softq.passes._forms import FORMS, Match
+from softq.passes._forms import FORMS, Inside, Match
 from softq.passes._forms._facts import ASSUMED_KEY, NOTHING, Assumed, Facts, named
 from softq.passes._forms._guards import Behind, look_behind, masked_row
 from softq.passes._forms._masks import NO_MASK, FoundMask, find_mask
@@ -213,8 +213,9 @@ def _finding(form: str, match: Match, node: ir.Node, site_id: str, container: Co
     shape = facts.shape(match.weights) if shape is None else shape
     dtype = facts.dtype(match.scores) or facts.dtype(match.weights)
     guard = "none" if behind is None else behind.guard
-    row = masked_row(mask.masked_row, guard)
-    has_heads = usage.role == "attention" and shape is not None and len(shape) >= 4 and match.axis in {-1, -2}
+    found = match.inside or Inside(dtype, shape, mask.kind, masked_row(mask.masked_row, guard), guard)
+    has_rank = found.shape is not None and len(found.shape) >= 4
+    has_heads = usage.role == "attention" and has_rank and match.axis in {-1, -2}
     verdict = match.verdict
     deferred = [] if match.weights is None else [found.node for found in find_logarithms(match.weights)]
     if verdict is None and any(log not in deferred for log in usage.logs):
@@ -228,11 +229,11 @@ def _finding(form: str, match: Match, node: ir.Node, site_id: str, container: Co
         form=form,
         axis=match.axis,
         head_axis=-3 if has_heads else None,
-        dtype="unknown" if dtype is None else _DTYPE_NAMES.get(dtype, dtype.name.lower()),
-        shape=None if shape is None else named(shape),
-        mask=mask.kind,
-        masked_row=row,
-        guard=guard,
+        dtype="unknown" if found.dtype is None else _DTYPE_NAMES.get(found.dtype, found.dtype.name.lower()),
+        shape=None if found.shape is None else named(found.shape),
+        mask=found.mask,
+        masked_row=found.masked_row,
+        guard=found.guard,
         role=usage.role,
         consumer=usage.consumer,
         verdict=verdict or Verdict("convert", match.note),

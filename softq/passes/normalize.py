@@ -145,8 +145,9 @@ class _Editor:
             site=site,
             scores=scores,
             mask=mask,
-            probabilities=behind.weights if behind.guard != "none" else node.outputs[0],
+            probabilities=behind.weights if behind.guard == ISNAN_WHERE else node.outputs[0],
             nan_becomes_zero=behind.guard == ISNAN_WHERE,
+            zero_rows=behind.zero_rows,
         )
 
     def _unflatten(self, node: ir.Node) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from softq.errors import RefusalError, SoftqError
 from softq.methods import DEFAULT_METHOD, METHODS
 from softq.passes import PassEntry
-from softq.passes._canonical import CANONICAL_KEY, Canonical
+from softq.passes._canonical import CANONICAL_KEY, Canonical, leaves_scores
 from softq.passes._edit import cast_like, constant, floats, remove_if_unused, scalar_shape, take_over
 from softq.passes._graph import ModelView
 from softq.passes.normalize import Normalize
@@ -36,6 +36,7 @@ class Pair:
         weights: float32, shape of the scores.
         normalizer: float32, the same with 1 as the last axis.
         zero_undefined: Whether a row whose normalizer is 0 or NaN counts as zeros.
+        zero_rows: The condition of a Where behind the probabilities that makes whole rows zeros; None if there is none.
         scores: What the softmax was taken of.
         exponential: Whether the weights are the exponentials of the scores' distances from the row's maximum.
     """
@@ -45,6 +46,7 @@ class Pair:
     zero_undefined: bool
     scores: ir.Value
     exponential: bool
+    zero_rows: ir.Value | None
 
 
 class Replace(ir.passes.InPlacePass):
@@ -149,8 +151,9 @@ class Replace(ir.passes.InPlacePass):
         if program.is_pair:
             weights = floats(outputs["weights"], f"{base}.weights", shape)
             normalizer = floats(outputs["normalizer"], f"{base}.normalizer", scalar_shape(shape))
-            zero = canonical.nan_becomes_zero or canonical.site.masked_row == "zero"
-            pair = Pair(weights, normalizer, zero, inputs[0], METHODS.get(planned.method).logarithms)
+            logarithms = METHODS.get(planned.method).logarithms
+            zero = canonical.nan_becomes_zero
+            pair = Pair(weights, normalizer, zero, inputs[0], logarithms, canonical.zero_rows)
             result = divided(weights, pair, before, f"{base}.p", shape)
         else:
             result = floats(outputs["probabilities"], f"{base}.probabilities", shape)
@@ -274,9 +277,7 @@ def _program(canonical: Canonical, planned: SitePlan) -> Program:
 
 
 def _uses_mask(canonical: Canonical) -> bool:
-    # Under a finite mask a fully masked row keeps weights (uniform, or those of its scores): there the mask stays in
-    # the scores, where it is far enough below to get the weight zero in every other row.
-    return canonical.mask is not None and canonical.site.masked_row in ("nan", "zero")
+    return canonical.mask is not None and leaves_scores(canonical.site.masked_row)
 
 
 def _scores(canonical: Canonical, node: ir.Node) -> ir.Value:

@@ -20,8 +20,20 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from softq.passes._forms._facts import Facts
+from softq.passes._forms._ranks import Dims
 from softq.registry import Folder
-from softq.site import Verdict
+from softq.site import MaskedRow, MaskKind, Verdict
+
+
+@dataclass(frozen=True)
+class Inside:
+    """A softmax in an operator, as it is when the operator is opened; the attributes are those of `Site`."""
+
+    dtype: ir.DataType | None
+    shape: Dims | None
+    mask: MaskKind
+    masked_row: MaskedRow
+    guard: str = "none"
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +49,7 @@ class Match:
         verdict: Why it is not converted whatever the user asks for; None if it can be.
         note: A sentence worth telling about a site that can be converted.
         logarithm: Whether `weights` are the logarithms of the weights.
+        inside: What holds of the softmax in an operator, where the graph around it does not show it.
     """
 
     operator: str
@@ -46,6 +59,7 @@ class Match:
     verdict: Verdict | None = None
     note: str = ""
     logarithm: bool = False
+    inside: Inside | None = None
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from softq.passes._forms._facts import Facts
-from softq.passes._forms._levels import ZERO, levels
-from softq.passes._graph import is_op, is_passthrough, operand
+from softq.passes._forms._levels import ZERO, Levels, levels
+from softq.passes._graph import constant, is_op, is_passthrough, operand, producer
 from softq.site import MaskedRow
 
 ISNAN_WHERE = "isnan-where"
 """`Where(IsNaN(p), 0, p)`, as torch exports scaled_dot_product_attention."""
+
+ROW_WHERE = "row-where"
+"""`Where(every key of the row is masked, 0, p)`, as in the body of ONNX's Attention; it stays where it is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,33 +25,38 @@ class Behind:
 
     Attributes:
         weights: The value that consumers read.
-        guard: `isnan-where` or `none`.
+        guard: `isnan-where`, `row-where` or `none`.
         passed: Identity and inference Dropout nodes that were looked through, in order.
+        zero_rows: The condition of a `row-where`, one boolean a row.
     """
 
     weights: ir.Value
     guard: str
     passed: tuple[ir.Node, ...]
+    zero_rows: ir.Value | None = None
 
 
 def look_behind(value: ir.Value, facts: Facts) -> Behind:
-    """Follow `value` through every Identity, inference Dropout and NaN guard that is its only reader."""
-    guard, passed = "none", list[ir.Node]()
+    """Follow `value` through every Identity, inference Dropout and guard that is its only reader."""
+    guard, passed, zero_rows = "none", list[ir.Node](), None
     while True:
         found = _guard(value, facts)
+        where = _row_guard(value, facts)
         readers = value.consumers()
         if guard == "none" and found is not None:
             value, guard = found, ISNAN_WHERE
+        elif guard == "none" and where is not None:
+            value, guard, zero_rows = where.outputs[0], ROW_WHERE, where.inputs[0]
         elif len(readers) == 1 and not value.is_graph_output() and _passes(readers[0], value, facts):
             passed.append(readers[0])
             value = readers[0].outputs[0]
         else:
-            return Behind(value, guard, tuple(passed))
+            return Behind(value, guard, tuple(passed), zero_rows)
 
 
 def masked_row(row: MaskedRow, guard: str) -> MaskedRow:
     """Return what consumers see of a fully masked row that the softmax itself makes `row`."""
-    return "zero" if guard == ISNAN_WHERE and row == "nan" else row
+    return "zero" if guard in {ISNAN_WHERE, ROW_WHERE} and row == "nan" else row
 
 
 def _passes(node: ir.Node, value: ir.Value, facts: Facts) -> bool:
@@ -78,3 +87,55 @@ def _guard(value: ir.Value, facts: Facts) -> ir.Value | None:
     if fill is not None and all(d == 1 for d in fill) and len(fill) <= (len(shape) if shape is not None else 0):
         return where.outputs[0]
     return where.outputs[0] if fill == () else None
+
+
+def _row_guard(value: ir.Value, facts: Facts) -> ir.Node | None:
+    """Return the Where that makes fully masked rows of `value` zeros, if it is the only reader."""
+    where = _only_reader(value)
+    if where is not None and is_op(where, "Cast") and where.attributes.get_int("to", 0) == facts.dtype(value):
+        # As ONNX's body of Attention has it, where the type of the softmax is that of the output.
+        value = where.outputs[0]
+        where = _only_reader(value)
+    if where is None or not is_op(where, "Where") or where.graph is not value.graph or operand(where, 2) is not value:
+        return None
+    condition, weights = operand(where, 0), facts.shape(value)
+    shape = facts.shape(condition)
+    if shape is None or weights is None or len(shape) > len(weights) or shape[-1:] != (1,):
+        return None
+    fill = facts.shape(operand(where, 1))
+    if fill is None or any(d != 1 for d in fill) or len(fill) > len(weights):
+        return None
+    hidden = _fully_masked(condition, value, facts) and levels(operand(where, 1), facts) == ZERO
+    return where if hidden else None
+
+
+def _only_reader(value: ir.Value) -> ir.Node | None:
+    # Of what CastLike casts to, it reads the type alone.
+    readers = [node for node, index in value.uses() if not (is_op(node, "CastLike") and index == 1)]
+    return readers[0] if len(readers) == 1 and not value.is_graph_output() else None
+
+
+def _fully_masked(condition: ir.Value | None, weights: ir.Value, facts: Facts) -> bool:
+    """Whether `condition` is true for the rows in which all that is added to the scores is -inf, and for no other."""
+    equal = producer(condition, "Equal")
+    greatest = None if equal is None else producer(operand(equal, 0), "ReduceMax")
+    if equal is None or greatest is None or levels(operand(equal, 1), facts) != _MINUS_INFINITY:
+        return False
+    axes = constant(operand(greatest, 1))
+    if axes is None or axes.reshape(-1).tolist() != [-1] or not greatest.attributes.get_int("keepdims", 1):
+        return False
+    softmax = producer(_above(weights), "Softmax")
+    scores = None if softmax is None else _above(operand(softmax, 0))
+    addition = producer(scores, "Add")
+    masks = [scores, *(addition.inputs if addition is not None else ())]
+    return any(_above(mask) is _above(operand(greatest, 0)) for mask in masks if mask is not None)
+
+
+def _above(value: ir.Value | None) -> ir.Value | None:
+    """Return what reaches `value` through nodes that leave -inf and only -inf as -inf."""
+    while (node := producer(value, "Identity", "Cast")) is not None:
+        value = operand(node, 0)
+    return value
+
+
+_MINUS_INFINITY = Levels((-math.inf,), True)

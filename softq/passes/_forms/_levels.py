@@ -76,6 +76,9 @@ def levels(value: ir.Value | None, facts: Facts, depth: int = 24) -> Levels | No
         return _union(below(1), below(2))
     if operator == "Concat":
         return _fold([below(i) for i in range(len(node.inputs))])
+    # Below opset 11 the value is an attribute.
+    if operator == "Pad" and node.attributes.get_string("mode", "constant") == "constant" and len(node.inputs) > 1:
+        return _union(below(0), ZERO if operand(node, 2) is None else below(2))
     if operator == "ConstantOfShape":
         fill = node.attributes.get("value")
         return ZERO if fill is None else None if fill.is_ref() else _of(fill.as_tensor().numpy())

@@ -10,7 +10,7 @@ from softq.passes._forms._facts import Facts
 from softq.passes._graph import MOVES_ONLY, SAME_VALUES, Use, is_constant, is_op, is_passthrough, operator_label
 from softq.site import Role
 
-_THROUGH = MOVES_ONLY | SAME_VALUES | {"QuantizeLinear", "DequantizeLinear"}
+_THROUGH = MOVES_ONLY | SAME_VALUES | {"QuantizeLinear", "DequantizeLinear", "Where"}
 _BY_OPERATOR: dict[str, Role] = {
     "TopK": "router",
     "Multinomial": "sampler",
@@ -48,6 +48,8 @@ def find_usage(weights: ir.Value, axis: int | None, facts: Facts) -> Usage:
                 flips = transposed != is_op(use.node, "Transpose")
                 stack.extend((output, flips) for output in use.node.outputs[: _handed_on(use.node)])
                 continue
+            if is_op(use.node, "CastLike") and use.index == 1:
+                continue  # only the type is read
             if use.node is not None and is_op(use.node, "Log"):
                 logs.append(use.node)
             role = _role(use, axis, transposed)
@@ -69,6 +71,8 @@ def _goes_on(use: Use, facts: Facts) -> bool:
         return False
     if node.op_type == "Dropout":
         return use.index == 0 and is_passthrough(node, facts.view.container_of(node).opset)
+    if node.op_type == "Where":
+        return use.index > 0
     return node.op_type == "Concat" or use.index == 0
 
 
