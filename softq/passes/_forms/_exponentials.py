@@ -103,8 +103,6 @@ def without_maximum(exponent: ir.Value, axes: tuple[int, ...], facts: Facts) -> 
     return scores if fits(moved, greatest, difference.outputs[0], facts) else exponent
 
 
-
-
 def _casts(path: tuple[ir.Node, ...]) -> bool:
     # The difference in float16 and its exponential in float32 are more exact than a softmax in float16.
     return any(is_op(node, "Cast") for node in path)

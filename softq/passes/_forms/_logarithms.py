@@ -9,6 +9,7 @@ import onnx_ir as ir
 from softq.passes._forms._exponentials import without_maximum
 from softq.passes._forms._facts import Facts
 from softq.passes._forms._moves import Moved, follow, is_plain, same
+from softq.passes._forms._quotients import OVERFLOW
 from softq.passes._forms._reductions import Reduced, fits, reduction_of
 from softq.passes._graph import is_op, operand, producer
 
@@ -24,12 +25,14 @@ class LogQuotient:
         axes: The axes of a row, counted from the end; None if not known.
         moved: The scores with the path on which they come.
         refusal: Why it is not to be converted; empty if it can.
+        note: What is worth telling.
     """
 
     scores: ir.Value
     axes: tuple[int, ...] | None
     moved: Moved
     refusal: str = ""
+    note: str = ""
 
 
 def find_log_quotient(difference: ir.Node | None, facts: Facts) -> LogQuotient | None:
@@ -43,13 +46,14 @@ def find_log_quotient(difference: ir.Node | None, facts: Facts) -> LogQuotient |
     reductions = _logarithm_of_sum(below, moved.source, facts)
     if reductions is None:
         return None
+    exposed = len(reductions) == 1 and is_op(reductions[0].node, *_SUMS) and producer(moved.source, "Sub") is None
     axes = reductions[0].axes
     if axes is None or any(r.axes != axes for r in reductions):
         why = "the axes that it sums over are not constant, or the rank of its scores is not known"
         return LogQuotient(moved.source, None, moved, why)
     if not all(fits(moved, reduced, result, facts) for reduced in reductions):
         return LogQuotient(moved.source, axes, moved, "it is not proved that every score meets the sum of its own row")
-    return LogQuotient(without_maximum(moved.source, axes, facts), axes, moved)
+    return LogQuotient(without_maximum(moved.source, axes, facts), axes, moved, note=OVERFLOW if exposed else "")
 
 
 def _logarithm_of_sum(value: ir.Value, scores: ir.Value, facts: Facts) -> list[Reduced] | None:

@@ -107,7 +107,12 @@ class Opener:
         condition = mask
         if self.facts.dtype(mask) != ir.DataType.BOOL:
             condition = self._node(
-                "Cast", [mask], {"to": int(ir.DataType.BOOL)}, ir.DataType.BOOL, self.facts.shape(mask), f"{stem}_counts"
+                "Cast",
+                [mask],
+                {"to": int(ir.DataType.BOOL)},
+                ir.DataType.BOOL,
+                self.facts.shape(mask),
+                f"{stem}_counts",
             )
         low = self._constant(-math.inf, self._dtype(scores), f"{stem}_minus_infinity")
         operands = [condition, scores, low] if counts_when else [condition, low, scores]
@@ -125,7 +130,9 @@ class Opener:
         whole = self._node("Shape", [scores], {}, ir.DataType.INT64, (rank,), f"{stem}_shape")
         length = self._node("Gather", [whole, at], {}, ir.DataType.INT64, (1,), f"{stem}_length")
         # Below opset 18 a scatter by negative index is not told; it counts from the end as everywhere.
-        column = self._node("ScatterElements", [whole, at, one], {"axis": 0}, ir.DataType.INT64, (rank,), f"{stem}_column")
+        column = self._node(
+            "ScatterElements", [whole, at, one], {"axis": 0}, ir.DataType.INT64, (rank,), f"{stem}_column"
+        )
         value = self._constant(sink, dtype, f"{stem}_sink_score")
         narrow = None if shape is None else tuple(1 if i - len(shape) == axis else d for i, d in enumerate(shape))
         sinks = self._node("Expand", [value, column], {}, dtype, narrow, f"{stem}_sink")
@@ -230,4 +237,7 @@ def _broadcast(first: Dims | None, second: Dims | None) -> Dims | None:
         return None
     rank = max(len(first), len(second))
     one, other = ((1,) * (rank - len(s)) + s for s in (first, second))
-    return tuple(b if a == 1 else a if b in {1, a} else a if isinstance(a, int) else None for a, b in zip(one, other, strict=True))
+    return tuple(
+        b if a == 1 else a if b in {1, a} else a if isinstance(a, int) else None
+        for a, b in zip(one, other, strict=True)
+    )

@@ -14,6 +14,9 @@ from softq.passes._graph import operand, producer
 
 _SUMS = ("ReduceSum", "ReduceL1")
 
+OVERFLOW = "its exponentials can overflow, and those of the softmax cannot"
+"""What is worth telling where no maximum is subtracted."""
+
 _NEGLIGIBLE = {ir.DataType.FLOAT: 2.0**-25, ir.DataType.FLOAT16: 2.0**-12, ir.DataType.BFLOAT16: 2.0**-9}
 """Half a unit in the last place of 1, and half of that: added to a sum of at least 1, it is rounded away."""
 
@@ -86,11 +89,9 @@ def find_quotient(
         refusal = f"its sum is kept above {total.least:g}, and it is not proved that it is anyway"
     if not refusal and (added < 0 or (added and len(axes) != 1)):
         refusal = f"{added:g} is added to its sum"
+    note = OVERFLOW if stripped is exponential.exponent and producer(stripped, "Sub") is None else ""
     if added or refusal:
-        return Quotient(exponential, exponential.exponent, axes, added, moved, refusal)
-    note = ""
-    if stripped is exponential.exponent and producer(stripped, "Sub") is None:
-        note = "its exponentials can overflow, and those of the softmax cannot"
+        return Quotient(exponential, exponential.exponent, axes, added, moved, refusal, note)
     return Quotient(exponential, stripped, axes, 0.0, moved, note=note)
 
 

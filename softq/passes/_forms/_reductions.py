@@ -41,9 +41,7 @@ def find_reduction(value: ir.Value | None, names: Sequence[str], facts: Facts) -
     return reduction_of(behind.source, behind.path, names, facts)
 
 
-def reduction_of(
-    value: ir.Value, path: tuple[ir.Node, ...], names: Sequence[str], facts: Facts
-) -> Reduced | None:
+def reduction_of(value: ir.Value, path: tuple[ir.Node, ...], names: Sequence[str], facts: Facts) -> Reduced | None:
     """Return the reduction whose result is `value`, read at the end of `path`."""
     node = producer(value, *names)
     inside = None if node is None else operand(node, 0)
@@ -116,9 +114,7 @@ def fits(beside: Moved, reduced: Reduced, result: ir.Value, facts: Facts) -> boo
     return not reduced.spreads or _keeps_shape(beside, result, mine, theirs, reduced, facts)
 
 
-def _keeps_shape(
-    beside: Moved, result: ir.Value, mine: Layout, theirs: Layout, reduced: Reduced, facts: Facts
-) -> bool:
+def _keeps_shape(beside: Moved, result: ir.Value, mine: Layout, theirs: Layout, reduced: Reduced, facts: Facts) -> bool:
     """Whether a repeated reduction is proved not to repeat what it meets."""
     end = beside.path[-1].outputs[0] if beside.path else beside.source
     before, after = facts.shape(end), facts.shape(result)

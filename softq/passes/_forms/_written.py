@@ -37,7 +37,7 @@ def match_logarithm(
     node: ir.Node, operator: str, found: LogQuotient, facts: Facts, *, logarithm: bool = False
 ) -> Match:
     """Return the match of a difference, or of its exponential, that ends in `node`."""
-    match = _match(node, operator, found.scores, found.axes, found.moved, found.refusal, "", facts)
+    match = _match(node, operator, found.scores, found.axes, found.moved, found.refusal, found.note, facts)
     return replace(match, logarithm=logarithm)
 
 
@@ -54,7 +54,9 @@ def _match(
     refusal = why and f"the softmax that ends in node {node_label(node)} is written out: {why}"
     opset = facts.view.container_of(node).opset
     if opset < OLDEST_OPSET:
-        refusal = f"node {node_label(node)} has opset {opset}, and below {OLDEST_OPSET} operands were broadcast otherwise"
+        refusal = (
+            f"node {node_label(node)} has opset {opset}, and below {OLDEST_OPSET} operands were broadcast otherwise"
+        )
     refusal = refusal or refusal_of(node, scores, facts)
     if axes is not None and len(axes) > 1:
         note = f"its row spans {len(axes)} axes" + (f"; {note}" if note else "")
