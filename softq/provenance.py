@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from softq.errors import InputError, RefusalError
+from softq.errors import InputError, ProofError, RefusalError
 from softq.methods import METHODS
 from softq.passes.replace import FUNCTION_DOMAIN, same_function
 from softq.plan import PLAN_KEY, Plan, parse_plan
@@ -91,9 +92,10 @@ def _proved_length(model: ir.Model, function: ir.Function, program: Program, max
             last = shape[-1] if shape is not None and len(shape) else None
             if isinstance(last, int):
                 lengths.add(last)
-    for length in sorted(lengths):
-        if same_function(function, emit(program, opset=function.opset_imports[""], max_length=length)):
-            return length
+    for length in sorted(lengths, reverse=True):  # one body often serves them all
+        with suppress(ProofError):
+            if same_function(function, emit(program, opset=function.opset_imports[""], max_length=length)):
+                return length
     raise RefusalError(
         f"function {FUNCTION_DOMAIN}::{function.name} is not what this softq makes of the plan; "
         "convert the original model again"

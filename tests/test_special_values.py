@@ -1,0 +1,145 @@
+"""Special scores in whole converted models, on onnxruntime and in built artifacts, in every float type.
+
+The expected rows are written down here by hand, from the definition of the softmax and from what the mask makes of a
+row without any unmasked element; nothing of softq computes them. Scores reach the softmax through a Cast, so that the
+interface is float32 whatever its type is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from numpy.typing import NDArray
+from onnx import parser
+
+import softq
+from softq.artifact import Artifact
+
+Array = NDArray[np.float32]
+
+METHODS = ("exact", "deferred-log", "uniform", "log2")
+TYPES = {"float": 1, "float16": 10, "bfloat16": 16}
+INF, NAN = np.inf, np.nan
+
+# Scores, and the weights that each method and type must give exactly: each of them holds powers of two.
+ROWS: tuple[tuple[list[float], list[float]], ...] = (
+    ([2, 2, 2, 2], [0.25] * 4),
+    ([-0.0, 0.0, 0.0, -0.0], [0.25] * 4),
+    ([1e-40, -1e-40, 0, 1e-45], [0.25] * 4),
+    ([NAN, 1, 2, 3], [NAN] * 4),
+    ([1, 2, 3, NAN], [NAN] * 4),
+    ([INF, NAN, 1, 1], [NAN] * 4),
+    ([-INF] * 4, [NAN] * 4),
+    ([-INF, -INF, -INF, 5], [0, 0, 0, 1]),
+    ([-INF, 1, -INF, 1], [0, 0.5, 0, 0.5]),
+    ([30000, -30000, 0, -INF], [1, 0, 0, 0]),
+    # +inf takes all the weight, shared: softq's contract, where ONNX's Softmax gives NaN.
+    ([INF, 1, 2, -INF], [1, 0, 0, 0]),
+    ([INF, 1, INF, 3e4], [0.5, 0, 0.5, 0]),
+)
+STEP = 1 / 255
+"""Of the method `uniform` with its 8 bits: the weights above are not multiples of it."""
+
+SCORES = np.array([scores for scores, _ in ROWS], np.float32)
+WEIGHTS = np.array([weights for _, weights in ROWS], np.float32)
+
+
+def model(kind: str, rows: str = "r", length: str = "n", mask: str = "") -> onnx.ModelProto:
+    """Return the softmax of scores of a type; with a mask the scores of its false positions become `mask`."""
+    masked = "m = Identity (x)"
+    if mask:
+        masked = f"low = Constant <value: tensor = float {{{mask}}}> ()\n m = Where (keep, x, low)"
+    given = f", bool[{rows},{length}] keep" if mask else ""
+    return parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["": 18]>
+        g (float[{rows},{length}] x{given}) => (float[{rows},{length}] y) {{
+            {masked}
+            s = Cast <to: int = {TYPES[kind]}> (m)
+            p = Softmax (s)
+            y = Cast <to: int = 1> (p)
+        }}""")
+
+
+def same(y: Array, expected: Array, method: str) -> None:
+    np.testing.assert_array_equal(np.isnan(y), np.isnan(expected))
+    # bfloat16 rounds a multiple of the step by 2^-9 of itself.
+    np.testing.assert_allclose(y, expected, atol=STEP / 2 + 2**-9 if method == "uniform" else 0, rtol=0)
+
+
+def on_onnxruntime(proto: onnx.ModelProto, **feeds: NDArray[np.generic]) -> Array:
+    session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    (y,) = session.run(None, feeds)
+    return np.asarray(y)
+
+
+def built(proto: onnx.ModelProto, folder: Path) -> Artifact:
+    pytest.importorskip("tvm")
+    return softq.load(softq.build(proto, folder / "artifact", target="cpu").folder)
+
+
+def converted(method: str, proto: onnx.ModelProto, max_length: int | None = None) -> onnx.ModelProto:
+    return softq.convert(proto, method=method, all_sites=True, require=True, max_length=max_length).model
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("method", METHODS)
+def test_special_scores(method: str, kind: str, tmp_path: Path) -> None:
+    proto = converted(method, model(kind))
+    same(on_onnxruntime(proto, x=SCORES), WEIGHTS, method)
+    artifact = built(proto, tmp_path)
+    same(artifact({"x": SCORES})["y"], WEIGHTS, method)
+    for length in (0, 1, 2, 3, 17):
+        equal = np.full((3, length), 7.0, np.float32)
+        expected = np.full((3, length), 1 / max(length, 1))
+        tolerance = {"exact": 1e-2 if kind == "bfloat16" else 1e-3}.get(method, 0.5)
+        for y in (on_onnxruntime(proto, x=equal), artifact({"x": equal})["y"]):
+            assert y.shape == equal.shape
+            np.testing.assert_allclose(y, expected, rtol=tolerance)
+    for y in (on_onnxruntime(proto, x=SCORES[:0]), artifact({"x": SCORES[:0]})["y"]):
+        assert y.shape == (0, 4)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("mask", "fully_masked"), [("-inf", NAN), ("-1e30", 0.25)])
+def test_masked_scores(method: str, kind: str, mask: str, fully_masked: float, tmp_path: Path) -> None:
+    if kind == "float16" and mask == "-1e30":
+        fully_masked = NAN  # -1e30 is -inf there
+    keep = np.array([[True, False, True, False], [False] * 4, [False, False, True, False], [True] * 4])
+    scores = np.array([[1, 50, 1, NAN], [1, 2, 3, 4], [INF, NAN, 3, 0], [-INF, 2, -INF, 2]], np.float32)
+    expected = np.array([[0.5, 0, 0.5, 0], [fully_masked] * 4, [0, 0, 1, 0], [0, 0.5, 0, 0.5]], np.float32)
+    proto = converted(method, model(kind, mask=mask))
+    same(on_onnxruntime(proto, x=scores, keep=keep), expected, method)
+    same(built(proto, tmp_path)({"x": scores, "keep": keep})["y"], expected, method)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_rows_above_65536(method: str, tmp_path: Path) -> None:
+    length = 70_001
+    x = np.full((2, length), -400.0, np.float32)
+    x[0, [3, 65_536, 70_000]] = [9, 9, -INF]
+    x[1, 70_000] = INF
+    expected = np.zeros_like(x)
+    expected[0, [3, 65_536]] = 0.5
+    expected[1, 70_000] = 1
+    proto = converted(method, model("float", length=str(length)))
+    artifact = built(proto, tmp_path)
+    for y in (on_onnxruntime(proto, x=x), artifact({"x": x})["y"]):
+        same(y, expected, method)
+
+
+def test_a_row_longer_than_proved_is_an_error_of_the_artifact(tmp_path: Path) -> None:
+    artifact = built(converted("deferred-log", model("float"), max_length=100), tmp_path)
+    assert artifact({"x": np.zeros((1, 100), np.float32)})["y"].shape == (1, 100)
+    with pytest.raises(softq.InputError, match="proved for at most 100 elements: it is 101"):
+        artifact({"x": np.zeros((1, 101), np.float32)})
+
+
+def test_a_row_too_long_for_a_method_is_refused_by_name() -> None:
+    with pytest.raises(softq.ProofError, match=r"site p: .*row"):
+        converted("deferred-log", model("float", length="2000000"))
+    assert converted("exact", model("float", length="2000000")).graph.node
