@@ -68,12 +68,11 @@ def exp_minus(t: Trace, d: Value) -> Value:
     near = t.min(from_zero, EXP_LIMIT)
     n = t.rint(near * t.const(LOG2_E, DType.F32))
     r = (n * t.const(LN2_HIGH, DType.F32) - near) + n * t.const(LN2_LOW, DType.F32)
-    q = t.const(EXP_Q[-1], DType.F32)
-    for c in reversed(EXP_Q[:-1]):
-        q = q * r + t.const(c, DType.F32)
-    power = t.exp2i(t.cast(0.0 - t.clamp(n, 0.0, 125.0), DType.I32))
-    value = (r * r * q + r + 1.0) * power
-    return t.select(from_zero <= EXP_LIMIT, value, 0.0)
+    value = t.const(EXP_Q[-1], DType.F32)
+    for c in (*reversed(EXP_Q[:-1]), 1.0, 1.0):
+        value = value * r + t.const(c, DType.F32)
+    power = t.exp2i(t.cast(0.0 - n, DType.I32))
+    return t.select(from_zero <= EXP_LIMIT, value * power, 0.0)
 
 
 def rounded_multiple(t: Trace, a: Value, factor: float, largest: int) -> Value:

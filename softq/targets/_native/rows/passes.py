@@ -156,7 +156,7 @@ class Pass:
         with script.serial(groups.get()) as g:
             for part in range(count):
                 at = tirx.Add(tirx.Mul(g, number(count * lanes)), number(part * lanes))
-                self._body(at, lanes, part, sums, [])
+                self._body(at, lanes, part, sums, [], more=part + 1 < count)
         done = Local.of(tirx.Mul(groups.get(), number(count)), index, 1)
         with script.serial(tirx.Sub(whole, done.get())) as g:
             self._body(tirx.Mul(tirx.Add(done.get(), g), number(lanes)), lanes, 0, sums, [])
@@ -174,6 +174,7 @@ class Pass:
         sums: Sequence[Accumulators],
         loops: Sequence[scans.Scan],
         overlap: Overlap | None = None,
+        more: bool = False,
     ) -> None:
         """Emit the elements from a position on."""
         at = Local.of(at, self._kernel.index, 1).get()
@@ -191,7 +192,7 @@ class Pass:
         for loop in dict.fromkeys(waiting.values()):
             self._step(loop, e, waiting)
         for s in sums:
-            s.add(e, part, None if overlap is None else overlap.counted.get())
+            s.add(e, part, None if overlap is None else overlap.counted.get(), more)
         stored = len(self._phase.stored)
         for i, (node, (memory, base)) in enumerate(self._writes()):
             x = _packed(e, node, memory.name) if i < stored else written(e, node, memory.name)

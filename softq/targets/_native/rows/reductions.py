@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,9 +10,10 @@ from dataclasses import dataclass
 from tvm import tirx
 from tvm.ir import Expr
 
-from softq.rowprog.program import Node
+from softq.rowprog.program import Node, number_of
+from softq.rowprog.types import Kind
 from softq.targets._native.rows.emission import Emission
-from softq.targets._native.rows.tir import F32, Local, bits_of, cast, half, is_signed, lane, type_name
+from softq.targets._native.rows.tir import BOOL, F32, Local, bits_of, cast, half, is_signed, lane, type_name
 
 Combine = Callable[[Expr, Expr], Expr]
 
@@ -64,11 +66,29 @@ class Accumulators:
         self.name = place.type_of(node)
         self.lanes = place.lanes
         start = place.const(self.rule.identity(self.name), self.name)
-        self.parts = [Local.of(start, self.name, self.lanes) for _ in range(count)]
+        self.condition = _marked(node)
+        self.parts = [Local.of(start, self.name, self.lanes) for _ in range(1 if self.condition else count)]
+        self._waiting: list[Expr] = []
 
-    def add(self, e: Emission, part: int, counted: Expr | None) -> None:
-        """Take in the elements of a place; `counted` says which lanes were not yet, for a vector that overlaps."""
-        x = e.arg(self.node.args[0], self.name)
+    def add(self, e: Emission, part: int, counted: Expr | None, more: bool = False) -> None:
+        """Take in the elements of a place.
+
+        Args:
+            e: The place.
+            part: Number of the accumulator.
+            counted: Which lanes were not taken in yet, for a vector that overlaps.
+            more: Whether another part of the same step of the loop follows.
+        """
+        if self.condition is not None:
+            # Of many conditions the disjunction is one instruction each, and tests for NaN are one for two vectors.
+            self._waiting.append(e.arg(self.condition, BOOL))
+            if more:
+                return
+            any_of = functools.reduce(tirx.Or, self._waiting)
+            x, part = tirx.Select(any_of, e.const(1, self.name), e.const(0, self.name)), 0
+            self._waiting.clear()
+        else:
+            x = e.arg(self.node.args[0], self.name)
         if counted is not None and not self.rule.repeats:
             x = tirx.Select(counted, x, e.const(0, self.name))
         self.parts[part].set(self.rule.combine(self.parts[part].get(), x))
@@ -89,6 +109,15 @@ class Accumulators:
         if lanes == 2:
             x = self.rule.combine(lane(x, 0), lane(x, 1))
         return cast(x, self.name, type_name(self.node.dtype), 1)
+
+
+def _marked(node: Node) -> Node | None:
+    """Return the condition of a maximum over numbers that are 1 where it holds, else 0."""
+    if node.op != "row_max" or node.args[0].op != "select":
+        return None
+    condition, yes, no = node.args[0].args
+    marks = yes.op == no.op == "const" and (number_of(yes), number_of(no)) == (1, 0)
+    return condition if marks and condition.kind is Kind.ROW else None
 
 
 def of_empty_row(node: Node) -> float:
