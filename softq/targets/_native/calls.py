@@ -69,7 +69,20 @@ class PositionsCall:
     message: str
 
 
-KernelCall: TypeAlias = RowCall | MatMulCall | SizesCall | CumSumCall | PositionsCall
+@dataclass(frozen=True)
+class ScatterCall:
+    """A tensor with some elements replaced: arguments are data, checked positions [..., D] and updates.
+
+    Attributes:
+        depth: D, how many of the leading axes of the data a position has.
+        reduction: How an update is joined with what is there: ONNX's none, add, mul, max or min.
+    """
+
+    depth: int
+    reduction: str
+
+
+KernelCall: TypeAlias = RowCall | MatMulCall | SizesCall | CumSumCall | PositionsCall | ScatterCall
 
 
 def constant(array: NDArray[np.generic]) -> relax.Expr:

@@ -18,8 +18,8 @@ What is different from TVM's importer:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ import onnx_ir as ir
 import tvm
 from numpy.typing import NDArray
 from onnx import numpy_helper
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from softq.artifact.program import Limit
@@ -36,9 +36,11 @@ from softq.errors import RefusalError, SoftqError
 from softq.modelfile import proto_without_weights
 from softq.provenance import RowFunction, call_sites
 from softq.targets._native.calls import KernelCall, SizesCall, constant
-from softq.targets._native.converters import CONVERTERS
+from softq.targets._native.converters import CONVERTERS, softq_function
 from softq.targets._native.folding import FOLDERS, LARGEST, Sizes, sizes, static
-from softq.targets._native.sizes import plain
+from softq.targets._native.interface import check_output, element_type, input_shape
+from softq.targets._native.node import Node
+from softq.targets._native.sizes import expression, plain
 
 TVM_VERSION = "0.27.0"
 """The version whose importer is extended here; a later patch of it is another matter than a later minor version."""
@@ -87,7 +89,7 @@ def import_model(model: ir.Model, functions: Mapping[tuple[str, str], RowFunctio
     module = importer.from_onnx(proto.graph, model.opset_imports.get("", 18))
     return Imported(
         module=module,
-        inputs=tuple(value.name or "" for value in model.graph.inputs if value.name in importer.inputs),
+        inputs=tuple(importer.inputs),
         outputs=tuple(value.name or "" for value in model.graph.outputs),
         weights=importer.weights,
         calls=importer.calls,
@@ -112,75 +114,6 @@ def check_version() -> None:
         raise SoftqError(f"build needs TVM {TVM_VERSION}, installed is {installed}; pip install 'softq[tvm]'")
 
 
-@dataclass
-class Node:
-    """One ONNX node while it is imported: what converters see.
-
-    Attributes:
-        importer: The importer.
-        name: Name of its first output.
-        operator: Its type.
-        inputs: Names of the inputs, empty where one is left out.
-        outputs: Names of the outputs.
-        attributes: Values by name; tensors as arrays.
-        opset: Version of the default domain.
-    """
-
-    importer: Importer
-    name: str
-    operator: str
-    inputs: Sequence[str]
-    outputs: Sequence[str]
-    attributes: Mapping[str, Any]
-    opset: int
-    functions: Mapping[tuple[str, str], RowFunction] = field(default_factory=dict)
-
-    def has(self, position: int) -> bool:
-        """Say whether the input is given."""
-        return position < len(self.inputs) and bool(self.inputs[position])
-
-    def tensor(self, position: int) -> relax.Expr:
-        """Return an input as a tensor."""
-        return self.importer.tensor(self.inputs[position])
-
-    def shape(self, position: int) -> list[Any]:
-        """Return the dimensions of an input."""
-        return self.importer.dims(self.tensor(position), self.inputs[position])
-
-    def sizes(self, position: int) -> Sizes:
-        """Return an input as sizes.
-
-        Raises:
-            RefusalError: it depends on data.
-        """
-        known = self.importer.sizes_of(self.inputs[position])
-        if known is None:
-            raise RefusalError(
-                f"{self.operator} {self.name!r}: {self.inputs[position]!r} gives a shape that depends on data; "
-                "a built model knows shapes from the shapes of its inputs"
-            )
-        return known
-
-    def emit(self, value: relax.Expr, hint: str | None = None) -> relax.Expr:
-        """Bind a value to a variable."""
-        return self.importer.bb.emit(value, name_hint=hint or "v")
-
-    def call(self, name: str, call: KernelCall, arguments: Sequence[relax.Expr], types: Any) -> relax.Expr:
-        """Return the result of a kernel of our own."""
-        self.importer.calls[name] = call
-        return self.emit(relax.op.call_dps_packed(name, relax.Tuple(list(arguments)), types))
-
-    def array(self, position: int) -> Array | None:
-        """Return the values of an input that is an initializer, else None."""
-        return self.importer.initializers.get(self.inputs[position])
-
-    def require(self, limit: Limit) -> None:
-        """Note what must hold for the dimensions."""
-        same = [(x.size, x.low, x.high) for x in self.importer.limits]
-        if (limit.size, limit.low, limit.high) not in same:
-            self.importer.limits.append(limit)
-
-
 class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     """TVM's importer with the parts replaced that the module's docstring names."""
 
@@ -197,6 +130,8 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         self.calls: dict[str, KernelCall] = {}
         self.transposes: dict[str, tuple[str, list[int]]] = {}
         self.limits: list[Limit] = []
+        self.used = {value.name for node in model.graph for value in node.inputs if value is not None}
+        self.used.update(value.name for value in model.graph.outputs)
         self.types = {
             value.name or "": (
                 None if value.dtype is None else value.dtype.numpy().name,
@@ -211,6 +146,21 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     def inputs(self) -> Sequence[str]:
         """The names of the inputs of the graph that are no initializers."""
         return self._input_names
+
+    def _parse_graph_input(self, graph: onnx.GraphProto) -> None:
+        names = {d.dim_param for value in graph.input for d in value.type.tensor_type.shape.dim}
+        known: dict[str, tirx.Var] = {}
+        for value in graph.input:
+            if value.name in self._nodes:
+                continue  # An initializer: what callers may replace is a constant in a built model.
+            dtype = element_type(value, "input")
+            dims = [expression(d) for d in input_shape(value, names, known)]
+            variable = self._new_var(value.name, shape=dims, dtype=dtype)
+            self._nodes[value.name] = self._inputs[value.name] = variable
+            self._input_names.append(value.name)
+            self._num_input += 1
+        for value in graph.output:
+            check_output(value)
 
     def _parse_graph_initializers(self, graph: onnx.GraphProto) -> None:
         for position, (name, array) in enumerate(self.initializers.items()):
@@ -258,19 +208,23 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 raise
             except Exception as error:
                 raise RefusalError(f"TVM cannot import {proto.op_type} {node.name!r}: {last_line(error)}") from error
-            for name, result in zip(proto.output, results, strict=False):
-                if name:
-                    self._nodes[name] = result
-                    self._check(node, name, result)
+            for position, name in enumerate(proto.output):
+                if name not in self.used:
+                    continue
+                if position >= len(results) or (position and proto.op_type in _FIRST_ONLY):
+                    raise RefusalError(f"TVM has no output {position} of {proto.op_type} {node.name!r}: {name!r}")
+                self._nodes[name] = results[position]
+                self._check(node, name, results[position])
         for output in graph.output:
             self._nodes[output.name] = self.tensor(output.name)
 
     def _results(self, proto: onnx.NodeProto, node: Node) -> list[relax.Expr]:
         if (proto.domain, proto.op_type) in self.functions:
-            return CONVERTERS["softq"](node)
+            return softq_function(node)
         converter = CONVERTERS.get(proto.op_type)
-        if converter is not None:
-            return converter(node)
+        results = None if converter is None else converter(node)
+        if results is not None:
+            return results
         given = onnx_frontend.onnx_input()
         for name in proto.input:
             given.append(self.tensor(name) if name else None)
@@ -380,6 +334,9 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         return list(shape.values)
 
 
+_FIRST_ONLY = frozenset({"LayerNormalization", "BatchNormalization", "MaxPool"})
+"""Operators whose further outputs TVM makes up."""
+
 _CASTS = {
     onnx.TensorProto.INT64: "int64",
     onnx.TensorProto.INT32: "int32",
@@ -400,6 +357,3 @@ def _value(attribute: onnx.AttributeProto) -> Any:
     if isinstance(value, onnx.TensorProto):
         return numpy_helper.to_array(value)
     return value.decode() if isinstance(value, bytes) else value
-
-
-Converter = Callable[[Node], "list[relax.Expr]"]

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tvm import tirx
@@ -16,8 +17,8 @@ from tvm.script.ir_builder import tirx as T
 from softq.artifact.program import Op, Size
 from softq.rowprog import Program
 from softq.rowprog.onnx import function_name
-from softq.targets._native import matmul
-from softq.targets._native.calls import CumSumCall
+from softq.targets._native import extrema, matmul
+from softq.targets._native.calls import CumSumCall, ScatterCall
 from softq.targets._native.machine import Machine
 from softq.targets._native.nests import Nest, nests
 from softq.targets._native.rows import RowKernel, row_kernel
@@ -95,6 +96,11 @@ class Kernels:
         symbol = f"{PREFIX}positions_{axes}"
         return self._named(symbol, lambda: _positions_kernel(symbol, axes))
 
+    def scatter(self, dtype: str, call: ScatterCall) -> str:
+        """Return the symbol of the kernel that writes updates into a copy of the data."""
+        symbol = f"{PREFIX}scatter_{dtype}_{call.depth}_{call.reduction}"
+        return self._named(symbol, lambda: _scatter_kernel(symbol, dtype, call))
+
     def copy(self) -> str:
         """Return the symbol of the kernel that copies bytes."""
         return self._named(f"{PREFIX}copy", lambda: _copy_kernel(f"{PREFIX}copy"))
@@ -158,6 +164,34 @@ def _positions_kernel(symbol: str, axes: int) -> tirx.PrimFunc:
                 outside = tirx.Select(inside, tirx.IntImm("int32", 0), tirx.IntImm("int32", 1))
                 T.buffer_store(flag, flag[zero] | outside, [zero])
                 T.buffer_store(out, index, [at])
+    return builder.get()
+
+
+_JOIN: Mapping[str, Callable[[Any, Any], Any]] = {
+    "none": lambda old, new: new,
+    "add": lambda old, new: old + new,
+    "mul": lambda old, new: old * new,
+    "max": extrema.greater,
+    "min": extrema.lesser,
+}
+
+
+def _scatter_kernel(symbol: str, dtype: str, call: ScatterCall) -> tirx.PrimFunc:
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        T.func_name(symbol)
+        pointers = [T.arg(n, T.handle(t)) for n, t in (("at", "int64"), ("updates", dtype), ("out", dtype))]
+        extents = [T.arg(f"extent{i}", T.int64()) for i in range(call.depth)]
+        count, inner, begin, end = (T.arg(name, T.int64()) for name in ("count", "inner", "begin", "end"))
+        T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
+        at = T.decl_buffer((count,), "int64", data=pointers[0], align=8)
+        updates, out = (T.decl_buffer((count,), dtype, data=p, align=1) for p in pointers[1:])
+        zero = tirx.IntImm("int64", 0)
+        with T.serial(begin, end), T.serial(zero, count) as item, T.serial(zero, inner) as j:
+            place: Any = zero
+            for axis, extent in enumerate(extents):
+                place = place * extent + at[item * call.depth + axis]
+            place = place * inner + j
+            T.buffer_store(out, _JOIN[call.reduction](out[place], updates[item * inner + j]), [place])
     return builder.get()
 
 

@@ -18,9 +18,9 @@ from tvm.tirx.buffer import is_buffer_var
 
 from softq.artifact.program import Place, Program, Size, Step, Tensor
 from softq.errors import RefusalError
-from softq.targets._native.calls import CumSumCall, MatMulCall, PositionsCall, RowCall, SizesCall
+from softq.targets._native import elementwise, extrema
+from softq.targets._native.calls import CumSumCall, MatMulCall, PositionsCall, RowCall, ScatterCall, SizesCall
 from softq.targets._native.codegen import object_code
-from softq.targets._native.elementwise import LEGALIZE
 from softq.targets._native.importer import Imported, last_line
 from softq.targets._native.kernels import Kernels
 from softq.targets._native.machine import Machine
@@ -62,7 +62,7 @@ def lower(imported: Imported, machine: Machine) -> Program:
         RefusalError: something in the model has no form in a built program; the message names it.
     """
     passes = [
-        relax.transform.LegalizeOps(LEGALIZE, skip_ops=list(_VIEWS)),
+        relax.transform.LegalizeOps({**elementwise.LEGALIZE, **extrema.LEGALIZE}, skip_ops=list(_VIEWS)),
         relax.transform.DeadCodeElimination(),
         relax.transform.AnnotateTIROpPattern(),
         relax.transform.FuseOps(fuse_opt_level=2),
@@ -256,6 +256,8 @@ class _Lowering:
             return out
         if isinstance(call, PositionsCall):
             return self._positions(binding, call, arguments)
+        if isinstance(call, ScatterCall):
+            return self._scatter(binding, call, arguments)
         assert isinstance(call, SizesCall)
         shape = arguments[0]
         out = self._new(binding.var.ty)
@@ -271,6 +273,21 @@ class _Lowering:
         scalars = [*extents, given.elements]
         self._step(kernel, [flag, given, out], scalars, 1, given.elements, error=call.message)
         return out
+
+    def _scatter(self, binding: Any, call: ScatterCall, arguments: list[Any]) -> Value:
+        data, at, updates = (self._value(x) for x in arguments)
+        out = self._copied(data)
+        extents, inner = list(data.dims[: call.depth]), multiplied(data.dims[call.depth :])
+        # One work item: updates may meet in one place, and the last one stays.
+        scalars = [*extents, multiplied(at.dims[:-1]), inner]
+        self._step(self.kernels.scatter(data.dtype, call), [at, updates, out], scalars, 1, updates.elements)
+        return out
+
+    def _copied(self, value: Value) -> Value:
+        copy = self._allocated(value.dims, value.dtype)
+        count = multiplied([value.elements, np.dtype(_numpy(value.dtype)).itemsize])
+        self._step(self.kernels.copy(), [value, copy], [], count, value.elements)
+        return copy
 
     def _matmul(self, binding: Any, call: MatMulCall, arguments: list[Any]) -> Value:
         tile = self.kernels.tile
@@ -325,11 +342,7 @@ class _Lowering:
         results: list[Value] = []
         for value in values:
             if value.place != "arena" or value.at in taken:
-                copy = self._allocated(value.dims, value.dtype)
-                width = np.dtype(_numpy(value.dtype)).itemsize
-                count = multiplied([value.elements, width])
-                self._step(self.kernels.copy(), [value, copy], [], count, value.elements)
-                value = copy
+                value = self._copied(value)
             taken.add(value.at)
             results.append(value)
         return results

@@ -1,0 +1,80 @@
+# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
+# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
+
+"""Operators that TVM imports in part: what it would compute something else for is refused, the rest is left to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from softq.errors import RefusalError
+from softq.targets._native.sizes import plain
+
+if TYPE_CHECKING:
+    from softq.targets._native.node import Converter, Node
+
+
+def _refused(node: Node, what: str) -> RefusalError:
+    return RefusalError(f"{node.operator} {node.name!r}: TVM has no {what}")
+
+
+def _resize(node: Node) -> None:
+    if node.attributes.get("antialias", 0):
+        raise _refused(node, "antialiasing")
+    if node.attributes.get("axes") or node.attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise _refused(node, "resizing of chosen axes or with a kept aspect ratio")
+    scales = node.array(2) if node.has(2) else None
+    if scales is None:
+        return
+    for dim, scale in zip(node.shape(0), scales.ravel(), strict=False):
+        dim = plain(dim)
+        # TVM has the ratio of the lengths in place of the scale.
+        if isinstance(dim, int) and not float(dim * float(scale)).is_integer():
+            raise _refused(node, f"scale {float(scale):g} for an axis of {dim}, whose new length is rounded")
+
+
+def _conv_transpose(node: Node) -> None:
+    if node.attributes.get("output_shape"):
+        raise _refused(node, "output_shape; give pads")
+
+
+def _lp_pool(node: Node) -> None:
+    if node.attributes.get("ceil_mode", 0):
+        raise _refused(node, "ceil_mode")
+
+
+def _pad(node: Node) -> None:
+    pads = node.array(1) if node.has(1) else np.array(node.attributes.get("pads", []))
+    if pads is None:
+        raise RefusalError(f"Pad {node.name!r}: {node.inputs[1]!r} gives a shape that depends on data")
+    if node.attributes.get("mode") == "wrap" and (pads < 0).any():
+        raise _refused(node, "negative pads in the mode wrap")
+
+
+def _conv(node: Node) -> None:
+    same = str(node.attributes.get("auto_pad", "NOTSET")).startswith("SAME")
+    if same and not all(isinstance(plain(d), int) for d in node.shape(0)[2:]):
+        raise _refused(node, "auto_pad for axes whose lengths are not constant")
+
+
+def _split(node: Node) -> None:
+    lengths = node.array(1) if node.has(1) else None
+    if lengths is not None and (lengths == 0).any():
+        raise _refused(node, "parts of length 0")
+
+
+CONVERTERS: Mapping[str, Converter] = {
+    "Resize": _resize,
+    "Upsample": _resize,
+    "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
+    "MaxPool": _conv,
+    "AveragePool": _conv,
+    "LpPool": _lp_pool,
+    "Pad": _pad,
+    "Split": _split,
+}

@@ -1,0 +1,96 @@
+# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
+# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
+
+"""Products of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from tvm import relax
+
+from softq.errors import RefusalError
+from softq.targets._native.calls import MatMulCall, constant
+from softq.targets._native.converters.shapes import broadcast, expanded, reshaped
+from softq.targets._native.sizes import equal, expression, product
+
+if TYPE_CHECKING:
+    from softq.targets._native.node import Converter, Node
+
+
+def _matmul(node: Node) -> list[relax.Expr]:
+    source = node.importer.transposes.get(node.inputs[1])
+    if source is None:
+        return [matmul(node, node.tensor(0), node.tensor(1))]
+    # The right operand is packed anyway, and packing reads it in either order: its last two axes need no transposition.
+    name, order = source
+    order = [*order[:-2], order[-1], order[-2]]
+    b = node.importer.tensor(name)
+    if order != list(range(len(order))):
+        b = node.emit(relax.op.permute_dims(b, order))
+    return [matmul(node, node.tensor(0), b, transposed=True)]
+
+
+def _transpose(node: Node) -> list[relax.Expr]:
+    rank = len(node.shape(0))
+    order = list(node.attributes.get("perm", reversed(range(rank))))
+    if rank >= 2:
+        node.importer.transposes[node.outputs[0]] = (node.inputs[0], order)
+    return [node.emit(relax.op.permute_dims(node.tensor(0), order))]
+
+
+def matmul(node: Node, a: relax.Expr, b: relax.Expr, transposed: bool = False) -> relax.Expr:
+    """Return NumPy's matmul of two tensors of any ranks; `transposed` stands for the last two axes of the right one."""
+    if str(a.ty.dtype) != "float32" or str(b.ty.dtype) != "float32":
+        if transposed:
+            axes = range(len(node.importer.dims(b, node.name)))
+            b = node.emit(relax.op.permute_dims(b, [*axes[:-2], axes[-1], axes[-2]]))
+        return node.emit(relax.op.matmul(a, b))
+    left, right = node.importer.dims(a, node.name), node.importer.dims(b, node.name)
+    vectors = len(left) == 1, len(right) == 1
+    if vectors[0]:
+        left = [1, *left]
+    if vectors[1]:
+        right = [right[0], 1]
+        b = reshaped(node, b, right)
+    inner, columns = (right[-1], right[-2]) if transposed else (right[-2], right[-1])
+    if not equal(left[-1], inner):
+        raise RefusalError(f"{node.operator} {node.name!r}: inner dimensions {left[-1]} and {inner} differ")
+    if len(right) == 2:
+        # One matrix for all: the batch axes of the left operand are rows too.
+        lead, shape = left[:-2], [product(left[:-1]), columns]
+        a = reshaped(node, a, [shape[0], left[-1]])
+    else:
+        lead = broadcast(node, left[:-2], right[:-2])
+        shape = [product(lead), left[-2], columns]
+        a = expanded(node, reshaped(node, a, left), [*lead, *left[-2:]])
+        a = reshaped(node, a, [shape[0], *left[-2:]])
+        b = expanded(node, b, [*lead, *right[-2:]])
+        b = reshaped(node, b, [shape[0], *right[-2:]])
+    name = "matmul_t" if transposed else "matmul"
+    out = node.call(name, MatMulCall(transposed), [a, b], relax.TensorType([expression(d) for d in shape], "float32"))
+    result = [*lead, *([] if vectors[0] else [left[-2]]), *([] if vectors[1] else [columns])]
+    return reshaped(node, out, result)
+
+
+def _gemm(node: Node) -> list[relax.Expr]:
+    alpha, beta = node.attributes.get("alpha", 1.0), node.attributes.get("beta", 1.0)
+    a = node.tensor(0)
+    if node.attributes.get("transA", 0):
+        a = node.emit(relax.op.permute_dims(a))
+    dtype = str(a.ty.dtype)
+    y = matmul(node, a, node.tensor(1), bool(node.attributes.get("transB", 0)))
+    if alpha != 1.0:
+        y = node.emit(relax.op.multiply(y, constant(np.array(alpha, dtype))))
+    if node.has(2):
+        c = node.tensor(2)
+        if beta != 1.0:
+            c = node.emit(relax.op.multiply(c, constant(np.array(beta, dtype))))
+        y = node.emit(relax.op.add(y, c))
+    return [y]
+
+
+CONVERTERS: Mapping[str, Converter] = {"MatMul": _matmul, "Transpose": _transpose, "Gemm": _gemm}
