@@ -14,6 +14,7 @@ from softq.methods import DEFAULT_METHOD, METHODS
 from softq.methods._contract import OptionValue
 from softq.modelfile import ModelLike, as_model
 from softq.passes._canonical import leaves_scores
+from softq.passes._forms._lifts import Source
 from softq.passes._forms import FORMS
 from softq.passes._forms._facts import Facts
 from softq.passes._graph import ModelView, node_label, operator_label
@@ -118,7 +119,8 @@ def explain(
     (finding,) = hits
     cost = None
     if finding.site.verdict.action != "refuse" and finding.match.operator != "Hardmax":
-        lifted = finding.mask.lift is not None and leaves_scores(finding.site.masked_row)
+        lift = finding.mask.lift
+        lifted = lift is not None and (lift.total or leaves_scores(finding.site.masked_row))
         program = chosen.program(options, masked=lifted)
         cost = _cost(program, method, options.to_json(), finding.site)
     return Explanation(
@@ -191,6 +193,12 @@ def _reaches(value: ir.Value | None, bound: ir.Value | None, depth: int = 12) ->
     return value is bound or (node is not None and any(_reaches(v, bound, depth - 1) for v in node.inputs))
 
 
+def _how(source: Source) -> str:
+    if source.valid_when is None:
+        return "compared with a number"
+    return f"true where a position is {'kept' if source.valid_when else 'masked'}"
+
+
 def _mask(finding: Finding) -> str:
     mask = finding.mask
     if finding.match.scores is None:
@@ -199,12 +207,9 @@ def _mask(finding: Finding) -> str:
         return "none was recognised"
     if mask.lift is None:
         return f"{mask.kind}; it stays in the scores: {mask.why}"
-    if mask.lift.valid_when is None:
-        how = "compared with a number"
-    else:
-        how = f"true where a position is {'kept' if mask.lift.valid_when else 'masked'}"
-    source = f"{mask.kind}; {mask.lift.source.name} ({how})"
-    if leaves_scores(finding.site.masked_row):
+    sources = " and ".join(f"{source.value.name} ({_how(source)})" for source in mask.lift.sources)
+    source = f"{mask.kind}; {sources}"
+    if mask.lift.total or leaves_scores(finding.site.masked_row):
         return f"{source} becomes the method's mask"
     return f"{source} is known to calibration, and stays in the scores for the rows that it masks fully"
 

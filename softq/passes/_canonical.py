@@ -9,7 +9,7 @@ import onnx_ir as ir
 from softq.site import MaskedRow, Site
 
 CANONICAL_KEY = "softq.canonical"
-"""Key under which `normalize` leaves a `Canonical` in the meta of each standard `Softmax` (axis = -1) to be replaced."""
+"""Key under which `normalize` leaves a `Canonical` in the meta of each standard `Softmax` that is to be replaced."""
 
 
 @dataclass(frozen=True)
@@ -19,10 +19,12 @@ class Mask:
     Attributes:
         condition: The boolean value in the graph.
         valid_when: The value of `condition` at positions that take part.
+        total: Whether some position takes part in every row: rows that were masked throughout are not masked.
     """
 
     condition: ir.Value
     valid_when: bool
+    total: bool = False
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Canonical:
 
     Attributes:
         site: The site as `locate` found it.
-        scores: Scores with the row on the last axis: the node's input, or what the mask was applied to if it was lifted.
+        scores: Scores with the row on the last axis: the node's input, or the same without the mask if it was lifted.
         mask: The lifted mask; None where the mask (if any) is still part of the scores.
         probabilities: The value that consumers read: the node's output, or the output of the guard behind it, which
             is then subsumed by `nan_becomes_zero`.

@@ -25,7 +25,7 @@ class Logarithm:
 
 
 def find_logarithms(weights: ir.Value, path: tuple[ir.Node, ...] = ()) -> list[Logarithm]:
-    """Return the logarithms that are taken of `weights` in their own graph, behind nodes that only move or cast them."""
+    """Return the logarithms that are taken of `weights` in their own graph, behind nodes that move or cast them."""
     found: list[Logarithm] = []
     for reader, index in weights.uses():
         if index != 0 or reader.graph is not weights.graph:

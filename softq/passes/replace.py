@@ -277,7 +277,7 @@ def _program(canonical: Canonical, planned: SitePlan) -> Program:
 
 
 def _uses_mask(canonical: Canonical) -> bool:
-    return canonical.mask is not None and leaves_scores(canonical.site.masked_row)
+    return canonical.mask is not None and (canonical.mask.total or leaves_scores(canonical.site.masked_row))
 
 
 def _scores(canonical: Canonical, node: ir.Node) -> ir.Value:

@@ -22,7 +22,7 @@ class Exponential:
     Attributes:
         exponent: What the exponential is taken of, as the graph has it.
         factor: What the exponent has to be multiplied by if the base is not e.
-        mask: A value that is 1 (or true) where an exponential counts and 0 (or false) where it does not; None if all do.
+        mask: A value that is 1 (or true) where an exponential counts and 0 (or false) elsewhere; None if all do.
         counts_when: The value of `mask` where an exponential counts.
         refusal: Why it cannot be told what is struck out; empty if it can.
     """
@@ -36,7 +36,9 @@ class Exponential:
 
 def find_exponential(value: ir.Value, facts: Facts) -> Exponential | None:
     """Return the exponential that `value` is, None if it is none."""
-    node = value.producer()
+    node = producer(value, "Exp", "Pow", "Mul", "Where")
+    if node is None:
+        return None
     if is_op(node, "Exp"):
         exponent = operand(node, 0)
         return None if exponent is None else Exponential(exponent)
@@ -78,10 +80,8 @@ def _struck_out(inner: Exponential, mask: ir.Value, node: ir.Node, facts: Facts)
 def number(value: ir.Value | None) -> float | None:
     """Return the number that a constant of one element is, None if it is no such constant."""
     tensor = constant(value)
-    if tensor is None or tensor.size != 1 or not np.issubdtype(np.asarray(tensor).dtype, np.number):
-        # bfloat16 is no number to numpy, but it is one.
-        if tensor is None or tensor.size != 1 or tensor.dtype.name != "bfloat16":
-            return None
+    if tensor is None or tensor.size != 1 or tensor.dtype == np.bool_:
+        return None
     found = float(tensor.reshape(-1)[0])
     return found if math.isfinite(found) else None
 

@@ -85,6 +85,9 @@ def levels(value: ir.Value | None, facts: Facts, depth: int = 24) -> Levels | No
     if operator == "Neg":
         inner = below(0)
         return None if inner is None else _of(-np.array(inner.values), inner.few)
+    if operator == "Clip" and len(node.inputs) == 3 and (inner := below(0)) is not None:
+        low, high = below(1), below(2)
+        return None if low is None or high is None else _of(np.clip(inner.values, low.low, high.low), inner.few)
     if operator in _ARITHMETIC and len(node.inputs) == 2:
         left, right = below(0), below(1)
         if operator == "Sub" and left == ONE and right is None and _is_integer(operand(node, 1), facts):

@@ -16,6 +16,12 @@ is finite, for every row with an unmasked element above c + 104 (what float32's 
 that absorbs, for |x| < 2^75. An addition of any other finite c is not lifted: a fully masked row would lose the scores
 it still has. Nor is a finite mask over scores that may hold -inf from another mask. Where x may have fewer elements
 than the masked scores, because the mask broadcasts it, the boolean is set beside the masked scores.
+
+Masks of -inf add up: of several in a row each is lifted, and what is done to the scores between them and behind them
+(a cast, a positive factor, the addition of a bias) is done to the scores without them.
+
+A tensor that the user says is a mask is lifted by comparison whatever its fully masked rows are: these rows count as
+not masked, and the scores keep it.
 """
 
 from __future__ import annotations
@@ -27,28 +33,13 @@ import onnx_ir as ir
 
 from softq.passes._forms._facts import Dims, Facts
 from softq.passes._forms._levels import MASKED, Levels, cast, levels
+from softq.passes._forms._lifts import Lift, Source, Step
+from softq.passes._forms._mask_sources import is_declared, is_far_below, parts, source_in
 from softq.passes._graph import MOVES_ONLY, is_constant, is_passthrough, operand
 from softq.site import MaskedRow, MaskKind
 
 ABSORBING = -1e30
 """From here down an addend swallows a float32 or bfloat16 score: see the module's text."""
-
-
-@dataclass(frozen=True, eq=False)
-class Lift:
-    """How a mask is taken out of the scores.
-
-    Attributes:
-        scores: What the mask was applied to; None if it is not proved to have the shape of the masked scores.
-        casts: Types that the masked scores were cast to afterwards, in order.
-        source: A boolean value, or an addend whose elements are 0 where a position takes part and at most -1e4 else.
-        valid_when: What the boolean is at positions that take part; None if `source` is an addend.
-    """
-
-    scores: ir.Value | None
-    casts: tuple[ir.DataType, ...]
-    source: ir.Value
-    valid_when: bool | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,18 +57,20 @@ NO_MASK = FoundMask("none", "nan")
 
 
 def find_mask(scores: ir.Value, facts: Facts, depth: int = 6) -> FoundMask:
-    """Return the outermost mask among the nodes that lead to `scores`, looking through at most `depth` of them."""
-    value, casts, moved = scores, list[ir.DataType](), ""
+    """Return the masks among the nodes that lead to `scores`, looking through at most `depth` of them."""
+    value, steps, moved = scores, list[Step](), ""
     for _ in range(depth):
         node = value.producer()
         if node is None or node.domain:
             break
-        if node.op_type == "Cast" and (to := facts.dtype(value)) is not None:
-            casts.insert(0, to)
+        if node.op_type == "Cast" and facts.dtype(value) is not None:
+            steps.insert(0, Step(node, 0))
         elif node.op_type == "Where":
-            return _settle(_where(node, tuple(casts), facts, depth - 1), moved)
+            return _settle(_where(node, tuple(steps), facts, depth - 1), moved)
         elif node.op_type == "Add":
-            return _settle(_add(node, tuple(casts), facts, depth - 1), moved)
+            return _settle(_add(node, tuple(steps), facts, depth - 1), moved)
+        elif node.op_type in {"Mul", "Div"} and _is_positive(operand(node, 1), facts):
+            steps.insert(0, Step(node, 0))
         elif node.op_type in MOVES_ONLY - {"Concat"} or (
             node.op_type in {"Mul", "Div"} and is_constant(operand(node, 1))
         ):
@@ -95,7 +88,12 @@ def _settle(found: FoundMask, moved: str) -> FoundMask:
     return replace(found, lift=None, why=moved) if moved and found.lift is not None else found
 
 
-def _where(node: ir.Node, casts: tuple[ir.DataType, ...], facts: Facts, depth: int) -> FoundMask:
+def _is_positive(value: ir.Value | None, facts: Facts) -> bool:
+    found = levels(value, facts)
+    return found is not None and found.low > 0 and math.isfinite(found.values[-1])
+
+
+def _where(node: ir.Node, steps: tuple[Step, ...], facts: Facts, depth: int) -> FoundMask:
     condition, first, second = (operand(node, i) for i in range(3))
     if condition is None or first is None or second is None:
         return NO_MASK
@@ -104,37 +102,50 @@ def _where(node: ir.Node, casts: tuple[ir.DataType, ...], facts: Facts, depth: i
         written = levels(constant_side, facts)
         if written is None or written.values[-1] > MASKED:
             continue
-        row = _row_of_written(written, casts)
-        lift = Lift(scores, casts, condition, valid_when)
+        row = _row_of_written(written, steps)
+        lift = Lift(scores, steps, (Source(condition, valid_when),))
         return _lifted("where", row, lift, (condition, constant_side), node.outputs[0], facts, depth)
+    if any(is_far_below(side, facts) for side, _, _ in sides):
+        return FoundMask("where", "uniform", why="what it writes is computed from the scores")
     if any(levels(side, facts) is not None for side, _, _ in sides):
         return NO_MASK
     return FoundMask("unproven", "nan", why="both sides of the Where in front of the softmax are computed at run time")
 
 
-def _add(node: ir.Node, casts: tuple[ir.DataType, ...], facts: Facts, depth: int) -> FoundMask:
+def _add(node: ir.Node, steps: tuple[Step, ...], facts: Facts, depth: int) -> FoundMask:
     first, second = operand(node, 0), operand(node, 1)
     if first is None or second is None:
         return NO_MASK
     proven = False
-    for addend, scores in ((second, first), (first, second)):
+    for addend, scores, index in ((second, first, 0), (first, second, 1)):
+        if is_declared(addend, facts):
+            return FoundMask("additive", "scores", Lift(None, (), (Source(addend, None),), total=True))
         added = levels(addend, facts)
         proven = proven or added is not None
-        if added is None or added.low > MASKED:
+        if added is not None and added.low > MASKED:
+            continue
+        if added is None or not added.few or any(v != 0 for v in added.values if v > MASKED):
+            # A bias may be part of it.
+            for source, bias in parts(addend, facts):
+                lift = Lift(scores, (Step(node, index, bias), *steps), (source,))
+                return _lifted("additive", "nan", lift, (source.value,), node.outputs[0], facts, depth)
+        if added is None:
             continue
         masked = Levels(tuple(v for v in added.values if v <= MASKED), added.few)
-        row = _row_of_added(masked, casts, facts.dtype(node.outputs[0]))
+        row = _row_of_added(masked, steps, facts.dtype(node.outputs[0]))
         if not added.few or any(v != 0 for v in added.values if v > MASKED):
             why = "the addend is a bias as well as a mask"
             return FoundMask("additive", "nan" if math.isinf(added.low) else "scores", why=why)
         if row == "scores":
             return FoundMask("additive", row, why="a finite mask is added: a fully masked row keeps its scores")
-        lift = _addend_lift(addend, scores, casts, facts)
+        lift = Lift(scores, steps, (source_in(addend, facts),))
         return _lifted("additive", row, lift, (addend,), node.outputs[0], facts, depth)
     # What is added is a bias, or a float tensor about which nothing is proved; a mask may still be further in.
     inner = [find_mask(side, facts, depth - 1) for side in (first, second)] if depth > 0 else []
-    for found in inner:
+    for index, found in enumerate(inner):
         if found.kind in {"where", "additive"}:
+            if found.lift is not None and found.masked_row == "nan" and found.lift.scores is not None:
+                return replace(found, lift=replace(found.lift, steps=(*found.lift.steps, Step(node, index), *steps)))
             row: MaskedRow = "scores" if found.masked_row == "uniform" else found.masked_row
             return replace(found, masked_row=row, lift=None, why="another tensor is added over the mask")
     if proven and not any(found.kind == "unproven" for found in inner):
@@ -142,18 +153,8 @@ def _add(node: ir.Node, casts: tuple[ir.DataType, ...], facts: Facts, depth: int
     return FoundMask("unproven", "nan", why="a float tensor computed at run time is added to the scores")
 
 
-def _addend_lift(addend: ir.Value, scores: ir.Value, casts: tuple[ir.DataType, ...], facts: Facts) -> Lift:
-    node = addend.producer()
-    if node is not None and node.domain == "" and node.op_type == "Where":
-        condition, yes = operand(node, 0), levels(operand(node, 1), facts)
-        no = levels(operand(node, 2), facts)
-        if condition is not None and yes is not None and no is not None and (yes.values == (0,)) != (no.values == (0,)):
-            return Lift(scores, casts, condition, yes.values == (0,))
-    return Lift(scores, casts, addend, None)
-
-
-def _row_of_written(written: Levels, casts: tuple[ir.DataType, ...]) -> MaskedRow:
-    after = _after(written, casts)
+def _row_of_written(written: Levels, steps: tuple[Step, ...]) -> MaskedRow:
+    after = _after(written, steps)
     if after is None:
         return "scores"
     if math.isinf(after.low):
@@ -162,20 +163,23 @@ def _row_of_written(written: Levels, casts: tuple[ir.DataType, ...]) -> MaskedRo
     return "uniform" if after.few and len(after.values) == 1 else "scores"
 
 
-def _row_of_added(masked: Levels, casts: tuple[ir.DataType, ...], dtype: ir.DataType | None) -> MaskedRow:
+def _row_of_added(masked: Levels, steps: tuple[Step, ...], dtype: ir.DataType | None) -> MaskedRow:
     absorbs = dtype in {ir.DataType.FLOAT, ir.DataType.BFLOAT16} and masked.values[-1] <= ABSORBING
     if absorbs or masked.values == (-math.inf,):
-        return _row_of_written(masked, casts)
+        return _row_of_written(masked, steps)
     # Half of it: with any score added that is smaller than the other half, the sum is as low.
-    after = _after(Levels(tuple(v / 2 for v in masked.values), masked.few), casts)
+    after = _after(Levels(tuple(v / 2 for v in masked.values), masked.few), steps)
     if after is not None and after.values[-1] == -math.inf:
         return "nan"
     return "nan" if math.isinf(masked.low) else "scores"
 
 
-def _after(written: Levels | None, casts: tuple[ir.DataType, ...]) -> Levels | None:
-    for to in casts:
-        written = None if written is None else cast(written, to)
+def _after(written: Levels | None, steps: tuple[Step, ...]) -> Levels | None:
+    for step in steps:
+        # A positive factor leaves finite what is finite, unless it is a great one.
+        to = step.node.attributes.get("to") if step.node.op_type == "Cast" else None
+        if written is not None and to is not None:
+            written = None if to.is_ref() else cast(written, ir.DataType(to.as_int()))
     return written
 
 
@@ -188,18 +192,26 @@ def _lifted(
     facts: Facts,
     depth: int,
 ) -> FoundMask:
-    """Decide whether a recognised mask can be lifted."""
+    """Decide whether a recognised mask can be lifted, and the masks under it with it."""
     written = levels(operands[-1], facts)
     masked = {v for v in (written.values if written is not None else ()) if v <= MASKED}
+    factor = next((step.node.op_type for step in lift.steps if step.node.op_type != "Cast"), None)
+    below = None if lift.scores is None else find_mask(lift.scores, facts, depth - 1)
     why = ""
     if row == "scores" or written is None or not written.few or len(masked) > 1:
         why = "the mask writes several values"
-    elif row == "uniform" and lift.scores is not None and find_mask(lift.scores, facts, depth - 1).kind != "none":
+    elif row == "uniform" and below is not None and below.kind != "none":
         why = "the scores under this finite mask may be masked themselves"
+    elif row == "uniform" and factor is not None:
+        why = f"{factor} stands between the mask and the softmax"
     shape = facts.shape(lift.scores)
     same = shape is not None and None not in shape and facts.shape(masked_scores) == shape
     if not same and not all(_keeps_shape(shape, facts.shape(operand)) for operand in operands):
-        lift = replace(lift, scores=None, casts=())
+        lift = replace(lift, scores=None, steps=())
+    elif row == "nan" and not why and below is not None and below.lift is not None and below.masked_row == "nan":
+        inner = below.lift
+        if inner.scores is not None:
+            lift = Lift(inner.scores, (*inner.steps, *lift.steps), (*inner.sources, *lift.sources))
     return FoundMask(kind, row, None if why else lift, why)
 
 

@@ -77,9 +77,9 @@ def refusal_of(node: ir.Node, scores: ir.Value, facts: Facts) -> str:
     container = facts.view.container_of(node)
     if dtype is None and (container.function is None or container.function in facts.view.reached):
         return f"the element type of the scores of node {node_label(node)} is not known"
-    if dtype == ir.DataType.DOUBLE:
-        return f"node {node_label(node)} has double scores, and softq computes in float32"
-    if dtype is not None and dtype not in FLOATS:
+    if dtype == ir.DataType.DOUBLE and not facts.assumed.float32:
+        return f"node {node_label(node)} has double scores, and softq computes in float32 (allowed by --allow-float32)"
+    if dtype is not None and dtype not in FLOATS | {ir.DataType.DOUBLE}:
         return f"node {node_label(node)} has {dtype.name.lower()} scores, which are no float type that softq knows"
     if container.opset != facts.view.containers[0].opset:
         return (

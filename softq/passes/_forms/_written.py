@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-
 from dataclasses import replace
 
 import onnx_ir as ir

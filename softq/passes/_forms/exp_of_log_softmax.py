@@ -40,7 +40,8 @@ def open_exponential(model: ir.Model, nodes: Sequence[ir.Node]) -> list[ir.Node]
         assert found is not None, "what was located is still there"
         operator, behind = found
         scores, axis = operand(operator, 0), find_axis(operator, opener.facts).axis
-        assert scores is not None and axis is not None, "what was located is still there"
+        assert scores is not None, "what was located is still there"
+        assert axis is not None, "a row of unknown axes is refused"
         opened.append(opener.open(node, Row(scores, (axis,)), behind.path))
     return opened
 

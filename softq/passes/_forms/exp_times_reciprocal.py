@@ -40,9 +40,11 @@ def _find(node: ir.Node, facts: Facts) -> Quotient | None:
 
 
 def _inverted(node: ir.Node | None) -> ir.Value | None:
+    if node is None:
+        return None
     if is_op(node, "Reciprocal"):
         return operand(node, 0)
-    return operand(node, 1) if node is not None and number(operand(node, 0)) == 1 else None
+    return operand(node, 1) if number(operand(node, 0)) == 1 else None
 
 
 FORM = Form(

@@ -31,7 +31,8 @@ def open_operator(model: ir.Model, nodes: Sequence[ir.Node]) -> list[ir.Node]:
     opened: list[ir.Node] = []
     for node in nodes:
         scores, axis = operand(node, 0), find_axis(node, opener.facts).axis
-        assert scores is not None and axis is not None, "what was located is still there"
+        assert scores is not None, "what was located is still there"
+        assert axis is not None, "a row of unknown axes is refused"
         opened.append(opener.open(node, Row(scores, (axis,)), (), logarithm=True))
     return opened
 
