@@ -344,7 +344,7 @@ def test_what_only_looks_like_a_softmax_is_none(body: str) -> None:
 
 
 FUSED = [
-    "Attention", "MultiHeadAttention", "GroupQueryAttention", "PackedAttention", "PackedMultiHeadAttention",
+    "GroupQueryAttention", "PackedAttention", "PackedMultiHeadAttention",
     "DecoderMaskedMultiHeadAttention", "QAttention", "QOrderedAttention", "BiasSoftmax", "QLinearSoftmax",
     "SparseAttention",
 ]  # fmt: skip
@@ -354,6 +354,8 @@ FUSED = [
     ("domain", "operator", "action", "reason"),
     [
         ("", "Attention", "refuse", "lacks one of Q, K and V"),
+        ("com.microsoft", "Attention", "refuse", "without all the inputs"),
+        ("com.microsoft", "MultiHeadAttention", "refuse", "without heads"),
         ("ai.onnx.preview", "FlexAttention", "refuse", "not yet: "),
         *(("com.microsoft", name, "refuse", "not yet: ") for name in FUSED),
         ("com.microsoft", "MoE", "keep", "not yet: "),

@@ -16,8 +16,6 @@ _CACHE = "it writes into a cache of fixed size, and how much of that counts is k
 _INTEGERS = "its projections are in integers"
 _WHY = {
     ("ai.onnx.preview", "FlexAttention"): "it is a preview, whose meaning may still change",
-    ("com.microsoft", "Attention"): "its body is not written yet",
-    ("com.microsoft", "MultiHeadAttention"): "its body is not written yet",
     ("com.microsoft", "AttnLSTM"): "its softmax is inside the steps of an LSTM",
     ("com.microsoft", "BiasSoftmax"): _NO_KERNEL,
     ("com.microsoft", "DecoderAttention"): _NO_KERNEL,

@@ -10,11 +10,14 @@ from softq.passes._forms import Form, Match
 from softq.passes._forms._facts import Facts
 from softq.passes._forms.attention_operator import match as match_attention
 from softq.passes._forms.inner_softmax import match as match_inner
+from softq.passes._forms.microsoft_attention import match as match_microsoft_attention
+from softq.passes._forms.microsoft_multi_head_attention import match as match_multi_head_attention
 from softq.passes._graph import node_label, operator_label
 from softq.site import Verdict
 
 _NAMES = re.compile(r"soft_?max|hard_?max|attention|attn", re.IGNORECASE)
-_WITHOUT_SOFTMAX = frozenset({"LinearAttention"})
+_WITHOUT_SOFTMAX = frozenset({"LinearAttention", "LinearAttentionGate"})
+_KNOWN = (match_attention, match_inner, match_microsoft_attention, match_multi_head_attention)
 
 
 def match(node: ir.Node, facts: Facts) -> Match | None:
@@ -23,7 +26,7 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
         return None
     if not _NAMES.search(node.op_type) or node.op_type in _WITHOUT_SOFTMAX:
         return None
-    if match_attention(node, facts) is not None or match_inner(node, facts) is not None:
+    if any(known(node, facts) is not None for known in _KNOWN):
         return None
     what = f"what an operator of domain {node.domain} computes is not known"
     reason = f"node {node_label(node)} is a {operator_label(node)}: {what}"
