@@ -18,6 +18,7 @@ What is different from TVM's importer:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,7 @@ from onnx import numpy_helper
 from tvm import relax, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
+from softq.artifact.abi import DTYPES
 from softq.artifact.program import Limit
 from softq.errors import RefusalError, SoftqError
 from softq.modelfile import proto_without_weights
@@ -100,7 +102,8 @@ def import_model(model: ir.Model, functions: Mapping[tuple[str, str], RowFunctio
 def last_line(error: Exception) -> str:
     """Return what an error of TVM says in the end; before it stand programs and pointers to places in them."""
     lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    return lines[-1].strip()
+    # An operator's description is longer than what is said about it.
+    return re.sub(r'ir\.Op\(span=.*?name="([\w.]+)".*?support_level=\d+\)', r"\1", lines[-1].strip())
 
 
 def check_version() -> None:
@@ -164,6 +167,10 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
 
     def _parse_graph_initializers(self, graph: onnx.GraphProto) -> None:
         for position, (name, array) in enumerate(self.initializers.items()):
+            if name not in self.used:
+                continue
+            if str(array.dtype) not in _TYPES:
+                raise RefusalError(f"initializer {name!r} is {array.dtype}, which has no kernels")
             if array.size <= LARGEST and array.dtype.kind in "iu":
                 self._sizes[name] = sizes(array.tolist(), array.shape)
             if array.size <= SMALL:
@@ -179,9 +186,9 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         missing: dict[str, str] = {}
         for node in graph.node:
             standard = node.domain in ("", "ai.onnx")
-            if (node.domain, node.op_type) in self.functions or (
-                standard and (node.op_type in known or node.op_type in CONVERTERS or node.op_type in FOLDERS)
-            ):
+            here = node.op_type in known or node.op_type in CONVERTERS or node.op_type in FOLDERS
+            tensors = not re.search("Sequence|Optional", node.op_type)
+            if (node.domain, node.op_type) in self.functions or (standard and here and tensors):
                 continue
             missing.setdefault(f"{node.domain}::{node.op_type}" if not standard else node.op_type, node.output[0])
         if missing:
@@ -249,6 +256,8 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 f"{what} has a shape that depends on data, or on dimensions that are not known to be equal; "
                 "a built model knows shapes from the shapes of its inputs"
             )
+        if str(result.ty.dtype) not in _TYPES:
+            raise RefusalError(f"{what} is {result.ty.dtype}, which has no kernels")
         dtype, dims = self.types.get(name, (None, None))
         found = [plain(d) for d in shape.values]
         if dtype is not None and str(result.ty.dtype) != dtype:
@@ -333,6 +342,8 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             raise RefusalError(f"the shape of {name!r} depends on data; a built model knows shapes from its inputs'")
         return list(shape.values)
 
+
+_TYPES = frozenset(DTYPES)
 
 _FIRST_ONLY = frozenset({"LayerNormalization", "BatchNormalization", "MaxPool"})
 """Operators whose further outputs TVM makes up."""

@@ -333,7 +333,11 @@ class _Lowering:
         if call.program.masked:
             scalars += mask_strides(values[1].dims, dims)
         rows = multiplied([outer, heads, queries])
-        self._step(kernel.symbol, [*values, *outputs], scalars, rows, multiplied([rows, length, 8]), site=call.site)
+        tensors = [*values, *outputs]
+        if kernel.scratch_bytes:
+            # Rows have their own parts of it, so that they may still be spread over threads.
+            tensors.append(self._allocated((values[0].elements, kernel.scratch_bytes), "uint8"))
+        self._step(kernel.symbol, tensors, scalars, rows, multiplied([rows, length, 8]), site=call.site)
         return tuple(outputs) if tuple_type else outputs[0]
 
     def _outputs(self, values: list[Value]) -> list[Value]:

@@ -61,6 +61,16 @@ class Node:
         """Return the dimensions of an input."""
         return self.importer.dims(self.tensor(position), self.inputs[position])
 
+    def axis(self, given: int, rank: int) -> int:
+        """Return an axis counted from the front.
+
+        Raises:
+            RefusalError: there is no such axis.
+        """
+        if not -rank <= given < rank:
+            raise RefusalError(f"{self.operator} {self.name!r}: axis {given} of a tensor with {rank} axes")
+        return given % rank
+
     def sizes(self, position: int) -> Sizes:
         """Return an input as sizes.
 

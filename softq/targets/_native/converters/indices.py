@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 def _gather(node: Node) -> list[relax.Expr]:
-    axis = node.attributes.get("axis", 0) % len(node.shape(0))
+    axis = node.axis(node.attributes.get("axis", 0), len(node.shape(0)))
     return [node.emit(relax.op.take(node.tensor(0), _positions(node, [node.shape(0)[axis]]), axis, mode="clip"))]
 
 
 def _gather_elements(node: Node) -> list[relax.Expr]:
-    axis = node.attributes.get("axis", 0) % len(node.shape(0))
+    axis = node.axis(node.attributes.get("axis", 0), len(node.shape(0)))
     return [node.emit(relax.op.gather_elements(node.tensor(0), _positions(node, [node.shape(0)[axis]]), axis))]
 
 
@@ -75,7 +75,7 @@ def _scatter_nd(node: Node) -> list[relax.Expr]:
 
 def _scatter_elements(node: Node) -> list[relax.Expr]:
     dims, shape = node.shape(0), node.shape(1)
-    axis = node.attributes.get("axis", 0) % len(dims)
+    axis = node.axis(node.attributes.get("axis", 0), len(dims))
     at = node.tensor(1)
     if str(at.ty.dtype) != "int64":
         at = node.emit(relax.op.astype(at, "int64"))
@@ -111,7 +111,7 @@ def _one_hot(node: Node) -> list[relax.Expr]:
     indices, dims = node.tensor(0), node.shape(0)
     if not str(indices.ty.dtype).startswith(("int", "uint")):
         raise RefusalError(f"OneHot {node.name!r} of {indices.ty.dtype} has no kernel; indices are integers")
-    axis = node.attributes.get("axis", -1) % (len(dims) + 1)
+    axis = node.axis(node.attributes.get("axis", -1), len(dims) + 1)
     indices = node.emit(relax.op.astype(indices, "int64"))
     extent = relax.const(depth[0], "int64")
     negative = node.emit(relax.op.less(indices, relax.const(0, "int64")))

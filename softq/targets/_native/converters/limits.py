@@ -61,6 +61,11 @@ def _conv(node: Node) -> None:
         raise _refused(node, "auto_pad for axes whose lengths are not constant")
 
 
+def _pow(node: Node) -> None:
+    if not str(node.tensor(0).ty.dtype).startswith("float"):
+        raise _refused(node, f"powers of {node.tensor(0).ty.dtype}")
+
+
 def _split(node: Node) -> None:
     lengths = node.array(1) if node.has(1) else None
     if lengths is not None and (lengths == 0).any():
@@ -76,5 +81,6 @@ CONVERTERS: Mapping[str, Converter] = {
     "AveragePool": _conv,
     "LpPool": _lp_pool,
     "Pad": _pad,
+    "Pow": _pow,
     "Split": _split,
 }

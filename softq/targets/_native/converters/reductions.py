@@ -37,7 +37,7 @@ def _axes(node: Node) -> list[int]:
     given = axes_of(node) if node.has(1) or "axes" in node.attributes else []
     if not given and not node.attributes.get("noop_with_empty_axes", 0):
         return list(range(rank))
-    return sorted(a % rank for a in given)
+    return sorted(node.axis(a, rank) for a in given)
 
 
 def _floats(node: Node) -> relax.Expr:

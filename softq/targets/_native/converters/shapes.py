@@ -93,7 +93,7 @@ def _flatten(node: Node) -> list[relax.Expr]:
 def _squeeze(node: Node) -> list[relax.Expr]:
     dims = [plain(d) for d in node.shape(0)]
     if node.has(1) or "axes" in node.attributes:
-        axes = [int(a) % len(dims) for a in axes_of(node)]
+        axes = [node.axis(a, len(dims)) for a in axes_of(node)]
     else:
         axes = [i for i, d in enumerate(dims) if isinstance(d, int) and d == 1]
     return [reshaped(node, node.tensor(0), [d for i, d in enumerate(dims) if i not in axes])]
@@ -102,7 +102,7 @@ def _squeeze(node: Node) -> list[relax.Expr]:
 def _unsqueeze(node: Node) -> list[relax.Expr]:
     dims, axes = list(node.shape(0)), axes_of(node)
     rank = len(dims) + len(axes)
-    for axis in sorted(int(a) % rank for a in axes):
+    for axis in sorted(node.axis(a, rank) for a in axes):
         dims.insert(axis, 1)
     return [reshaped(node, node.tensor(0), dims)]
 
@@ -138,8 +138,8 @@ def _constant_of_shape(node: Node) -> list[relax.Expr]:
 
 
 def _cum_sum(node: Node) -> list[relax.Expr]:
-    dims, axis = node.shape(0), axes_of(node)[0]
-    axis %= len(dims)
+    dims = node.shape(0)
+    axis = node.axis(axes_of(node)[0], len(dims))
     flat = [product(dims[:axis]), dims[axis], product(dims[axis + 1 :])]
     call = CumSumCall(bool(node.attributes.get("exclusive", 0)), bool(node.attributes.get("reverse", 0)))
     x = reshaped(node, node.tensor(0), flat)

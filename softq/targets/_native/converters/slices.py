@@ -29,7 +29,7 @@ def _slice(node: Node) -> list[relax.Expr]:
     steps = _constants(node, 4, [1] * len(starts))
     x = node.tensor(0)
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        axis %= len(dims)
+        axis = node.axis(axis, len(dims))
         if step < 0 and not all(isinstance(v, int) for v in (start, end, dims[axis])):
             raise RefusalError(f"Slice {node.name!r}: a negative step along an axis of unknown length")
         low, high = (_bound(node, dims[axis], v, step, v is end) for v in (start, end))

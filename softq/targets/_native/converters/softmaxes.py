@@ -70,8 +70,7 @@ def row_call(node: Node, call: RowCall, values: list[relax.Expr]) -> list[relax.
 
 def _softmax(node: Node) -> list[relax.Expr]:
     x, rank = node.tensor(0), len(node.shape(0))
-    axis = node.attributes.get("axis", -1 if node.opset >= 13 else 1)
-    axis += rank if axis < 0 else 0
+    axis = node.axis(node.attributes.get("axis", -1), rank)
     if node.opset < 13:
         raise RefusalError(f"Softmax {node.name!r} of opset {node.opset}; raise the model to opset 18")
     if str(x.ty.dtype) not in FLOATS:
