@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import logging
 import tempfile
@@ -46,13 +47,14 @@ def export(
         scratch = Path(folder) / path.name
         if dynamo:
             dims = {name: torch.export.Dim(name) for axes in sizes.values() for name in axes.values()}
+            shapes = [{axis: dims[name] for axis, name in sizes[key].items()} for key in inputs]
             torch.onnx.export(
                 model,
                 tuple(inputs.values()),
                 scratch,
                 input_names=list(inputs),
                 output_names=list(outputs),
-                dynamic_shapes=tuple({axis: dims[name] for axis, name in sizes[key].items()} for key in inputs),
+                dynamic_shapes=_as_parameters(model, shapes),
                 opset_version=opset,
                 dynamo=True,
                 optimize=optimize,
@@ -76,6 +78,13 @@ def export(
         # The model last: where it stands, its data does too.
         for written in sorted(Path(folder).iterdir(), key=lambda file: file.name == path.name):
             written.replace(path.parent / written.name)
+
+
+def _as_parameters(model: torch.nn.Module, shapes: Sequence[object]) -> tuple[object, ...]:
+    """Returns one entry a parameter of the model's `forward`, a tuple of them for `*inputs`."""
+    kinds = [parameter.kind for parameter in inspect.signature(model.forward).parameters.values()]
+    single = sum(kind is not inspect.Parameter.VAR_POSITIONAL for kind in kinds)
+    return (*shapes[:single], tuple(shapes[single:])) if single < len(kinds) else tuple(shapes)
 
 
 def strip_metadata(path: Path) -> None:

