@@ -69,7 +69,10 @@ class Case:
         logarithm: Whether `z` is a logarithm, which only the exact method gives.
         overflows: Whether the pattern gives NaN or zeros for large scores where the softmax is finite.
         spread: Standard deviation of the scores.
+        mask: How positions are masked, where the case is about that.
         row: What a fully masked row is in the original.
+        lifted: Whether the method gets the mask as a boolean row.
+        masks: Names that the user says are masks.
     """
 
     form: str
@@ -84,7 +87,10 @@ class Case:
     logarithm: bool = False
     overflows: bool = False
     spread: float = 3.0
-    row: str = ""
+    mask: str = ""
+    row: str = "nan"
+    lifted: bool = False
+    masks: tuple[str, ...] = ()
 
     def model(self, opset: int) -> onnx.ModelProto:
         """Return the model."""
@@ -116,7 +122,7 @@ class Case:
             "v": rng.normal(size=(2, 3, 5, 6)).astype(NUMPY[self.dtype]),
             "yes": np.array(True),
         }
-        names = [declared.split()[-1] for declared in self.inputs.split("],")] if self.inputs else []
+        names = re.findall(r"(?:\]|bool) (\w+)", self.inputs)
         return {"x": x.astype(NUMPY[self.dtype])} | {name: there[name] for name in names}
 
 

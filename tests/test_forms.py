@@ -7,6 +7,7 @@ are 4e-3 and 1e-3. NaN has to be where it was.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 import softq
 from tests.forms import CASES, Array, Case, Feeds, run
+from tests.forms_masked import MASKED
 
 
 def pairs(*, logarithms: bool = True) -> list[ParameterSet]:
@@ -36,10 +38,10 @@ def equal(got: list[Array], want: list[Array], case: Case) -> None:
         np.testing.assert_allclose(g.astype(np.float64), w.astype(np.float64), rtol=case.rtol, atol=case.atol)
 
 
-def converted(model: onnx.ModelProto, method: str, **settings: int) -> onnx.ModelProto:
+def converted(model: onnx.ModelProto, method: str, masks: Sequence[str] = (), **settings: int) -> onnx.ModelProto:
     """Convert every site and assert what has to hold whatever the form."""
-    result = softq.convert(model, method=method, all_sites=True, settings=settings)
-    assert softq.inspect(model, method=method, all_sites=True) == result.sites
+    result = softq.convert(model, method=method, all_sites=True, masks=masks, settings=settings)
+    assert softq.inspect(model, method=method, all_sites=True, masks=masks) == result.sites
     onnx.checker.check_model(result.model, full_check=True)
     assert [o.name for o in result.model.graph.output] == [o.name for o in model.graph.output]
     again = softq.convert(model, plan=result.plan)
@@ -91,3 +93,18 @@ def test_what_overflows_becomes_finite(case: Case) -> None:
     assert np.all(after > 0)
     note = softq.inspect(model, method="exact", all_sites=True)[0].verdict.reason
     assert "overflow" in note
+
+
+@pytest.mark.parametrize(
+    ("case", "opset"), [pytest.param(c, o, id=f"{n}, opset {o}") for n, c in MASKED.items() for o in (14, 18)]
+)
+def test_masks(case: Case, opset: int) -> None:
+    model, feeds = case.model(opset), case.feeds()
+    site = softq.inspect(model, all_sites=True, masks=case.masks)[0]
+    assert (site.mask, site.masked_row) == (case.mask, case.row), site.verdict
+    exact = converted(model, "exact", case.masks)
+    assert [f.name for f in exact.functions] == ["Exact_valid" if case.lifted else "Exact_f32"]
+    want = run(model, feeds)
+    equal(run(exact, feeds), want, case)
+    got = floats(run(converted(model, "deferred-log", case.masks, bits=4), feeds))
+    np.testing.assert_array_equal(np.isfinite(got), np.isfinite(floats(want)))

@@ -120,6 +120,7 @@ def locate(
         UsageError: a glob matches no site, both options are given, or the model has no value that is assumed a mask;
             the message lists what there is.
     """
+    _check_masks(model, assumed)
     model.meta[ASSUMED_KEY] = assumed
     found = findings(Facts(ModelView(model)), Policy(all_sites, select, rewrites, logarithms))
     sites = tuple(finding.site for finding in found)
@@ -131,6 +132,15 @@ def locate(
             node.meta.pop(META_KEY, None)
     model.meta[SITES_KEY] = sites
     return sites
+
+
+def _check_masks(model: ir.Model, assumed: Assumed) -> None:
+    values = [*model.graph.inputs, *(value for node in model.graph for value in node.outputs)]
+    for name in sorted(assumed.masks - {value.name for value in values}):
+        inputs = shortened([str(value.name) for value in model.graph.inputs])
+        raise UsageError(
+            f"no tensor of the main graph is called {name!r} that could be a mask; of its inputs, {inputs}"
+        )
 
 
 def superfluous(model: ir.Model, kind: str) -> list[tuple[Finding, OrderOnly]]:

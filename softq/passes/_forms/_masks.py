@@ -117,19 +117,12 @@ def _add(node: ir.Node, steps: tuple[Step, ...], facts: Facts, depth: int) -> Fo
     if first is None or second is None:
         return NO_MASK
     proven = False
-    for addend, scores, index in ((second, first, 0), (first, second, 1)):
+    for addend, scores in ((second, first), (first, second)):
         if is_declared(addend, facts):
             return FoundMask("additive", "scores", Lift(None, (), (Source(addend, None),), total=True))
         added = levels(addend, facts)
         proven = proven or added is not None
-        if added is not None and added.low > MASKED:
-            continue
-        if added is None or not added.few or any(v != 0 for v in added.values if v > MASKED):
-            # A bias may be part of it.
-            for source, bias in parts(addend, facts):
-                lift = Lift(scores, (Step(node, index, bias), *steps), (source,))
-                return _lifted("additive", "nan", lift, (source.value,), node.outputs[0], facts, depth)
-        if added is None:
+        if added is None or added.low > MASKED:
             continue
         masked = Levels(tuple(v for v in added.values if v <= MASKED), added.few)
         row = _row_of_added(masked, steps, facts.dtype(node.outputs[0]))
@@ -143,9 +136,16 @@ def _add(node: ir.Node, steps: tuple[Step, ...], facts: Facts, depth: int) -> Fo
     # What is added is a bias, or a float tensor about which nothing is proved; a mask may still be further in.
     inner = [find_mask(side, facts, depth - 1) for side in (first, second)] if depth > 0 else []
     for index, found in enumerate(inner):
+        if found.lift is not None and found.lift.total:
+            return found
+        if found.lift is not None and found.masked_row == "nan" and found.lift.scores is not None:
+            return replace(found, lift=replace(found.lift, steps=(*found.lift.steps, Step(node, index), *steps)))
+    for addend, scores, index in ((second, first, 0), (first, second, 1)):
+        for source, bias in parts(addend, facts):
+            lift = Lift(scores, (Step(node, index, bias), *steps), (source,))
+            return _lifted("additive", "nan", lift, (source.value,), node.outputs[0], facts, depth)
+    for found in inner:
         if found.kind in {"where", "additive"}:
-            if found.lift is not None and found.masked_row == "nan" and found.lift.scores is not None:
-                return replace(found, lift=replace(found.lift, steps=(*found.lift.steps, Step(node, index), *steps)))
             row: MaskedRow = "scores" if found.masked_row == "uniform" else found.masked_row
             return replace(found, masked_row=row, lift=None, why="another tensor is added over the mask")
     if proven and not any(found.kind == "unproven" for found in inner):
