@@ -56,7 +56,8 @@ def fused(
     shapes = {name: [f"{name}{i}" for i in range(ranks.get(name, 4))] for name in wanted if name != "_"}
     results = [helper.make_tensor_value_info(name, kind, shape) for name, shape in shapes.items()]
     places = ["" if name == "_" else name for name in wanted]
-    node = helper.make_node(operator, names, places, name="fused", domain="com.microsoft", **attributes)
+    node = helper.make_node(operator, names, places, name="fused", domain="com.microsoft")
+    node.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
     graph = helper.make_graph([node], "g", values, results)
     domains = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=domains, ir_version=8)
