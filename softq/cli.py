@@ -76,18 +76,48 @@ _ALL = click.option("--all", "all_sites", is_flag=True, help="Every site that ca
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 
+_MASKS = click.option(
+    "--mask", "masks", multiple=True, metavar="NAME",
+    help="A float tensor that is a mask, on your word: 0 where a position takes part, at most -1e4 elsewhere.",
+)  # fmt: skip
+_FLOAT32 = click.option("--allow-float32", is_flag=True, help="Compute the softmax of double scores in float32.")
+
+
 @main.command()
-@click.argument("model")
+@click.argument("model", required=False)
+@click.option("--forms", is_flag=True, help="List the forms of a softmax that are recognised, instead of a model's.")
+@click.option("--method", metavar="NAME", help="The method to come: not each can take every softmax.")
 @_SITES
 @_ALL
+@_MASKS
+@_FLOAT32
 @_JSON
-def inspect(model: str, globs: Sequence[str], all_sites: bool, as_json: bool) -> None:
+def inspect(
+    model: str | None,
+    forms: bool,
+    method: str | None,
+    globs: Sequence[str],
+    all_sites: bool,
+    masks: Sequence[str],
+    allow_float32: bool,
+    as_json: bool,
+) -> None:
     """Show every softmax of MODEL: form, role, shape, mask, verdict and reason."""
     from softq.conversion import inspect as inspect_model
-    from softq.listing import sites_to_text
+    from softq.listing import describe_forms, forms_to_text, sites_to_text
     from softq.site import SCHEMA
 
-    sites = inspect_model(model, sites=globs, all_sites=all_sites)
+    if forms == (model is not None):
+        raise UsageError("inspect takes a model, or --forms without one")
+    if model is None:
+        if as_json:
+            _print_json({"schema": SCHEMA, "forms": describe_forms()})
+        else:
+            click.echo(forms_to_text(), nl=False)
+        return
+    sites = inspect_model(
+        model, method=method, sites=globs, all_sites=all_sites, masks=masks, allow_float32=allow_float32
+    )
     if as_json:
         _print_json({"schema": SCHEMA, "model": model, "sites": [site.to_json() for site in sites]})
     else:
@@ -139,6 +169,8 @@ def explain(
     help="Greatest length of a row that is proved where the graph gives none; 65536 by default.",
 )
 @click.option("--batch", type=int, metavar="N", help="Samples a run of the calibration.")
+@_MASKS
+@_FLOAT32
 @click.option("--dry-run", is_flag=True, help="Do everything but write.")
 @_JSON
 def convert(
@@ -156,6 +188,8 @@ def convert(
     inline: bool,
     max_length: int | None,
     batch: int | None,
+    masks: Sequence[str],
+    allow_float32: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -185,6 +219,8 @@ def convert(
             inline=inline,
             max_length=max_length,
             batch=batch,
+            masks=masks,
+            allow_float32=allow_float32,
             progress=step,
         )
         if not dry_run:

@@ -10,6 +10,7 @@ from typing import Any
 
 from softq.methods import DEFAULT_METHOD, METHODS, Method
 from softq.methods._contract import OptionSpec, OptionValue
+from softq.passes._forms import FORMS
 from softq.plan import Plan
 from softq.rowprog import to_text
 from softq.rowprog.ranges import largest_length, prove
@@ -55,6 +56,17 @@ def sites_to_text(sites: Sequence[Site]) -> str:
         + ", ".join(f"{n} to {action}" for action, n in counts.items())
         + "\n"
     )
+
+
+def describe_forms() -> list[dict[str, object]]:
+    """Return what there is to know about each form as plain values."""
+    forms = FORMS.entries().values()
+    return [{"name": form.name, "summary": form.summary, "verdict": form.verdict} for form in forms]
+
+
+def forms_to_text() -> str:
+    """Return what `softq inspect --forms` prints."""
+    return table(("form", "verdict", "what it is"), [(f.name, f.verdict, f.summary) for f in FORMS.entries().values()])
 
 
 def _shape(site: Site) -> str:

@@ -6,7 +6,8 @@ exposes
     FORM = Form(name="name-of-form", summary="One line that says what it is", match=match)
 
 where `match(node, facts)` returns a `Match`, or None for a node that is something else. A form that cannot be
-converted is a rule all the same: its match carries the sentence that says why, so that nothing is skipped silently.
+converted is a rule all the same: its match carries the sentence that says why, so that nothing is skipped silently, and
+the form says `verdict="refuse"` or `"keep"`. `softq inspect --forms` lists them.
 At most one rule may match a node.
 
 A form that is no Softmax operator also gives `open`, which writes what it found as one with the very same results.
@@ -22,7 +23,7 @@ import onnx_ir as ir
 from softq.passes._forms._facts import Facts
 from softq.passes._forms._ranks import Dims
 from softq.registry import Folder
-from softq.site import MaskedRow, MaskKind, Verdict
+from softq.site import Action, MaskedRow, MaskKind, Verdict
 
 
 @dataclass(frozen=True)
@@ -73,12 +74,14 @@ class Form:
         open: Takes a model of opset 18 or later and the nodes that `match` recognised and that are to be converted;
             rewrites each, with the results it had, around a node `Softmax` of the default domain whose row is one
             axis; returns these nodes in the order of the nodes given. None where the node itself is one.
+        verdict: What becomes of it at best.
     """
 
     name: str
     summary: str
     match: Callable[[ir.Node, Facts], Match | None]
     open: Callable[[ir.Model, Sequence[ir.Node]], Sequence[ir.Node]] | None = None
+    verdict: Action = "convert"
 
 
 FORMS = Folder(package="softq.passes._forms", attribute="FORM", kind=Form, group="softq.forms", noun="form")

@@ -48,4 +48,9 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
     return Match(operator_label(node), None, weights, None, Verdict("refuse", reason))
 
 
-FORM = Form(name="attention-operator", summary="Operators with a softmax inside that are not opened", match=match)
+FORM = Form(
+    name="attention-operator",
+    summary="Operators with a softmax inside that are not opened",
+    match=match,
+    verdict="refuse",
+)

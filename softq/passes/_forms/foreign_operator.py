@@ -33,4 +33,9 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
     return Match(operator_label(node), None, None, None, Verdict("refuse", reason))
 
 
-FORM = Form(name="foreign-operator", summary="Operators of unknown domains that are called like a softmax", match=match)
+FORM = Form(
+    name="foreign-operator",
+    summary="Operators of unknown domains that are called like a softmax",
+    match=match,
+    verdict="refuse",
+)

@@ -19,4 +19,4 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
     return Match("Hardmax", operand(node, 0), node.outputs[0], find_axis(node, facts).axis, Verdict("keep", reason))
 
 
-FORM = Form(name="hardmax", summary="Hardmax, which has nothing to replace", match=match)
+FORM = Form(name="hardmax", summary="Hardmax, which has nothing to replace", match=match, verdict="keep")

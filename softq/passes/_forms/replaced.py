@@ -22,4 +22,4 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
     return Match(operator_label(node), None, None, None, Verdict("keep", reason))
 
 
-FORM = Form(name="replaced", summary="A softmax that softq has replaced before", match=match)
+FORM = Form(name="replaced", summary="A softmax that softq has replaced before", match=match, verdict="keep")
