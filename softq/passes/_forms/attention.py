@@ -13,6 +13,7 @@ import onnx_ir as ir
 from softq.passes._forms import Form, Inside, Match
 from softq.passes._forms._facts import Facts, named
 from softq.passes._forms._guards import ROW_WHERE
+from softq.passes._forms._mask_sources import is_declared
 from softq.passes._forms._opened import open_operators
 from softq.passes._forms._operators import FLOATS, NEWEST_OPSET, refusal_of
 from softq.passes._forms._ranks import Dims
@@ -47,9 +48,10 @@ def _refusal(node: ir.Node, facts: Facts) -> str:
     if refusal:
         return refusal
     precision = _precision(node, facts)
-    if precision not in FLOATS:
-        what = "an unknown type" if precision is None else precision.name.lower()
-        return f"node {name} has a softmax of {what}, and softq computes in float32"
+    if precision == ir.DataType.DOUBLE and not facts.assumed.float32:
+        return f"node {name} has a softmax of double, and softq computes in float32 (allowed by --allow-float32)"
+    if precision is not None and precision not in FLOATS | {ir.DataType.DOUBLE}:
+        return f"node {name} has a softmax of {precision.name.lower()}, which is no float type that softq knows"
     unknown = next((v for v in node.inputs if v is not None and _type(v, facts) is None), None)
     if unknown is not None:
         return f"the element type or the rank of {unknown.name}, which node {name} reads, is not known"
@@ -81,7 +83,7 @@ def _shape_of_scores(node: ir.Node, facts: Facts) -> Dims | None:
 
 def _mask_kind(node: ir.Node, facts: Facts) -> MaskKind:
     mask = operand(node, _MASK)
-    if mask is not None and facts.dtype(mask) != ir.DataType.BOOL:
+    if mask is not None and facts.dtype(mask) != ir.DataType.BOOL and not is_declared(mask, facts):
         return "unproven"
     windows = ("left_window_size", "right_window_size")
     hides = node.attributes.get_int("is_causal", 0) == 1 or operand(node, _LENGTHS) is not None
