@@ -17,8 +17,9 @@ from _pytest.mark.structures import ParameterSet
 from numpy.typing import NDArray
 
 import softq
-from tests.forms import CASES, Array, Case, Feeds, run
+from tests.forms import Array, Case, Feeds, run
 from tests.forms_masked import MASKED
+from tests.forms_written import CASES
 
 
 def pairs(*, logarithms: bool = True) -> list[ParameterSet]:

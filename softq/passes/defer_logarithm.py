@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from softq.passes import PassEntry
 from softq.passes._edit import cast_like, constant, floats, remove_if_unused, scalar_shape, take_over
-from softq.passes._graph import ModelView
+from softq.passes._graph import ModelView, operand, producer
 from softq.passes._logarithms import Logarithm, find_logarithms
 from softq.passes.replace import PAIR_KEY, Pair
 
@@ -44,21 +44,34 @@ def _rewrite(weights: ir.Value, pair: Pair, logarithm: Logarithm) -> None:
     old = logarithm.node.outputs[0]
     base, shape = old.name or "logarithm", weights.shape
 
-    def add(operator: str, name: str, shape: ir.Shape | None, *inputs: ir.Value) -> ir.Value:
-        node = ir.node(operator, inputs, name=f"{base}.{name}")
-        before.append(node)
-        return floats(node.outputs[0], f"{base}.{name}.out", shape)
+    # Scores that were cast down, behind their maximum, are taken as they were: a mask may lie below float32's least.
+    narrowed = producer(pair.scores, "Cast")
+    source = None if narrowed is None else operand(narrowed, 0)
+    is_double = source is not None and source.dtype is ir.DataType.DOUBLE
+    dtype = ir.DataType.DOUBLE if is_double else ir.DataType.FLOAT
 
-    scores = pair.scores
-    if scores.dtype is not ir.DataType.FLOAT:
-        widened = ir.node("Cast", [scores], {"to": int(ir.DataType.FLOAT)}, name=f"{base}.widen")
-        before.append(widened)
-        scores = floats(widened.outputs[0], f"{base}.scores", shape)
+    def add(operator: str, name: str, shape: ir.Shape | None, *inputs: ir.Value) -> ir.Value:
+        attributes = {"to": int(dtype)} if operator == "Cast" else {}
+        node = ir.node(operator, inputs, attributes, name=f"{base}.{name}")
+        before.append(node)
+        out = node.outputs[0]
+        out.name, out.type, out.shape = f"{base}.{name}.out", ir.TensorType(dtype), shape
+        return out
+
+    scores = source if is_double and source is not None else pair.scores
+    if scores.dtype is not dtype:
+        scores = add("Cast", "widen", shape, scores)
     axes = constant(np.array([-1], np.int64), f"{base}.axes", before)
     greatest = add("ReduceMax", "max", scalar_shape(shape), scores, axes)
     distance = add("Sub", "distance", shape, scores, greatest)
-    total = add("Log", "log_normalizer", scalar_shape(shape), pair.normalizer)
-    value = cast_like(add("Sub", "log", shape, distance, total), weights, before, f"{base}.narrow")
+    logarithm_of_sum = ir.node("Log", [pair.normalizer], name=f"{base}.log_normalizer")
+    before.append(logarithm_of_sum)
+    total = floats(logarithm_of_sum.outputs[0], f"{base}.log_normalizer.out", scalar_shape(shape))
+    if is_double:
+        total = add("Cast", "total", scalar_shape(shape), total)
+    value = add("Sub", "log", shape, distance, total)
+    if not is_double:
+        value = cast_like(value, weights, before, f"{base}.narrow")
     for number, moving in enumerate(logarithm.path):
         copy = ir.Node("", moving.op_type, [value, *moving.inputs[1:]], [*moving.attributes.values()])
         copy.name = f"{base}.move{number}"

@@ -19,7 +19,7 @@ from softq.passes._forms import FORMS, Inside, Match
 from softq.passes._forms._facts import ASSUMED_KEY, NOTHING, Assumed, Facts, named
 from softq.passes._forms._guards import Behind, look_behind, masked_row
 from softq.passes._forms._masks import NO_MASK, FoundMask, find_mask
-from softq.passes._forms._roles import Usage, find_usage
+from softq.passes._forms._roles import Usage, find_usage, is_chosen
 from softq.passes._forms.replaced import DOMAIN
 from softq.passes._graph import Container, ModelView, function_label, operator_label
 from softq.passes._logarithms import find_logarithms
@@ -219,6 +219,8 @@ def _finding(form: str, match: Match, node: ir.Node, site_id: str, container: Co
     mask = NO_MASK if match.scores is None else find_mask(match.scores, facts)
     behind = None if match.weights is None else look_behind(match.weights, facts)
     usage = _usage(match, behind, node, facts)
+    if usage.role == "other" and match.scores is not None and is_chosen(match.scores):
+        usage = replace(usage, role="router")
     shape = facts.shape(match.scores)
     shape = facts.shape(match.weights) if shape is None else shape
     dtype = facts.dtype(match.scores) or facts.dtype(match.weights)

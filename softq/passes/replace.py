@@ -111,7 +111,8 @@ class Replace(ir.passes.InPlacePass):
                 else None
             )
             key = function_name(program)
-            lengths[key] = max(lengths.get(key, 0), last if isinstance(last, int) else self._max_length)
+            # Rows without elements need a proof too, and have that of one element.
+            lengths[key] = max(lengths.get(key, 1), last if isinstance(last, int) else self._max_length)
         return lengths
 
     def _replace(

@@ -7,16 +7,28 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from softq.passes._forms._facts import Facts
-from softq.passes._graph import MOVES_ONLY, SAME_VALUES, Use, is_constant, is_op, is_passthrough, operator_label
+from softq.passes._graph import (
+    MOVES_ONLY,
+    SAME_VALUES,
+    Use,
+    is_constant,
+    is_op,
+    is_passthrough,
+    operand,
+    operator_label,
+    producer,
+)
 from softq.site import Role
 
 _THROUGH = MOVES_ONLY | SAME_VALUES | {"QuantizeLinear", "DequantizeLinear", "Where"}
 _BY_OPERATOR: dict[str, Role] = {
     "TopK": "router",
     "Multinomial": "sampler",
+    "CumSum": "sampler",
     "Conv": "detector",
     "NonMaxSuppression": "detector",
     "GridSample": "detector",
+    "DeformConv": "detector",
     "ArgMax": "classifier",
     "ZipMap": "classifier",
 }
@@ -58,6 +70,16 @@ def find_usage(weights: ir.Value, axis: int | None, facts: Facts) -> Usage:
         return Usage("other", "nothing")
     order, consumer = min(found, key=lambda pair: pair[0])
     return Usage(_ORDER[order], consumer, tuple(logs))
+
+
+def is_chosen(scores: ir.Value) -> bool:
+    """Whether scores are the greatest of others, as in a router that weighs the experts it has chosen."""
+    value: ir.Value | None = scores
+    while (node := producer(value, "TopK", "Cast", "Identity", "Reshape", "Transpose")) is not None:
+        if node.op_type == "TopK":
+            return value is node.outputs[0]
+        value = operand(node, 0)
+    return False
 
 
 def _handed_on(node: ir.Node) -> int:
