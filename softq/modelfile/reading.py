@@ -108,10 +108,12 @@ def _check(proto: onnx.ModelProto, what: str) -> None:
         raise InputError(f"{what} has IR version {proto.ir_version}; this onnx reads {_OLDEST_IR} to {onnx.IR_VERSION}")
     if not proto.opset_import:
         raise InputError(f"{what} is not an ONNX model, or it is cut off: it imports no operator set")
-    domains = [_domain(entry.domain) for entry in proto.opset_import]
-    for domain, entry in zip(domains, proto.opset_import, strict=True):
-        if domains.count(domain) > 1:
-            raise InputError(f"{what} imports the operator set {domain or 'ai.onnx'!r} twice")
+    versions: dict[str, int] = {}
+    for entry in proto.opset_import:
+        domain = _domain(entry.domain)
+        # onnx's own merging of models names a version twice.
+        if versions.setdefault(domain, entry.version) != entry.version:
+            raise InputError(f"{what} imports two versions of the operator set {domain or 'ai.onnx'!r}")
         if entry.version < 1:
             raise InputError(f"{what} imports version {entry.version} of {domain or 'ai.onnx'!r}; versions start at 1")
     _check_text(proto, what)
