@@ -45,7 +45,11 @@ def _rewrite(weights: ir.Value, pair: Pair, logarithm: Logarithm) -> None:
     base, shape = old.name or "logarithm", weights.shape
 
     # Scores that were cast down, behind their maximum, are taken as they were: a mask may lie below float32's least.
-    narrowed = producer(pair.scores, "Cast")
+    call = pair.weights.producer()
+    assert call is not None, "the weights are what the function gives"
+    given = call.inputs[0]
+    assert given is not None, "the function is given scores"
+    narrowed = producer(given, "Cast")
     source = None if narrowed is None else operand(narrowed, 0)
     is_double = source is not None and source.dtype is ir.DataType.DOUBLE
     dtype = ir.DataType.DOUBLE if is_double else ir.DataType.FLOAT
@@ -58,7 +62,7 @@ def _rewrite(weights: ir.Value, pair: Pair, logarithm: Logarithm) -> None:
         out.name, out.type, out.shape = f"{base}.{name}.out", ir.TensorType(dtype), shape
         return out
 
-    scores = source if is_double and source is not None else pair.scores
+    scores = source if is_double and source is not None else given
     if scores.dtype is not dtype:
         scores = add("Cast", "widen", shape, scores)
     axes = constant(np.array([-1], np.int64), f"{base}.axes", before)

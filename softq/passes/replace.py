@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
@@ -37,14 +37,12 @@ class Pair:
         normalizer: float32, the same with 1 as the last axis.
         zero_undefined: Whether a row whose normalizer is 0 or NaN counts as zeros.
         zero_rows: The condition of a Where behind the probabilities that makes whole rows zeros; None if there is none.
-        scores: What the softmax was taken of.
         exponential: Whether the weights are the exponentials of the scores' distances from the row's maximum.
     """
 
     weights: ir.Value
     normalizer: ir.Value
     zero_undefined: bool
-    scores: ir.Value
     exponential: bool
     zero_rows: ir.Value | None
 
@@ -94,11 +92,19 @@ class Replace(ir.passes.InPlacePass):
                 planned = plan[canonical.site.id]
                 chosen.append((node, canonical, planned, _program(canonical, planned)))
         lengths = self._greatest_lengths([(canonical, program) for _, canonical, _, program in chosen])
-        for node, canonical, planned, program in chosen:
+        taken: dict[ir.Value, ir.Value] = {}
+        for node, given, planned, program in chosen:
+            canonical = _renewed(given, taken)
             try:
-                self._replace(model, node, canonical, planned, program, lengths[function_name(program)])
+                result = self._replace(model, node, canonical, planned, program, lengths[function_name(program)])
             except SoftqError as error:
                 raise type(error)(f"site {canonical.site.id}: {error}") from error
+            taken[canonical.probabilities] = result
+        # Several sites may share a mask, and one that leaves it in the scores does not read it.
+        for _, canonical, _, _ in chosen:
+            condition = None if canonical.mask is None else canonical.mask.condition.producer()
+            if condition is not None:
+                remove_if_unused(condition)
         return ir.passes.PassResult(model, modified or bool(chosen))
 
     def _greatest_lengths(self, chosen: list[tuple[Canonical, Program]]) -> dict[str, int]:
@@ -117,7 +123,7 @@ class Replace(ir.passes.InPlacePass):
 
     def _replace(
         self, model: ir.Model, node: ir.Node, canonical: Canonical, planned: SitePlan, program: Program, max_length: int
-    ) -> None:
+    ) -> ir.Value:
         function = emit(program, opset=model.opset_imports[""], max_length=max_length)
         _add(model, function)
         graph = node.graph
@@ -154,7 +160,7 @@ class Replace(ir.passes.InPlacePass):
             normalizer = floats(outputs["normalizer"], f"{base}.normalizer", scalar_shape(shape))
             logarithms = METHODS.get(planned.method).logarithms
             zero = canonical.nan_becomes_zero
-            pair = Pair(weights, normalizer, zero, inputs[0], logarithms, canonical.zero_rows)
+            pair = Pair(weights, normalizer, zero, logarithms, canonical.zero_rows)
             result = divided(weights, pair, before, f"{base}.p", shape)
         else:
             result = floats(outputs["probabilities"], f"{base}.probabilities", shape)
@@ -169,10 +175,10 @@ class Replace(ir.passes.InPlacePass):
         if pair is not None:
             result.meta[PAIR_KEY] = pair
         remove_if_unused(node)
-        for value in (like, None if canonical.mask is None else canonical.mask.condition):
-            producer = None if value is None else value.producer()
-            if producer is not None:
-                remove_if_unused(producer)
+        guard = like.producer()
+        if guard is not None:
+            remove_if_unused(guard)
+        return result
 
     def _parameter(
         self,
@@ -210,7 +216,7 @@ def _add(model: ir.Model, function: ir.Function) -> None:
 
 
 def same_function(a: ir.Function, b: ir.Function) -> bool:
-    """Say whether two functions have the same inputs, outputs, nodes and opsets, whatever their constants are called."""
+    """Say whether two functions have the same interface, nodes and opsets, whatever their constants are called."""
     left, right = (ir.to_proto(function) for function in (a, b))
     for proto in (left, right):
         for node in proto.node:
@@ -275,6 +281,16 @@ def divided(product: ir.Value, pair: Pair, before: list[ir.Node], name: str, sha
 def _program(canonical: Canonical, planned: SitePlan) -> Program:
     method = METHODS.get(planned.method)
     return method.program(planned.configure(), masked=_uses_mask(canonical))
+
+
+def _renewed(canonical: Canonical, taken: Mapping[ir.Value, ir.Value]) -> Canonical:
+    """Return a canonical softmax with the values that have taken the place of others since."""
+    mask = canonical.mask
+    return replace(
+        canonical,
+        scores=taken.get(canonical.scores, canonical.scores),
+        mask=None if mask is None else replace(mask, condition=taken.get(mask.condition, mask.condition)),
+    )
 
 
 def _uses_mask(canonical: Canonical) -> bool:

@@ -24,6 +24,7 @@ class Exponential:
         factor: What the exponent has to be multiplied by if the base is not e.
         mask: A value that is 1 (or true) where an exponential counts and 0 (or false) elsewhere; None if all do.
         counts_when: The value of `mask` where an exponential counts.
+        keeps_nan: Whether an exponential that is NaN counts though it is struck out, as a product with 0 is NaN.
         refusal: Why it cannot be told what is struck out; empty if it can.
     """
 
@@ -31,6 +32,7 @@ class Exponential:
     factor: float = 1.0
     mask: ir.Value | None = None
     counts_when: bool = True
+    keeps_nan: bool = False
     refusal: str = ""
 
 
@@ -74,7 +76,7 @@ def _struck_out(inner: Exponential, mask: ir.Value, node: ir.Node, facts: Facts)
     cast = producer(mask, "Cast")
     inside = None if cast is None else operand(cast, 0)
     boolean = inside if inside is not None and facts.dtype(inside) == ir.DataType.BOOL else mask
-    return Exponential(inner.exponent, inner.factor, boolean)
+    return Exponential(inner.exponent, inner.factor, boolean, keeps_nan=True)
 
 
 def number(value: ir.Value | None) -> float | None:

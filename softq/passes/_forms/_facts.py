@@ -11,6 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from softq.passes._forms._ranks import Dims, find_rank
+from softq.passes._forms._stand_ins import put_in
 from softq.passes._graph import Container, FunctionId, ModelView, function_label, is_op, producer
 
 UNKNOWN = "softq.unknown"
@@ -107,6 +108,7 @@ class Facts:
         # Inference is help, not a judge: where onnx gives up on a model, less is known and nothing else happens.
         with contextlib.suppress(Exception):
             light = _light_copy(self.view.model)
+            put_in(light)
             functions = {identifier: ir.to_proto(function) for identifier, function in light.functions.items()}
             found.update(_infer(ir.to_proto(light), ()))
         for identifier in _callers_first(self.view):
@@ -148,7 +150,20 @@ class Facts:
         for other in (inferred, _of_constant(value)):
             if other is not None:
                 said = Known(said.dtype or other.dtype, other.shape if said.shape is None else said.shape)
+        if said.shape is None:
+            rank = find_rank(value, lambda v: self._found_shape(v, found), {})
+            said = Known(said.dtype, None if rank is None else (None,) * rank)
         return said
+
+    def _found_shape(self, value: ir.Value, found: Inferred) -> Dims | None:
+        """Return the shape of a value while inference still runs: what the model says or was found so far."""
+        if value.shape is not None and not self._is_placeholder(value):
+            return dims(value.shape)
+        if value.const_value is not None:
+            return tuple(int(d) for d in value.const_value.shape.numpy())
+        container = None if value.graph is None else self.view.by_graph.get(value.graph)
+        known = None if container is None else found.get((container.path, value.name or ""))
+        return None if known is None else known.shape
 
 
 def named(shape: Dims) -> Dims:

@@ -30,6 +30,7 @@ class Row:
         factor: What the scores are multiplied by first.
         mask: Scores count where this (boolean, or a number that is 0 or 1) is `counts_when`; None if all do.
         counts_when: See `mask`.
+        keeps_nan: Whether a score that is NaN counts in any case.
         sink: The score of one more element of each row, which takes a part of the weight and is dropped; None if none.
     """
 
@@ -38,6 +39,7 @@ class Row:
     factor: float = 1.0
     mask: ir.Value | None = None
     counts_when: bool = True
+    keeps_nan: bool = False
     sink: float | None = None
 
 
@@ -80,7 +82,7 @@ class Opener:
         """Append a softmax over the axes of `row`; return its node, and the weights in the layout of the scores."""
         scores = self._scaled(row, stem)
         if row.mask is not None:
-            scores = self._masked(scores, row.mask, row.counts_when, stem)
+            scores = self._masked(scores, row, row.mask, stem)
         if row.axes == (-1,) or len(row.axes) == 1:
             axis = row.axes[0]
             if row.sink is None:
@@ -103,7 +105,7 @@ class Opener:
         factor = self._constant(row.factor, self._dtype(row.scores), f"{stem}_factor")
         return self._like("Mul", [row.scores, factor], row.scores, f"{stem}_scores")
 
-    def _masked(self, scores: ir.Value, mask: ir.Value, counts_when: bool, stem: str) -> ir.Value:
+    def _masked(self, scores: ir.Value, row: Row, mask: ir.Value, stem: str) -> ir.Value:
         condition = mask
         if self.facts.dtype(mask) != ir.DataType.BOOL:
             condition = self._node(
@@ -115,8 +117,12 @@ class Opener:
                 f"{stem}_counts",
             )
         low = self._constant(-math.inf, self._dtype(scores), f"{stem}_minus_infinity")
-        operands = [condition, scores, low] if counts_when else [condition, low, scores]
         mine, other = self.facts.shape(scores), self.facts.shape(mask)
+        if row.keeps_nan:
+            boolean = ir.DataType.BOOL
+            nan = self._node("IsNaN", [scores], {}, boolean, mine, f"{stem}_nan")
+            condition = self._node("Or", [condition, nan], {}, boolean, _broadcast(mine, other), f"{stem}_counting")
+        operands = [condition, scores, low] if row.counts_when else [condition, low, scores]
         return self._node("Where", operands, {}, self._dtype(scores), _broadcast(mine, other), f"{stem}_masked")
 
     def _with_sink(self, scores: ir.Value, axis: int, sink: float, stem: str) -> tuple[ir.Node, ir.Value]:

@@ -80,8 +80,11 @@ def find_quotient(
     if not fits(moved, total.reduced, result, facts):
         why = "it is not proved that every exponential meets the sum of its own row"
         return Quotient(exponential, exponential.exponent, axes, 0.0, moved, why)
-    stripped = without_maximum(exponential.exponent, axes, facts) if exponential.factor == 1 else exponential.exponent
-    stable = stripped is not exponential.exponent and exponential.mask is None
+    stripped = exponential.exponent
+    if exponential.factor == 1 and exponential.mask is None:
+        # Where some are struck out, the maximum is over all of them, and a NaN among them reaches the others.
+        stripped = without_maximum(exponential.exponent, axes, facts)
+    stable = stripped is not exponential.exponent
     added, refusal = total.added, exponential.refusal or total.refusal
     if stable and 0 <= added <= _NEGLIGIBLE.get(facts.dtype(total.reduced.node.outputs[0]) or ir.DataType.DOUBLE, 0):
         added = 0.0

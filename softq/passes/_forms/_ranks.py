@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping
 
 import onnx_ir as ir
 
-from softq.passes._graph import is_op, operand
+from softq.passes._graph import is_op, operand, subgraphs
 
 Dims = tuple[int | str | None, ...]
 
 _ELEMENTWISE = frozenset(
     {"Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Mod", "Where", "And", "Or", "Xor", "Equal", "Greater", "Less"}
     | {"GreaterOrEqual", "LessOrEqual", "Identity", "Cast", "Dropout", "Neg", "Not", "Sqrt", "Exp", "Tanh", "Clip"}
-    | {"Softmax", "LogSoftmax", "Slice", "Trilu", "IsNaN", "Erf", "Sigmoid", "Relu"}
+    | {"Softmax", "LogSoftmax", "Slice", "Trilu", "IsNaN", "Erf", "Sigmoid", "Relu", "Log", "Reciprocal", "Abs"}
 )
-_FIRST_ONLY = frozenset({"Slice", "Trilu", "Clip", "Dropout", "Softmax", "LogSoftmax"})
+_FIRST_ONLY = frozenset({"Slice", "Trilu", "Clip", "Dropout", "Softmax", "LogSoftmax", "Concat"})
 
 
 def find_rank(
@@ -34,12 +34,27 @@ def find_rank(
     shape = known(value)
     rank = None if shape is None else len(shape)
     node = value.producer()
-    if rank is None and node is not None and not node.domain and depth > 0 and value is node.outputs[0]:
+    if rank is None and is_op(node, "If", "Loop") and depth > 0:
+        memo[value] = None
+        ranks = {find_rank(v, known, memo, depth - 1) for v in _sources(node, value.index() or 0)}
+        rank = ranks.pop() if len(ranks) == 1 else None
+    elif rank is None and node is not None and not node.domain and depth > 0 and value is node.outputs[0]:
         memo[value] = None
         ranks = {v: find_rank(v, known, memo, depth - 1) for v in node.inputs if v is not None}
         rank = _rank_of(node, ranks, known)
     memo[value] = rank
     return rank
+
+
+def _sources(node: ir.Node | None, index: int) -> list[ir.Value]:
+    """Return the values that an output of an If, or one that a Loop carries, can be."""
+    assert node is not None, "the caller has an If or a Loop"
+    bodies = [graph for _, graph in subgraphs(node)]
+    if node.op_type == "If":
+        return [body.outputs[index] for body in bodies if index < len(body.outputs)]
+    # Of what a Loop collects the rank is not that of a body's output.
+    before = operand(node, 2 + index)
+    return [] if before is None or index + 1 >= len(bodies[0].outputs) else [before, bodies[0].outputs[index + 1]]
 
 
 def _rank_of(
@@ -60,6 +75,9 @@ def _rank_of(
         return max(both) if len(both) == 2 and min(both) >= 2 else None
     if node.op_type in _FIRST_ONLY:
         return mine
+    if node.op_type.startswith("Reduce"):
+        keeps = node.attributes.get("keepdims")
+        return mine if keeps is None or (not keeps.is_ref() and keeps.as_int() == 1) else None
     if node.op_type in _ELEMENTWISE:
         found = [ranks[v] for v in node.inputs if v is not None]
         return max(r for r in found if r is not None) if found and None not in found else None

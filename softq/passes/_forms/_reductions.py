@@ -52,11 +52,9 @@ def reduction_of(value: ir.Value, path: tuple[ir.Node, ...], names: Sequence[str
     layout = moved_layout(own_layout(before.source, facts), before.path, facts)
     keeps = _flag(node, "keepdims", 1)
     if layout is None:
-        # Without a rank only axes counted from the end mean something, and only if nothing moves.
-        axes = axes_of(node, facts)
-        known = axes is not None and bool(axes) and all(a < 0 for a in axes)
-        simple = known and keeps is True and is_plain(before.path) and is_plain(path)
-        return Reduced(node, before.source, tuple(sorted(axes)) if axes and simple else None, None, spreads, simple)
+        # Without a rank only the last axis means something, and only if nothing moves.
+        simple = axes_of(node, facts) == (-1,) and keeps is True and is_plain(before.path) and is_plain(path)
+        return Reduced(node, before.source, (-1,) if simple else None, None, spreads, simple)
     places = _places(node, len(layout), facts)
     if places is None or keeps is None:
         return Reduced(node, before.source, None, None, spreads, simple=False)

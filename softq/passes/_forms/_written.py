@@ -94,7 +94,7 @@ def open_quotients(model: ir.Model, nodes: Sequence[ir.Node], find: Find) -> lis
         assert found.axes is not None, "a row of unknown axes is refused"
         e = found.exponential
         sink = math.log(found.added) if found.added else None
-        row = Row(found.scores, found.axes, e.factor, e.mask, e.counts_when, sink)
+        row = Row(found.scores, found.axes, e.factor, e.mask, e.counts_when, e.keeps_nan, sink)
         opened.append(opener.open(node, row, found.moved.path))
     return opened
 
