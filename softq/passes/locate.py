@@ -286,7 +286,9 @@ def _judge(finding: Finding, policy: Policy, chosen: set[str] | None) -> Finding
     elif policy.all_sites:
         verdict = Verdict("convert", f"all sites were asked for{tail}")
     elif site.role == "attention":
-        verdict = Verdict("convert", f"attention: the result goes into {site.consumer}{tail}")
+        inside = site.consumer == "itself"
+        use = "the product with V is inside the operator" if inside else f"the result goes into {site.consumer}"
+        verdict = Verdict("convert", f"attention: {use}{tail}")
     elif site.consumer == "nothing":
         verdict = Verdict("keep", "nothing reads its result")
     else:
