@@ -101,12 +101,16 @@ def _step(layout: Layout, node: ir.Node, facts: Facts) -> Layout | None:
 def _reshaped(layout: Layout, node: ir.Node, facts: Facts) -> Layout | None:
     """Return the layout behind a Reshape that only adds or removes axes of length 1."""
     before, after = facts.shape(operand(node, 0)), facts.shape(node.outputs[0])
-    if before is not None and after is not None and None not in before and None not in after:
+    if before is not None and after is not None:
         kept = [(label, d) for label, d in zip(layout, before, strict=True) if d != 1]
-        if [d for _, d in kept] != [d for d in after if d != 1]:
+        lengths = [d for d in after if d != 1]
+        # One length that is not known, or known by another name, is what the number of elements leaves for it.
+        open_ones = sum(d is None or d != there for (_, d), there in zip(kept, lengths, strict=False))
+        if len(kept) == len(lengths) and open_ones <= 1:
+            rest = iter(kept)
+            return tuple(None if d == 1 else next(rest)[0] for d in after)
+        if None not in before and None not in after:
             return None
-        rest = iter(kept)
-        return tuple(None if d == 1 else next(rest)[0] for d in after)
     target = constant(operand(node, 1))
     if target is None:
         return None
