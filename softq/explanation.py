@@ -14,9 +14,9 @@ from softq.methods import DEFAULT_METHOD, METHODS
 from softq.methods._contract import OptionValue
 from softq.modelfile import ModelLike, as_model
 from softq.passes._canonical import leaves_scores
-from softq.passes._forms._lifts import Source
 from softq.passes._forms import FORMS
 from softq.passes._forms._facts import Facts
+from softq.passes._forms._lifts import Source
 from softq.passes._graph import ModelView, node_label, operator_label
 from softq.passes.locate import Finding, findings, shortened
 from softq.plan import DEFAULT_MAX_LENGTH

@@ -1,7 +1,7 @@
 """Softmaxes of which only the order is used: ArgMax, and TopK with its values unused or normalised again.
 
-The softmax rises with the score, so that the greatest weights belong to the greatest scores. What changes is ties alone:
-two scores so close that their weights round to the same number are told apart by the scores.
+The softmax rises with the score, so that the greatest weights belong to the greatest scores. What changes is ties
+alone: two scores so close that their weights round to the same number are told apart by the scores.
 """
 
 from __future__ import annotations

@@ -71,7 +71,8 @@ def _to(cast: ir.Node) -> int:
 
 def _defer(product: ir.Node, pair: Pair) -> None:
     v, old, graph = product.inputs[1], product.outputs[0], product.graph
-    assert v is not None and graph is not None
+    assert v is not None
+    assert graph is not None
     before: list[ir.Node] = []
     base = old.name or "product"
     if v.dtype is not ir.DataType.FLOAT:

@@ -2,7 +2,8 @@
 
 Produces the folder of `softq build`: the kernels, a C driver, a shared library of both, the weights in a file of
 their own, and a manifest. It runs with neither Python nor TVM: from C through `softq.h`, from Python through
-`softq.load` where the processor is of this kind. Shapes may be dynamic. Kernels use NEON where the processor has it; NEON makes subnormal float results zero.
+`softq.load` where the processor is of this kind. Shapes may be dynamic. Kernels use NEON where the processor has it;
+NEON makes subnormal float results zero.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Produces the folder of `softq build`: the kernels, a C driver, a shared library of both, the weights in a file of
 their own, and a manifest. It runs with neither Python nor TVM: from C through `softq.h`, from Python through
-`softq.load` where the processor is of this kind. Shapes may be dynamic. It refuses to run on a processor that lacks a feature that the kernels use.
+`softq.load` where the processor is of this kind. Shapes may be dynamic. It refuses to run on a processor that lacks a
+feature that the kernels use.
 """
 
 from __future__ import annotations
