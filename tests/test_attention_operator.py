@@ -116,12 +116,32 @@ def test_the_division_goes_behind_the_product_with_v() -> None:
     assert operators.count("Div") == 3
 
 
-def test_a_causal_mask_of_a_boolean_one_reaches_the_method() -> None:
+def test_the_guard_is_found_in_front_of_a_cast() -> None:
+    inputs = "float16[b,3,s,8] q, float16[b,3,t,8] k, float16[b,3,t,8] v, bool[b,1,s,t] m"
+    proto = model("softmax_precision=1", inputs, "q, k, v, m")
+    proto.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+    result = softq.convert(proto, bits=4).model
+    assert [node.op_type for node in result.graph.node][-6:] == [
+        "MatMul",
+        "Div",
+        "Constant",
+        "Where",
+        "Cast",
+        "Identity",
+    ]
+    hidden = hidden_keys()
+    feeds = {name: array.astype(np.float16) for name, array in feed().items()} | {"m": ~hidden}
+    got = run(softq.convert(proto, method="exact").model, feeds)
+    np.testing.assert_allclose(got.astype(np.float64), reference(feeds, hidden), rtol=0, atol=2.0**-8)
+
+
+@pytest.mark.parametrize("opset", [23, 24, 25])
+def test_a_causal_mask_of_a_boolean_one_reaches_the_method(opset: int) -> None:
     hidden = hidden_keys()
     feeds = feed(m=~hidden)
-    result = softq.convert(model("is_causal=1", *BOOLEAN), method="exact").model
+    result = softq.convert(model("is_causal=1", *BOOLEAN, opset=opset), method="exact").model
     later = np.arange(T) > np.arange(S)[:, None]
-    np.testing.assert_allclose(run(result, feeds), reference(feeds, hidden | later), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(run_anywhere(result, feeds), reference(feeds, hidden | later), rtol=0, atol=1e-5)
     assert [function.name for function in result.functions] == ["Exact_valid"]
 
 
