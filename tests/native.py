@@ -32,6 +32,10 @@ class Executor:
             self._kernels = ctypes.CDLL(str(path / "kernels.so"))
         self._weights = {at: np.asarray(array, order="C") for at, array in program.weights.items()}
 
+    def call(self, kernel: str, arrays: list[Array], numbers: list[int]) -> None:
+        """Run a kernel; the last two numbers are the range of its work items."""
+        getattr(self._kernels, kernel)(*(ctypes.c_void_p(a.ctypes.data) for a in arrays), *map(ctypes.c_int64, numbers))
+
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Return the outputs by name."""
         program, dims = self.program, dict[str, int]()
@@ -67,9 +71,7 @@ class Executor:
             if step.error is not None:
                 arrays[0][...] = 0
             if numbers[-1]:
-                getattr(self._kernels, step.kernel)(
-                    *(ctypes.c_void_p(a.ctypes.data) for a in arrays), *map(ctypes.c_int64, numbers)
-                )
+                self.call(step.kernel, arrays, numbers)
             if step.error is not None and arrays[0].item():
                 raise ValueError(step.error)
         return {program.tensors[number].name: array_of(number) for number in program.outputs}

@@ -39,6 +39,8 @@ def check_output(value: onnx.ValueInfoProto) -> None:
     Raises:
         RefusalError: naming the output and its type.
     """
+    if value.type.WhichOneof("value") is None:
+        return  # Its type is the one that its node gives it.
     element_type(value, "output")
     _check_rank(value, "output")
 

@@ -48,7 +48,8 @@ class Kernels:
     def nests(self, name: str, function: tirx.PrimFunc) -> list[Nest]:
         """Return the kernels of a TIR function that TVM made."""
         if name not in self._nests:
-            self._nests[name] = nests(function, PREFIX + re.sub(r"\W", "_", name))
+            # TVM has a "matmul" and a "copy" of its own.
+            self._nests[name] = nests(function, PREFIX + "tvm_" + re.sub(r"\W", "_", name))
             for nest in self._nests[name]:
                 self._functions[str(nest.function.attrs["global_symbol"])] = nest.function
         return self._nests[name]

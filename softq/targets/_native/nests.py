@@ -31,6 +31,10 @@ _SHORT = 16
 _GROWTH = 512
 
 
+# A formula of more nodes is not written into another one: TVM's simplifier takes minutes for a few that are nested.
+_LONG = 300
+
+
 @dataclass(frozen=True)
 class Nest:
     """A kernel.
@@ -67,7 +71,7 @@ def nests(function: tirx.PrimFunc, symbol: str) -> list[Nest]:
         elif isinstance(statement, tirx.AllocBuffer):
             allocated.append(statement.buffer)
         else:
-            name = symbol if not found else f"{symbol}_{len(found)}"
+            name = symbol if not found else f"{symbol}_part{len(found)}"
             found.append(_nest(lowered, statement, declared, allocated, name))
     return found
 
@@ -108,10 +112,12 @@ def _is_cheap(schedule: s_tir.Schedule, root: Any, candidate: Any) -> bool:
     block = schedule.get(candidate)
     if any(int(v.iter_type) != tirx.IterVar.DataPar for v in block.iter_vars) or len(block.writes) != 1:
         return False
-    written, uses = block.writes[0].source, 0
+    written, size, uses, reader = block.writes[0].source, len(_found(block, tvm.ir.Expr)), 0, 0
     for other in schedule.get_child_blocks(root):
-        uses += sum(load.source.same_as(written) for load in _found(schedule.get(other), tvm.ir.TensorLoad))
-    return uses <= 1 or (uses - 1) * len(_found(block, tvm.ir.Expr)) <= _GROWTH
+        loads = sum(load.source.same_as(written) for load in _found(schedule.get(other), tvm.ir.TensorLoad))
+        if loads:
+            uses, reader = uses + loads, max(reader, len(_found(schedule.get(other), tvm.ir.Expr)))
+    return (uses - 1) * size <= _GROWTH and min(size, reader) <= _LONG
 
 
 def _found(block: s_tir.SBlock, kind: type) -> list[Any]:

@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,11 +16,15 @@ from softq.errors import RefusalError
 from softq.targets._native.sizes import plain
 
 if TYPE_CHECKING:
-    from softq.targets._native.node import Converter, Node
+    from softq.targets._native.node import Array, Converter, Node
 
 
 def _refused(node: Node, what: str) -> RefusalError:
     return RefusalError(f"{node.operator} {node.name!r}: TVM has no {what}")
+
+
+def _each(array: Array | None) -> Iterable[Any]:
+    return itertools.repeat(None) if array is None else array.ravel().tolist()
 
 
 def _resize(node: Node) -> None:
@@ -28,6 +33,15 @@ def _resize(node: Node) -> None:
     if node.attributes.get("axes") or node.attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch":
         raise _refused(node, "resizing of chosen axes or with a kept aspect ratio")
     scales = node.array(2) if node.has(2) else None
+    lengths = node.array(3) if node.has(3) else None
+    for dim, scale, length in zip(node.shape(0), _each(scales), _each(lengths), strict=False):
+        dim = plain(dim)
+        if not isinstance(dim, int) or node.attributes.get("mode", "nearest") != "nearest":
+            continue
+        new = int(length) if length is not None else round(dim * float(scale or 1))
+        # Halfway between two elements TVM and onnxruntime round differently, by the last bit of a quotient.
+        if new and dim and new % dim and dim % new:
+            raise _refused(node, f"nearest element from {dim} to {new}, where neither is a multiple of the other")
     if scales is None:
         return
     for dim, scale in zip(node.shape(0), scales.ravel(), strict=False):
@@ -45,6 +59,7 @@ def _conv_transpose(node: Node) -> None:
 def _lp_pool(node: Node) -> None:
     if node.attributes.get("ceil_mode", 0):
         raise _refused(node, "ceil_mode")
+    _conv(node)
 
 
 def _pad(node: Node) -> None:
@@ -57,7 +72,8 @@ def _pad(node: Node) -> None:
 
 def _conv(node: Node) -> None:
     same = str(node.attributes.get("auto_pad", "NOTSET")).startswith("SAME")
-    if same and not all(isinstance(plain(d), int) for d in node.shape(0)[2:]):
+    dims = node.shape(0)[2 if node.operator in ("Conv", "AveragePool") else 0 :]
+    if same and not all(isinstance(plain(d), int) for d in dims):
         raise _refused(node, "auto_pad for axes whose lengths are not constant")
 
 
@@ -72,6 +88,10 @@ def _split(node: Node) -> None:
         raise _refused(node, "parts of length 0")
 
 
+def _by_data(node: Node) -> None:
+    raise RefusalError(f"{node.operator} {node.name!r} has a shape that depends on data, or sorts; it has no kernel")
+
+
 CONVERTERS: Mapping[str, Converter] = {
     "Resize": _resize,
     "Upsample": _resize,
@@ -83,4 +103,5 @@ CONVERTERS: Mapping[str, Converter] = {
     "Pad": _pad,
     "Pow": _pow,
     "Split": _split,
+    **dict.fromkeys(("TopK", "NonZero", "Unique", "Compress", "NonMaxSuppression"), _by_data),
 }
