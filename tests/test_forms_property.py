@@ -267,6 +267,11 @@ REGRESSIONS = {
     "a body behind a loop": Plan(
         (4, 1, 4), 11, False, (Block((), "Log", 1, "transposed", "loop"), Block((), "sink", 1, "shared", "if")), 0
     ),
+    # The logarithm of the sum is that of what is read behind the Transposes, not in front of them.
+    "a logarithm behind a move": Plan(
+        (3, 4, 1), 21, False,
+        (Block(("scale",), "Log", 0, "transposed", "main"), Block((), "less log of sum", -1, "transposed", "main")), 3,
+    ),
     # NaN times the zero of a mask is NaN.
     "a NaN that is struck out": Plan(
         (2, 3, 2, 4), 18, True,

@@ -44,6 +44,10 @@ def find_log_quotient(difference: ir.Node | None, facts: Facts) -> LogQuotient |
         return None
     moved = follow(above, facts)
     reductions = _logarithm_of_sum(below, moved.source, facts)
+    if reductions is None and moved.path:
+        # What is summed may be the scores as they are read here.
+        moved = Moved(above, ())
+        reductions = _logarithm_of_sum(below, above, facts)
     if reductions is None:
         return None
     exposed = len(reductions) == 1 and is_op(reductions[0].node, *_SUMS) and producer(moved.source, "Sub") is None
@@ -99,14 +103,13 @@ def _logarithm(value: ir.Value, path: tuple[ir.Node, ...], facts: Facts) -> tupl
     exponent = None if exponential is None else operand(exponential, 0)
     if total is None or exponent is None:
         return None
-    source = _plain_source(exponent, facts)
-    return None if source is None else (total, source)
+    return total, _plain_source(exponent, facts)
 
 
-def _plain_source(value: ir.Value, facts: Facts) -> ir.Value | None:
-    """Return what a value was before casts, None if axes were moved as well."""
+def _plain_source(value: ir.Value, facts: Facts) -> ir.Value:
+    """Return what a value was before casts, the value itself if axes were moved as well."""
     behind = follow(value, facts)
-    return behind.source if is_plain(behind.path) else None
+    return behind.source if is_plain(behind.path) else value
 
 
 def _over(total: Reduced, scores: ir.Value) -> Reduced:

@@ -109,10 +109,10 @@ def fits(beside: Moved, reduced: Reduced, result: ir.Value, facts: Facts) -> boo
             return False
         if other is None and label is not None and label not in reduced.axes and shape[label] != 1:
             return False
-    return not reduced.spreads or _keeps_shape(beside, result, mine, theirs, reduced, facts)
+    return not reduced.spreads or _keeps_shape(beside, result, mine, reduced, facts)
 
 
-def _keeps_shape(beside: Moved, result: ir.Value, mine: Layout, theirs: Layout, reduced: Reduced, facts: Facts) -> bool:
+def _keeps_shape(beside: Moved, result: ir.Value, mine: Layout, reduced: Reduced, facts: Facts) -> bool:
     """Whether a repeated reduction is proved not to repeat what it meets."""
     end = beside.path[-1].outputs[0] if beside.path else beside.source
     before, after = facts.shape(end), facts.shape(result)
@@ -120,7 +120,7 @@ def _keeps_shape(beside: Moved, result: ir.Value, mine: Layout, theirs: Layout, 
         return True
     shape = facts.shape(beside.source)
     assert shape is not None, "a layout has a rank"
-    lengths = [None if label is None else shape[label] for label, other in zip(mine, theirs, strict=True) if not other]
+    lengths = [None if label is None else shape[label] for label in mine]
     if all(isinstance(length, int) and length != 1 for length in lengths):
         # A longer repetition would not be allowed beside them.
         return True
