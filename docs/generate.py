@@ -74,7 +74,8 @@ def _runtimes() -> str:
 
 
 def _forms() -> str:
-    return _rows(("form", "what it is"), [(f"`{form.name}`", form.summary) for form in FORMS.entries().values()])
+    forms = FORMS.entries().values()
+    return _rows(("form", "verdict", "what it is"), [(f"`{form.name}`", form.verdict, form.summary) for form in forms])
 
 
 def _site_schema() -> str:
