@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -18,7 +19,9 @@ from softq.passes._forms import FORMS
 from softq.passes._forms._facts import Facts
 from softq.passes._forms._lifts import Source
 from softq.passes._graph import ModelView, node_label, operator_label
-from softq.passes.locate import Finding, findings, shortened
+from softq.passes.locate import Finding, findings, locate, shortened
+from softq.passes.normalize import normalize
+from softq.passes.replace import canonical_nodes, uses_mask
 from softq.plan import DEFAULT_MAX_LENGTH
 from softq.rowprog import Program
 from softq.rowprog.onnx import function_name
@@ -119,9 +122,7 @@ def explain(
     (finding,) = hits
     cost = None
     if finding.site.verdict.action != "refuse" and finding.match.operator != "Hardmax":
-        lift = finding.mask.lift
-        lifted = lift is not None and (lift.total or leaves_scores(finding.site.masked_row))
-        program = chosen.program(options, masked=lifted)
+        program = chosen.program(options, masked=_reaches_method(finding, facts.view.model))
         cost = _cost(program, method, options.to_json(), finding.site)
     return Explanation(
         site=finding.site,
@@ -133,6 +134,18 @@ def explain(
         rows=_rows(finding.site),
         cost=cost,
     )
+
+
+def _reaches_method(finding: Finding, model: ir.Model) -> bool:
+    """Whether the mask is the method's, and not in the scores."""
+    if finding.match.inside is None:
+        lift = finding.mask.lift
+        return lift is not None and (lift.total or leaves_scores(finding.site.masked_row))
+    # What an operator does to its scores shows only in what it is opened into.
+    opened = as_model(model)
+    locate(opened, select=[glob.escape(finding.site.id)])
+    normalize(opened)
+    return any(uses_mask(canonical) for _, canonical in canonical_nodes(opened))
 
 
 def _cost(program: Program, method: str, options: Mapping[str, OptionValue], site: Site) -> Cost:

@@ -145,6 +145,13 @@ def test_a_causal_mask_of_a_boolean_one_reaches_the_method(opset: int) -> None:
     assert [function.name for function in result.functions] == ["Exact_valid"]
 
 
+def test_what_is_told_of_a_method_is_true_of_what_is_opened() -> None:
+    for kind, name in ((BOOLEAN, "softq::Exact_valid"), (ADDED, "softq::Exact_f32")):
+        cost = softq.explain(model("", *kind), "y", method="exact").cost
+        assert cost is not None
+        assert cost.function == name
+
+
 def test_a_nan_in_a_row_that_has_keys_stays_a_nan() -> None:
     hidden = hidden_keys()
     feeds = feed(m=~hidden)

@@ -280,7 +280,7 @@ def divided(product: ir.Value, pair: Pair, before: list[ir.Node], name: str, sha
 
 def _program(canonical: Canonical, planned: SitePlan) -> Program:
     method = METHODS.get(planned.method)
-    return method.program(planned.configure(), masked=_uses_mask(canonical))
+    return method.program(planned.configure(), masked=uses_mask(canonical))
 
 
 def _renewed(canonical: Canonical, taken: Mapping[ir.Value, ir.Value]) -> Canonical:
@@ -293,12 +293,13 @@ def _renewed(canonical: Canonical, taken: Mapping[ir.Value, ir.Value]) -> Canoni
     )
 
 
-def _uses_mask(canonical: Canonical) -> bool:
+def uses_mask(canonical: Canonical) -> bool:
+    """Return whether the mask is the method's, and not in the scores."""
     return canonical.mask is not None and (canonical.mask.total or leaves_scores(canonical.site.masked_row))
 
 
 def _scores(canonical: Canonical, node: ir.Node) -> ir.Value:
-    scores = canonical.scores if _uses_mask(canonical) else node.inputs[0]
+    scores = canonical.scores if uses_mask(canonical) else node.inputs[0]
     assert scores is not None
     return scores
 
