@@ -129,9 +129,9 @@ def test_a_row_program_gets_the_scratch_that_it_asks_for(monkeypatch: pytest.Mon
     built = build_program(parser.parse_model(text))
     x = np.random.default_rng(0).normal(0, 3, (7, 33)).astype(np.float32)
     wanted = run(program, x)
-    expected = wanted["weights"] / wanted["normalizer"]
+    expected = wanted["weights"].astype(np.float64) / wanted["normalizer"].astype(np.float64)
     for executor in (Executor(built), InParts(built)):
-        np.testing.assert_allclose(executor({"x": x})["z"], expected, rtol=1e-6)
+        np.testing.assert_allclose(executor({"x": x})["z"].astype(np.float64), expected, rtol=1e-6)
     (step,) = [s for s in built.steps if s.site is not None]
     scratch = built.tensors[step.tensors[-1]]
     assert (scratch.dtype, evaluate(Op("mul", 1, scratch.shape[-1]), {})) == ("uint8", kernel.scratch_bytes)

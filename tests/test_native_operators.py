@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 from onnx import helper, numpy_helper, parser
 
 import softq
@@ -24,7 +24,7 @@ RNG = np.random.default_rng(0)
 NAN, INF, LAST = np.nan, np.inf, 2**63 - 1
 
 
-def f(*shape: int) -> Array:
+def f(*shape: int) -> NDArray[np.float32]:
     return RNG.normal(0, 3, shape).astype(np.float32)
 
 
@@ -387,7 +387,9 @@ def test_half_precision_equals_onnxruntime() -> None:
     session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     # Half precision has 11 bits.
     found = Executor(build_program(model))({"x": x})["z"]
-    np.testing.assert_allclose(found, np.asarray(session.run(None, {"x": x})[0]), rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(
+        found.astype(np.float64), np.asarray(session.run(None, {"x": x})[0]), rtol=2e-3, atol=2e-3
+    )
 
 
 def test_reductions_and_extrema_keep_every_nan() -> None:
@@ -414,7 +416,7 @@ def test_values_that_are_read_often_are_not_written_out_each_time(text: str) -> 
     )
     session, x = ort.InferenceSession(model.SerializeToString()), v(1, 0.5, 0)
     found = Executor(build_program(model))({"x0": x})["z"]
-    np.testing.assert_allclose(found, np.asarray(session.run(None, {"x0": x})[0]), rtol=1e-5)
+    np.testing.assert_allclose(found.astype(np.float64), np.asarray(session.run(None, {"x0": x})[0]), rtol=1e-5)
 
 
 @pytest.mark.parametrize(
