@@ -57,6 +57,7 @@ def test_the_exact_method_gives_what_the_original_gives(case: Case, opset: int) 
     assert [site.form for site in found] == [case.form]
     assert [site.verdict.action for site in found] == ["convert"], found[0].verdict
     assert all(site.logarithm == case.logarithm for site in found)
+    assert all((site.mask == "where") == ("keep" in case.inputs) for site in found)
     result = converted(model, "exact")
     left = [n.op_type for n in result.graph.node]
     assert not {"Softmax", "LogSoftmax"} & set(left)

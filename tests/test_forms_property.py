@@ -58,9 +58,9 @@ def plans(draw: st.DrawFn) -> Plan:
     blocks: list[Block] = []
     for _ in range(draw(st.integers(1, 3))):
         form = draw(st.sampled_from(HALF_FORMS if half else FORMS))
-        # Under a low mask exponentials without a maximum are all 0, and logarithms of weights -inf, as none of the
-        # softmax and its logarithm are.
-        low = form not in (*LOGARITHMS, "bare quotient", "power", "less log of sum", "plus constant") and not half
+        # Under a low mask exponentials without a maximum are all 0, logarithms of weights -inf, and logarithms of sums
+        # lost beside the scores, as none of it is in the softmax and its logarithm.
+        low = form not in LOGARITHMS and form in HALF_FORMS and not half
         before = [kind for kind in BEFORE if low or not kind.endswith("low")]
         if blocks:
             # A row that is masked throughout is NaN behind a block, and an added mask that is lifted hides a NaN.

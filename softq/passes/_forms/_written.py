@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from softq.passes._forms import Match
+from softq.passes._forms import Inside, Match
 from softq.passes._forms._facts import Facts
 from softq.passes._forms._logarithms import LogQuotient
 from softq.passes._forms._moves import Moved, follow, is_plain
@@ -29,7 +29,12 @@ def match_quotient(node: ir.Node, operator: str, found: Quotient, facts: Facts) 
     # The order of the weights is that of the scores only if they are what the exponentials are of.
     plain = found.exponential.mask is None and found.exponential.factor == 1
     match = _match(node, operator, found.scores, found.axes, found.moved, found.refusal, found.note, facts)
-    return match if plain else replace(match, scores=None)
+    if plain:
+        return match
+    # What is struck out is a mask only once it is opened.
+    kind = "none" if found.exponential.mask is None else "where"
+    inside = Inside(facts.dtype(found.scores), facts.shape(node.outputs[0]), kind, "nan")
+    return replace(match, scores=None, inside=inside)
 
 
 def match_logarithm(
