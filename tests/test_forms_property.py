@@ -238,7 +238,8 @@ def holds(plan: Plan) -> None:
     proto, feeds = build(plan)
     want = run(proto, feeds)[0].astype(np.float64)
     result = softq.convert(proto, method="exact", all_sites=True)
-    assert [site.verdict for site in result.sites if site.verdict.action != "convert"] == []
+    # Behind a function behind a loop the rank is not known, which is the one reason there may be.
+    assert all(site.verdict.action == "convert" or "rank" in site.verdict.reason for site in result.sites)
     assert len(result.sites) >= len(set(plan.blocks))
     onnx.checker.check_model(result.model, full_check=True)
     got = run(result.model, feeds)[0].astype(np.float64)
@@ -271,6 +272,11 @@ REGRESSIONS = {
     "a logarithm behind a move": Plan(
         (3, 4, 1), 21, False,
         (Block(("scale",), "Log", 0, "transposed", "main"), Block((), "less log of sum", -1, "transposed", "main")), 3,
+    ),
+    # The exponential is the end of one form and in the middle of another, which is opened first.
+    "a form in a form": Plan(
+        (2, 1), 11, False,
+        (Block((), "minus logsumexp", -2, "identity", "main"), Block((), "plus constant", -2, "guard", "main")), 5,
     ),
     # NaN times the zero of a mask is NaN.
     "a NaN that is struck out": Plan(

@@ -80,8 +80,13 @@ def _raise(model: ir.Model) -> bool:
     # What the axis of an old softmax means hangs on the rank, which is proved here where plain inference gives up.
     scribe = Scribe(model)
     for node, _ in waiting:
-        if (scores := operand(node, 0)) is not None:
-            scribe.annotate(scores)
+        value = operand(node, 0)
+        for _ in range(4):
+            if value is None:
+                break
+            scribe.annotate(value)
+            above = value.producer()
+            value = None if above is None or above.domain else operand(above, 0)
     modified = RaiseOpset()(model).modified
     lost = before - {site.id for _, site in _waiting(model)}
     if lost:
@@ -92,7 +97,9 @@ def _raise(model: ir.Model) -> bool:
 def _open(model: ir.Model) -> bool:
     """Write every site as a Softmax operator; return whether any was something else."""
     modified = False
-    for name, form in FORMS.entries().items():
+    for form in sorted(FORMS.entries().values(), key=lambda form: form.stage):
+        # A node that was a part of what is open by now may be gone.
+        name = form.name
         waiting = [(node, site) for node, site in _waiting(model) if site.form == name]
         if form.open is None or not waiting:
             continue

@@ -75,6 +75,7 @@ class Form:
             rewrites each, with the results it had, around a node `Softmax` of the default domain whose row is one
             axis; returns these nodes in the order of the nodes given. None where the node itself is one.
         verdict: What becomes of it at best.
+        stage: Forms are opened in ascending order: one that recognises another's last node inside it goes first.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Form:
     match: Callable[[ir.Node, Facts], Match | None]
     open: Callable[[ir.Model, Sequence[ir.Node]], Sequence[ir.Node]] | None = None
     verdict: Action = "convert"
+    stage: int = 0
 
 
 FORMS = Folder(package="softq.passes._forms", attribute="FORM", kind=Form, group="softq.forms", noun="form")

@@ -42,4 +42,5 @@ FORM = Form(
     summary="Exp(x - logsumexp(x)), the latter as an operator or written out",
     match=match,
     open=open_exponential,
+    stage=1,
 )

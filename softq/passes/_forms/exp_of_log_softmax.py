@@ -56,5 +56,9 @@ def _find(node: ir.Node, facts: Facts) -> tuple[ir.Node, Moved] | None:
 
 
 FORM = Form(
-    name="exp-of-log-softmax", summary="Exp(LogSoftmax(x)), which is a softmax", match=match, open=open_exponential
+    name="exp-of-log-softmax",
+    summary="Exp(LogSoftmax(x)), which is a softmax",
+    match=match,
+    open=open_exponential,
+    stage=1,
 )

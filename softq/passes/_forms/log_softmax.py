@@ -42,4 +42,5 @@ FORM = Form(
     summary="LogSoftmax (for methods that give logarithms)",
     match=match,
     open=open_operator,
+    stage=2,
 )

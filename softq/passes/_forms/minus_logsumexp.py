@@ -35,4 +35,5 @@ FORM = Form(
     summary="x - logsumexp(x), a LogSoftmax written out (for methods that give logarithms)",
     match=match,
     open=open_difference,
+    stage=2,
 )
