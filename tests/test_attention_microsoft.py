@@ -52,7 +52,7 @@ def fused(
         values.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), shape))
     names = ["" if array is None else name for name, array in inputs.items()]
     kind = TensorProto.FLOAT16 if next(iter(given.values())).dtype == np.float16 else TensorProto.FLOAT
-    ranks = {"y": 3, "present": 5} | ({"y": 4} if operator == "BiasSoftmax" else {})
+    ranks = {"y": 3, "present": 5}
     shapes = {name: [f"{name}{i}" for i in range(ranks.get(name, 4))] for name in wanted if name != "_"}
     results = [helper.make_tensor_value_info(name, kind, shape) for name, shape in shapes.items()]
     places = ["" if name == "_" else name for name in wanted]
@@ -223,10 +223,6 @@ KEPT_APART: dict[str, tuple[str, Inputs, Attributes, str]] = {
     "past and bias": (
         "Attention", projected({"past": floats(2, B, N, P, H), "attention_bias": floats(B, N, S, S + P)}),
         HEADS, "bias on",
-    ),
-    "bias softmax": (
-        "BiasSoftmax", {"x": floats(B, N, S, S), "b": floats(B, 1, 1, S)}, {"axis": 3, "is_inner_broadcast": 1},
-        "no CPU kernel",
     ),
 }  # fmt: skip
 

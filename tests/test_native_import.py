@@ -143,7 +143,7 @@ REFUSED: dict[str, tuple[onnx.ModelProto, str]] = {
             [value("x")],
             [value("z")],
         ),
-        "Cast 'y' is bfloat16, which has no kernels",
+        "Exp 'w' is bfloat16, which has no kernels",
     ),
     "unknown rank": (
         model_of([node("Exp", "x", "z")], [helper.make_tensor_value_info("x", 1, None)], [value("z")]),

@@ -143,3 +143,22 @@ def test_a_row_too_long_for_a_method_is_refused_by_name() -> None:
     with pytest.raises(softq.ProofError, match=r"site p: .*row"):
         converted("deferred-log", model("float", length="2000000"))
     assert converted("exact", model("float", length="2000000")).graph.node
+
+
+def test_bfloat16_is_moved_as_it_is(tmp_path: Path) -> None:
+    proto = parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 18]>
+        g (float[a,3,b] x) => (float[a,c,d] y) {
+            h = Cast <to: int = 16> (x)
+            t = Transpose <perm: ints = [0, 2, 1]> (h)
+            two = Constant <value: tensor = int64[1] {2}> ()
+            zero = Constant <value: tensor = int64[1] {0}> ()
+            s = Slice (t, zero, two, two)
+            j = Concat <axis: int = 2> (s, t)
+            k = Unsqueeze (j, zero)
+            m = Squeeze (k, zero)
+            y = Cast <to: int = 1> (m)
+        }""")
+    x = np.random.default_rng(0).normal(size=(2, 3, 4)).astype(np.float32)
+    x[0, 0, :3] = [NAN, INF, -0.0]
+    np.testing.assert_array_equal(built(proto, tmp_path)({"x": x})["y"], on_onnxruntime(proto, x=x))

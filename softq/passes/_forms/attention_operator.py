@@ -17,7 +17,6 @@ _INTEGERS = "its projections are in integers"
 _WHY = {
     ("ai.onnx.preview", "FlexAttention"): "it is a preview, whose meaning may still change",
     ("com.microsoft", "AttnLSTM"): "its softmax is inside the steps of an LSTM",
-    ("com.microsoft", "BiasSoftmax"): _NO_KERNEL,
     ("com.microsoft", "DecoderAttention"): _NO_KERNEL,
     ("com.microsoft", "DecoderMaskedMultiHeadAttention"): _CACHE,
     ("com.microsoft", "DecoderMaskedSelfAttention"): _CACHE,

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from softq.passes._forms import Form, Match
 from softq.passes._forms._facts import Facts
 from softq.passes._forms.attention_operator import match as match_attention
+from softq.passes._forms.bias_softmax import match as match_bias_softmax
 from softq.passes._forms.inner_softmax import match as match_inner
 from softq.passes._forms.microsoft_attention import match as match_microsoft_attention
 from softq.passes._forms.microsoft_multi_head_attention import match as match_multi_head_attention
@@ -17,7 +18,13 @@ from softq.site import Verdict
 
 _NAMES = re.compile(r"soft_?max|hard_?max|attention|attn", re.IGNORECASE)
 _WITHOUT_SOFTMAX = frozenset({"LinearAttention", "LinearAttentionGate"})
-_KNOWN = (match_attention, match_inner, match_microsoft_attention, match_multi_head_attention)
+_KNOWN = (
+    match_attention,
+    match_bias_softmax,
+    match_inner,
+    match_microsoft_attention,
+    match_multi_head_attention,
+)
 
 
 def match(node: ir.Node, facts: Facts) -> Match | None:

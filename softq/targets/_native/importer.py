@@ -36,6 +36,7 @@ from softq.artifact.abi import DTYPES
 from softq.artifact.program import Limit
 from softq.errors import RefusalError, SoftqError
 from softq.modelfile import proto_without_weights
+from softq.passes._graph import MOVES_ONLY
 from softq.provenance import RowFunction, call_sites
 from softq.targets._native.calls import KernelCall, SizesCall, constant
 from softq.targets._native.converters import CONVERTERS, softq_function
@@ -256,7 +257,8 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 f"{what} has a shape that depends on data, or on dimensions that are not known to be equal; "
                 "a built model knows shapes from the shapes of its inputs"
             )
-        if str(result.ty.dtype) not in _TYPES:
+        keeps = node.operator in _BFLOAT16 or any(name == node.operator for _, name in self.functions)
+        if str(result.ty.dtype) not in _TYPES and not (keeps and str(result.ty.dtype) == "bfloat16"):
             raise RefusalError(f"{what} is {result.ty.dtype}, which has no kernels")
         dtype, dims = self.types.get(name, (None, None))
         found = [plain(d) for d in shape.values]
@@ -344,6 +346,9 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
 
 
 _TYPES = frozenset(DTYPES)
+
+_BFLOAT16 = MOVES_ONLY | {"Cast", "CastLike", "Identity", "Softmax"}
+"""What takes bfloat16 inside a model: rows compute in float32, and moving is not computing."""
 
 _FIRST_ONLY = frozenset({"LayerNormalization", "BatchNormalization", "MaxPool"})
 """Operators whose further outputs TVM makes up."""
