@@ -7,6 +7,7 @@ interface is float32 whatever its type is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 from onnx import parser
 
 import softq
-from softq.artifact import Artifact
 
 Array = NDArray[np.float32]
 
@@ -76,9 +76,16 @@ def on_onnxruntime(proto: onnx.ModelProto, **feeds: NDArray[np.generic]) -> Arra
     return np.asarray(y)
 
 
-def built(proto: onnx.ModelProto, folder: Path) -> Artifact:
+def built(proto: onnx.ModelProto, folder: Path) -> Callable[..., Array]:
     pytest.importorskip("tvm")
-    return softq.load(softq.build(proto, folder / "artifact", target="cpu").folder)
+    artifact = softq.load(softq.build(proto, folder / "artifact", target="cpu").folder)
+
+    def run(**feeds: NDArray[np.generic]) -> Array:
+        y = artifact(feeds)["y"]
+        assert y.dtype == np.float32
+        return y.astype(np.float32)
+
+    return run
 
 
 def converted(method: str, proto: onnx.ModelProto, max_length: int | None = None) -> onnx.ModelProto:
@@ -91,15 +98,15 @@ def test_special_scores(method: str, kind: str, tmp_path: Path) -> None:
     proto = converted(method, model(kind))
     same(on_onnxruntime(proto, x=SCORES), WEIGHTS, method)
     artifact = built(proto, tmp_path)
-    same(artifact({"x": SCORES})["y"], WEIGHTS, method)
+    same(artifact(x=SCORES), WEIGHTS, method)
     for length in (0, 1, 2, 3, 17):
         equal = np.full((3, length), 7.0, np.float32)
         expected = np.full((3, length), 1 / max(length, 1))
         tolerance = {"exact": 1e-2 if kind == "bfloat16" else 1e-3}.get(method, 0.5)
-        for y in (on_onnxruntime(proto, x=equal), artifact({"x": equal})["y"]):
+        for y in (on_onnxruntime(proto, x=equal), artifact(x=equal)):
             assert y.shape == equal.shape
             np.testing.assert_allclose(y, expected, rtol=tolerance)
-    for y in (on_onnxruntime(proto, x=SCORES[:0]), artifact({"x": SCORES[:0]})["y"]):
+    for y in (on_onnxruntime(proto, x=SCORES[:0]), artifact(x=SCORES[:0])):
         assert y.shape == (0, 4)
 
 
@@ -114,7 +121,7 @@ def test_masked_scores(method: str, kind: str, mask: str, fully_masked: float, t
     expected = np.array([[0.5, 0, 0.5, 0], [fully_masked] * 4, [0, 0, 1, 0], [0, 0.5, 0, 0.5]], np.float32)
     proto = converted(method, model(kind, mask=mask))
     same(on_onnxruntime(proto, x=scores, keep=keep), expected, method)
-    same(built(proto, tmp_path)({"x": scores, "keep": keep})["y"], expected, method)
+    same(built(proto, tmp_path)(x=scores, keep=keep), expected, method)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -128,15 +135,15 @@ def test_rows_above_65536(method: str, tmp_path: Path) -> None:
     expected[1, 70_000] = 1
     proto = converted(method, model("float", length=str(length)))
     artifact = built(proto, tmp_path)
-    for y in (on_onnxruntime(proto, x=x), artifact({"x": x})["y"]):
+    for y in (on_onnxruntime(proto, x=x), artifact(x=x)):
         same(y, expected, method)
 
 
 def test_a_row_longer_than_proved_is_an_error_of_the_artifact(tmp_path: Path) -> None:
     artifact = built(converted("deferred-log", model("float"), max_length=100), tmp_path)
-    assert artifact({"x": np.zeros((1, 100), np.float32)})["y"].shape == (1, 100)
+    assert artifact(x=np.zeros((1, 100), np.float32)).shape == (1, 100)
     with pytest.raises(softq.InputError, match="proved for at most 100 elements: it is 101"):
-        artifact({"x": np.zeros((1, 101), np.float32)})
+        artifact(x=np.zeros((1, 101), np.float32))
 
 
 def test_a_row_too_long_for_a_method_is_refused_by_name() -> None:
@@ -161,4 +168,4 @@ def test_bfloat16_is_moved_as_it_is(tmp_path: Path) -> None:
         }""")
     x = np.random.default_rng(0).normal(size=(2, 3, 4)).astype(np.float32)
     x[0, 0, :3] = [NAN, INF, -0.0]
-    np.testing.assert_array_equal(built(proto, tmp_path)({"x": x})["y"], on_onnxruntime(proto, x=x))
+    np.testing.assert_array_equal(built(proto, tmp_path)(x=x), on_onnxruntime(proto, x=x))

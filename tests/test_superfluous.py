@@ -108,8 +108,8 @@ def test_where_more_than_the_order_is_used_the_softmax_stays(body: str, outputs:
 
 def test_a_wish_for_a_method_comes_first() -> None:
     before = model("p = Softmax (x)\n y = ArgMax <axis: int = -1> (p)", "int64[a,b,c] y")
-    for wish in ({"all_sites": True}, {"sites": ["p"]}):
-        result = softq.convert(before, method="exact", **wish)
+    for sites in ((), ("p",)):
+        result = softq.convert(before, method="exact", sites=sites, all_sites=not sites)
         assert [site.method for site in result.plan.sites] == ["exact"]
         assert not result.plan.rewrites
         same(before, result.model)
