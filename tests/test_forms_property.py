@@ -278,6 +278,12 @@ REGRESSIONS = {
         (2, 1), 11, False,
         (Block((), "minus logsumexp", -2, "identity", "main"), Block((), "plus constant", -2, "guard", "main")), 5,
     ),
+    # The first form leaves a Reshape to a computed shape, which says nothing of the rank.
+    "a form behind one that was flattened": Plan(
+        (4, 2, 2, 2), 11, False,
+        (Block(("cast",), "exp of LogSoftmax", 1, "nothing", "main"),
+         Block((), "minus logsumexp", 1, "transposed", "main")), 3,
+    ),
     # NaN times the zero of a mask is NaN.
     "a NaN that is struck out": Plan(
         (2, 3, 2, 4), 18, True,

@@ -37,6 +37,9 @@ REFUSED = {
     "factors that are no mask": (
         "g = Exp(x); e = Mul(g, factors); t = ReduceSum[-1](e); z = Div(e, t)", "float[2,3,4,5] z", "0 or 1 everywhere",
     ),
+    "exponentials that are reshaped": (
+        "e = Exp(x); k = [6, 20]; r = Reshape(e, k); t = ReduceSum[-1](r); z = Div(r, t)", "float[6,20] z", "reshaped",
+    ),
     "axes at run time": ("e = Exp(x); t = ReduceSum(e, axes); z = Div(e, t)", "float[2,3,4,5] z", "not constant"),
     "no known rank": (
         "k = ConstantOfShape(axes); w = Reshape(x, k); e = Exp(w); t = ReduceSum[1](e); z = Div(e, t)",

@@ -26,23 +26,35 @@ class Moved:
     path: tuple[ir.Node, ...]
 
 
-def follow(value: ir.Value, facts: Facts, depth: int = 16) -> Moved:
-    """Return the value above at most `depth` nodes that move, repeat, or cast between float types."""
+def follow(value: ir.Value, facts: Facts, depth: int = 16, *, any_reshape: bool = False) -> Moved:
+    """Return the value above at most `depth` nodes that move, repeat, or cast between float types.
+
+    Args:
+        value: Where to begin.
+        facts: Shapes of the model.
+        depth: How many nodes to look through.
+        any_reshape: Whether axes may be laid together or cut on the way, for elements that stand each for itself.
+    """
     path: list[ir.Node] = []
     while len(path) < depth:
         node = value.producer()
         above = None if node is None else operand(node, 0)
-        if node is None or above is None or above.graph is not value.graph or not _moves(node, facts):
+        if node is None or above is None or above.graph is not value.graph or not _moves(node, facts, any_reshape):
             break
         path.insert(0, node)
         value = above
     return Moved(value, tuple(path))
 
 
-def _moves(node: ir.Node, facts: Facts) -> bool:
+def _moves(node: ir.Node, facts: Facts, any_reshape: bool) -> bool:
     if is_op(node, "Cast"):
         to = node.attributes.get("to")
         return to is not None and not to.is_ref() and ir.DataType(to.as_int()).is_floating_point()
+    if is_op(node, "Reshape") and not any_reshape:
+        before, after = facts.shape(operand(node, 0)), facts.shape(node.outputs[0])
+        known = before is not None and after is not None and None not in (*before, *after)
+        # Axes that are laid together or cut are others: what is behind is a source of its own.
+        return not known or _step(tuple(range(-len(before or ()), 0)), node, facts) is not None
     if is_op(node, "Transpose", "Squeeze", "Unsqueeze", "Expand", "Reshape"):
         return True
     return is_passthrough(node, facts.view.container_of(node).opset)

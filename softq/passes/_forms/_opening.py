@@ -74,6 +74,10 @@ class Opener:
         softmax.name = node.name
         node.graph.insert_before(node, self._pending)
         self._pending = []
+        known = self.facts.shape(old)
+        if old.shape is None and known is not None and wanted is not None:
+            # What is written now, inference may see through no longer, and other forms are still to be opened.
+            value.type, old.shape = ir.TensorType(wanted), ir.Shape(named(known))
         take_over(old, value)
         remove_if_unused(node)
         return softmax

@@ -71,7 +71,9 @@ def find_quotient(
     moved = follow(above, facts)
     exponential = find_exponential(moved.source, facts)
     total = None if exponential is None else _find_sum(below, behind, facts)
-    if exponential is None or total is None or not same(moved.source, total.reduced.source):
+    if exponential is None:
+        return _reshaped(moved, below, behind, facts)
+    if total is None or not same(moved.source, total.reduced.source):
         return None
     axes = total.reduced.axes
     if axes is None:
@@ -96,6 +98,18 @@ def find_quotient(
     if added or refusal:
         return Quotient(exponential, exponential.exponent, axes, added, moved, refusal, note)
     return Quotient(exponential, stripped, axes, 0.0, moved, note=note)
+
+
+def _reshaped(moved: Moved, below: ir.Value, behind: tuple[ir.Node, ...], facts: Facts) -> Quotient | None:
+    """Return the refusal of exponentials whose axes are laid together or cut before they are summed."""
+    reshape = producer(moved.source, "Reshape")
+    inside = None if reshape is None else operand(reshape, 0)
+    exponential = None if inside is None else find_exponential(follow(inside, facts).source, facts)
+    total = None if exponential is None else _find_sum(below, behind, facts)
+    if exponential is None or total is None or not same(moved.source, total.reduced.source):
+        return None
+    why = "its exponentials are reshaped before they are summed"
+    return Quotient(exponential, exponential.exponent, None, 0.0, moved, why)
 
 
 def _find_sum(value: ir.Value, path: tuple[ir.Node, ...], facts: Facts) -> _Sum | None:

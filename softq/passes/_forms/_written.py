@@ -83,7 +83,7 @@ def read_by_exp_only(value: ir.Value, facts: Facts) -> bool:
     for reader in readers:
         if is_op(reader, "Exp"):
             continue
-        moves = bool(follow(reader.outputs[0], facts, 1).path) and operand(reader, 0) is value
+        moves = bool(follow(reader.outputs[0], facts, 1, any_reshape=True).path) and operand(reader, 0) is value
         if not moves or not read_by_exp_only(reader.outputs[0], facts):
             return False
     return True

@@ -50,7 +50,7 @@ def _find(node: ir.Node, facts: Facts) -> tuple[ir.Node, Moved] | None:
     inside = operand(node, 0) if is_op(node, "Exp") else None
     if inside is None:
         return None
-    behind = follow(inside, facts)
+    behind = follow(inside, facts, any_reshape=True)
     operator = producer(behind.source, "LogSoftmax")
     return None if operator is None else (operator, behind)
 
