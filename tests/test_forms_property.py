@@ -278,6 +278,10 @@ REGRESSIONS = {
         (2, 1), 11, False,
         (Block((), "minus logsumexp", -2, "identity", "main"), Block((), "plus constant", -2, "guard", "main")), 5,
     ),
+    "a form in the same form": Plan(
+        (1,), 13, False,
+        (Block((), "minus logsumexp", 0, "transposed", "main"), Block((), "less log of sum", -1, "shared", "if")), 8,
+    ),
     # The first form leaves a Reshape to a computed shape, which says nothing of the rank.
     "a form behind one that was flattened": Plan(
         (4, 2, 2, 2), 11, False,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import onnx_ir as ir
 
+from softq.errors import RefusalError
 from softq.passes._forms import Inside, Match
 from softq.passes._forms._facts import Facts
 from softq.passes._forms._logarithms import LogQuotient
@@ -91,17 +93,16 @@ def read_by_exp_only(value: ir.Value, facts: Facts) -> bool:
 
 def open_quotients(model: ir.Model, nodes: Sequence[ir.Node], find: Find) -> list[ir.Node]:
     """Write each quotient as a softmax; see `Form.open`."""
-    opener = Opener(model)
-    opened: list[ir.Node] = []
-    for node in nodes:
-        found = find(node, opener.facts)
-        assert found is not None, "what was located is still there"
+
+    def write(opener: Opener, node: ir.Node) -> ir.Node:
+        found = _still(find(node, opener.facts), node)
         assert found.axes is not None, "a row of unknown axes is refused"
         e = found.exponential
         sink = math.log(found.added) if found.added else None
         row = Row(found.scores, found.axes, e.factor, e.mask, e.counts_when, e.keeps_nan, sink)
-        opened.append(opener.open(node, row, found.moved.path))
-    return opened
+        return opener.open(node, row, found.moved.path)
+
+    return _open_each(model, nodes, write)
 
 
 def open_logarithms(
@@ -112,11 +113,27 @@ def open_logarithms(
     logarithm: bool,
 ) -> list[ir.Node]:
     """Write each difference, or its exponential, as the logarithm of a softmax or as a softmax; see `Form.open`."""
-    opener = Opener(model)
-    opened: list[ir.Node] = []
-    for node in nodes:
-        found = find(node, opener.facts)
-        assert found is not None, "what was located is still there"
+
+    def write(opener: Opener, node: ir.Node) -> ir.Node:
+        found = _still(find(node, opener.facts), node)
         assert found.axes is not None, "a row of unknown axes is refused"
-        opened.append(opener.open(node, Row(found.scores, found.axes), found.moved.path, logarithm))
-    return opened
+        return opener.open(node, Row(found.scores, found.axes), found.moved.path, logarithm)
+
+    return _open_each(model, nodes, write)
+
+
+def _open_each(model: ir.Model, nodes: Sequence[ir.Node], write: Callable[[Opener, ir.Node], ir.Node]) -> list[ir.Node]:
+    """Open the last node first: it may hold one before it, which is gone then and stands for itself."""
+    opener = Opener(model)
+    opened = [node if node.graph is None else write(opener, node) for node in reversed(nodes)]
+    return opened[::-1]
+
+
+T = TypeVar("T")
+
+
+def _still(found: T | None, node: ir.Node) -> T:
+    """Return what was located, if it is there after others were opened and the model was raised."""
+    if found is None:
+        raise RefusalError(f"the softmax that ends in node {node_label(node)} is part of another that was opened")
+    return found
