@@ -1,7 +1,8 @@
 """Closed forms of lookup tables: what a table computes, where that can be said exactly.
 
-A Gather of single numbers takes 22 times as long as the float Softmax of the same scores in onnxruntime 1.31, a shift
-2.5 times and an exponential 2.3 times (one thread, [1, 9, 512, 512]). A closed form is used only if it gives every
+In onnxruntime 1.31 a lookup by GatherElements takes 1.9 times as long as the float Softmax of the same scores, a shift
+1.8 times and an exponential 2.3 times (one thread, [1, 9, 512, 512]); by Gather it takes 26 times as long. Closed forms
+are for runtimes whose lookups are slow, accelerators above all. One is used only if it gives every
 entry of the table exactly, on any runtime: a shift does, and an exponential does where rounding leaves it no choice.
 """
 
