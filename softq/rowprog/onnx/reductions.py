@@ -10,8 +10,8 @@ from softq.rowprog.onnx.walker import INT64, UINT64, Emitted, Rule, Walker
 from softq.rowprog.program import Node
 from softq.rowprog.types import DType
 
-_DOUBLE = 2**53
-"""Up to here a double holds every integer."""
+_FLOAT, _DOUBLE = 2**24, 2**53
+"""Up to here a float and a double hold every integer, and so every part of a sum in any order."""
 
 _LOW_BITS = 20
 """So many lower bits of 2^31 elements have a sum below 2^53, and so has what is above them if the whole fits int64."""
@@ -21,10 +21,15 @@ def row_sum(w: Walker, node: Node) -> Emitted:
     """Write a sum; onnxruntime 1.31 sums int64 in double, so great ones are summed in two parts."""
     value, carried = w.full(node.args[0])
     kind = w.common(node, 0)  # a sum may need a wider carrier than its elements
+    interval = w.proof.interval(node.args[0])
+    greatest = max(-interval.low, interval.high) * w.proof.max_length
+    if not node.dtype.is_float and greatest <= _FLOAT:
+        # onnxruntime sums floats six times as fast as integers.
+        floats = value if carried is Carrier.FLOAT else w.cast(value, ir.DataType.FLOAT)
+        return w.cast(_reduced(w, "ReduceSum", floats), kind.value), kind
     if carried is not kind:
         value = w.cast(value, kind.value)
-    interval = w.proof.interval(node.args[0])
-    if kind is not Carrier.INT64 or max(-interval.low, interval.high) * w.proof.max_length <= _DOUBLE:
+    if kind is not Carrier.INT64 or greatest <= _DOUBLE:
         return _reduced(w, "ReduceSum", value), kind
     unit = w.constant(2**_LOW_BITS, INT64)
     upper = floor_shift(w, value, w.constant(_LOW_BITS, INT64), kind, interval.low)
