@@ -12,47 +12,21 @@ from typing import Any
 
 import numpy as np
 import tvm
-from numpy.typing import NDArray
 from tvm import relax, s_tir, tirx
 from tvm.tirx.buffer import is_buffer_var
 
-from softq.artifact.program import Place, Program, Size, Step, Tensor
+from softq.artifact.program import Program, Size
 from softq.errors import RefusalError
 from softq.targets._native import elementwise, extrema
+from softq.targets._native.assembly import Array, Assembly, Value
 from softq.targets._native.calls import CumSumCall, MatMulCall, PositionsCall, RowCall, ScatterCall, SizesCall
-from softq.targets._native.codegen import object_code
 from softq.targets._native.importer import Imported, last_line
 from softq.targets._native.kernels import Kernels
 from softq.targets._native.machine import Machine
-from softq.targets._native.memory import Buffer, slots
 from softq.targets._native.nests import Nest
 from softq.targets._native.sizes import key, multiplied, plain, size
 
-Array = NDArray[np.generic]
-
 _VIEWS = ("relax.reshape",)
-
-
-@dataclass(frozen=True)
-class Value:
-    """A tensor while lowering.
-
-    Attributes:
-        dims: Its shape.
-        dtype: NumPy's name of the element type.
-        place: Who owns the memory.
-        at: Position of the input, offset of the weight, or number of the buffer.
-    """
-
-    dims: tuple[Size, ...]
-    dtype: str
-    place: Place
-    at: int
-
-    @property
-    def elements(self) -> Size:
-        """Number of elements."""
-        return multiplied(self.dims)
 
 
 def lower(imported: Imported, machine: Machine) -> Program:
@@ -74,44 +48,32 @@ def lower(imported: Imported, machine: Machine) -> Program:
     except Exception as error:
         # TVM's own checks of an operator's arguments, in words of its own.
         raise RefusalError(f"TVM cannot lower the model: {last_line(error)}") from error
-    return _Lowering(imported, module, Kernels(machine)).program()
-
-
-@dataclass(frozen=True)
-class _Call:
-    """A step whose tensors have no memory yet."""
-
-    kernel: str
-    tensors: list[Value]
-    scalars: list[Size]
-    items: Size
-    cost: Size
-    site: str | None
-    error: str | None
+    return _Lowering(module, Assembly(imported, Kernels(machine))).program()
 
 
 @dataclass
 class _Lowering:
-    imported: Imported
+    """The walk over `main`.
+
+    Attributes:
+        module: The lowered module.
+        out: What was gathered so far.
+        values: What each variable is: a value, a tuple of them, or the name of a weight.
+    """
+
     module: tvm.IRModule
-    kernels: Kernels
+    out: Assembly
     values: dict[int, Any] = field(default_factory=dict)
-    steps: list[_Call] = field(default_factory=list)
-    buffers: list[Buffer] = field(default_factory=list)
-    weights: dict[int, Array] = field(default_factory=dict)
-    weight_at: dict[object, int] = field(default_factory=dict)
-    dims: set[str] = field(default_factory=set)
-    end: int = 0
 
     def program(self) -> Program:
         main = self.module["main"]
         inputs: list[Value] = []
         for position, param in enumerate(main.params):
-            value = self._typed(param.ty, "input", position)
-            if position < len(self.imported.inputs):
+            value = self.out.typed(param.ty, "input", position)
+            if position < len(self.out.imported.inputs):
                 inputs.append(value)
                 self.values[key(param)] = value
-                self.dims.update(d for d in value.dims if isinstance(d, str))
+                self.out.dims.update(d for d in value.dims if isinstance(d, str))
             else:
                 self.values[key(param)] = str(param.name)  # a weight: placed where it is used, as it is used
         body = main.body
@@ -119,22 +81,8 @@ class _Lowering:
             for binding in block.bindings:
                 self.values[key(binding.var)] = self._bound(binding)
         result = self._value(body.body)
-        outputs = self._outputs(list(result) if isinstance(result, tuple) else [result])
-        return self._finish(inputs, outputs)
-
-    def _typed(self, ty: Any, place: Place, at: int) -> Value:
-        shape = getattr(ty, "shape", None)
-        if shape is None or not hasattr(shape, "values"):
-            raise RefusalError(f"a tensor of type {ty} has a shape that depends on data")
-        return Value(tuple(size(d) for d in shape.values), str(ty.dtype), place, at)
-
-    def _new(self, ty: Any) -> Value:
-        return self._allocated(self._typed(ty, "arena", 0).dims, str(ty.dtype))
-
-    def _allocated(self, dims: tuple[Size, ...], dtype: str) -> Value:
-        total = multiplied([*dims, np.dtype(_numpy(dtype)).itemsize])
-        self.buffers.append(Buffer(total, len(self.steps), len(self.steps)))
-        return Value(dims, dtype, "arena", len(self.buffers) - 1)
+        outputs = self.out.outputs(list(result) if isinstance(result, tuple) else [result])
+        return self.out.program(inputs, outputs)
 
     def _bound(self, binding: Any) -> Any:
         value = binding.value
@@ -147,7 +95,7 @@ class _Lowering:
         name = getattr(value.op, "name", "")
         if name in _VIEWS:
             source = self._value(value.args[0])
-            typed = self._typed(binding.var.ty, "arena", 0)
+            typed = self.out.typed(binding.var.ty, "arena", 0)
             return Value(typed.dims, source.dtype, source.place, source.at)
         if name == "relax.call_tir":
             return self._call_tir(binding, value)
@@ -160,34 +108,11 @@ class _Lowering:
             return tuple(self._value(f) for f in expr.fields)
         if isinstance(expr, tvm.ir.GenericConst):
             array = expr.value.numpy()
-            return self._weight(("constant", str(array.dtype), array.shape, array.tobytes()), array)
+            return self.out.weight(("constant", str(array.dtype), array.shape, array.tobytes()), array)
         known = self.values[key(expr)]
         if isinstance(known, str):
-            return self._weight(("weight", known), self.imported.weights[known])
+            return self.out.weight(("weight", known), self.out.imported.weights[known])
         return known
-
-    def _weight(self, name: object, array: Array) -> Value:
-        if name not in self.weight_at:
-            self.weight_at[name] = self.end
-            self.weights[self.end] = array
-            self.end += -(-array.nbytes // 64) * 64
-        return Value(tuple(array.shape), str(array.dtype), "weight", self.weight_at[name])
-
-    def _step(
-        self,
-        kernel: str,
-        tensors: list[Value],
-        scalars: list[Size],
-        items: Size,
-        cost: Size,
-        *,
-        site: str | None = None,
-        error: str | None = None,
-    ) -> None:
-        for tensor in tensors:
-            if tensor.place == "arena":
-                self.buffers[tensor.at].last = len(self.steps)
-        self.steps.append(_Call(kernel, tensors, scalars, items, cost, site, error))
 
     def _call_tir(self, binding: Any, call: Any) -> Any:
         function = self.module[call.args[0]]
@@ -200,7 +125,7 @@ class _Lowering:
         tensors = [x for x in given if not _is_number(x)]
         numbers = [x for x in given if _is_number(x)]
         inputs = [self._value(x) for x in tensors]
-        outputs = [self._new(ty) for ty in types]
+        outputs = [self.out.new(ty) for ty in types]
         if all(0 in value.dims for value in outputs):
             # Nothing to compute, and TVM cannot divide by such an axis.
             return outputs[0] if not isinstance(binding.var.ty, relax.TupleType) else tuple(outputs)
@@ -221,38 +146,38 @@ class _Lowering:
                     continue
                 if key(buffer) not in temporary:
                     dims = tuple(size(plain(d), known) for d in buffer.shape)
-                    temporary[key(buffer)] = self._allocated(dims, str(buffer.dtype))
+                    temporary[key(buffer)] = self.out.allocated(dims, str(buffer.dtype))
                 used.append(temporary[key(buffer)])
             cost = max((v.elements for v in used), key=lambda s: (not isinstance(s, int), str(s)))
             scalars = [known[key(v)] if key(v) in known else self._dimension(v) for v in nest.scalars]
-            self._step(str(nest.function.attrs["global_symbol"]), used, scalars, size(nest.items, known), cost)
+            self.out.step(str(nest.function.attrs["global_symbol"]), used, scalars, size(nest.items, known), cost)
         return outputs[0] if len(outputs) == 1 and not isinstance(binding.var.ty, relax.TupleType) else tuple(outputs)
 
     def _nests(self, name: str, function: Any) -> list[Nest]:
         try:
-            return self.kernels.nests(name, function)
+            return self.out.kernels.nests(name, function)
         except s_tir.schedule.ScheduleError as error:
             # A function of TVM's that is no list of loop nests over blocks: scatters, sorts.
             raise RefusalError(f"TVM's kernel {name!r} has a form that a built model cannot run") from error
 
     def _dimension(self, var: tirx.Var) -> Size:
-        if str(var.name) not in self.dims:
+        if str(var.name) not in self.out.dims:
             raise RefusalError(f"TVM's kernel needs {var.name}, which is no dimension of an input")
         return str(var.name)
 
     def _call_kernel(self, binding: Any, value: Any) -> Any:
         name = str(value.args[0].global_symbol)
-        call = self.imported.calls[name]
+        call = self.out.imported.calls[name]
         arguments = list(value.args[1].fields) if isinstance(value.args[1], relax.Tuple) else [value.args[1]]
         if isinstance(call, MatMulCall):
             return self._matmul(binding, call, arguments)
         if isinstance(call, RowCall):
             return self._row(binding, call, arguments)
         if isinstance(call, CumSumCall):
-            x, out = self._value(arguments[0]), self._new(binding.var.ty)
+            x, out = self._value(arguments[0]), self.out.new(binding.var.ty)
             outer, length, inner = x.dims
-            kernel = self.kernels.cum_sum(x.dtype, call)
-            self._step(kernel, [x, out], [length, inner], multiplied([outer, inner]), x.elements)
+            kernel = self.out.kernels.cum_sum(x.dtype, call)
+            self.out.step(kernel, [x, out], [length, inner], multiplied([outer, inner]), x.elements)
             return out
         if isinstance(call, PositionsCall):
             return self._positions(binding, call, arguments)
@@ -260,73 +185,71 @@ class _Lowering:
             return self._scatter(binding, call, arguments)
         assert isinstance(call, SizesCall)
         shape = arguments[0]
-        out = self._new(binding.var.ty)
+        out = self.out.new(binding.var.ty)
         numbers = [size(d) for d in shape.values]
-        self._step(self.kernels.sizes(len(numbers)), [out], numbers, 1, len(numbers))
+        self.out.step(self.out.kernels.sizes(len(numbers)), [out], numbers, 1, len(numbers))
         return out
 
     def _positions(self, binding: Any, call: PositionsCall, arguments: list[Any]) -> Value:
         given, extents = self._value(arguments[0]), [size(d) for d in arguments[1].values]
-        flag, out = self._allocated((1,), "int32"), self._new(binding.var.ty)
-        kernel = self.kernels.positions(len(extents))
+        flag, out = self.out.allocated((1,), "int32"), self.out.new(binding.var.ty)
+        kernel = self.out.kernels.positions(len(extents))
         # One work item: the flag is written without a lock.
         scalars = [*extents, given.elements]
-        self._step(kernel, [flag, given, out], scalars, 1, given.elements, error=call.message)
+        self.out.step(kernel, [flag, given, out], scalars, 1, given.elements, error=call.message)
         return out
 
     def _scatter(self, binding: Any, call: ScatterCall, arguments: list[Any]) -> Value:
         data, at, updates = (self._value(x) for x in arguments)
-        out = self._copied(data)
+        out = self.out.copied(data)
         extents, inner = list(data.dims[: call.depth]), multiplied(data.dims[call.depth :])
         # One work item: updates may meet in one place, and the last one stays.
         scalars = [*extents, multiplied(at.dims[:-1]), inner]
-        self._step(self.kernels.scatter(data.dtype, call), [at, updates, out], scalars, 1, updates.elements)
+        self.out.step(self.out.kernels.scatter(data.dtype, call), [at, updates, out], scalars, 1, updates.elements)
         return out
 
-    def _copied(self, value: Value) -> Value:
-        copy = self._allocated(value.dims, value.dtype)
-        count = multiplied([value.elements, np.dtype(_numpy(value.dtype)).itemsize])
-        self._step(self.kernels.copy(), [value, copy], [], count, value.elements)
-        return copy
-
     def _matmul(self, binding: Any, call: MatMulCall, arguments: list[Any]) -> Value:
-        tile = self.kernels.tile
+        tile = self.out.kernels.tile
         a = self._value(arguments[0])
         named = None if isinstance(arguments[1], tvm.ir.GenericConst) else self.values[key(arguments[1])]
         *batch, rows, inner = a.dims
         lead = multiplied(batch)
         if isinstance(named, str) or named is None:
-            array = arguments[1].value.numpy() if named is None else self.imported.weights[named]
+            array = arguments[1].value.numpy() if named is None else self.out.imported.weights[named]
             columns: Size = array.shape[0] if call.transposed else array.shape[1]
             panels = self._packed_weight(named or ("constant", array.tobytes()), array, call.transposed)
         else:
             b = self._value(arguments[1])
             columns = b.dims[-2] if call.transposed else b.dims[-1]
-            count = self.kernels.panels(columns)
-            panels = self._allocated((*batch, count, inner, tile.columns), "float32")
-            self._step(
-                self.kernels.pack(call.transposed), [b, panels], [inner, columns], multiplied([lead, count]), b.elements
+            count = self.out.kernels.panels(columns)
+            panels = self.out.allocated((*batch, count, inner, tile.columns), "float32")
+            self.out.step(
+                self.out.kernels.pack(call.transposed),
+                [b, panels],
+                [inner, columns],
+                multiplied([lead, count]),
+                b.elements,
             )
-        out = self._new(binding.var.ty)
-        items = multiplied([lead, self.kernels.row_blocks(rows), self.kernels.panels(columns)])
+        out = self.out.new(binding.var.ty)
+        items = multiplied([lead, self.out.kernels.row_blocks(rows), self.out.kernels.panels(columns)])
         cost = multiplied([lead, rows, inner, columns])
-        self._step(self.kernels.matmul(), [a, panels, out], [rows, inner, columns], items, cost)
+        self.out.step(self.out.kernels.matmul(), [a, panels, out], [rows, inner, columns], items, cost)
         return out
 
     def _packed_weight(self, name: object, array: Array, transposed: bool) -> Value:
         from softq.targets._native.matmul import packed
 
         key_ = ("panels", name, transposed)
-        if key_ in self.weight_at:
-            at = self.weight_at[key_]
-            return Value(tuple(self.weights[at].shape), "float32", "weight", at)
-        return self._weight(key_, packed(np.asarray(array, np.float32), self.kernels.tile, transposed))
+        if key_ in self.out.weight_at:
+            at = self.out.weight_at[key_]
+            return Value(tuple(self.out.weights[at].shape), "float32", "weight", at)
+        return self.out.weight(key_, packed(np.asarray(array, np.float32), self.out.kernels.tile, transposed))
 
     def _row(self, binding: Any, call: RowCall, arguments: list[Any]) -> Any:
-        kernel = self.kernels.row(call.program, call.max_length)
+        kernel = self.out.kernels.row(call.program, call.max_length)
         values = [self._value(x) for x in arguments]
         tuple_type = isinstance(binding.var.ty, relax.TupleType)
-        outputs = [self._new(ty) for ty in (binding.var.ty.fields if tuple_type else [binding.var.ty])]
+        outputs = [self.out.new(ty) for ty in (binding.var.ty.fields if tuple_type else [binding.var.ty])]
         dims: list[Size] = [*([1] * max(0, 4 - len(values[0].dims))), *values[0].dims]
         outer, heads, queries, length = multiplied(dims[:-3]), *dims[-3:]
         scalars: list[Size] = [length, heads, queries]
@@ -336,56 +259,9 @@ class _Lowering:
         tensors = [*values, *outputs]
         if kernel.scratch_bytes:
             # Rows have their own parts of it, so that they may still be spread over threads.
-            tensors.append(self._allocated((values[0].elements, kernel.scratch_bytes), "uint8"))
-        self._step(kernel.symbol, tensors, scalars, rows, multiplied([rows, length, 8]), site=call.site)
+            tensors.append(self.out.allocated((values[0].elements, kernel.scratch_bytes), "uint8"))
+        self.out.step(kernel.symbol, tensors, scalars, rows, multiplied([rows, length, 8]), site=call.site)
         return tuple(outputs) if tuple_type else outputs[0]
-
-    def _outputs(self, values: list[Value]) -> list[Value]:
-        """Return the outputs, each in memory of its own that is not an input's or a weight's."""
-        taken: set[int] = set()
-        results: list[Value] = []
-        for value in values:
-            if value.place != "arena" or value.at in taken:
-                value = self._copied(value)
-            taken.add(value.at)
-            results.append(value)
-        return results
-
-    def _finish(self, inputs: list[Value], outputs: list[Value]) -> Program:
-        dims = sorted(self.dims)
-        place = {value.at: position for position, value in enumerate(outputs)}
-        kept = [i for i in range(len(self.buffers)) if i not in place]
-        chosen, sizes_ = slots([self.buffers[i] for i in kept], dims)
-        slot = dict(zip(kept, chosen, strict=True))
-        tensors: list[Tensor] = []
-        numbers: dict[object, int] = {}
-
-        def number(value: Value, name: str = "") -> int:
-            where: tuple[Place, int] = (value.place, value.at)
-            if value.place == "arena":
-                where = ("output", place[value.at]) if value.at in place else ("arena", slot[value.at])
-            identity = (value.dims, value.dtype, where, name)
-            if identity not in numbers:
-                numbers[identity] = len(tensors)
-                tensors.append(Tensor(name, _numpy(value.dtype), value.dims, *where))
-            return numbers[identity]
-
-        first = tuple(number(v, n) for v, n in zip(inputs, self.imported.inputs, strict=True))
-        last = tuple(number(v, n) for v, n in zip(outputs, self.imported.outputs, strict=True))
-        steps = tuple(
-            Step(s.kernel, tuple(number(v) for v in s.tensors), tuple(s.scalars), s.items, s.cost, s.site, s.error)
-            for s in self.steps
-        )
-        return Program(
-            inputs=first,
-            outputs=last,
-            tensors=tuple(tensors),
-            slots=tuple(sizes_),
-            steps=steps,
-            limits=self.imported.limits,
-            weights=self.weights,
-            objects=object_code(self.kernels.functions(), self.kernels.machine),
-        )
 
 
 def mask_strides(mask: Sequence[Size], scores: Sequence[Size]) -> list[Size]:
@@ -400,7 +276,3 @@ def mask_strides(mask: Sequence[Size], scores: Sequence[Size]) -> list[Size]:
 
 def _is_number(expr: Any) -> bool:
     return isinstance(getattr(expr, "ty", None), tvm.ir.PrimType) and not isinstance(expr, tvm.ir.GenericConst)
-
-
-def _numpy(dtype: str) -> str:
-    return dtype
