@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     import onnx
     from typing_extensions import TypeVar
 
-    from softq.data import Array
+    from softq.data import Array, Dataset
+    from softq.methods import Sample
 
     M = TypeVar("M", bound=onnx.ModelProto | ir.Model, default=ir.Model)
     DataSource = str | os.PathLike[str] | Iterable[Mapping[str, Array]]
@@ -266,18 +267,9 @@ def _fitting(
         return lambda *_: {}, [
             f"the calibration data are not used: with these settings {method.name} has nothing to fit"
         ]
-    copy = as_model(model)
     wanted = [site.id for site in found if site.takes_method]
-    locate(
-        copy,
-        select=[glob.escape(name) for name in wanted],
-        rewrites=(),
-        logarithms=method.logarithms,
-        assumed=assumed,
-    )
-    Normalize()(copy)
     report = None if progress is None else (lambda done, total: progress("calibrate", done, total))
-    samples = calibrate.collect(copy, wanted, data, batch=batch, progress=report)
+    samples = attention_rows(model, wanted, data, method.logarithms, assumed, batch=batch, progress=report)
 
     def fit(site: Site, method: Method, options: Options) -> Fitted:
         if progress is not None:
@@ -285,3 +277,37 @@ def _fitting(
         return calibrate.fit(method, options, samples[site.id])
 
     return fit, []
+
+
+def attention_rows(
+    model: ir.Model,
+    wanted: Sequence[str],
+    data: Dataset,
+    logarithms: bool,
+    assumed: Assumed,
+    *,
+    batch: int | None = None,
+    progress: Callable[[int, int | None], None] | None = None,
+) -> dict[str, list[Sample]]:
+    """Return a bounded sample of rows for each wanted site, by id; the model is not changed.
+
+    Args:
+        model: The model as it was loaded.
+        wanted: Ids of sites that take a method.
+        data: Data for `softq.calibrate.input_specs(model)`.
+        logarithms: Whether the method to come gives logarithms of weights, as in `locate`.
+        assumed: As in `locate`.
+        batch: Samples a run; None for the data's own.
+        progress: Called with the samples done and the samples there are, if known.
+
+    Raises:
+        RefusalError: a wanted site lies in a subgraph or function, whose values cannot be seen from outside.
+        InputError: the data give NaN scores at a site.
+    """
+    from softq import calibrate
+
+    copy = as_model(model)
+    chosen = [glob.escape(name) for name in wanted]
+    locate(copy, select=chosen, rewrites=(), logarithms=logarithms, assumed=assumed)
+    Normalize()(copy)
+    return calibrate.collect(copy, wanted, data, batch=batch, progress=progress)

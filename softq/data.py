@@ -13,6 +13,7 @@ runs, so that the last file of a folder cannot spoil an hour of work.
 
 from __future__ import annotations
 
+import copy
 import importlib
 import itertools
 import math
@@ -142,6 +143,28 @@ class Dataset:
                 raise UsageError(f"batch is {size}, but the model's inputs are fixed at {self.fixed_batch} samples")
             return self.fixed_batch
         return DEFAULT_BATCH if size is None else size
+
+    def between(self, start: int, stop: int | None = None) -> Dataset:
+        """Return the samples from `start` up to but without `stop`, as data of their own; nothing is read yet."""
+
+        def parts() -> Iterator[_Part]:
+            at = 0
+            for part in self._parts():
+                if stop is not None and at >= stop:
+                    return
+                arrays = part.load()
+                count = len(next(iter(arrays.values())))
+                low, high = max(start - at, 0), count if stop is None else min(stop - at, count)
+                at += count
+                if low < high:
+                    cut = {name: array[low:high] for name, array in arrays.items()}
+                    yield _Part(part.where, lambda cut=cut: cut)
+
+        portion = copy.copy(self)
+        portion._parts = parts
+        if self.samples is not None:
+            portion.samples = max(0, self.samples if stop is None else min(stop, self.samples)) - start
+        return portion
 
     def batches(self, size: int | None = None) -> Iterator[Batch]:
         """Yield the samples in order, at most `batch_size(size)` at a time; a batch never spans two files.

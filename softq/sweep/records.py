@@ -119,6 +119,8 @@ class Study:
         sites: The sites that take a method, as `softq inspect --json` has them, with `node`, the name of the node.
         command: What reproduces the sweep.
         schema: Version of this form.
+        conditions: What else the values depend on, by name: the user's choices as he gave them, and the hash of the
+            calibration data. A sweep goes on only under the same ones.
     """
 
     softq: str
@@ -138,6 +140,7 @@ class Study:
     sites: tuple[Mapping[str, Any], ...]
     command: str
     schema: int = SCHEMA
+    conditions: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 def to_plain(record: Study | Outcome) -> dict[str, object]:
