@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from softq.cli_report import report as report_command
+from softq.cli_sweep import COMMANDS
 from softq.errors import SoftqError, UsageError
 
 if TYPE_CHECKING:
@@ -130,9 +132,18 @@ def inspect(
 @click.option("--method", metavar="NAME", help="The method whose cost is told; the default one if not given.")
 @click.option("--bits", type=int, help="Short for --set bits=N.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="An option of the method.")
+@_MASKS
+@_FLOAT32
 @_JSON
 def explain(
-    model: str, site: str, method: str | None, bits: int | None, settings: Sequence[str], as_json: bool
+    model: str,
+    site: str,
+    method: str | None,
+    bits: int | None,
+    settings: Sequence[str],
+    masks: Sequence[str],
+    allow_float32: bool,
+    as_json: bool,
 ) -> None:
     """Tell the whole story of one softmax of MODEL: what was matched, why this verdict, what a method would cost."""
     from softq.explanation import explain as explain_site
@@ -140,7 +151,14 @@ def explain(
     from softq.methods import DEFAULT_METHOD
     from softq.site import SCHEMA
 
-    told = explain_site(model, site, method=method or DEFAULT_METHOD, settings=_settings(settings, bits))
+    told = explain_site(
+        model,
+        site,
+        method=method or DEFAULT_METHOD,
+        settings=_settings(settings, bits),
+        masks=masks,
+        allow_float32=allow_float32,
+    )
     if as_json:
         _print_json({"schema": SCHEMA, "model": model} | told.to_json())
     else:
@@ -387,6 +405,11 @@ def targets(name: str | None, as_json: bool) -> None:
         _print_json({"schema": 1, "targets": [describe_target(target) for target in chosen]})
     else:
         click.echo(targets_to_text() if name is None else target_to_text(TARGETS.get(name)), nl=False)
+
+
+main.add_command(report_command)
+for _command in COMMANDS:
+    main.add_command(_command)
 
 
 def _print_report(report: Report, markdown: str | None, as_json: bool) -> None:

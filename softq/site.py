@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import types
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from inspect import getdoc
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -94,13 +95,14 @@ def inspection_schema() -> dict[str, object]:
         "properties": {
             "schema": {"const": SCHEMA},
             "model": {"type": "string", "description": "The model as it was given."},
-            "sites": {"type": "array", "items": _described(Site), "description": "In the order of the graph."},
+            "sites": {"type": "array", "items": described(Site), "description": "In the order of the graph."},
         },
         "required": ["schema", "model", "sites"],
     }
 
 
-def _described(kind: type) -> dict[str, object]:
+def described(kind: type) -> dict[str, object]:
+    """Return the JSON Schema of a dataclass, with the descriptions from its docstring."""
     hints = get_type_hints(kind)
     texts = dict(re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", getdoc(kind) or "", re.MULTILINE))
     properties: dict[str, object] = {}
@@ -117,12 +119,14 @@ def _schema_of(hint: Any) -> dict[str, object]:
     if hint in _NAMES:
         return {"type": _NAMES[hint]}
     if is_dataclass(hint):
-        return _described(hint if isinstance(hint, type) else type(hint))
+        return described(hint if isinstance(hint, type) else type(hint))
     arguments = get_args(hint)
     if get_origin(hint) is Literal:
         return {"enum": list(arguments)}
     if get_origin(hint) in (Union, types.UnionType):
         return {"anyOf": [_schema_of(argument) for argument in arguments]}
+    if get_origin(hint) is Mapping:
+        return {"type": "object", "additionalProperties": _schema_of(arguments[1])}
     assert get_origin(hint) is tuple, hint
     assert arguments[1:] == (...,), hint
     return {"type": "array", "items": _schema_of(arguments[0])}

@@ -1,0 +1,24 @@
+"""The command `softq report`."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+@click.argument("folder", metavar="DIR")
+@click.option("--out", metavar="FOLDER", help="Where the files go; DIR itself by default.")
+@click.option("--budget", metavar="X|X%", help="The loss that is allowed (X% of the float value).")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def report(folder: str, out: str | None, budget: str | None, as_json: bool) -> None:
+    """Write the report of the sweep in DIR: a page, and the same as JSON, CSV and Markdown."""
+    from softq.sweep.page import report as write_report
+    from softq.sweep.page.texts import to_json
+
+    written = write_report(folder, out, budget)
+    if as_json:
+        click.echo(to_json(written.content), nl=False)
+        return
+    answer = written.content.answer
+    click.echo(f"{answer.sentence} {answer.peers_sentence}".rstrip())
+    click.echo("wrote " + ", ".join(str(file) for file in written.files))

@@ -1,0 +1,65 @@
+"""The report of a sweep: one HTML page that needs nothing else, and the same as JSON, CSV, Markdown and node data.
+
+`content.py` says what a report holds, `gather.py` makes it from a sweep, `verdicts.py` chooses and words, `texts.py`
+and `html.py` write. `assets` are the page's own parts, `vendor` is the library of its charts with its licences.
+The same folder gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from softq.errors import InputError
+from softq.sweep.page.content import Content, content_schema
+from softq.sweep.page.gather import gather
+from softq.sweep.page.html import to_html
+from softq.sweep.page.texts import to_csv, to_json, to_markdown, to_node_data
+from softq.sweep.records import read
+from softq.textfile import write_text
+
+__all__ = ["Content", "Written", "content_schema", "gather", "report"]
+
+
+@dataclass(frozen=True)
+class Written:
+    """A report and where it was written.
+
+    Attributes:
+        content: What it says.
+        files: The files, the page first.
+    """
+
+    content: Content
+    files: tuple[Path, ...]
+
+
+def report(
+    folder: str | os.PathLike[str], out: str | os.PathLike[str] | None = None, budget: str | float | None = None
+) -> Written:
+    """Write the report of a sweep: `report.html`, `.json`, `.csv`, `.md` and `report.model-explorer.json`.
+
+    Args:
+        folder: The sweep's folder.
+        out: Where the files go; the sweep's folder if not given.
+        budget: The loss allowed, in the metric's unit, or a share of the float value as `X%`.
+
+    Raises:
+        InputError: the folder holds no sweep, or `out` is no folder that can be written.
+        UsageError: the budget is no number of at least 0, or the extra `report` is not installed.
+    """
+    content = gather(*read(folder), budget)
+    target = Path(folder if out is None else out)
+    if not target.is_dir():
+        raise InputError(f"cannot write the report: there is no folder '{target}'")
+    texts = {
+        "report.html": to_html(content),
+        "report.json": to_json(content),
+        "report.csv": to_csv(content),
+        "report.md": to_markdown(content),
+        "report.model-explorer.json": to_node_data(content),
+    }
+    for name, text in texts.items():
+        write_text(target / name, text)
+    return Written(content, tuple(target / name for name in texts))

@@ -1,0 +1,238 @@
+"""What a report says, as data: every form of it (page, JSON, CSV, Markdown) is written from a `Content`.
+
+The fields below are the documentation of `report.json`; `content_schema` makes its JSON Schema from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from softq.methods._contract import OptionValue
+from softq.site import described
+
+SCHEMA = 1
+"""Version of `report.json`: fields may be added, a change of meaning is another version."""
+
+Verdict = Literal["same", "worse", "better", "open", "broken"]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A number with its 95 % interval; null where there is none.
+
+    Attributes:
+        value: The number; null if it is NaN or infinite.
+        low: Lower end, null where no interval means anything.
+        high: Upper end, null where no interval means anything.
+    """
+
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One setting and what was measured for it.
+
+    Attributes:
+        setting: Its number in this report, from 0.
+        name: Method, options, and where it is used, as one text.
+        series: Method and options without `bits`: what one line of a chart joins.
+        method: Name of the method.
+        options: Options as they were given.
+        bits: Bits of a code, or null for a method without.
+        site: The one site that got it; null if all did.
+        head: The one head that got it; null if all did.
+        metric: The metric's value.
+        loss: How much worse than float, paired over the samples; below 0 is better.
+        verdict: By the interval of the loss: `same` if it holds 0 (the data do not tell it from float), `worse`,
+            `better`; `open` if there is no interval, `broken` if the loss is no finite number.
+        within: Whether the loss is within the budget: the upper end of the interval, or the value where there is no
+            interval; null without a budget.
+        samples: Samples that were evaluated.
+        seconds: Of the evaluation.
+    """
+
+    setting: int
+    name: str
+    series: str
+    method: str
+    options: Mapping[str, OptionValue]
+    bits: int | None
+    site: str | None
+    head: int | None
+    metric: Interval
+    loss: Interval
+    verdict: Verdict
+    within: bool | None
+    samples: int
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class Place:
+    """One site.
+
+    Attributes:
+        id: As `softq inspect` prints it.
+        node: Name of the node, empty if it has none.
+        operator: The node's operator.
+        role: What the result is used for.
+        shape: Shape of the scores: a number, a symbol, or null for each axis; null if the rank is unknown.
+    """
+
+    id: str
+    node: str
+    operator: str
+    role: str
+    shape: tuple[int | str | None, ...] | None
+
+
+@dataclass(frozen=True)
+class Errors:
+    """What a setting does to one site.
+
+    Attributes:
+        setting: Number of the setting.
+        site: The site.
+        output_error: Norm of the change of P x V over the norm of P x V; null where there is no V.
+        row_sums: Quantiles 0, 0.05, 0.5, 0.95 and 1 of the sum of the weights of a row.
+        mean_row_sum: Mean of the sum of the weights of a row.
+        argmax_flips: Share of the rows whose greatest weight is at another position.
+        top5_flips: Share of the rows whose five greatest weights are another set.
+        masked: Share of the elements that are masked.
+        rows: Rows in the sample.
+    """
+
+    setting: int
+    site: str
+    output_error: float | None
+    row_sums: tuple[float | None, ...]
+    mean_row_sum: float | None
+    argmax_flips: float | None
+    top5_flips: float | None
+    masked: float | None
+    rows: int
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a setting needs at one site, from its program alone.
+
+    Attributes:
+        setting: Number of the setting.
+        site: The site.
+        integer_only: Whether the method goes from 8-bit integer scores to weights without floats.
+        float_operations: Float operations an element when the scores are floats.
+        row_length: Elements of a row for which the widest integer is proved.
+        widest_integer_bits: Bits of the widest integer; 0 if there are none.
+        matrix_bytes: Bytes of the matrix of codes, packed, for one sample where the first axis has no number; null
+            if the shape is not known.
+        float_bytes: The same for a float32 matrix.
+    """
+
+    setting: int
+    site: str
+    integer_only: bool
+    float_operations: int
+    row_length: int
+    widest_integer_bits: int
+    matrix_bytes: int | None
+    float_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The recommended setting.
+
+    Attributes:
+        sentence: The answer in one sentence.
+        setting: Number of the recommended setting; null if there is none.
+        peers: Settings with as many bits that are acceptable too and whose interval meets that of the recommended.
+        peers_sentence: What is to be said of them; empty if there are none.
+        budget: The loss allowed in the metric's unit (a share where losses are shares); null if none was given.
+    """
+
+    sentence: str
+    setting: int | None
+    peers: tuple[int, ...]
+    peers_sentence: str
+    budget: float | None
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What was measured on what, and how to do it again.
+
+    Attributes:
+        model: The model's name as the user gave it.
+        graph: Hash of its graph without weights.
+        weights: Fingerprint of its weights.
+        data: The data's name as the user gave it.
+        data_hash: Hash of the data.
+        samples: Samples that were evaluated.
+        metric: Name of the metric.
+        unit: Its unit.
+        direction: `higher` or `lower`: which is better.
+        relative: Whether losses are shares of the float value instead of differences.
+        reference: The float model's metric.
+        softq: Version of softq that measured.
+        versions: Versions of what computed the values.
+        command: What reproduces the sweep.
+    """
+
+    model: str
+    graph: str
+    weights: str
+    data: str
+    data_hash: str
+    samples: int
+    metric: str
+    unit: str
+    direction: str
+    relative: bool
+    reference: Interval
+    softq: str
+    versions: Mapping[str, str]
+    command: str
+
+
+@dataclass(frozen=True)
+class Content:
+    """A report.
+
+    Attributes:
+        schema: Version of this form.
+        answer: The recommended setting.
+        subject: What was measured on what.
+        settings: Every setting, those of all sites first, by method and bits.
+        sites: Every site that takes a method, in the order of the graph.
+        errors: Errors by setting and site, where they were measured.
+        costs: Costs by setting and site, for the settings of all sites.
+        notes: What the reader has to know besides.
+    """
+
+    schema: int
+    answer: Answer
+    subject: Subject
+    settings: tuple[Measured, ...]
+    sites: tuple[Place, ...]
+    errors: tuple[Errors, ...]
+    costs: tuple[Cost, ...]
+    notes: tuple[str, ...]
+
+    def to_json(self) -> dict[str, object]:
+        """Return the report as plain values that `json` can write."""
+        return asdict(self)
+
+
+def content_schema() -> dict[str, object]:
+    """Return the JSON Schema (draft 2020-12) of `report.json`."""
+    schema = described(Content)
+    properties = schema["properties"]
+    assert isinstance(properties, dict)
+    properties["schema"] = {"const": SCHEMA}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | schema
