@@ -16,10 +16,10 @@ from softq.methods._contract import OptionValue
 from softq.modelfile import ModelLike, as_model
 from softq.passes._canonical import leaves_scores
 from softq.passes._forms import FORMS
-from softq.passes._forms._facts import Facts
+from softq.passes._forms._facts import Assumed, Facts
 from softq.passes._forms._lifts import Source
 from softq.passes._graph import ModelView, node_label, operator_label
-from softq.passes.locate import Finding, findings, locate, shortened
+from softq.passes.locate import Finding, Policy, findings, locate, shortened
 from softq.passes.normalize import normalize
 from softq.passes.replace import canonical_nodes, uses_mask
 from softq.plan import DEFAULT_MAX_LENGTH
@@ -98,6 +98,8 @@ def explain(
     *,
     method: str = DEFAULT_METHOD,
     settings: Mapping[str, OptionValue] | None = None,
+    masks: Sequence[str] = (),
+    allow_float32: bool = False,
 ) -> Explanation:
     """Return the story of one softmax; the model is not changed.
 
@@ -106,15 +108,19 @@ def explain(
         site: Its id as `inspect` prints it, or a glob that matches one id.
         method: The method whose cost is told.
         settings: Options of the method.
+        masks: Names of tensors that are masks, as in `convert`.
+        allow_float32: Whether double scores may be computed in float32, as in `convert`.
 
     Raises:
         InputError: the file is no usable ONNX model.
-        UsageError: no softmax or more than one has the id, or the method or an option is unknown.
+        UsageError: no softmax or more than one has the id, or the method, an option, or a mask's name is unknown.
     """
     chosen = METHODS.get(method)
     options = chosen.resolve(chosen.configure(settings or {}), False)
-    facts = Facts(ModelView(as_model(model)))
-    found = findings(facts)
+    work = as_model(model)
+    locate(work, logarithms=chosen.logarithms, assumed=Assumed(frozenset(masks), allow_float32))
+    facts = Facts(ModelView(work))
+    found = findings(facts, Policy(logarithms=chosen.logarithms))
     ids = [finding.site.id for finding in found]
     hits = [f for f in found if f.site.id == site] or [f for f in found if fnmatchcase(f.site.id, site)]
     if len(hits) != 1:
@@ -122,7 +128,7 @@ def explain(
     (finding,) = hits
     cost = None
     if finding.site.verdict.action != "refuse" and finding.match.operator != "Hardmax":
-        program = chosen.program(options, masked=_reaches_method(finding, facts.view.model))
+        program = chosen.program(options, masked=_reaches_method(finding, facts))
         cost = _cost(program, method, options.to_json(), finding.site)
     return Explanation(
         site=finding.site,
@@ -136,14 +142,14 @@ def explain(
     )
 
 
-def _reaches_method(finding: Finding, model: ir.Model) -> bool:
+def _reaches_method(finding: Finding, facts: Facts) -> bool:
     """Whether the mask is the method's, and not in the scores."""
     if finding.match.inside is None:
         lift = finding.mask.lift
         return lift is not None and (lift.total or leaves_scores(finding.site.masked_row))
     # What an operator does to its scores shows only in what it is opened into.
-    opened = as_model(model)
-    locate(opened, select=[glob.escape(finding.site.id)])
+    opened = as_model(facts.view.model)
+    locate(opened, select=[glob.escape(finding.site.id)], assumed=facts.assumed)
     normalize(opened)
     return any(uses_mask(canonical) for _, canonical in canonical_nodes(opened))
 

@@ -114,3 +114,22 @@ def test_bad_usage_is_one_line(arguments: tuple[str, ...], message: str, capsys:
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_what_the_user_says_of_a_model_counts() -> None:
+    text = MASKED.replace("bool[2,1,4,5] m", "float[2,1,4,5] m").replace("s = Where (m, x, low)", "s = Add (x, m)")
+    model = parser.parse_model(text)
+    assert "stays in the scores" in softq.explain(model, "p").mask
+    assert softq.explain(model, "p", masks=["m"]).mask.startswith("additive; m (compared with a number)")
+    with pytest.raises(softq.UsageError, match="nothing"):
+        softq.explain(model, "p", masks=["nothing"])
+    double = '<ir_version: 8, opset_import: ["": 18]> g (double[n,3] x) => (double[n,3] y) { y = Softmax (x) }'
+    assert softq.explain(parser.parse_model(double), "y", allow_float32=True).cost is not None
+
+
+def test_the_method_decides_about_logarithms() -> None:
+    text = '<ir_version: 8, opset_import: ["": 18]> g (float[n,3] x) => (float[n,3] y) { y = LogSoftmax (x) }'
+    reasons = [softq.explain(parser.parse_model(text), "y", method=name).site.verdict.reason
+               for name in ("exact", "deferred-log")]  # fmt: skip
+    assert reasons[0] != reasons[1]
+    assert "logarithm" in reasons[1]
