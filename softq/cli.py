@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from softq.cli_report import report as report_command
+from softq.cli_sweep import COMMANDS
 from softq.errors import SoftqError, UsageError
 
 if TYPE_CHECKING:
@@ -403,6 +405,11 @@ def targets(name: str | None, as_json: bool) -> None:
         _print_json({"schema": 1, "targets": [describe_target(target) for target in chosen]})
     else:
         click.echo(targets_to_text() if name is None else target_to_text(TARGETS.get(name)), nl=False)
+
+
+main.add_command(report_command)
+for _command in COMMANDS:
+    main.add_command(_command)
 
 
 def _print_report(report: Report, markdown: str | None, as_json: bool) -> None:

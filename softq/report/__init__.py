@@ -1,11 +1,13 @@
 """Reports of comparisons: what they hold, the gate, and how they are written."""
 
 from softq.report._gate import Allowance, check_gate, judge, parse_drop
+from softq.report._junit import Case, to_junit
 from softq.report._text import to_json, to_markdown, to_text
 from softq.report._types import Gate, MetricResult, PairedInterval, Report
 
 __all__ = [
     "Allowance",
+    "Case",
     "Gate",
     "MetricResult",
     "PairedInterval",
@@ -14,6 +16,7 @@ __all__ = [
     "judge",
     "parse_drop",
     "to_json",
+    "to_junit",
     "to_markdown",
     "to_text",
 ]

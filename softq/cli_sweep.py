@@ -1,0 +1,107 @@
+"""The commands that measure accuracy versus bits: `softq sweep`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from softq.report import Gate
+    from softq.sweep import Sweep
+
+_COMMON = (
+    click.argument("model"),
+    click.option("--data", required=True, metavar="DATA", help="A .npz file, a folder of them, or module:function."),
+    click.option("--metric", required=True, metavar="NAME", help="The task's metric, or module:function."),
+    click.option("--methods", default="all", show_default=True, metavar="LIST", help="Names with commas, or all."),
+    click.option("--bits", default="2-8", show_default=True, metavar="RANGE", help="Such as 4, 2-8 or 2,4,6-8."),
+    click.option("--set", "options", multiple=True, metavar="METHOD.KEY=VALUE", help="An option of a method."),
+    click.option("--calibration", metavar="DATA", help="Data for options that are fitted."),
+    click.option("--limit", type=int, metavar="N", help="The first N samples only."),
+    click.option("--sites", multiple=True, metavar="GLOB", help="Exactly the sites whose id matches."),
+    click.option("--all", "all_sites", is_flag=True, help="Every site that can be converted, not only attention."),
+    click.option("--mask", "masks", multiple=True, metavar="NAME", help="A float tensor that is a mask: see convert."),
+    click.option("--allow-float32", is_flag=True, help="Compute the softmax of double scores in float32."),
+    click.option("--max-length", type=int, metavar="N", help="Greatest length of a row that is proved: see convert."),
+    click.option("--labels", metavar="NAME", help="The label array to use (label.NAME), or a model input."),
+    click.option("--output", metavar="NAME", help="The model output that the metric looks at."),
+    click.option("--batch", type=int, metavar="N", help="Samples a run."),
+    click.option("--threads", type=int, metavar="N", help="Threads of the runtime; all cores by default."),
+)
+_OUT = click.option("--out", required=True, metavar="DIR", help="The folder of the results; made if it is not there.")
+_FORCE = click.option("--force", is_flag=True, help="Remove what the folder holds and start anew.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+
+
+def _common(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the arguments that all these commands share."""
+    return reduce(lambda made, decorate: decorate(made), reversed(_COMMON), command)
+
+
+@click.command()
+@_common
+@_OUT
+@_FORCE
+@click.option("--max-drop", metavar="X|X%", help="Gate: some setting is worse by at most X (X% of the float value).")
+@click.option("--junit", metavar="FILE", help="Write a test case for each setting as JUnit XML.")
+@_JSON
+def sweep(
+    model: str, out: str, force: bool, max_drop: str | None, junit: str | None, as_json: bool, **given: Any
+) -> None:
+    """Measure every combination of method and width for MODEL; the same command again goes on where it stopped."""
+    from softq.cli import _check_outputs, _progress
+    from softq.report import parse_drop
+    from softq.sweep import run
+    from softq.sweep.gate import Budget, judge_all
+
+    _check_outputs([junit], [model, given["data"], given["calibration"]])
+    allowance = None if max_drop is None else parse_drop(max_drop)
+    with _progress() as step:
+        found = run(model, out=out, force=force, command=_command(), progress=step, **given)
+    budget = None if allowance is None else Budget(allowance, found.study)
+    if junit is not None:
+        _write_junit(junit, found, budget)
+    _finish(found, None if budget is None else judge_all(budget, found.outcomes), as_json)
+
+
+def _command() -> str:
+    return shlex.join(["softq", *sys.argv[1:]])
+
+
+def _finish(found: Sweep, gate: Gate | None, as_json: bool) -> None:
+    """Print what was found, and end with the gate's exit code if that failed."""
+    from softq.cli import EXIT_GATE, _print_json
+    from softq.sweep.listing import sweep_to_json, sweep_to_text
+
+    for note in found.notes:
+        click.echo(f"softq: {note}", err=True)
+    if as_json:
+        _print_json(sweep_to_json(found, gate))
+    else:
+        click.echo(sweep_to_text(found), nl=False)
+        if gate is not None:
+            click.echo(f"{'passed' if gate.passed else 'FAILED'}: {gate.sentence}")
+    if gate is not None and not gate.passed:
+        click.get_current_context().exit(EXIT_GATE)
+
+
+def _write_junit(path: str, found: Sweep, budget: Any) -> None:
+    from softq.report import Case, to_junit
+    from softq.sweep.engine import describe
+    from softq.sweep.listing import study_name
+    from softq.textfile import write_text
+
+    cases: list[Case] = []
+    for outcome in found.outcomes:
+        gate = None if budget is None else budget.judge(outcome.metric)
+        message = f"{found.study.metric} is {outcome.metric.value:.6g}" if gate is None else gate.sentence
+        cases.append(Case(describe(outcome.setting), outcome.seconds, message, gate is None or gate.passed))
+    write_text(path, to_junit(study_name(found.study), cases))
+
+
+COMMANDS = (sweep,)

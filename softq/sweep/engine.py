@@ -1,0 +1,274 @@
+"""The sweep: every combination of method and width at all sites, measured on the same samples as the float model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from softq._version import __version__
+from softq.compare import OnnxRunner, _versions
+from softq.data import DataSource
+from softq.errors import ProofError, RefusalError, UsageError
+from softq.modelfile import ModelLike
+from softq.plan import Plan
+from softq.sweep.bench import Bench, Subject, open_subject
+from softq.sweep.folder import check_same, existing, opened, scratch, write_study
+from softq.sweep.pace import Pace, Progress
+from softq.sweep.planner import Planner, Selection
+from softq.sweep.records import Outcome, Setting, Study, append
+from softq.sweep.settings import expand
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a sweep found.
+
+    Attributes:
+        study: What its settings have in common.
+        outcomes: One for each setting, in the order in which they were measured.
+        notes: What was left out and why, one sentence each.
+    """
+
+    study: Study
+    outcomes: tuple[Outcome, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a sweep is asked for: a model, data, a metric, and what their values depend on.
+
+    Attributes:
+        model: A path or a model.
+        data: See `softq.data.open_data`.
+        metric: Name of the metric.
+        selection: Which sites take a method.
+        calibration: Data for options that are fitted, or None.
+        limit: How many samples, from the first; None for all.
+        labels: As in `softq.compare.check`.
+        output: As in `softq.compare.check`.
+        threads: Threads of onnxruntime; all cores if None.
+        command: What reproduces the sweep, for the study.
+    """
+
+    model: ModelLike
+    data: DataSource
+    metric: str
+    selection: Selection
+    calibration: DataSource | None = None
+    limit: int | None = None
+    labels: str | None = None
+    output: str | None = None
+    threads: int | None = None
+    command: str = ""
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return os.fspath(self.model) if isinstance(self.model, (str, os.PathLike)) else "<model>"
+
+    def runner(self) -> OnnxRunner:
+        """Return the float model, ready to run."""
+        return OnnxRunner.open(self.model, threads=self.threads)
+
+    def subject(self, runner: OnnxRunner, part: tuple[int, int | None] | None = None) -> Subject:
+        """Return what is measured with, on some of the samples: those up to the limit if not said.
+
+        Raises:
+            UsageError: the limit is below 1, or an option makes no sense.
+        """
+        if self.limit is not None and self.limit < 1:
+            raise UsageError(f"limit is {self.limit}; it must be at least 1")
+        return open_subject(
+            runner, self.data, self.metric, labels=self.labels, output=self.output, batch=self.selection.batch,
+            part=part or (0, self.limit),
+        )  # fmt: skip
+
+
+def run(
+    model: ModelLike,
+    data: DataSource,
+    *,
+    out: str | os.PathLike[str],
+    metric: str,
+    methods: str = "all",
+    bits: str = "2-8",
+    options: Sequence[str] = (),
+    limit: int | None = None,
+    calibration: DataSource | None = None,
+    sites: Sequence[str] = (),
+    all_sites: bool = False,
+    masks: Sequence[str] = (),
+    allow_float32: bool = False,
+    max_length: int | None = None,
+    labels: str | None = None,
+    output: str | None = None,
+    batch: int | None = None,
+    threads: int | None = None,
+    force: bool = False,
+    command: str = "",
+    progress: Progress | None = None,
+) -> Sweep:
+    """Return the outcome of every setting, and leave it in the folder `out` as soon as it is there.
+
+    A sweep that was interrupted goes on where it stopped. Values are those of `softq.compare.check` of the model that
+    `softq.conversion.convert` makes, to the bit, on the same samples with the same batch and threads.
+
+    Args:
+        model: A path or a model.
+        data: See `softq.data.open_data`; it is read once a setting, a batch at a time.
+        out: The sweep's folder, made if it is not there; `softq.sweep.records` says what is in it.
+        metric: Name of the metric.
+        methods: `all`, or names joined by commas.
+        bits: Widths such as `4`, `2-8` or `2,4,6-8`.
+        options: Options of a method, `METHOD.KEY=VALUE` each.
+        limit: How many samples, from the first; all if None.
+        calibration: Data for options that are fitted.
+        sites: As in `convert`.
+        all_sites: As in `convert`.
+        masks: As in `convert`.
+        allow_float32: As in `convert`.
+        max_length: As in `convert`.
+        labels: As in `check`.
+        output: As in `check`.
+        batch: Samples a run, of the evaluation and of the calibration.
+        threads: Threads of onnxruntime; all cores if None.
+        force: Start anew in a folder that holds something else.
+        command: What reproduces the sweep, for the study.
+        progress: Called with a step's name, the milliseconds that passed, and those with the ones still to come.
+
+    Raises:
+        UsageError: an argument is wrong, or the folder holds a sweep under other conditions: the message names one.
+        InputError: the model or the data cannot be used.
+        RefusalError: no setting can be measured.
+    """
+    settings, notes = expand(methods, bits, options, calibration is not None)
+    selection = Selection(tuple(sites), all_sites, tuple(masks), allow_float32, max_length, batch)
+    task = Task(model, data, metric, selection, calibration, limit, labels, output, threads, command)
+    conditions = {"methods": methods, "bits": bits, "set": sorted(options)}
+    with opened(out, force) as folder:
+        return measure(task, folder, settings, notes, conditions, lambda planner, s: planner.everywhere(_choice(s)),
+                       step="sweep", progress=progress)  # fmt: skip
+
+
+def _choice(setting: Setting) -> tuple[str, Mapping[str, int | float | str]]:
+    return setting.method, setting.options
+
+
+def measure(
+    task: Task,
+    folder: Path,
+    settings: Sequence[Setting],
+    notes: Sequence[str],
+    conditions: Mapping[str, Any],
+    plan: Callable[[Planner, Setting], Plan],
+    *,
+    step: str,
+    progress: Progress | None = None,
+) -> Sweep:
+    """Measure the settings that a folder lacks; see `run`.
+
+    Args:
+        task: What is measured.
+        folder: The folder, opened for this process.
+        settings: The settings.
+        notes: What was left out of them.
+        conditions: What the values depend on beside what `task` says.
+        plan: Gives the plan of a setting.
+        step: What this is called in the progress.
+        progress: As in `run`.
+    """
+    planner = Planner(task.model, task.selection, task.calibration)
+    runner = task.runner()
+    subject = task.subject(runner)
+    left_out = list(notes)
+    methods = sorted({setting.method for setting in settings})
+    known = identity(task, planner, subject, conditions)
+    before = existing(folder)
+    if before is not None:
+        check_same(folder, before[0], known)
+    done = {outcome.setting.key for outcome in before[1]} if before else set[str]()
+    todo = [setting for setting in settings if setting.key not in done]
+    if before is None or todo:
+        with scratch(folder) as place:
+            total = subject.data.samples
+            bench = Bench(
+                runner, subject, place, threads=task.threads,
+                report=None if progress is None else lambda n: progress("float model", n, total),
+            )  # fmt: skip
+            study = _study(task, known, planner, methods, bench)
+            if before is None:
+                write_study(folder, study)
+            else:
+                # The same model on the same data: another value says that the machine computes otherwise.
+                check_same(folder, before[0], {"reference": study.reference, "samples": study.samples})
+            pace = Pace(step, [setting.method for setting in todo], bench.seconds, progress)
+            for setting in todo:
+                pace.begin()
+                try:
+                    candidate = planner.converted(plan(planner, setting))
+                except (RefusalError, ProofError) as error:
+                    left_out.append(f"left out: {describe(setting)}: {error}")
+                    continue
+                found = bench.measure(candidate, lambda n: pace.part(n / bench.samples))
+                append(folder, Outcome(setting, found.metric, found.loss, found.samples, found.seconds))
+                pace.done(setting.method)
+    now = existing(folder)
+    assert now is not None
+    if not now[1]:
+        raise RefusalError(f"no setting can be measured: {left_out[-1]}")
+    return Sweep(now[0], now[1], tuple(left_out))
+
+
+def identity(task: Task, planner: Planner, subject: Subject, conditions: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a study that are known before the float model has run."""
+    chosen = task.selection
+    return {
+        "softq": __version__,
+        "versions": _versions(),
+        "graph": planner.graph,
+        "weights": planner.weights,
+        "metric": task.metric,
+        "conditions": {
+            **conditions,
+            "limit": task.limit,
+            "sites": list(chosen.sites),
+            "all": chosen.all_sites,
+            "mask": list(chosen.masks),
+            "allow_float32": chosen.allow_float32,
+            "max_length": chosen.max_length,
+            "calibration": planner.calibration_hash(),
+            "labels": subject.label,
+            "output": subject.output,
+            "batch": subject.batch,
+            "threads": task.threads,
+        },
+        "data_hash": subject.hash(),
+    }
+
+
+def _study(task: Task, known: Mapping[str, Any], planner: Planner, methods: Sequence[str], bench: Bench) -> Study:
+    return Study(
+        **known,
+        model=task.name,
+        data=bench.subject.data.source,
+        samples=bench.samples,
+        unit=bench.subject.metric.unit,
+        direction=bench.subject.metric.direction,
+        relative=bench.relative,
+        reference=bench.reference,
+        seconds=bench.seconds,
+        sites=planner.described(methods),
+        command=task.command,
+    )
+
+
+def describe(setting: Setting) -> str:
+    """Return a setting as a text: method, options, and where."""
+    options = [f"{key}={value}" for key, value in setting.options.items()]
+    where = [] if setting.site is None else [f"at {setting.site}"]
+    head = [] if setting.head is None else [f"head {setting.head}"]
+    return " ".join([setting.method, *options, *where, *head])

@@ -1,0 +1,66 @@
+"""A sweep as text for people and as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from softq.report import Gate
+from softq.sweep.engine import Sweep, describe
+from softq.sweep.records import Estimate, Outcome, Study, to_plain
+
+_HEAD = ("setting", "value", "95 % interval", "loss", "95 % interval", "seconds")
+
+
+def sweep_to_json(sweep: Sweep, gate: Gate | None = None) -> dict[str, object]:
+    """Return the study, the outcomes, what was left out, and the gate, as values that `json` can write."""
+    return {
+        "schema": sweep.study.schema,
+        "study": to_plain(sweep.study),
+        "outcomes": [to_plain(outcome) for outcome in sweep.outcomes],
+        "notes": list(sweep.notes),
+        "gate": None if gate is None else {"passed": gate.passed, "sentence": gate.sentence},
+    }
+
+
+def sweep_to_text(sweep: Sweep) -> str:
+    """Return a table with a row a setting."""
+    study = sweep.study
+    better = "higher" if study.direction == "higher" else "lower"
+    loss = "as a share of float32" if study.relative else "in the same unit"
+    return "".join(
+        f"{line}\n"
+        for line in [
+            f"model    {study.model}",
+            f"data     {study.data}, {study.samples} samples",
+            f"metric   {study.metric} ({study.unit}, {better} is better), loss {loss}",
+            f"float32  {study.reference.value:.6g} {_interval(study.reference)}".rstrip(),
+            "",
+            *_table([_HEAD, *(_row(outcome) for outcome in sweep.outcomes)]),
+        ]
+    )
+
+
+def _row(outcome: Outcome) -> tuple[str, ...]:
+    metric, loss = outcome.metric, outcome.loss
+    return (
+        describe(outcome.setting),
+        f"{metric.value:.6g}",
+        _interval(metric),
+        f"{loss.value:+.4g}",
+        _interval(loss),
+        f"{outcome.seconds:.2f}",
+    )
+
+
+def _interval(estimate: Estimate) -> str:
+    return "" if estimate.low is None or estimate.high is None else f"[{estimate.low:.4g}, {estimate.high:.4g}]"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def study_name(study: Study) -> str:
+    """Return one line on what was measured."""
+    return f"{study.model}: {study.metric} on {study.data}"

@@ -1,0 +1,315 @@
+"""Sweeps: the values of `check`, results that survive a kill, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from softq.cli import main
+from softq.compare import check
+from softq.conversion import convert
+from softq.errors import InputError, UsageError
+from softq.metrics import PerSample, find_metric
+from softq.metrics._metric import mean, root_ratio
+from softq.sweep import run
+from softq.sweep.estimates import loss_of, value_of
+from softq.sweep.pace import Pace
+from softq.sweep.records import OUTCOMES, STUDY, Outcome, read
+from softq.sweep.settings import expand, parse_bits
+
+MODELS = Path(__file__).parent.parent / "models"
+VIT, IMAGES = MODELS / "mnist_vit/mnist_vit.onnx", MODELS / "mnist_vit/data.npz"
+LM, TEXT = MODELS / "wikipedia_lm/wikipedia_lm.onnx", MODELS / "wikipedia_lm/data.npz"
+
+
+def cut(source: Path, to: Path, count: int, start: int = 0) -> Path:
+    """A part of a data file as a file of its own."""
+    with np.load(source) as arrays:
+        np.savez(to, **{name: arrays[name][start : start + count] for name in arrays.files})  # pyright: ignore
+    return to
+
+
+def plain(outcomes: Sequence[Outcome]) -> list[str]:
+    """Outcomes without their seconds."""
+    return [repr((o.setting, o.metric, o.loss, o.samples, o.sites)) for o in outcomes]
+
+
+def test_a_value_is_that_of_check_of_the_converted_model(tmp_path: Path) -> None:
+    calibration = MODELS / "mnist_vit/calibration.npz"
+    sweep = run(VIT, IMAGES, out=tmp_path / "out", metric="top1-accuracy", methods="deferred-log,uniform,exact",
+                bits="2,3", limit=80, calibration=calibration, threads=1)  # fmt: skip
+    data = cut(IMAGES, tmp_path / "data.npz", 80)
+    assert len(sweep.outcomes) == 5
+    for outcome in sweep.outcomes:
+        one = convert(VIT, method=outcome.setting.method, settings=outcome.setting.options, calibration=calibration)
+        result = check(VIT, one.model, data, metrics=["top1-accuracy"], threads=1).metrics[0]
+        assert (outcome.metric.value, outcome.samples) == (result.candidate, 80)
+        assert result.difference is not None
+        assert outcome.loss.value == -result.difference
+        assert sweep.study.reference.value == result.reference
+        assert result.interval is not None
+        assert outcome.loss.low == pytest.approx(-result.interval.high)
+
+
+@pytest.mark.parametrize("metric", ["perplexity", "kl", "top1-agreement", "relative-error", "max-error"])
+def test_metrics_of_every_kind(tmp_path: Path, metric: str) -> None:
+    sweep = run(LM, TEXT, out=tmp_path / "out", metric=metric, methods="deferred-log", bits="3", limit=6, threads=1)
+    data = cut(TEXT, tmp_path / "data.npz", 6)
+    result = check(LM, convert(LM, bits=3).model, data, metrics=[metric], threads=1).metrics[0]
+    (outcome,) = sweep.outcomes
+    assert outcome.metric.value == result.candidate
+    assert metric == "perplexity" or outcome.loss.value > 0
+    if metric == "max-error":
+        assert outcome.loss.low is None
+    else:
+        assert outcome.loss.low is not None
+        assert outcome.loss.high is not None
+        assert outcome.loss.low <= outcome.loss.value <= outcome.loss.high
+    if metric == "perplexity":
+        assert sweep.study.relative
+        assert result.reference is not None
+        assert result.interval is not None
+        assert outcome.loss.value == result.candidate / result.reference - 1
+        assert (outcome.loss.low, outcome.loss.high) == (result.interval.low - 1, result.interval.high - 1)
+
+
+def test_a_held_metric_is_scored_on_halves(tmp_path: Path) -> None:
+    # Spearman's rank correlation of all pairs of images with whether they show the same digit.
+    with np.load(IMAGES) as arrays:
+        digits = arrays["label.digit"][:40]
+        np.savez(tmp_path / "d.npz", **{
+            "images": arrays["images"][:40], "label.same": (digits[:, None] == digits[None]).astype(np.float32)
+        })  # pyright: ignore # fmt: skip
+    sweep = run(VIT, tmp_path / "d.npz", out=tmp_path / "out", metric="spearman", methods="deferred-log", bits="2",
+                threads=1)  # fmt: skip
+    result = check(VIT, convert(VIT, bits=2).model, tmp_path / "d.npz", metrics=["spearman"], threads=1).metrics[0]
+    (outcome,) = sweep.outcomes
+    assert outcome.metric.value == result.candidate
+    assert outcome.loss.low is not None
+    assert outcome.loss.high is not None
+    assert outcome.loss.low < outcome.loss.high
+
+
+def test_halves_have_the_spread_of_the_mean() -> None:
+    """Of a mean the interval over halves must be the one by Student's t, within what 200 halves can tell (10 %)."""
+    rng = np.random.default_rng(0)
+    samples = PerSample(rng.normal(size=400) ** 2, np.ones(400))
+    exact, halved = value_of(mean, samples), value_of(lambda s: float(s.total.mean()), samples)
+    assert exact.low is not None
+    assert exact.high is not None
+    assert halved.low is not None
+    assert halved.high is not None
+    assert halved.high - halved.low == pytest.approx(exact.high - exact.low, rel=0.1)
+    none = loss_of(root_ratio, "lower", PerSample(np.zeros(3), np.ones(3)), PerSample(np.ones(3), np.ones(3)))
+    assert (none.value, none.low) == (1.0, None)
+
+
+def test_nan_where_the_float_model_has_numbers() -> None:
+    metric = find_metric("top1-accuracy")
+    assert metric.direction == "higher"
+    lost = loss_of(mean, "higher", PerSample(np.ones(4), np.ones(4)), PerSample(np.full(4, np.nan), np.ones(4)))
+    assert np.isnan(lost.value)
+    assert lost.low is None
+
+
+def test_the_outputs_of_the_float_model_go_with_the_sweep(tmp_path: Path) -> None:
+    run(VIT, IMAGES, out=tmp_path / "out", metric="kl", methods="deferred-log", bits="4", limit=8, threads=1)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {STUDY, OUTCOMES, ".softq-lock"}
+
+
+COMMAND = ["sweep", str(VIT), "--metric", "top1-accuracy", "--methods", "deferred-log,exact", "--bits", "2-6",
+           "--limit", "96", "--threads", "1"]  # fmt: skip
+
+
+def command(data: Path, out: Path, *more: str) -> list[str]:
+    return [*COMMAND, "--data", str(data), "--out", str(out), *more]
+
+
+def killed_and_resumed(tmp_path: Path, times: int, seed: int) -> None:
+    whole = CliRunner().invoke(main, command(IMAGES, tmp_path / "whole"))
+    assert whole.exit_code == 0, whole.output
+    study, outcomes = read(tmp_path / "whole")
+    moments = random.Random(seed)
+    for number in range(times):
+        out = tmp_path / str(number)
+        for _ in range(30):
+            child = subprocess.Popen(
+                [sys.executable, "-m", "softq", *command(IMAGES, out)],
+                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            )  # fmt: skip
+            try:
+                _, error = child.communicate(timeout=moments.uniform(0.9, 2.2))
+                assert child.returncode == 0, error
+                break
+            except subprocess.TimeoutExpired:
+                child.send_signal(signal.SIGKILL)
+                child.communicate()
+        else:
+            pytest.fail("a sweep that is killed again and again does not come to an end")
+        again = read(out)
+        assert plain(again[1]) == plain(outcomes)
+        assert again[0].reference == study.reference
+
+
+def test_kill_and_resume(tmp_path: Path) -> None:
+    killed_and_resumed(tmp_path, 2, 0)
+
+
+@pytest.mark.slow
+def test_kill_and_resume_often(tmp_path: Path) -> None:
+    killed_and_resumed(tmp_path, 10, 1)
+
+
+def test_every_place_at_which_a_line_can_be_cut(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    small = ["--methods", "exact", "--bits", "4", "--limit", "4"]
+    assert CliRunner().invoke(main, command(IMAGES, out, *small)).exit_code == 0
+    outcomes = read(out)[1]
+    text = (out / OUTCOMES).read_bytes()
+    for length in (0, 1, len(text) // 2, len(text) - 1):
+        (out / OUTCOMES).write_bytes(text[:length])
+        assert read(out)[1] == ()
+        result = CliRunner().invoke(main, command(IMAGES, out, *small))
+        assert result.exit_code == 0, result.output
+        assert plain(read(out)[1]) == plain(outcomes)
+
+
+def test_a_sweep_goes_on_under_the_same_conditions_only(tmp_path: Path) -> None:
+    data, out = cut(IMAGES, tmp_path / "data.npz", 8), tmp_path / "out"
+    one = ["--methods", "deferred-log", "--bits", "4"]
+
+    def refused(*more: str) -> str:
+        result = CliRunner().invoke(main, command(data, out, *one, *more))
+        assert result.exit_code == 2, result.output
+        assert result.stderr.count("\n") == 1
+        return result.stderr
+
+    assert CliRunner().invoke(main, command(data, out, *one)).exit_code == 0
+    assert "--limit was 96; now it is 7" in refused("--limit", "7")
+    assert "--bits was 4; now it is 2-4" in refused("--bits", "2-4")
+    assert "--set was []; now it is ['deferred-log.r=1.5']" in refused("--set", "deferred-log.r=1.5")
+    assert "the metric was top1-accuracy; now it is kl" in refused("--metric", "kl")
+    calibration = str(MODELS / "mnist_vit/calibration.npz")
+    assert "the calibration data was None" in refused("--calibration", calibration)
+    shutil.copy(data, tmp_path / "kept.npz")
+    cut(IMAGES, data, 8, start=1)
+    assert "for which the data was" in refused()
+    again = CliRunner().invoke(main, command(data, out, *one, "--force"))
+    assert again.exit_code == 0, again.output
+    shutil.copy(tmp_path / "kept.npz", data)
+    assert "for which the data was" in refused()
+    os.remove(out / STUDY)
+    assert f"has {OUTCOMES} without {STUDY}" in refused()
+
+
+def test_another_model_is_refused(tmp_path: Path) -> None:
+    from softq.modelfile import save
+
+    kept = tmp_path / "model.onnx"
+    shutil.copy(VIT, kept)
+    given = {"out": tmp_path / "out", "metric": "top1-accuracy", "methods": "exact", "limit": 4, "threads": 1}
+    run(kept, IMAGES, **given)  # pyright: ignore
+    os.remove(kept)
+    save(convert(VIT, bits=2).model, kept)
+    with pytest.raises(UsageError, match="the model's graph was"):
+        run(kept, IMAGES, **given)  # pyright: ignore
+
+
+def test_two_writers(tmp_path: Path) -> None:
+    from softq.sweep.folder import opened
+
+    with opened(tmp_path / "out", False):
+        result = CliRunner().invoke(main, command(IMAGES, tmp_path / "out"))
+    assert result.exit_code == 2
+    assert "another softq is measuring into this folder" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--bits", "8-2"], "bits '8-2': expected widths"),
+        (["--bits", "x"], "bits 'x': expected widths"),
+        (["--methods", "nothing"], "nothing"),
+        (["--methods", "exact,exact"], "exact is named twice"),
+        (["--methods", "log2", "--bits", "9"], "log2 bits is 9; allowed is"),
+        (["--methods", "log2", "--bits", "9-10"], "no setting of log2 is legal"),
+        (["--set", "deferred-log.r"], "expected METHOD.KEY=VALUE"),
+        (["--set", "uniform.top=0.5"], "uniform is none of the methods here"),
+        (["--set", "deferred-log.rr=1"], "has no option 'rr'"),
+        (["--set", "deferred-log.r=site", "--methods", "deferred-log", "--bits", "4"], "give --calibration DATA"),
+        (["--limit", "0"], "limit is 0"),
+        (["--metric", "nothing"], "unknown metric"),
+        (["--max-drop", "x"], "max-drop is 'x'"),
+        (["--out", "/nowhere/at/all"], "does not exist"),
+        (["--sites", "nothing"], "nothing"),
+    ],
+)
+def test_bad_usage_is_one_line(tmp_path: Path, more: list[str], message: str) -> None:
+    result = CliRunner().invoke(main, command(IMAGES, tmp_path / "out", *more))
+    assert result.exit_code == 2, result.output
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "out" / STUDY).exists()
+
+
+def test_what_is_left_out_is_said() -> None:
+    settings, notes = expand("all", "6-8", ["deferred-log.r=2"], False)
+    assert [s.options["bits"] for s in settings if s.method == "log2"] == [6]
+    assert [s for s in settings if s.method == "exact"] == [s for s in settings if not s.options]
+    assert all(s.options["r"] == 2.0 for s in settings if s.method == "deferred-log")
+    assert notes == tuple(f"left out: log2 bits is {b}; allowed is a whole number from 2 to 6" for b in (7, 8))
+    assert parse_bits("2,4,6-8") == (2, 4, 6, 7, 8)
+
+
+def test_the_gate(tmp_path: Path) -> None:
+    out, junit = tmp_path / "out", tmp_path / "junit.xml"
+    given = ["--methods", "deferred-log,uniform", "--bits", "2", "--limit", "200", "--junit", str(junit)]
+    hard = CliRunner().invoke(main, command(IMAGES, out, *given, "--max-drop", "0"))
+    assert hard.exit_code == 1, hard.output
+    assert "FAILED: none of the 2 settings keeps the budget" in hard.output
+    assert "too much" in hard.output
+    cases = ElementTree.parse(junit).getroot().findall("./testsuite/testcase")
+    assert [case.get("name") for case in cases] == ["deferred-log bits=2", "uniform bits=2"]
+    assert all(case.find("failure") is not None for case in cases)
+    easy = CliRunner().invoke(main, command(IMAGES, out, *given, "--max-drop", "50%", "--json"))
+    assert easy.exit_code == 0, easy.output
+    found = json.loads(easy.stdout)
+    assert found["gate"]["passed"]
+    assert found["study"]["samples"] == 200
+    assert ElementTree.parse(junit).getroot().get("failures") == "0"
+
+
+def test_a_share_of_zero_is_no_budget(tmp_path: Path) -> None:
+    given = ["--methods", "exact", "--metric", "kl", "--limit", "4"]
+    result = CliRunner().invoke(main, command(IMAGES, tmp_path / "out", *given, "--max-drop", "1%"))
+    assert result.exit_code == 2
+    assert "give it without %" in result.stderr
+
+
+def test_the_time_left_is_reckoned_from_what_each_method_costs() -> None:
+    pace = Pace("sweep", ["a", "a", "b"], 2.0, None)
+    assert pace.remaining() == 6.0
+    pace.begin()
+    pace.done("a")
+    pace._costs["a"] = [5.0]
+    assert pace.remaining() == 10.0
+    pace.done("a")
+    pace._costs["a"] = [5.0]
+    assert pace.remaining() == 5.0
+
+
+def test_a_folder_that_holds_no_sweep(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds no sweep"):
+        read(tmp_path)
