@@ -181,6 +181,7 @@ class Subject:
         reference: The float model's metric.
         softq: Version of softq that measured.
         versions: Versions of what computed the values.
+        conditions: What else the values depend on, by name: the choices of who swept.
         command: What reproduces the sweep.
     """
 
@@ -197,6 +198,7 @@ class Subject:
     reference: Interval
     softq: str
     versions: Mapping[str, str]
+    conditions: Mapping[str, str]
     command: str
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -137,8 +138,13 @@ def _subject(study: Study) -> Subject:
         reference=_interval(study.reference),
         softq=study.softq,
         versions=dict(sorted(study.versions.items())),
+        conditions={name: _told(value) for name, value in sorted(study.conditions.items())},
         command=study.command,
     )
+
+
+def _told(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _place(site: Mapping[str, Any]) -> Place:

@@ -80,7 +80,7 @@ def to_markdown(content: Content) -> str:
 
 
 def facts(content: Content) -> list[tuple[str, str]]:
-    """Return hashes and versions by name."""
+    """Return hashes, versions and conditions by name."""
     subject = content.subject
     return [
         ("model", subject.model),
@@ -90,6 +90,7 @@ def facts(content: Content) -> list[tuple[str, str]]:
         ("hash of the data", subject.data_hash),
         ("softq", subject.softq),
         *subject.versions.items(),
+        *subject.conditions.items(),
     ]
 
 

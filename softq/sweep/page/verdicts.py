@@ -51,9 +51,8 @@ def answer(
     """
     rows = [row for row in rows if row.site is None and row.head is None and row.bits is not None]
     if not rows:
-        return Answer(
-            "Nothing was measured for all sites together yet, so nothing is recommended.", None, (), "", budget
-        )
+        nothing = "Nothing with a number of bits was measured for all sites together, so nothing is recommended."
+        return Answer(nothing, None, (), "", budget)
 
     def rank(row: Measured) -> tuple[int, bool, bool, float, str]:
         assert row.bits is not None

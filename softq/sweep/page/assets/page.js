@@ -80,7 +80,8 @@
     if (values.every((v) => v > 0) && !zero) return {type: "log", ticks: 5};
     const powers = [];
     for (let p = Math.ceil(Math.log10(middle)); p <= Math.log10(greatest); p++) powers.push(10 ** p);
-    const ticks = [...(values.some((v) => v < -middle) ? powers.map((p) => -p) : []), 0, ...powers];
+    const least = Math.min(...values);
+    const ticks = [...powers.map((p) => -p).filter((p) => p >= least), 0, ...powers];
     return {type: "symlog", constant: middle, ticks, ...(zero ? {domain: [0, greatest]} : {})};
   }
 
@@ -184,7 +185,7 @@
         const button = make("button", text, {type: "button", tabindex: "-1", "aria-label": label,
           "aria-pressed": String(site === state.site && bits === state.bits), "data-site": site, "data-bits": String(bits)});
         button.style.setProperty("--t", t.toFixed(3));
-        if (t > 0.5) button.classList.add("deep");
+        if (t > 0.53) button.classList.add(t > 0.77 ? "deep" : "half");
         button.addEventListener("click", () => choose(site, bits));
         spot.append(button);
       }
