@@ -1,10 +1,10 @@
-"""The commands that measure accuracy versus bits: `softq sweep`."""
+"""The commands that measure accuracy versus bits: `softq sweep`, `softq sensitivity`."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,8 @@ import click
 
 if TYPE_CHECKING:
     from softq.report import Gate
-    from softq.sweep import Sweep
+    from softq.sweep import Sweep, Task
+    from softq.sweep.sensitivity import Granularity
 
 _COMMON = (
     click.argument("model"),
@@ -63,10 +64,55 @@ def sweep(
     allowance = None if max_drop is None else parse_drop(max_drop)
     with _progress() as step:
         found = run(model, out=out, force=force, command=_command(), progress=step, **given)
-    budget = None if allowance is None else Budget(allowance, found.study)
+    budget = None if allowance is None else Budget.of(allowance, found.study)
     if junit is not None:
         _write_junit(junit, found, budget)
     _finish(found, None if budget is None else judge_all(budget, found.outcomes), as_json)
+
+
+@click.command()
+@_common
+@_OUT
+@_FORCE
+@click.option(
+    "--granularity",
+    type=click.Choice(["site", "head"]),
+    default="site",
+    show_default=True,
+    help="What is converted alone; heads have errors but no metric.",
+)
+@click.option("--top", type=int, metavar="K", help="Measure the metric where the errors are greatest; 10 by default.")
+@_JSON
+def sensitivity(
+    model: str,
+    out: str,
+    force: bool,
+    granularity: Granularity,
+    top: int | None,
+    as_json: bool,
+    methods: str,
+    bits: str,
+    options: Sequence[str],
+    **given: Any,
+) -> None:
+    """Measure each softmax of MODEL alone at each width: errors of its rows for all, the metric for the worst."""
+    from softq.cli import _progress
+    from softq.sweep.sensitivity import run
+
+    with _progress() as step:
+        found = run(
+            _task(model, given), out=out, methods=methods, bits=bits, options=options, granularity=granularity, top=top,
+            force=force, progress=step,
+        )  # fmt: skip
+    _finish(found, None, as_json)
+
+
+def _task(model: str, given: dict[str, Any]) -> Task:
+    """Return what is measured, from the arguments that the commands share."""
+    from softq.sweep import Selection, Task
+
+    chosen = {name: given.pop(name) for name in ("sites", "all_sites", "masks", "allow_float32", "max_length", "batch")}
+    return Task(model=model, selection=Selection(**chosen), command=_command(), **given)
 
 
 def _command() -> str:
@@ -104,4 +150,4 @@ def _write_junit(path: str, found: Sweep, budget: Any) -> None:
     write_text(path, to_junit(study_name(found.study), cases))
 
 
-COMMANDS = (sweep,)
+COMMANDS = (sweep, sensitivity)

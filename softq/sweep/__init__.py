@@ -1,5 +1,6 @@
 """Accuracy versus bit width: every setting measured, each site alone, and a plan under a budget."""
 
-from softq.sweep.engine import Sweep, run
+from softq.sweep.engine import Sweep, Task, run
+from softq.sweep.planner import Selection
 
-__all__ = ["Sweep", "run"]
+__all__ = ["Selection", "Sweep", "Task", "run"]

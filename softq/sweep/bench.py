@@ -123,7 +123,6 @@ class Bench:
         reference: The float model's value.
         samples: Number of samples.
         seconds: Of the float model's run.
-        relative: Whether losses are shares of the float value.
     """
 
     def __init__(
@@ -139,7 +138,6 @@ class Bench:
         self._comparison: Comparison = comparison(subject.metric, subject.output, subject.label, folder)
         self.samples, self.seconds = self._pass(runner, self._comparison.reference, report)
         self.reference = self._comparison.reference_value()
-        self.relative = self._comparison.relative
 
     def measure(self, model: Model, report: Report | None = None) -> Measurement:
         """Return what a candidate's outputs give on the same samples.

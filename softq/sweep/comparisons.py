@@ -26,9 +26,6 @@ from softq.sweep.records import Estimate
 class Comparison(ABC):
     """Takes the float model's batches once, then those of each candidate between `begin` and `result`."""
 
-    relative = False
-    """Whether losses are shares of the float value (ratio minus 1)."""
-
     def __init__(self, output: str, label: str | None) -> None:
         self._output, self._label = output, label
         self._broken = False
@@ -82,11 +79,15 @@ def comparison(metric: Metric, output: str, label: str | None, folder: Path) -> 
     return _Held(metric, output, label)
 
 
+def shares(metric: Metric) -> bool:
+    """Return whether losses of a metric are shares of the float value (ratio minus 1) instead of differences."""
+    return isinstance(metric, AloneMetric) and metric.reduce is exp_mean
+
+
 class _Alone(Comparison):
     def __init__(self, metric: AloneMetric, output: str, label: str | None) -> None:
         super().__init__(output, label)
         self._metric = metric
-        self.relative = metric.reduce is exp_mean
         self._shapes: list[tuple[int, ...]] = []
         self._nan: dict[int, npt.NDArray[np.uint8]] = {}
         self._ours: list[PerSample] = []

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,11 @@ from softq.errors import ProofError, RefusalError, UsageError
 from softq.modelfile import ModelLike
 from softq.plan import Plan
 from softq.sweep.bench import Bench, Subject, open_subject
+from softq.sweep.comparisons import shares
 from softq.sweep.folder import check_same, existing, opened, scratch, write_study
 from softq.sweep.pace import Pace, Progress
 from softq.sweep.planner import Planner, Selection
-from softq.sweep.records import Outcome, Setting, Study, append
+from softq.sweep.records import Estimate, Outcome, Setting, SiteErrors, Study, append
 from softq.sweep.settings import expand
 
 
@@ -35,6 +38,27 @@ class Sweep:
     study: Study
     outcomes: tuple[Outcome, ...]
     notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One setting to measure.
+
+    Attributes:
+        setting: The setting.
+        plan: Gives its plan.
+        sites: Errors by site, where they are known.
+        measured: Whether the metric is to be measured; if not, the outcome has the errors alone.
+    """
+
+    setting: Setting
+    plan: Callable[[], Plan]
+    sites: Mapping[str, SiteErrors] = field(default_factory=dict[str, SiteErrors])
+    measured: bool = True
+
+
+Prepare = Callable[[Planner, Subject], Sequence[Job]]
+"""Gives the jobs for a model and what it is measured with."""
 
 
 @dataclass(frozen=True)
@@ -149,22 +173,20 @@ def run(
     selection = Selection(tuple(sites), all_sites, tuple(masks), allow_float32, max_length, batch)
     task = Task(model, data, metric, selection, calibration, limit, labels, output, threads, command)
     conditions = {"methods": methods, "bits": bits, "set": sorted(options)}
+
+    def jobs(planner: Planner, subject: Subject) -> list[Job]:
+        return [Job(one, partial(planner.everywhere, (one.method, one.options))) for one in settings]
+
     with opened(out, force) as folder:
-        return measure(task, folder, settings, notes, conditions, lambda planner, s: planner.everywhere(_choice(s)),
-                       step="sweep", progress=progress)  # fmt: skip
-
-
-def _choice(setting: Setting) -> tuple[str, Mapping[str, int | float | str]]:
-    return setting.method, setting.options
+        return measure(task, folder, jobs, notes, conditions, step="sweep", progress=progress)
 
 
 def measure(
     task: Task,
     folder: Path,
-    settings: Sequence[Setting],
+    prepare: Prepare,
     notes: Sequence[str],
     conditions: Mapping[str, Any],
-    plan: Callable[[Planner, Setting], Plan],
     *,
     step: str,
     progress: Progress | None = None,
@@ -174,24 +196,23 @@ def measure(
     Args:
         task: What is measured.
         folder: The folder, opened for this process.
-        settings: The settings.
+        prepare: Gives the jobs.
         notes: What was left out of them.
         conditions: What the values depend on beside what `task` says.
-        plan: Gives the plan of a setting.
         step: What this is called in the progress.
         progress: As in `run`.
     """
     planner = Planner(task.model, task.selection, task.calibration)
     runner = task.runner()
     subject = task.subject(runner)
-    left_out = list(notes)
-    methods = sorted({setting.method for setting in settings})
     known = identity(task, planner, subject, conditions)
     before = existing(folder)
     if before is not None:
         check_same(folder, before[0], known)
     done = {outcome.setting.key for outcome in before[1]} if before else set[str]()
-    todo = [setting for setting in settings if setting.key not in done]
+    jobs = prepare(planner, subject)
+    todo = [job for job in jobs if job.setting.key not in done]
+    left_out = list(notes)
     if before is None or todo:
         with scratch(folder) as place:
             total = subject.data.samples
@@ -199,28 +220,35 @@ def measure(
                 runner, subject, place, threads=task.threads,
                 report=None if progress is None else lambda n: progress("float model", n, total),
             )  # fmt: skip
-            study = _study(task, known, planner, methods, bench)
+            study = _study(task, known, planner, sorted({job.setting.method for job in jobs}), bench)
             if before is None:
                 write_study(folder, study)
             else:
                 # The same model on the same data: another value says that the machine computes otherwise.
                 check_same(folder, before[0], {"reference": study.reference, "samples": study.samples})
-            pace = Pace(step, [setting.method for setting in todo], bench.seconds, progress)
-            for setting in todo:
-                pace.begin()
+            pace = Pace(step, [job.setting.method for job in todo if job.measured], bench.seconds, progress)
+            for job in todo:
                 try:
-                    candidate = planner.converted(plan(planner, setting))
+                    append(folder, _outcome(job, planner, bench, pace))
                 except (RefusalError, ProofError) as error:
-                    left_out.append(f"left out: {describe(setting)}: {error}")
-                    continue
-                found = bench.measure(candidate, lambda n: pace.part(n / bench.samples))
-                append(folder, Outcome(setting, found.metric, found.loss, found.samples, found.seconds))
-                pace.done(setting.method)
+                    left_out.append(f"left out: {describe(job.setting)}: {error}")
     now = existing(folder)
     assert now is not None
     if not now[1]:
         raise RefusalError(f"no setting can be measured: {left_out[-1]}")
     return Sweep(now[0], now[1], tuple(left_out))
+
+
+def _outcome(job: Job, planner: Planner, bench: Bench, pace: Pace) -> Outcome:
+    if not job.measured:
+        nothing = Estimate(math.nan)
+        return Outcome(job.setting, nothing, nothing, 0, 0.0, job.sites)
+    pace.begin()
+    try:
+        found = bench.measure(planner.converted(job.plan()), lambda n: pace.part(n / bench.samples))
+    finally:
+        pace.done(job.setting.method)
+    return Outcome(job.setting, found.metric, found.loss, found.samples, found.seconds, job.sites)
 
 
 def identity(task: Task, planner: Planner, subject: Subject, conditions: Mapping[str, Any]) -> dict[str, Any]:
@@ -258,7 +286,7 @@ def _study(task: Task, known: Mapping[str, Any], planner: Planner, methods: Sequ
         samples=bench.samples,
         unit=bench.subject.metric.unit,
         direction=bench.subject.metric.direction,
-        relative=bench.relative,
+        relative=shares(bench.subject.metric),
         reference=bench.reference,
         seconds=bench.seconds,
         sites=planner.described(methods),

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from softq.errors import UsageError
-from softq.metrics import NanCounts, find_metric
+from softq.metrics import Metric, NanCounts, find_metric
 from softq.report import Allowance, Gate, MetricResult, judge
+from softq.sweep.comparisons import shares
 from softq.sweep.engine import describe
 from softq.sweep.records import Estimate, Outcome, Study
 
@@ -19,11 +20,18 @@ class Budget:
 
     Attributes:
         allowance: The amount as the user gave it.
-        study: The study that has the float model's value.
+        metric: The metric.
+        reference: The float model's value.
     """
 
     allowance: Allowance
-    study: Study
+    metric: Metric
+    reference: float
+
+    @classmethod
+    def of(cls, allowance: Allowance, study: Study) -> Budget:
+        """Return the budget of a sweep."""
+        return cls(allowance, find_metric(study.metric), study.reference.value)
 
     def __post_init__(self) -> None:
         """Refuse a share of a value that is 0.
@@ -31,25 +39,23 @@ class Budget:
         Raises:
             UsageError: the budget is a share, and the float model's value is 0 or no number.
         """
-        value = self.study.reference.value
-        if self.allowance.relative and not abs(value) > 0:
+        if self.allowance.relative and not abs(self.reference) > 0:
             raise UsageError(
-                f"max-drop is {self.allowance.text}, a share of the float model's {self.study.metric}, which is "
-                f"{value:g}; give it without %"
+                f"max-drop is {self.allowance.text}, a share of the float model's {self.metric.name}, which is "
+                f"{self.reference:g}; give it without %"
             )
 
     @property
     def amount(self) -> float:
         """What may be lost, in the metric's unit."""
         allowed = self.allowance
-        return allowed.amount * abs(self.study.reference.value) if allowed.relative else allowed.amount
+        return allowed.amount * abs(self.reference) if allowed.relative else allowed.amount
 
     def judge(self, value: Estimate) -> Gate:
         """Return whether a value keeps the budget, by the rule of `softq check --max-drop`."""
-        study, metric = self.study, find_metric(self.study.metric)
+        metric, difference = self.metric, value.value - self.reference
         result = MetricResult(
-            metric.name, metric.unit, metric.direction, study.reference.value, value.value,
-            value.value - study.reference.value, NanCounts(),
+            metric.name, metric.unit, metric.direction, self.reference, value.value, difference, NanCounts()
         )  # fmt: skip
         gate = judge([result], self.allowance, None)
         assert gate is not None
@@ -58,9 +64,14 @@ class Budget:
 
     def excess(self, value: Estimate) -> float:
         """Return by how much a value loses more than is allowed, in the metric's unit; NaN is infinitely too much."""
-        sign = 1.0 if self.study.direction == "lower" else -1.0
-        over = sign * (value.value - self.study.reference.value) - self.amount
+        sign = 1.0 if self.metric.direction == "lower" else -1.0
+        over = sign * (value.value - self.reference) - self.amount
         return math.inf if math.isnan(over) else over
+
+    def surely(self, loss: Estimate) -> bool:
+        """Return whether even the upper end of a loss's interval keeps the budget; a loss without one never does."""
+        share = self.amount / abs(self.reference) if shares(self.metric) else self.amount
+        return loss.high is not None and loss.high <= share
 
 
 def judge_all(budget: Budget, outcomes: Sequence[Outcome]) -> Gate:

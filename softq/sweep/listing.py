@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from softq.report import Gate
 from softq.sweep.engine import Sweep, describe
-from softq.sweep.records import Estimate, Outcome, Study, to_plain
+from softq.sweep.records import Estimate, Outcome, SiteErrors, Study, to_plain
 
 _HEAD = ("setting", "value", "95 % interval", "loss", "95 % interval", "seconds")
+_ERRORS = ("error of P V", "argmax", "top 5", "row sum")
 
 
 def sweep_to_json(sweep: Sweep, gate: Gate | None = None) -> dict[str, object]:
@@ -35,21 +36,27 @@ def sweep_to_text(sweep: Sweep) -> str:
             f"metric   {study.metric} ({study.unit}, {better} is better), loss {loss}",
             f"float32  {study.reference.value:.6g} {_interval(study.reference)}".rstrip(),
             "",
-            *_table([_HEAD, *(_row(outcome) for outcome in sweep.outcomes)]),
+            *_table(
+                [_HEAD + (_ERRORS if any(one.sites for one in sweep.outcomes) else ()), *map(_row, sweep.outcomes)]
+            ),
         ]
     )
 
 
 def _row(outcome: Outcome) -> tuple[str, ...]:
     metric, loss = outcome.metric, outcome.loss
+    measured = (f"{metric.value:.6g}", _interval(metric), f"{loss.value:+.4g}", _interval(loss))
     return (
         describe(outcome.setting),
-        f"{metric.value:.6g}",
-        _interval(metric),
-        f"{loss.value:+.4g}",
-        _interval(loss),
-        f"{outcome.seconds:.2f}",
+        *(measured if outcome.samples else ("",) * len(measured)),
+        f"{outcome.seconds:.2f}" if outcome.samples else "",
+        *(cell for errors in outcome.sites.values() for cell in _cells(errors)),
     )
+
+
+def _cells(errors: SiteErrors) -> tuple[str, ...]:
+    error = "" if errors.output_error is None else f"{errors.output_error:.3g}"
+    return error, f"{errors.argmax_flips:.2%}", f"{errors.top5_flips:.2%}", f"{errors.mean_row_sum:.4f}"
 
 
 def _interval(estimate: Estimate) -> str:

@@ -81,7 +81,7 @@ class Outcome:
 
     Attributes:
         setting: The setting.
-        metric: The task's metric.
+        metric: The task's metric; NaN, as the loss, where only the errors of sites were measured and `samples` is 0.
         loss: How much worse than the float model, in the metric's unit, paired over the samples; negative is better.
             For perplexity the ratio to the float model's, minus 1.
         samples: Samples that were evaluated.
