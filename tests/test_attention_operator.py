@@ -251,3 +251,20 @@ def test_an_unknown_rank_and_a_foreign_attribute_are_refused() -> None:
     assert "attribute is_causal" in softq.inspect(proto)[0].verdict.reason
     with pytest.raises(RefusalError, match="attribute is_causal"):
         softq.convert(proto, require=True)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "reason"),
+    [
+        ("softcap = -1.0", "node y has a softcap of -1.0, below 0, where ONNX's definitions differ"),
+        (
+            f"q_num_heads = {N}, kv_num_heads = {N}",
+            "node y has q_num_heads, which ONNX allows for inputs of three axes",
+        ),
+        (f"kv_num_heads = {N}", "node y has kv_num_heads, which ONNX allows for inputs of three axes"),
+    ],
+)
+def test_attributes_where_the_body_and_the_reference_differ_are_refused(attributes: str, reason: str) -> None:
+    (site,) = softq.inspect(model(attributes))
+    assert site.verdict.action == "refuse"
+    assert site.verdict.reason.startswith(reason)

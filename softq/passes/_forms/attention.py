@@ -55,7 +55,22 @@ def _refusal(node: ir.Node, facts: Facts) -> str:
     unknown = next((v for v in node.inputs if v is not None and _type(v, facts) is None), None)
     if unknown is not None:
         return f"the element type or the rank of {unknown.name}, which node {name} reads, is not known"
+    refusal = _disputed(node, query, facts)
+    if refusal:
+        return refusal
     return "" if _body(node, opset, facts) is not None else f"ONNX defines no body for node {name}"
+
+
+def _disputed(node: ir.Node, query: ir.Value, facts: Facts) -> str:
+    """Return why the body may not mean what consumers compute: there ONNX's body and its reference differ."""
+    softcap = node.attributes.get_float("softcap", 0.0)
+    if softcap < 0:  # the body caps by its absolute value; the reference and onnxruntime do not cap
+        return f"node {node_label(node)} has a softcap of {softcap}, below 0, where ONNX's definitions differ"
+    shape = facts.shape(query)
+    given = [heads for heads in ("q_num_heads", "kv_num_heads") if heads in node.attributes]
+    if given and shape is not None and len(shape) == 4:  # the body's result has three axes, onnxruntime's four
+        return f"node {node_label(node)} has {given[0]}, which ONNX allows for inputs of three axes; Q has four"
+    return ""
 
 
 def _precision(node: ir.Node, facts: Facts) -> ir.DataType | None:
