@@ -1,4 +1,4 @@
-"""The commands that measure accuracy versus bits: `softq sweep`, `softq sensitivity`."""
+"""The commands that measure accuracy versus bits: `softq sweep`, `softq sensitivity`, `softq plan`."""
 
 from __future__ import annotations
 
@@ -107,6 +107,46 @@ def sensitivity(
     _finish(found, None, as_json)
 
 
+@click.command()
+@_common
+@click.option("--max-drop", required=True, metavar="X|X%", help="The budget: worse by at most X (X% of float's value).")
+@click.option("--verify", metavar="DATA", help="Data to verify on; the second half of --data by default.")
+@click.option("--out", required=True, metavar="PLAN.json", help="The file of the plan, for convert --plan.")
+@_JSON
+def plan(
+    model: str,
+    max_drop: str,
+    verify: str | None,
+    out: str,
+    as_json: bool,
+    methods: str,
+    bits: str,
+    options: Sequence[str],
+    **given: Any,
+) -> None:
+    """Find method and width for each softmax of MODEL under a budget; exit 1 if the best plan breaks it."""
+    from softq.cli import EXIT_GATE, _check_outputs, _print_json, _progress
+    from softq.sweep.listing import plan_to_json, plan_to_text
+    from softq.sweep.search import find_plan
+    from softq.textfile import write_text
+
+    _check_outputs([out], [model, given["data"], given["calibration"], verify])
+    with _progress() as step:
+        found = find_plan(
+            _task(model, given), max_drop=max_drop, methods=methods, bits=bits, options=options, verify=verify,
+            progress=step,
+        )  # fmt: skip
+    write_text(out, found.plan.to_text())
+    for note in found.notes:
+        click.echo(f"softq: {note}", err=True)
+    if as_json:
+        _print_json(plan_to_json(found, out))
+    else:
+        click.echo(plan_to_text(found, out), nl=False)
+    if not found.gate.passed:
+        click.get_current_context().exit(EXIT_GATE)
+
+
 def _task(model: str, given: dict[str, Any]) -> Task:
     """Return what is measured, from the arguments that the commands share."""
     from softq.sweep import Selection, Task
@@ -150,4 +190,4 @@ def _write_junit(path: str, found: Sweep, budget: Any) -> None:
     write_text(path, to_junit(study_name(found.study), cases))
 
 
-COMMANDS = (sweep, sensitivity)
+COMMANDS = (sweep, sensitivity, plan)

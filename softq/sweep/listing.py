@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from softq.report import Gate
+from softq.sweep.bench import Measurement
 from softq.sweep.engine import Sweep, describe
-from softq.sweep.records import Estimate, Outcome, SiteErrors, Study, to_plain
+from softq.sweep.records import SCHEMA, Estimate, Outcome, SiteErrors, Study, plain, to_plain
+from softq.sweep.search import Found
 
 _HEAD = ("setting", "value", "95 % interval", "loss", "95 % interval", "seconds")
 _ERRORS = ("error of P V", "argmax", "top 5", "row sum")
@@ -71,3 +74,39 @@ def _table(rows: Sequence[Sequence[str]]) -> list[str]:
 def study_name(study: Study) -> str:
     """Return one line on what was measured."""
     return f"{study.model}: {study.metric} on {study.data}"
+
+
+def plan_to_json(found: Found, out: str) -> dict[str, object]:
+    """Return what a search for a plan found as values that `json` can write; `out` is the plan's file."""
+    return {
+        "schema": SCHEMA,
+        "plan": out,
+        "mean_bits": found.mean_bits,
+        "bits": found.bits,
+        "split": found.split,
+        "search": plain(asdict(found.searched)),
+        "verification": plain(asdict(found.verified)),
+        "plans_measured": found.measured,
+        "notes": list(found.notes),
+        "gate": {"passed": found.gate.passed, "sentence": found.gate.sentence},
+    }
+
+
+def plan_to_text(found: Found, out: str) -> str:
+    """Return a table with a row a site, what was measured, and the verdict."""
+    methods = {site.id: site.method for site in found.plan.sites}
+    rows = [("site", "method", "bits"), *((s, methods.get(s, "float"), str(b)) for s, b in found.bits.items())]
+    lines = [
+        *_table(rows),
+        "",
+        f"{found.mean_bits:.4g} bits on the mean; {found.split}; {found.measured} plans measured",
+        f"search        {_measured(found.searched)}",
+        f"verification  {_measured(found.verified)}",
+        f"{'passed' if found.gate.passed else 'FAILED'}: {found.gate.sentence}",
+        f"wrote {out}",
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _measured(one: Measurement) -> str:
+    return f"loss {one.loss.value:+.4g} {_interval(one.loss)}, {one.samples} samples"

@@ -145,18 +145,19 @@ class Study:
 
 def to_plain(record: Study | Outcome) -> dict[str, object]:
     """Return a record as values that `json` can write: NaN and the infinities are texts."""
-    plain = _plain(asdict(record))
-    assert isinstance(plain, dict)
-    return plain
+    values = plain(asdict(record))
+    assert isinstance(values, dict)
+    return values
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
+    """Return numbers, texts, lists and dicts as `json` can write them: NaN and the infinities are texts."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return value
 
 
@@ -202,7 +203,11 @@ def _estimate(plain: Mapping[str, Any]) -> Estimate:
 
 def _outcome(plain: Mapping[str, Any]) -> Outcome:
     sites = {
-        name: SiteErrors(**(errors | {"row_sums": tuple(map(float, errors["row_sums"]))}))
+        # What is no finite number stands there as text.
+        name: SiteErrors(
+            **{key: float(value) if isinstance(value, str) else value for key, value in errors.items()}
+            | {"row_sums": tuple(map(float, errors["row_sums"]))}
+        )
         for name, errors in plain["sites"].items()
     }
     return Outcome(

@@ -1,0 +1,210 @@
+"""A plan under an accuracy budget: method and width for each site, found on some data and verified on others."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from softq.data import DataSource, open_data
+from softq.errors import ProofError, RefusalError, UsageError
+from softq.metrics import find_metric
+from softq.plan import Plan
+from softq.report import Gate, parse_drop
+from softq.sweep.bench import Bench, Measurement, Subject
+from softq.sweep.engine import Task
+from softq.sweep.frontier import Rung, State, choices, descent, ladder, mean_bits, steps
+from softq.sweep.gate import Budget
+from softq.sweep.pace import Progress
+from softq.sweep.planner import Planner
+from softq.sweep.proxies import site_errors
+from softq.sweep.sensitivity import output_error, sampled
+from softq.sweep.settings import expand
+
+_TRIES = 12
+"""Steps beyond the greedy order that may fail before the search ends."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A plan, and what it was found to cost.
+
+    Attributes:
+        plan: The plan, for `convert`.
+        gate: Whether it keeps the budget on both data, and the sentence that says so or by how much not.
+        mean_bits: Mean over the sites of the bits; a site that stays float counts 32.
+        bits: Bits of each site, 32 where it stays float.
+        searched: The measurement on the data of the search.
+        verified: The measurement on the other data.
+        split: Which data served the search and which the verification, one sentence.
+        measured: How many plans were measured.
+        notes: What was left out, one sentence each.
+    """
+
+    plan: Plan
+    gate: Gate
+    mean_bits: float
+    bits: dict[str, int]
+    searched: Measurement
+    verified: Measurement
+    split: str
+    measured: int
+    notes: tuple[str, ...]
+
+
+def find_plan(
+    task: Task,
+    *,
+    max_drop: str | float,
+    methods: str = "all",
+    bits: str = "2-8",
+    options: Sequence[str] = (),
+    verify: DataSource | None = None,
+    progress: Progress | None = None,
+) -> Found:
+    """Return the plan with the smallest mean bits that was found to keep the budget, and whether it does on other data.
+
+    The search goes down from all float in the order of `softq.sweep.frontier`, by bisection to the last plan that keeps
+    the budget, then tries further steps. It asks that the upper end of the loss's interval keeps the budget; where no
+    plan does, that the loss does. Nothing that is measured on the data of the verification has any influence.
+
+    Args:
+        task: What is measured; its data serve the search.
+        max_drop: The budget, in the metric's unit, or `X%` of the float model's value.
+        methods: As in `softq.sweep.run`; those without a width are left out.
+        bits: As in `softq.sweep.run`.
+        options: As in `softq.sweep.run`.
+        verify: Data for the verification; if None, the second half of the task's data, and the first is searched.
+        progress: As in `softq.sweep.run`.
+
+    Raises:
+        UsageError: an argument is wrong, or no method has a width, or the two data are the same.
+        InputError: the model or the data cannot be used.
+        RefusalError: no site takes a method.
+    """
+    allowance = parse_drop(max_drop)
+    settings, notes = expand(methods, bits, options, task.calibration is not None)
+    settings = tuple(one for one in settings if "bits" in one.options)
+    if not settings:
+        raise UsageError(f"methods {methods}: none has a width, so that there are no bits to save")
+    planner = Planner(task.model, task.selection, task.calibration)
+    runner = task.runner()
+    parts, split = _split(task, verify)
+    subject = task.subject(runner, parts[0])
+    other = (task if verify is None else replace(task, data=verify)).subject(runner, parts[1])
+    if verify is not None and subject.hash() == other.hash():
+        raise UsageError(f"--verify {other.data.source} holds the samples of --data: a plan is verified on other data")
+    rows = sampled(planner, subject, task, {one.method for one in settings}, progress)
+    rungs: dict[str, list[Rung]] = {}
+    for one in settings:
+        choice = (one.method, one.options)
+        for site in planner.sites(one.method):
+            error = output_error({site: site_errors(planner.site_plan(site, choice), rows[site])})
+            rungs.setdefault(site, []).append(Rung(int(one.options["bits"]), choice, error))
+    if not rungs:
+        raise RefusalError("no site of the model takes one of the methods: there is nothing to plan")
+    ladders = {site: ladder(some) for site, some in rungs.items()}
+    rewrites = {site.id: site.rewrite for site in planner.found() if site.rewrite}
+
+    def plan_of(state: State) -> Plan:
+        return planner.plan(choices(ladders, state), rewrites)
+
+    def bench(samples: Subject, place: str) -> Bench:
+        report = None if progress is None else lambda n, show=progress: show("float model", n, samples.data.samples)
+        return Bench(runner, samples, Path(place), threads=task.threads, report=report)
+
+    with tempfile.TemporaryDirectory() as place:
+        first = bench(subject, place)
+        budget = Budget(allowance, find_metric(task.metric), first.reference.value)
+        search = _Search(
+            list(ladders.values()), budget, lambda one: first.measure(planner.converted(plan_of(one))), progress
+        )  # fmt: skip
+        state, kept = search.run()
+        searched = search.measured[state]
+    with tempfile.TemporaryDirectory() as place:
+        second = bench(other, place)
+        verified = second.measure(planner.converted(plan_of(state)))
+    gate = Budget(allowance, find_metric(task.metric), second.reference.value).judge(verified.metric)
+    sentence = f"on {verified.samples} samples that the search did not see, {gate.sentence}"
+    if not kept:
+        best = budget.judge(searched.metric).sentence
+        sentence = f"no plan keeps the budget; with the best, in the search {best}; {sentence}"
+    return Found(
+        plan_of(state), Gate(gate.passed and kept, sentence), mean_bits(list(ladders.values()), state),
+        {site: some[at].bits for (site, some), at in zip(ladders.items(), state, strict=True)},
+        searched, verified, split, len(search.measured), (*notes, *search.notes),
+    )  # fmt: skip
+
+
+def _split(task: Task, verify: DataSource | None) -> tuple[tuple[tuple[int, int | None], tuple[int, int | None]], str]:
+    """Return which samples are searched and which verified."""
+    if verify is not None:
+        return ((0, task.limit), (0, None)), "searched on --data, verified on --verify"
+    data = open_data(task.data, task.runner().inputs)
+    count = data.samples
+    if count is None:
+        count = sum(part.samples for part in data.batches(task.selection.batch))
+    count = count if task.limit is None else min(count, task.limit)
+    step = data.fixed_batch or 1
+    half = count // 2 // step * step
+    if half < 1:
+        raise UsageError(f"{data.source}: {count} samples cannot be split into two halves; give --verify DATA")
+    return ((0, half), (half, count)), f"searched on samples 1 to {half}, verified on samples {half + 1} to {count}"
+
+
+@dataclass
+class _Search:
+    ladders: Sequence[Sequence[Rung]]
+    budget: Budget
+    measure: Callable[[State], Measurement]
+    progress: Progress | None
+    measured: dict[State, Measurement] = field(default_factory=dict[State, Measurement])
+    refused: set[State] = field(default_factory=set[State])
+    notes: list[str] = field(default_factory=list[str])
+
+    def run(self) -> tuple[State, bool]:
+        """Return the narrowest state that keeps the budget, or the best that was measured, and which of these it is."""
+        path = descent(self.ladders)
+        for keeps in (self._surely, self._by_value):
+            # The first state converts nothing and is no plan; whatever is returned was measured itself.
+            low, high = 0, len(path)
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if keeps(path[middle]) else (low, middle)
+            if low:
+                return self._further(path[low], keeps), True
+        if not self.measured:
+            raise RefusalError(f"no plan can be measured: {self.notes[-1]}")
+        return min(self.measured, key=lambda state: self.budget.excess(self.measured[state].metric)), False
+
+    def _further(self, state: State, keeps: Callable[[State], bool]) -> State:
+        """Return a state with fewer bits where single steps, cheapest first, still keep the budget."""
+        tries = _TRIES
+        while True:
+            for step in steps(self.ladders, state):
+                if tries and keeps(step):
+                    state = step
+                    break
+                tries = max(0, tries - 1)
+            else:
+                return state
+
+    def _surely(self, state: State) -> bool:
+        found = self._found(state)
+        return found is not None and self.budget.surely(found.loss)
+
+    def _by_value(self, state: State) -> bool:
+        found = self._found(state)
+        return found is not None and self.budget.judge(found.metric).passed
+
+    def _found(self, state: State) -> Measurement | None:
+        if state not in self.measured and state not in self.refused:
+            try:
+                self.measured[state] = self.measure(state)
+            except (RefusalError, ProofError) as error:
+                self.refused.add(state)
+                self.notes.append(f"left out: {error}")
+            if self.progress is not None:
+                self.progress("plan", len(self.measured), None)
+        return self.measured.get(state)
