@@ -201,15 +201,14 @@ def _estimate(plain: Mapping[str, Any]) -> Estimate:
     return Estimate(float(plain["value"]), low, high)
 
 
+def _site_errors(plain: Mapping[str, Any]) -> SiteErrors:
+    # What is no finite number stands there as text.
+    numbers: dict[str, Any] = {key: float(value) if isinstance(value, str) else value for key, value in plain.items()}
+    return SiteErrors(**numbers | {"row_sums": tuple(map(float, plain["row_sums"]))})
+
+
 def _outcome(plain: Mapping[str, Any]) -> Outcome:
-    sites = {
-        # What is no finite number stands there as text.
-        name: SiteErrors(
-            **{key: float(value) if isinstance(value, str) else value for key, value in errors.items()}
-            | {"row_sums": tuple(map(float, errors["row_sums"]))}
-        )
-        for name, errors in plain["sites"].items()
-    }
+    sites = {name: _site_errors(errors) for name, errors in plain["sites"].items()}
     return Outcome(
         Setting(**plain["setting"]),
         _estimate(plain["metric"]),

@@ -186,10 +186,11 @@ def _costs(rows: Sequence[Measured], sites: Sequence[Place]) -> tuple[list[Cost]
             continue
         work = [node for node in program.nodes() if node.kind is Kind.ROW and node.op not in _FREE]
         floats = sum(node.dtype is DType.F32 for node in work)
+        longest = largest_length(program)
         for site in sites:
             last = site.shape[-1] if site.shape else None
             length = last if isinstance(last, int) and last > 0 else PROOF_LENGTH
-            length = min(length, largest_length(program))
+            length = min(length, longest)
             key = (row.setting, length)
             if key not in widest:
                 widest[key] = prove(program, max_length=length).widest_bits

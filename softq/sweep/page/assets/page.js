@@ -52,7 +52,7 @@
     const lines = present.map((s) => Plot.line(spots.filter((r) => r.series === s).sort((a, b) => a.x - b.x),
       {x: "x", y: "mid", stroke: colour(s), strokeWidth: 1, strokeOpacity: 0.6}));
     const dots = present.map((s) => Plot.dot(spots.filter((r) => r.series === s),
-      {x: "x", y: "mid", fill: colour(s), symbol: symbol(s), r: 4, title: told, ariaLabel: "measured"}));
+      {x: "x", y: "mid", fill: colour(s), symbol: symbol(s), r: 4, title: told}));
     const marks = [
       ...(band && band[0] !== null && band[1] !== null ? [Plot.rectY([0], {x1: ticks[0] - 0.5, x2: ticks[ticks.length - 1] + 0.5, y1: band[0], y2: band[1], fill: "currentColor", fillOpacity: 0.08})] : []),
       ...(rule === null ? [] : [Plot.ruleY([rule], {stroke: "currentColor", strokeDasharray: "5 3"})]),
@@ -185,7 +185,7 @@
         const button = make("button", text, {type: "button", tabindex: "-1", "aria-label": label,
           "aria-pressed": String(site === state.site && bits === state.bits), "data-site": site, "data-bits": String(bits)});
         button.style.setProperty("--t", t.toFixed(3));
-        if (t > 0.53) button.classList.add(t > 0.77 ? "deep" : "half");
+        if (t > 0.57) button.classList.add(t > 0.82 ? "deep" : "half");
         button.addEventListener("click", () => choose(site, bits));
         spot.append(button);
       }

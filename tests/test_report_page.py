@@ -1,0 +1,210 @@
+"""The report of a sweep: what it recommends, that all its forms say the same, and that nothing in it is code."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import jsonschema
+import pytest
+from click.testing import CliRunner
+
+from softq.cli import main
+from softq.errors import InputError, UsageError
+from softq.sweep.page import content_schema, gather, report
+from softq.sweep.page.html import MAX_ERRORS, to_html
+from softq.sweep.records import OUTCOMES, STUDY, Estimate, Outcome, Setting, SiteErrors, Study, append, to_plain
+
+NAN = math.nan
+HOSTILE = ("</script><script>alert(1)</script>", "<img src=x onerror=alert(2)>", "=cmd()|' /c calc", "a|b`c`_{{7*7}}")
+
+
+def study(names: Sequence[str] = ("attn/0", "attn/1"), *, relative: bool = False, model: str = "m.onnx") -> Study:
+    shape = ["batch", 4, 50, 50]
+    sites = tuple(
+        {"id": n, "node": f"node {n}", "operator": "Softmax", "role": "attention", "shape": shape} for n in names
+    )
+    return Study("0.1.0", {"numpy": "2"}, model, "g" * 8, "w" * 8, "d.npz", "h" * 8, 100, "top1-accuracy", "fraction",
+                 "higher", relative, Estimate(0.9, 0.85, 0.95), 1.0, sites, "softq sweep m.onnx --data d.npz",
+                 conditions={"labels": None, "limit": "10"})  # fmt: skip
+
+
+def errors(size: float) -> SiteErrors:
+    return SiteErrors(size, (1 - size, 1 - size / 2, 1.0, 1.0, 1.0), 1 - size / 4, size / 3, size / 2, 0.0, 64)
+
+
+def outcome(
+    method: str, bits: int | None, loss: float, half: float | None, *,
+    site: str | None = None, sites: Mapping[str, SiteErrors] | None = None, **options: float,
+) -> Outcome:  # fmt: skip
+    ends = (None, None) if half is None else (loss - half, loss + half)
+    settings = options | ({} if bits is None else {"bits": bits})
+    metric = Estimate(0.9 - loss, 0.85 - loss, 0.95 - loss)
+    return Outcome(Setting(method, settings, site), metric, Estimate(loss, *ends), 100, 0.5, sites or {})
+
+
+def many(names: Sequence[str] = ("attn/0", "attn/1")) -> list[Outcome]:
+    """Two methods at all widths, each site alone too; the fewest bits that pass are 3."""
+    found: list[Outcome] = []
+    for method, worst in (("uniform", 0.3), ("deferred-log", 0.1)):
+        for bits in range(2, 7):
+            loss = worst if bits == 2 else worst * 4.0**-bits
+            sites = {name: errors(2.0**-bits * (1 + i / len(names))) for i, name in enumerate(names)}
+            found.append(outcome(method, bits, loss, 0.02, sites=sites))
+            found += [outcome(method, bits, loss / 2, 0.02, site=n, sites={n: sites[n]}) for n in names[:3]]
+    return found
+
+
+def folder(path: Path, what: Study, outcomes: Sequence[Outcome]) -> Path:
+    path.mkdir(exist_ok=True)
+    (path / STUDY).write_text(json.dumps(to_plain(what)), encoding="utf-8")
+    (path / OUTCOMES).write_text("", encoding="utf-8")
+    for one in outcomes:
+        append(path, one)
+    return path
+
+
+class Tags(HTMLParser):
+    """Counts elements and gathers what would run."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.handlers: list[str] = []
+        self.links: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.handlers += [name for name, _ in attrs if name.startswith("on")]
+        self.links += [value or "" for name, value in attrs if name in ("src", "href", "action", "data")]
+
+
+def test_the_fewest_bits_that_float_is_not_told_from() -> None:
+    content = gather(study(), many())
+    answer = content.answer
+    assert answer.setting is not None
+    chosen = content.settings[answer.setting]
+    assert (chosen.method, chosen.bits, chosen.verdict) == ("deferred-log", 3, "same")
+    assert "0.89844 against 0.9 in float" in answer.sentence
+    assert "not distinguishable from float" in answer.sentence
+    assert [content.settings[peer].name for peer in answer.peers] == ["uniform with 3 bits"]
+    for word in ("better", "worse"):
+        assert word not in answer.sentence + answer.peers_sentence
+
+
+def test_a_budget_admits_what_is_worse_than_float_by_less() -> None:
+    outcomes = [outcome("uniform", 2, 0.05, 0.01), outcome("uniform", 4, 0.0, 0.01)]
+    assert gather(study(), outcomes).answer.setting == 1
+    within = gather(study(), outcomes, "0.07")
+    assert within.answer.setting == 0
+    assert "within the budget of +0.07" in within.answer.sentence
+    assert gather(study(), outcomes, "0.055").answer.setting == 1  # the interval reaches over it
+    assert gather(study(), outcomes, "10%").answer.budget == pytest.approx(0.09)
+    assert gather(study(relative=True), outcomes, "10%").answer.budget == pytest.approx(0.1)
+    with pytest.raises(UsageError, match="must be a number of at least 0"):
+        gather(study(), outcomes, "-1")
+
+
+def test_without_an_interval_nothing_is_called_the_same() -> None:
+    content = gather(study(), [outcome("uniform", 4, 0.001, None), outcome("uniform", 8, 0.0, None)])
+    assert [row.verdict for row in content.settings] == ["open", "open"]
+    assert content.answer.setting == 1
+    assert "no interval" in content.answer.sentence
+
+
+def test_what_is_no_number_is_never_recommended() -> None:
+    outcomes = [outcome("uniform", 2, NAN, None), outcome("uniform", 3, math.inf, None)]
+    content = gather(study(), outcomes, "1")
+    assert content.answer.setting is None
+    assert [row.verdict for row in content.settings] == ["broken", "broken"]
+    assert "no loss is a number" in content.answer.sentence
+    assert gather(study(), [*outcomes, outcome("uniform", 4, 0.5, 0.1)]).answer.sentence.startswith("No setting is")
+
+
+def test_costs_come_from_the_programs() -> None:
+    content = gather(study(), [outcome("deferred-log", 4, 0.0, 0.1), outcome("log2", 4, 0.0, 0.1)])
+    cost = {content.settings[c.setting].method: c for c in content.costs}
+    assert cost["deferred-log"].integer_only
+    assert not cost["log2"].integer_only
+    assert cost["log2"].float_operations > cost["deferred-log"].float_operations > 0
+    # 4 heads of 50 x 50 codes of 4 bits, and of 4 bytes.
+    assert (cost["log2"].matrix_bytes, cost["log2"].float_bytes) == (5000, 40000)
+    assert cost["deferred-log"].widest_integer_bits == 20  # 50 weights of at most 2^14: 2^19.6
+    assert content.answer.setting == cost["deferred-log"].setting
+
+
+CASES: dict[str, tuple[Study, list[Outcome]]] = {
+    "many": (study(), many()),
+    "nan": (study(), [outcome("uniform", 4, NAN, None, sites={"attn/0": errors(NAN)}), outcome("uniform", 8, 0, 0.1)]),
+    "no intervals": (replace(study(), reference=Estimate(0.9)), [outcome("log2", 3, 0.1, None)]),
+    "no sites": (study(()), [outcome("log2", 3, 0.1, 0.2), outcome("exact", None, 0.0, 0.0)]),
+    "nothing": (study(), []),
+    "one": (study(), [outcome("uniform", 4, 0.01, 0.1, sites={"attn/0": errors(0.1)})]),
+    "only alone": (study(), [outcome("uniform", 4, 0.1, 0.2, site="attn/0", sites={"attn/0": errors(0.1)})]),
+    "unknown method": (study(), [outcome("not-here", 4, 0.01, 0.1)]),
+    "hostile": (study(HOSTILE, model=HOSTILE[0]), many(HOSTILE)),
+    "relative": (study(relative=True), many()),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_all_forms_are_written_and_hold(case: str, tmp_path: Path) -> None:
+    what, outcomes = CASES[case]
+    written = report(folder(tmp_path, what, outcomes), budget="0.01")
+    texts = {path.name: path.read_text(encoding="utf-8") for path in written.files}
+    plain = json.loads(texts["report.json"])
+    jsonschema.Draft202012Validator(content_schema()).validate(plain)
+    assert plain == json.loads(json.dumps(written.content.to_json()))
+    rows = list(csv.DictReader(io.StringIO(texts["report.csv"])))
+    assert {int(row["setting"]) for row in rows} == set(range(len(outcomes)))
+    assert sum(row["site"] != "" for row in rows) == len(plain["errors"])
+    tags = Tags(texts["report.html"])
+    assert tags.tags.count("script") == 4  # the data, two of the library, the page's own
+    assert not tags.handlers
+    assert not {"img", "iframe", "object"} & set(tags.tags)
+    assert all(link.startswith(("#", "data:,")) for link in tags.links)
+    assert "<script" not in texts["report.md"]
+    assert not any(cell[:1] in "=@+" for row in rows for cell in (row["name"], row["site"]) if cell)
+    node_data = json.loads(texts["report.model-explorer.json"])
+    assert all(isinstance(result["value"], float) for result in node_data["results"].values())
+    before = {path: path.read_bytes() for path in written.files}
+    assert {path: path.read_bytes() for path in report(tmp_path, budget="0.01").files} == before
+
+
+def test_nodes_are_named_as_viewers_know_them(tmp_path: Path) -> None:
+    what = study(("attn/0", "loop/weights"))
+    what = replace(what, sites=(what.sites[0], dict(what.sites[1]) | {"node": ""}))
+    report(folder(tmp_path, what, many(("attn/0", "loop/weights"))))
+    results = json.loads((tmp_path / "report.model-explorer.json").read_text(encoding="utf-8"))["results"]
+    assert results == {"node attn/0": {"value": 0.125}, "weights": {"value": 0.1875}}
+
+
+def test_a_large_sweep_stays_under_5_mb() -> None:
+    names = [f"model/layers.{i}/self_attn/softmax_output_{i}" for i in range(200)]
+    content = gather(study(names), many(names))
+    assert len(to_html(content).encode()) < 5_000_000
+    names = [f"model/layers.{i}/self_attn/softmax_output_{i}" for i in range(4000)]
+    content = gather(study(names), many(names))
+    assert len(content.errors) > MAX_ERRORS
+    page = to_html(content)
+    assert len(page.encode()) < 5_000_000
+    assert "of 4000 sites with the greatest output errors" in page
+
+
+def test_the_command(tmp_path: Path) -> None:
+    run = CliRunner().invoke
+    done = run(main, ["report", str(folder(tmp_path / "sweep", study(), many())), "--budget", "1%"])
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith("Use deferred-log with 3 bits: ")
+    told = run(main, ["report", str(tmp_path / "sweep"), "--json"])
+    assert json.loads(told.output) == json.loads((tmp_path / "sweep" / "report.json").read_text(encoding="utf-8"))
+    assert run(main, ["report", str(tmp_path)]).exit_code == 2
+    with pytest.raises(InputError, match="there is no folder"):
+        report(tmp_path / "sweep", tmp_path / "absent")
