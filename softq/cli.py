@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -269,6 +270,7 @@ def convert(
 @click.option("--limit", type=float, metavar="X", help="Gate: the candidate's value is at least (at most) X.")
 @click.option("--threads", type=int, metavar="N", help="Threads of the runtime; all cores by default.")
 @click.option("--markdown", metavar="FILE", help="Write the report as Markdown too.")
+@click.option("--junit", metavar="FILE", help="Write the gate as a test case in JUnit XML too.")
 @_JSON
 def check(
     reference: str,
@@ -282,12 +284,14 @@ def check(
     limit: float | None,
     threads: int | None,
     markdown: str | None,
+    junit: str | None,
     as_json: bool,
 ) -> None:
     """Compare CANDIDATE with REFERENCE on data; exit 1 when the gate fails."""
     from softq.compare import check as check_models
 
-    _check_outputs([markdown], [reference, candidate, data])
+    _check_outputs([markdown, junit], [reference, candidate, data])
+    start = time.perf_counter()
     with _progress() as step:
         report = check_models(
             reference,
@@ -302,6 +306,12 @@ def check(
             threads=threads,
             progress=lambda done, total: step("check", done, total),
         )
+    if junit is not None:
+        from softq.report import to_case, to_junit
+        from softq.textfile import write_text
+
+        case = to_case(report, time.perf_counter() - start)
+        write_text(junit, to_junit(f"{report.candidate} against {report.reference}", [case]))
     _print_report(report, markdown, as_json)
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import onnx
@@ -72,6 +73,19 @@ def test_a_broken_gate_is_exit_code_1(here: Path) -> None:
     )
     assert result.exit_code == 1
     assert "FAILED" in result.stdout
+
+
+def test_a_gate_as_junit(here: Path) -> None:
+    assert softq("convert", "model.onnx", "out.onnx").exit_code == 0
+    result = softq(
+        "check", "model.onnx", "out.onnx", "--data", "data.npz", "--junit", "gate.xml", "--metric", "max-error",
+        "--limit", "0",
+    )  # fmt: skip
+    assert result.exit_code == 1
+    (case,) = ElementTree.parse("gate.xml").getroot().findall("./testsuite/testcase")
+    failure = case.find("failure")
+    assert failure is not None
+    assert "at most 0 is asked for" in str(failure.get("message"))
 
 
 def test_a_plan_reproduces_the_model_byte_for_byte(here: Path) -> None:

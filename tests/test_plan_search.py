@@ -59,7 +59,8 @@ def test_a_budget_of_perplexity_is_the_same_in_its_unit_and_as_a_share(drop: str
 def test_a_plan_holds_on_data_that_the_search_did_not_see(tmp_path: Path) -> None:
     out = tmp_path / "plan.json"
     arguments = ["plan", str(LM), "--data", str(TEXT), "--metric", "perplexity", "--max-drop", "0.5%",
-                 "--out", str(out), "--methods", "deferred-log,uniform", "--bits", "2-8", "--threads", "1", "--json"]  # fmt: skip
+                 "--out", str(out), "--methods", "deferred-log,uniform",
+                 "--bits", "2-8", "--threads", "1", "--json"]  # fmt: skip
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.output
     said = json.loads(result.stdout)

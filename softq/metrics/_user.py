@@ -15,7 +15,8 @@ def user_metric(text: str) -> HeldMetric:
     """Return the metric whose score is `function(outputs, labels) -> float`.
 
     The function gets two dicts of arrays over all samples: the model's outputs, and the labels without `label.` in
-    their names. It is called once for each model. It declares itself by attributes::
+    their names. It is called once for each model; a
+    sweep calls it for halves of the samples too, for the interval. It declares itself by attributes::
 
         def word_errors(outputs, labels): ...
         word_errors.direction = "lower"   # or "higher": which is better

@@ -1,7 +1,7 @@
 """Reports of comparisons: what they hold, the gate, and how they are written."""
 
 from softq.report._gate import Allowance, check_gate, judge, parse_drop
-from softq.report._junit import Case, to_junit
+from softq.report._junit import Case, to_case, to_junit
 from softq.report._text import to_json, to_markdown, to_text
 from softq.report._types import Gate, MetricResult, PairedInterval, Report
 
@@ -15,6 +15,7 @@ __all__ = [
     "check_gate",
     "judge",
     "parse_drop",
+    "to_case",
     "to_json",
     "to_junit",
     "to_markdown",

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
+from softq.report._types import Gate, Report
+
 
 @dataclass(frozen=True)
 class Case:
@@ -23,6 +25,13 @@ class Case:
     seconds: float
     message: str
     passed: bool
+
+
+def to_case(report: Report, seconds: float) -> Case:
+    """Return a comparison as a test case: that of its gate, or one that passes where there is none."""
+    first = report.metrics[0]
+    gate = report.gate or Gate(True, f"{first.name} is {first.candidate:.6g}")
+    return Case(f"{first.name} on {report.data}", seconds, gate.sentence, gate.passed)
 
 
 # What XML 1.0 (section 2.2) cannot hold, not even escaped.

@@ -204,7 +204,8 @@ def _estimate(plain: Mapping[str, Any]) -> Estimate:
 def _site_errors(plain: Mapping[str, Any]) -> SiteErrors:
     # What is no finite number stands there as text.
     numbers: dict[str, Any] = {key: float(value) if isinstance(value, str) else value for key, value in plain.items()}
-    return SiteErrors(**numbers | {"row_sums": tuple(map(float, plain["row_sums"]))})
+    numbers["row_sums"] = tuple(map(float, plain["row_sums"]))
+    return SiteErrors(**numbers)
 
 
 def _outcome(plain: Mapping[str, Any]) -> Outcome:
