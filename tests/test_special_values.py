@@ -169,3 +169,32 @@ def test_bfloat16_is_moved_as_it_is(tmp_path: Path) -> None:
     x = np.random.default_rng(0).normal(size=(2, 3, 4)).astype(np.float32)
     x[0, 0, :3] = [NAN, INF, -0.0]
     np.testing.assert_array_equal(built(proto, tmp_path)(x=x), on_onnxruntime(proto, x=x))
+
+
+LOW = -3.4028235e38
+UNDER = {
+    "two that are named": "z = Add (x, k)\n s = Add (z, l)",
+    "their sum": "z = Add (k, l)\n s = Add (x, z)",
+    "a Where": f"c = Constant <value: tensor = float {{{LOW}}}> ()\n z = Where (keep, x, c)\n s = Add (z, l)",
+}
+
+
+@pytest.mark.parametrize(
+    ("low", "lower"), [(LOW, LOW), (LOW, -1e4), (-1e4, LOW), (-1e9, -1e4), (-1e4, -1e4), (-INF, LOW)]
+)
+@pytest.mark.parametrize("under", UNDER)
+def test_a_row_that_several_masks_hide_only_together_stays_what_it_was(under: str, low: float, lower: float) -> None:
+    # Padding on the left under a causal mask: of the first queries each key is hidden by one of the two.
+    proto = parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["": 18]>
+        g (float[3,4] x, float[1,4] k, float[3,4] l, bool[1,4] keep) => (float[3,4] y) {{
+            {UNDER[under]}
+            y = Softmax (s)
+        }}""")
+    x = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+    keep = np.array([[False, False, True, True]])
+    feeds = {"x": x, "keep": keep, "k": np.where(keep, 0, low).astype(np.float32)}
+    feeds["l"] = np.where(np.triu(np.ones((3, 4), bool), 1), lower, 0).astype(np.float32)
+    named = ["l"] if under == "a Where" else ["k", "l"]
+    result = softq.convert(proto, method="exact", all_sites=True, masks=named)
+    np.testing.assert_allclose(on_onnxruntime(result.model, **feeds), on_onnxruntime(proto, **feeds), atol=1e-6)

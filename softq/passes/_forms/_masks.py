@@ -119,7 +119,7 @@ def _add(node: ir.Node, steps: tuple[Step, ...], facts: Facts, depth: int) -> Fo
     proven = False
     for addend, scores in ((second, first), (first, second)):
         if is_declared(addend, facts):
-            return FoundMask("additive", "scores", Lift(None, (), (Source(addend, None),), total=True))
+            return _declared(addend, scores, facts, depth)
         added = levels(addend, facts)
         proven = proven or added is not None
         if added is None or added.low > MASKED:
@@ -151,6 +151,20 @@ def _add(node: ir.Node, steps: tuple[Step, ...], facts: Facts, depth: int) -> Fo
     if proven and not any(found.kind == "unproven" for found in inner):
         return NO_MASK
     return FoundMask("unproven", "nan", why="a float tensor computed at run time is added to the scores")
+
+
+def _declared(addend: ir.Value, scores: ir.Value, facts: Facts, depth: int) -> FoundMask:
+    """Return the mask that the caller declares, with those under it.
+
+    A row that they hide only together keeps its scores: so they count as one, or not at all.
+    """
+    below = find_mask(scores, facts, depth)
+    if below.lift is None and below.kind in {"where", "additive"}:
+        return FoundMask("additive", "scores", why="under the mask that is named there is one that stays in the scores")
+    sources = () if below.lift is None else below.lift.sources
+    if is_declared(scores, facts):  # the sum of two masks
+        sources = (Source(scores, None),)
+    return FoundMask("additive", "scores", Lift(None, (), (*sources, Source(addend, None)), total=True))
 
 
 def _row_of_written(written: Levels, steps: tuple[Step, ...]) -> MaskedRow:
