@@ -198,6 +198,19 @@ def test_a_large_sweep_stays_under_5_mb() -> None:
     assert "of 4000 sites with the greatest output errors" in page
 
 
+def test_a_sweep_and_a_sensitivity_run_are_one_report(tmp_path: Path) -> None:
+    bare = [outcome("uniform", bits, 0.1 / bits, 0.02) for bits in (4, 8)]
+    unmeasured = replace(outcome("uniform", 4, NAN, None, site="attn/1", sites={"attn/1": errors(0.2)}), samples=0)
+    sweep = folder(tmp_path / "sweep", study(), bare)
+    alone = replace(study(), command="softq sensitivity m.onnx")
+    written = report(sweep, folder(tmp_path / "alone", alone, [*bare, unmeasured])).content
+    assert [row.verdict for row in written.settings] == ["worse", "same", "unmeasured"]
+    assert written.subject.command.splitlines() == [study().command, "softq sensitivity m.onnx"]
+    other = folder(tmp_path / "other", replace(study(), graph="another"), bare)
+    with pytest.raises(UsageError, match="graph is 'gggggggg' in the first and 'another'"):
+        report(sweep, other)
+
+
 def test_the_command(tmp_path: Path) -> None:
     run = CliRunner().invoke
     done = run(main, ["report", str(folder(tmp_path / "sweep", study(), many())), "--budget", "1%"])
@@ -207,4 +220,4 @@ def test_the_command(tmp_path: Path) -> None:
     assert json.loads(told.output) == json.loads((tmp_path / "sweep" / "report.json").read_text(encoding="utf-8"))
     assert run(main, ["report", str(tmp_path)]).exit_code == 2
     with pytest.raises(InputError, match="there is no folder"):
-        report(tmp_path / "sweep", tmp_path / "absent")
+        report(tmp_path / "sweep", out=tmp_path / "absent")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from softq.errors import InputError
 from softq.sweep.page.content import Content, content_schema
-from softq.sweep.page.gather import gather
+from softq.sweep.page.gather import gather, merge
 from softq.sweep.page.html import to_html
 from softq.sweep.page.texts import to_csv, to_json, to_markdown, to_node_data
 from softq.sweep.records import read
@@ -36,21 +36,26 @@ class Written:
 
 
 def report(
-    folder: str | os.PathLike[str], out: str | os.PathLike[str] | None = None, budget: str | float | None = None
+    *folders: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    budget: str | float | None = None,
 ) -> Written:
-    """Write the report of a sweep: `report.html`, `.json`, `.csv`, `.md` and `report.model-explorer.json`.
+    """Write the report of a sweep, or of a sweep and a sensitivity run together.
+
+    The files are `report.html`, `.json`, `.csv`, `.md` and `report.model-explorer.json`.
 
     Args:
-        folder: The sweep's folder.
-        out: Where the files go; the sweep's folder if not given.
+        folders: One folder, or several of the same model, data and metric.
+        out: Where the files go; the first folder if not given.
         budget: The loss allowed, in the metric's unit, or a share of the float value as `X%`.
 
     Raises:
-        InputError: the folder holds no sweep, or `out` is no folder that can be written.
-        UsageError: the budget is no number of at least 0, or the extra `report` is not installed.
+        InputError: a folder holds no sweep, or `out` is no folder that can be written.
+        UsageError: the budget is no number of at least 0, or the extra `report` is not installed, or
+            the folders are of different models, data or metrics.
     """
-    content = gather(*read(folder), budget)
-    target = Path(folder if out is None else out)
+    content = gather(*merge([read(folder) for folder in folders]), budget)
+    target = Path(folders[0] if out is None else out)
     if not target.is_dir():
         raise InputError(f"cannot write the report: there is no folder '{target}'")
     texts = {

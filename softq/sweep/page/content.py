@@ -15,7 +15,7 @@ from softq.site import described
 SCHEMA = 1
 """Version of `report.json`: fields may be added, a change of meaning is another version."""
 
-Verdict = Literal["same", "worse", "better", "open", "broken"]
+Verdict = Literal["same", "worse", "better", "open", "broken", "unmeasured"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ class Measured:
         metric: The metric's value.
         loss: How much worse than float, paired over the samples; below 0 is better.
         verdict: By the interval of the loss: `same` if it holds 0 (the data do not tell it from float), `worse`,
-            `better`; `open` if there is no interval, `broken` if the loss is no finite number.
+            `better`; `open` if there is no interval, `broken` if the loss is no finite number, `unmeasured` if only
+            errors of the site were.
         within: Whether the loss is within the budget: the upper end of the interval, or the value where there is no
             interval; null without a budget.
         samples: Samples that were evaluated.
@@ -182,7 +183,7 @@ class Subject:
         softq: Version of softq that measured.
         versions: Versions of what computed the values.
         conditions: What else the values depend on, by name: the choices of who swept.
-        command: What reproduces the sweep.
+        command: What reproduces the numbers, a line for each folder.
     """
 
     model: str
@@ -225,6 +226,23 @@ class Content:
     errors: tuple[Errors, ...]
     costs: tuple[Cost, ...]
     notes: tuple[str, ...]
+
+    def errors_by_width(self) -> dict[tuple[str, int | None], list[Errors]]:
+        """Return the errors of each site by series and bits.
+
+        Those with all sites replaced come first, since then a site's inputs are those that it will meet; where there
+        are none, those of the site alone.
+        """
+        found: dict[tuple[str, int | None], dict[str, Errors]] = {}
+        rows = self.settings
+        for e in sorted(self.errors, key=lambda e: rows[e.setting].site is not None):
+            row = rows[e.setting]
+            if row.head is None:
+                found.setdefault((row.series, row.bits), {}).setdefault(e.site, e)
+        order = {site.id: number for number, site in enumerate(self.sites)}
+        return {
+            key: sorted(sites.values(), key=lambda e: order.get(e.site, len(order))) for key, sites in found.items()
+        }
 
     def to_json(self) -> dict[str, object]:
         """Return the report as plain values that `json` can write."""

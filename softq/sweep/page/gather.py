@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from softq.errors import UsageError
@@ -53,6 +54,29 @@ def gather(study: Study, outcomes: Sequence[Outcome], budget: str | float | None
         costs=tuple(costs),
         notes=tuple(notes),
     )
+
+
+def merge(found: Sequence[tuple[Study, Sequence[Outcome]]]) -> tuple[Study, tuple[Outcome, ...]]:
+    """Return several folders of one model, data and metric as one; of equal settings the first is kept.
+
+    Raises:
+        UsageError: they are of different models, data or metrics.
+    """
+    first, _ = found[0]
+    outcomes: dict[str, Outcome] = {}
+    for study, more in found:
+        for name in _COMMON:
+            one, other = getattr(first, name), getattr(study, name)
+            if one != other:
+                raise UsageError(f"the folders cannot be one report: {name} is {one!r} in the first and {other!r}")
+        for outcome in more:
+            outcomes.setdefault(outcome.setting.key, outcome)
+    commands = "\n".join(dict.fromkeys(study.command for study, _ in found))
+    return replace(first, command=commands), tuple(outcomes.values())
+
+
+_COMMON = ("graph", "weights", "data_hash", "samples", "metric", "relative")
+"""What the numbers of one report have in common."""
 
 
 def _budget(study: Study, budget: str | float | None) -> float | None:
@@ -116,7 +140,7 @@ def _measured(number: int, outcome: Outcome, budget: float | None) -> Measured:
         head=setting.head,
         metric=_interval(outcome.metric),
         loss=loss,
-        verdict=verdict(loss),
+        verdict=verdict(loss, outcome.samples),
         within=within(loss, budget),
         samples=outcome.samples,
         seconds=_finite(outcome.seconds),

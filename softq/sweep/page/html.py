@@ -47,7 +47,7 @@ def to_html(content: Content) -> str:
         whole=whole,
         parts=[row for row in content.settings if row.site is not None or row.head is not None],
         says=SAYS,
-        spread=_spread(content, whole),
+        spread=_spread(content),
         costs=_costs(content, whole),
         notes=[*content.notes, *note, *_unnumbered(whole)],
         facts=facts(content),
@@ -94,22 +94,18 @@ def _unnumbered(whole: Sequence[Measured]) -> list[str]:
     ] * bool(unsized)
 
 
-def _spread(content: Content, whole: Sequence[Measured]) -> list[dict[str, object]]:
-    """Return how the errors of each setting are spread over the sites."""
-    found: dict[int, list[Errors]] = {}
-    for e in content.errors:
-        found.setdefault(e.setting, []).append(e)
+def _spread(content: Content) -> list[dict[str, object]]:
+    """Return how the errors of each method and width are spread over the sites."""
     return [
         {
-            "name": row.name,
-            "sites": len(found[row.setting]),
-            "output": _range([e.output_error for e in found[row.setting]]),
-            "sums": _range([s for e in found[row.setting] for s in (e.row_sums[0], e.mean_row_sum, e.row_sums[-1])]),
-            "argmax": _range([e.argmax_flips for e in found[row.setting]], percent=True),
-            "top5": _range([e.top5_flips for e in found[row.setting]], percent=True),
+            "name": series + ("" if bits is None else f" with {bits} bits"),
+            "sites": len(found),
+            "output": _range([e.output_error for e in found]),
+            "sums": _range([s for e in found for s in (e.row_sums[0], e.row_sums[2], e.row_sums[-1])]),
+            "argmax": _range([e.argmax_flips for e in found], percent=True),
+            "top5": _range([e.top5_flips for e in found], percent=True),
         }
-        for row in whole
-        if row.setting in found
+        for (series, bits), found in content.errors_by_width().items()
     ]
 
 

@@ -111,17 +111,14 @@ def to_node_data(content: Content) -> str:
     """Return the output error of the recommended setting at each node, as Model Explorer reads it.
 
     The form is its `GraphNodeData`: values by name of the node, or by the name of its output where it has none. Without
-    a recommendation it is the first setting of all sites for which there are errors.
+    a recommendation, or without its errors, it is the first method and width for which there are any.
     """
-    whole = [row.setting for row in content.settings if row.site is None]
-    shown = content.answer.setting
-    if shown is None:
-        shown = next((e.setting for e in content.errors if e.setting in whole), None)
+    found = content.errors_by_width()
+    chosen = content.answer.setting
+    key = None if chosen is None else (content.settings[chosen].series, content.settings[chosen].bits)
+    shown = found.get(key) if key is not None else None
+    shown = shown or next(iter(found.values()), [])
     names = {site.id: site.node or site.id.rsplit("/", 1)[-1] for site in content.sites}
-    results = {
-        names.get(e.site, e.site): {"value": e.output_error}
-        for e in content.errors
-        if e.setting == shown and e.output_error is not None
-    }
+    results = {names.get(e.site, e.site): {"value": e.output_error} for e in shown if e.output_error is not None}
     gradient = [{"stop": 0, "bgColor": "#fff7ec"}, {"stop": 1, "bgColor": "#d7301f"}]
     return json.dumps({"results": results, "gradient": gradient}, indent=1) + "\n"

@@ -13,12 +13,15 @@ SAYS: dict[Verdict, str] = {
     "better": "better than float",
     "open": "no interval, so it cannot be said whether it differs from float",
     "broken": "not a number",
+    "unmeasured": "only the errors of the site were measured",
 }
 """Each verdict in words."""
 
 
-def verdict(loss: Interval) -> Verdict:
-    """Return what the interval of a loss says."""
+def verdict(loss: Interval, samples: int) -> Verdict:
+    """Return what the interval of a loss over so many samples says."""
+    if samples == 0:
+        return "unmeasured"
     if loss.value is None:
         return "broken"
     if loss.low is None or loss.high is None:

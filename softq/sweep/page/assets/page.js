@@ -114,7 +114,8 @@
   };
 
   function spread() {
-    const groups = numbered.map((s) => ({s, found: errors.filter((e) => e.setting === s)})).filter((g) => g.found.length);
+    const found = d3.group([...cells.values()].filter((c) => c.errors && c.bits !== null), (c) => c.series, (c) => c.bits);
+    const groups = [...found].flatMap(([series, by]) => [...by].map(([bits, group]) => ({s: {series, bits}, found: group.map((c) => c.errors)})));
     const rows = (key, least, greatest) => groups.map(({s, found}) => ({series: s.series, bits: s.bits,
       mid: middle(found.map((e) => e[key])), min: d3.min(found, (e) => e[least]), max: d3.max(found, (e) => e[greatest])}));
     const sums = rows("s50", "s0", "s100").map((row, i) => ({...row,
