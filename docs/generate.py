@@ -23,6 +23,7 @@ from softq.metrics import METRICS  # noqa: E402
 from softq.passes._forms import FORMS  # noqa: E402
 from softq.rowprog.ops import OPS  # noqa: E402
 from softq.site import inspection_schema  # noqa: E402
+from softq.sweep.page import content_schema  # noqa: E402
 from softq.targets import TARGETS  # noqa: E402
 
 
@@ -82,6 +83,10 @@ def _site_schema() -> str:
     return f"```json\n{json.dumps(inspection_schema(), indent=2)}\n```"
 
 
+def _report_schema() -> str:
+    return f"```json\n{json.dumps(content_schema(), indent=1)}\n```"
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "ops": _ops,
     "methods": _methods,
@@ -92,6 +97,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "forms": _forms,
     "site-schema": _site_schema,
     "runtimes": _runtimes,
+    "report-schema": _report_schema,
 }
 
 

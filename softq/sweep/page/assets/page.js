@@ -80,6 +80,8 @@
     if (values.every((v) => v > 0) && !zero) return {type: "log", ticks: 5};
     const powers = [];
     for (let p = Math.ceil(Math.log10(middle)); p <= Math.log10(greatest); p++) powers.push(10 ** p);
+    if (powers.length < 3) powers.push(...powers.map((p) => 3 * p).filter((p) => p <= greatest));
+    if (powers.length < 3) powers.push(...[middle, greatest].map((v) => Number(v.toPrecision(1))));
     const least = Math.min(...values);
     const ticks = [...powers.map((p) => -p).filter((p) => p >= least), 0, ...powers];
     return {type: "symlog", constant: middle, ticks, ...(zero ? {domain: [0, greatest]} : {})};
@@ -231,7 +233,7 @@
     const rows = found.filter((c) => c.errors).map((c) => ({...c.errors, series: c.series, bits: c.bits}));
     const chosen = cells.get(key(state.series, site, state.bits));
     byId("site-facts").textContent = `Node ${node || "without a name"}; ${rows.length ? `${rows[0].rows} rows a setting.` : "no errors were measured."}`
-      + (chosen && chosen.alone ? ` This site alone, ${data.series[state.series]} with ${state.bits} bits: loss ${signed(chosen.alone.loss)}`
+      + (chosen && chosen.alone ? ` This site alone, ${data.series[state.series]} with ${state.bits} bits: loss ${chosen.alone.loss === null ? "not measured" : signed(chosen.alone.loss)}`
         + (chosen.alone.lossLow === null ? "." : ` (${signed(chosen.alone.lossLow)} to ${signed(chosen.alone.lossHigh)}).`) : "");
     const points = (name) => rows.map((r) => ({series: r.series, bits: r.bits, mid: r[name]}));
     draw("chart-site-sums", rows.map((r) => ({series: r.series, bits: r.bits, mid: r.s50, low: r.s5, high: r.s95, min: r.s0, max: r.s100})),
