@@ -36,6 +36,9 @@ _COMMON = (
 )
 _OUT = click.option("--out", required=True, metavar="DIR", help="The folder of the results; made if it is not there.")
 _FORCE = click.option("--force", is_flag=True, help="Remove what the folder holds and start anew.")
+_WORKERS = click.option(
+    "--workers", type=int, default=1, metavar="N", help="Processes, each with so many threads; needs softq[cluster]."
+)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 
@@ -48,6 +51,7 @@ def _common(command: Callable[..., None]) -> Callable[..., None]:
 @_common
 @_OUT
 @_FORCE
+@_WORKERS
 @click.option("--max-drop", metavar="X|X%", help="Gate: some setting is worse by at most X (X% of the float value).")
 @click.option("--junit", metavar="FILE", help="Write a test case for each setting as JUnit XML.")
 @_JSON
@@ -74,6 +78,7 @@ def sweep(
 @_common
 @_OUT
 @_FORCE
+@_WORKERS
 @click.option(
     "--granularity",
     type=click.Choice(["site", "head"]),

@@ -254,6 +254,7 @@ def test_two_writers(tmp_path: Path) -> None:
         (["--max-drop", "x"], "max-drop is 'x'"),
         (["--out", "/nowhere/at/all"], "does not exist"),
         (["--sites", "nothing"], "nothing"),
+        (["--workers", "0"], "workers is 0"),
     ],
 )
 def test_bad_usage_is_one_line(tmp_path: Path, more: list[str], message: str) -> None:
@@ -262,6 +263,14 @@ def test_bad_usage_is_one_line(tmp_path: Path, more: list[str], message: str) ->
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
     assert not (tmp_path / "out" / STUDY).exists()
+
+
+def test_workers_find_what_one_process_finds(tmp_path: Path) -> None:
+    given = {"metric": "kl", "methods": "deferred-log,uniform", "bits": "3,4", "limit": 24, "threads": 1}
+    one = run(VIT, IMAGES, out=tmp_path / "one", **given)  # pyright: ignore
+    two = run(VIT, IMAGES, out=tmp_path / "two", workers=2, **given)  # pyright: ignore
+    assert sorted(plain(two.outcomes)) == sorted(plain(one.outcomes))
+    assert {path.name for path in (tmp_path / "two").iterdir()} == {STUDY, OUTCOMES, ".softq-lock"}
 
 
 def test_what_is_left_out_is_said() -> None:

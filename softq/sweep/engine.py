@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from softq._version import __version__
-from softq.compare import OnnxRunner, _versions
+from softq.compare import _versions
 from softq.data import DataSource
-from softq.errors import ProofError, RefusalError, UsageError
+from softq.errors import ProofError, RefusalError
 from softq.modelfile import ModelLike
-from softq.plan import Plan
-from softq.sweep.bench import Bench, Subject, open_subject
+from softq.sweep.bench import Bench, Measurement, Subject
+from softq.sweep.cluster import check_workers, measured
 from softq.sweep.comparisons import shares
 from softq.sweep.folder import check_same, existing, opened, scratch, write_study
 from softq.sweep.pace import Pace, Progress
-from softq.sweep.planner import Planner, Selection
+from softq.sweep.planner import Planner, Selection, plan_for
 from softq.sweep.records import Estimate, Outcome, Setting, SiteErrors, Study, append
 from softq.sweep.settings import expand
+from softq.sweep.task import Task
 
 
 @dataclass(frozen=True)
@@ -46,70 +46,17 @@ class Job:
 
     Attributes:
         setting: The setting.
-        plan: Gives its plan.
         sites: Errors by site, where they are known.
         measured: Whether the metric is to be measured; if not, the outcome has the errors alone.
     """
 
     setting: Setting
-    plan: Callable[[], Plan]
     sites: Mapping[str, SiteErrors] = field(default_factory=dict[str, SiteErrors])
     measured: bool = True
 
 
 Prepare = Callable[[Planner, Subject], Sequence[Job]]
 """Gives the jobs for a model and what it is measured with."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """What a sweep is asked for: a model, data, a metric, and what their values depend on.
-
-    Attributes:
-        model: A path or a model.
-        data: See `softq.data.open_data`.
-        metric: Name of the metric.
-        selection: Which sites take a method.
-        calibration: Data for options that are fitted, or None.
-        limit: How many samples, from the first; None for all.
-        labels: As in `softq.compare.check`.
-        output: As in `softq.compare.check`.
-        threads: Threads of onnxruntime; all cores if None.
-        command: What reproduces the sweep, for the study.
-    """
-
-    model: ModelLike
-    data: DataSource
-    metric: str
-    selection: Selection
-    calibration: DataSource | None = None
-    limit: int | None = None
-    labels: str | None = None
-    output: str | None = None
-    threads: int | None = None
-    command: str = ""
-
-    @property
-    def name(self) -> str:
-        """The model's name."""
-        return os.fspath(self.model) if isinstance(self.model, (str, os.PathLike)) else "<model>"
-
-    def runner(self) -> OnnxRunner:
-        """Return the float model, ready to run."""
-        return OnnxRunner.open(self.model, threads=self.threads)
-
-    def subject(self, runner: OnnxRunner, part: tuple[int, int | None] | None = None) -> Subject:
-        """Return what is measured with, on some of the samples: those up to the limit if not said.
-
-        Raises:
-            UsageError: the limit is below 1, or an option makes no sense.
-        """
-        if self.limit is not None and self.limit < 1:
-            raise UsageError(f"limit is {self.limit}; it must be at least 1")
-        return open_subject(
-            runner, self.data, self.metric, labels=self.labels, output=self.output, batch=self.selection.batch,
-            part=part or (0, self.limit),
-        )  # fmt: skip
 
 
 def run(
@@ -132,6 +79,7 @@ def run(
     output: str | None = None,
     batch: int | None = None,
     threads: int | None = None,
+    workers: int = 1,
     force: bool = False,
     command: str = "",
     progress: Progress | None = None,
@@ -160,6 +108,8 @@ def run(
         output: As in `check`.
         batch: Samples a run, of the evaluation and of the calibration.
         threads: Threads of onnxruntime; all cores if None.
+        workers: How many processes measure, each with so many threads; more than one need `softq[cluster]`. The
+            values are those of one process to the bit, and come in the order in which they are done.
         force: Start anew in a folder that holds something else.
         command: What reproduces the sweep, for the study.
         progress: Called with a step's name, the milliseconds that passed, and those with the ones still to come.
@@ -171,11 +121,11 @@ def run(
     """
     settings, notes = expand(methods, bits, options, calibration is not None)
     selection = Selection(tuple(sites), all_sites, tuple(masks), allow_float32, max_length, batch)
-    task = Task(model, data, metric, selection, calibration, limit, labels, output, threads, command)
+    task = Task(model, data, metric, selection, calibration, limit, labels, output, threads, command, workers)
     conditions = {"methods": methods, "bits": bits, "set": sorted(options)}
 
     def jobs(planner: Planner, subject: Subject) -> list[Job]:
-        return [Job(one, partial(planner.everywhere, (one.method, one.options))) for one in settings]
+        return [Job(one) for one in settings]
 
     with opened(out, force) as folder:
         return measure(task, folder, jobs, notes, conditions, step="sweep", progress=progress)
@@ -202,6 +152,7 @@ def measure(
         step: What this is called in the progress.
         progress: As in `run`.
     """
+    check_workers(task, task.workers)
     planner = Planner(task.model, task.selection, task.calibration)
     runner = task.runner()
     subject = task.subject(runner)
@@ -226,12 +177,21 @@ def measure(
             else:
                 # The same model on the same data: another value says that the machine computes otherwise.
                 check_same(folder, before[0], {"reference": study.reference, "samples": study.samples})
-            pace = Pace(step, [job.setting.method for job in todo if job.measured], bench.seconds, progress)
+            nothing = Estimate(math.nan)
             for job in todo:
-                try:
-                    append(folder, _outcome(job, planner, bench, pace))
-                except (RefusalError, ProofError) as error:
-                    left_out.append(f"left out: {describe(job.setting)}: {error}")
+                if not job.measured:
+                    append(folder, Outcome(job.setting, nothing, nothing, 0, 0.0, job.sites))
+            sites = {job.setting.key: job.sites for job in todo if job.measured}
+            settings = [job.setting for job in todo if job.measured]
+            pace = Pace(step, [one.method for one in settings], bench.seconds, progress, task.workers)
+            for one, found in _measured(
+                task, [job.setting for job in todo if job.measured], planner, bench, pace, place
+            ):
+                if isinstance(found, Measurement):
+                    errors = sites[one.key]
+                    append(folder, Outcome(one, found.metric, found.loss, found.samples, found.seconds, errors))
+                else:
+                    left_out.append(f"left out: {describe(one)}: {found}")
     now = existing(folder)
     assert now is not None
     if not now[1]:
@@ -239,16 +199,23 @@ def measure(
     return Sweep(now[0], now[1], tuple(left_out))
 
 
-def _outcome(job: Job, planner: Planner, bench: Bench, pace: Pace) -> Outcome:
-    if not job.measured:
-        nothing = Estimate(math.nan)
-        return Outcome(job.setting, nothing, nothing, 0, 0.0, job.sites)
-    pace.begin()
-    try:
-        found = bench.measure(planner.converted(job.plan()), lambda n: pace.part(n / bench.samples))
-    finally:
-        pace.done(job.setting.method)
-    return Outcome(job.setting, found.metric, found.loss, found.samples, found.seconds, job.sites)
+def _measured(
+    task: Task, settings: Sequence[Setting], planner: Planner, bench: Bench, pace: Pace, place: Path
+) -> Iterator[tuple[Setting, Measurement | RefusalError | ProofError]]:
+    """Yield each setting with what it measured, or why it cannot be measured, as they are done."""
+    if task.workers > 1 and settings:
+        for one, found in measured(task, settings, task.workers, place, bench.reference):
+            pace.took(one.method, found.seconds if isinstance(found, Measurement) else 0.0)
+            yield one, found
+        return
+    for one in settings:
+        pace.begin()
+        try:
+            found = bench.measure(planner.converted(plan_for(planner, one)), lambda n: pace.part(n / bench.samples))
+        except (RefusalError, ProofError) as error:
+            found = error
+        pace.done(one.method)
+        yield one, found
 
 
 def identity(task: Task, planner: Planner, subject: Subject, conditions: Mapping[str, Any]) -> dict[str, Any]:

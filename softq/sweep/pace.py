@@ -20,9 +20,13 @@ class Pace:
         kinds: The kind of each piece of work to come; pieces of one kind cost about the same.
         first: Seconds of the float model.
         progress: The callback, or None.
+        abreast: How many pieces are done at a time.
     """
 
-    def __init__(self, step: str, kinds: Sequence[str], first: float, progress: Progress | None) -> None:
+    def __init__(
+        self, step: str, kinds: Sequence[str], first: float, progress: Progress | None, abreast: int = 1
+    ) -> None:
+        self._abreast = abreast
         self._step, self._first, self._progress = step, first, progress
         self._left = Counter(kinds)
         self._costs: defaultdict[str, list[float]] = defaultdict(list)
@@ -38,18 +42,23 @@ class Pace:
 
     def done(self, kind: str) -> None:
         """The piece at hand is done."""
-        self._costs[kind].append(time.perf_counter() - self._piece)
+        self.took(kind, time.perf_counter() - self._piece)
+
+    def took(self, kind: str, seconds: float) -> None:
+        """One of the pieces is done and took so long."""
+        self._costs[kind].append(seconds)
         self._left[kind] -= 1
         self._show(0.0, 0.0)
 
     def remaining(self) -> float:
-        """Return the seconds that all pieces not done will take, the one at hand in full."""
+        """Return the seconds until all pieces are done, the one at hand counted in full."""
         known = [cost for costs in self._costs.values() for cost in costs]
         usual = sum(known) / len(known) if known else self._first
-        return sum(
+        whole = sum(
             count * (sum(self._costs[kind]) / len(self._costs[kind]) if self._costs[kind] else usual)
             for kind, count in self._left.items()
         )
+        return whole / self._abreast
 
     def _show(self, spent: float, share: float) -> None:
         if self._progress is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from softq.passes.locate import locate
 from softq.plan import DEFAULT_MAX_LENGTH, Plan, SitePlan, plan_sites
 from softq.site import META_KEY, Site
 from softq.sweep.bench import data_hash
+from softq.sweep.records import Setting
 
 Choice = tuple[str, Mapping[str, OptionValue]]
 """A method's name, and its options as the user gave them."""
@@ -168,5 +169,7 @@ class Planner:
         return result.model
 
 
-Progress = Callable[[str, int, int | None], None]
-"""Called with a step's name, the work done and the work there is, if known."""
+def plan_for(planner: Planner, setting: Setting) -> Plan:
+    """Return the plan of a setting: at all sites that take its method, or at its one site."""
+    choice = (setting.method, setting.options)
+    return planner.everywhere(choice) if setting.site is None else planner.plan({setting.site: choice})

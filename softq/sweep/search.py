@@ -13,7 +13,6 @@ from softq.metrics import find_metric
 from softq.plan import Plan
 from softq.report import Gate, parse_drop
 from softq.sweep.bench import Bench, Measurement, Subject
-from softq.sweep.engine import Task
 from softq.sweep.frontier import Rung, State, choices, descent, ladder, mean_bits, steps
 from softq.sweep.gate import Budget
 from softq.sweep.pace import Progress
@@ -21,6 +20,7 @@ from softq.sweep.planner import Planner
 from softq.sweep.proxies import site_errors
 from softq.sweep.sensitivity import output_error, sampled
 from softq.sweep.settings import expand
+from softq.sweep.task import Task
 
 _TRIES = 12
 """Steps beyond the greedy order that may fail before the search ends."""

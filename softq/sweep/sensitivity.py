@@ -12,13 +12,14 @@ from softq.conversion import attention_rows
 from softq.errors import RefusalError, UsageError
 from softq.methods import METHODS, Sample
 from softq.sweep.bench import Subject
-from softq.sweep.engine import Job, Sweep, Task, measure
+from softq.sweep.engine import Job, Sweep, measure
 from softq.sweep.folder import opened
 from softq.sweep.pace import Progress
 from softq.sweep.planner import Planner
 from softq.sweep.proxies import site_errors
 from softq.sweep.records import Setting, SiteErrors
 from softq.sweep.settings import expand
+from softq.sweep.task import Task
 
 Granularity = Literal["site", "head"]
 
@@ -95,12 +96,12 @@ def _jobs(
             for head in heads:
                 one = Setting(setting.method, setting.options, site, head)
                 errors = {site: site_errors(planned, samples, head)}
-                jobs.append(Job(one, partial(planner.plan, {site: choice}), errors, measured=False))
+                jobs.append(Job(one, errors, measured=False))
     if not jobs:
         raise RefusalError("no site of the model takes one of the methods: nothing to measure")
     ranked = sorted(range(len(jobs)), key=lambda i: -output_error(jobs[i].sites))
     for i in ranked[:top]:
-        jobs[i] = Job(jobs[i].setting, jobs[i].plan, jobs[i].sites)
+        jobs[i] = Job(jobs[i].setting, jobs[i].sites)
     # What costs nothing comes first, so that it is there when a long measurement is interrupted.
     return [job for job in jobs if not job.measured] + [jobs[i] for i in ranked[:top]]
 
