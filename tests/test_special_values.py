@@ -174,6 +174,7 @@ def test_bfloat16_is_moved_as_it_is(tmp_path: Path) -> None:
 LOW = -3.4028235e38
 UNDER = {
     "two that are named": "z = Add (x, k)\n s = Add (z, l)",
+    "one that is not named": "z = Add (x, k)\n s = Add (z, l)",
     "their sum": "z = Add (k, l)\n s = Add (x, z)",
     "a Where": f"c = Constant <value: tensor = float {{{LOW}}}> ()\n z = Where (keep, x, c)\n s = Add (z, l)",
 }
@@ -195,6 +196,6 @@ def test_a_row_that_several_masks_hide_only_together_stays_what_it_was(under: st
     keep = np.array([[False, False, True, True]])
     feeds = {"x": x, "keep": keep, "k": np.where(keep, 0, low).astype(np.float32)}
     feeds["l"] = np.where(np.triu(np.ones((3, 4), bool), 1), lower, 0).astype(np.float32)
-    named = ["l"] if under == "a Where" else ["k", "l"]
+    named = ["l"] if under in ("a Where", "one that is not named") else ["k", "l"]
     result = softq.convert(proto, method="exact", all_sites=True, masks=named)
     np.testing.assert_allclose(on_onnxruntime(result.model, **feeds), on_onnxruntime(proto, **feeds), atol=1e-6)

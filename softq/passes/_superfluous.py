@@ -1,7 +1,8 @@
 """Softmaxes of which only the order is used: ArgMax, and TopK with its values unused or normalised again.
 
 The softmax rises with the score, so that the greatest weights belong to the greatest scores. What changes is ties
-alone: two scores so close that their weights round to the same number are told apart by the scores.
+alone: two scores so close that their weights round to the same number are told apart by the scores. Of rows whose
+weights are NaN no order is defined, and theirs may change.
 """
 
 from __future__ import annotations

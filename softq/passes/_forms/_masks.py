@@ -156,11 +156,13 @@ def _add(node: ir.Node, steps: tuple[Step, ...], facts: Facts, depth: int) -> Fo
 def _declared(addend: ir.Value, scores: ir.Value, facts: Facts, depth: int) -> FoundMask:
     """Return the mask that the caller declares, with those under it.
 
-    A row that they hide only together keeps its scores: so they count as one, or not at all.
+    A row that they hide only together keeps its scores: so they count as one, or not at all, and an addition of which
+    nothing is proved may be a mask.
     """
     below = find_mask(scores, facts, depth)
-    if below.lift is None and below.kind in {"where", "additive"}:
-        return FoundMask("additive", "scores", why="under the mask that is named there is one that stays in the scores")
+    if below.lift is None and below.kind != "none" and not is_declared(scores, facts):
+        why = "one that stays in the scores" if below.kind != "unproven" else "an addition that may be one too"
+        return FoundMask("additive", "scores", why=f"under the mask that is named there is {why}")
     sources = () if below.lift is None else below.lift.sources
     if is_declared(scores, facts):  # the sum of two masks
         sources = (Source(scores, None),)
