@@ -89,3 +89,77 @@ def rounded_multiple(t: Trace, a: Value, factor: float, largest: int) -> Value:
         raise UsageError(f"factor {factor:g} for integers up to {largest}; allowed is below {limit}")
     multiplier = round(Fraction(factor) * 2**shift)
     return (a * t.const(multiplier, DType.I32) + (1 << (shift - 1))) >> shift
+
+
+EXACT_INTEGERS = 2**24
+"""All integers up to this one are f32 numbers."""
+
+
+@dataclass(frozen=True)
+class IntegerDistance:
+    """How far each score lies below the greatest one of its row, in whole units: the entry of integer-only methods.
+
+    Attributes:
+        row: The distance, rounded and clamped, row of i32 in [0, largest]. It is `largest` where an element is excluded
+            and 0 for a score of +inf.
+        excluded: Where an element takes no part, row of bool: masked, -inf, or finite beside a score of +inf. None if
+            there can be no such element.
+        is_nan: Whether an element that takes part is NaN, scalar of bool; None for integer scores.
+    """
+
+    row: Value
+    excluded: Value | None
+    is_nan: Value | None
+
+    def weigh(self, weights: Value) -> Value:
+        """Return the weights with 0 where an element is excluded: needed unless the weight of `largest` is 0."""
+        return weights if self.excluded is None else weights.trace.select(self.excluded, 0, weights)
+
+    def normalizer(self, total: Value) -> Value:
+        """Return the sum of the weights as the program's normalizer: f32 and NaN where a float score is NaN."""
+        if self.is_nan is None:
+            return total
+        t = total.trace
+        return t.select(self.is_nan, math.nan, t.cast(total, DType.F32))
+
+    def one(self, total: Value, one: int) -> Value:
+        """Return the normalizer of probabilities in a fixed format: the code of 1, or 0 where all weights are 0."""
+        return self.normalizer(total.trace.select(total > 0, total.trace.const(one, total.dtype), 0))
+
+
+def integer_distance(t: Trace, unit: float, largest: int, step: float = 0.0) -> IntegerDistance:
+    """Return the distance of each score of the trace from the row's maximum in units of `unit`, at most `largest`.
+
+    Float scores take one subtraction, one product and one rounding, half to even. 8-bit integer scores are multiplied
+    by `step / unit`, rounded half up (`rounded_multiple`), and stay as they are where the two are equal.
+
+    Args:
+        t: The trace.
+        unit: Real value of one unit of the result.
+        largest: Where the result ends.
+        step: Real value of one unit of integer scores; float scores do not use it.
+
+    Raises:
+        UsageError: the scores are integers of more than 8 bits or without a step, or `largest` or the unit are out of
+            range.
+    """
+    if not 1 <= largest <= EXACT_INTEGERS or not 2.0**-100 <= unit <= 2.0**100:
+        raise UsageError(
+            f"distances up to {largest} in units of {unit:g}; allowed are 1 to {EXACT_INTEGERS}, and 2^-100 to 2^100"
+        )
+    if t.scores.dtype.is_float:
+        d = distance(t)
+        # A rate of 0 puts every element of a row that holds a NaN at the distance 0, whatever its maximum came out as.
+        level = t.rint(d.row * t.select(d.is_nan, 0.0, t.const(1 / unit, DType.F32)))
+        row = t.cast(t.clamp(level, 0.0, float(largest)), DType.I32)
+        return IntegerDistance(row, d.row.eq(math.inf), d.is_nan)
+    if t.scores.dtype.bits != 8 or not step > 0:
+        raise UsageError(
+            f"{t.scores.dtype.value} scores with step={step:g}: integer scores are of 8 bits, with a step above 0"
+        )
+    x = t.scores if t.valid is None else t.select(t.valid, t.scores, t.scores.dtype.low)
+    d = t.cast(t.row_max(x), DType.I32) - t.cast(x, DType.I32)
+    row = t.min(d if step == unit else rounded_multiple(t, d, step / unit, 255), largest)
+    if t.valid is None:
+        return IntegerDistance(row, None, None)
+    return IntegerDistance(t.select(t.valid, row, largest), ~t.valid, None)
