@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -21,7 +21,7 @@ from softq.methods import Fitted, Method, Options, Sample
 from softq.passes._canonical import Canonical
 from softq.passes.defer_normalizer import products_with_v
 from softq.passes.replace import canonical_nodes
-from softq.rowprog import run
+from softq.rowprog import Program, run
 from softq.site import Site
 
 ROWS = 8
@@ -198,12 +198,13 @@ def _keep(reservoir: Reservoir, tap: _Tap, scores: NDArray[np.generic], values: 
 
 
 def fit(method: Method, options: Options, samples: Sequence[Sample]) -> Fitted:
-    """Return the number for the option that is to be fitted: the candidate with the least squared error of P V.
+    """Return the numbers for the options that are to be fitted: those with the least squared error of P V.
 
-    Where a site has no product with V, the error of P itself counts.
+    Where a site has no product with V, the error of P itself counts. A method may have a criterion of its own (`fit`).
 
     Raises:
         InputError: no sample has a row that is not fully masked, or scores or V are not finite.
+        UsageError: several options are to be fitted that the method does not fit together.
     """
     if not any(bool(np.any(sample.scores > -math.inf)) for sample in samples):
         raise InputError(
@@ -211,20 +212,37 @@ def fit(method: Method, options: Options, samples: Sequence[Sample]) -> Fitted:
         )
     if not all(_usable(sample) for sample in samples):
         raise InputError("the calibration data give +inf scores or values that are not finite at a site")
-    if len(options.fitted) > 1:
+    if not options.fitted:
+        return {}
+    if len(options.fitted) > 1 and method.fit is None:
         raise UsageError(f"{method.name}: only one option can be fitted, not {', '.join(options.fitted)}")
+    scopes = set(options.fitted.values())
+    if len(scopes) > 1:
+        each = ", ".join(f"{name}={scope}" for name, scope in options.fitted.items())
+        raise UsageError(f"{method.name}: options are fitted together for a site or for a head, not {each}")
+    # Samples carry the head; what is fitted for one of them is a site's number over the samples of that head.
+    searched = replace(options, **dict.fromkeys(options.fitted, "site"))
+    groups = [list(samples)]
+    if "head" in scopes:
+        groups = [[s for s in samples if s.head == head] for head in range(1 + max(s.head for s in samples))]
+    found = [_fit(method, searched, group) for group in groups]
+    return {name: tuple(f[name] for f in found) if "head" in scopes else found[0][name] for name in options.fitted}
+
+
+def _fit(method: Method, options: Options, samples: Sequence[Sample]) -> Mapping[str, float]:
+    references = [reference for sample in samples if (reference := _reference(sample)) is not None]
+    program = method.program(options)
+
+    def error(numbers: Mapping[str, float]) -> float:
+        parameters = method.parameters(options, numbers)
+        return sum(_error(program, parameters, reference) for reference in references)
+
+    if method.fit is not None:
+        return method.fit(options, [reference.sample for reference in references], error)
     assert method.candidates is not None
-    fitted: dict[str, float | tuple[float, ...]] = {}
-    for name, scope in options.fitted.items():
-        candidates = method.candidates(options, name)
-        # Samples carry the head; what is fitted for one of them is a site's number over the samples of that head.
-        searched = replace(options, **{name: "site"})
-        groups = [samples]
-        if scope == "head":
-            groups = [[s for s in samples if s.head == head] for head in range(1 + max(s.head for s in samples))]
-        best = tuple(min(candidates, key=lambda c, g=g: _error(method, searched, {name: c}, g)) for g in groups)
-        fitted[name] = best if scope == "head" else best[0]
-    return fitted
+    (name,) = options.fitted
+    best = min(method.candidates(options, name), key=lambda candidate: error({name: candidate}))
+    return {name: best}
 
 
 def _usable(sample: Sample) -> bool:
@@ -233,28 +251,35 @@ def _usable(sample: Sample) -> bool:
     )
 
 
-def _error(method: Method, options: Options, fitted: Fitted, samples: Sequence[Sample]) -> float:
-    """Return the squared error of P V over the samples, each relative to the sample's own size."""
-    program = method.program(options)
-    parameters = method.parameters(options, fitted)
-    total = 0.0
-    for sample in samples:
-        scores = sample.scores.astype(np.float64)
-        greatest = np.max(scores, axis=-1, keepdims=True)
-        alive = greatest[:, 0] > -math.inf
-        if not bool(alive.any()):
-            continue
-        exact = np.exp(scores[alive] - greatest[alive])
-        exact /= exact.sum(axis=-1, keepdims=True)
-        out = run(program, sample.scores[alive], params=parameters)
-        if program.is_pair:
-            p = out["weights"].astype(np.float64) / out["normalizer"].astype(np.float64)
-        else:
-            p = out["probabilities"].astype(np.float64)
-        difference, reference = p - exact, exact
-        if sample.values is not None:
-            v = sample.values.astype(np.float64)
-            difference, reference = difference @ v, reference @ v
-        size = float(np.sum(reference**2))
-        total += float(np.sum(difference**2)) / size if size > 0 else 0.0
-    return total
+@dataclass(frozen=True)
+class _Reference:
+    """A sample without its fully masked rows, its exact weights, and their product with V (or themselves)."""
+
+    sample: Sample
+    weights: NDArray[np.float64]
+    output: NDArray[np.float64]
+
+
+def _reference(sample: Sample) -> _Reference | None:
+    alive = np.max(sample.scores, axis=-1, initial=-math.inf) > -math.inf
+    if not bool(alive.any()):
+        return None
+    scores = sample.scores[alive].astype(np.float64)
+    weights = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    output = weights if sample.values is None else weights @ sample.values.astype(np.float64)
+    return _Reference(replace(sample, scores=sample.scores[alive]), weights, output)
+
+
+def _error(program: Program, parameters: Mapping[str, NDArray[np.generic]], reference: _Reference) -> float:
+    """Return the squared error of P V (or of P where there is no V), relative to its own size."""
+    out = run(program, reference.sample.scores, params=parameters)
+    if program.is_pair:
+        p = out["weights"].astype(np.float64) / out["normalizer"].astype(np.float64)
+    else:
+        p = out["probabilities"].astype(np.float64)
+    difference, v = p - reference.weights, reference.sample.values
+    if v is not None:
+        difference = difference @ v.astype(np.float64)
+    size = float(np.sum(reference.output**2))
+    return float(np.sum(difference**2)) / size if size > 0 else 0.0

@@ -172,7 +172,7 @@ def test_infinite_scores_share_all_the_weight(name: str) -> None:
 @pytest.mark.parametrize("length", [1, 2, 3])
 def test_short_rows(name: str, length: int) -> None:
     p = probabilities(default_program(METHODS.get(name)), np.full((4, length), 2.5, np.float32))
-    np.testing.assert_allclose(p, 1 / length, rtol=0, atol=0.34 if name == "log2" else 0.002)
+    np.testing.assert_allclose(p, 1 / length, rtol=METHODS.get(name).coarseness, atol=0.002)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -187,7 +187,8 @@ def test_rows_are_treated_alike_whatever_their_order_and_shift(name: str) -> Non
     order = rng.permutation(41)
     program = default_program(METHODS.get(name))
     p = probabilities(program, x)
-    np.testing.assert_allclose(probabilities(program, x[:, order]), p[:, order], rtol=1e-5, atol=0)
+    if METHODS.get(name).order_free:
+        np.testing.assert_allclose(probabilities(program, x[:, order]), p[:, order], rtol=1e-5, atol=0)
     np.testing.assert_allclose(probabilities(program, x + np.float32(8)), p, rtol=1e-5, atol=0)
     assert np.all((p[:, :, None] >= p[:, None, :]) | (x[:, :, None] <= x[:, None, :]))
 
@@ -211,7 +212,7 @@ def test_options_say_what_is_allowed() -> None:
         METHODS.get("deferred-log").configure({"r": "fast"})
     with pytest.raises(UsageError, match="method exact has no option 'bits'; its options are: none"):
         METHODS.get("exact").configure({"bits": 4})
-    with pytest.raises(UsageError, match="unknown method 'softmax'; there are: deferred-log, exact, log2, uniform"):
+    with pytest.raises(UsageError, match=f"unknown method 'softmax'; there are: {', '.join(ALL)}"):
         METHODS.get("softmax")
     with pytest.raises(UsageError, match="f32 scores only"):
         METHODS.get("log2").program(METHODS.get("log2").configure({}), scores=DType.I8)

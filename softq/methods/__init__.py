@@ -18,12 +18,12 @@ names a method.
 
 from __future__ import annotations
 
-from softq.methods._contract import Fitted, Method, Options, Sample, option
+from softq.methods._contract import Error, Fitted, Method, Options, Sample, option
 from softq.registry import Folder
 
 METHODS = Folder(package="softq.methods", attribute="METHOD", kind=Method, group="softq.methods", noun="method")
 
-__all__ = ["DEFAULT_METHOD", "METHODS", "Fitted", "Method", "Options", "Sample", "option"]
+__all__ = ["DEFAULT_METHOD", "METHODS", "Error", "Fitted", "Method", "Options", "Sample", "option"]
 
 DEFAULT_METHOD = "deferred-log"
 """The method that is used where the user names none."""

@@ -21,6 +21,9 @@ OptionValue = int | float | str
 Fitted = Mapping[str, float | tuple[float, ...]]
 """Fitted options of one site by name: one number, or one a head."""
 
+Error = Callable[[Mapping[str, float]], float]
+"""The squared error of P V over some samples when the options to be fitted have these numbers."""
+
 
 @dataclass(frozen=True)
 class OptionSpec:
@@ -121,6 +124,10 @@ class Sample:
     head: int
 
 
+Fit = Callable[["Options", Sequence[Sample], Error], Mapping[str, float]]
+"""Finds numbers for all options to be fitted, of one site or of one head: options, its samples, the error."""
+
+
 def _no_parameters(options: Options, fitted: Fitted) -> Mapping[str, NDArray[np.generic]]:
     return {}
 
@@ -146,10 +153,14 @@ class Method:
         resolve: Replaces options that leave a choice ("auto") by what holds with or without calibration data.
         parameters: Run-time parameters from the fitted options: a number as an array [1] ([heads, 1, 1] a head), a
             table as [size] ([heads, 1, size] a head).
-        candidates: For an option to be fitted, the values to try.
+        candidates: For an option to be fitted, the values to try; the one with the least squared error of P V is taken.
+        fit: Instead of `candidates`, a search with a criterion of the method's own, or over several options at once.
         operator: The standard ONNX operator that this method computes itself, empty if it is none.
         logarithms: Whether the weights are the exponentials themselves, so that the logarithm of a weight is its score
             less the greatest one, less the logarithm of the normalizer. Others would make -inf of a weight of zero.
+        coarseness: Greatest relative error of a great probability with the default options, where levels lie so wide
+            apart that a row of two or three equal scores shows it; 0 for finer ones.
+        order_free: Whether the order of a row's elements does not matter.
     """
 
     name: str
@@ -164,8 +175,11 @@ class Method:
     resolve: Callable[[Options, bool], Options] = _as_given
     parameters: Callable[[Options, Fitted], Mapping[str, NDArray[np.generic]]] = _no_parameters
     candidates: Callable[[Options, str], Sequence[float]] | None = None
+    fit: Fit | None = None
     operator: str = ""
     logarithms: bool = False
+    coarseness: float = 0.0
+    order_free: bool = True
 
     def configure(self, settings: Mapping[str, object]) -> Options:
         """Return the options with these settings (text or numbers) over the defaults.

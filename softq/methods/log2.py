@@ -53,4 +53,5 @@ METHOD = Method(
     drop_in=True,
     calibration="none",
     contract=False,
+    coarseness=2**0.5 - 1,
 )
