@@ -89,10 +89,11 @@ class _Header:
 
 @dataclass(frozen=True)
 class _Part:
-    """One file or one dict: what to call it in messages, and how to get its arrays."""
+    """One file or one dict: what to call it in messages, how to get its arrays, how many samples if that is known."""
 
     where: str
     load: Callable[[], Mapping[str, Array]]
+    samples: int | None = None
 
 
 class Dataset:
@@ -145,20 +146,25 @@ class Dataset:
         return DEFAULT_BATCH if size is None else size
 
     def between(self, start: int, stop: int | None = None) -> Dataset:
-        """Return the samples from `start` up to but without `stop`, as data of their own; nothing is read yet."""
+        """Return the samples from `start` up to but without `stop`, as data of their own; nothing is read yet.
+
+        Files that hold none of them are never read.
+        """
 
         def parts() -> Iterator[_Part]:
             at = 0
             for part in self._parts():
                 if stop is not None and at >= stop:
                     return
-                arrays = part.load()
-                count = len(next(iter(arrays.values())))
-                low, high = max(start - at, 0), count if stop is None else min(stop - at, count)
-                at += count
+                if part.samples is None:
+                    arrays = part.load()
+                    part = _Part(part.where, lambda arrays=arrays: arrays, len(next(iter(arrays.values()))))
+                assert part.samples is not None
+                low, high = max(start - at, 0), part.samples if stop is None else min(stop - at, part.samples)
+                at += part.samples
                 if low < high:
-                    cut = {name: array[low:high] for name, array in arrays.items()}
-                    yield _Part(part.where, lambda cut=cut: cut)
+                    chunk = slice(low, high)
+                    yield _Part(part.where, lambda part=part, chunk=chunk: _cut(part.load(), chunk), high - low)
 
         portion = copy.copy(self)
         portion._parts = parts
@@ -282,19 +288,23 @@ def _files(path: Path) -> list[Path]:
 
 def _open_files(name: str, files: Sequence[Path], inputs: Sequence[TensorSpec], *, reject_nan: bool) -> Dataset:
     first: Mapping[str, _Header] = {}
-    total = 0
+    counts: list[int] = []
     for path in files:
         headers = _read_headers(path)
-        count = _check(str(path), headers, inputs)
+        counts.append(_check(str(path), headers, inputs))
         if not first:
             first = headers
         _same_labels(str(path), headers, {k.removeprefix(LABEL) for k in first if k.startswith(LABEL)})
-        total += count
 
     def parts() -> Iterator[_Part]:
-        return (_Part(str(path), lambda path=path: _read_arrays(path)) for path in files)
+        given = zip(files, counts, strict=True)
+        return (_Part(str(path), lambda path=path: _read_arrays(path), count) for path, count in given)
 
-    return Dataset(name, inputs, parts, first, total, reject_nan=reject_nan)
+    return Dataset(name, inputs, parts, first, sum(counts), reject_nan=reject_nan)
+
+
+def _cut(arrays: Mapping[str, Array], chunk: slice) -> dict[str, Array]:
+    return {name: array[chunk] for name, array in arrays.items()}
 
 
 def _read_headers(path: Path) -> dict[str, _Header]:

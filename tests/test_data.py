@@ -246,3 +246,19 @@ def test_items_of_the_wrong_kind() -> None:
         open_data([[1]], [X])  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match="put the one dict into a list"):
         open_data(sample(), [X])  # pyright: ignore[reportArgumentType]
+
+
+def test_a_part_of_the_data_reads_only_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(4):
+        np.savez(tmp_path / f"{number}.npz", x=np.arange(3, dtype=np.float32)[:, None] + 10 * number)
+    read: list[str] = []
+
+    def spied(path: Path) -> dict[str, Array]:
+        read.append(path.name)
+        with np.load(path) as arrays:
+            return dict(arrays)
+
+    monkeypatch.setattr("softq.data._read_arrays", spied)
+    data = open_data(tmp_path, [TensorSpec("x", "float32", ("N", 1))]).between(0, 11).between(4, 9)
+    assert [batch.inputs["x"][:, 0].tolist() for batch in data.batches(2)] == [[11, 12], [20, 21], [22]]
+    assert read == ["1.npz", "2.npz"]
