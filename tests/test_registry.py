@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,4 +118,4 @@ def test_generic_code_names_no_method_and_no_target() -> None:
             continue
         text = path.read_text(encoding="utf-8")
         for name in names:
-            assert name not in text, f"{path.relative_to(root)} names {name}"
+            assert not re.search(rf"(?<![\w-]){name}(?![\w-])", text), f"{path.relative_to(root)} names {name}"
