@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from softq.compare import Model, OnnxRunner, Runner, _batch_size, _check_labels, _common_output, _label, _run
-from softq.data import Dataset, DataSource, open_data
+from softq.data import Array, Batch, Dataset, DataSource, open_data
 from softq.errors import UsageError
 from softq.metrics import Metric, find_metric
 from softq.sweep.comparisons import Comparison, comparison
@@ -109,6 +109,14 @@ def open_subject(
     return Subject(chosen, spec.name, names, label, cut, _batch_size(cut, spec, batch))
 
 
+def run_batch(runner: Runner, subject: Subject, part: Batch) -> tuple[Mapping[str, Array], dict[str, Array]]:
+    """Return a model's outputs for a batch, and the labels; a label may be a model input."""
+    labels = dict(part.labels)
+    if subject.label is not None and subject.label not in labels:
+        labels[subject.label] = part.inputs[subject.label]
+    return _run(runner, part.inputs, subject.names, part.samples), labels
+
+
 class Bench:
     """Measures candidates against a float model that is run once, when the bench is made.
 
@@ -154,11 +162,7 @@ class Bench:
     def _pass(self, runner: Runner, take: Callable[..., None], report: Report | None) -> tuple[int, float]:
         subject, done, start = self.subject, 0, time.perf_counter()
         for number, part in enumerate(subject.data.batches(subject.batch)):
-            outputs = _run(runner, part.inputs, subject.names, part.samples)
-            labels = dict(part.labels)
-            if subject.label is not None and subject.label not in labels:
-                labels[subject.label] = part.inputs[subject.label]
-            take(number, outputs, labels)
+            take(number, *run_batch(runner, subject, part))
             done += part.samples
             if report is not None:
                 report(done)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -23,43 +25,95 @@ from softq.sweep.estimates import Indices, loss_of, over_halves, spread, value_o
 from softq.sweep.records import Estimate
 
 
+@dataclass(frozen=True)
+class Part:
+    """What one batch adds to a value; small, but for metrics that need whole outputs.
+
+    Attributes:
+        broken: Whether a candidate has a NaN where the float model has a number.
+        counted: Totals and weights of the samples, for a metric that adds them up.
+        outputs: The outputs by name, for a metric that needs all samples at once.
+        labels: Their labels.
+    """
+
+    broken: bool = False
+    counted: PerSample | None = None
+    outputs: Tensors = field(default_factory=dict[str, Array])
+    labels: Tensors = field(default_factory=dict[str, Array])
+
+
 class Comparison(ABC):
-    """Takes the float model's batches once, then those of each candidate between `begin` and `result`."""
+    """Takes the float model's batches once, then those of each candidate between `begin` and `result`.
+
+    `look` and `compare` turn a batch into a part, where the models run; `add_reference` and `add` take the parts of all
+    batches in order, in another process if need be. So the sums and their order do not depend on where a batch was run.
+    """
 
     def __init__(self, output: str, label: str | None) -> None:
         self._output, self._label = output, label
-        self._broken = False
+        self._facts: dict[tuple[int, str], tuple[tuple[int, ...], npt.NDArray[np.uint8] | None]] = {}
+        self._ours: list[Part] = []
+        self._theirs: list[Part] = []
 
     @abstractmethod
+    def look(self, number: int, outputs: Tensors, labels: Tensors) -> Part:
+        """Return what the float model's batch of this number adds; keep what candidates are compared with."""
+
+    @abstractmethod
+    def compare(self, number: int, outputs: Tensors, labels: Tensors) -> Part:
+        """Return what a candidate's batch adds, after the float model's was looked at; nothing is kept.
+
+        Raises:
+            InputError: a shape differs from the float model's.
+        """
+
+    def add_reference(self, part: Part) -> None:
+        """Take the part of the float model's next batch."""
+        self._ours.append(part)
+
+    def begin(self) -> None:
+        """Forget the candidate before."""
+        self._theirs = []
+
+    def add(self, part: Part) -> None:
+        """Take the part of a candidate's next batch."""
+        self._theirs.append(part)
+
     def reference(self, number: int, outputs: Tensors, labels: Tensors) -> None:
-        """Take the float model's outputs for the batch of this number."""
+        """Take the float model's outputs for the batch of this number, the next one."""
+        self.add_reference(self.look(number, outputs, labels))
+
+    def candidate(self, number: int, outputs: Tensors, labels: Tensors) -> None:
+        """Take a candidate's outputs for the batch of this number, the next one."""
+        self.add(self.compare(number, outputs, labels))
 
     @abstractmethod
     def reference_value(self) -> Estimate:
         """Return the float model's value, after its last batch."""
 
-    def begin(self) -> None:
-        """Forget the candidate before."""
-        self._broken = False
-
-    @abstractmethod
-    def candidate(self, number: int, outputs: Tensors, labels: Tensors) -> None:
-        """Take a candidate's outputs for the batch of this number."""
-
     def result(self) -> tuple[Estimate, Estimate]:
         """Return the candidate's value and its loss, after its last batch."""
         nothing = Estimate(math.nan)
-        return (nothing, nothing) if self._broken else self._result()
+        return (nothing, nothing) if any(part.broken for part in self._theirs) else self._result()
 
     @abstractmethod
     def _result(self) -> tuple[Estimate, Estimate]: ...
 
-    def _check(self, name: str, reference: tuple[int, ...], nan: npt.NDArray[np.bool_], output: Array) -> None:
-        if output.shape != reference:
+    def _remember(self, number: int, name: str, output: Array) -> None:
+        nan = is_nan(output)
+        self._facts[number, name] = output.shape, np.packbits(nan) if nan.any() else None
+
+    def _broken(self, number: int, name: str, output: Array) -> bool:
+        """Return whether an output has a NaN where the float model's has a number."""
+        shape, packed = self._facts[number, name]
+        if output.shape != shape:
             raise InputError(
-                f"output {name!r}: the reference gives shape {list(reference)}, the candidate {list(output.shape)}"
+                f"output {name!r}: the reference gives shape {list(shape)}, the candidate {list(output.shape)}"
             )
-        self._broken = self._broken or bool((is_nan(output) & ~nan).any())
+        nan = is_nan(output)
+        if packed is not None:
+            nan &= ~np.unpackbits(packed, count=math.prod(shape)).astype(np.bool_).reshape(shape)
+        return bool(nan.any())
 
 
 def comparison(metric: Metric, output: str, label: str | None, folder: Path) -> Comparison:
@@ -84,93 +138,76 @@ def shares(metric: Metric) -> bool:
     return isinstance(metric, AloneMetric) and metric.reduce is exp_mean
 
 
-class _Alone(Comparison):
-    def __init__(self, metric: AloneMetric, output: str, label: str | None) -> None:
-        super().__init__(output, label)
-        self._metric = metric
-        self._shapes: list[tuple[int, ...]] = []
-        self._nan: dict[int, npt.NDArray[np.uint8]] = {}
-        self._ours: list[PerSample] = []
-        self._theirs: list[PerSample] = []
+class _Counted(Comparison):
+    """What both kinds of metrics have in common that add up a total and a weight a sample."""
 
-    def _contribution(self, outputs: Tensors, labels: Tensors) -> PerSample:
-        return self._metric.contribute(outputs[self._output], labels[str(self._label)])
-
-    def reference(self, number: int, outputs: Tensors, labels: Tensors) -> None:
-        nan = is_nan(outputs[self._output])
-        if nan.any():
-            self._nan[number] = np.packbits(nan)
-        self._shapes.append(nan.shape)
-        self._ours.append(self._contribution(outputs, labels))
+    _metric: AloneMetric | PairedMetric
 
     def reference_value(self) -> Estimate:
-        return value_of(self._metric.reduce, joined(self._ours))
-
-    def begin(self) -> None:
-        super().begin()
-        self._theirs = []
-
-    def candidate(self, number: int, outputs: Tensors, labels: Tensors) -> None:
-        shape = self._shapes[number]
-        nan = np.zeros(shape, np.bool_)
-        if number in self._nan:
-            nan = np.unpackbits(self._nan[number], count=math.prod(shape)).astype(np.bool_).reshape(shape)
-        self._check(self._output, shape, nan, outputs[self._output])
-        self._theirs.append(self._contribution(outputs, labels))
+        return value_of(self._metric.reduce, _joined(self._ours))
 
     def _result(self) -> tuple[Estimate, Estimate]:
-        ours, theirs, metric = joined(self._ours), joined(self._theirs), self._metric
+        ours, theirs, metric = _joined(self._ours), _joined(self._theirs), self._metric
         return value_of(metric.reduce, theirs), loss_of(metric.reduce, metric.direction, ours, theirs)
 
 
-class _Paired(Comparison):
+class _Alone(_Counted):
+    def __init__(self, metric: AloneMetric, output: str, label: str | None) -> None:
+        super().__init__(output, label)
+        self._metric = self._alone = metric
+
+    def _counted(self, outputs: Tensors, labels: Tensors) -> PerSample:
+        return self._alone.contribute(outputs[self._output], labels[str(self._label)])
+
+    def look(self, number: int, outputs: Tensors, labels: Tensors) -> Part:
+        self._remember(number, self._output, outputs[self._output])
+        return Part(counted=self._counted(outputs, labels))
+
+    def compare(self, number: int, outputs: Tensors, labels: Tensors) -> Part:
+        broken = self._broken(number, self._output, outputs[self._output])
+        return Part(broken, self._counted(outputs, labels))
+
+
+class _Paired(_Counted):
     """The float model's own value is that of the comparison with itself."""
 
     def __init__(self, metric: PairedMetric, output: str, folder: Path) -> None:
         super().__init__(output, None)
-        self._metric, self._folder = metric, folder
-        self._ours: list[PerSample] = []
-        self._theirs: list[PerSample] = []
+        self._metric = self._paired = metric
+        self._folder = folder
 
-    def reference(self, number: int, outputs: Tensors, labels: Tensors) -> None:
+    def look(self, number: int, outputs: Tensors, labels: Tensors) -> Part:
         output = outputs[self._output]
+        self._remember(number, self._output, output)
         np.save(self._folder / f"{number}.npy", output, allow_pickle=False)
-        self._ours.append(self._metric.contribute(output, output))
+        return Part(counted=self._paired.contribute(output, output))
 
-    def reference_value(self) -> Estimate:
-        return value_of(self._metric.reduce, joined(self._ours))
-
-    def begin(self) -> None:
-        super().begin()
-        self._theirs = []
-
-    def candidate(self, number: int, outputs: Tensors, labels: Tensors) -> None:
+    def compare(self, number: int, outputs: Tensors, labels: Tensors) -> Part:
+        output = outputs[self._output]
+        broken = self._broken(number, self._output, output)
         ours: Array = np.load(self._folder / f"{number}.npy", allow_pickle=False)
-        self._check(self._output, ours.shape, is_nan(ours), outputs[self._output])
-        self._theirs.append(self._metric.contribute(ours, outputs[self._output]))
-
-    def _result(self) -> tuple[Estimate, Estimate]:
-        ours, theirs, metric = joined(self._ours), joined(self._theirs), self._metric
-        return value_of(metric.reduce, theirs), loss_of(metric.reduce, metric.direction, ours, theirs)
+        return Part(broken, self._paired.contribute(ours, output))
 
 
 class _Held(Comparison):
     def __init__(self, metric: HeldMetric, output: str, label: str | None) -> None:
         super().__init__(output, label)
         self._metric = metric
-        self._ours: dict[str, list[Array]] = {}
-        self._theirs: dict[str, list[Array]] = {}
-        self._labels: dict[str, list[Array]] = {}
         self._reference: tuple[float, Floats] | None = None
 
-    def _names(self, outputs: Tensors) -> list[str]:
-        return list(outputs) if self._metric.all_outputs else [self._output]
+    def _kept(self, outputs: Tensors) -> dict[str, Array]:
+        return dict(outputs) if self._metric.all_outputs else {self._output: outputs[self._output]}
 
-    def reference(self, number: int, outputs: Tensors, labels: Tensors) -> None:
-        for name in self._names(outputs):
-            self._ours.setdefault(name, []).append(outputs[name])
-        for name, array in labels.items():
-            self._labels.setdefault(name, []).append(array)
+    def look(self, number: int, outputs: Tensors, labels: Tensors) -> Part:
+        kept = self._kept(outputs)
+        for name, output in kept.items():
+            self._remember(number, name, output)
+        return Part(outputs=kept, labels=labels)
+
+    def compare(self, number: int, outputs: Tensors, labels: Tensors) -> Part:
+        kept = self._kept(outputs)
+        broken = [self._broken(number, name, output) for name, output in kept.items()]  # every shape is checked
+        return Part(any(broken), outputs=kept)
 
     def reference_value(self) -> Estimate:
         value, parts = self._own()
@@ -181,20 +218,11 @@ class _Held(Comparison):
             self._reference = self._scores(self._ours)
         return self._reference
 
-    def begin(self) -> None:
-        super().begin()
-        self._theirs = {}
-
-    def candidate(self, number: int, outputs: Tensors, labels: Tensors) -> None:
-        for name in self._names(outputs):
-            ours = self._ours[name][number]
-            self._check(name, ours.shape, is_nan(ours), outputs[name])
-            self._theirs.setdefault(name, []).append(outputs[name])
-
-    def _scores(self, outputs: dict[str, list[Array]]) -> tuple[float, Floats]:
+    def _scores(self, models: Sequence[Part]) -> tuple[float, Floats]:
         metric, meter = self._metric, _HeldMeter(self._metric, self._output, self._label)
-        whole = {name: meter._join(name, arrays) for name, arrays in outputs.items()}
-        labels = {name: meter._join(name, arrays) for name, arrays in self._labels.items()}
+        whole = {name: meter._join(name, [part.outputs[name] for part in models]) for name in models[0].outputs}
+        ours = self._ours
+        labels = {name: meter._join(name, [part.labels[name] for part in ours]) for name in ours[0].labels}
         count = len(next(iter(whole.values())))
 
         def part(chosen: Indices) -> float:
@@ -212,6 +240,10 @@ class _Held(Comparison):
         sign = 1.0 if self._metric.direction == "lower" else -1.0
         paired = sign * (parts - our_parts) if len(parts) == len(our_parts) else np.zeros(0)
         return spread(theirs, parts), spread(sign * (theirs - ours) + 0.0, paired)
+
+
+def _joined(parts: Sequence[Part]) -> PerSample:
+    return joined([part.counted for part in parts if part.counted is not None])
 
 
 def _label_of(array: Array, chosen: Indices, count: int) -> Array:
