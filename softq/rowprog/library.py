@@ -127,7 +127,9 @@ class IntegerDistance:
         return self.normalizer(total.trace.select(total > 0, total.trace.const(one, total.dtype), 0))
 
 
-def integer_distance(t: Trace, unit: float, largest: int, step: float = 0.0) -> IntegerDistance:
+def integer_distance(
+    t: Trace, unit: float, largest: int, step: float = 0.0, *, rate: Value | None = None
+) -> IntegerDistance:
     """Return the distance of each score of the trace from the row's maximum in units of `unit`, at most `largest`.
 
     Float scores take one subtraction, one product and one rounding, half to even. 8-bit integer scores are multiplied
@@ -138,6 +140,7 @@ def integer_distance(t: Trace, unit: float, largest: int, step: float = 0.0) -> 
         unit: Real value of one unit of the result.
         largest: Where the result ends.
         step: Real value of one unit of integer scores; float scores do not use it.
+        rate: For float scores, 1 / unit where it is known only at run time: a scalar of f32, greater than 0.
 
     Raises:
         UsageError: the scores are integers of more than 8 bits or without a step, or `largest` or the unit are out of
@@ -150,7 +153,7 @@ def integer_distance(t: Trace, unit: float, largest: int, step: float = 0.0) -> 
     if t.scores.dtype.is_float:
         d = distance(t)
         # A rate of 0 puts every element of a row that holds a NaN at the distance 0, whatever its maximum came out as.
-        level = t.rint(d.row * t.select(d.is_nan, 0.0, t.const(1 / unit, DType.F32)))
+        level = t.rint(d.row * t.select(d.is_nan, 0.0, t.const(1 / unit, DType.F32) if rate is None else rate))
         row = t.cast(t.clamp(level, 0.0, float(largest)), DType.I32)
         return IntegerDistance(row, d.row.eq(math.inf), d.is_nan)
     if t.scores.dtype.bits != 8 or not step > 0:

@@ -1,0 +1,140 @@
+"""EXAQ: few bits for the distance from the maximum, clipped where its standard deviation says.
+
+    c = min(rint((max - x) * L / C), L), L = 2^b - 1
+    w[c] = rint(2^(W-1) * exp(-c * C / L)),  output = sum(w[c_j] V_j) / sum(w[c_j])
+
+C, the distance of the last code, follows from sigma, the standard deviation of the distances of all elements that are
+not masked: C = 1.66 sigma + 1.85 for 2 bits, 1.75 sigma + 2.06 for 3, 1.83 sigma + 2.27 for 4, but never more than the
+greatest distance seen.
+
+Source: EXAQ, arXiv 2410.03185 (2024), the linear approximations of the optimal clip, as in its code
+(github.com/Anonymous1252022/EXAQ, 57570f8). The code also ships a table of optimal clips, which saturates (5.2, 5.8 and
+6.5 at sigma = 9.6) and so contradicts the lines for great sigma; the lines are the paper's and are taken here.
+Input: any f32 (-inf is masked, +inf takes all the weight), or 8-bit integers with a step of `step` a unit.
+Integers: code c, b bits, step C / L. Weight, unsigned, 2^(W-1) for 1. The last code is no zero: it weighs exp(-C), so
+that long rows gain a mass of as many exp(-C) as they have far elements. Masked elements weigh exactly 0, as in the
+source they bypass the quantizer. The source sums exponentials in floats; these are integers with an error of half a
+unit of 2^-(W-1).
+Normalizer: u32 sum of weights; cannot overflow for N <= (2^32 - 1) / 2^(W-1), 262,143 with W = 15.
+8-bit integer scores: c = (d * M + 2^(s-1)) >> s with M / 2^s = step * L / C, within 31 bits.
+Error: within half a step, C / (2 L), of the distance up to C; beyond C the weight stays exp(-C).
+Calibration: optional; `clip` is measured, one a site or one a head. Sigma is taken over all kept calibration rows
+together, where the source averages over 25 forward calls. Without data, C is that of sigma = 2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from softq.errors import UsageError
+from softq.methods._contract import FITTED_SCOPES, Error, Fitted, Method, Options, OptionValue, Sample, option
+from softq.rowprog import DType, Trace, Value
+from softq.rowprog.library import integer_distance
+
+_LINES = {2: (1.66, 1.85), 3: (1.75, 2.06), 4: (1.83, 2.27)}
+"""Slope and offset of the clip over sigma, by bits."""
+
+_TYPICAL_SIGMA = 2.0
+_LEAST_CLIP, _GREATEST_CLIP = 0.125, 1024.0
+
+
+@dataclass(frozen=True)
+class ExaqOptions(Options):
+    """Width of codes and weights, and the distance of the last code."""
+
+    bits: OptionValue = option(4, "bits of a code", low=2, high=4)
+    clip: OptionValue = option(
+        "auto", "distance of the last code, or measured one a site or head; auto: measured a site where there are "
+        "calibration data, else that of a standard deviation of 2",
+        low=_LEAST_CLIP, high=_GREATEST_CLIP, words=("auto", *FITTED_SCOPES),
+    )  # fmt: skip
+    weight_bits: OptionValue = option(15, "bits of an unsigned weight", low=8, high=24)
+    step: OptionValue = option(0.0, "8-bit integer scores only: the real value of one unit", low=0.0, high=float(2**16))
+
+
+def clip_of(bits: int, sigma: float) -> float:
+    """Return the distance of the last code for a standard deviation of the distances."""
+    slope, offset = _LINES[bits]
+    return slope * sigma + offset
+
+
+def _resolve(options: Options, calibrated: bool) -> Options:
+    assert isinstance(options, ExaqOptions)
+    if options.clip != "auto":
+        return options
+    return replace(options, clip="site" if calibrated else clip_of(int(options.bits), _TYPICAL_SIGMA))
+
+
+def weight_table(options: ExaqOptions, clip: float) -> list[int]:
+    """Return the weights of all codes."""
+    last = 2 ** int(options.bits) - 1
+    return [round(2.0 ** (int(options.weight_bits) - 1) * math.exp(-c * clip / last)) for c in range(last + 1)]
+
+
+def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
+    assert isinstance(options, ExaqOptions)
+    if options.clip == "auto":
+        raise UsageError("exaq: clip is auto; resolve() the options first")
+    last = 2 ** int(options.bits) - 1
+    if options.clip in FITTED_SCOPES:
+        if not t.scores.dtype.is_float:
+            raise UsageError(f"exaq of {t.scores.dtype.value} scores with clip={options.clip}: give a number")
+        scope, most = options.fitted["clip"], 2 ** (int(options.weight_bits) - 1)
+        rate = t.param(
+            "rate", scope, DType.F32, last / _GREATEST_CLIP, last / _LEAST_CLIP, "last code over clip: codes a unit"
+        )
+        table = t.param("weights", scope, DType.U32, 0, most, "weight of each code", last + 1)
+        d = integer_distance(t, 1.0, last, rate=rate)
+    else:
+        table = t.table(weight_table(options, float(options.clip)), DType.U32)
+        d = integer_distance(t, float(options.clip) / last, last, float(options.step))
+    weights = d.weigh(t.lut(table, d.row))
+    return {
+        "weights": weights, "normalizer": d.normalizer(t.row_sum(weights)), "codes": t.cast(d.row, DType.U8)
+    }  # fmt: skip
+
+
+def _parameters(options: Options, fitted: Fitted) -> Mapping[str, NDArray[np.generic]]:
+    assert isinstance(options, ExaqOptions)
+    if "clip" not in fitted:
+        return {}
+    clip = np.atleast_1d(np.asarray(fitted["clip"], dtype=np.float64))
+    rate = ((2 ** int(options.bits) - 1) / clip).astype(np.float32)
+    weights = np.array([weight_table(options, float(value)) for value in clip], dtype=np.uint32)
+    if options.fitted["clip"] == "site":
+        return {"rate": rate, "weights": weights[0]}
+    return {"rate": rate.reshape(-1, 1, 1), "weights": weights.reshape(len(clip), 1, -1)}
+
+
+def _fit(options: Options, samples: Sequence[Sample], error: Error) -> Mapping[str, float]:
+    """Return the clip that the distances' standard deviation asks for; no search."""
+    assert isinstance(options, ExaqOptions)
+    rows = [row for sample in samples for row in sample.scores.astype(np.float64)]
+    seen = [kept.max() - kept for row in rows if len(kept := row[row > -math.inf])]
+    if not seen:
+        # A head whose rows are fully masked in all calibration data.
+        return {"clip": clip_of(int(options.bits), _TYPICAL_SIGMA)}
+    distances = np.concatenate(seen)
+    clip = min(clip_of(int(options.bits), float(distances.std())), float(distances.max()))
+    return {"clip": min(max(clip, _LEAST_CLIP), _GREATEST_CLIP)}
+
+
+METHOD = Method(
+    name="exaq",
+    summary="2 to 4 bits for the distance from the maximum, clipped by its standard deviation.",
+    source="EXAQ, arXiv 2410.03185",
+    options=ExaqOptions,
+    trace=_trace,
+    integer_scores=True,
+    drop_in=True,
+    calibration="optional: measures clip from the standard deviation of the distances, one a site or one a head",
+    contract=False,
+    resolve=_resolve,
+    parameters=_parameters,
+    fit=_fit,
+)
