@@ -195,6 +195,7 @@ SETTINGS: list[tuple[str, dict[str, int | float | str], DType]] = [
     ("deferred-log", {"bits": 3, "r": 5, "steps": "growing", "step": 0.1}, DType.I8),
     ("log2", {"bits": 4}, DType.F32),
     ("uniform", {"bits": 8}, DType.F32),
+    ("adalog", {"bits": 4, "q": 22}, DType.F32),
 ]
 
 

@@ -1,0 +1,134 @@
+"""Powers of a fitted base of the probabilities: c = rint(-log2(p) * 37 / q), p' = 2^(-c q / 37) by mantissa and shift.
+
+Source: AdaLog (Wu et al., ECCV 2024, arXiv 2407.12951; GoatWu/AdaLog@75a57d2), the adaptive logarithm quantizer for the
+output of the softmax: base 2^(q / r) with r = 37 and an integer q, scale 1; q = 37 is `log2`. The decoded value is
+
+    p' = T2[c] / D * 2^-T1[c],   D = 2^(b+1) - 2,
+    T1[c] = floor(c q / 37),     T2[c] = rint(D * 2^(-((c q) mod 37) / 37)),
+
+a mantissa of b + 1 bits in (D / 2, D] and a shift. Two things differ from the authors' code. There a p below 1e-15
+counts as 1e-15, so that with many bits a masked element keeps a weight; here it has the code of zero. And there the
+codes run to 2^b - 1 with zero beyond them; by default the greatest code of b bits is zero here (zero=beyond is theirs).
+Input: any f32; -inf is masked, +inf takes all the weight. p is the exact softmax.
+Integers: code c of b bits; weights T2 * 2^-T1, exact in f32 (0 from T1 = 118 on, where p is far below any code that
+counts), and their normalizer D, so that 1 / D is applied behind the product with V.
+Accumulator: none in the program. Of integers, T2 shifted left by max(T1) - T1 times int8 V needs
+(b + 1) + 8 + max(T1) + log2(N) bits: 32 up to N = 128 for b = 4 and q = 30.
+Error: p' / p is within a factor of 2^(+-q / 74) * (1 +- 1 / D) above the last code, 0 below. The row's sum is not 1.
+Calibration: optional; q from 10 to 137, and from lower for more than 5 bits, where the optimum was found at 10, by the
+squared error of the attention output P V, one a site or one a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from softq.errors import UsageError
+from softq.methods._contract import FITTED_SCOPES, Fitted, Method, Options, OptionValue, option
+from softq.methods._logarithm import levels, minus_log2, normalizer, to_codes, zero_option
+from softq.rowprog import DType, Trace, Value
+
+_PARTS = 37
+"""The number r of the paper: q counts parts of an octave."""
+
+_GREATEST_Q = 137
+_LAST_SHIFT = 118  # the mantissa's 9 bits stay above the least normal f32, 2^-126
+
+
+@dataclass(frozen=True)
+class AdalogOptions(Options):
+    """Width of the codes and their base."""
+
+    bits: OptionValue = option(4, "bits of a code", low=2, high=8)
+    q: OptionValue = option(
+        "auto", "the base is 2^(q / 37), or fit q one a site or head; auto: fitted a site where there are calibration "
+        "data, else 37 at 4 bits, halved by each further bit, 49 at 3 bits and 74 at 2",
+        low=1.0, high=float(_GREATEST_Q), words=("auto", *FITTED_SCOPES),
+    )  # fmt: skip
+    zero: OptionValue = zero_option()
+
+
+def _resolve(options: Options, calibrated: bool) -> Options:
+    assert isinstance(options, AdalogOptions)
+    if options.q != "auto":
+        return options
+    bits = int(options.bits)
+    # The codes of deferred-log for the same width: a range of 15 octaves from 4 bits on.
+    alone = {2: 74.0, 3: 49.0}.get(bits, _PARTS * 2.0 ** (4 - bits))
+    return replace(options, q="site" if calibrated else alone)
+
+
+def _mantissa(options: AdalogOptions) -> int:
+    return 2 ** (int(options.bits) + 1) - 2
+
+
+def weight_table(options: AdalogOptions, q: float) -> list[float]:
+    """Return T2 * 2^-T1 for all codes, and 0 for that of zero."""
+    table: list[float] = []
+    for c in range(levels(options.bits, options.zero)):
+        shift, part = divmod(c * q, _PARTS)
+        mantissa = round(_mantissa(options) * 2.0 ** (-part / _PARTS))
+        table.append(mantissa * 2.0**-shift if shift < _LAST_SHIFT else 0.0)
+    return [*table, 0.0]
+
+
+def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
+    assert isinstance(options, AdalogOptions)
+    if options.q == "auto":
+        raise UsageError("adalog: q is auto; resolve() the options first")
+    top, one = levels(options.bits, options.zero), float(_mantissa(options))
+    if options.q in FITTED_SCOPES:
+        scope = options.fitted["q"]
+        rate = t.param("rate", scope, DType.F32, _PARTS / _GREATEST_Q, _PARTS, "37 / q: codes an octave")
+        table = t.param("weights", scope, DType.F32, 0.0, one, "weight of each code", top + 1)
+    else:
+        rate = t.const(_PARTS / float(options.q), DType.F32)
+        table = t.table(weight_table(options, float(options.q)), DType.F32)
+    level = minus_log2(t, rate=rate)
+    codes = to_codes(t, level.row, top)
+    return {
+        "weights": t.lut(table, codes),
+        "normalizer": normalizer(t, level, t.const(one, DType.F32)),
+        "codes": codes,
+    }
+
+
+def _parameters(options: Options, fitted: Fitted) -> Mapping[str, NDArray[np.generic]]:
+    assert isinstance(options, AdalogOptions)
+    if "q" not in fitted:
+        return {}
+    q = np.atleast_1d(np.asarray(fitted["q"], dtype=np.float64))
+    rate = (_PARTS / q).astype(np.float32)
+    weights = np.array([weight_table(options, float(value)) for value in q], dtype=np.float32)
+    if options.fitted["q"] == "site":
+        return {"rate": rate, "weights": weights[0]}
+    return {"rate": rate.reshape(-1, 1, 1), "weights": weights.reshape(len(q), 1, -1)}
+
+
+def _candidates(options: Options, name: str) -> Sequence[float]:
+    assert isinstance(options, AdalogOptions)
+    # The paper's 10 to 137; with more than 5 bits down to where the codes still reach some 7 octaves.
+    bits = int(options.bits)
+    least = 10 if bits <= 5 else 2 ** (8 - bits)
+    return [float(q) for q in range(least, _GREATEST_Q + 1)]
+
+
+METHOD = Method(
+    name="adalog",
+    summary="Exact softmax, then the nearest power of a fitted base, decoded by a small mantissa and a shift.",
+    source="AdaLog, Wu et al., ECCV 2024, arXiv 2407.12951; the zero code is softq's",
+    options=AdalogOptions,
+    trace=_trace,
+    integer_scores=False,
+    drop_in=True,
+    calibration="optional: fits q, the logarithm of the base, a site (or with q=head a head) on the error of P V",
+    contract=False,
+    resolve=_resolve,
+    parameters=_parameters,
+    candidates=_candidates,
+    coarseness=2**0.5 - 1,
+)
