@@ -196,6 +196,7 @@ SETTINGS: list[tuple[str, dict[str, int | float | str], DType]] = [
     ("log2", {"bits": 4}, DType.F32),
     ("uniform", {"bits": 8}, DType.F32),
     ("adalog", {"bits": 4, "q": 22}, DType.F32),
+    ("log-sqrt2", {"bits": 4, "scale": 0.5}, DType.F32),
 ]
 
 

@@ -1,0 +1,125 @@
+"""Half powers of two of the probabilities: c = rint(-2 log2(p / scale)), p' = scale * 2^(-c / 2), as two log2 codes.
+
+Source: RepQ-ViT (Li et al., ICCV 2023, arXiv 2212.08254; zkkli/RepQ-ViT@a160561) and RepQuant (arXiv 2402.05628), the
+quantizer for the output of the softmax and its reparameterization to log2. A code c is decoded as
+
+    p' = scale * 2^-k * (sqrt(2) if c is odd else 1),   k = ceil(c / 2),
+
+so it is the log2 code k with one of two scales, chosen by the parity of c for each element. That is exact; one scale
+for a whole tensor would not be, and 1 + 1/2 for sqrt(2) is another method. Integer hardware sums V shifted by even
+and by odd codes apart, and one multiplication for each output joins them: scale * (even + sqrt(2) * odd).
+In the authors' code the codes run to 2^b - 1 with zero beyond them; by default the greatest code of b bits is zero here
+(zero=beyond is theirs).
+Input: any f32; -inf is masked, +inf takes all the weight. p is the exact softmax. p above `scale` saturates there.
+Integers: code c of b bits (with 8 bits, from 250 on the code of zero: 2^-125 is as good as zero); weights 2^(-c / 2),
+rounded once to f32 where c is odd, and 1 / scale as their normalizer, applied behind the product with V.
+Accumulator: none in the program; the product with V is a shift by k, with half the range of log2's.
+Error: p' / p in [2^-0.25, 2^0.25] for p in [scale * 2^(-(2^b - 2.5) / 2), scale], 0 below. The row's sum is not 1.
+Calibration: optional; of the 99.9th, 99.99th and 99.999th percentiles of p, masked elements left out, `scale` is
+the one with the least squared error of p, one a site or one a head.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from softq.errors import UsageError
+from softq.methods._contract import FITTED_SCOPES, Error, Fitted, Method, Options, OptionValue, Sample, option
+from softq.methods._logarithm import levels, minus_log2, normalizer, to_codes, zero_option
+from softq.rowprog import DType, Trace, Value
+
+_LEAST_SCALE = 2.0**-24
+_PERCENTILES = (99.9, 99.99, 99.999)
+_MOST_CODES = 250
+
+
+@dataclass(frozen=True)
+class LogSqrt2Options(Options):
+    """Width of the codes and what the first one stands for."""
+
+    bits: OptionValue = option(4, "bits of a code", low=2, high=8)
+    scale: OptionValue = option(
+        "auto", "probability that code 0 stands for, or fit one a site or head; auto: fitted a site where there are "
+        "calibration data, else 1", low=_LEAST_SCALE, high=1.0, words=("auto", *FITTED_SCOPES),
+    )  # fmt: skip
+    zero: OptionValue = zero_option()
+
+
+def _resolve(options: Options, calibrated: bool) -> Options:
+    assert isinstance(options, LogSqrt2Options)
+    return replace(options, scale="site" if calibrated else 1.0) if options.scale == "auto" else options
+
+
+def _top(options: LogSqrt2Options) -> int:
+    """Return the code of zero."""
+    return min(levels(options.bits, options.zero), _MOST_CODES)
+
+
+def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
+    assert isinstance(options, LogSqrt2Options)
+    if options.scale == "auto":
+        raise UsageError("log-sqrt2: scale is auto; resolve() the options first")
+    steps: Value | None = None
+    if options.scale in FITTED_SCOPES:
+        steps = t.param("steps", options.fitted["scale"], DType.F32, 1.0, 1 / _LEAST_SCALE, "1 / scale")
+    elif options.scale != 1.0:
+        steps = t.const(1 / float(options.scale), DType.F32)
+    level = minus_log2(t, rate=t.const(2.0, DType.F32), steps=steps)
+    codes = to_codes(t, level.row, _top(options))
+    # The log2 code (c + 1) / 2 with the scale of its parity.
+    table = [(math.sqrt(2) if c % 2 else 1.0) * 2.0 ** -((c + 1) // 2) for c in range(_top(options))]
+    return {
+        "weights": t.lut(t.table([*table, 0.0], DType.F32), codes),
+        "normalizer": normalizer(t, level, t.const(1.0, DType.F32) if steps is None else steps),
+        "codes": codes,
+    }
+
+
+def _parameters(options: Options, fitted: Fitted) -> Mapping[str, NDArray[np.generic]]:
+    if "scale" not in fitted:
+        return {}
+    steps = (1 / np.atleast_1d(np.asarray(fitted["scale"], dtype=np.float64))).astype(np.float32)
+    return {"steps": steps if options.fitted["scale"] == "site" else steps.reshape(-1, 1, 1)}
+
+
+def _fit(options: Options, samples: Sequence[Sample], error: Error) -> Mapping[str, float]:
+    assert isinstance(options, LogSqrt2Options)
+    parts = [_unmasked(sample.scores.astype(np.float64)) for sample in samples]
+    if not parts:
+        return {"scale": 1.0}
+    p = np.concatenate(parts)
+    scales = [min(max(float(s), _LEAST_SCALE), 1.0) for s in np.percentile(p, _PERCENTILES)]
+    return {"scale": min(scales, key=lambda scale: _squared_error(p, scale, _top(options)))}
+
+
+def _unmasked(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    e = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return (e / e.sum(axis=-1, keepdims=True))[scores > -math.inf]
+
+
+def _squared_error(p: NDArray[np.float64], scale: float, top: int) -> float:
+    with np.errstate(divide="ignore"):  # a p of 0, far below its row's greatest, has the code of zero
+        c = np.clip(np.rint(-2 * np.log2(p / scale)), 0, top)
+    return float(np.sum((np.where(c < top, scale * 2.0 ** (-c / 2), 0.0) - p) ** 2))
+
+
+METHOD = Method(
+    name="log-sqrt2",
+    summary="Exact softmax, then the nearest half power of two: a log2 code with one of two scales.",
+    source="RepQ-ViT, Li et al., ICCV 2023, arXiv 2212.08254, and RepQuant, arXiv 2402.05628; the zero code is softq's",
+    options=LogSqrt2Options,
+    trace=_trace,
+    integer_scores=False,
+    drop_in=True,
+    calibration="optional: takes for scale the best of three percentiles of p, a site (or with scale=head a head)",
+    contract=False,
+    resolve=_resolve,
+    parameters=_parameters,
+    fit=_fit,
+    coarseness=2**0.25 - 1,
+)
