@@ -63,6 +63,7 @@ def assert_conforms(
     largest: int = 255,
     kinds: Sequence[DType] = (DType.F32, DType.I8, DType.U8),
     native: bool = True,
+    max_length: int = 65536,
 ) -> None:
     """Compare weights and normalizer of each row with the second derivation, and each backend with the interpreter.
 
@@ -74,11 +75,12 @@ def assert_conforms(
         largest: Distances up to this one.
         kinds: Types of scores.
         native: Whether to build and run a kernel too.
+        max_length: The length up to which the program is to be proved.
     """
     for kind in kinds:
         for masked in (False, True):
             program = program_of(name, settings, kind, masked=masked)
-            native_host = host_of(program) if native and masked and kind is not DType.U8 else None
+            native_host = host_of(program, max_length) if native and masked and kind is not DType.U8 else None
             for block, rows in enumerate(distances(largest)):
                 keep = None
                 if masked:
@@ -88,7 +90,9 @@ def assert_conforms(
                 out = run(program, scores, valid=keep)
                 _compare(out, rows, np.ones(rows.shape, np.bool_) if keep is None else keep, derive)
                 if block in (0, 10):
-                    results = [found for _, found in everywhere(program, scores, list(program.outputs), valid=keep)]
+                    names = list(program.outputs)
+                    backends = everywhere(program, scores, names, valid=keep, max_length=max_length)
+                    results = [found for _, found in backends]
                     for found in results[1:]:
                         for output, wanted in results[0].items():
                             np.testing.assert_array_equal(found[output], wanted, err_msg=output)
@@ -106,7 +110,9 @@ def _compare(out: Mapping[str, NDArray[np.generic]], rows: Ints, keep: NDArray[n
     np.testing.assert_array_equal(found, normalizers.astype(np.float32) if found.dtype.kind == "f" else normalizers)
 
 
-def host_of(program: Program) -> Callable[[NDArray[np.generic], NDArray[np.bool_] | None], None] | None:
+def host_of(
+    program: Program, max_length: int
+) -> Callable[[NDArray[np.generic], NDArray[np.bool_] | None], None] | None:
     """Return a function that compares a kernel of this machine with the interpreter; None if none can be built."""
     if shutil.which("gcc") is None:
         return None
@@ -115,5 +121,5 @@ def host_of(program: Program) -> Callable[[NDArray[np.generic], NDArray[np.bool_
 
     if not MACHINES:
         return None
-    host = Host(program)
+    host = Host(program, max_length=max_length)
     return lambda scores, keep: assert_same(host, scores, valid=keep)
