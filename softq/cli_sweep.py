@@ -36,22 +36,27 @@ _COMMON = (
 )
 _OUT = click.option("--out", required=True, metavar="DIR", help="The folder of the results; made if it is not there.")
 _FORCE = click.option("--force", is_flag=True, help="Remove what the folder holds and start anew.")
-_WORKERS = click.option(
-    "--workers", type=int, default=1, metavar="N", help="Processes, each with so many threads; needs softq[cluster]."
+_SPREAD = (
+    click.option(
+        "--workers", type=int, default=1, metavar="N", help="Processes, each with so many threads; softq[cluster]."
+    ),
+    click.option("--scheduler", metavar="ADDRESS", help="The dask scheduler of a cluster whose workers measure."),
+    click.option(
+        "--timeout", type=float, metavar="S", help="A worker hangs after S seconds; by default 10 times the longest."
+    ),
 )
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 
 def _common(command: Callable[..., None]) -> Callable[..., None]:
     """Add the arguments that all these commands share."""
-    return reduce(lambda made, decorate: decorate(made), reversed(_COMMON), command)
+    return reduce(lambda made, decorate: decorate(made), reversed((*_COMMON, *_SPREAD)), command)
 
 
 @click.command()
 @_common
 @_OUT
 @_FORCE
-@_WORKERS
 @click.option("--max-drop", metavar="X|X%", help="Gate: some setting is worse by at most X (X% of the float value).")
 @click.option("--junit", metavar="FILE", help="Write a test case for each setting as JUnit XML.")
 @_JSON
@@ -78,7 +83,6 @@ def sweep(
 @_common
 @_OUT
 @_FORCE
-@_WORKERS
 @click.option(
     "--granularity",
     type=click.Choice(["site", "head"]),

@@ -14,8 +14,9 @@ from softq.compare import _versions
 from softq.data import DataSource
 from softq.errors import ProofError, RefusalError
 from softq.modelfile import ModelLike
+from softq.plan import Plan
 from softq.sweep.bench import Bench, Measurement, Subject
-from softq.sweep.cluster import check_workers, measured
+from softq.sweep.cluster import Refused, Spread, check_workers, connected, opened_bench
 from softq.sweep.comparisons import shares
 from softq.sweep.folder import check_same, existing, opened, scratch, write_study
 from softq.sweep.pace import Pace, Progress
@@ -80,6 +81,8 @@ def run(
     batch: int | None = None,
     threads: int | None = None,
     workers: int = 1,
+    scheduler: str | None = None,
+    timeout: float | None = None,
     force: bool = False,
     command: str = "",
     progress: Progress | None = None,
@@ -109,7 +112,10 @@ def run(
         batch: Samples a run, of the evaluation and of the calibration.
         threads: Threads of onnxruntime; all cores if None.
         workers: How many processes measure, each with so many threads; more than one need `softq[cluster]`. The
-            values are those of one process to the bit, and come in the order in which they are done.
+            values are those of one process to the bit, and in the same order.
+        scheduler: The address of a dask scheduler whose workers measure instead; see `softq.sweep.cluster`.
+        timeout: Seconds after which a worker that gives no answer is reported and another one measures; by default ten
+            times the longest so far, a minute at least.
         force: Start anew in a folder that holds something else.
         command: What reproduces the sweep, for the study.
         progress: Called with a step's name, the milliseconds that passed, and those with the ones still to come.
@@ -121,7 +127,8 @@ def run(
     """
     settings, notes = expand(methods, bits, options, calibration is not None)
     selection = Selection(tuple(sites), all_sites, tuple(masks), allow_float32, max_length, batch)
-    task = Task(model, data, metric, selection, calibration, limit, labels, output, threads, command, workers)
+    task = Task(model, data, metric, selection, calibration, limit, labels, output, threads, command, workers,
+                scheduler, timeout)  # fmt: skip
     conditions = {"methods": methods, "bits": bits, "set": sorted(options)}
 
     def jobs(planner: Planner, subject: Subject) -> list[Job]:
@@ -152,7 +159,7 @@ def measure(
         step: What this is called in the progress.
         progress: As in `run`.
     """
-    check_workers(task, task.workers)
+    check_workers(task)
     planner = Planner(task.model, task.selection, task.calibration)
     runner = task.runner()
     subject = task.subject(runner)
@@ -165,12 +172,13 @@ def measure(
     todo = [job for job in jobs if job.setting.key not in done]
     left_out = list(notes)
     if before is None or todo:
-        with scratch(folder) as place:
-            total = subject.data.samples
-            bench = Bench(
-                runner, subject, place, threads=task.threads,
-                report=None if progress is None else lambda n: progress("float model", n, total),
-            )  # fmt: skip
+        total = subject.data.samples
+        report = None if progress is None else lambda n: progress("float model", n, total)
+        with (
+            scratch(folder) as place,
+            connected(task, place) as client,
+            opened_bench(client, task, planner, runner, subject, (0, task.limit), place, report) as bench,
+        ):
             study = _study(task, known, planner, sorted({job.setting.method for job in jobs}), bench)
             if before is None:
                 write_study(folder, study)
@@ -181,14 +189,10 @@ def measure(
             for job in todo:
                 if not job.measured:
                     append(folder, Outcome(job.setting, nothing, nothing, 0, 0.0, job.sites))
-            sites = {job.setting.key: job.sites for job in todo if job.measured}
-            settings = [job.setting for job in todo if job.measured]
-            pace = Pace(step, [one.method for one in settings], bench.seconds, progress, task.workers)
-            for one, found in _measured(
-                task, [job.setting for job in todo if job.measured], planner, bench, pace, place
-            ):
+            measured = [job for job in todo if job.measured]
+            for job, found in _measured([job.setting for job in measured], step, planner, bench, progress):
+                one, errors = measured[job].setting, measured[job].sites
                 if isinstance(found, Measurement):
-                    errors = sites[one.key]
                     append(folder, Outcome(one, found.metric, found.loss, found.samples, found.seconds, errors))
                 else:
                     left_out.append(f"left out: {describe(one)}: {found}")
@@ -200,22 +204,35 @@ def measure(
 
 
 def _measured(
-    task: Task, settings: Sequence[Setting], planner: Planner, bench: Bench, pace: Pace, place: Path
-) -> Iterator[tuple[Setting, Measurement | RefusalError | ProofError]]:
-    """Yield each setting with what it measured, or why it cannot be measured, as they are done."""
-    if task.workers > 1 and settings:
-        for one, found in measured(task, settings, task.workers, place, bench.reference):
-            pace.took(one.method, found.seconds if isinstance(found, Measurement) else 0.0)
-            yield one, found
+    settings: Sequence[Setting], step: str, planner: Planner, bench: Bench | Spread, progress: Progress | None
+) -> Iterator[tuple[int, Measurement | Refused]]:
+    """Yield the number of each setting with what it measured, or why it cannot be measured, as they are done."""
+    if isinstance(bench, Spread):
+        kinds = [one.method for one in settings for _ in range(bench.shards)]
+        pace = Pace(step, kinds, bench.seconds / bench.shards, progress, bench.slots)
+
+        def took(number: int, seconds: float | None) -> None:
+            pace.abreast = bench.slots
+            pace.took(settings[number].method, seconds)
+
+        yield from bench.each(((describe(one), _plan(planner, one)) for one in settings), took)
         return
-    for one in settings:
+    pace = Pace(step, [one.method for one in settings], bench.seconds, progress)
+    for number, one in enumerate(settings):
         pace.begin()
         try:
             found = bench.measure(planner.converted(plan_for(planner, one)), lambda n: pace.part(n / bench.samples))
         except (RefusalError, ProofError) as error:
             found = error
         pace.done(one.method)
-        yield one, found
+        yield number, found
+
+
+def _plan(planner: Planner, setting: Setting) -> Plan | Refused:
+    try:
+        return plan_for(planner, setting)
+    except (RefusalError, ProofError) as error:
+        return error
 
 
 def identity(task: Task, planner: Planner, subject: Subject, conditions: Mapping[str, Any]) -> dict[str, Any]:
@@ -245,7 +262,9 @@ def identity(task: Task, planner: Planner, subject: Subject, conditions: Mapping
     }
 
 
-def _study(task: Task, known: Mapping[str, Any], planner: Planner, methods: Sequence[str], bench: Bench) -> Study:
+def _study(
+    task: Task, known: Mapping[str, Any], planner: Planner, methods: Sequence[str], bench: Bench | Spread
+) -> Study:
     return Study(
         **known,
         model=task.name,

@@ -21,12 +21,15 @@ class Pace:
         first: Seconds of the float model.
         progress: The callback, or None.
         abreast: How many pieces are done at a time.
+
+    Attributes:
+        abreast: The same; it may change.
     """
 
     def __init__(
         self, step: str, kinds: Sequence[str], first: float, progress: Progress | None, abreast: int = 1
     ) -> None:
-        self._abreast = abreast
+        self.abreast = abreast
         self._step, self._first, self._progress = step, first, progress
         self._left = Counter(kinds)
         self._costs: defaultdict[str, list[float]] = defaultdict(list)
@@ -44,9 +47,10 @@ class Pace:
         """The piece at hand is done."""
         self.took(kind, time.perf_counter() - self._piece)
 
-    def took(self, kind: str, seconds: float) -> None:
-        """One of the pieces is done and took so long."""
-        self._costs[kind].append(seconds)
+    def took(self, kind: str, seconds: float | None) -> None:
+        """One of the pieces is done and took so long, or will not be done (None)."""
+        if seconds is not None:
+            self._costs[kind].append(seconds)
         self._left[kind] -= 1
         self._show(0.0, 0.0)
 
@@ -58,7 +62,7 @@ class Pace:
             count * (sum(self._costs[kind]) / len(self._costs[kind]) if self._costs[kind] else usual)
             for kind, count in self._left.items()
         )
-        return whole / self._abreast
+        return whole / self.abreast
 
     def _show(self, spent: float, share: float) -> None:
         if self._progress is None:

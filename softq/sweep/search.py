@@ -12,7 +12,8 @@ from softq.errors import ProofError, RefusalError, UsageError
 from softq.metrics import find_metric
 from softq.plan import Plan
 from softq.report import Gate, parse_drop
-from softq.sweep.bench import Bench, Measurement, Subject
+from softq.sweep.bench import Measurement, Report, Subject
+from softq.sweep.cluster import check_workers, connected, measure_plan, opened_bench
 from softq.sweep.frontier import Rung, State, choices, descent, ladder, mean_bits, steps
 from softq.sweep.gate import Budget
 from softq.sweep.pace import Progress
@@ -88,11 +89,14 @@ def find_plan(
     settings = tuple(one for one in settings if "bits" in one.options)
     if not settings:
         raise UsageError(f"methods {methods}: none has a width, so that there are no bits to save")
+    for one in (task, task if verify is None else replace(task, data=verify)):
+        check_workers(one)
     planner = Planner(task.model, task.selection, task.calibration)
     runner = task.runner()
     parts, split = _split(task, verify)
     subject = task.subject(runner, parts[0])
-    other = (task if verify is None else replace(task, data=verify)).subject(runner, parts[1])
+    unseen = task if verify is None else replace(task, data=verify)
+    other = unseen.subject(runner, parts[1])
     if verify is not None and subject.hash() == other.hash():
         raise UsageError(f"--verify {other.data.source} holds the samples of --data: a plan is verified on other data")
     rows = sampled(planner, subject, task, {one.method for one in settings}, progress)
@@ -110,22 +114,26 @@ def find_plan(
     def plan_of(state: State) -> Plan:
         return planner.plan(choices(ladders, state), rewrites)
 
-    def bench(samples: Subject, place: str) -> Bench:
-        report = None if progress is None else lambda n, show=progress: show("float model", n, samples.data.samples)
-        return Bench(runner, samples, Path(place), threads=task.threads, report=report)
+    def report(samples: Subject) -> Report | None:
+        return None if progress is None else lambda n, show=progress: show("float model", n, samples.data.samples)
 
-    with tempfile.TemporaryDirectory() as place:
-        first = bench(subject, place)
-        budget = Budget(allowance, find_metric(task.metric), first.reference.value)
-        search = _Search(
-            list(ladders.values()), budget, lambda one: first.measure(planner.converted(plan_of(one))), progress
-        )  # fmt: skip
-        state, kept = search.run()
-        searched = search.measured[state]
-    with tempfile.TemporaryDirectory() as place:
-        second = bench(other, place)
-        verified = second.measure(planner.converted(plan_of(state)))
-    gate = Budget(allowance, find_metric(task.metric), second.reference.value).judge(verified.metric)
+    with tempfile.TemporaryDirectory() as home, connected(task, Path(home)) as client:
+        with (
+            tempfile.TemporaryDirectory(dir=home) as place,
+            opened_bench(client, task, planner, runner, subject, parts[0], Path(place), report(subject)) as first,
+        ):
+            budget = Budget(allowance, find_metric(task.metric), first.reference.value)
+            search = _Search(
+                list(ladders.values()), budget, lambda one: measure_plan(first, planner, plan_of(one)), progress
+            )  # fmt: skip
+            state, kept = search.run()
+            searched = search.measured[state]
+        with (
+            tempfile.TemporaryDirectory(dir=home) as place,
+            opened_bench(client, unseen, planner, runner, other, parts[1], Path(place), report(other)) as second,
+        ):
+            verified, reference = measure_plan(second, planner, plan_of(state)), second.reference
+    gate = Budget(allowance, find_metric(task.metric), reference.value).judge(verified.metric)
     sentence = f"on {verified.samples} samples that the search did not see, {gate.sentence}"
     if not kept:
         best = budget.judge(searched.metric).sentence

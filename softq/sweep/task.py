@@ -29,6 +29,8 @@ class Task:
         threads: Threads of onnxruntime; all cores if None.
         command: What reproduces the sweep, for the study.
         workers: How many processes measure, each with so many threads; more than one need `softq[cluster]`.
+        scheduler: Address of a dask scheduler whose workers measure, or None.
+        timeout: Seconds after which a worker that gives no answer hangs; None to judge by the longest answer so far.
     """
 
     model: ModelLike
@@ -42,6 +44,8 @@ class Task:
     threads: int | None = None
     command: str = ""
     workers: int = 1
+    scheduler: str | None = None
+    timeout: float | None = None
 
     @property
     def name(self) -> str:

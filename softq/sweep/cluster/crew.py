@@ -1,0 +1,388 @@
+"""The workers of a cluster: who is there, who is fit, who gets which unit, who died, who hangs.
+
+The client hands out every unit itself, as many to a worker as it has threads, so that it knows where each one is and
+since when. Which worker measures what has no influence on the values; it is chosen so that little is prepared twice.
+A unit whose worker dies goes to another, `DEATHS` times at most. One that takes too long is reported and goes to
+another as well, once; the first answer counts, and a worker that answers after all takes part again.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from softq.errors import InputError, ProofError, RefusalError, SoftqError
+from softq.plan import Plan
+from softq.sweep.cluster import unit as work
+from softq.sweep.cluster.fitness import ASKED, asked_names, unfitness
+from softq.sweep.cluster.shards import Shard
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+DEATHS = 3
+"""Workers that may die at one unit: a model that needs too much memory kills every one."""
+
+HANGS = 2
+"""Workers that may give no answer to one unit."""
+
+_FACTOR, _LEAST, _FIRST = 10.0, 60.0, 600.0
+"""A unit hangs after ten times the longest so far, a minute at least, and ten minutes while there was none."""
+
+_TICK, _LOOK = 0.1, 0.5
+"""Seconds between two looks at the clock, and between two at who is there."""
+
+_ANSWER = 30.0
+"""Seconds after which a scheduler that says nothing is gone."""
+
+_LOG = logging.getLogger("softq.sweep")
+
+
+@dataclass(eq=False)
+class Unit:
+    """A shard to measure with a plan, or with the float model.
+
+    Attributes:
+        number: Of the setting; -1 for the float model.
+        title: What a message calls the setting.
+        shard: The shard.
+        plan: The plan, or None.
+    """
+
+    number: int
+    title: str
+    shard: Shard
+    plan: Plan | None
+    done: bool = False
+    deaths: int = 0
+    away: set[str] = field(default_factory=set[str])
+
+    def __str__(self) -> str:
+        return f"{self.title} on samples {self.shard.start + 1} to {self.shard.stop}"
+
+
+Step = Literal["ask", "admit", "unit"]
+
+
+@dataclass(eq=False)
+class _Run:
+    """Something that a worker is at: a question, or a unit."""
+
+    address: str
+    step: Step
+    unit: Unit | None
+    since: float
+    late: bool = False
+
+
+@dataclass
+class _Worker:
+    threads: int
+    opened: deque[int]
+    ready: bool = False
+    unfit: bool = False
+    busy: int = 0
+    late: int = 0
+    kept: set[int] = field(default_factory=set[int])
+
+    @property
+    def free(self) -> int:
+        return self.threads - self.busy if self.ready and not self.late else 0
+
+
+class Crew:
+    """The workers of a client's cluster, for one sweep.
+
+    Args:
+        client: The client.
+        spec: What the workers must know.
+        shards: How many shards there are.
+        timeout: Seconds after which a unit hangs; see `_FACTOR` if None.
+    """
+
+    def __init__(self, client: Client, spec: work.Spec, shards: int, timeout: float | None) -> None:
+        self._client, self._spec, self._shards, self._timeout = client, spec, shards, timeout
+        self._workers: dict[str, _Worker] = {}
+        self._running: dict[Future[Any], _Run] = {}
+        self._answers: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
+        self._looked = -_LOOK
+        self._digests: dict[int, tuple[str, str]] = {}
+        self._preparing: dict[int, float] = {}
+        self._opening = self._longest = 0.0
+        self._reasons: dict[str, str] = {}
+        self._lonely: float | None = None
+
+    @property
+    def slots(self) -> int:
+        """Units that are measured at a time."""
+        return max(1, sum(worker.threads for worker in self._workers.values() if worker.ready and not worker.late))
+
+    def answers(self, units: Iterable[Unit]) -> Iterator[tuple[Unit, work.Answer | RefusalError | ProofError]]:
+        """Yield what each unit gave, as the answers come; a unit that its taker has set `done` meanwhile is left out.
+
+        Raises:
+            InputError: no worker can be used, or a unit kills its workers or gets no answer, or the scheduler is gone.
+            SoftqError: what a unit raised.
+        """
+        source, waiting = iter(units), list[Unit]()
+        more = True
+        try:
+            while True:
+                waiting = [one for one in waiting if not one.done]
+                while more and len(waiting) < self._window():
+                    one = next(source, None)
+                    more = one is not None
+                    waiting += [] if one is None else [one]
+                if not waiting and not any(run.unit and not run.unit.done for run in self._running.values()):
+                    return
+                self._muster(waiting)
+                self._hand_out(waiting)
+                for future in self._answered():
+                    yield from self._take(future, waiting)
+                self._watch(waiting)
+        finally:
+            # What is still under way nobody waits for any more; a run that has begun goes to its end on its worker.
+            for future, run in list(self._running.items()):
+                if run.step == "unit" and not run.late:
+                    self._end(future)
+
+    def dismiss(self) -> None:
+        """Let the workers forget the sweep, as far as they answer."""
+        futures: list[Future[Any]] = []
+        for address, worker in self._workers.items():
+            if worker.ready and not worker.late:
+                futures.append(self._submit(address, work.forget, self._spec.token))
+        end = time.monotonic() + 5.0
+        while time.monotonic() < end and not all(future.done() for future in futures):
+            time.sleep(0.02)
+
+    # Who is there
+
+    def _muster(self, waiting: list[Unit]) -> None:
+        now = time.monotonic()
+        if now - self._looked < _LOOK:
+            return
+        self._looked = now
+        try:
+            there: dict[str, int] = self._client.nthreads(callback_timeout=_ANSWER)  # pyright: ignore
+        except Exception as error:
+            raise InputError(f"the scheduler is gone: {_line(error)}; the same command goes on") from error
+        for address in [address for address in self._workers if address not in there]:
+            self._lose(address, waiting)
+        for address, threads in there.items():
+            if address not in self._workers:
+                self._workers[address] = _Worker(threads, deque(maxlen=threads))
+                self._begin(address, "ask", None, self._submit(address, eval, ASKED, {"names": asked_names()}))
+        self._check_somebody(now)
+
+    def _lose(self, address: str, waiting: list[Unit]) -> None:
+        for future in [future for future, run in self._running.items() if run.address == address]:
+            run = self._end(future)
+            if run.unit is not None and not run.late and not run.unit.done:
+                self._died(run.unit, address, waiting)
+        del self._workers[address]
+
+    def _died(self, unit: Unit, address: str, waiting: list[Unit]) -> None:
+        unit.deaths += 1
+        if unit.deaths >= DEATHS:
+            raise InputError(f"{unit.deaths} workers died while they measured {unit}: memory may be short")
+        _say(f"worker {address} died while it measured {unit}; it is measured again")
+        waiting.insert(0, unit)
+
+    def _check_somebody(self, now: float) -> None:
+        workers = self._workers.values()
+        if any(not worker.unfit and not worker.late for worker in workers):
+            self._lonely = None
+            return
+        if self._workers and all(worker.unfit for worker in workers):
+            raise InputError(f"no worker of {len(self._workers)} can measure: {next(reversed(self._reasons))}")
+        self._lonely = now if self._lonely is None else self._lonely
+        if now - self._lonely > (self._timeout or _LEAST):
+            what = "no worker answers" if self._workers else "the cluster has no worker; start one with dask worker"
+            raise InputError(f"{what} ({now - self._lonely:.0f} s)")
+
+    # Who gets what
+
+    def _window(self) -> int:
+        """How many of the next units are looked at: so the settings are finished in about their order."""
+        return 2 * self._shards + self.slots
+
+    def _hand_out(self, waiting: list[Unit]) -> None:
+        for address, worker in self._workers.items():
+            while worker.free:
+                some = [one for one in waiting[: self._window()] if address not in one.away]
+                if not some:
+                    break
+                unit = min(some, key=lambda one: self._cost(worker, one))  # the first of equals
+                waiting.remove(unit)
+                worker.kept.add(unit.shard.number)
+                if unit.plan is not None and unit.number not in worker.opened:
+                    worker.opened.append(unit.number)
+                future = self._submit(address, work.measure, self._spec, unit.shard, unit.plan)
+                self._begin(address, "unit", unit, future)
+
+    def _cost(self, worker: _Worker, unit: Unit) -> tuple[float, int]:
+        """Return the seconds that a unit costs beside its run, and how many others are at the same setting."""
+        if unit.plan is None:
+            return 0.0, 0
+        cost = 0.0 if unit.shard.number in worker.kept else self._preparing.get(unit.shard.number, 0.0)
+        if unit.number in worker.opened:
+            return cost, 0
+        return cost + self._opening, sum(unit.number in other.opened for other in self._workers.values())
+
+    def _submit(self, address: str, call: Any, *given: Any) -> Future[Any]:
+        return self._client.submit(
+            call, *given, workers=[address], allow_other_workers=False, pure=False, retries=0
+        )  # fmt: skip
+
+    def _begin(self, address: str, step: Step, unit: Unit | None, future: Future[Any]) -> None:
+        self._running[future] = _Run(address, step, unit, time.monotonic())
+        self._workers[address].busy += 1
+        future.add_done_callback(self._answers.put)
+
+    def _end(self, future: Future[Any]) -> _Run:
+        run = self._running.pop(future)
+        worker = self._workers[run.address]
+        worker.busy -= 1
+        worker.late -= run.late
+        future.release()
+        return run
+
+    # What comes back
+
+    def _answered(self) -> list[Future[Any]]:
+        found: list[Future[Any]] = []
+        try:
+            found.append(self._answers.get(timeout=_TICK))
+            while True:
+                found.append(self._answers.get_nowait())
+        except queue.Empty:
+            return [future for future in found if future in self._running]
+
+    def _take(
+        self, future: Future[Any], waiting: list[Unit]
+    ) -> Iterator[tuple[Unit, work.Answer | RefusalError | ProofError]]:
+        import distributed
+
+        answer: Any = None
+        error: BaseException | None = None
+        lost = future.cancelled()
+        if not lost:
+            try:
+                answer = future.result(timeout=_ANSWER)
+            except distributed.KilledWorker:
+                lost = True
+            except Exception as caught:
+                error = caught
+        run = self._end(future)
+        if run.late:
+            _say(f"worker {run.address} answers again")
+        if run.unit is None:
+            if not lost:
+                self._admit(run, answer, error)
+            return
+        unit = run.unit
+        if unit.done:
+            return
+        if lost:
+            # A late unit has already been given to somebody else.
+            if not run.late:
+                self._died(unit, run.address, waiting)
+        elif isinstance(error, work.UnfitError):
+            self._leave_out(run.address, str(error))
+            waiting.insert(0, unit)
+        elif isinstance(error, (RefusalError, ProofError)):
+            unit.done = True
+            yield unit, error
+        elif isinstance(error, SoftqError):
+            raise error
+        elif error is not None:
+            raise InputError(
+                f"worker {run.address} failed at {unit}: {type(error).__name__}: {_line(error)}"
+            ) from error
+        elif self._agrees(run.address, unit, answer):
+            unit.done = True
+            self._longest = max(self._longest, time.monotonic() - run.since)
+            self._learn(unit, answer)
+            yield unit, answer
+        else:
+            waiting.insert(0, unit)
+
+    def _learn(self, unit: Unit, answer: work.Answer) -> None:
+        if answer.preparing:
+            self._preparing[unit.shard.number] = answer.preparing
+        if answer.opening:
+            self._opening = (self._opening or answer.opening) * 0.5 + answer.opening * 0.5
+
+    def _agrees(self, address: str, unit: Unit, answer: work.Answer) -> bool:
+        """Return whether the float model gave the bits that it gave on the worker that was first to run the shard."""
+        digest, first = self._digests.setdefault(unit.shard.number, (answer.digest, address))
+        if digest != answer.digest:
+            self._leave_out(
+                address,
+                f"on samples {unit.shard.start + 1} to {unit.shard.stop} its float model does not give the bits of that"
+                f" on worker {first}; values would depend on who measures: use workers with one kind of processor",
+            )
+        return digest == answer.digest
+
+    def _admit(self, run: _Run, answer: Any, error: BaseException | None) -> None:
+        worker = self._workers[run.address]
+        if isinstance(error, work.UnfitError):
+            self._leave_out(run.address, str(error))
+        elif error is not None or run.step == "ask":
+            reason = unfitness(answer, error)
+            if reason is not None:
+                self._leave_out(run.address, reason)
+            else:
+                self._begin(run.address, "admit", None, self._submit(run.address, work.admit, self._spec))
+        else:
+            worker.ready = True
+
+    def _leave_out(self, address: str, reason: str) -> None:
+        worker = self._workers[address]
+        worker.ready, worker.unfit = False, True
+        text = f"worker {address}: {reason}"
+        if reason not in self._reasons.values():
+            _say(f"left out: {text}")
+        self._reasons[text] = reason
+
+    # Who hangs
+
+    def _limit(self) -> float:
+        if self._timeout is not None:
+            return self._timeout
+        return max(_LEAST, _FACTOR * self._longest) if self._longest else _FIRST
+
+    def _watch(self, waiting: list[Unit]) -> None:
+        now, limit = time.monotonic(), self._limit()
+        for run in list(self._running.values()):
+            if run.late or now - run.since <= limit:
+                continue
+            run.late = True
+            self._workers[run.address].late += 1
+            unit, spent = run.unit, f"for {now - run.since:.0f} s (the longest so far took {self._longest:.1f} s)"
+            if unit is None:
+                _say(f"worker {run.address} gives no answer {spent}; it gets no work until it does")
+            elif not unit.done:
+                unit.away.add(run.address)
+                if len(unit.away) >= HANGS:
+                    raise InputError(
+                        f"{unit}: {len(unit.away)} workers gave no answer, the last one, {run.address}, {spent};"
+                        " a greater --timeout gives them longer"
+                    )
+                _say(f"worker {run.address} gives no answer at {unit} {spent}; another one measures it")
+                waiting.insert(0, unit)
+
+
+def _say(text: str) -> None:
+    # Without any configuration, Python writes a warning's bare text to stderr.
+    _LOG.warning("softq: %s", text)
+
+
+def _line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
