@@ -64,3 +64,10 @@ def exponential(t: Trace, d: Value, step: float, octaves: int) -> Exponential:
     z = t.divide(near, t.const(q, DType.I32))
     u = near - z * q
     return Exponential(c - u * (b - u), z, c)
+
+
+def weights(t: Trace, d: Value, step: float, width: int) -> Value:
+    """Return e^-(step d) as u32, of `width` bits: C shifted to just below 2^width, or m to the right if C is longer."""
+    e = exponential(t, d, step, width)
+    left = width - e.one.bit_length()
+    return t.cast((e.mantissa << left) >> e.octaves if left >= 0 else e.mantissa >> (e.octaves - left), DType.U32)

@@ -26,8 +26,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from softq.methods import _polynomial as polynomial
 from softq.methods._contract import Method, Options, OptionValue, option
-from softq.methods._polynomial import AUTO, exponential, step_of
 from softq.methods._scaled import bits_option, scaled_distance, step_option
 from softq.rowprog import DType, Trace, Value
 
@@ -40,7 +40,7 @@ class IExpOptions(Options):
     """Width and scale of distances, width of weights, and what comes out."""
 
     bits: OptionValue = bits_option()
-    step: OptionValue = step_option(AUTO)
+    step: OptionValue = step_option(polynomial.AUTO)
     weight_bits: OptionValue = option(15, "bits of an unsigned weight", low=8, high=24)
     output: OptionValue = option(
         "pair", "weights and their sum in 32 bits, or the published arithmetic in 64 bits, with 8 bits of probability",
@@ -50,10 +50,10 @@ class IExpOptions(Options):
 
 def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     assert isinstance(options, IExpOptions)
-    step = step_of(options.bits, options.step)
+    step = polynomial.step_of(options.bits, options.step)
     d = scaled_distance(t, options.bits, options.step, step)
     if options.output == "uint8":
-        e = exponential(t, d.row, step, _PUBLISHED_OCTAVES)
+        e = polynomial.exponential(t, d.row, step, _PUBLISHED_OCTAVES)
         one = t.const(e.one, DType.I64) << t.cast(e.octaves, DType.I64)
         # round(m 2^(30 - z) * 32767 / (C 2^30)), half up, as one quotient of whole numbers.
         wide = t.divide(t.cast(e.mantissa, DType.I64) * (2 * _SIXTEEN_BITS) + one, one * 2)
@@ -62,11 +62,7 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
         factor = t.divide(t.const(2**32, DType.I64), t.max(total, 1))
         codes = t.min((weights * factor) >> 24, 255)
         return {"weights": t.cast(codes, DType.U8), "normalizer": d.one(total, 256)}
-    width = int(options.weight_bits)
-    e = exponential(t, d.row, step, width)
-    left = width - e.one.bit_length()
-    weights = (e.mantissa << left) >> e.octaves if left >= 0 else e.mantissa >> (e.octaves - left)
-    weights = d.weigh(t.cast(weights, DType.U32))
+    weights = d.weigh(polynomial.weights(t, d.row, step, int(options.weight_bits)))
     return {"weights": weights, "normalizer": d.normalizer(t.row_sum(weights))}
 
 
