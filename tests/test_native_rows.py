@@ -197,6 +197,7 @@ SETTINGS: list[tuple[str, dict[str, int | float | str], DType]] = [
     ("uniform", {"bits": 8}, DType.F32),
     ("adalog", {"bits": 4, "q": 22}, DType.F32),
     ("log-sqrt2", {"bits": 4, "scale": 0.5}, DType.F32),
+    ("bias-corrected", {"bits": 8, "bias": -0.001}, DType.F32),
 ]
 
 

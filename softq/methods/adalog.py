@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 
 from softq.errors import UsageError
 from softq.methods._contract import FITTED_SCOPES, Fitted, Method, Options, OptionValue, option
-from softq.methods._logarithm import levels, minus_log2, normalizer, to_codes, zero_option
+from softq.methods._logarithm import levels, minus_log2, to_codes, zero_option
+from softq.methods._softmax import softmax
 from softq.rowprog import DType, Trace, Value
 
 _PARTS = 37
@@ -88,13 +89,9 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     else:
         rate = t.const(_PARTS / float(options.q), DType.F32)
         table = t.table(weight_table(options, float(options.q)), DType.F32)
-    level = minus_log2(t, rate=rate)
-    codes = to_codes(t, level.row, top)
-    return {
-        "weights": t.lut(table, codes),
-        "normalizer": normalizer(t, level, t.const(one, DType.F32)),
-        "codes": codes,
-    }
+    p = softmax(t)
+    codes = to_codes(t, minus_log2(t, p, rate=rate), top)
+    return {"weights": t.lut(table, codes), "normalizer": p.normalizer(t, t.const(one, DType.F32)), "codes": codes}
 
 
 def _parameters(options: Options, fitted: Fitted) -> Mapping[str, NDArray[np.generic]]:

@@ -30,7 +30,8 @@ from numpy.typing import NDArray
 
 from softq.errors import UsageError
 from softq.methods._contract import FITTED_SCOPES, Error, Fitted, Method, Options, OptionValue, Sample, option
-from softq.methods._logarithm import levels, minus_log2, normalizer, to_codes, zero_option
+from softq.methods._logarithm import levels, minus_log2, to_codes, zero_option
+from softq.methods._softmax import softmax
 from softq.rowprog import DType, Trace, Value
 
 _LEAST_SCALE = 2.0**-24
@@ -69,13 +70,13 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
         steps = t.param("steps", options.fitted["scale"], DType.F32, 1.0, 1 / _LEAST_SCALE, "1 / scale")
     elif options.scale != 1.0:
         steps = t.const(1 / float(options.scale), DType.F32)
-    level = minus_log2(t, rate=t.const(2.0, DType.F32), steps=steps)
-    codes = to_codes(t, level.row, _top(options))
+    p = softmax(t)
+    codes = to_codes(t, minus_log2(t, p, rate=t.const(2.0, DType.F32), steps=steps), _top(options))
     # The log2 code (c + 1) / 2 with the scale of its parity.
     table = [(math.sqrt(2) if c % 2 else 1.0) * 2.0 ** -((c + 1) // 2) for c in range(_top(options))]
     return {
         "weights": t.lut(t.table([*table, 0.0], DType.F32), codes),
-        "normalizer": normalizer(t, level, t.const(1.0, DType.F32) if steps is None else steps),
+        "normalizer": p.normalizer(t, t.const(1.0, DType.F32) if steps is None else steps),
         "codes": codes,
     }
 

@@ -13,18 +13,16 @@ Calibration: `top` can be fitted, one a site or one a head, on the squared error
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from softq.methods._contract import FITTED_SCOPES, Fitted, Method, Options, OptionValue, option
+from softq.methods._contract import Fitted, Method, Options, OptionValue, option
+from softq.methods._softmax import softmax
+from softq.methods._uniform import TOPS, steps_of, top_option, uniform_codes
 from softq.rowprog import DType, Trace, Value
-from softq.rowprog.library import distance, exp_minus
-
-_LEAST_TOP = 2.0**-12
 
 
 @dataclass(frozen=True)
@@ -32,10 +30,7 @@ class UniformOptions(Options):
     """Width of the codes and what the greatest code stands for."""
 
     bits: OptionValue = option(8, "bits of a code", low=2, high=16)
-    top: OptionValue = option(
-        1.0, "probability that the greatest code stands for, or fit one a site or head", low=_LEAST_TOP, high=1.0,
-        words=tuple(FITTED_SCOPES),
-    )  # fmt: skip
+    top: OptionValue = top_option()
 
 
 def _levels(options: Options) -> int:
@@ -46,18 +41,9 @@ def _levels(options: Options) -> int:
 def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     assert isinstance(options, UniformOptions)
     levels = _levels(options)
-    if options.top in FITTED_SCOPES:
-        scope = options.fitted["top"]
-        steps = t.param("steps", scope, DType.F32, levels, levels / _LEAST_TOP, "1 / scale: codes in the probability 1")
-    else:
-        steps = t.const(levels / float(options.top), DType.F32)
-    d = distance(t)
-    e = exp_minus(t, d.row)
-    total = t.row_sum(e)
-    # One product instead of a division an element; at least 1 in the divisor, so that a fully masked row has codes 0.
-    codes = t.clamp(t.rint(e * t.divide(steps, t.max(total, 1.0))), 0.0, float(levels))
-    normalizer = t.select(d.is_nan, math.nan, t.select(total <= 0.0, 0.0, steps))
-    return {"weights": t.cast(codes, DType.U16), "normalizer": normalizer}
+    steps, p = steps_of(t, options, options.top, levels), softmax(t)
+    codes = uniform_codes(t, p, steps, levels)
+    return {"weights": t.cast(codes, DType.U16), "normalizer": p.normalizer(t, steps)}
 
 
 def _parameters(options: Options, fitted: Fitted) -> Mapping[str, NDArray[np.generic]]:
@@ -69,7 +55,7 @@ def _parameters(options: Options, fitted: Fitted) -> Mapping[str, NDArray[np.gen
 
 
 def _candidates(options: Options, name: str) -> Sequence[float]:
-    return [2.0 ** (-k / 4) for k in range(33)]
+    return TOPS
 
 
 METHOD = Method(
