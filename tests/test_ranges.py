@@ -608,6 +608,24 @@ def test_a_share_of_a_sum_is_at_most_one(low: int) -> None:
         assert _check(random.Random(limit), program, _plain, rows=300)
 
 
+@pytest.mark.parametrize("low", [0, -1])
+def test_a_share_by_one_division_a_row_is_at_most_the_whole(low: int) -> None:
+    t = Trace("share", scores=DType.I16)
+    x = t.clamp(t.cast(t.scores, DType.I32), low, 1000)
+    factor = t.divide(t.const(2**31 - 1, DType.I32), t.max(t.row_sum(x), 1))
+    wide = t.cast(factor, DType.I64)
+    value = wide * t.cast(x, DType.I64)  # a cast stands between: nothing is known, but i64 holds it
+    assert _plain(_whole(t, value), 9)[value.node].high == (2**31 - 1) * 1000
+    if low < 0:
+        with pytest.raises(ProofError):
+            prove(_whole(t, factor * x), max_length=9)
+        return
+    value = factor * x
+    program = _whole(t, value)
+    assert _plain(program, 9)[value.node] == Interval(0, 2**31 - 1)
+    assert _check(random.Random(1), program, _plain, rows=300)
+
+
 def test_a_share_of_something_negative_has_no_such_limit() -> None:
     t = Trace("share", scores=DType.I16)
     x = t.clamp(t.cast(t.scores, DType.I32), -5, -4)

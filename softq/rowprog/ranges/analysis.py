@@ -169,7 +169,7 @@ class _Walk:
     def _narrowed(self, node: Node, result: Bounds, at_maximum: tuple[Node, Node] | None) -> Bounds:
         facts, low, high = self._facts, result.low, result.high
         zero = np.float32(0) if node.dtype.is_float else 0
-        whole = facts.product_at_most(node)
+        whole = facts.product_at_most(node) or facts.share_at_most(node)
         if whole is not None:
             high = np.minimum(high, integers.exact(self.intervals[whole].high))
         share = facts.quotient_at_most(node)

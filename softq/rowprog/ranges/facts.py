@@ -3,6 +3,7 @@
 * a row's maximum is no less than its elements;
 * a sum of non-negative elements is no less than each of them, so an element's share of it is at most 1;
 * the remainder of a division is less than the divisor, and the product taken away no more than the dividend;
+* floor(c / b) times a number from 0 to b is at most c: an element's share of a whole, by one division a row;
 * an element that attains the maximum is at distance 0 from it (used by `softq.rowprog.ranges.analysis`, which knows
   when there is such an element).
 
@@ -115,6 +116,15 @@ class Facts:
                     return quotient.args[0]
         if node.op == "shl" and node.args[0].op == "shr" and node.args[0].args[1] is node.args[1]:
             return node.args[0].args[0]
+        return None
+
+    def share_at_most(self, node: Node) -> Node | None:
+        """Return c if the node is divide(c, b) * x of integers with 0 <= x <= b, which is at most c."""
+        if node.op != "mul" or not node.dtype.is_integer:
+            return None
+        for quotient, x in (node.args, node.args[::-1]):
+            if quotient.op == "divide" and self._intervals[x].low >= 0 and self.at_least(quotient.args[1], x):
+                return quotient.args[0]
         return None
 
     def quotient_at_most(self, node: Node) -> int | None:
