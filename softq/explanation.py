@@ -31,7 +31,7 @@ from softq.rowprog.ranges import largest_length, prove
 from softq.rowprog.types import Kind
 from softq.site import Site
 
-_FREE = ("input", "const", "param", "table", "assume", "index", "length")
+_FREE = ("input", "const", "param", "table", "assume", "exp_minus", "index", "length")
 
 
 @dataclass(frozen=True)

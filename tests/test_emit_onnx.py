@@ -21,7 +21,6 @@ from softq.methods import METHODS
 from softq.rowprog import DType, Program, Trace, Value, run
 from softq.rowprog.onnx import arguments, emit, function_name, signature, to_model
 from softq.rowprog.onnx.carriers import Carrier, carrier
-from softq.rowprog.onnx.lookups import Exponential, Shift, closed_form
 from tests.rowhost import Array, everywhere, session, whole
 from tests.test_methods import ALL, default_program
 
@@ -349,60 +348,31 @@ def looked_up(table: list[int] | list[float], dtype: DType) -> tuple[list[float]
     ],
 )
 def test_tables_of_shifts(table: list[int] | list[float], dtype: DType) -> None:
-    assert isinstance(closed_form(table), Shift)
-    found, ops = looked_up(table, dtype)
-    assert found == table
-    assert "BitShift" in ops
-    assert not {"Gather", "GatherElements"} & set(ops)
+    assert looked_up(table, dtype)[0] == table
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(10))
 def test_tables_of_exponentials(seed: int) -> None:
     rng = random.Random(seed)
-    forms = 0
     for _ in range(5):
-        bits, r, width = rng.randint(2, 8), math.exp2(rng.uniform(-3, 6)), rng.randint(8, 24)
+        bits, r, width = rng.randint(2, 8), math.exp2(rng.uniform(-3, 6)), rng.randint(8, 26)
         table = [round(2.0 ** (width - 1 - c / r)) for c in range(2**bits - 1)] + [0]
-        form = closed_form(table)
-        forms += isinstance(form, Exponential)
-        found, ops = looked_up(table, DType.U32)
-        assert found == table
-        assert bool({"Gather", "GatherElements"} & set(ops)) == (form is None)
-        if isinstance(form, Exponential):
-            assert "Exp" in ops
-            # Even where the exponential is off by 2^-19, relatively, no entry changes.
-            for c, entry in enumerate(table):
-                exact = form.first * math.exp(-form.rate * c) if c < form.end else 0.0
-                assert {round(exact * (1 + sign * 2.0**-19)) for sign in (-1, 0, 1)} == {entry}
-    assert forms or seed
-
-
-def test_no_closed_form_where_rounding_decides() -> None:
-    exact = [1000 * math.exp(-0.1 * c) for c in range(40)]
-    table = [round(v) for v in exact]
-    assert isinstance(closed_form(table), Exponential)
-    # A rate for which one entry is a hair below a half, and so no rate that leaves it a margin.
-    narrow = [2**20, round(2**20 * math.exp(-0.1)), *(round(2**20 * math.exp(-0.1 * c)) for c in range(2, 200))]
-    assert closed_form(narrow) is None
-    for at in (3, 7):
-        assert closed_form([v + (c == at) * 5 for c, v in enumerate(table)]) is None
+        assert looked_up(table, DType.U32)[0] == table
 
 
 @pytest.mark.parametrize(
     "table",
     [
-        [7, -3, 5], [5, -3], [10, -1, 0], [0, 1, 2], [0], [0, 0], [0.0, 1.0], [-1.0, -2.0], [math.nan, 1.0],
-        [1.0, math.nan], [math.inf, 1.0], [-math.inf, 1.0], [1.0, 0.5, -0.0], [-0.0], [0.75, 0.5],
-        [True, False], [2**24 + 1, 2**23 + 3], [2.0**-148, 2.0**-149], [1.5, 0.75], [3, 2, 5], [4, 4, 4, 0, 1],
+        [7, -3, 5], [5, -3], [0], [0, 0], [0.0, 1.0], [math.nan, 1.0], [1.0, math.nan], [math.inf, 1.0],
+        [-math.inf, 1.0], [1.0, 0.5, -0.0], [0.75, 0.5], [2**24 + 1, 2**23 + 3], [2.0**-148, 2.0**-149],
     ],
     ids=str,
 )  # fmt: skip
-def test_tables_without_a_closed_form(table: list[int] | list[float]) -> None:
-    assert closed_form(table) is None
+def test_tables_of_any_numbers(table: list[int] | list[float]) -> None:
     if any(isinstance(v, float) for v in table):
         expected = [float(np.float32(v)) for v in table]
         np.testing.assert_array_equal(looked_up(table, DType.F32)[0], expected)
-    elif not isinstance(table[0], bool):
+    else:
         assert looked_up(table, DType.I64)[0] == table
 
 

@@ -109,6 +109,8 @@ def _one(node: Node, *args: Number) -> Number:
         case "sqrt":
             with np.errstate(all="ignore"):
                 return float(np.sqrt(np.float32(a)))
+        case "exp_minus":
+            return b
         case "assume":
             _demand(number_of(node, "low") <= a <= number_of(node, "high"), node)
             return a

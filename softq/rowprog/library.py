@@ -72,7 +72,7 @@ def exp_minus(t: Trace, d: Value) -> Value:
     for c in (*reversed(EXP_Q[:-1]), 1.0, 1.0):
         value = value * r + t.const(c, DType.F32)
     power = t.exp2i(t.cast(0.0 - n, DType.I32))
-    return t.select(from_zero <= EXP_LIMIT, value * power, 0.0)
+    return t.exp_minus(from_zero, t.select(from_zero <= EXP_LIMIT, value * power, 0.0))
 
 
 def rounded_multiple(t: Trace, a: Value, factor: float, largest: int) -> Value:

@@ -126,6 +126,13 @@ _TABLE = (
         "each state stays in its declared interval",
     ),
     Op(
+        "exp_minus",
+        "float",
+        "f32, f32 -> f32",
+        "e^-d of the first operand d >= 0, by the second, which the author has made it; a backend whose own "
+        "exponential is as exact (2e-7, relatively, where the result is normal) may take that instead.",
+    ),
+    Op(
         "assume",
         "proof",
         "T -> T",

@@ -52,6 +52,8 @@ def _expression(node: Node, names: dict[int, str]) -> str:
     if node.op == "assume":
         low, high = number(number_of(node, "low")), number(number_of(node, "high"))
         return f"assume {args[0]} in [{low}, {high}] because {node.attrs['because']}"
+    if node.op == "exp_minus":
+        return f"exp_minus {args[0]} by {args[1]}"
     if node.op == "scan":
         args.append(f"result={node.attrs['result']}")
     if node.op == "normalize":

@@ -299,6 +299,14 @@ class Trace:
         }
         return self._value("assume", (a.node,), a.dtype, a.kind, attrs)
 
+    def exp_minus(self, d: Value, value: Value) -> Value:
+        """Return `value`, which is e^-d; a backend with an exponential of its own may compute it by that instead."""
+        self._own(d)
+        self._own(value)
+        if not d.dtype.is_float or value.dtype is not d.dtype or value.kind is not d.kind:
+            raise UsageError(f"exp_minus takes two floats of one kind, not {d} and {value}")
+        return self._value("exp_minus", (d.node, value.node), d.dtype, d.kind, {})
+
     # Reductions and loops
 
     def row_max(self, a: Value) -> Value:

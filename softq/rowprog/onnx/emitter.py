@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from softq.errors import UsageError
+from softq.rowprog.onnx.carriers import Carrier
 from softq.rowprog.onnx.interface import DOMAIN, INTERFACE, function_name, signature
 from softq.rowprog.onnx.loop import scan
 from softq.rowprog.onnx.rules import RULES
-from softq.rowprog.onnx.walker import Rule, Walker
+from softq.rowprog.onnx.walker import Rule, Walker, values_of
 from softq.rowprog.program import Program
 from softq.rowprog.ranges import prove
 
@@ -19,6 +23,19 @@ OLDEST_OPSET = 18
 """The first opset whose reductions all take axes as an input."""
 
 BACKEND: Mapping[str, Rule] = {**RULES, "scan": scan}
+
+
+@dataclass(frozen=True)
+class Emission:
+    """A function, and the constants that are inputs behind those of its signature.
+
+    Attributes:
+        function: The function.
+        constants: An array for each of these inputs, in their order.
+    """
+
+    function: ir.Function
+    constants: tuple[NDArray[np.generic], ...]
 
 
 def emit(program: Program, *, opset: int, max_length: int = 65536, outputs: Sequence[str] | None = None) -> ir.Function:
@@ -40,6 +57,28 @@ def emit(program: Program, *, opset: int, max_length: int = 65536, outputs: Sequ
         RefusalError: a value does not fit any type that ONNX runtimes compute in.
         UsageError: the opset is too old, or an output unknown, named twice or named as an input is.
     """
+    return _emitted(program, opset, max_length, outputs, exposed=False).function
+
+
+def emit_exposed(program: Program, *, opset: int, max_length: int = 65536) -> Emission:
+    """Return the program's function with its numbers and tables as inputs: programs that differ in them share a body.
+
+    Args:
+        program: As in `emit`.
+        opset: As in `emit`.
+        max_length: As in `emit`.
+
+    Raises:
+        ProofError: as in `emit`.
+        RefusalError: as in `emit`.
+        UsageError: as in `emit`.
+    """
+    return _emitted(program, opset, max_length, None, exposed=True)
+
+
+def _emitted(
+    program: Program, opset: int, max_length: int, outputs: Sequence[str] | None, *, exposed: bool
+) -> Emission:
     if opset < OLDEST_OPSET:
         raise UsageError(f"opset is {opset}; functions need {OLDEST_OPSET} or newer")
     names = output_names(program, outputs)
@@ -47,21 +86,28 @@ def emit(program: Program, *, opset: int, max_length: int = 65536, outputs: Sequ
     for name in names:
         if name in inputs:
             raise UsageError(f"program {program.name} has an output {name!r}; its function has an input of that name")
-    walker = Walker(prove(program, max_length=max_length), inputs, BACKEND, _prefix(names))
+    constants: dict[ir.Value, NDArray[np.generic]] = {}
+    proof = prove(program, max_length=max_length)
+    walker = Walker(proof, inputs, BACKEND, _prefix(names), constants if exposed else None)
     results: list[ir.Value] = []
     for name in names:
         # A node of its own, so that two outputs of one value, or an input given back, have names of their own.
-        result = walker.cast(walker.full(program.outputs[name])[0], ir.DataType.FLOAT)
+        kind = Carrier.FLOAT if walker.is_float(program.outputs[name]) else None
+        result = walker.cast(walker.full(program.outputs[name], kind)[0], ir.DataType.FLOAT)
         result.name = name
         results.append(result)
+    nodes = walker.nodes_for(results)
+    used = {value for node in nodes for value in values_of(node)}
+    constants = {value: array for value, array in constants.items() if value in used}
     graph = ir.Graph(
-        list(inputs.values()),
+        [*inputs.values(), *constants],
         results,
-        nodes=walker.nodes_for(results),
+        nodes=nodes,
         opset_imports={"": opset},
         name=function_name(program),
     )
-    return ir.Function(DOMAIN, function_name(program), graph=graph, attributes=[])
+    function = ir.Function(DOMAIN, function_name(program), graph=graph, attributes=[])
+    return Emission(function, tuple(constants.values()))
 
 
 def output_names(program: Program, outputs: Sequence[str] | None) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from softq.rowprog.onnx.carriers import Carrier, carrier
-from softq.rowprog.onnx.walker import Emitted, Walker
+from softq.rowprog.onnx.walker import INT64, Emitted, Walker
 from softq.rowprog.program import Node, ScanBody, body_of
 from softq.rowprog.types import Kind
 
@@ -16,26 +16,26 @@ def scan(w: Walker, node: Node) -> Emitted:
     count = len(body.states)
     kinds = [carrier(n.dtype, low, high) for n, (low, high) in zip(body.states, body.invariants, strict=True)]
     # The shape of a state must not change from step to step: the first ones are full already.
-    states = [_as(w, w.full(arg), kind) for arg, kind in zip(node.args[:count], kinds, strict=True)]
+    states = [w.flattened(w.full(arg, kind)[0]) for arg, kind in zip(node.args[:count], kinds, strict=True)]
     rows = [w.full(arg) for arg in node.args[count : count + len(body.elements)]]
     step, outputs = _step(w, body, kinds, [kind for _, kind in rows])
     axes = {"scan_input_axes": [-1] * len(rows)}
     if body.outputs:
         axes["scan_output_axes"] = [-1] * len(body.outputs)
-    results = w.add_many(
-        "Scan", [*states, *(row for row, _ in rows)], len(outputs), body=step, num_scan_inputs=len(rows), **axes
-    )
+    # Rows as [1, rows, N]: a step sees an element of each as scalars are written, [1, rows].
+    length = w.add("Shape", w.inputs["scores"], start=-1)
+    shape = w.add("Concat", w.constant([1, -1], INT64), length, axis=0)
+    given = [w.add("Reshape", row, shape) for row, _ in rows]
+    results = w.add_many("Scan", [*states, *given], len(outputs), body=step, num_scan_inputs=len(rows), **axes)
     for other in w.proof.intervals:
         if other.op == "scan" and body_of(other) is body:
             position = other.attrs["result"]
             assert isinstance(position, int)
-            w.keep(other, (results[position], outputs[position]))
+            value = results[position]
+            if position >= count:
+                value = w.add("Reshape", value, w.add("Shape", w.inputs["scores"]), allowzero=1)
+            w.keep(other, (value, outputs[position]))
     return w.compute(node)
-
-
-def _as(w: Walker, emitted: Emitted, kind: Carrier) -> ir.Value:
-    value, carried = emitted
-    return value if carried is kind else w.cast(value, kind.value)
 
 
 def _step(w: Walker, body: ScanBody, states: list[Carrier], elements: list[Carrier]) -> tuple[ir.Graph, list[Carrier]]:
@@ -44,16 +44,17 @@ def _step(w: Walker, body: ScanBody, states: list[Carrier], elements: list[Carri
     for i, (place, kind) in enumerate(zip((*body.states, *body.elements), (*states, *elements), strict=True)):
         value = ir.Value(name=f"{w.next_name}_in{i}", type=ir.TensorType(kind.value))
         inputs.append(value)
-        if place in body.elements:
-            value = inner.add("Unsqueeze", value, inner.last_axis())  # Scan drops the axis along which it goes
-        inner.keep(place, (value, kind))
+        inner.keep(place, (value, kind))  # Scan drops the axis along which it goes, as scalars do
     results, kinds = list[ir.Value](), list[Carrier]()
     for i, n in enumerate((*body.next, *body.outputs)):
         assert n.kind is Kind.SCALAR, n
-        value, carried = inner.full(n)
+        value, carried = inner.compute(n)
+        value = inner.flat(n, value)
+        if not inner.is_of_rows(n):
+            value = inner.add("Expand", value, inner.add("Shape", inputs[0]))
         kinds.append(states[i] if i < len(states) else carried)
         # A node of its own for each result: the step may give back an input, or one value twice.
-        value = inner.cast(value, kinds[i].value) if i < len(states) else inner.add("Squeeze", value, inner.last_axis())
+        value = inner.cast(value, kinds[i].value)
         value.type = ir.TensorType(kinds[i].value)
         results.append(value)
     return ir.Graph(inputs, results, nodes=inner.nodes_for(results), name=f"{w.next_name}_step"), kinds

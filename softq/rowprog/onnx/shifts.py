@@ -53,7 +53,7 @@ def shl(w: Walker, node: Node) -> Emitted:
 def shr(w: Walker, node: Node) -> Emitted:
     """Write the floor of a / 2^b."""
     kind = w.common(node, 0)
-    a, (by, carried) = w.arg(node, 0, kind), w.compute(node.args[1])
+    a, by, carried = w.arg(node, 0, kind), w.arg(node, 1), w.compute(node.args[1])[1]
     if w.proof.interval(node.args[1]).high >= kind.bits:
         # Allowed in the type, but not in a narrower carrier, where nothing is left before that.
         by = w.add("Min", by, w.like(kind.bits - 1, carried))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from softq.rowprog.onnx.carriers import Carrier, carrier
-from softq.rowprog.program import Node, walk
+from softq.rowprog.program import Node, param_of, walk
 from softq.rowprog.ranges import Proof
 from softq.rowprog.types import DType, Kind
 
@@ -18,36 +18,53 @@ UINT64 = np.dtype(np.uint64)
 
 Emitted = tuple[ir.Value, Carrier]
 Rule = Callable[["Walker", Node], Emitted]
-Attribute = int | str | ir.TensorProtocol | ir.Graph | Sequence[int]
+Attribute = int | float | str | ir.TensorProtocol | ir.Graph | Sequence[int]
 
 
 class Walker:
     """Writes nodes, each value of the program once.
+
+    The scalars of all rows are written as one long row, [1, rows], and become [..., 1] where they meet a row:
+    onnxruntime takes six times as long for [..., 1] and a number. A parameter is [1] or [heads, 1, 1].
 
     Args:
         proof: The intervals, which decide the carriers.
         inputs: The function's inputs by name.
         rules: What writes each operator.
         prefix: What the names of nodes and values begin with.
+        exposed: Where to leave the program's constants, which become inputs of these names; None leaves them inside.
     """
 
     def __init__(
-        self, proof: Proof, inputs: Mapping[str, ir.Value], rules: Mapping[str, Rule], prefix: str = "v"
+        self,
+        proof: Proof,
+        inputs: Mapping[str, ir.Value],
+        rules: Mapping[str, Rule],
+        prefix: str = "v",
+        exposed: dict[ir.Value, NDArray[np.generic]] | None = None,
     ) -> None:
         self.proof = proof
         self.inputs = inputs
+        self._exposed = exposed
         self._nodes: list[ir.Node] = []
         self._rules = rules
         self._prefix = prefix
         self._values: dict[Node, Emitted] = {}
+        self._floats: dict[Node, Callable[[], ir.Value]] = {}
+        self._reshaped: dict[tuple[ir.Value, str], ir.Value] = {}
+        self._column_shape: ir.Value | None = None
+        self._of_rows: set[Node] = set()
         self._full: set[Node] = set()
         self._constants: dict[tuple[str, bytes, tuple[int, ...]], ir.Value] = {}
 
     def within(self) -> Walker:
         """Return a walker for the body of the node that comes next: it sees these values and keeps its own."""
-        inner = Walker(self.proof, self.inputs, self._rules, self.next_name + "s")
+        inner = Walker(self.proof, self.inputs, self._rules, self.next_name + "s", self._exposed)
         inner._values.update(self._values)
+        inner._floats.update(self._floats)
         inner._full |= self._full
+        inner._of_rows |= self._of_rows
+        inner._column_shape = self._column_shape
         return inner
 
     # Writing nodes
@@ -81,6 +98,14 @@ class Walker:
         """Return a constant number in a carrier."""
         return self.constant(value, kind.numpy)
 
+    def given(self, value: ArrayLike, kind: Carrier) -> ir.Value:
+        """Return a number or table that the program names: a constant, or an input if such are exposed."""
+        if self._exposed is None:
+            return self.constant(value, kind.numpy)
+        exposed = ir.Value(name=f"constant_{len(self._exposed)}")
+        self._exposed[exposed] = np.asarray(value, dtype=kind.numpy)
+        return exposed
+
     def last_axis(self) -> ir.Value:
         """Return the axis of the row's elements as an input of nodes."""
         return self.constant([-1], INT64)
@@ -97,10 +122,7 @@ class Walker:
             if wanted.isdisjoint(node.outputs):
                 continue
             kept.append(node)
-            wanted.update(value for value in node.inputs if value is not None)
-            for attribute in node.attributes.values():
-                if attribute.type == ir.AttributeType.GRAPH:
-                    wanted.update(v for inner in attribute.as_graph() for v in inner.inputs if v is not None)
+            wanted.update(values_of(node))
         return kept[::-1]
 
     # Walking
@@ -121,13 +143,79 @@ class Walker:
     def keep(self, node: Node, emitted: Emitted) -> None:
         """Remember what was written for a value of the program."""
         self._values[node] = emitted
-        if _is_full(node, self._full):
+        if node.kind is Kind.ROW and _is_full(node, self._full):
             self._full.add(node)
+        if node.kind is Kind.SCALAR and _is_of_rows(node, self._of_rows):
+            self._of_rows.add(node)
+
+    def keep_float(self, node: Node, write: Callable[[], ir.Value]) -> None:
+        """Remember what writes an integer as the float32 that is equal to it, once that is asked for."""
+        self._floats[node] = write
+
+    def is_float(self, node: Node) -> bool:
+        """Say whether a value is written as float32 without loss, be it beside an integer."""
+        return self.compute(node)[1] is Carrier.FLOAT or node in self._floats
 
     def arg(self, node: Node, position: int, kind: Carrier | None = None) -> ir.Value:
-        """Return an argument, cast to a carrier if it is carried by another."""
-        value, carried = self.compute(node.args[position])
-        return value if kind is None or carried is kind else self.cast(value, kind.value)
+        """Return an argument in the shape that the node needs, cast to a carrier if it has another."""
+        value = self.carried(node.args[position], kind)
+        if node.args[position].kind is not Kind.SCALAR:
+            return value
+        return (
+            self.column(node.args[position], value) if node.kind is Kind.ROW else self.flat(node.args[position], value)
+        )
+
+    def carried(self, node: Node, kind: Carrier | None) -> ir.Value:
+        """Return a value, cast to a carrier if it is carried by another."""
+        value, carried = self.compute(node)
+        if kind is None or carried is kind:
+            return value
+        if kind is Carrier.FLOAT and node in self._floats:
+            write = self._floats[node]
+            value = write()
+            self._floats[node] = lambda: value
+            return value
+        return self.cast(value, kind.value)
+
+    # Shapes of scalars
+
+    def flat(self, node: Node, value: ir.Value) -> ir.Value:
+        """Return what was written for a scalar as it meets other scalars: [1, rows], or one number for all rows."""
+        if node.op != "param" or param_of(node).scope == "site":
+            return value
+        return self.flattened(value, self.column_shape())
+
+    def flattened(self, value: ir.Value, shape: ir.Value | None = None) -> ir.Value:
+        """Return [..., 1], expanded to a shape if one is given, as [1, rows]."""
+        key = (value, "flat")
+        if key not in self._reshaped:
+            whole = value if shape is None else self.add("Expand", value, shape)
+            self._reshaped[key] = self.add("Reshape", whole, self.constant([1, -1], INT64))
+        return self._reshaped[key]
+
+    def column(self, node: Node, value: ir.Value) -> ir.Value:
+        """Return what was written for a scalar as it meets rows: [..., 1], or one number for all rows."""
+        if not self.is_of_rows(node):
+            return value
+        key = (value, "column")
+        if key not in self._reshaped:
+            self._reshaped[key] = self.add("Reshape", value, self.column_shape(), allowzero=1)
+        return self._reshaped[key]
+
+    def reduced(self, op: str, value: ir.Value) -> ir.Value:
+        """Return the reduction of a row as a scalar."""
+        column = self.add(op, value, self.last_axis(), keepdims=1)
+        if self._column_shape is None:
+            # Of rows without elements onnxruntime's reductions keep the empty axis, so only they know the shape.
+            self._column_shape = self.add("Shape", column)
+        return self.flattened(column)
+
+    def column_shape(self) -> ir.Value:
+        """Return the shape that reductions of a row have."""
+        if self._column_shape is None:
+            self.reduced("ReduceMax", self.cast(self.inputs["scores"], ir.DataType.FLOAT))
+        assert self._column_shape is not None
+        return self._column_shape
 
     def common(self, node: Node, *positions: int) -> Carrier:
         """Return the narrowest carrier that holds these arguments and, if it is a number, the result."""
@@ -136,25 +224,50 @@ class Walker:
             kinds.append(self.carrier_of(node))
         return Carrier.INT64 if Carrier.INT64 in kinds else kinds[0]
 
-    # Shapes
+    # Full shapes
+
+    def is_of_rows(self, node: Node) -> bool:
+        """Say whether a scalar was written as [1, rows], not as one number for all rows."""
+        return node in self._of_rows
 
     def scalar_shape(self) -> ir.Value:
         """Return the shape of one number a row."""
         lead = self.add("Shape", self.inputs["scores"], end=-1)
         return self.add("Concat", lead, self.constant([1], INT64), axis=0)
 
-    def full(self, node: Node) -> Emitted:
-        """Return a value in its full shape, [..., N] or [..., 1]: one that no score is part of may be smaller."""
-        value, kind = self.compute(node)
-        if node in self._full:
-            return value, kind
-        shape = self.add("Shape", self.inputs["scores"]) if node.kind is Kind.ROW else self.scalar_shape()
-        return self.add("Expand", value, shape), kind
+    def is_full(self, node: Node) -> bool:
+        """Say whether a row that was written has the shape of the scores: one that no score is part of may be less."""
+        return node in self._full
+
+    def full(self, node: Node, kind: Carrier | None = None) -> Emitted:
+        """Return a value in its full shape, [..., N] or [..., 1]."""
+        value, carried = self.carried(node, kind), kind or self.compute(node)[1]
+        if node.kind is not Kind.ROW:
+            value = self.column(node, value)
+            return value if self.is_of_rows(node) else self.add("Expand", value, self.scalar_shape()), carried
+        return value if self.is_full(node) else self.add(
+            "Expand", value, self.add("Shape", self.inputs["scores"])
+        ), carried
+
+
+def values_of(node: ir.Node) -> Iterator[ir.Value]:
+    """Yield what a node reads, its body included."""
+    yield from (value for value in node.inputs if value is not None)
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield from (value for inner in attribute.as_graph() for value in inner.inputs if value is not None)
 
 
 def _is_full(node: Node, full: set[Node]) -> bool:
     if node.op == "input":
         return node.attrs["name"] != "valid"
-    if node.op == "scan" or (node.kind is Kind.SCALAR and any(arg.kind is Kind.ROW for arg in node.args)):
-        return True
-    return any(arg.kind is node.kind and arg in full for arg in node.args)
+    return node.op == "scan" or any(arg.kind is Kind.ROW and arg in full for arg in node.args)
+
+
+def _is_of_rows(node: Node, of_rows: set[Node]) -> bool:
+    if node.op in ("param", "const"):
+        return False
+    if node.op == "input":
+        return True  # a place in the body of a scan
+    heads = any(arg.op == "param" and param_of(arg).scope == "head" for arg in node.args)
+    return heads or any(arg.kind is Kind.ROW or arg in of_rows for arg in node.args)

@@ -226,6 +226,7 @@ RULES: Mapping[str, Rule] = {
     "normalize": _normalize,
     "log2": _log2,
     "sqrt": _sqrt,
+    "exp_minus": lambda node, args: args[1],
     "assume": _assume,
 }
 """All but the leaves that depend on the input, `select`, the reductions and `scan`: the analysis itself does those."""

@@ -225,7 +225,7 @@ def _fenced(program: Program) -> frozenset[Node]:
     for node in _everything(program):
         if node.op in ("add", "sub") and node.dtype.is_float:
             for arg in node.args:
-                while arg.op == "assume":
-                    arg = arg.args[0]
+                while arg.op in ("assume", "exp_minus"):
+                    arg = arg.args[-1]
                 found.add(arg)
     return frozenset(node for node in found if node.op == "mul")

@@ -158,6 +158,7 @@ RULES: Mapping[str, Rule] = {
     "normalize": integers.normalize,
     "log2": floats.log2,
     "sqrt": floats.sqrt,
+    "exp_minus": lambda e, node: e.operand(node, 1),
     "assume": lambda e, node: e.operand(node, 0, e.type_of(node)),
 }
 """All operators of elements and scalars; reductions and scans are in `REDUCTIONS` and `scan`."""

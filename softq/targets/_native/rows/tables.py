@@ -10,9 +10,9 @@ from tvm import tirx
 from tvm.ir import Expr
 from tvm.script.ir_builder import tirx as script
 
-from softq.rowprog.onnx.lookups import Shift, closed_form
 from softq.rowprog.program import Node, Number, table_of
 from softq.rowprog.types import DType
+from softq.targets._native.rows.shifts import Shift, as_shift
 from softq.targets._native.rows.tir import (
     F32,
     Memory,
@@ -120,7 +120,7 @@ def _shifted(shift: Shift, at: Expr, index: str, result: str, lanes: int) -> Exp
 def constant_table(node: Node, index: str) -> Table:
     """Return a table of the program, written to the stack; positions are of type `index`."""
     values = table_of(node)
-    shift = closed_form(values) if node.dtype is not DType.BOOL else None
+    shift = as_shift(values) if node.dtype is not DType.BOOL else None
     name = "uint8" if node.dtype is DType.BOOL else type_name(node.dtype)
     held = _bits(values, name)
     memory, unsigned = _copy(len(values), name, index), f"uint{bits_of(name)}"
@@ -128,7 +128,7 @@ def constant_table(node: Node, index: str) -> Table:
         part = [*held[first : first + _CHUNK], *(0,) * _CHUNK][:_CHUNK]
         x = opaque(vector_of(part, unsigned), unsigned, _CHUNK)
         memory.store(reinterpret(x, name, _CHUNK), tirx.const(first, index), _CHUNK)
-    return Table(memory, tirx.const(0, index), len(values), values, shift if isinstance(shift, Shift) else None)
+    return Table(memory, tirx.const(0, index), len(values), values, shift)
 
 
 def given_table(memory: Memory, start: Expr, size: int, padded: bool) -> Table:
