@@ -103,12 +103,15 @@ def connected(task: Task, folder: Path) -> Generator[Client | None]:
 @contextmanager
 def _silent() -> Generator[None]:
     """Keep distributed from printing: what matters is said once, by softq."""
-    logger = logging.getLogger("distributed")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
+    # Its configuration gives some of its loggers levels of their own.
+    names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]
+    levels = {name: logging.getLogger(name).level for name in ("distributed", *names)}
     try:
+        for name in levels:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)

@@ -13,14 +13,12 @@ import queue
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from softq.errors import InputError, ProofError, RefusalError, SoftqError
-from softq.plan import Plan
 from softq.sweep.cluster import unit as work
 from softq.sweep.cluster.fitness import ASKED, asked_names, unfitness
-from softq.sweep.cluster.shards import Shard
+from softq.sweep.cluster.roster import Run, Step, Unit, Worker
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -40,59 +38,9 @@ _TICK, _LOOK = 0.1, 0.5
 _ANSWER = 30.0
 """Seconds after which a scheduler that says nothing is gone."""
 
+_GONE = "the scheduler is gone; when it is back, the same command goes on"
+
 _LOG = logging.getLogger("softq.sweep")
-
-
-@dataclass(eq=False)
-class Unit:
-    """A shard to measure with a plan, or with the float model.
-
-    Attributes:
-        number: Of the setting; -1 for the float model.
-        title: What a message calls the setting.
-        shard: The shard.
-        plan: The plan, or None.
-    """
-
-    number: int
-    title: str
-    shard: Shard
-    plan: Plan | None
-    done: bool = False
-    deaths: int = 0
-    away: set[str] = field(default_factory=set[str])
-
-    def __str__(self) -> str:
-        return f"{self.title} on samples {self.shard.start + 1} to {self.shard.stop}"
-
-
-Step = Literal["ask", "admit", "unit"]
-
-
-@dataclass(eq=False)
-class _Run:
-    """Something that a worker is at: a question, or a unit."""
-
-    address: str
-    step: Step
-    unit: Unit | None
-    since: float
-    late: bool = False
-
-
-@dataclass
-class _Worker:
-    threads: int
-    opened: deque[int]
-    ready: bool = False
-    unfit: bool = False
-    busy: int = 0
-    late: int = 0
-    kept: set[int] = field(default_factory=set[int])
-
-    @property
-    def free(self) -> int:
-        return self.threads - self.busy if self.ready and not self.late else 0
 
 
 class Crew:
@@ -107,8 +55,8 @@ class Crew:
 
     def __init__(self, client: Client, spec: work.Spec, shards: int, timeout: float | None) -> None:
         self._client, self._spec, self._shards, self._timeout = client, spec, shards, timeout
-        self._workers: dict[str, _Worker] = {}
-        self._running: dict[Future[Any], _Run] = {}
+        self._workers: dict[str, Worker] = {}
+        self._running: dict[Future[Any], Run] = {}
         self._answers: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
         self._looked = -_LOOK
         self._digests: dict[int, tuple[str, str]] = {}
@@ -171,14 +119,20 @@ class Crew:
         try:
             there: dict[str, int] = self._client.nthreads(callback_timeout=_ANSWER)  # pyright: ignore
         except Exception as error:
-            raise InputError(f"the scheduler is gone: {_line(error)}; the same command goes on") from error
+            raise InputError(_GONE) from error
+        self._check_scheduler()
         for address in [address for address in self._workers if address not in there]:
             self._lose(address, waiting)
         for address, threads in there.items():
             if address not in self._workers:
-                self._workers[address] = _Worker(threads, deque(maxlen=threads))
+                self._workers[address] = Worker(threads, deque(maxlen=threads))
                 self._begin(address, "ask", None, self._submit(address, eval, ASKED, {"names": asked_names()}))
         self._check_somebody(now)
+
+    def _check_scheduler(self) -> None:
+        # A client that has lost its scheduler calls all that it waits for cancelled.
+        if self._client.status != "running":
+            raise InputError(_GONE)
 
     def _lose(self, address: str, waiting: list[Unit]) -> None:
         for future in [future for future, run in self._running.items() if run.address == address]:
@@ -201,10 +155,13 @@ class Crew:
             return
         if self._workers and all(worker.unfit for worker in workers):
             raise InputError(f"no worker of {len(self._workers)} can measure: {next(reversed(self._reasons))}")
-        self._lonely = now if self._lonely is None else self._lonely
-        if now - self._lonely > (self._timeout or _LEAST):
-            what = "no worker answers" if self._workers else "the cluster has no worker; start one with dask worker"
-            raise InputError(f"{what} ({now - self._lonely:.0f} s)")
+        patience = self._timeout or _LEAST
+        what = "no worker answers" if self._workers else "the cluster has no worker; `dask worker` starts one"
+        if self._lonely is None:
+            self._lonely = now
+            _say(f"{what}; waiting {patience:.0f} s for one")
+        if now - self._lonely > patience:
+            raise InputError(f"{what} (waited {patience:.0f} s); the same command goes on")
 
     # Who gets what
 
@@ -226,7 +183,7 @@ class Crew:
                 future = self._submit(address, work.measure, self._spec, unit.shard, unit.plan)
                 self._begin(address, "unit", unit, future)
 
-    def _cost(self, worker: _Worker, unit: Unit) -> tuple[float, int]:
+    def _cost(self, worker: Worker, unit: Unit) -> tuple[float, int]:
         """Return the seconds that a unit costs beside its run, and how many others are at the same setting."""
         if unit.plan is None:
             return 0.0, 0
@@ -241,11 +198,11 @@ class Crew:
         )  # fmt: skip
 
     def _begin(self, address: str, step: Step, unit: Unit | None, future: Future[Any]) -> None:
-        self._running[future] = _Run(address, step, unit, time.monotonic())
+        self._running[future] = Run(address, step, unit, time.monotonic())
         self._workers[address].busy += 1
         future.add_done_callback(self._answers.put)
 
-    def _end(self, future: Future[Any]) -> _Run:
+    def _end(self, future: Future[Any]) -> Run:
         run = self._running.pop(future)
         worker = self._workers[run.address]
         worker.busy -= 1
@@ -272,10 +229,12 @@ class Crew:
         answer: Any = None
         error: BaseException | None = None
         lost = future.cancelled()
-        if not lost:
+        if lost:
+            self._check_scheduler()
+        else:
             try:
                 answer = future.result(timeout=_ANSWER)
-            except distributed.KilledWorker:
+            except (distributed.KilledWorker, TimeoutError):  # what it found went with it
                 lost = True
             except Exception as caught:
                 error = caught
@@ -330,7 +289,7 @@ class Crew:
             )
         return digest == answer.digest
 
-    def _admit(self, run: _Run, answer: Any, error: BaseException | None) -> None:
+    def _admit(self, run: Run, answer: Any, error: BaseException | None) -> None:
         worker = self._workers[run.address]
         if isinstance(error, work.UnfitError):
             self._leave_out(run.address, str(error))
