@@ -198,6 +198,7 @@ SETTINGS: list[tuple[str, dict[str, int | float | str], DType]] = [
     ("adalog", {"bits": 4, "q": 22}, DType.F32),
     ("log-sqrt2", {"bits": 4, "scale": 0.5}, DType.F32),
     ("bias-corrected", {"bits": 8, "bias": -0.001}, DType.F32),
+    ("minifloat", {"bits": 4}, DType.F32),
 ]
 
 

@@ -5,7 +5,8 @@ Source: Pandey et al., Softmax Bias Correction for Quantized Generative Models, 
 step and become 0, so that the rows of P' sum to less than 1: an error with a mean, beta = E[p' - p], that is taken off.
 As the exact row sums to 1, beta of some rows is (sum of their q * scale - number of rows) / number of their elements.
 Masked elements are neither counted nor corrected: their weight stays 0. So are elements more than 86.5 below the row's
-greatest, whose exponential is 0, because a mask of finite numbers cannot be told from scores otherwise. With bias=query each row has its own beta from its own sum, which needs no data and makes each row sum to 1. With
+greatest, whose exponential is 0, because a mask of finite numbers cannot be told from scores otherwise.
+With bias=query each row has its own beta from its own sum, which needs no data and makes each row sum to 1. With
 bias=site (the paper's per tensor) or bias=head beta is measured on calibration data, and is right for rows of about
 their length. In hardware beta goes into the offset of the quantizer, p~ = scale * (q - z) with the real zero point
 z = beta / scale, of which at least 8 fraction bits are to be kept: |beta| is far below a step. Where the product with V

@@ -1,0 +1,187 @@
+"""Small unsigned floating-point numbers of the probabilities: E bits of exponent, M of mantissa, a fitted range.
+
+With z = p * (2 - 2^-M) / top and the exponent l = max(floor(log2 z), 2 - 2^E), at most 0,
+
+    p' = top / (2 - 2^-M) * 2^(l - M) * rint(z / 2^(l - M)),   z at most 2 - 2^-M:
+
+2^E - 1 binades of 2^M equal steps each, the lowest continued down to 0 (subnormal numbers), ties to even, no infinities
+and no NaN.
+Source: LLM-FP4 (Liu et al., EMNLP 2023, arXiv 2310.16836; nbasyl/LLM-FP4@0598c95) for the format and the search. Its
+numbers have a sign, which a probability does not need: here that bit goes to the exponent or the mantissa. Its real
+exponent bias beta is `top` in another form: beta = 2^E - 1 + log2((2 - 2^-M) / top). M = 0 is a log2 code with 0,
+its borders half-way between the numbers themselves.
+Input: any f32; -inf is masked, +inf takes all the weight. p is the exact softmax. p above `top` saturates.
+Integers: none; weights are the numbers themselves, on a scale where the highest binade is [1, 2): exact in f32, of
+M + 1 significant bits, multiples of 2^(2 - 2^E - M). Normalizer (2 - 2^-M) / top, applied behind the product with V.
+How: z + C - C rounds z to a multiple of ulp(C), with C = 2^(23 - M) * max(z, 2^(2 - 2^E)), whose ulp is 2^(l - M). C is
+first rounded to 12 bits, which makes it an even multiple of that ulp, so that ties are to even; where that carries it
+into the next binade, z is so near a power of two that it is rounded to it in either. No branch, no logarithm.
+Accumulator: none in the program. As integers the numbers have 2^E - 2 + M + 1 bits.
+Error: |p' - p| <= 2^-(M + 1) * p from top * 2^(2 - 2^E) / (2 - 2^-M) to top; below half a step of the lowest binade.
+Calibration: optional; M and top together, on the squared error of the attention output P V, one pair a site or one a
+head: for each M with 1 to 6 bits of exponent, beta at 101 multiples, .01 to 1.2, of the one that makes the greatest
+probability of the data the greatest number, except where that leaves the whole highest binade empty.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from softq.errors import UsageError
+from softq.methods._contract import FITTED_SCOPES, Error, Fitted, Method, Options, OptionValue, Sample, option
+from softq.methods._softmax import softmax
+from softq.rowprog import DType, Trace, Value
+
+_LEAST_TOP, _GREATEST_TOP = 2.0**-12, 2.0
+_EXPONENT_BITS = 6
+"""The most: 64 binades; a probability of 2^-62 times the greatest is as good as zero."""
+
+_SPLIT = 2.0**12 + 1  # Veltkamp's constant: leaves the upper 12 of 24 bits
+
+
+@dataclass(frozen=True)
+class MinifloatOptions(Options):
+    """Width of the numbers, how it is divided, and the greatest one."""
+
+    bits: OptionValue = option(4, "bits of a number", low=2, high=8)
+    mantissa: OptionValue = option(
+        "auto", "bits of the mantissa, bits - 6 to bits - 1, the others are the exponent's; or fit them one a site or "
+        "head; auto: fitted a site where there are calibration data, else bits - 3, at least 0",
+        low=0.0, high=7.0, words=("auto", *FITTED_SCOPES),
+    )  # fmt: skip
+    top: OptionValue = option(
+        "auto", "probability that the greatest number stands for, or fit one a site or head; auto: fitted a site where "
+        "there are calibration data, else 1", low=_LEAST_TOP, high=_GREATEST_TOP, words=("auto", *FITTED_SCOPES),
+    )  # fmt: skip
+
+
+def _resolve(options: Options, calibrated: bool) -> Options:
+    assert isinstance(options, MinifloatOptions)
+    if options.mantissa == "auto":
+        options = replace(options, mantissa="site" if calibrated else max(int(options.bits) - 3, 0))
+    return replace(options, top="site" if calibrated else 1.0) if options.top == "auto" else options
+
+
+def _mantissas(bits: int) -> range:
+    return range(max(bits - _EXPONENT_BITS, 0), bits)
+
+
+@dataclass(frozen=True)
+class _Format:
+    """What the program needs to know of a format; each a power of two but the greatest number."""
+
+    magic: float
+    least: float
+    greatest: float
+
+    @classmethod
+    def of(cls, bits: int, mantissa: int) -> _Format:
+        return cls(2.0 ** (23 - mantissa), 2.0 ** (2 - 2 ** (bits - mantissa)), 2 - 2.0**-mantissa)
+
+
+def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
+    assert isinstance(options, MinifloatOptions)
+    if "auto" in (options.mantissa, options.top):
+        raise UsageError("minifloat: mantissa or top is auto; resolve() the options first")
+    formats = [_Format.of(int(options.bits), m) for m in _mantissas(int(options.bits))]
+    if options.mantissa in FITTED_SCOPES:
+
+        def given(name: str, values: list[float], meaning: str) -> Value:
+            return t.param(name, options.fitted["mantissa"], DType.F32, min(values), max(values), meaning)
+
+        magic = given("magic", [f.magic for f in formats], "2^(23 - mantissa bits)")
+        least = given("least", [f.least for f in formats], "the least number with all bits of its mantissa")
+        greatest = given("greatest", [f.greatest for f in formats], "the greatest number")
+    else:
+        shape = _Format.of(int(options.bits), _whole(options))
+        magic, least, greatest = (t.const(x, DType.F32) for x in (shape.magic, shape.least, shape.greatest))
+    if options.top in FITTED_SCOPES:
+        scope = options.fitted["top"]
+        inverse = t.param("inverse_top", scope, DType.F32, 1 / _GREATEST_TOP, 1 / _LEAST_TOP, "1 / top")
+    else:
+        inverse = t.const(1 / float(options.top), DType.F32)
+    p, steps = softmax(t), greatest * inverse
+    z = t.min(p.scaled(t, steps), greatest)
+    return {"weights": nearest(t, z, magic, least), "normalizer": p.normalizer(t, steps)}
+
+
+def nearest(t: Trace, z: Value, magic: Value, least: Value) -> Value:
+    """Return the nearest number of the format for z in [0, 2), ties to even; magic is 2^(23 - M), M at most 7."""
+    base = t.max(z, least)
+    wide = base * t.const(_SPLIT, DType.F32)
+    offset = (wide - (wide - base)) * magic
+    return (z + offset) - offset
+
+
+def _whole(options: MinifloatOptions) -> int:
+    mantissa, allowed = float(options.mantissa), _mantissas(int(options.bits))
+    if mantissa not in allowed:
+        raise UsageError(
+            f"minifloat: mantissa is {mantissa:g} of {options.bits} bits; allowed is a whole number from "
+            f"{allowed[0]} to {allowed[-1]}"
+        )
+    return int(mantissa)
+
+
+def _parameters(options: Options, fitted: Fitted) -> Mapping[str, NDArray[np.generic]]:
+    assert isinstance(options, MinifloatOptions)
+    numbers = {name: np.atleast_1d(np.asarray(value, dtype=np.float64)) for name, value in fitted.items()}
+    values: dict[str, NDArray[np.float64]] = {}
+    if "mantissa" in numbers:
+        formats = [_Format.of(int(options.bits), int(m)) for m in numbers["mantissa"]]
+        for name in ("magic", "least", "greatest"):
+            values[name] = np.array([getattr(f, name) for f in formats])
+    if "top" in numbers:
+        values["inverse_top"] = 1 / numbers["top"]
+    shape = (-1,) if "site" in options.fitted.values() else (-1, 1, 1)
+    return {name: value.astype(np.float32).reshape(shape) for name, value in values.items()}
+
+
+def _fit(options: Options, samples: Sequence[Sample], error: Error) -> Mapping[str, float]:
+    assert isinstance(options, MinifloatOptions)
+    greatest = max((_greatest(sample) for sample in samples), default=1.0)
+    bits = int(options.bits)
+    mantissas = _mantissas(bits) if "mantissa" in options.fitted else [_whole(options)]
+    tried: list[dict[str, float]] = []
+    for mantissa in mantissas:
+        tops = _tops(bits - mantissa, mantissa, greatest) if "top" in options.fitted else [float(options.top)]
+        for top in tops:
+            numbers = {"mantissa": float(mantissa), "top": top}
+            tried.append({name: numbers[name] for name in options.fitted})
+    return min(tried, key=error)
+
+
+def _greatest(sample: Sample) -> float:
+    scores = sample.scores.astype(np.float64)
+    return float(1 / np.min(np.sum(np.exp(scores - scores.max(axis=-1, keepdims=True)), axis=-1)))
+
+
+def _tops(exponent: int, mantissa: int, greatest: float) -> Iterator[float]:
+    largest = 2 - 2.0**-mantissa
+    start = 2**exponent - 1 + math.log2(largest / greatest)
+    for multiple in np.linspace(0.01, 1.2, 101):
+        top = largest * 2.0 ** (2**exponent - 1 - float(multiple) * start)
+        if _LEAST_TOP <= top < min(2 * greatest, _GREATEST_TOP):
+            yield top
+
+
+METHOD = Method(
+    name="minifloat",
+    summary="Exact softmax, then the nearest unsigned floating-point number of a few bits.",
+    source="LLM-FP4, Liu et al., EMNLP 2023, arXiv 2310.16836, without its sign",
+    options=MinifloatOptions,
+    trace=_trace,
+    integer_scores=False,
+    drop_in=True,
+    calibration="optional: fits the bits of the mantissa and the range, a site (or a head), on the error of P V",
+    contract=False,
+    resolve=_resolve,
+    parameters=_parameters,
+    fit=_fit,
+    coarseness=2.0**-2,
+)
