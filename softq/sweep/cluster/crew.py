@@ -8,11 +8,15 @@ another as well, once; the first answer counts, and a worker that answers after 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import queue
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from softq.errors import InputError, ProofError, RefusalError, SoftqError
@@ -43,6 +47,14 @@ _GONE = "the scheduler is gone; when it is back, the same command goes on"
 _LOG = logging.getLogger("softq.sweep")
 
 
+@dataclass
+class _Answered:
+    future: Future[Any]
+    answer: Any = None
+    error: BaseException | None = None
+    lost: bool = False
+
+
 class Crew:
     """The workers of a client's cluster, for one sweep.
 
@@ -57,7 +69,7 @@ class Crew:
         self._client, self._spec, self._shards, self._timeout = client, spec, shards, timeout
         self._workers: dict[str, Worker] = {}
         self._running: dict[Future[Any], Run] = {}
-        self._answers: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[_Answered] = queue.SimpleQueue()
         self._looked = -_LOOK
         self._digests: dict[int, tuple[str, str]] = {}
         self._preparing: dict[int, float] = {}
@@ -90,8 +102,8 @@ class Crew:
                     return
                 self._muster(waiting)
                 self._hand_out(waiting)
-                for future in self._answered():
-                    yield from self._take(future, waiting)
+                for answered in self._answered():
+                    yield from self._take(answered, waiting)
                 self._watch(waiting)
         finally:
             # What is still under way nobody waits for any more; a run that has begun goes to its end on its worker.
@@ -200,7 +212,7 @@ class Crew:
     def _begin(self, address: str, step: Step, unit: Unit | None, future: Future[Any]) -> None:
         self._running[future] = Run(address, step, unit, time.monotonic())
         self._workers[address].busy += 1
-        future.add_done_callback(self._answers.put)
+        future.add_done_callback(lambda done: Thread(target=self._fetch, args=(done,), daemon=True).start())
 
     def _end(self, future: Future[Any]) -> Run:
         run = self._running.pop(future)
@@ -212,34 +224,37 @@ class Crew:
 
     # What comes back
 
-    def _answered(self) -> list[Future[Any]]:
-        found: list[Future[Any]] = []
+    def _fetch(self, future: Future[Any]) -> None:
+        """Get what a future holds, in a thread of its own: a worker can hang with its answer, and the others go on."""
+        import distributed
+
+        try:
+            self._answers.put(_Answered(future, future.result()))
+        except (distributed.KilledWorker, CancelledError, asyncio.CancelledError, TimeoutError):
+            # What it found went with the worker, or with the client.
+            self._answers.put(_Answered(future, lost=True))
+        except Exception as error:
+            self._answers.put(_Answered(future, error=error))
+
+    def _answered(self) -> list[_Answered]:
+        found: list[_Answered] = []
         try:
             found.append(self._answers.get(timeout=_TICK))
             while True:
                 found.append(self._answers.get_nowait())
         except queue.Empty:
-            return [future for future in found if future in self._running]
+            return found
 
     def _take(
-        self, future: Future[Any], waiting: list[Unit]
+        self, answered: _Answered, waiting: list[Unit]
     ) -> Iterator[tuple[Unit, work.Answer | RefusalError | ProofError]]:
-        import distributed
-
-        answer: Any = None
-        error: BaseException | None = None
-        lost = future.cancelled()
+        future, answer, error, lost = answered.future, answered.answer, answered.error, answered.lost
+        if future not in self._running:  # nobody waits for it any more
+            return
         if lost:
             self._check_scheduler()
-        else:
-            try:
-                answer = future.result(timeout=_ANSWER)
-            except (distributed.KilledWorker, TimeoutError):  # what it found went with it
-                lost = True
-            except Exception as caught:
-                error = caught
         run = self._end(future)
-        if run.late:
+        if run.late and not lost:
             _say(f"worker {run.address} answers again")
         if run.unit is None:
             if not lost:
@@ -266,7 +281,7 @@ class Crew:
             ) from error
         elif self._agrees(run.address, unit, answer):
             unit.done = True
-            self._longest = max(self._longest, time.monotonic() - run.since)
+            self._longest = self._longest if run.late else max(self._longest, time.monotonic() - run.since)
             self._learn(unit, answer)
             yield unit, answer
         else:
