@@ -26,7 +26,7 @@ from softq.passes.inline_functions import InlineFunctions
 from softq.passes.locate import locate
 from softq.passes.normalize import Normalize
 from softq.passes.replace import Replace
-from softq.plan import DEFAULT_MAX_LENGTH, PLAN_KEY, VERSION_KEY, Plan, load_plan, plan_sites
+from softq.plan import DEFAULT_MAX_LENGTH, PLAN_KEY, VERSION_KEY, Plan, SitePlan, load_plan, plan_sites
 from softq.site import Site
 
 if TYPE_CHECKING:
@@ -165,20 +165,11 @@ def convert(
     graph, weights = graph_hash(work), weights_fingerprint(work)
     warnings: list[str] = []
     if followed is not None:
-        assumed = Assumed(frozenset(followed.masks), followed.allow_float32)
-        found = locate(work, assumed=assumed)
-        planned = followed.match(graph, found)
-        if planned or followed.rewrites:
-            chosen = [glob.escape(key) for key in planned]
-            logarithms = [key for key, site in planned.items() if METHODS.get(site.method).logarithms]
-            found = locate(work, select=chosen, rewrites=followed.rewrites, logarithms=logarithms, assumed=assumed)
+        assumed, found, planned = _followed(work, followed, graph)
         if followed.weights != weights:
             warnings.append(
                 "the plan was made for the same graph with other weights: its fitted numbers may not suit them"
             )
-        _must_convert(found, list(planned), followed.rewrites)
-        for site in followed.sites:
-            site.configure()
     else:
         assumed = Assumed(frozenset(masks), allow_float32)
         logarithms = METHODS.get(name).logarithms
@@ -201,17 +192,7 @@ def convert(
             )
             warnings += unused
         planned = {s.id: s for s in plan_sites(found, name, chosen_settings, fit)}
-    exact = [DropArgmax(), FuseTopk()] if rewrites else []
-    steps: list[ir.passes.InPlacePass] = [
-        *exact,
-        Normalize(),
-        Replace(plan=planned, max_length=max_length),
-        DeferLogarithm(),
-        DeferNormalizer(),
-    ]
-    if inline:
-        steps.append(InlineFunctions())
-    steps.append(NameFixPass())  # a model may hold any name, those that the passes give too
+    steps = _steps(planned, rewrites, max_length, inline=inline)
     for number, step in enumerate(steps):
         if progress is not None:
             progress("convert", number, len(steps))
@@ -223,6 +204,56 @@ def convert(
     work.metadata_props[VERSION_KEY] = __version__
     work.metadata_props[PLAN_KEY] = json.dumps(result.to_json(), separators=(",", ":"), allow_nan=False)
     return Conversion(_as_given(work, model), found, result, tuple(warnings))
+
+
+def exposed(model: ModelLike, plan: Plan) -> ir.Model:
+    """Return the model that `convert` makes of the plan, with what its options decide as inputs of the graph.
+
+    It gives the same values if it is given the plan's own arrays; `softq.passes._calls.EXPOSED_KEY` says which inputs.
+
+    Args:
+        model: A path or a model, which is not changed.
+        plan: A plan for this graph.
+
+    Raises:
+        RefusalError: as in `convert`.
+        ProofError: as in `convert`.
+    """
+    work = as_model(model)
+    _, _, planned = _followed(work, plan, graph_hash(work))
+    for step in _steps(planned, plan.rewrites, plan.max_length, expose=True):
+        step(work)
+    return work
+
+
+def _followed(work: ir.Model, plan: Plan, graph: str) -> tuple[Assumed, tuple[Site, ...], dict[str, SitePlan]]:
+    """Return what a plan assumes, the model's softmaxes with its verdicts, and what each site gets."""
+    assumed = Assumed(frozenset(plan.masks), plan.allow_float32)
+    found = locate(work, assumed=assumed)
+    planned = plan.match(graph, found)
+    if planned or plan.rewrites:
+        chosen = [glob.escape(key) for key in planned]
+        logarithms = [key for key, site in planned.items() if METHODS.get(site.method).logarithms]
+        found = locate(work, select=chosen, rewrites=plan.rewrites, logarithms=logarithms, assumed=assumed)
+    _must_convert(found, list(planned), plan.rewrites)
+    for site in plan.sites:
+        site.configure()
+    return assumed, found, planned
+
+
+def _steps(
+    planned: Mapping[str, SitePlan],
+    rewrites: Mapping[str, str],
+    max_length: int,
+    *,
+    inline: bool = False,
+    expose: bool = False,
+) -> list[ir.passes.InPlacePass]:
+    exact = [DropArgmax(), FuseTopk()] if rewrites else []
+    replaced = Replace(plan=planned, max_length=max_length, expose_parameters=expose)
+    plain = [InlineFunctions()] if inline else []
+    # A model may hold any name, those that the passes give too.
+    return [*exact, Normalize(), replaced, DeferLogarithm(), DeferNormalizer(), *plain, NameFixPass()]
 
 
 def _as_given(work: ir.Model, model: str | os.PathLike[str] | M) -> M:

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
@@ -138,19 +139,22 @@ def command(data: Path, out: Path, *more: str) -> list[str]:
 
 
 def killed_and_resumed(tmp_path: Path, times: int, seed: int) -> None:
-    whole = CliRunner().invoke(main, command(IMAGES, tmp_path / "whole"))
-    assert whole.exit_code == 0, whole.output
+    start = time.monotonic()
+    subprocess.run([sys.executable, "-m", "softq", *command(IMAGES, tmp_path / "whole")], check=True,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+    took = time.monotonic() - start
     study, outcomes = read(tmp_path / "whole")
     moments = random.Random(seed)
     for number in range(times):
         out = tmp_path / str(number)
-        for _ in range(30):
+        for attempt in range(30):
             child = subprocess.Popen(
                 [sys.executable, "-m", "softq", *command(IMAGES, out)],
                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
             )  # fmt: skip
             try:
-                _, error = child.communicate(timeout=moments.uniform(0.9, 2.2))
+                # Later from time to time, so that a machine that is busy elsewhere comes to the end.
+                _, error = child.communicate(timeout=took * moments.uniform(0.4, 1.0) * 1.1**attempt)
                 assert child.returncode == 0, error
                 break
             except subprocess.TimeoutExpired:
@@ -274,7 +278,7 @@ def test_workers_find_what_one_process_finds(tmp_path: Path) -> None:
 
 
 def test_what_is_left_out_is_said() -> None:
-    settings, notes = expand("all", "6-8", ["deferred-log.r=2"], False)
+    settings, notes = expand("deferred-log,exact,log2", "6-8", ["deferred-log.r=2"], False)
     assert [s.options["bits"] for s in settings if s.method == "log2"] == [6]
     assert [s for s in settings if s.method == "exact"] == [s for s in settings if not s.options]
     assert all(s.options["r"] == 2.0 for s in settings if s.method == "deferred-log")

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from softq.errors import RefusalError, SoftqError
 from softq.methods import DEFAULT_METHOD, METHODS
 from softq.passes import PassEntry
+from softq.passes._calls import EXPOSED_KEY, Exposed, Place, call_of, same_function
 from softq.passes._canonical import CANONICAL_KEY, Canonical, leaves_scores
 from softq.passes._edit import cast_like, constant, floats, remove_if_unused, scalar_shape, take_over
 from softq.passes._graph import ModelView
 from softq.passes.normalize import Normalize
 from softq.plan import DEFAULT_MAX_LENGTH, SitePlan, plan_sites
 from softq.rowprog import Program
-from softq.rowprog.onnx import arguments, emit, function_name, signature
+from softq.rowprog.onnx import function_name
 from softq.site import META_KEY
 
 FUNCTION_DOMAIN = "softq"
@@ -57,7 +58,9 @@ class Replace(ir.passes.InPlacePass):
         settings: Options of the method by name; the others keep their defaults.
         plan: What each site gets, by id; a site that is not in it stays as it is.
         max_length: Greatest length of a row that the proofs cover, for sites whose graph gives no bound.
-        expose_parameters: Make fitted parameters inputs of the graph, so that one session serves many settings.
+        expose_parameters: Make fitted parameters, and the numbers and tables of the programs, inputs of the graph, so
+            that one session serves many settings; `EXPOSED_KEY` in the model's meta says which. Calls inside functions
+            of the model, which see no input of the graph, keep theirs.
 
     Raises:
         ProofError: the program of a site cannot be proved for its greatest length.
@@ -93,6 +96,8 @@ class Replace(ir.passes.InPlacePass):
                 chosen.append((node, canonical, planned, _program(canonical, planned)))
         lengths = self._greatest_lengths([(canonical, program) for _, canonical, _, program in chosen])
         taken: dict[ir.Value, ir.Value] = {}
+        if self._expose:
+            model.meta[EXPOSED_KEY] = []
         for node, given, planned, program in chosen:
             canonical = _renewed(given, taken)
             try:
@@ -124,12 +129,15 @@ class Replace(ir.passes.InPlacePass):
     def _replace(
         self, model: ir.Model, node: ir.Node, canonical: Canonical, planned: SitePlan, program: Program, max_length: int
     ) -> ir.Value:
-        function = emit(program, opset=model.opset_imports[""], max_length=max_length)
+        place = Place(program.masked, model.opset_imports[""], max_length)
+        exposes = self._expose and not _owners(model, node)
+        call = call_of(planned, place, exposed=exposes)
+        function = call.function
         _add(model, function)
         graph = node.graph
         assert graph is not None
-        for imports in _opset_imports(model, node):
-            imports[FUNCTION_DOMAIN] = 1
+        for owner in (model, *_owners(model, node)):
+            owner.opset_imports[FUNCTION_DOMAIN] = 1
         model.ir_version = max(model.ir_version, 8)  # the first version that knows functions
 
         before: list[ir.Node] = []
@@ -138,21 +146,23 @@ class Replace(ir.passes.InPlacePass):
             assert canonical.mask is not None
             inputs.append(_valid(canonical, before))
         base = node.outputs[0].name or "softmax"
-        options = planned.configure()
         _check_heads(canonical, planned)
-        values = arguments(program, METHODS.get(planned.method).parameters(options, planned.fitted))
-        for name, value in zip(signature(program)[len(inputs) :], values, strict=True):
-            inputs.append(self._parameter(model, node, f"{base}.{name}", value, before))
+        given: list[ir.Value] = []
+        for name, value in call.arrays.items():
+            named = f"{base}.{name}"
+            given.append(_exposed(model, named, value) if exposes else constant(value, named, before))
+        if exposes:
+            model.meta[EXPOSED_KEY].append(Exposed(canonical.site.id, place, function, tuple(given)))
 
         like = canonical.probabilities
-        call = ir.node(
-            function.name, inputs, domain=FUNCTION_DOMAIN, num_outputs=len(function.outputs),
+        caller = ir.node(
+            function.name, [*inputs, *given], domain=FUNCTION_DOMAIN, num_outputs=len(function.outputs),
             name=f"{node.name or base}.{planned.method}",
         )  # fmt: skip
         if model.ir_version >= 10:  # the first version with metadata of nodes
-            call.metadata_props[META_KEY] = canonical.site.id
-        before.append(call)
-        outputs = dict(zip((o.name for o in function.outputs), call.outputs, strict=True))
+            caller.metadata_props[META_KEY] = canonical.site.id
+        before.append(caller)
+        outputs = dict(zip((o.name for o in function.outputs), caller.outputs, strict=True))
         shape = node.outputs[0].shape
         pair = None
         if program.is_pair:
@@ -180,25 +190,13 @@ class Replace(ir.passes.InPlacePass):
             remove_if_unused(guard)
         return result
 
-    def _parameter(
-        self,
-        model: ir.Model,
-        node: ir.Node,
-        name: str,
-        value: NDArray[np.generic],
-        before: list[ir.Node],
-    ) -> ir.Value:
-        if not self._expose:
-            return constant(value, name, before)
-        if node.graph is not model.graph:
-            raise RefusalError(
-                "its parameters cannot be inputs of the model, because it lies in a subgraph or function"
-            )
-        exposed = ir.Value(
-            name=name, type=ir.TensorType(ir.DataType.from_numpy(value.dtype)), shape=ir.Shape(value.shape)
-        )
-        model.graph.inputs.append(exposed)
-        return exposed
+
+def _exposed(model: ir.Model, name: str, value: NDArray[np.generic]) -> ir.Value:
+    """Return a new input of the graph for an array, or for others of its type and number of axes."""
+    kind = ir.TensorType(ir.DataType.from_numpy(value.dtype))
+    made = ir.Value(name=name, type=kind, shape=ir.Shape([None] * value.ndim))
+    model.graph.inputs.append(made)
+    return made
 
 
 def _add(model: ir.Model, function: ir.Function) -> None:
@@ -213,17 +211,6 @@ def _add(model: ir.Model, function: ir.Function) -> None:
             f"the model has a function {FUNCTION_DOMAIN}::{function.name} with another body already; "
             "convert the original model, all sites at once"
         )
-
-
-def same_function(a: ir.Function, b: ir.Function) -> bool:
-    """Say whether two functions have the same interface, nodes and opsets, whatever their constants are called."""
-    left, right = (ir.to_proto(function) for function in (a, b))
-    for proto in (left, right):
-        for node in proto.node:
-            for attribute in node.attribute:
-                attribute.t.ClearField("name")
-    fields = ("input", "output", "node", "opset_import")
-    return all(list(getattr(left, field)) == list(getattr(right, field)) for field in fields)
 
 
 def canonical_nodes(model: ir.Model) -> list[tuple[ir.Node, Canonical]]:
@@ -316,9 +303,9 @@ def _valid(canonical: Canonical, before: list[ir.Node]) -> ir.Value:
     return out
 
 
-def _opset_imports(model: ir.Model, node: ir.Node) -> list[dict[str, int]]:
-    owners = [f for f in model.functions.values() if any(n is node for n in f.all_nodes())]
-    return [model.opset_imports, *(f.opset_imports for f in owners)]
+def _owners(model: ir.Model, node: ir.Node) -> list[ir.Function]:
+    """Return the function that a node lies in, if it does in one."""
+    return [f for f in model.functions.values() if any(n is node for n in f.all_nodes())]
 
 
 def _nan_to_zero(value: ir.Value, before: list[ir.Node], base: str, shape: ir.Shape | None) -> ir.Value:

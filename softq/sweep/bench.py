@@ -10,12 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
-from softq.compare import Model, OnnxRunner, Runner, _batch_size, _check_labels, _common_output, _label, _run
+from softq.compare import Runner, _batch_size, _check_labels, _common_output, _label, _run
 from softq.data import Array, Batch, Dataset, DataSource, open_data
 from softq.errors import UsageError
 from softq.metrics import Metric, find_metric
+from softq.plan import Plan
 from softq.sweep.comparisons import Comparison, comparison
 from softq.sweep.records import Estimate
+from softq.sweep.sessions import Sessions
 
 Report = Callable[[int], None]
 """Called with the number of samples done."""
@@ -124,7 +126,7 @@ class Bench:
         runner: The float model.
         subject: What to measure with.
         folder: Where the float model's outputs can lie, if they are needed again.
-        threads: Threads of onnxruntime; all cores if None.
+        sessions: Runs the candidates.
         report: Called with the number of samples done of the float model.
 
     Attributes:
@@ -138,22 +140,22 @@ class Bench:
         runner: Runner,
         subject: Subject,
         folder: Path,
-        *,
-        threads: int | None = None,
+        sessions: Sessions,
         report: Report | None = None,
     ) -> None:
-        self.subject, self._threads = subject, threads
+        self.subject, self._sessions = subject, sessions
         self._comparison: Comparison = comparison(subject.metric, subject.output, subject.label, folder)
         self.samples, self.seconds = self._pass(runner, self._comparison.reference, report)
         self.reference = self._comparison.reference_value()
 
-    def measure(self, model: Model, report: Report | None = None) -> Measurement:
-        """Return what a candidate's outputs give on the same samples.
+    def measure(self, plan: Plan, report: Report | None = None) -> Measurement:
+        """Return what the outputs of the model that a plan makes give on the same samples.
 
         Raises:
+            SoftqError: as in `softq.conversion.convert`.
             InputError: onnxruntime cannot load or run it, or its outputs do not fit.
         """
-        runner = model if isinstance(model, Runner) else OnnxRunner.open(model, threads=self._threads)
+        runner = self._sessions.runner(plan)
         self._comparison.begin()
         samples, seconds = self._pass(runner, self._comparison.candidate, report)
         metric, loss = self._comparison.result()

@@ -221,7 +221,7 @@ def _measured(
     for number, one in enumerate(settings):
         pace.begin()
         try:
-            found = bench.measure(planner.converted(plan_for(planner, one)), lambda n: pace.part(n / bench.samples))
+            found = bench.measure(plan_for(planner, one), lambda n: pace.part(n / bench.samples))
         except (RefusalError, ProofError) as error:
             found = error
         pace.done(one.method)

@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import onnx_ir as ir
-
 from softq import calibrate
 from softq._version import __version__
-from softq.conversion import Conversion, attention_rows, convert
+from softq.conversion import attention_rows
 from softq.data import DataSource, open_data
 from softq.errors import RefusalError
 from softq.methods import METHODS, Fitted, Method, Options, Sample
@@ -24,6 +22,7 @@ from softq.plan import DEFAULT_MAX_LENGTH, Plan, SitePlan, plan_sites
 from softq.site import META_KEY, Site
 from softq.sweep.bench import data_hash
 from softq.sweep.records import Setting
+from softq.sweep.sessions import Sessions
 
 Choice = tuple[str, Mapping[str, OptionValue]]
 """A method's name, and its options as the user gave them."""
@@ -159,14 +158,9 @@ class Planner:
             chosen.allow_float32,
         )
 
-    def converted(self, plan: Plan) -> ir.Model:
-        """Return the model that the plan makes.
-
-        Raises:
-            SoftqError: as in `convert`.
-        """
-        result: Conversion[ir.Model] = convert(self.model, plan=plan)
-        return result.model
+    def sessions(self, threads: int | None, most: int = 1) -> Sessions:
+        """Return what runs the models that plans make of this one, with so many threads."""
+        return Sessions(self.model, threads, most)
 
 
 def plan_for(planner: Planner, setting: Setting) -> Plan:

@@ -13,7 +13,7 @@ from softq.metrics import find_metric
 from softq.plan import Plan
 from softq.report import Gate, parse_drop
 from softq.sweep.bench import Measurement, Report, Subject
-from softq.sweep.cluster import check_workers, connected, measure_plan, opened_bench
+from softq.sweep.cluster import check_workers, connected, opened_bench
 from softq.sweep.frontier import Rung, State, choices, descent, ladder, mean_bits, steps
 from softq.sweep.gate import Budget
 from softq.sweep.pace import Progress
@@ -124,7 +124,7 @@ def find_plan(
         ):
             budget = Budget(allowance, find_metric(task.metric), first.reference.value)
             search = _Search(
-                list(ladders.values()), budget, lambda one: measure_plan(first, planner, plan_of(one)), progress
+                list(ladders.values()), budget, lambda one: first.measure(plan_of(one)), progress
             )  # fmt: skip
             state, kept = search.run()
             searched = search.measured[state]
@@ -132,7 +132,7 @@ def find_plan(
             tempfile.TemporaryDirectory(dir=home) as place,
             opened_bench(client, unseen, planner, runner, other, parts[1], Path(place), report(other)) as second,
         ):
-            verified, reference = measure_plan(second, planner, plan_of(state)), second.reference
+            verified, reference = second.measure(plan_of(state)), second.reference
     gate = Budget(allowance, find_metric(task.metric), reference.value).judge(verified.metric)
     sentence = f"on {verified.samples} samples that the search did not see, {gate.sentence}"
     if not kept:

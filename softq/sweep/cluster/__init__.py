@@ -6,6 +6,6 @@ comes back is added up in the order of the shards (`spread`). Only the client wr
 """
 
 from softq.sweep.cluster.connection import check_workers, connected
-from softq.sweep.cluster.spread import Refused, Spread, measure_plan, opened_bench
+from softq.sweep.cluster.spread import Refused, Spread, opened_bench
 
-__all__ = ["Refused", "Spread", "check_workers", "connected", "measure_plan", "opened_bench"]
+__all__ = ["Refused", "Spread", "check_workers", "connected", "opened_bench"]

@@ -201,18 +201,13 @@ def opened_bench(
         report: Called with the number of samples done of the float model.
     """
     if client is None:
-        yield Bench(runner, subject, folder, threads=task.threads, report=report)
+        yield Bench(runner, subject, folder, planner.sessions(task.threads), report)
         return
     bench = Spread(client, task, planner, subject, part, folder, report)
     try:
         yield bench
     finally:
         bench.close()
-
-
-def measure_plan(bench: Bench | Spread, planner: Planner, plan: Plan) -> Measurement:
-    """Return what the model that a plan makes gives on a bench of either kind."""
-    return bench.measure(plan) if isinstance(bench, Spread) else bench.measure(planner.converted(plan))
 
 
 def _portable(task: Task) -> Task:

@@ -10,7 +10,6 @@ import os
 import tempfile
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from softq.compare import OnnxRunner
+from softq.compare import Runner
 from softq.data import LABEL, Batch
 from softq.errors import SoftqError
 from softq.plan import Plan
@@ -127,7 +126,6 @@ class _Kept:
         self._spec = spec
         self._lock = threading.Lock()
         self._locks: dict[int, threading.Lock] = {}
-        self._sessions: OrderedDict[str, OnnxRunner] = OrderedDict()
         self._open = False
         self.digests: dict[int, str] = {}
         self.busy, self.used = 0, time.monotonic()
@@ -147,7 +145,8 @@ class _Kept:
                 raise UnfitError(
                     f"{error}; model and data must lie on every worker's machine under the same path"
                 ) from error
-            place, self._most = _worker()
+            place, most = _worker()
+            self._sessions = self._planner.sessions(spec.task.threads, most)
             self._folder = tempfile.TemporaryDirectory(prefix="softq-", dir=place)
             self.folder = Path(self._folder.name)
             self.comparison = comparison(self.subject.metric, self.subject.output, self.subject.label, self.folder)
@@ -204,17 +203,10 @@ class _Kept:
             yield number, batch
             number, at = number + 1, at + batch.samples
 
-    def candidate(self, plan: Plan) -> OnnxRunner:
-        """Return the model that a plan makes; as many are kept as threads may want at once."""
-        key = plan.to_text()
+    def candidate(self, plan: Plan) -> Runner:
+        """Return what runs the model that a plan makes; as many sessions are kept as threads may want at once."""
         with self._lock:
-            if key not in self._sessions:
-                while len(self._sessions) >= self._most:
-                    self._sessions.popitem(last=False)
-                model = self._planner.converted(plan)
-                self._sessions[key] = OnnxRunner.open(model, threads=self._spec.task.threads)
-            self._sessions.move_to_end(key)
-            return self._sessions[key]
+            return self._sessions.runner(plan)
 
 
 _guard = threading.Lock()

@@ -1,0 +1,108 @@
+"""The call that takes a softmax's place: a function of a method's program, and the arrays that it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from softq.methods import METHODS, Options
+from softq.plan import SitePlan
+from softq.rowprog import Program
+from softq.rowprog.onnx import Emission, arguments, emit, emit_exposed, signature
+
+EXPOSED_KEY = "softq.exposed"
+"""Key under which `Replace` leaves a list of `Exposed` in the meta of a model."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """What takes a softmax's place.
+
+    Attributes:
+        function: The function.
+        arrays: What it is given behind the scores and their mask, by name and in the order of its inputs.
+    """
+
+    function: ir.Function
+    arrays: Mapping[str, NDArray[np.generic]]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a call stands: what the function depends on beside method and options.
+
+    Attributes:
+        masked: Whether it is given a mask.
+        opset: The model's version of the default domain.
+        max_length: Greatest length of a row.
+    """
+
+    masked: bool
+    opset: int
+    max_length: int
+
+
+@dataclass(frozen=True)
+class Exposed:
+    """A call whose arrays are inputs of the graph.
+
+    Attributes:
+        site: Id of the site.
+        place: Where it stands.
+        function: The function that is called.
+        inputs: The graph's inputs for its arrays, in their order.
+    """
+
+    site: str
+    place: Place
+    function: ir.Function
+    inputs: tuple[ir.Value, ...]
+
+
+def call_of(planned: SitePlan, place: Place, *, exposed: bool) -> Call:
+    """Return the call for what a plan says of a site.
+
+    Args:
+        planned: Method, options and fitted numbers.
+        place: Where the call is to stand.
+        exposed: Whether the program's own numbers and tables are arrays too, so that other options can share its body.
+
+    Raises:
+        ProofError: the program has no proof for rows of this length.
+        RefusalError: a value fits no type of ONNX runtimes.
+        UsageError: an option is wrong.
+    """
+    options = planned.configure()
+    program, emission = _emission(planned.method, options, place, exposed)
+    values = arguments(program, METHODS.get(planned.method).parameters(options, planned.fitted))
+    names = signature(program)[1 + place.masked :]
+    arrays = dict(zip(names, values, strict=True))
+    own = emission.function.inputs[len(signature(program)) :]
+    arrays |= {str(value.name): array for value, array in zip(own, emission.constants, strict=True)}
+    # A function of its own for each call: a model may change those that it holds.
+    return Call(emission.function.clone(), arrays)
+
+
+@lru_cache(maxsize=64)
+def _emission(method: str, options: Options, place: Place, exposed: bool) -> tuple[Program, Emission]:
+    """Return what the sites of a model share: the proof takes longer than all the rest."""
+    program = METHODS.get(method).program(options, masked=place.masked)
+    if exposed:
+        return program, emit_exposed(program, opset=place.opset, max_length=place.max_length)
+    return program, Emission(emit(program, opset=place.opset, max_length=place.max_length), ())
+
+
+def same_function(a: ir.Function, b: ir.Function) -> bool:
+    """Say whether two functions have the same interface, nodes and opsets, whatever their constants are called."""
+    left, right = (ir.to_proto(function) for function in (a, b))
+    for proto in (left, right):
+        for node in proto.node:
+            for attribute in node.attribute:
+                attribute.t.ClearField("name")
+    fields = ("input", "output", "node", "opset_import")
+    return all(list(getattr(left, field)) == list(getattr(right, field)) for field in fields)
