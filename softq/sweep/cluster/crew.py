@@ -1,7 +1,7 @@
 """The workers of a cluster: who is there, who is fit, who gets which unit, who died, who hangs.
 
 The client hands out every unit itself, as many to a worker as it has threads, so that it knows where each one is and
-since when. Which worker measures what has no influence on the values; it is chosen so that little is prepared twice.
+since when.
 A unit whose worker dies goes to another, `DEATHS` times at most. One that takes too long is reported and goes to
 another as well, once; the first answer counts, and a worker that answers after all takes part again.
 """
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from softq.errors import InputError, ProofError, RefusalError, SoftqError
 from softq.sweep.cluster import unit as work
+from softq.sweep.cluster.costs import Costs
 from softq.sweep.cluster.fitness import ASKED, asked_names, unfitness
 from softq.sweep.cluster.roster import Run, Step, Unit, Worker
 
@@ -72,8 +73,8 @@ class Crew:
         self._answers: queue.SimpleQueue[_Answered] = queue.SimpleQueue()
         self._looked = -_LOOK
         self._digests: dict[int, tuple[str, str]] = {}
-        self._preparing: dict[int, float] = {}
-        self._opening = self._longest = 0.0
+        self._costs = Costs()
+        self._longest = 0.0
         self._reasons: dict[str, str] = {}
         self._lonely: float | None = None
 
@@ -187,22 +188,13 @@ class Crew:
                 some = [one for one in waiting[: self._window()] if address not in one.away]
                 if not some:
                     break
-                unit = min(some, key=lambda one: self._cost(worker, one))  # the first of equals
+                unit = self._costs.cheapest(some, worker, self._workers.values())
                 waiting.remove(unit)
                 worker.kept.add(unit.shard.number)
                 if unit.plan is not None and unit.number not in worker.opened:
                     worker.opened.append(unit.number)
                 future = self._submit(address, work.measure, self._spec, unit.shard, unit.plan)
                 self._begin(address, "unit", unit, future)
-
-    def _cost(self, worker: Worker, unit: Unit) -> tuple[float, int]:
-        """Return the seconds that a unit costs beside its run, and how many others are at the same setting."""
-        if unit.plan is None:
-            return 0.0, 0
-        cost = 0.0 if unit.shard.number in worker.kept else self._preparing.get(unit.shard.number, 0.0)
-        if unit.number in worker.opened:
-            return cost, 0
-        return cost + self._opening, sum(unit.number in other.opened for other in self._workers.values())
 
     def _submit(self, address: str, call: Any, *given: Any) -> Future[Any]:
         return self._client.submit(
@@ -282,16 +274,10 @@ class Crew:
         elif self._agrees(run.address, unit, answer):
             unit.done = True
             self._longest = self._longest if run.late else max(self._longest, time.monotonic() - run.since)
-            self._learn(unit, answer)
+            self._costs.learn(unit, answer)
             yield unit, answer
         else:
             waiting.insert(0, unit)
-
-    def _learn(self, unit: Unit, answer: work.Answer) -> None:
-        if answer.preparing:
-            self._preparing[unit.shard.number] = answer.preparing
-        if answer.opening:
-            self._opening = (self._opening or answer.opening) * 0.5 + answer.opening * 0.5
 
     def _agrees(self, address: str, unit: Unit, answer: work.Answer) -> bool:
         """Return whether the float model gave the bits that it gave on the worker that was first to run the shard."""
