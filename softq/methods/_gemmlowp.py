@@ -6,6 +6,7 @@ Plain Python integers, for tables that are made while tracing. Qm.n has m intege
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -60,3 +61,27 @@ def exponentials(step: float, count: int) -> list[int]:
     multiplier, shift = quantized_multiplier(min(float(np.float32(step)) * 2.0**SCALED_FRACTION, 2.0**31 - 1))
     radius = (31 << SCALED_FRACTION) >> shift
     return [exp_of_negative(high_product(-(d << shift), multiplier)) if d <= radius else 0 for d in range(count)]
+
+
+TABLE_STEPS = 512
+
+
+def interpolation_table(function: Callable[[float], float], low: float, high: float) -> list[int]:
+    """Return 513 entries of a function of [low, high] with values in [0, 1], Q0.15, for interpolation between them.
+
+    Each entry is lessened by half the error that a chord has in the middle of its interval. Roundings are half up.
+    Computed in double precision: in f32 an entry differs from the interpreter's.
+    """
+
+    def nearest(value: float) -> int:
+        return math.floor(value + 0.5)
+
+    def at(place: float) -> float:
+        return function(low + place * (high - low) / TABLE_STEPS) * 2**15
+
+    table: list[int] = []
+    for i in range(TABLE_STEPS):
+        sample = nearest(at(i))
+        error = nearest((at(i + 1) + sample) / 2) - nearest(at(i + 0.5))
+        table.append(min(sample - rounded_shift(error, 1), 2**15 - 1))
+    return [*table, min(nearest(at(TABLE_STEPS)), 2**15 - 1)]

@@ -133,7 +133,8 @@ def integer_distance(
     """Return the distance of each score of the trace from the row's maximum in units of `unit`, at most `largest`.
 
     Float scores take one subtraction, one product and one rounding, half to even. 8-bit integer scores are multiplied
-    by `step / unit`, rounded half up (`rounded_multiple`), and stay as they are where the two are equal.
+    by `step / unit`, rounded half up (`rounded_multiple`), and stay as they are where the two are equal; then they may
+    have 16 bits.
 
     Args:
         t: The trace.
@@ -156,7 +157,7 @@ def integer_distance(
         level = t.rint(d.row * t.select(d.is_nan, 0.0, t.const(1 / unit, DType.F32) if rate is None else rate))
         row = t.cast(t.clamp(level, 0.0, float(largest)), DType.I32)
         return IntegerDistance(row, d.row.eq(math.inf), d.is_nan)
-    if t.scores.dtype.bits != 8 or not step > 0:
+    if t.scores.dtype.bits > (16 if step == unit else 8) or not step > 0:
         raise UsageError(
             f"{t.scores.dtype.value} scores with step={step:g}: integer scores are of 8 bits, with a step above 0"
         )
