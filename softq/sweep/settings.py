@@ -11,7 +11,7 @@ from softq.methods._contract import OptionValue
 from softq.sweep.records import Setting
 
 ALL = "all"
-"""The word for every method there is."""
+"""The word for every method that serves a model trained with the exact softmax."""
 
 _MOST_BITS = 32
 
@@ -35,12 +35,13 @@ def parse_bits(text: str) -> tuple[int, ...]:
 
 
 def parse_methods(text: str) -> tuple[str, ...]:
-    """Return the names that `all` or `NAME,NAME` stands for.
+    """Return the names that `all` (methods that serve a model trained with the softmax) or `NAME,NAME` stands for.
 
     Raises:
         UsageError: a method is unknown, or named twice.
     """
-    names = list(METHODS.entries()) if text == ALL else [name.strip() for name in text.split(",")]
+    every = [name for name, method in METHODS.entries().items() if method.drop_in]
+    names = every if text == ALL else [name.strip() for name in text.split(",")]
     for name in names:
         METHODS.get(name)
         if names.count(name) > 1:
@@ -53,7 +54,7 @@ def expand(
 ) -> tuple[tuple[Setting, ...], tuple[str, ...]]:
     """Return every legal combination of method and width, and a note for each that was left out.
 
-    Narrow widths come first, and of one width the methods in their order, so that each method's cost is known early.
+    The widths of a method follow each other, the narrow ones first: they mostly share a session of the runtime.
 
     Args:
         methods: `all`, or names joined by commas.
@@ -69,13 +70,12 @@ def expand(
     lenient = methods == ALL or len(widths) > 1
     settings: list[Setting] = []
     notes: list[str] = []
-    for width in widths:
-        for name in names:
-            method = METHODS.get(name)
-            if not _has_width(method, given[name]):
-                if width == min(widths):
-                    settings.append(_legal(method, given[name], calibrated))
-                continue
+    for name in names:
+        method = METHODS.get(name)
+        if not _has_width(method, given[name]):
+            settings.append(_legal(method, given[name], calibrated))
+            continue
+        for width in widths:
             try:
                 settings.append(_legal(method, {"bits": width} | given[name], calibrated))
             except UsageError as error:
