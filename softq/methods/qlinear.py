@@ -1,0 +1,79 @@
+"""onnxruntime's QLinearSoftmax: a table of 256 float exponentials for 8-bit scores, without its defects.
+
+    t[d] = e^(-d * step);  p = min(rint(levels * t / sum(t)), 255)
+
+Source: onnxruntime, operator com.microsoft.QLinearSoftmax (07d59c0, qlinear_softmax.cc). What differs, on purpose:
+
+* There the table is scaled up as far as a float sum of N allows, and the sum then divides; the scale cancels. Here the
+  greatest entry is 1. A code differs where the quotient lies within a rounding of f32 from the middle of two codes.
+* There p of 0.998 and more wraps around to the code of 0 at 256 levels: for int8 results at that commit, for uint8 ones
+  in release 1.31.1. Here the code saturates at 255.
+* There a row whose sum is 0 ends the work on all rows after it. Here the maximum alone is 1; a fully masked row is 0.
+* There 1 / scale of the result is floored; here `levels`, 1 / scale, may have a fraction.
+
+Input: 8-bit integers of `step` a unit, or any f32, rounded to that step, 255 units at most; -inf is masked, +inf takes
+all the weight.
+Integers: the distance, 8 bits, and with output=uint8 the code. Weight and sum are f32: exact to 2^-24, the sum within
+N * 2^-24, in any order.
+output=pair gives t and its sum; output=uint8 is the published format, with `levels` for 1.
+Error: that of f32; p is rounded to 1 / levels, so that long flat rows lose much of their sum.
+Calibration: none; the scale of integer scores is the graph's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from softq.methods._contract import Method, Options, OptionValue, option
+from softq.rowprog import DType, Trace, Value
+from softq.rowprog.library import integer_distance
+
+_GREATEST_CODE = 255
+
+
+@dataclass(frozen=True)
+class QlinearOptions(Options):
+    """Scale of the scores, and what comes out."""
+
+    step: OptionValue = option(
+        0.0625, "the real value of one unit of 8-bit integer scores, or what float ones are rounded to",
+        low=2.0**-16, high=16.0,
+    )  # fmt: skip
+    levels: OptionValue = option(256.0, "1 / scale of the result of output=uint8", low=1.0, high=65536.0)
+    output: OptionValue = option(
+        "pair", "weights and their sum, or probabilities of 8 bits as published", words=("pair", "uint8")
+    )
+
+
+def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
+    assert isinstance(options, QlinearOptions)
+    step = float(options.step)
+    d = integer_distance(t, step, 255, step)
+    unit = float(np.float32(step))
+    # The entries are normal numbers or 0: what is less counts for nothing beside the maximum's 1.
+    table = [math.exp(-i * unit) if i * unit < 87 else 0.0 for i in range(256)]
+    weights = d.weigh(t.lut(t.table(table, DType.F32), d.row))
+    total = t.row_sum(weights)
+    if options.output == "pair":
+        return {"weights": weights, "normalizer": d.normalizer(total)}
+    levels = t.const(float(options.levels), DType.F32)
+    codes = t.clamp(t.rint(t.divide(weights * levels, t.max(total, 1.0))), 0.0, float(_GREATEST_CODE))
+    one = t.select(total > 0, levels, 0.0)
+    return {"weights": t.cast(codes, DType.U8), "normalizer": d.normalizer(one)}
+
+
+METHOD = Method(
+    name="qlinear",
+    summary="A table of 256 float exponentials, as onnxruntime's QLinearSoftmax.",
+    source="onnxruntime, com.microsoft.QLinearSoftmax",
+    options=QlinearOptions,
+    trace=_trace,
+    integer_scores=True,
+    drop_in=True,
+    calibration="none",
+    contract=False,
+)
