@@ -160,7 +160,8 @@ class Method:
             less the greatest one, less the logarithm of the normalizer. Others would make -inf of a weight of zero.
         coarseness: Greatest relative error of a great probability with the default options, where levels lie so wide
             apart that a row of two or three equal scores shows it; 0 for finer ones.
-        order_free: Whether the order of a row's elements does not matter.
+        order_free: Whether the order of a row's elements does not matter; only then is a greater score's weight certain
+            to be no less.
     """
 
     name: str

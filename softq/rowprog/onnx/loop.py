@@ -16,7 +16,7 @@ def scan(w: Walker, node: Node) -> Emitted:
     count = len(body.states)
     kinds = [carrier(n.dtype, low, high) for n, (low, high) in zip(body.states, body.invariants, strict=True)]
     # The shape of a state must not change from step to step: the first ones are full already.
-    states = [w.flattened(w.full(arg, kind)[0]) for arg, kind in zip(node.args[:count], kinds, strict=True)]
+    states = [_full(w, arg, kind) for arg, kind in zip(node.args[:count], kinds, strict=True)]
     rows = [w.full(arg) for arg in node.args[count : count + len(body.elements)]]
     step, outputs = _step(w, body, kinds, [kind for _, kind in rows])
     axes = {"scan_input_axes": [-1] * len(rows)}
@@ -24,8 +24,15 @@ def scan(w: Walker, node: Node) -> Emitted:
         axes["scan_output_axes"] = [-1] * len(body.outputs)
     # Rows as [1, rows, N]: a step sees an element of each as scalars are written, [1, rows].
     length = w.add("Shape", w.inputs["scores"], start=-1)
-    shape = w.add("Concat", w.constant([1, -1], INT64), length, axis=0)
-    given = [w.add("Reshape", row, shape) for row, _ in rows]
+    lead = w.add("Shape", states[0])
+    shape = w.add("Concat", lead, length, axis=0)
+    # onnxruntime 1.31 divides by zero in a Scan over no elements: then there is one, and what it gives is cut off.
+    none = w.cast(w.add("Equal", length, w.constant([0], INT64)), ir.DataType.INT64)
+    extra = w.add("Concat", lead, none, axis=0)
+    given: list[ir.Value] = []
+    for row, kind in rows:
+        elements = w.add("Reshape", row, shape, allowzero=1)
+        given.append(w.add("Concat", elements, w.add("Expand", w.like(0, kind), extra), axis=-1))
     results = w.add_many("Scan", [*states, *given], len(outputs), body=step, num_scan_inputs=len(rows), **axes)
     for other in w.proof.intervals:
         if other.op == "scan" and body_of(other) is body:
@@ -33,9 +40,16 @@ def scan(w: Walker, node: Node) -> Emitted:
             assert isinstance(position, int)
             value = results[position]
             if position >= count:
+                value = w.add("Slice", value, w.constant([0], INT64), length, w.constant([-1], INT64))
                 value = w.add("Reshape", value, w.add("Shape", w.inputs["scores"]), allowzero=1)
             w.keep(other, (value, outputs[position]))
     return w.compute(node)
+
+
+def _full(w: Walker, node: Node, kind: Carrier) -> ir.Value:
+    """Return a scalar as [1, rows], with the rows that reductions have: none of rows without elements."""
+    value = w.carried(node, kind)
+    return value if w.is_of_rows(node) else w.flattened(value, w.column_shape())
 
 
 def _step(w: Walker, body: ScanBody, states: list[Carrier], elements: list[Carrier]) -> tuple[ir.Graph, list[Carrier]]:
