@@ -13,7 +13,7 @@ import click
 if TYPE_CHECKING:
     from softq.report import Gate
     from softq.sweep import Sweep, Task
-    from softq.sweep.sensitivity import Granularity
+    from softq.sweep.settings import Granularity
 
 _COMMON = (
     click.argument("model"),
@@ -57,6 +57,13 @@ def _common(command: Callable[..., None]) -> Callable[..., None]:
 @_common
 @_OUT
 @_FORCE
+@click.option(
+    "--granularity",
+    type=click.Choice(["site", "head"]),
+    default="site",
+    show_default=True,
+    help="What options are fitted for on calibration data.",
+)
 @click.option("--max-drop", metavar="X|X%", help="Gate: some setting is worse by at most X (X% of the float value).")
 @click.option("--junit", metavar="FILE", help="Write a test case for each setting as JUnit XML.")
 @_JSON

@@ -259,6 +259,7 @@ def test_two_writers(tmp_path: Path) -> None:
         (["--out", "/nowhere/at/all"], "does not exist"),
         (["--sites", "nothing"], "nothing"),
         (["--workers", "0"], "workers is 0"),
+        (["--granularity", "head"], "granularity is head: one number a head is fitted on data; give --calibration"),
     ],
 )
 def test_bad_usage_is_one_line(tmp_path: Path, more: list[str], message: str) -> None:
@@ -326,3 +327,30 @@ def test_the_time_left_is_reckoned_from_what_each_method_costs() -> None:
 def test_a_folder_that_holds_no_sweep(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds no sweep"):
         read(tmp_path)
+
+
+def test_options_are_fitted_one_a_head(tmp_path: Path) -> None:
+    calibration = MODELS / "mnist_vit/calibration.npz"
+    given = ["--calibration", str(calibration), "--granularity", "head", "--methods", "deferred-log,uniform,exact",
+             "--bits", "3", "--limit", "16"]  # fmt: skip
+    result = CliRunner().invoke(main, command(IMAGES, tmp_path / "out", *given))
+    assert result.exit_code == 0, result.output
+    outcomes = {outcome.setting.method: outcome for outcome in read(tmp_path / "out")[1]}
+    assert outcomes["deferred-log"].setting.options == {"bits": 3, "r": "head"}
+    assert outcomes["uniform"].setting.options == {"bits": 3}  # nothing is fitted unless asked for
+    converted = convert(VIT, bits=3, settings={"r": "head"}, calibration=calibration)
+    assert {len(site.fitted["r"]) for site in converted.plan.sites} == {4}  # pyright: ignore[reportArgumentType]
+    data = cut(IMAGES, tmp_path / "data.npz", 16)
+    value = check(VIT, converted.model, data, metrics=["top1-accuracy"], threads=1).metrics[0].candidate
+    assert outcomes["deferred-log"].metric.value == value
+    again = CliRunner().invoke(main, command(IMAGES, tmp_path / "out", *given, "--granularity", "site"))
+    assert "--granularity was head; now it is site" in again.stderr
+
+
+def test_what_the_user_names_keeps_its_word() -> None:
+    settings, _ = expand("deferred-log,minifloat", "3", ["deferred-log.r=site"], True, "head")
+    assert [one.options for one in settings] == [
+        {"bits": 3, "r": "site"}, {"bits": 3, "mantissa": "head", "top": "head"}
+    ]  # fmt: skip
+    (plain_one,), _ = expand("deferred-log", "3", [], True)
+    assert plain_one.options == {"bits": 3}

@@ -22,7 +22,7 @@ from softq.sweep.folder import check_same, existing, opened, scratch, write_stud
 from softq.sweep.pace import Pace, Progress
 from softq.sweep.planner import Planner, Selection, plan_for
 from softq.sweep.records import Estimate, Outcome, Setting, SiteErrors, Study, append
-from softq.sweep.settings import expand
+from softq.sweep.settings import Granularity, expand
 from softq.sweep.task import Task
 
 
@@ -71,6 +71,7 @@ def run(
     options: Sequence[str] = (),
     limit: int | None = None,
     calibration: DataSource | None = None,
+    granularity: Granularity = "site",
     sites: Sequence[str] = (),
     all_sites: bool = False,
     masks: Sequence[str] = (),
@@ -102,6 +103,7 @@ def run(
         options: Options of a method, `METHOD.KEY=VALUE` each.
         limit: How many samples, from the first; all if None.
         calibration: Data for options that are fitted.
+        granularity: Whether options are fitted one a site or, where a method can, one a head.
         sites: As in `convert`.
         all_sites: As in `convert`.
         masks: As in `convert`.
@@ -125,11 +127,11 @@ def run(
         InputError: the model or the data cannot be used.
         RefusalError: no setting can be measured.
     """
-    settings, notes = expand(methods, bits, options, calibration is not None)
+    settings, notes = expand(methods, bits, options, calibration is not None, granularity)
     selection = Selection(tuple(sites), all_sites, tuple(masks), allow_float32, max_length, batch)
     task = Task(model, data, metric, selection, calibration, limit, labels, output, threads, command, workers,
                 scheduler, timeout)  # fmt: skip
-    conditions = {"methods": methods, "bits": bits, "set": sorted(options)}
+    conditions = {"methods": methods, "bits": bits, "set": sorted(options), "granularity": granularity}
 
     def jobs(planner: Planner, subject: Subject) -> list[Job]:
         return [Job(one) for one in settings]

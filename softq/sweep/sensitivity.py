@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Literal
 
 from softq.conversion import attention_rows
 from softq.errors import RefusalError, UsageError
@@ -18,10 +17,8 @@ from softq.sweep.pace import Progress
 from softq.sweep.planner import Planner
 from softq.sweep.proxies import site_errors
 from softq.sweep.records import Setting, SiteErrors
-from softq.sweep.settings import expand
+from softq.sweep.settings import Granularity, expand
 from softq.sweep.task import Task
-
-Granularity = Literal["site", "head"]
 
 DEFAULT_TOP = 10
 

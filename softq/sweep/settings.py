@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from softq.errors import UsageError
 from softq.methods import METHODS, Method
@@ -12,6 +13,8 @@ from softq.sweep.records import Setting
 
 ALL = "all"
 """The word for every method that serves a model trained with the exact softmax."""
+
+Granularity = Literal["site", "head"]
 
 _MOST_BITS = 32
 
@@ -50,7 +53,7 @@ def parse_methods(text: str) -> tuple[str, ...]:
 
 
 def expand(
-    methods: str, bits: str, options: Sequence[str], calibrated: bool
+    methods: str, bits: str, options: Sequence[str], calibrated: bool, granularity: Granularity = "site"
 ) -> tuple[tuple[Setting, ...], tuple[str, ...]]:
     """Return every legal combination of method and width, and a note for each that was left out.
 
@@ -61,10 +64,14 @@ def expand(
         bits: Widths: see `parse_bits`.
         options: `METHOD.KEY=VALUE`, for all settings of the method.
         calibrated: Whether there are calibration data.
+        granularity: `head` fits one number a head where a method would fit one a site; what `options` names stays.
 
     Raises:
-        UsageError: an argument is wrong, or no combination is legal, or the only one that was asked for is not.
+        UsageError: an argument is wrong, or heads are to be fitted without calibration data, or no combination is
+            legal, or the only one that was asked for is not.
     """
+    if granularity == "head" and not calibrated:
+        raise UsageError("granularity is head: one number a head is fitted on data; give --calibration DATA")
     names, widths = parse_methods(methods), parse_bits(bits)
     given = parse_options(options, names)
     lenient = methods == ALL or len(widths) > 1
@@ -73,11 +80,11 @@ def expand(
     for name in names:
         method = METHODS.get(name)
         if not _has_width(method, given[name]):
-            settings.append(_legal(method, given[name], calibrated))
+            settings.append(_legal(method, given[name], calibrated, granularity))
             continue
         for width in widths:
             try:
-                settings.append(_legal(method, {"bits": width} | given[name], calibrated))
+                settings.append(_legal(method, {"bits": width} | given[name], calibrated, granularity))
             except UsageError as error:
                 if not lenient:
                     raise
@@ -91,8 +98,13 @@ def _has_width(method: Method, given: Mapping[str, OptionValue]) -> bool:
     return "bits" in method.options.specs() and "bits" not in given
 
 
-def _legal(method: Method, options: Mapping[str, OptionValue], calibrated: bool) -> Setting:
+def _legal(method: Method, options: Mapping[str, OptionValue], calibrated: bool, granularity: Granularity) -> Setting:
     resolved = method.resolve(method.configure(options), calibrated)
+    if granularity == "head":
+        specs = method.options.specs()
+        wide = [name for name, scope in resolved.fitted.items() if scope == "site" and name not in options]
+        options = {**options, **{name: "head" for name in wide if "head" in specs[name].words}}
+        resolved = method.resolve(method.configure(options), calibrated)
     if resolved.fitted and not calibrated:
         name, scope = next(iter(resolved.fitted.items()))
         raise UsageError(
