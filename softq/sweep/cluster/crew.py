@@ -248,18 +248,19 @@ class Crew:
         run = self._end(future)
         if run.late and not lost:
             _say(f"worker {run.address} answers again")
+        if lost:
+            # A late unit has already been given to somebody else. If the worker is still there, it is asked anew.
+            if run.unit is not None and not run.late and not run.unit.done:
+                self._died(run.unit, run.address, waiting)
+            self._lose(run.address, waiting)
+            return
         if run.unit is None:
-            if not lost:
-                self._admit(run, answer, error)
+            self._admit(run, answer, error)
             return
         unit = run.unit
         if unit.done:
             return
-        if lost:
-            # A late unit has already been given to somebody else.
-            if not run.late:
-                self._died(unit, run.address, waiting)
-        elif isinstance(error, work.UnfitError):
+        if isinstance(error, work.UnfitError):
             self._leave_out(run.address, str(error))
             waiting.insert(0, unit)
         elif isinstance(error, (RefusalError, ProofError)):
