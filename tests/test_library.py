@@ -90,7 +90,8 @@ def _integer_distances(
 
 def test_integer_distance_of_floats_and_their_special_values() -> None:
     inf, nan = np.inf, np.nan
-    x = np.array([[3, 1, 2.75, 0.875], [inf, 1, inf, -inf], [-inf] * 4, [1, nan, 2, 3], [90, -90, 3e38, 2]], np.float32)
+    x = np.array([[3, 1, 2.75, 0.875], [inf, 1, inf, -inf], [-inf] * 4, [1, nan, 2, 3], [90, -90, 3e38, 2],
+                  [4, -99.75, -100, -1e4]], np.float32)  # fmt: skip
     row, weights, normalizer, one = _integer_distances(x, 0.25)
     # 2.125 / 0.25 = 8.5 is rounded to even.
     assert row[0].tolist() == [0, 8, 1, 8]
@@ -99,9 +100,12 @@ def test_integer_distance_of_floats_and_their_special_values() -> None:
     assert weights[1].tolist() == [1, 0, 1, 0]
     assert row[2].tolist() == [100] * 4
     assert row[4].tolist() == [100, 100, 0, 100]
-    assert weights[4].tolist() == [101, 101, 1, 101]  # finite scores take part, however far
-    np.testing.assert_array_equal(normalizer[:, 0], [21, 2, 0, nan, 304])
-    np.testing.assert_array_equal(one[:, 0], [9, 9, 0, nan, 9])
+    assert weights[4].tolist() == [0, 0, 1, 0]
+    assert row[5].tolist() == [0, 100, 100, 100]
+    assert weights[5].tolist() == [1, 101, 0, 0]  # from 104 on the exact weight is 0
+    assert np.exp(np.float64(-104)) < 2.0**-150
+    np.testing.assert_array_equal(normalizer[:, 0], [21, 2, 0, nan, 1, 102])
+    np.testing.assert_array_equal(one[:, 0], [9, 9, 0, nan, 9, 9])
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.uint8])

@@ -14,7 +14,7 @@ SOLE updates a running maximum, with shifts of the sum; this is the same arithme
 Input: any f32 (-inf is masked, +inf takes all the weight), d = rint((max - x) * 2^f), at most 255; or 8-bit integers:
 of the step 2^-f as they are, of another one multiplied by step * 2^f first.
 Integers: k of b bits; weight 2^(15 - k), u16. The greatest code weighs 2^-15 for b = 4, not 0: far elements of a long
-row add up. Masked ones weigh exactly 0.
+row add up. Masked ones weigh exactly 0, as do float scores 104 or more below the maximum.
 Normalizer: u32 sum of weights, at most 2^15 N, which fits for N < 2^17.
 output=uint8: the published 8 bits, 256 for 1; c has 15 fraction bits and p is rounded once, half up. The row's sum is 1
 on average, and 20 % off in single rows: a row of one element gives 0.82.

@@ -12,9 +12,9 @@ Source: EXAQ, arXiv 2410.03185 (2024), the linear approximations of the optimal 
 6.5 at sigma = 9.6) and so contradicts the lines for great sigma; the lines are the paper's and are taken here.
 Input: any f32 (-inf is masked, +inf takes all the weight), or 8-bit integers with a step of `step` a unit.
 Integers: code c, b bits, step C / L. Weight, unsigned, 2^(W-1) for 1. The last code is no zero: it weighs exp(-C), so
-that long rows gain a mass of as many exp(-C) as they have far elements. Masked elements weigh exactly 0, as in the
-source they bypass the quantizer. The source sums exponentials in floats; these are integers with an error of half a
-unit of 2^-(W-1).
+that long rows gain a mass of as many exp(-C) as they have far elements. Masked elements weigh exactly 0, as they bypass
+the quantizer in the source; so do float scores 104 or more below the maximum. The source sums exponentials in floats;
+these are integers with an error of half a unit of 2^-(W-1).
 Normalizer: u32 sum of weights; cannot overflow for N <= (2^32 - 1) / 2^(W-1), 262,143 with W = 15.
 8-bit integer scores: c = (d * M + 2^(s-1)) >> s with M / 2^s = step * L / C, within 31 bits.
 Error: within half a step, C / (2 L), of the distance up to C; beyond C the weight stays exp(-C).

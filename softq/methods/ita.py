@@ -11,7 +11,7 @@ the same arithmetic with the maximum known first.
 Input: any f32 (-inf is masked, +inf takes all the weight), d = rint((max - x) / eps), at most 255; or 8-bit integers:
 of the step eps as they are, of another one multiplied by step / eps first.
 Integers: shift, 0 to 9, where a weight is 0; e, u16, 256 for 1. With f = 5 the greatest distance has the shift 8 and so
-the weight 1 / 256, never 0, unless it is masked.
+the weight 1 / 256, never 0, unless it is masked, or a float score 104 or more below the maximum.
 Normalizer: u32 sum of e, at most 256 N, which fits for N < 2^24 (ITA's 19 bits are for N <= 2,048).
 output=uint8 is the published format, 256 for 1, at most 255; it floors twice: the sum of a row falls to 0.8 at N = 197.
 The least sum of a row that is not fully masked is 256, so that the quotient has 8 bits.

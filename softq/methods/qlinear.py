@@ -11,8 +11,8 @@ Source: onnxruntime, operator com.microsoft.QLinearSoftmax (07d59c0, qlinear_sof
 * There a row whose sum is 0 ends the work on all rows after it. Here the maximum alone is 1; a fully masked row is 0.
 * There 1 / scale of the result is floored; here `levels`, 1 / scale, may have a fraction.
 
-Input: 8-bit integers of `step` a unit, or any f32, rounded to that step, 255 units at most; -inf is masked, +inf takes
-all the weight.
+Input: 8-bit integers of `step` a unit, or any f32, rounded to that step, 255 units at most; -inf is masked, as is what
+lies 104 or more below the maximum, +inf takes all the weight.
 Integers: the distance, 8 bits, and with output=uint8 the code. Weight and sum are f32: exact to 2^-24, the sum within
 N * 2^-24, in any order.
 output=pair gives t and its sum; output=uint8 is the published format, with `levels` for 1.

@@ -12,7 +12,8 @@ Integers: distance d of `bits` bits; y and u, the same scale; weight w, u32, q *
 sum overflows 32 bits from N = 2^31 / (q 2^15) on, 4,096 for S = 1/16. Here n is the greatest with
 length * q * 2^n < 2^31, at most 15: `length` is the greatest N that is to fit; range analysis refuses greater ones.
 far=zero: a weight ends as 0 once it is shifted out. far=kept is the published clamp of y at n q, beyond which each
-element keeps the weight q or so, 2^-n of the greatest: with a small n a long row gains a mass of N 2^-n by that.
+element that is not masked keeps the weight q or so, 2^-n of the greatest: with a small n a long row gains a mass of
+N 2^-n by that.
 output=int16 and output=int8 are the published formats: floor(w * floor((2^31 - 1) / sum) / 2^(32 - b)) with 2^(b - 1)
 for 1, within 31 bits. Its PyTorch model has b = 16, its TVM kernels b = 8; both floor.
 Error of w / (q 2^n) as e^(-S d): 0.044 by the straight line (6 % relatively) and by log2(e), 0.046 with the floors for

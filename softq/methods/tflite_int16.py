@@ -9,7 +9,7 @@ Input: 16-bit or 8-bit integers of `step` a unit (a beta is a part of it), or an
 units at most; -inf is masked, +inf takes all the weight. With the default step of 10 / 65535, a is the distance itself.
 Integers: distance d, 16 bits; d * step * 65535 / 10 by a multiplier of 31 bits and a shift, with the published two
 roundings, within 63 bits. e in Q0.15, at most 32,762, as the last entry is never reached; at 10 and beyond it stays 1
-or 2 of 2^15, e^-10, not 0, unless the element is masked.
+or 2 of 2^15, e^-10, not 0, unless the element is masked, or a float score 104 or more below the maximum.
 Normalizer: u32 sum of e, Q17.15; cannot overflow for N <= 131,096 (published as i32, for N <= 65,548).
 output=pair gives e and S; output=int16 is the published format, 32,768 for 1, at most 32,767. e R is below 2^30.
 Error of e / 2^15: 2e-4, nearly all of it common to the row; the entries of both tables are rounded to 2^-15.

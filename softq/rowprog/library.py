@@ -94,6 +94,9 @@ def rounded_multiple(t: Trace, a: Value, factor: float, largest: int) -> Value:
 EXACT_INTEGERS = 2**24
 """All integers up to this one are f32 numbers."""
 
+FARTHEST = 104.0
+"""e^-104 is below 2^-150: from this distance on the exact softmax in f32 gives weight 0, subnormals included."""
+
 
 @dataclass(frozen=True)
 class IntegerDistance:
@@ -102,8 +105,9 @@ class IntegerDistance:
     Attributes:
         row: The distance, rounded and clamped, row of i32 in [0, largest]. It is `largest` where an element is excluded
             and 0 for a score of +inf.
-        excluded: Where an element takes no part, row of bool: masked, -inf, or finite beside a score of +inf. None if
-            there can be no such element.
+        excluded: Where an element takes no part, row of bool: masked, -inf, finite beside a score of +inf, or a float
+            score `FARTHEST` or more below the maximum: a mask of -10000 hides what it means to hide, whatever the
+            method makes of the greatest distance. None if there can be no such element.
         is_nan: Whether an element that takes part is NaN, scalar of bool; None for integer scores.
     """
 
@@ -156,7 +160,7 @@ def integer_distance(
         # A rate of 0 puts every element of a row that holds a NaN at the distance 0, whatever its maximum came out as.
         level = t.rint(d.row * t.select(d.is_nan, 0.0, t.const(1 / unit, DType.F32) if rate is None else rate))
         row = t.cast(t.clamp(level, 0.0, float(largest)), DType.I32)
-        return IntegerDistance(row, d.row.eq(math.inf), d.is_nan)
+        return IntegerDistance(row, d.row >= FARTHEST, d.is_nan)
     if t.scores.dtype.bits > (16 if step == unit else 8) or not step > 0:
         raise UsageError(
             f"{t.scores.dtype.value} scores with step={step:g}: integer scores are of 8 bits, with a step above 0"
