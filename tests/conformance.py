@@ -19,6 +19,10 @@ from softq.rowprog import DType, Program, run
 from softq.rowprog.library import FARTHEST
 from tests.rowhost import everywhere
 
+INF, MOST = np.inf, np.finfo(np.float32).max
+# Without NaN: of a row that holds one only the normalizer is specified.
+SPECIAL = np.array([[INF, 0, INF], [-INF] * 3, [MOST, -MOST, 0], [-INF, 5, INF], [1e-45, 0, -1e-45], [-0.0, 0.0, -0.0],
+                    [4, -99.75, -1e4]], np.float32)  # fmt: skip
 Ints = NDArray[np.int64]
 Derive = Callable[[Sequence[int]], tuple[Sequence[int], int]]
 
@@ -82,6 +86,8 @@ def assert_conforms(
         for masked in (False, True):
             program = program_of(name, settings, kind, masked=masked)
             native_host = host_of(program, max_length) if native and masked and kind is not DType.U8 else None
+            if native_host is not None and kind.is_float:
+                native_host(SPECIAL, np.ones(SPECIAL.shape, np.bool_))
             for block, rows in enumerate(distances(largest)):
                 keep = None
                 if masked:

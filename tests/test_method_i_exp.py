@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ LN2 = math.log(2)
 A = Fraction(35815147, 10**8)
 
 
+@cache
 def exponent(d: int, step: float, octaves: int) -> tuple[int, int, int]:
     """I-BERT's int_exp with its own signs: X <= 0, x0 < 0; returns (polynomial, z, C)."""
     s = Fraction(step)
@@ -31,13 +33,14 @@ def exponent(d: int, step: float, octaves: int) -> tuple[int, int, int]:
 
 
 def pair(step: float, width: int):
+    @cache
+    def weight(d: int) -> int:
+        m, z, c = exponent(d, step, 10**6)
+        k = width - len(f"{c:b}")
+        return math.floor(m * Fraction(2) ** (k - z))
+
     def derive(row: Sequence[int]) -> tuple[list[int], int]:
-        weights: list[int] = []
-        for d in row:
-            m, z, c = exponent(d, step, 10**6)
-            k = width - len(f"{c:b}")
-            weights.append(math.floor(m * Fraction(2) ** (k - z)))
-        return weights, sum(weights)
+        return [weight(d) for d in row], sum(weight(d) for d in row)
 
     return derive
 

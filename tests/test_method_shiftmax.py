@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from softq.rowprog.ranges import largest_length, prove
 from tests.conformance import assert_conforms, program_of
 
 
+@cache
 def exponent(d: int, step: float, n: int, kept: bool) -> int:
     x0 = math.floor(-1 / Fraction(step))
     x = -d
