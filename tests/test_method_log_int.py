@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
-from softq.rowprog import DType
+from softq.rowprog import DType, run
 from softq.rowprog.ranges import prove
 from tests.conformance import assert_conforms, program_of
 from tests.test_method_i_exp import exponent, pair
@@ -55,3 +56,10 @@ def test_what_fits() -> None:
     program = program_of("log-int", {}, masked=True)
     assert prove(program, max_length=65536).widest_bits <= 32
     assert prove(program_of("log-int", {"arithmetic": "int64", "step": 2.0**-7}, DType.I8)).widest_bits <= 63
+
+
+def test_a_ratio_between_two_and_three_goes_to_the_even_one() -> None:
+    # The third lies one octave below the two others, exactly: its weight is half of theirs, and their ratio 2.5.
+    step = math.log(2) / 12
+    weights = run(program_of("log-int", {"step": step}, DType.I8), np.array([[100, 100, 88]], np.int8))["weights"]
+    assert weights.tolist() == [[2**14, 2**14, 2**13]]  # codes 1 and 2: of 2.5 rounded to 2, and of 5
