@@ -76,6 +76,8 @@ def collect(
     *,
     batch: int | None = None,
     progress: Progress | None = None,
+    threads: int | None = None,
+    unseen: dict[str, str] | None = None,
 ) -> dict[str, list[Sample]]:
     """Return a bounded sample of rows for each wanted site, by id.
 
@@ -85,13 +87,17 @@ def collect(
         data: Calibration data.
         batch: Samples a run; None for the data's own.
         progress: Called with the samples done and the samples there are, if known.
+        threads: Threads of onnxruntime; all cores if None.
+        unseen: Takes the sites of which no rows can be had, with the reason, if given; else that is an error.
 
     Raises:
         RefusalError: a wanted site lies in a subgraph or function, whose values cannot be seen from outside.
         InputError: the data give NaN scores at a site.
     """
-    taps = _tap(model, wanted)
-    runner = OnnxRunner.open(model)
+    taps = _tap(model, wanted, unseen)
+    if not taps:
+        return {}
+    runner = OnnxRunner.open(model, threads=threads)
     names = [name for tap in taps for name in (tap.scores, tap.values) if name is not None]
     reservoirs = {tap.site.id: Reservoir(zlib.crc32(tap.site.id.encode())) for tap in taps}
     done = 0
@@ -99,9 +105,16 @@ def collect(
         pick = np.random.default_rng((1, number)).random(ROWS, dtype=np.float32)
         outputs = runner({**part.inputs, _PICK: pick}, names)
         for tap in taps:
-            _keep(
-                reservoirs[tap.site.id], tap, outputs[tap.scores], None if tap.values is None else outputs[tap.values]
-            )
+            if tap.site.id not in reservoirs:
+                continue
+            values = None if tap.values is None else outputs[tap.values]
+            try:
+                _keep(reservoirs[tap.site.id], tap, outputs[tap.scores], values)
+            except InputError as error:
+                if unseen is None:
+                    raise
+                unseen[tap.site.id] = str(error)
+                del reservoirs[tap.site.id]
         done += part.samples
         if progress is not None:
             progress(done, data.samples)
@@ -121,7 +134,7 @@ def input_specs(model: ir.Model) -> tuple[TensorSpec, ...]:
     )
 
 
-def _tap(model: ir.Model, wanted: Sequence[str]) -> list[_Tap]:
+def _tap(model: ir.Model, wanted: Sequence[str], unseen: dict[str, str] | None) -> list[_Tap]:
     graph = model.graph
     pick = ir.Value(name=_PICK, type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([ROWS]))
     graph.inputs.append(pick)
@@ -129,13 +142,18 @@ def _tap(model: ir.Model, wanted: Sequence[str]) -> list[_Tap]:
     canonical = {c.site.id: (node, c) for node, c in canonical_nodes(model)}
     for number, key in enumerate(wanted):
         node, form = canonical[key]
-        if node.graph is not graph:
-            raise RefusalError(
-                f"site {key} lies in a subgraph or function and cannot be calibrated; set a number instead"
-            )
         shape = node.inputs[0].shape if node.inputs[0] is not None else None
-        if shape is not None and len(shape) < 2:
-            raise RefusalError(f"site {key} has scores of one axis and cannot be calibrated; set a number instead")
+        if node.graph is not graph:
+            hidden = "lies in a subgraph or function"
+        elif shape is not None and len(shape) < 2:
+            hidden = "has scores of one axis"
+        else:
+            hidden = ""
+        if hidden and unseen is not None:
+            unseen[key] = f"it {hidden}"
+            continue
+        if hidden:
+            raise RefusalError(f"site {key} {hidden} and cannot be calibrated; set a number instead")
         taps.append(_tap_site(graph, node, form, pick, number))
     return taps
 

@@ -319,6 +319,8 @@ def attention_rows(
     *,
     batch: int | None = None,
     progress: Callable[[int, int | None], None] | None = None,
+    threads: int | None = None,
+    unseen: dict[str, str] | None = None,
 ) -> dict[str, list[Sample]]:
     """Return a bounded sample of rows for each wanted site, by id; the model is not changed.
 
@@ -330,6 +332,8 @@ def attention_rows(
         assumed: As in `locate`.
         batch: Samples a run; None for the data's own.
         progress: Called with the samples done and the samples there are, if known.
+        threads: Threads of onnxruntime; all cores if None.
+        unseen: As in `softq.calibrate.collect`.
 
     Raises:
         RefusalError: a wanted site lies in a subgraph or function, whose values cannot be seen from outside.
@@ -341,4 +345,4 @@ def attention_rows(
     chosen = [glob.escape(name) for name in wanted]
     locate(copy, select=chosen, rewrites=(), logarithms=logarithms, assumed=assumed)
     Normalize()(copy)
-    return calibrate.collect(copy, wanted, data, batch=batch, progress=progress)
+    return calibrate.collect(copy, wanted, data, batch=batch, progress=progress, threads=threads, unseen=unseen)

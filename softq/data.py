@@ -172,6 +172,34 @@ class Dataset:
             portion.samples = max(0, self.samples if stop is None else min(stop, self.samples)) - start
         return portion
 
+    def spread(self, count: int, size: int | None = None) -> Dataset:
+        """Return so many batches of `batch_size(size)`, evenly spread, as data of their own; all if there are no more.
+
+        Of data whose samples are not counted they are the first.
+
+        Raises:
+            UsageError: see `batch_size`.
+        """
+        step = self.batch_size(size)
+        whole = self.samples
+        if whole is None or whole <= count * step:
+            return self if whole is not None else self.between(0, count * step)
+        starts = [whole * number // count // step * step for number in range(count)]
+        wanted = np.concatenate([np.arange(start, start + step) for start in starts])
+
+        def parts() -> Iterator[_Part]:
+            at = 0
+            for part in self._parts():
+                assert part.samples is not None
+                here = wanted[(wanted >= at) & (wanted < at + part.samples)] - at
+                at += part.samples
+                if len(here):
+                    yield _Part(part.where, lambda part=part, here=here: _cut(part.load(), here), len(here))
+
+        portion = copy.copy(self)
+        portion._parts, portion.samples = parts, len(wanted)
+        return portion
+
     def batches(self, size: int | None = None) -> Iterator[Batch]:
         """Yield the samples in order, at most `batch_size(size)` at a time; a batch never spans two files.
 
@@ -303,7 +331,7 @@ def _open_files(name: str, files: Sequence[Path], inputs: Sequence[TensorSpec], 
     return Dataset(name, inputs, parts, first, sum(counts), reject_nan=reject_nan)
 
 
-def _cut(arrays: Mapping[str, Array], chunk: slice) -> dict[str, Array]:
+def _cut(arrays: Mapping[str, Array], chunk: slice | npt.NDArray[np.intp]) -> dict[str, Array]:
     return {name: array[chunk] for name, array in arrays.items()}
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from softq._version import __version__
 from softq.compare import _versions
 from softq.data import DataSource
-from softq.errors import ProofError, RefusalError
+from softq.errors import ProofError, RefusalError, SoftqError
 from softq.modelfile import ModelLike
 from softq.plan import Plan
 from softq.sweep.bench import Bench, Measurement, Subject
@@ -22,6 +23,7 @@ from softq.sweep.folder import check_same, existing, opened, scratch, write_stud
 from softq.sweep.pace import Pace, Progress
 from softq.sweep.planner import Planner, Selection, plan_for
 from softq.sweep.records import Estimate, Outcome, Setting, SiteErrors, Study, append
+from softq.sweep.rows import Rows, sampled_or_noted
 from softq.sweep.settings import Granularity, expand
 from softq.sweep.task import Task
 
@@ -47,17 +49,21 @@ class Job:
 
     Attributes:
         setting: The setting.
-        sites: Errors by site, where they are known.
+        sites: Gives the errors by site, where they are known; called once, when the metric has been measured.
         measured: Whether the metric is to be measured; if not, the outcome has the errors alone.
     """
 
     setting: Setting
-    sites: Mapping[str, SiteErrors] = field(default_factory=dict[str, SiteErrors])
+    sites: Callable[[], Mapping[str, SiteErrors]] = dict[str, SiteErrors]
     measured: bool = True
 
 
-Prepare = Callable[[Planner, Subject], Sequence[Job]]
-"""Gives the jobs for a model and what it is measured with."""
+class Prepare(Protocol):
+    """Gives the jobs for a model and what it is measured with."""
+
+    def __call__(self, planner: Planner, subject: Subject, done: Container[str], notes: list[str]) -> Sequence[Job]:
+        """Return all jobs in order; `done` has the keys of those that are not measured again, `notes` takes notes."""
+        ...
 
 
 def run(
@@ -90,8 +96,9 @@ def run(
 ) -> Sweep:
     """Return the outcome of every setting, and leave it in the folder `out` as soon as it is there.
 
-    A sweep that was interrupted goes on where it stopped. Values are those of `softq.compare.check` of the model that
-    `softq.conversion.convert` makes, to the bit, on the same samples with the same batch and threads.
+    With each go the errors of the rows of each site, from a sample (`softq.sweep.rows`); a site whose rows cannot be
+    seen has none. A sweep that was interrupted goes on where it stopped. Values are those of `softq.compare.check` of
+    the model that `softq.conversion.convert` makes, to the bit, on the same samples with the same batch and threads.
 
     Args:
         model: A path or a model.
@@ -133,8 +140,11 @@ def run(
                 scheduler, timeout)  # fmt: skip
     conditions = {"methods": methods, "bits": bits, "set": sorted(options), "granularity": granularity}
 
-    def jobs(planner: Planner, subject: Subject) -> list[Job]:
-        return [Job(one) for one in settings]
+    def jobs(planner: Planner, subject: Subject, done: Container[str], notes: list[str]) -> list[Job]:
+        rows = Rows(planner, subject, task, {one.method for one in settings})
+        if any(one.key not in done for one in settings):
+            sampled_or_noted(rows, notes, None if progress is None else partial(progress, "rows"))
+        return [Job(one, partial(_errors, rows, one, notes)) for one in settings]
 
     with opened(out, force) as folder:
         return measure(task, folder, jobs, notes, conditions, step="sweep", progress=progress)
@@ -170,9 +180,9 @@ def measure(
     if before is not None:
         check_same(folder, before[0], known)
     done = {outcome.setting.key for outcome in before[1]} if before else set[str]()
-    jobs = prepare(planner, subject)
-    todo = [job for job in jobs if job.setting.key not in done]
     left_out = list(notes)
+    jobs = prepare(planner, subject, done, left_out)
+    todo = [job for job in jobs if job.setting.key not in done]
     if before is None or todo:
         total = subject.data.samples
         report = None if progress is None else lambda n: progress("float model", n, total)
@@ -190,12 +200,13 @@ def measure(
             nothing = Estimate(math.nan)
             for job in todo:
                 if not job.measured:
-                    append(folder, Outcome(job.setting, nothing, nothing, 0, 0.0, job.sites))
+                    append(folder, Outcome(job.setting, nothing, nothing, 0, 0.0, job.sites()))
             measured = [job for job in todo if job.measured]
             for job, found in _measured([job.setting for job in measured], step, planner, bench, progress):
-                one, errors = measured[job].setting, measured[job].sites
+                one = measured[job].setting
                 if isinstance(found, Measurement):
-                    append(folder, Outcome(one, found.metric, found.loss, found.samples, found.seconds, errors))
+                    sites = measured[job].sites()
+                    append(folder, Outcome(one, found.metric, found.loss, found.samples, found.seconds, sites))
                 else:
                     left_out.append(f"left out: {describe(one)}: {found}")
     now = existing(folder)
@@ -228,6 +239,14 @@ def _measured(
             found = error
         pace.done(one.method)
         yield number, found
+
+
+def _errors(rows: Rows, setting: Setting, notes: list[str]) -> Mapping[str, SiteErrors]:
+    try:
+        return rows.everywhere(setting)
+    except SoftqError as error:
+        notes.append(f"no errors of sites: {describe(setting)}: {error}")
+        return {}
 
 
 def _plan(planner: Planner, setting: Setting) -> Plan | Refused:

@@ -39,11 +39,14 @@ def sweep_to_text(sweep: Sweep) -> str:
             f"metric   {study.metric} ({study.unit}, {better} is better), loss {loss}",
             f"float32  {study.reference.value:.6g} {_interval(study.reference)}".rstrip(),
             "",
-            *_table(
-                [_HEAD + (_ERRORS if any(one.sites for one in sweep.outcomes) else ()), *map(_row, sweep.outcomes)]
-            ),
+            *_table([_HEAD + (_ERRORS if any(map(_alone, sweep.outcomes)) else ()), *map(_row, sweep.outcomes)]),
         ]
     )
+
+
+def _alone(outcome: Outcome) -> bool:
+    """Return whether a setting is of one site; the errors of many belong into a report."""
+    return outcome.setting.site is not None
 
 
 def _row(outcome: Outcome) -> tuple[str, ...]:
@@ -53,11 +56,13 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
         describe(outcome.setting),
         *(measured if outcome.samples else ("",) * len(measured)),
         f"{outcome.seconds:.2f}" if outcome.samples else "",
-        *(cell for errors in outcome.sites.values() for cell in _cells(errors)),
+        *(_cells(*outcome.sites.values()) if _alone(outcome) else ()),
     )
 
 
-def _cells(errors: SiteErrors) -> tuple[str, ...]:
+def _cells(errors: SiteErrors | None = None) -> tuple[str, ...]:
+    if errors is None:
+        return ("",) * len(_ERRORS)
     error = "" if errors.output_error is None else f"{errors.output_error:.3g}"
     return error, f"{errors.argmax_flips:.2%}", f"{errors.top5_flips:.2%}", f"{errors.mean_row_sum:.4f}"
 

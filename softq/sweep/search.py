@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from softq.data import DataSource, open_data
@@ -18,8 +19,8 @@ from softq.sweep.frontier import Rung, State, choices, descent, ladder, mean_bit
 from softq.sweep.gate import Budget
 from softq.sweep.pace import Progress
 from softq.sweep.planner import Planner
-from softq.sweep.proxies import site_errors
-from softq.sweep.sensitivity import output_error, sampled
+from softq.sweep.rows import Rows
+from softq.sweep.sensitivity import output_error
 from softq.sweep.settings import expand
 from softq.sweep.task import Task
 
@@ -99,15 +100,22 @@ def find_plan(
     other = unseen.subject(runner, parts[1])
     if verify is not None and subject.hash() == other.hash():
         raise UsageError(f"--verify {other.data.source} holds the samples of --data: a plan is verified on other data")
-    rows = sampled(planner, subject, task, {one.method for one in settings}, progress)
+    rows = Rows(planner, subject, task, {one.method for one in settings})
+    rows.sample(None if progress is None else partial(progress, "rows"))
     rungs: dict[str, list[Rung]] = {}
     for one in settings:
         choice = (one.method, one.options)
         for site in planner.sites(one.method):
-            error = output_error({site: site_errors(planner.site_plan(site, choice), rows[site])})
-            rungs.setdefault(site, []).append(Rung(int(one.options["bits"]), choice, error))
-    if not rungs:
-        raise RefusalError("no site of the model takes one of the methods: there is nothing to plan")
+            there = rungs.setdefault(site, [])
+            if (here := rows.of(site)) is not None:
+                error = output_error(here.errors(planner.site_plan(site, choice)))
+                there.append(Rung(int(one.options["bits"]), choice, error))
+    notes += tuple(
+        f"site {site} stays float, since its errors are not known: {why}" for site, why in rows.unseen.items()
+    )
+    if not any(rungs.values()):
+        nothing = notes[-1] if rows.unseen else "no site of the model takes one of the methods"
+        raise RefusalError(f"{nothing}: there is nothing to plan")
     ladders = {site: ladder(some) for site, some in rungs.items()}
     rewrites = {site.id: site.rewrite for site in planner.found() if site.rewrite}
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Sequence
 from functools import partial
 
-from softq.conversion import attention_rows
 from softq.errors import RefusalError, UsageError
-from softq.methods import METHODS, Sample
 from softq.sweep.bench import Subject
 from softq.sweep.engine import Job, Sweep, measure
 from softq.sweep.folder import opened
 from softq.sweep.pace import Progress
 from softq.sweep.planner import Planner
-from softq.sweep.proxies import site_errors
 from softq.sweep.records import Setting, SiteErrors
+from softq.sweep.rows import Rows
 from softq.sweep.settings import Granularity, expand
 from softq.sweep.task import Task
 
@@ -51,7 +49,7 @@ def run(
     Raises:
         UsageError: as in `softq.sweep.run`, or `top` is negative or asked for heads.
         InputError: the model or the data cannot be used.
-        RefusalError: a site lies in a subgraph or function, whose rows cannot be seen, or no site takes a method.
+        RefusalError: no site takes a method, or there are no rows of heads.
     """
     if top is not None and top < 0:
         raise UsageError(f"top is {top}; it must be at least 0")
@@ -82,50 +80,39 @@ def _jobs(
     progress: Progress | None,
     planner: Planner,
     subject: Subject,
+    done: Container[str],
+    notes: list[str],
 ) -> list[Job]:
-    rows = sampled(planner, subject, task, {setting.method for setting in settings}, progress)
-    jobs: list[Job] = []
+    rows = Rows(planner, subject, task, {setting.method for setting in settings})
+    rows.sample(None if progress is None else partial(progress, "rows"))
+    found: list[tuple[Setting, dict[str, SiteErrors]]] = []
     for setting in settings:
-        choice = (setting.method, setting.options)
         for site in planner.sites(setting.method):
-            planned, samples = planner.site_plan(site, choice), rows[site]
-            heads = [None] if granularity == "site" else sorted({sample.head for sample in samples})
-            for head in heads:
-                one = Setting(setting.method, setting.options, site, head)
-                errors = {site: site_errors(planned, samples, head)}
-                jobs.append(Job(one, errors, measured=False))
-    if not jobs:
-        raise RefusalError("no site of the model takes one of the methods: nothing to measure")
-    ranked = sorted(range(len(jobs)), key=lambda i: -output_error(jobs[i].sites))
-    for i in ranked[:top]:
-        jobs[i] = Job(jobs[i].setting, jobs[i].sites)
+            here = rows.of(site)
+            if here is None:
+                # The metric can be measured all the same, if not for a head.
+                found += [(Setting(setting.method, setting.options, site), {})] if granularity == "site" else []
+                continue
+            planned = planner.site_plan(site, (setting.method, setting.options))
+            for head in [None] if granularity == "site" else here.heads:
+                errors = {site: here.errors(planned, head)}
+                found.append((Setting(setting.method, setting.options, site, head), errors))
+    notes += [f"no errors of site {site}: {why}" for site, why in rows.unseen.items()]
+    if not found:
+        nothing = notes[-1] if rows.unseen else "no site of the model takes one of the methods"
+        raise RefusalError(f"{nothing}: nothing to measure")
+    # What is not known may be great.
+    ranked = sorted(found, key=lambda one: -output_error(one[1][str(one[0].site)]) if one[1] else -math.inf)
+    worst = {setting.key for setting, _ in ranked[:top]}
+    unknown = [setting for setting, errors in found if not errors and setting.key not in worst]
+    if unknown:
+        notes.append(f"left out: {len(unknown)} settings of sites without errors; a greater --top measures them")
     # What costs nothing comes first, so that it is there when a long measurement is interrupted.
-    return [job for job in jobs if not job.measured] + [jobs[i] for i in ranked[:top]]
+    cheap = [Job(one, partial(dict, errors), False) for one, errors in found if errors and one.key not in worst]
+    return cheap + [Job(one, partial(dict, errors)) for one, errors in ranked[:top]]
 
 
-def output_error(sites: Mapping[str, SiteErrors]) -> float:
+def output_error(errors: SiteErrors) -> float:
     """Return the error of P x V of a setting for one site, in shares of its size; of P's order where there is no V."""
-    (errors,) = sites.values()
     error = errors.argmax_flips if errors.output_error is None else errors.output_error
     return math.inf if math.isnan(error) else error
-
-
-def sampled(
-    planner: Planner, subject: Subject, task: Task, methods: set[str], progress: Progress | None
-) -> dict[str, list[Sample]]:
-    """Return a bounded sample of the rows of each site that takes one of the methods, by id.
-
-    Raises:
-        RefusalError: a site lies in a subgraph or function, whose rows cannot be seen.
-    """
-    rows: dict[str, list[Sample]] = {}
-    report = None if progress is None else partial(progress, "rows")
-    # The sites of methods that give logarithms hold those of the others.
-    flags = {METHODS.get(method).logarithms for method in methods}
-    for flag in sorted(flags):
-        wanted = [site.id for site in planner.found(flag) if site.takes_method and site.id not in rows]
-        if wanted:
-            rows |= attention_rows(
-                planner.model, wanted, subject.data, flag, task.selection.assumed, batch=subject.batch, progress=report
-            )
-    return rows

@@ -228,10 +228,9 @@ class Content:
     notes: tuple[str, ...]
 
     def errors_by_width(self) -> dict[tuple[str, int | None], list[Errors]]:
-        """Return the errors of each site by series and bits.
+        """Return the errors of each site by series and bits, those of a sweep before those of a sensitivity run.
 
-        Those with all sites replaced come first, since then a site's inputs are those that it will meet; where there
-        are none, those of the site alone.
+        Both are of rows of the float model, whatever else is replaced, so that they differ in the sample at most.
         """
         found: dict[tuple[str, int | None], dict[str, Errors]] = {}
         rows = self.settings

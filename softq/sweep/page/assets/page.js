@@ -147,7 +147,7 @@
   for (const e of errors) {
     if (e.setting.head !== null) continue;
     const c = cell(e.setting.series, e.site, e.setting.bits);
-    // Errors of a site alone are second choice: with all sites replaced the inputs are those that it will meet.
+    // Both are of rows of the float model; where a sweep and a sensitivity run are merged, the sweep's are shown.
     if (e.setting.site === null) c.errors = e; else c.single = e;
   }
   for (const s of alone) if (s.site >= 0) cell(s.series, s.site, s.bits).alone = s;
