@@ -70,7 +70,10 @@ def _common(command: Callable[..., None]) -> Callable[..., None]:
 def sweep(
     model: str, out: str, force: bool, max_drop: str | None, junit: str | None, as_json: bool, **given: Any
 ) -> None:
-    """Measure every combination of method and width for MODEL; the same command again goes on where it stopped."""
+    """Measure every combination of method and width for MODEL; the same command again goes on where it stopped.
+
+    With the extra `report` the report is written into the folder, as by softq report.
+    """
     from softq.cli import _check_outputs, _progress
     from softq.report import parse_drop
     from softq.sweep import run
@@ -80,10 +83,11 @@ def sweep(
     allowance = None if max_drop is None else parse_drop(max_drop)
     with _progress() as step:
         found = run(model, out=out, force=force, command=_command(), progress=step, **given)
+    written = _report(out, max_drop)
     budget = None if allowance is None else Budget.of(allowance, found.study)
     if junit is not None:
         _write_junit(junit, found, budget)
-    _finish(found, None if budget is None else judge_all(budget, found.outcomes), as_json)
+    _finish(found, None if budget is None else judge_all(budget, found.outcomes), as_json, written)
 
 
 @click.command()
@@ -120,7 +124,7 @@ def sensitivity(
             _task(model, given), out=out, methods=methods, bits=bits, options=options, granularity=granularity, top=top,
             force=force, progress=step,
         )  # fmt: skip
-    _finish(found, None, as_json)
+    _finish(found, None, as_json, _report(out, None))
 
 
 @click.command()
@@ -175,7 +179,19 @@ def _command() -> str:
     return shlex.join(["softq", *sys.argv[1:]])
 
 
-def _finish(found: Sweep, gate: Gate | None, as_json: bool) -> None:
+def _report(out: str, budget: str | None) -> str:
+    """Write the report of a folder and return a line that says so; what goes wrong is a note: the values are there."""
+    from softq.errors import SoftqError
+    from softq.sweep.page import report
+
+    try:
+        return f"wrote {report(out, budget=budget).files[0]}"
+    except SoftqError as error:
+        click.echo(f"softq: no report was written: {error}", err=True)
+        return ""
+
+
+def _finish(found: Sweep, gate: Gate | None, as_json: bool, written: str) -> None:
     """Print what was found, and end with the gate's exit code if that failed."""
     from softq.cli import EXIT_GATE, _print_json
     from softq.sweep.listing import sweep_to_json, sweep_to_text
@@ -186,6 +202,8 @@ def _finish(found: Sweep, gate: Gate | None, as_json: bool) -> None:
         _print_json(sweep_to_json(found, gate))
     else:
         click.echo(sweep_to_text(found), nl=False)
+        if written:
+            click.echo(written)
         if gate is not None:
             click.echo(f"{'passed' if gate.passed else 'FAILED'}: {gate.sentence}")
     if gate is not None and not gate.passed:

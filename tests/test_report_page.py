@@ -108,6 +108,12 @@ def test_a_budget_admits_what_is_worse_than_float_by_less() -> None:
     assert gather(study(), outcomes, "0.055").answer.setting == 1  # the interval reaches over it
     assert gather(study(), outcomes, "10%").answer.budget == pytest.approx(0.09)
     assert gather(study(relative=True), outcomes, "10%").answer.budget == pytest.approx(0.1)
+    # Losses that are shares of 0.9: 0.09 in the metric's unit is a tenth.
+    assert gather(study(relative=True), outcomes, "0.09").answer.budget == pytest.approx(0.1)
+    with pytest.raises(UsageError, match="nothing is a share of top1-accuracy 0 of float"):
+        gather(replace(study(), reference=Estimate(0.0)), outcomes, "1%")
+    with pytest.raises(UsageError, match="nothing is a share of top1-accuracy nan of float"):
+        gather(replace(study(), reference=Estimate(NAN)), outcomes, "1%")
     with pytest.raises(UsageError, match="must be a number of at least 0"):
         gather(study(), outcomes, "-1")
 

@@ -27,7 +27,7 @@ from softq.metrics._metric import mean, root_ratio
 from softq.sweep import run
 from softq.sweep.estimates import loss_of, value_of
 from softq.sweep.pace import Pace
-from softq.sweep.records import OUTCOMES, STUDY, Outcome, read
+from softq.sweep.records import OUTCOMES, REPORTS, STUDY, Outcome, read
 from softq.sweep.settings import expand, parse_bits
 
 MODELS = Path(__file__).parent.parent / "models"
@@ -140,18 +140,22 @@ def command(data: Path, out: Path, *more: str) -> list[str]:
 
 def killed_and_resumed(tmp_path: Path, times: int, seed: int) -> None:
     start = time.monotonic()
-    subprocess.run([sys.executable, "-m", "softq", *command(IMAGES, tmp_path / "whole")], check=True,
-                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+    # The command is part of a report, so each has a folder of its own to be the same in.
+    line = [sys.executable, "-m", "softq", *command(IMAGES, Path("out"))]
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    subprocess.run(line, cwd=whole, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     took = time.monotonic() - start
-    study, outcomes = read(tmp_path / "whole")
+    study, outcomes = read(whole / "out")
+    assert all(len(outcome.sites) == 4 for outcome in outcomes)
+    report = without_seconds(whole / "out")
     moments = random.Random(seed)
     for number in range(times):
-        out = tmp_path / str(number)
+        home = tmp_path / str(number)
+        home.mkdir()
+        out = home / "out"
         for attempt in range(30):
-            child = subprocess.Popen(
-                [sys.executable, "-m", "softq", *command(IMAGES, out)],
-                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            )  # fmt: skip
+            child = subprocess.Popen(line, cwd=home, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
             try:
                 # Later from time to time, so that a machine that is busy elsewhere comes to the end.
                 _, error = child.communicate(timeout=took * moments.uniform(0.4, 1.0) * 1.1**attempt)
@@ -165,6 +169,16 @@ def killed_and_resumed(tmp_path: Path, times: int, seed: int) -> None:
         again = read(out)
         assert plain(again[1]) == plain(outcomes)
         assert again[0].reference == study.reference
+        assert without_seconds(out) == report
+
+
+def without_seconds(folder: Path) -> dict[str, object]:
+    """A sweep's report, its five files, without how long the settings took."""
+    found: dict[str, object] = {name: (folder / name).read_bytes() for name in REPORTS}
+    plain_report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    for row in plain_report["settings"]:
+        assert row.pop("seconds") > 0
+    return found | {"report.json": plain_report}
 
 
 def test_kill_and_resume(tmp_path: Path) -> None:
@@ -354,3 +368,26 @@ def test_what_the_user_names_keeps_its_word() -> None:
     ]  # fmt: skip
     (plain_one,), _ = expand("deferred-log", "3", [], True)
     assert plain_one.options == {"bits": 3}
+
+
+def test_a_sweep_writes_its_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = ["--methods", "uniform", "--bits", "2,8", "--limit", "8"]
+    done = CliRunner().invoke(main, command(IMAGES, tmp_path / "out", *small, "--max-drop", "50%"))
+    assert done.exit_code == 0, done.output
+    assert f"wrote {tmp_path / 'out' / 'report.html'}" in done.output
+    found = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
+    assert found["answer"]["budget"] == pytest.approx(0.5 * found["subject"]["reference"]["value"])
+    assert len(found["errors"]) == 2 * 4
+    # Without the extra everything but the report is there, and a line says what to install.
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    bare = CliRunner().invoke(main, command(IMAGES, tmp_path / "bare", *small))
+    assert bare.exit_code == 0, bare.output
+    assert bare.stderr == (
+        "softq: no report was written: the report's page needs jinja2: pip install 'softq[report]'\n"
+    )
+    assert len(read(tmp_path / "bare")[1]) == 2
+    assert not list((tmp_path / "bare").glob("report.*"))
+    # What is started anew has no report of what was there.
+    shutil.copy(tmp_path / "out" / "report.html", tmp_path / "bare")
+    assert CliRunner().invoke(main, command(IMAGES, tmp_path / "bare", *small, "--force")).exit_code == 0
+    assert not list((tmp_path / "bare").glob("report.*"))

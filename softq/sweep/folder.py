@@ -14,7 +14,7 @@ from typing import Any
 
 from softq.errors import InputError, UsageError
 from softq.modelfile.staging import _lock
-from softq.sweep.records import OUTCOMES, STUDY, Outcome, Study, read, to_plain
+from softq.sweep.records import OUTCOMES, REPORTS, STUDY, Outcome, Study, read, to_plain
 from softq.textfile import write_text
 
 _LOCK = ".softq-lock"
@@ -70,8 +70,8 @@ def _tidy(path: Path, force: bool) -> None:
     for scratch in path.glob(f"{_SCRATCH}*"):
         shutil.rmtree(scratch, ignore_errors=True)
     if force:
-        # The outcomes first: a kill between the two leaves a study without outcomes, which is a whole one.
-        for name in (OUTCOMES, STUDY):
+        # The outcomes before the study: a kill between the two leaves a study without outcomes, which is a whole one.
+        for name in (*REPORTS, OUTCOMES, STUDY):
             (path / name).unlink(missing_ok=True)
     if not (path / OUTCOMES).exists():
         return

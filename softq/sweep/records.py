@@ -19,6 +19,8 @@ from softq.methods._contract import OptionValue
 
 SCHEMA = 1
 STUDY, OUTCOMES = "study.json", "outcomes.jsonl"
+REPORTS = ("report.html", "report.json", "report.csv", "report.md", "report.model-explorer.json")
+"""What `softq.sweep.page` writes from them."""
 
 
 @dataclass(frozen=True)

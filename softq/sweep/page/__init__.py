@@ -16,7 +16,7 @@ from softq.sweep.page.content import Content, content_schema
 from softq.sweep.page.gather import gather, merge
 from softq.sweep.page.html import to_html
 from softq.sweep.page.texts import to_csv, to_json, to_markdown, to_node_data
-from softq.sweep.records import read
+from softq.sweep.records import REPORTS, read
 from softq.textfile import write_text
 
 __all__ = ["Content", "Written", "content_schema", "gather", "report"]
@@ -42,7 +42,7 @@ def report(
 ) -> Written:
     """Write the report of a sweep, or of a sweep and a sensitivity run together.
 
-    The files are `report.html`, `.json`, `.csv`, `.md` and `report.model-explorer.json`.
+    The files are those of `softq.sweep.records.REPORTS`.
 
     Args:
         folders: One folder, or several of the same model, data and metric.
@@ -58,13 +58,8 @@ def report(
     target = Path(folders[0] if out is None else out)
     if not target.is_dir():
         raise InputError(f"cannot write the report: there is no folder '{target}'")
-    texts = {
-        "report.html": to_html(content),
-        "report.json": to_json(content),
-        "report.csv": to_csv(content),
-        "report.md": to_markdown(content),
-        "report.model-explorer.json": to_node_data(content),
-    }
+    writers = (to_html, to_json, to_csv, to_markdown, to_node_data)
+    texts = {name: write(content) for name, write in zip(REPORTS, writers, strict=True)}
     for name, text in texts.items():
         write_text(target / name, text)
     return Written(content, tuple(target / name for name in texts))

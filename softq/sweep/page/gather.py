@@ -83,8 +83,13 @@ def _budget(study: Study, budget: str | float | None) -> float | None:
     if budget is None:
         return None
     allowance = parse_drop(budget)
+    if allowance.relative == study.relative:
+        return allowance.amount
     # A percentage is a share of the float value; so is a loss where losses are shares.
-    return allowance.amount * (abs(study.reference.value) if allowance.relative and not study.relative else 1.0)
+    size = abs(study.reference.value)
+    if not 0 < size < math.inf:
+        raise UsageError(f"the budget is {allowance.text}; nothing is a share of {study.metric} {size:g} of float")
+    return allowance.amount * size if allowance.relative else allowance.amount / size
 
 
 def _method(name: str) -> Method | None:
