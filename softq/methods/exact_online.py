@@ -1,0 +1,67 @@
+"""The exact softmax with a running maximum: one pass for maximum and sum together, a second one for the weights.
+
+    for each score x:  m' = max(m, x),  S' = S * e^(m - m') + e^(x - m')
+    w = e^(x - m), p = w / S with the last m and S
+
+Of the two exponentials one is always 1, so that e^-|x - m| alone is computed. The pairs (m, S) of parts of a row merge
+by the same rule, in any order: a kernel may take the parts on several lanes and merge them at the end.
+
+Source: Milakov and Gimelshein, arXiv 1805.02867, algorithm 3; its code github.com/NVIDIA/online-softmax (f4c607f). As
+there, m starts at the least finite number and not at -inf, so that a leading -inf is no -inf - -inf.
+What the running maximum saves is one read of the scores. The form in several passes is `exact`, with the same weights;
+where scores are kept, take that one: onnxruntime loops over the elements of this one. The source's Softmax and TopK in
+one pass is the pass `fuse-topk`.
+Input: any f32; -inf is masked, +inf takes all the weight.
+Integers: none. Accumulator: f32, S in [1, 2^24]; one added to 2^24 leaves it, in any program of f32.
+Error: each weight within 1e-7 of e^-d, relatively. S within 1e-7 * (1 + rises of the maximum) + N * 2^-23: each element
+costs one rounding of the sum and at most one of the rescaling.
+Calibration: none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from softq.methods._contract import Method, Options
+from softq.rowprog import DType, Trace, Value
+from softq.rowprog.library import F32_MAX, exp_minus
+
+_GREATEST_SUM = float(2**24)
+
+
+@dataclass(frozen=True)
+class ExactOnlineOptions(Options):
+    """None."""
+
+
+def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
+    x = t.scores if t.valid is None else t.select(t.valid, t.scores, -math.inf)
+    is_nan = t.any(~x.eq(x))
+
+    def step(greatest: Value, total: Value, score: Value) -> tuple[list[Value], list[Value]]:
+        rises = score > greatest
+        after = t.select(rises, score, greatest)
+        # A second score of +inf has the difference NaN, which counts as 0.
+        e = exp_minus(t, t.select(rises, score - greatest, greatest - score))
+        # Intervals do not see that the exponential is positive.
+        return [after, t.clamp(t.select(rises, total * e + 1.0, total + e), 0.0, _GREATEST_SUM)], []
+
+    start = [t.const(-F32_MAX, DType.F32), t.const(0.0, DType.F32)]
+    (greatest, total), _ = t.scan(start, [x], step, [(-F32_MAX, math.inf), (0.0, _GREATEST_SUM)])
+    return {"weights": exp_minus(t, greatest - x), "normalizer": t.select(is_nan, math.nan, total)}
+
+
+METHOD = Method(
+    name="exact-online",
+    summary="The float32 softmax with a running maximum, two passes instead of three; for streams.",
+    source="Milakov and Gimelshein, arXiv 1805.02867",
+    options=ExactOnlineOptions,
+    trace=_trace,
+    integer_scores=False,
+    drop_in=True,
+    calibration="none",
+    contract=True,
+    logarithms=True,
+)
