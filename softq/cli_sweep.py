@@ -28,6 +28,7 @@ _COMMON = (
     click.option("--all", "all_sites", is_flag=True, help="Every site that can be converted, not only attention."),
     click.option("--mask", "masks", multiple=True, metavar="NAME", help="A float tensor that is a mask: see convert."),
     click.option("--allow-float32", is_flag=True, help="Compute the softmax of double scores in float32."),
+    click.option("--allow-substitute", is_flag=True, help="Let methods take part that are no drop-in: see convert."),
     click.option("--max-length", type=int, metavar="N", help="Greatest length of a row that is proved: see convert."),
     click.option("--labels", metavar="NAME", help="The label array to use (label.NAME), or a model input."),
     click.option("--output", metavar="NAME", help="The model output that the metric looks at."),
@@ -144,23 +145,30 @@ def plan(
     options: Sequence[str],
     **given: Any,
 ) -> None:
-    """Find method and width for each softmax of MODEL under a budget; exit 1 if the best plan breaks it."""
+    """Find method and width for each softmax of MODEL under a budget; exit 1 if the best plan breaks it.
+
+    What was measured goes beside the plan, into PLAN.measured.json, for softq report --plan.
+    """
     from softq.cli import EXIT_GATE, _check_outputs, _print_json, _progress
     from softq.sweep.listing import plan_to_json, plan_to_text
+    from softq.sweep.planned import record_of, record_text
     from softq.sweep.search import find_plan
     from softq.textfile import write_text
 
-    _check_outputs([out], [model, given["data"], given["calibration"], verify])
+    _check_outputs([out, str(record_of(out))], [model, given["data"], given["calibration"], verify])
+    task = _task(model, given)
     with _progress() as step:
         found = find_plan(
-            _task(model, given), max_drop=max_drop, methods=methods, bits=bits, options=options, verify=verify,
+            task, max_drop=max_drop, methods=methods, bits=bits, options=options, verify=verify,
             progress=step,
         )  # fmt: skip
-    write_text(out, found.plan.to_text())
+    text, result = found.plan.to_text(), plan_to_json(found, out)
+    write_text(out, text)
+    write_text(record_of(out), record_text(result, text, metric=task.metric, budget=max_drop, command=task.command))
     for note in found.notes:
         click.echo(f"softq: {note}", err=True)
     if as_json:
-        _print_json(plan_to_json(found, out))
+        _print_json(result)
     else:
         click.echo(plan_to_text(found, out), nl=False)
     if not found.gate.passed:
@@ -171,7 +179,8 @@ def _task(model: str, given: dict[str, Any]) -> Task:
     """Return what is measured, from the arguments that the commands share."""
     from softq.sweep import Selection, Task
 
-    chosen = {name: given.pop(name) for name in ("sites", "all_sites", "masks", "allow_float32", "max_length", "batch")}
+    fields = ("sites", "all_sites", "masks", "allow_float32", "allow_substitute", "max_length", "batch")
+    chosen = {name: given.pop(name) for name in fields}
     return Task(model=model, selection=Selection(**chosen), command=_command(), **given)
 
 

@@ -19,6 +19,7 @@ from softq.report import parse_drop
 from softq.sweep import Selection, Task
 from softq.sweep.frontier import FLOAT_BITS, Rung, choices, descent, ladder, mean_bits
 from softq.sweep.gate import Budget
+from softq.sweep.planned import read_planned
 from softq.sweep.records import Estimate
 from softq.sweep.search import find_plan
 from tests.test_sweep import IMAGES, LM, TEXT, VIT, cut
@@ -68,6 +69,10 @@ def test_a_plan_holds_on_data_that_the_search_did_not_see(tmp_path: Path) -> Non
     assert said["gate"]["passed"]
     assert said["mean_bits"] < 4
     assert said["mean_bits"] == np.mean(list(said["bits"].values()))
+    record = read_planned(out)
+    assert (record.held, record.budget, record.bits) == (True, "0.5%", said["bits"])
+    assert record.verified.metric.value == said["verification"]["metric"]["value"]
+    assert record.searched.loss.high == said["search"]["loss"]["high"]
     converted = convert(LM, plan=out)
     data = cut(TEXT, tmp_path / "other.npz", 16, start=16)
     report = check(LM, converted.model, data, metrics=["perplexity"], max_drop="0.5%", threads=1)
@@ -87,6 +92,7 @@ def test_an_impossible_budget(tmp_path: Path) -> None:
     assert "FAILED: no plan keeps the budget; with the best, in the search kl goes from 0" in result.output
     assert "too much" in result.output
     assert load_plan(out).sites
+    assert not read_planned(out).held
     assert convert(VIT, plan=out).plan.sites
 
 
@@ -131,7 +137,7 @@ def test_bad_usage_is_one_line(tmp_path: Path, more: list[str], message: str) ->
     assert result.exit_code == 2, result.output
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
-    assert not (tmp_path / "plan.json").exists()
+    assert not list(tmp_path.glob("plan.*"))
 
 
 def test_the_same_data_twice_are_refused_under_another_name(tmp_path: Path) -> None:

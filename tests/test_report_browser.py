@@ -9,7 +9,7 @@ import pytest
 
 from softq.sweep.page import report
 from tests.browser import Browser, find_browser
-from tests.test_report_page import CASES, HOSTILE, folder, many, study
+from tests.test_report_page import CASES, HOSTILE, folder, many, planned, study
 
 PROGRAM = find_browser()
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium is installed (apt install chromium)")
@@ -79,6 +79,72 @@ def test_the_heat_map_is_chosen_from_by_mouse_and_keys(browser: Browser, tmp_pat
         s.dispatchEvent(new Event('change')); })()""")
     assert browser.run("document.querySelector('#heat caption').textContent").startswith("loss with this site alone")
     assert "\u2248" in browser.run("document.querySelector('#heat').textContent")
+    assert quiet(browser, page)
+
+
+def pressed(browser: Browser, place: str, row: str) -> object:
+    return browser.run(f"[...document.querySelectorAll('#{place} [aria-pressed=true]')].map("
+                       f"(b) => [b.dataset.{row}, b.dataset.bits])")  # fmt: skip
+
+
+def test_the_heads_of_a_site_are_chosen_from_by_mouse_and_keys(browser: Browser, tmp_path: Path) -> None:
+    page = written(browser, tmp_path, "heads")
+    browser.open(page)
+    title = "document.getElementById('site-title').textContent"
+    drawn = "document.querySelector('#chart-site-error svg').outerHTML"
+    browser.run("""(() => { const s = document.getElementById('heat-series');
+        s.value = [...s.options].find((o) => o.textContent === 'uniform').value;
+        s.dispatchEvent(new Event('change')); })()""")
+    browser.click("#heat button[data-site='1'][data-bits='3']")
+    # Two widths of three heads, and of the site as a whole.
+    assert browser.run("document.querySelectorAll('#heads button').length") == 8
+    assert pressed(browser, "heads", "head") == [["all", "3"]]
+    assert browser.run("document.querySelector('#heads-table tbody').rows.length") == 6
+    site = browser.run(drawn)
+    browser.click("#heads button[data-head='2'][data-bits='3']")
+    assert browser.run(title) == "Site attn/1, head 2"
+    assert browser.run(drawn) != site
+    # Errors of head 2 are 1.5 times 2^-bits: 0.1875 at 3 bits.
+    assert "0.188" in browser.run('document.querySelector(\'#heads button[data-head="2"][data-bits="3"]\').textContent')
+    for key in ("ArrowUp", "ArrowLeft", "Enter"):
+        browser.press(key)
+    assert browser.run(title) == "Site attn/1, head 1"
+    assert pressed(browser, "heads", "head") == [["1", "2"]]
+    assert pressed(browser, "heat", "site") == [["1", "2"]]
+    browser.click("#heads button[data-head='all'][data-bits='3']")
+    assert browser.run(title) == "Site attn/1"
+    assert browser.run(drawn) == site
+    browser.click("#heads button[data-head='1'][data-bits='2']")
+    browser.click("#heat button[data-site='0'][data-bits='2']")
+    assert browser.run(title) == "Site attn/0"
+    assert quiet(browser, page)
+
+
+def test_heads_alone_make_a_map_of_the_sites_too(browser: Browser, tmp_path: Path) -> None:
+    page = written(browser, tmp_path, "only heads")
+    browser.open(page)
+    # The greatest of a site's heads bounds the site: 1.5 times 2^-2.
+    assert browser.run("document.querySelector('#heat button[data-bits=\"2\"]').textContent") == "\u2264 0.375"
+    assert browser.run("document.querySelectorAll('#heads button').length") == 6
+    assert pressed(browser, "heads", "head") == [["2", "2"]]
+    assert browser.run("document.getElementById('site-title').textContent") == "Site attn/0, head 2"
+    assert browser.run("document.querySelectorAll('#chart-site-error [aria-label=dot] path, "
+                       "#chart-site-error [aria-label=dot] circle').length") == 2  # fmt: skip
+    browser.click("#heat button[data-site='1'][data-bits='3']")
+    assert browser.run("document.getElementById('site-title').textContent") == "Site attn/1, head 2"
+    assert pressed(browser, "heads", "head") == [["2", "3"]]
+    assert quiet(browser, page)
+
+
+def test_a_plan_stands_in_the_page(browser: Browser, tmp_path: Path) -> None:
+    page = report(folder(tmp_path, *CASES["many"]), plan=planned(tmp_path / "plan.json")).files[0]
+    browser.complaints.clear()
+    browser.requests.clear()
+    browser.size(400)
+    browser.open(page)
+    assert browser.run("document.querySelectorAll('#plan table')[1].tBodies[0].rows.length") == 2
+    assert "The budget of 1% was kept." in browser.run("document.getElementById('plan').textContent")
+    assert browser.run("document.documentElement.scrollWidth") <= 400
     assert quiet(browser, page)
 
 

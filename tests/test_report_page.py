@@ -17,8 +17,10 @@ from click.testing import CliRunner
 
 from softq.cli import main
 from softq.errors import InputError, UsageError
+from softq.plan import Plan, SitePlan
 from softq.sweep.page import content_schema, gather, report
 from softq.sweep.page.html import MAX_ERRORS, to_html
+from softq.sweep.planned import record_of, record_text
 from softq.sweep.records import OUTCOMES, STUDY, Estimate, Outcome, Setting, SiteErrors, Study, append, to_plain
 
 NAN = math.nan
@@ -59,6 +61,16 @@ def many(names: Sequence[str] = ("attn/0", "attn/1")) -> list[Outcome]:
             found.append(outcome(method, bits, loss, 0.02, sites=sites))
             found += [outcome(method, bits, loss / 2, 0.02, site=n, sites={n: sites[n]}) for n in names[:3]]
     return found
+
+
+def heads(names: Sequence[str] = ("attn/0", "attn/1")) -> list[Outcome]:
+    """Three heads of each site at two widths, each worse than the one before; they have errors alone."""
+    nothing = Estimate(NAN)
+    return [
+        Outcome(Setting("uniform", {"bits": bits}, name, head), nothing, nothing, 0, 0.0,
+                {name: errors(2.0**-bits * (1 + head) / 2)})
+        for name in names for bits in (2, 3) for head in range(3)
+    ]  # fmt: skip
 
 
 def folder(path: Path, what: Study, outcomes: Sequence[Outcome]) -> Path:
@@ -157,6 +169,8 @@ CASES: dict[str, tuple[Study, list[Outcome]]] = {
     "unknown method": (study(), [outcome("not-here", 4, 0.01, 0.1)]),
     "hostile": (study(HOSTILE, model=HOSTILE[0]), many(HOSTILE)),
     "relative": (study(relative=True), many()),
+    "heads": (study(), many() + heads()),
+    "only heads": (study(), heads()),
 }
 
 
@@ -227,3 +241,82 @@ def test_the_command(tmp_path: Path) -> None:
     assert run(main, ["report", str(tmp_path)]).exit_code == 2
     with pytest.raises(InputError, match="there is no folder"):
         report(tmp_path / "sweep", out=tmp_path / "absent")
+
+
+def test_a_site_that_no_rows_were_seen_of_is_named() -> None:
+    content = gather(study(), [outcome("uniform", 4, 0.01, 0.1, sites={"attn/0": errors(0.1)})])
+    assert content.notes == ("No errors of rows could be measured at attn/1.",)
+    assert gather(study(), [outcome("uniform", 4, 0.01, 0.1)]).notes == ()
+
+
+def planned(path: Path, passed: bool = True) -> Path:
+    """A plan of two sites, of which one stays float, with its record."""
+    site = SitePlan("attn/0", "f", "uniform", {"bits": 3, "top": 1.0}, {})
+    text = Plan("0.1.0", "g" * 8, "w" * 8, (site,)).to_text()
+    path.write_text(text, encoding="utf-8")
+    one = {"metric": {"value": 0.89, "low": 0.8, "high": 0.95}, "loss": {"value": 0.01, "low": -0.01, "high": 0.03},
+           "samples": 50, "seconds": 1.0}  # fmt: skip
+    other = one | {"loss": {"value": "NaN", "low": None, "high": None}, "samples": 60}
+    found = {"schema": 1, "bits": {"attn/0": 3, "attn/1": 32}, "mean_bits": 17.5, "split": "searched here", "notes": [],
+             "gate": {"passed": passed, "sentence": "it <b>held"}, "search": one, "verification": other,
+             "plans_measured": 7}  # fmt: skip
+    said = record_text(found, text, metric="top1-accuracy", budget="1%", command="softq plan m.onnx")
+    record_of(path).write_text(said, encoding="utf-8")
+    return path
+
+
+def test_a_plan_is_shown(tmp_path: Path) -> None:
+    sweep, plan = folder(tmp_path / "sweep", study(), many()), planned(tmp_path / "plan.json")
+    done = CliRunner().invoke(main, ["report", str(sweep), "--plan", str(plan)])
+    assert done.exit_code == 0, done.output
+    texts = {path.name: path.read_text(encoding="utf-8") for path in sweep.glob("report.*")}
+    content = json.loads(texts["report.json"])
+    jsonschema.Draft202012Validator(content_schema()).validate(content)
+    assert [(site["site"], site["method"], site["bits"]) for site in content["plan"]["sites"]] == [
+        ("attn/0", "uniform", 3), ("attn/1", "", 32)
+    ]  # fmt: skip
+    assert content["plan"]["searched"]["loss"] == {"value": 0.01, "low": -0.01, "high": 0.03}
+    assert content["plan"]["verified"] == {
+        "metric": {"value": 0.89, "low": 0.8, "high": 0.95}, "loss": {"value": None, "low": None, "high": None},
+        "samples": 60,
+    }  # fmt: skip
+    for name in ("report.html", "report.md"):
+        assert "The budget of 1% was kept." in texts[name]
+        assert "17.5 bits on the mean" in texts[name]
+        assert "softq plan m.onnx" in texts[name]
+        assert "it <b>held" not in texts[name]
+    broken = report(sweep, plan=planned(tmp_path / "plan.json", passed=False)).content
+    assert broken.plan is not None
+    assert not broken.plan.held
+    assert "was not kept" in (sweep / "report.md").read_text(encoding="utf-8")
+
+
+def test_a_plan_that_is_not_of_this_sweep_is_refused(tmp_path: Path) -> None:
+    sweep, plan = folder(tmp_path / "sweep", study(), many()), planned(tmp_path / "plan.json")
+
+    def refused() -> str:
+        result = CliRunner().invoke(main, ["report", str(sweep), "--plan", str(plan)])
+        assert result.exit_code == 2, result.output
+        assert result.stderr.count("\n") == 1
+        return result.stderr
+
+    folder(sweep, replace(study(), metric="kl"), many())
+    assert "its metric is 'top1-accuracy', the sweep's 'kl'" in refused()
+    folder(sweep, replace(study(), graph="another"), many())
+    assert "its graph is 'gggggggg', the sweep's 'another'" in refused()
+    record, text = record_of(plan), plan.read_text(encoding="utf-8")
+    plan.write_text(text.replace('"bits": 3', '"bits": 4'), encoding="utf-8")
+    assert "is not the plan that" in refused()
+    plan.write_text(text, encoding="utf-8")
+    found = json.loads(record.read_text(encoding="utf-8"))
+    for wrong, message in (("[", "is not JSON"), ("{}", "is no record")):
+        record.write_text(wrong, encoding="utf-8")
+        assert message in refused()
+    for more in ({"bits": 1}, {"search": {}}, {"mean_bits": "x"}):
+        record.write_text(json.dumps(found | more), encoding="utf-8")
+        assert "is damaged" in refused()
+    record.unlink()
+    assert "which softq plan writes beside it, cannot be read" in refused()
+    plan.unlink()
+    assert "plan.json" in refused()
+    assert not list(sweep.glob("report.*"))

@@ -181,7 +181,7 @@ def read(folder: str | os.PathLike[str]) -> tuple[Study, tuple[Outcome, ...]]:
         raise InputError(f"{path / STUDY} is no sweep of schema {SCHEMA}")
     outcomes: list[Outcome] = []
     try:
-        found: dict[str, Any] = study | {"reference": _estimate(study["reference"]), "sites": tuple(study["sites"])}
+        found: dict[str, Any] = study | {"reference": estimate_of(study["reference"]), "sites": tuple(study["sites"])}
         for line in lines[:-1]:  # what stands behind the last newline was cut off
             outcomes.append(_outcome(json.loads(line)))
         return Study(**found), tuple(outcomes)
@@ -198,7 +198,8 @@ def append(folder: str | os.PathLike[str], outcome: Outcome) -> None:
         os.fsync(file.fileno())
 
 
-def _estimate(plain: Mapping[str, Any]) -> Estimate:
+def estimate_of(plain: Mapping[str, Any]) -> Estimate:
+    """Return an estimate from the plain values that `plain` makes of it."""
     low, high = (None if plain[end] is None else float(plain[end]) for end in ("low", "high"))
     return Estimate(float(plain["value"]), low, high)
 
@@ -214,8 +215,8 @@ def _outcome(plain: Mapping[str, Any]) -> Outcome:
     sites = {name: _site_errors(errors) for name, errors in plain["sites"].items()}
     return Outcome(
         Setting(**plain["setting"]),
-        _estimate(plain["metric"]),
-        _estimate(plain["loss"]),
+        estimate_of(plain["metric"]),
+        estimate_of(plain["loss"]),
         int(plain["samples"]),
         float(plain["seconds"]),
         sites,

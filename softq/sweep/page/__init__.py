@@ -8,14 +8,16 @@ The same folder gives the same bytes.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from softq.errors import InputError
 from softq.sweep.page.content import Content, content_schema
 from softq.sweep.page.gather import gather, merge
 from softq.sweep.page.html import to_html
+from softq.sweep.page.plans import plan_result
 from softq.sweep.page.texts import to_csv, to_json, to_markdown, to_node_data
+from softq.sweep.planned import read_planned
 from softq.sweep.records import REPORTS, read
 from softq.textfile import write_text
 
@@ -39,6 +41,7 @@ def report(
     *folders: str | os.PathLike[str],
     out: str | os.PathLike[str] | None = None,
     budget: str | float | None = None,
+    plan: str | os.PathLike[str] | None = None,
 ) -> Written:
     """Write the report of a sweep, or of a sweep and a sensitivity run together.
 
@@ -48,13 +51,18 @@ def report(
         folders: One folder, or several of the same model, data and metric.
         out: Where the files go; the first folder if not given.
         budget: The loss allowed, in the metric's unit, or a share of the float value as `X%`.
+        plan: A plan's file as `softq plan` left it, with its record beside it.
 
     Raises:
-        InputError: a folder holds no sweep, or `out` is no folder that can be written.
+        InputError: the plan cannot be used, or a folder holds no sweep, or `out` is no folder that can be written.
         UsageError: the budget is no number of at least 0, or the extra `report` is not installed, or
-            the folders are of different models, data or metrics.
+            the folders are of different models, data or metrics, or the plan is of another model or metric.
     """
-    content = gather(*merge([read(folder) for folder in folders]), budget)
+    planned = None if plan is None else read_planned(plan)
+    study, outcomes = merge([read(folder) for folder in folders])
+    content = gather(study, outcomes, budget)
+    if planned is not None:
+        content = replace(content, plan=plan_result(study, planned))
     target = Path(folders[0] if out is None else out)
     if not target.is_dir():
         raise InputError(f"cannot write the report: there is no folder '{target}'")

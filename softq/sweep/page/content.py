@@ -146,6 +146,73 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class PlannedSite:
+    """What a plan gives one site.
+
+    Attributes:
+        site: The site.
+        node: Name of the node, empty if it has none.
+        method: Name of the method; empty where the site stays float.
+        options: Its options.
+        bits: Bits of a code, 32 where the site stays float.
+    """
+
+    site: str
+    node: str
+    method: str
+    options: Mapping[str, OptionValue]
+    bits: int
+
+
+@dataclass(frozen=True)
+class PlanMeasured:
+    """What a plan measured on some samples.
+
+    Attributes:
+        metric: The metric's value.
+        loss: How much worse than float, paired over the samples.
+        samples: How many samples.
+    """
+
+    metric: Interval
+    loss: Interval
+    samples: int
+
+
+@dataclass(frozen=True)
+class PlanResult:
+    """A plan that `softq plan` found.
+
+    Attributes:
+        file: Name of the plan's file.
+        held: Whether the budget was kept, in the search and on the samples of the verification.
+        sentence: What that rests on.
+        budget: The budget as it was given.
+        mean_bits: Mean over the sites of their bits.
+        sites: What each site gets.
+        split: Which data served the search and which the verification.
+        searched: What was measured on the samples of the search; of the plans tried this one was chosen by them.
+        verified: What was measured on samples that the search did not see.
+        plans: How many plans were measured.
+        notes: What was left out.
+        command: What reproduces it.
+    """
+
+    file: str
+    held: bool
+    sentence: str
+    budget: str
+    mean_bits: float
+    sites: tuple[PlannedSite, ...]
+    split: str
+    searched: PlanMeasured
+    verified: PlanMeasured
+    plans: int
+    notes: tuple[str, ...]
+    command: str
+
+
+@dataclass(frozen=True)
 class Answer:
     """The recommended setting.
 
@@ -216,6 +283,7 @@ class Content:
         errors: Errors by setting and site, where they were measured.
         costs: Costs by setting and site, for the settings of all sites.
         notes: What the reader has to know besides.
+        plan: A plan and what was measured of it; null if none was given.
     """
 
     schema: int
@@ -226,6 +294,7 @@ class Content:
     errors: tuple[Errors, ...]
     costs: tuple[Cost, ...]
     notes: tuple[str, ...]
+    plan: PlanResult | None = None
 
     def errors_by_width(self) -> dict[tuple[str, int | None], list[Errors]]:
         """Return the errors of each site by series and bits, those of a sweep before those of a sensitivity run.

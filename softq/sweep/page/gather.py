@@ -52,8 +52,15 @@ def gather(study: Study, outcomes: Sequence[Outcome], budget: str | float | None
         sites=sites,
         errors=tuple(errors),
         costs=tuple(costs),
-        notes=tuple(notes),
+        notes=(*notes, *_unseen(sites, errors)),
     )
+
+
+def _unseen(sites: Sequence[Place], errors: Sequence[Errors]) -> list[str]:
+    """Return a note on sites without errors where others have some."""
+    seen = {e.site for e in errors}
+    missing = [site.id for site in sites if site.id not in seen]
+    return [f"No errors of rows could be measured at {', '.join(missing)}."] if seen and missing else []
 
 
 def merge(found: Sequence[tuple[Study, Sequence[Outcome]]]) -> tuple[Study, tuple[Outcome, ...]]:
@@ -128,12 +135,13 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _interval(estimate: Estimate) -> Interval:
+def interval_of(estimate: Estimate) -> Interval:
+    """Return an estimate as a report has it: null where it is no finite number."""
     return Interval(_finite(estimate.value), _finite(estimate.low), _finite(estimate.high))
 
 
 def _measured(number: int, outcome: Outcome, budget: float | None) -> Measured:
-    setting, loss = outcome.setting, _interval(outcome.loss)
+    setting, loss = outcome.setting, interval_of(outcome.loss)
     return Measured(
         setting=number,
         name=_name(setting),
@@ -143,7 +151,7 @@ def _measured(number: int, outcome: Outcome, budget: float | None) -> Measured:
         bits=_bits(setting),
         site=setting.site,
         head=setting.head,
-        metric=_interval(outcome.metric),
+        metric=interval_of(outcome.metric),
         loss=loss,
         verdict=verdict(loss, outcome.samples),
         within=within(loss, budget),
@@ -164,7 +172,7 @@ def _subject(study: Study) -> Subject:
         unit=study.unit,
         direction=study.direction,
         relative=study.relative,
-        reference=_interval(study.reference),
+        reference=interval_of(study.reference),
         softq=study.softq,
         versions=dict(sorted(study.versions.items())),
         conditions={name: _told(value) for name, value in sorted(study.conditions.items())},

@@ -10,7 +10,7 @@ from statistics import median
 
 from softq.errors import UsageError
 from softq.sweep.page.content import Content, Errors, Measured
-from softq.sweep.page.texts import facts
+from softq.sweep.page.texts import commands, facts, options_text, plan_verdict
 from softq.sweep.page.verdicts import SAYS, amount, loss_range, plain, ranged
 
 MAX_ERRORS = 25_000
@@ -45,7 +45,11 @@ def to_html(content: Content) -> str:
         answer=content.answer,
         subject=subject,
         whole=whole,
-        parts=[row for row in content.settings if row.site is not None or row.head is not None],
+        parts=[row for row in content.settings if row.site is not None and row.verdict != "unmeasured"],
+        heads=any(row.head is not None for row in content.settings),
+        plan_verdict=plan_verdict,
+        options_text=options_text,
+        commands=commands(content),
         says=SAYS,
         spread=_spread(content),
         costs=_costs(content, whole),

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 
-from softq.sweep.page.content import Content
+from softq.sweep.page.content import Content, PlannedSite, PlanResult
 from softq.sweep.page.verdicts import SAYS, amount, loss_range, plain, ranged
 
 
@@ -66,6 +66,7 @@ def to_markdown(content: Content) -> str:
             ],
         ),
         "",
+        *_plan(content),
         *_table(("site", "node", "operator"), [(site.id, site.node, site.operator) for site in content.sites]),
         "",
         *(f"* {_escape(note)}" for note in content.notes),
@@ -74,9 +75,49 @@ def to_markdown(content: Content) -> str:
         "",
         "To reproduce:",
         "",
-        *(f"    {line}" for line in subject.command.splitlines()),
+        *(f"    {line}" for line in commands(content)),
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
+
+
+def _plan(content: Content) -> list[str]:
+    plan, subject = content.plan, content.subject
+    if plan is None:
+        return []
+    numbers = [
+        (what, plain(found.metric.value), amount(found.loss.value, subject), loss_range(found.loss, subject),
+         f"{found.samples:,}")
+        for what, found in (("search", plan.searched), ("verification", plan.verified))
+    ]  # fmt: skip
+    sites = [(site.site, site.method or "float", str(site.bits), options_text(site)) for site in plan.sites]
+    return [
+        f"## Plan {_escape(plan.file)}: {plan.mean_bits:.4g} bits on the mean",
+        "",
+        f"**{plan_verdict(plan)}** {_escape(plan.sentence)}",
+        "",
+        *_table(("data", subject.metric, "loss", "95 % interval of the loss", "samples"), numbers),
+        "",
+        *_table(("site", "method", "bits", "options"), sites),
+        "",
+        *(f"* {_escape(note)}" for note in plan.notes),
+        *([""] if plan.notes else []),
+    ]
+
+
+def plan_verdict(plan: PlanResult) -> str:
+    """Return whether a plan kept its budget, in a sentence."""
+    return f"The budget of {plan.budget} was {'kept' if plan.held else 'not kept'}."
+
+
+def options_text(site: PlannedSite) -> str:
+    """Return the options of a site in a plan, without the bits."""
+    return " ".join(f"{name}={value}" for name, value in site.options.items() if name != "bits")
+
+
+def commands(content: Content) -> list[str]:
+    """Return the commands that give the numbers of a report."""
+    plan = content.plan
+    return [*content.subject.command.splitlines(), *(plan.command.splitlines() if plan is not None else ())]
 
 
 def facts(content: Content) -> list[tuple[str, str]]:

@@ -128,68 +128,83 @@
     draw("chart-top5", rows("top5", "top5", "top5"), {label: "top-5 flips against bits", zero: true, form: percent});
   }
 
-  // The heat map.
+  // The heat maps.
   const alone = settings.filter((s) => s.site !== null && s.head === null);
   const quantities = [
-    {name: "output error", get: (c) => c.errors && c.errors.output, form: short, log: true},
-    {name: "argmax flips", get: (c) => c.errors && c.errors.argmax, form: percent},
-    {name: "top-5 flips", get: (c) => c.errors && c.errors.top5, form: percent},
-    {name: "mean row sum, distance from 1", get: (c) => c.errors && c.errors.mean !== null ? Math.abs(c.errors.mean - 1) : null, form: short, log: true},
-    {name: "loss with this site alone", get: (c) => c.alone && c.alone.loss, form: signed, signed: true},
-  ].map((q) => ({...q, get: (c) => { const v = q.get(c); return v === undefined || v === false ? null : v; }}));
+    {name: "output error", of: (e) => e.output, form: short, log: true},
+    {name: "argmax flips", of: (e) => e.argmax, form: percent},
+    {name: "top-5 flips", of: (e) => e.top5, form: percent},
+    {name: "mean row sum, distance from 1", of: (e) => e.mean === null ? null : Math.abs(e.mean - 1), form: short, log: true},
+    {name: "loss with this site alone", form: signed, signed: true},
+  ];
   const cells = new Map();
   const key = (series, site, bits) => `${series}/${site}/${bits}`;
   function cell(series, site, bits) {
     const name = key(series, site, bits);
-    if (!cells.has(name)) cells.set(name, {series, site, bits, errors: null, alone: null, single: null});
+    if (!cells.has(name)) cells.set(name, {series, site, bits, errors: null, alone: null, single: null, heads: new Map()});
     return cells.get(name);
   }
   for (const e of errors) {
-    if (e.setting.head !== null) continue;
     const c = cell(e.setting.series, e.site, e.setting.bits);
     // Both are of rows of the float model; where a sweep and a sensitivity run are merged, the sweep's are shown.
-    if (e.setting.site === null) c.errors = e; else c.single = e;
+    if (e.setting.head !== null) c.heads.set(e.setting.head, e);
+    else if (e.setting.site === null) c.errors = e;
+    else c.single = e;
   }
   for (const s of alone) if (s.site >= 0) cell(s.series, s.site, s.bits).alone = s;
   for (const c of cells.values()) c.errors = c.errors || c.single;
   const shownSites = [...new Set([...cells.values()].map((c) => c.site))].sort((a, b) => a - b);
-  const state = {series: 0, quantity: quantities[0], site: null, bits: null};
+  const state = {series: 0, quantity: quantities[0], site: null, head: null, bits: null};
 
-  function heat() {
-    const place = byId("heat");
-    if (!place || !cells.size) return;
-    const {quantity, series} = state;
-    const all = [...cells.values()].map(quantity.get).filter((v) => v !== null);
+  // What a cell of the sites' map shows: a value, and whether it is only the greatest of the heads, which no share of
+  // all rows exceeds; that is all there is where heads alone were measured.
+  function ofSite(quantity, c) {
+    if (!quantity.of) return {value: c.alone ? c.alone.loss : null, bound: false};
+    if (c.errors) return {value: quantity.of(c.errors), bound: false};
+    const found = [...c.heads.values()].map(quantity.of).filter((v) => v !== null);
+    return {value: found.length ? d3.max(found) : null, bound: found.length > 0};
+  }
+
+  // How strong a value is drawn, 0 to 1, among all values.
+  function depths(quantity, all) {
     const sizes = all.map(Math.abs).filter((v) => v > 0);
     const greatest = d3.max(sizes) || 1, least = Math.max(d3.min(sizes) || greatest / 10, greatest / 1e4);
-    const depth = (v) => quantity.signed ? Math.max(0, v) / greatest : !quantity.log ? v / greatest
+    return (v) => quantity.signed ? Math.max(0, v) / greatest : !quantity.log ? v / greatest
       : v <= 0 ? 0 : least === greatest ? 1 : Math.max(0, Math.log(v / least) / Math.log(greatest / least));
-    byId("heat-range").textContent = all.length
-      ? `Colour: ${quantity.name}, from ${quantity.form(d3.min(all))} (pale) to ${quantity.form(d3.max(all))} (strong) over all methods.` : "";
-    const columns = [...new Set([...cells.values()].filter((c) => c.series === series).map((c) => c.bits))].sort((a, b) => a - b);
-    const table = make("table");
-    table.append(make("caption", `${quantity.name}: ${data.series[series]}`));
+  }
+  const range = (quantity, all) => all.length
+    ? `Colour: ${quantity.name}, from ${quantity.form(d3.min(all))} (pale) to ${quantity.form(d3.max(all))} (strong) over all methods.` : "";
+  const widths = (found) => [...new Set(found.map((c) => c.bits))].sort((a, b) => a - b);
+
+  // One map for sites and for heads: rows of {id, name}, and `at` gives {value, mark, told} of a row and bits, or null.
+  function grid(place, {quantity, kind, rows, columns, at, all, chosen, choose}) {
+    const depth = depths(quantity, all), table = make("table");
+    table.append(make("caption", `${quantity.name}: ${data.series[state.series]}`));
     const top = make("tr");
-    top.append(make("th", "site", {scope: "col"}), ...columns.map((b) => make("th", b === null ? "no bits" : `${b} bits`, {scope: "col"})));
+    top.append(make("th", kind, {scope: "col"}), ...columns.map((b) => make("th", b === null ? "no bits" : `${b} bits`, {scope: "col"})));
     const head = make("thead"), body = make("tbody");
     head.append(top);
-    for (const site of shownSites) {
+    for (const {id, name} of rows) {
       const row = make("tr");
-      row.append(make("th", data.sites[site][0], {scope: "row"}));
+      row.append(make("th", name, {scope: "row"}));
       for (const bits of columns) {
-        const c = cells.get(key(series, site, bits)), value = c ? quantity.get(c) : null;
-        const spot = make("td");
+        const spot = make("td"), found = at(id, bits);
         row.append(spot);
-        if (!c) { spot.append(make("span", "-", {class: "absent"})); continue; }
-        const same = quantity.signed && c.alone && c.alone.verdict === "same";
-        const text = (same ? "\u2248 " : "") + (value === null ? "-" : quantity.form(value));
+        if (!found) { spot.append(make("span", "-", {class: "absent"})); continue; }
+        const {value, mark, told} = found;
         const t = value === null ? 0 : Math.min(1, depth(value));
-        const label = `${data.sites[site][0]}, ${bits} bits: ${quantity.name} ${value === null ? "not known" : quantity.form(value)}${same ? ", not told from float" : ""}`;
-        const button = make("button", text, {type: "button", tabindex: "-1", "aria-label": label,
-          "aria-pressed": String(site === state.site && bits === state.bits), "data-site": site, "data-bits": String(bits)});
+        const label = `${name}, ${bits} bits: ${quantity.name} ${value === null ? "not known" : quantity.form(value)}${told}`;
+        const button = make("button", mark + (value === null ? "-" : quantity.form(value)), {type: "button", tabindex: "-1",
+          "aria-label": label, "aria-pressed": String(chosen(id, bits)), [`data-${kind}`]: String(id), "data-bits": String(bits)});
         button.style.setProperty("--t", t.toFixed(3));
         if (t > 0.57) button.classList.add(t > 0.82 ? "deep" : "half");
-        button.addEventListener("click", () => choose(site, bits));
+        button.addEventListener("click", () => {
+          choose(id, bits);
+          for (const other of place.querySelectorAll("button")) {
+            other.setAttribute("aria-pressed", String(other === button));
+            other.setAttribute("tabindex", other === button ? "0" : "-1");
+          }
+        });
         spot.append(button);
       }
       body.append(row);
@@ -197,6 +212,76 @@
     table.append(head, body);
     place.replaceChildren(table);
     (table.querySelector('[aria-pressed="true"]') || table.querySelector("button"))?.setAttribute("tabindex", "0");
+  }
+
+  function heat() {
+    const place = byId("heat");
+    if (!place || !cells.size) return;
+    const {quantity, series} = state;
+    const all = [...cells.values()].map((c) => ofSite(quantity, c).value).filter((v) => v !== null);
+    const bounds = [...cells.values()].some((c) => c.series === series && ofSite(quantity, c).bound);
+    byId("heat-range").textContent = range(quantity, all)
+      + (bounds ? " \u2264 is before the greatest of the heads, where the site as a whole was not measured." : "");
+    grid(place, {
+      quantity, all, kind: "site", rows: shownSites.map((site) => ({id: site, name: data.sites[site][0]})),
+      columns: widths([...cells.values()].filter((c) => c.series === series)),
+      at: (site, bits) => {
+        const c = cells.get(key(series, site, bits));
+        if (!c) return null;
+        const {value, bound} = ofSite(quantity, c);
+        const same = quantity.signed && c.alone && c.alone.verdict === "same";
+        return {value, mark: same ? "\u2248 " : bound ? "\u2264 " : "", told: same ? ", not told from float" : bound ? " at most" : ""};
+      },
+      chosen: (site, bits) => site === state.site && bits === state.bits,
+      choose: (site, bits) => { Object.assign(state, {site, bits, head: null}); heads(); panel(); },
+    });
+  }
+
+  // The heads of the chosen site; a row for all of them leads back to the site.
+  function heads() {
+    const place = byId("heads");
+    if (!place || state.site === null) return;
+    const own = [...cells.values()].filter((c) => c.site === state.site && c.heads.size);
+    const here = own.filter((c) => c.series === state.series);
+    byId("heads-part").hidden = !here.length;
+    if (!here.length) { state.head = null; return; }
+    // The loss is one of sites; heads have errors alone.
+    const quantity = state.quantity.of ? state.quantity : quantities[0];
+    const numbers = [...new Set(here.flatMap((c) => [...c.heads.keys()]))].sort((a, b) => a - b);
+    const whole = here.some((c) => c.errors);
+    if (!whole && state.head === null) {
+      const c = here.find((c) => c.bits === state.bits) || here[0];
+      Object.assign(state, {bits: c.bits, head: d3.greatest(c.heads.keys(), (head) => quantity.of(c.heads.get(head)) ?? -1)});
+    }
+    byId("heads-title").textContent = `Heads of ${data.sites[state.site][0]}`;
+    const all = own.flatMap((c) => [...c.heads.values(), ...(c.errors ? [c.errors] : [])]).map(quantity.of).filter((v) => v !== null);
+    byId("heads-range").textContent = range(quantity, all);
+    grid(place, {
+      quantity, all, kind: "head", columns: widths(here),
+      rows: [...(whole ? [{id: "all", name: "all heads"}] : []), ...numbers.map((head) => ({id: head, name: `head ${head}`}))],
+      at: (head, bits) => {
+        const c = cells.get(key(state.series, state.site, bits)), e = !c ? null : head === "all" ? c.errors : c.heads.get(head);
+        return e ? {value: quantity.of(e), mark: "", told: ""} : null;
+      },
+      chosen: (head, bits) => head === (state.head ?? "all") && bits === state.bits,
+      choose: (head, bits) => {
+        Object.assign(state, {head: head === "all" ? null : head, bits});
+        press(byId("heat"), (b) => b.dataset.site === String(state.site) && b.dataset.bits === String(bits));
+        panel();
+      },
+    });
+    const rows = own.flatMap((c) => [...c.heads].map(([head, e]) => ({...e, series: c.series, bits: c.bits, head})));
+    rows.sort((a, b) => a.head - b.head || a.series - b.series || a.bits - b.bits);
+    byId("heads-table").replaceChildren(numbersTable(`Errors of the heads of ${data.sites[state.site][0]}`, rows, true));
+  }
+
+  function press(place, chosen) {
+    const buttons = [...place.querySelectorAll("button")];
+    if (!buttons.some(chosen)) return;
+    for (const button of buttons) {
+      button.setAttribute("aria-pressed", String(chosen(button)));
+      button.setAttribute("tabindex", chosen(button) ? "0" : "-1");
+    }
   }
 
   function moves(event) {
@@ -214,23 +299,14 @@
     next.focus();
   }
 
-  function choose(site, bits) {
-    Object.assign(state, {site, bits});
-    for (const button of document.querySelectorAll("#heat button")) {
-      const chosen = button.dataset.site === String(site) && button.dataset.bits === String(bits);
-      button.setAttribute("aria-pressed", String(chosen));
-      button.setAttribute("tabindex", chosen ? "0" : "-1");
-    }
-    panel();
-  }
-
   function panel() {
-    const {site} = state;
+    const {site, head} = state;
     if (site === null) return;
-    const [name, node] = data.sites[site];
+    const [id, node] = data.sites[site], name = head === null ? id : `${id}, head ${head}`;
     byId("site-title").textContent = `Site ${name}`;
     const found = [...cells.values()].filter((c) => c.site === site).sort((a, b) => a.series - b.series || a.bits - b.bits);
-    const rows = found.filter((c) => c.errors).map((c) => ({...c.errors, series: c.series, bits: c.bits}));
+    const rows = found.map((c) => ({c, e: head === null ? c.errors : c.heads.get(head)})).filter(({e}) => e)
+      .map(({c, e}) => ({...e, series: c.series, bits: c.bits}));
     const chosen = cells.get(key(state.series, site, state.bits));
     byId("site-facts").textContent = `Node ${node || "without a name"}; ${rows.length ? `${rows[0].rows} rows a setting.` : "no errors were measured."}`
       + (chosen && chosen.alone ? ` This site alone, ${data.series[state.series]} with ${state.bits} bits: loss ${chosen.alone.loss === null ? "not measured" : signed(chosen.alone.loss)}`
@@ -241,39 +317,46 @@
     draw("chart-site-error", points("output"), {label: `output error of ${name}`, zero: true});
     draw("chart-site-argmax", points("argmax"), {label: `argmax flips of ${name}`, zero: true, form: percent});
     draw("chart-site-top5", points("top5"), {label: `top-5 flips of ${name}`, zero: true, form: percent});
-    const table = make("table"), head = make("tr"), body = make("tbody"), top = make("thead");
-    const names = ["method", "bits", "output error", "row sum least", "5 %", "median", "95 %", "greatest", "mean", "argmax flips", "top-5 flips"];
-    head.append(...names.map((n) => make("th", n, {scope: "col"})));
-    top.append(head);
+    byId("site-table").replaceChildren(numbersTable(`Errors of ${name}`, rows, false));
+  }
+
+  function numbersTable(caption, rows, named) {
+    const table = make("table"), line = make("tr"), body = make("tbody"), top = make("thead");
+    const names = [...(named ? ["head"] : []), "method", "bits", "output error", "row sum least", "5 %", "median", "95 %", "greatest", "mean", "argmax flips", "top-5 flips"];
+    line.append(...names.map((n) => make("th", n, {scope: "col"})));
+    top.append(line);
     for (const r of rows) {
-      const line = make("tr");
-      line.append(make("th", data.series[r.series], {scope: "row"}), ...[String(r.bits ?? "-"), short(r.output), short(r.s0), short(r.s5),
-        short(r.s50), short(r.s95), short(r.s100), short(r.mean), percent(r.argmax), percent(r.top5)].map((t) => make("td", t)));
-      body.append(line);
+      const one = make("tr");
+      one.append(...(named ? [make("th", `head ${r.head}`, {scope: "row"})] : []), make("th", data.series[r.series], {scope: "row"}),
+        ...[String(r.bits ?? "-"), short(r.output), short(r.s0), short(r.s5), short(r.s50), short(r.s95), short(r.s100),
+          short(r.mean), percent(r.argmax), percent(r.top5)].map((t) => make("td", t)));
+      body.append(one);
     }
-    table.append(make("caption", `Errors of ${name}`), top, body);
-    byId("site-table").replaceChildren(table);
+    table.append(make("caption", caption), top, body);
+    return table;
   }
 
   function start() {
     const seriesBox = byId("heat-series"), valueBox = byId("heat-value");
     if (!seriesBox || !cells.size) return;
     const used = [...new Set([...cells.values()].map((c) => c.series))].sort((a, b) => a - b);
-    const usable = quantities.filter((q) => [...cells.values()].some((c) => q.get(c) !== null));
+    const usable = quantities.filter((q) => [...cells.values()].some((c) => ofSite(q, c).value !== null));
     const best = data.recommended === null ? null : settings[data.recommended];
     state.series = best && used.includes(best.series) ? best.series : used[0];
     state.quantity = usable[0] || quantities[0];
     used.forEach((s) => seriesBox.append(make("option", data.series[s], {value: s})));
     usable.forEach((q) => valueBox.append(make("option", q.name)));
     seriesBox.value = String(state.series);
-    seriesBox.addEventListener("change", () => { state.series = Number(seriesBox.value); heat(); panel(); });
-    valueBox.addEventListener("change", () => { state.quantity = usable[valueBox.selectedIndex]; heat(); });
+    seriesBox.addEventListener("change", () => { state.series = Number(seriesBox.value); heat(); heads(); panel(); });
+    valueBox.addEventListener("change", () => { state.quantity = usable[valueBox.selectedIndex]; heat(); heads(); });
     const own = [...cells.values()].filter((c) => c.series === state.series);
     const bits = best && own.some((c) => c.bits === best.bits) ? best.bits : d3.min(own, (c) => c.bits) ?? null;
-    const worst = d3.greatest(own.filter((c) => c.bits === bits), (c) => state.quantity.get(c) ?? -1) || own[0];
+    const worst = d3.greatest(own.filter((c) => c.bits === bits), (c) => ofSite(state.quantity, c).value ?? -1) || own[0];
     Object.assign(state, {site: worst.site, bits: worst.bits});
     byId("choose").hidden = false;
     byId("heat").addEventListener("keydown", moves);
+    byId("heads")?.addEventListener("keydown", moves);
+    heads();
     heat();
     panel();
   }
