@@ -1,0 +1,104 @@
+"""The exponential as a power of two: whole octaves by the exponent, the rest by a polynomial of degree 1 to 5.
+
+    y = (x - max) log2 e, i = floor(y), f = y - i in [0, 1):  w = c(f) * 2^i,  p = w / sum(w)
+
+Source: FlashAttention-4, arXiv 2603.05451, section on the emulation of exp2, and its code
+(github.com/Dao-AILab/flash-attention, 0251105, flash_attn/cute/utils.py), which has the coefficients. There a part of
+the elements only is computed so, the rest by the hardware's exponential; the running maximum is left as it is until it
+rises by 8 octaves, which cancels in the quotient. Both are a matter of one processor's units and not of the numbers.
+coefficients=published are those, best among the polynomials with c(0) = 1. coefficients=minimax are softq's, best among
+all: c(0) is a little off 1, which again cancels. Each is the result of Remez' algorithm for the relative error on
+[0, 1], rounded to f32; tests/test_method_poly_exp2.py computes them anew.
+
+Greatest relative error of c(f), in f32 coefficients:
+
+    degree       1        2        3        4        5
+    published    3.88e-2  2.08e-3  8.77e-5  2.99e-6  8.54e-8
+    minimax      2.99e-2  1.73e-3  7.49e-5  2.63e-6  9.03e-8
+
+At degree 5 the rounding of the coefficients costs 1.5e-8, and the published ones, sought among f32 numbers, are better.
+From degree 4 on it is below the rounding of f32 scores of some size, from degree 3 on below that of f16 and bf16 ones.
+
+Input: any f32; -inf is masked, +inf takes all the weight. From 125 octaves below the maximum on, w is 0; the source
+goes on to 127, to subnormal numbers.
+Integers: i, in [-125, 0]. Accumulator: f32, the sum in [0.97, N].
+Error: w within that of c, 1.2e-7 (rounding) and d * 7.3e-8 (rounding of y for a distance d), relatively; times 2 at
+most for p.
+Calibration: none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from softq.methods._contract import Method, Options, OptionValue, option
+from softq.rowprog import DType, Trace, Value
+from softq.rowprog.library import LOG2_E, distance
+
+PUBLISHED = {
+    1: (1.0, 0.922497093677520751953125),
+    2: (1.0, 0.6657850742340087890625, 0.330107033252716064453125),
+    3: (1.0, 0.695146143436431884765625, 0.227564394474029541015625, 0.077119089663028717041015625),
+    4: (1.0, 0.693042695522308349609375, 0.2412912547588348388671875, 0.052225358784198760986328125,
+        0.013434938155114650726318359375),
+    5: (1.0, 0.693151414394378662109375, 0.24016360938549041748046875, 0.055802188813686370849609375,
+        0.00901452265679836273193359375, 0.00186810153536498546600341796875),
+}  # fmt: skip
+"""FlashAttention-4's coefficients by degree, constant first; f32 numbers."""
+
+MINIMAX = {
+    degree: tuple(float.fromhex(c) for c in coefficients.split())
+    for degree, coefficients in {
+        1: "0x1.f0bb46p-1 0x1.f0bb46p-1",
+        2: "0x1.007108p+0 0x1.50b5b4p-1 0x1.594830p-2",
+        3: "0x1.fff632p-1 0x1.64444cp-1 0x1.cefc4cp-3 0x1.3f96a4p-4",
+        4: "0x1.00002cp+0 0x1.62d166p-1 0x1.ee798ap-3 0x1.aa13f0p-5 0x1.bb7cd4p-7",
+        5: "0x1.fffffep-1 0x1.62e4f6p-1 0x1.ebd5a8p-3 0x1.c95446p-5 0x1.26900cp-7 0x1.ec320ap-10",
+    }.items()
+}
+"""The coefficients of least relative error by degree, constant first, rounded to f32."""
+
+_OCTAVES = 125.0
+"""Beyond, weights are 0: 2^-125 times the least value of a polynomial, 0.97, is no subnormal number."""
+
+
+@dataclass(frozen=True)
+class PolyExp2Options(Options):
+    """The polynomial."""
+
+    degree: OptionValue = option(3, "degree of the polynomial", low=1, high=5)
+    coefficients: OptionValue = option(
+        "published", "FlashAttention-4's, which are 1 at 0, or those of least error", words=("published", "minimax")
+    )
+
+
+def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
+    assert isinstance(options, PolyExp2Options)
+    table = PUBLISHED if options.coefficients == "published" else MINIMAX
+    d = distance(t)
+    octaves = t.max(d.row, 0.0) * t.const(LOG2_E, DType.F32)
+    near = t.min(octaves, _OCTAVES)
+    nearest = t.rint(near)
+    below = t.select(nearest < near, nearest + 1.0, nearest)  # -floor(y)
+    rest = below - near
+    first, *others = reversed(table[int(options.degree)])
+    value = t.const(first, DType.F32)
+    for c in others:
+        value = value * rest + t.const(c, DType.F32)
+    weights = t.select(octaves <= _OCTAVES, value * t.exp2i(t.cast(0.0 - below, DType.I32)), 0.0)
+    return {"weights": weights, "normalizer": t.select(d.is_nan, math.nan, t.row_sum(weights))}
+
+
+METHOD = Method(
+    name="poly-exp2",
+    summary="Exponentials by a polynomial of degree 1 to 5 within an octave, as FlashAttention-4 emulates them.",
+    source="FlashAttention-4, arXiv 2603.05451",
+    options=PolyExp2Options,
+    trace=_trace,
+    integer_scores=False,
+    drop_in=True,
+    calibration="none",
+    contract=False,
+)
