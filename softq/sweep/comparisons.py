@@ -7,6 +7,7 @@ A NaN where the float model has a number makes the candidate's value NaN, as in 
 
 from __future__ import annotations
 
+import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -49,9 +50,9 @@ class Comparison(ABC):
     batches in order, in another process if need be. So the sums and their order do not depend on where a batch was run.
     """
 
-    def __init__(self, output: str, label: str | None) -> None:
-        self._output, self._label = output, label
-        self._facts: dict[tuple[int, str], tuple[tuple[int, ...], npt.NDArray[np.uint8] | None]] = {}
+    def __init__(self, output: str, label: str | None, folder: Path) -> None:
+        self._output, self._label, self._folder = output, label, folder
+        self._facts: dict[tuple[int, str], tuple[tuple[int, ...], Path | None]] = {}
         self._ours: list[Part] = []
         self._theirs: list[Part] = []
 
@@ -101,17 +102,23 @@ class Comparison(ABC):
 
     def _remember(self, number: int, name: str, output: Array) -> None:
         nan = is_nan(output)
-        self._facts[number, name] = output.shape, np.packbits(nan) if nan.any() else None
+        place = None
+        if nan.any():
+            # A bit for each element of the output: too much to hold for all batches.
+            place = self._folder / f"{number}.{hashlib.sha256(name.encode()).hexdigest()[:16]}.npy"
+            np.save(place, np.packbits(nan), allow_pickle=False)
+        self._facts[number, name] = output.shape, place
 
     def _broken(self, number: int, name: str, output: Array) -> bool:
         """Return whether an output has a NaN where the float model's has a number."""
-        shape, packed = self._facts[number, name]
+        shape, place = self._facts[number, name]
         if output.shape != shape:
             raise InputError(
                 f"output {name!r}: the reference gives shape {list(shape)}, the candidate {list(output.shape)}"
             )
         nan = is_nan(output)
-        if packed is not None:
+        if place is not None and nan.any():
+            packed: npt.NDArray[np.uint8] = np.load(place, allow_pickle=False)
             nan &= ~np.unpackbits(packed, count=math.prod(shape)).astype(np.bool_).reshape(shape)
         return bool(nan.any())
 
@@ -123,14 +130,14 @@ def comparison(metric: Metric, output: str, label: str | None, folder: Path) -> 
         metric: The metric.
         output: The output that it looks at.
         label: Its label.
-        folder: Where outputs that must be kept can lie.
+        folder: Where what must be kept of the float model's outputs can lie.
     """
     if isinstance(metric, AloneMetric):
-        return _Alone(metric, output, label)
+        return _Alone(metric, output, label, folder)
     if isinstance(metric, PairedMetric):
         return _Paired(metric, output, folder)
     assert isinstance(metric, HeldMetric), metric
-    return _Held(metric, output, label)
+    return _Held(metric, output, label, folder)
 
 
 def shares(metric: Metric) -> bool:
@@ -152,8 +159,8 @@ class _Counted(Comparison):
 
 
 class _Alone(_Counted):
-    def __init__(self, metric: AloneMetric, output: str, label: str | None) -> None:
-        super().__init__(output, label)
+    def __init__(self, metric: AloneMetric, output: str, label: str | None, folder: Path) -> None:
+        super().__init__(output, label, folder)
         self._metric = self._alone = metric
 
     def _counted(self, outputs: Tensors, labels: Tensors) -> PerSample:
@@ -172,9 +179,8 @@ class _Paired(_Counted):
     """The float model's own value is that of the comparison with itself."""
 
     def __init__(self, metric: PairedMetric, output: str, folder: Path) -> None:
-        super().__init__(output, None)
+        super().__init__(output, None, folder)
         self._metric = self._paired = metric
-        self._folder = folder
 
     def look(self, number: int, outputs: Tensors, labels: Tensors) -> Part:
         output = outputs[self._output]
@@ -190,8 +196,8 @@ class _Paired(_Counted):
 
 
 class _Held(Comparison):
-    def __init__(self, metric: HeldMetric, output: str, label: str | None) -> None:
-        super().__init__(output, label)
+    def __init__(self, metric: HeldMetric, output: str, label: str | None, folder: Path) -> None:
+        super().__init__(output, label, folder)
         self._metric = metric
         self._reference: tuple[float, Floats] | None = None
 
