@@ -65,14 +65,18 @@ def exp_minus(t: Trace, d: Value) -> Value:
     Relative error at most 1e-7 over all of [0, EXP_LIMIT]; most of it is rounding.
     """
     from_zero = t.max(d, 0.0)
-    near = t.min(from_zero, EXP_LIMIT)
-    n = t.rint(near * t.const(LOG2_E, DType.F32))
-    r = (n * t.const(LN2_HIGH, DType.F32) - near) + n * t.const(LN2_LOW, DType.F32)
+    n, r = halvings(t, t.min(from_zero, EXP_LIMIT))
     value = t.const(EXP_Q[-1], DType.F32)
     for c in (*reversed(EXP_Q[:-1]), 1.0, 1.0):
         value = value * r + t.const(c, DType.F32)
     power = t.exp2i(t.cast(0.0 - n, DType.I32))
     return t.exp_minus(from_zero, t.select(from_zero <= EXP_LIMIT, value * power, 0.0))
+
+
+def halvings(t: Trace, d: Value) -> tuple[Value, Value]:
+    """Return (n, r), f32: e^-d = 2^-n e^r, n whole and |r| <= ln(2) / 2 but for rounding, for d in [0, EXP_LIMIT]."""
+    n = t.rint(d * t.const(LOG2_E, DType.F32))
+    return n, (n * t.const(LN2_HIGH, DType.F32) - d) + n * t.const(LN2_LOW, DType.F32)
 
 
 def rounded_multiple(t: Trace, a: Value, factor: float, largest: int) -> Value:
