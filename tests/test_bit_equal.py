@@ -117,6 +117,8 @@ def test_fitted_numbers_are_equal_bits_too(scope: str, bits: int) -> None:
     method = METHODS.get("deferred-log")
     options = method.resolve(method.configure({"bits": bits, "r": scope}), True)
     fitted: Fitted = {"r": 0.61 if scope == "site" else (0.37, 0.61, 1.9)}
+    if "slope" in options.fitted:
+        fitted |= {"slope": 0.4 if scope == "site" else (0.0, 0.4, 1.0)}
     values = method.parameters(options, fitted)
     program = method.program(options)
     host = host_of(program, values, ["codes", "weights", "normalizer"], rank=4)

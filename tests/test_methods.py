@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from softq.calibrate import fit
 from softq.errors import UsageError
-from softq.methods import METHODS, Method
+from softq.methods import METHODS, Method, Sample
 from softq.rowprog import DType, Program, run
 
 ALL = sorted(METHODS.entries())
@@ -241,6 +242,45 @@ def test_growing_steps_take_the_nearest_square(bits: int, r: float) -> None:
     codes = run(method.program(options, scores=DType.I8), scores)["codes"][:, 1]
     exact = np.sqrt(np.arange(256) * 0.05 * math.log2(math.e) * r)
     np.testing.assert_array_equal(codes, np.minimum(np.floor(exact + 0.5), top))
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.4, 1.0, 1.7])
+def test_a_slope_weighs_what_is_far_from_the_maximum_more(slope: float) -> None:
+    r, bits = 5.0, 3
+    program = default_program(METHODS.get("deferred-log"), bits=bits, r=r, steps="growing", slope=slope)
+    # One score in the middle of each code, the greatest first.
+    x = -np.array([[c**2 / r * math.log(2) for c in range(7)]], np.float32)
+    weights = run(program, x)["weights"][0]
+    for c in range(1, 7):
+        u = np.linspace((c - 0.5) ** 2 / r, (c + 0.5) ** 2 / r, 200_001)
+        expected = 2**14 * np.average(2.0**-u, weights=2.0 ** (slope * u))
+        assert abs(int(weights[c]) - expected) <= 0.51
+    assert weights[0] == 2**14
+
+
+def test_the_fit_of_rate_and_slope_finds_what_all_pairs_give() -> None:
+    method = METHODS.get("deferred-log")
+    rng = np.random.default_rng(3)
+    rows = [(rng.normal(size=(8, 200)) * 2, rng.normal(size=(200, 16))) for _ in range(3)]
+    samples = [Sample(scores.astype(np.float32), values.astype(np.float32), 0) for scores, values in rows]
+    options = method.resolve(method.configure({"bits": 2}), True)
+    found = fit(method, options, samples)
+
+    def error(r: float, slope: float) -> float:
+        values = method.parameters(options, {"r": r, "slope": slope})
+        total = 0.0
+        for sample in samples:
+            out = run(method.program(options), sample.scores, params=values)
+            share = out["weights"].astype(np.float64) / out["normalizer"].astype(np.float64)
+            assert sample.values is not None
+            total += float(np.sum(((share - softmax64(sample.scores)) @ sample.values.astype(np.float64)) ** 2))
+        return total
+
+    pairs = [(r, s / 5) for r in np.geomspace(0.25, 2.0, 29) for s in range(8)]
+    best = min(error(float(r), s) for r, s in pairs)
+    assert not isinstance(found["r"], tuple)
+    assert not isinstance(found["slope"], tuple)
+    assert error(found["r"], found["slope"]) <= best * 1.02
 
 
 def test_growing_steps_are_for_few_bits() -> None:

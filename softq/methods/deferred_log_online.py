@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 from softq.errors import UsageError
 from softq.methods._contract import FITTED_SCOPES, Fitted, Method, Options, OptionValue, option
 from softq.methods.deferred_log import METHOD as SEVERAL_PASSES
-from softq.methods.deferred_log import DeferredLogOptions, weight_table
+from softq.methods.deferred_log import DeferredLogOptions, rates_to_try, weight_table
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import F32_MAX, LOG2_E
 
@@ -148,8 +148,7 @@ def _parameters(options: Options, fitted: Fitted) -> Mapping[str, NDArray[np.gen
 
 
 def _candidates(options: Options, name: str) -> Sequence[float]:
-    assert SEVERAL_PASSES.candidates is not None
-    return SEVERAL_PASSES.candidates(_several_passes(options), name)
+    return rates_to_try(_several_passes(options))
 
 
 METHOD = Method(
