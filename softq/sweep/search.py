@@ -68,8 +68,8 @@ def find_plan(
     """Return the plan with the smallest mean bits that was found to keep the budget, and whether it does on other data.
 
     The search goes down from all float in the order of `softq.sweep.frontier`, by bisection to the last plan that keeps
-    the budget, then tries further steps. It asks that the upper end of the loss's interval keeps the budget; where no
-    plan does, that the loss does. Nothing that is measured on the data of the verification has any influence.
+    the budget, then tries further steps. It asks that the loss keeps the budget with a standard error to spare; where no
+    plan does, that the loss itself does. Nothing that is measured on the data of the verification has any influence.
 
     Args:
         task: What is measured; its data serve the search.
@@ -183,7 +183,7 @@ class _Search:
     def run(self) -> tuple[State, bool]:
         """Return the narrowest state that keeps the budget, or the best that was measured, and which of these it is."""
         path = descent(self.ladders)
-        for keeps in (self._surely, self._by_value):
+        for keeps in (self._probably, self._by_value):
             # The first state converts nothing and is no plan; whatever is returned was measured itself.
             low, high = 0, len(path)
             while high - low > 1:
@@ -207,9 +207,9 @@ class _Search:
             else:
                 return state
 
-    def _surely(self, state: State) -> bool:
+    def _probably(self, state: State) -> bool:
         found = self._found(state)
-        return found is not None and self.budget.surely(found.loss)
+        return found is not None and self.budget.probably(found.loss)
 
     def _by_value(self, state: State) -> bool:
         found = self._found(state)
