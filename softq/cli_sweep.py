@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -84,8 +85,8 @@ def sweep(
     allowance = None if max_drop is None else parse_drop(max_drop)
     with _progress() as step:
         found = run(model, out=out, force=force, command=_command(), progress=step, **given)
-    written = _report(out, max_drop)
     budget = None if allowance is None else Budget.of(allowance, found.study)
+    written = _report(out, max_drop)
     if junit is not None:
         _write_junit(junit, found, budget)
     _finish(found, None if budget is None else judge_all(budget, found.outcomes), as_json, written)
@@ -150,11 +151,14 @@ def plan(
     What was measured goes beside the plan, into PLAN.measured.json, for softq report --plan.
     """
     from softq.cli import EXIT_GATE, _check_outputs, _print_json, _progress
+    from softq.errors import UsageError
     from softq.sweep.listing import plan_to_json, plan_to_text
     from softq.sweep.planned import record_of, record_text
     from softq.sweep.search import find_plan
     from softq.textfile import write_text
 
+    if Path(out).is_dir():
+        raise UsageError(f"--out {out} is a folder; expected the name of a file")
     _check_outputs([out, str(record_of(out))], [model, given["data"], given["calibration"], verify])
     task = _task(model, given)
     with _progress() as step:

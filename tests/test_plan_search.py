@@ -128,6 +128,7 @@ def test_a_plan_that_breaks_on_the_other_data_fails(tmp_path: Path) -> None:
         (["--verify", str(IMAGES), "--limit", "2000"], "a plan is verified on other data"),
         (["--out", "/nowhere/at/all"], "does not exist"),
         (["--out", str(IMAGES)], "inputs are never written"),
+        (["--out", "."], "--out . is a folder"),
     ],
 )
 def test_bad_usage_is_one_line(tmp_path: Path, more: list[str], message: str) -> None:

@@ -143,7 +143,7 @@ def test_a_plan_stands_in_the_page(browser: Browser, tmp_path: Path) -> None:
     browser.size(400)
     browser.open(page)
     assert browser.run("document.querySelectorAll('#plan table')[1].tBodies[0].rows.length") == 2
-    assert "The budget of 1% was kept." in browser.run("document.getElementById('plan').textContent")
+    assert "The budget of 1% was kept:" in browser.run("document.getElementById('plan').textContent")
     assert browser.run("document.documentElement.scrollWidth") <= 400
     assert quiet(browser, page)
 

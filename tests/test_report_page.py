@@ -126,7 +126,7 @@ def test_a_budget_admits_what_is_worse_than_float_by_less() -> None:
         gather(replace(study(), reference=Estimate(0.0)), outcomes, "1%")
     with pytest.raises(UsageError, match="nothing is a share of top1-accuracy nan of float"):
         gather(replace(study(), reference=Estimate(NAN)), outcomes, "1%")
-    with pytest.raises(UsageError, match="must be a number of at least 0"):
+    with pytest.raises(UsageError, match="budget is '-1'; it must be a number of at least 0"):
         gather(study(), outcomes, "-1")
 
 
@@ -281,7 +281,7 @@ def test_a_plan_is_shown(tmp_path: Path) -> None:
         "samples": 60,
     }  # fmt: skip
     for name in ("report.html", "report.md"):
-        assert "The budget of 1% was kept." in texts[name]
+        assert "The budget of 1% was kept:" in texts[name]
         assert "17.5 bits on the mean" in texts[name]
         assert "softq plan m.onnx" in texts[name]
         assert "it <b>held" not in texts[name]

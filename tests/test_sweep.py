@@ -324,6 +324,8 @@ def test_a_share_of_zero_is_no_budget(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, command(IMAGES, tmp_path / "out", *given, "--max-drop", "1%"))
     assert result.exit_code == 2
     assert "give it without %" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert len(read(tmp_path / "out")[1]) == 1
 
 
 def test_the_time_left_is_reckoned_from_what_each_method_costs() -> None:
@@ -366,6 +368,8 @@ def test_what_the_user_names_keeps_its_word() -> None:
     assert [one.options for one in settings] == [
         {"bits": 3, "r": "site"}, {"bits": 3, "mantissa": "head", "top": "head"}
     ]  # fmt: skip
+    with pytest.raises(UsageError, match="for a site or for a head, not mantissa=site, top=head"):
+        expand("minifloat", "4", ["minifloat.top=head"], True)
     (plain_one,), _ = expand("deferred-log", "3", [], True)
     assert plain_one.options == {"bits": 3}
 

@@ -20,8 +20,8 @@ class Allowance:
     text: str
 
 
-def parse_drop(drop: str | float) -> Allowance:
-    """Return what `--max-drop X` or `X%` allows.
+def parse_drop(drop: str | float, option: str = "max-drop") -> Allowance:
+    """Return what `--max-drop X` or `X%` allows; `option` is what a message calls it.
 
     Raises:
         UsageError: it is not a finite number of at least 0, with or without a percent sign.
@@ -33,7 +33,7 @@ def parse_drop(drop: str | float) -> Allowance:
     except ValueError:
         amount = math.nan
     if not 0 <= amount < math.inf:
-        raise UsageError(f"max-drop is {text!r}; it must be a number of at least 0, or one followed by %")
+        raise UsageError(f"{option} is {text!r}; it must be a number of at least 0, or one followed by %")
     return Allowance(amount / 100 if relative else amount, relative, text)
 
 

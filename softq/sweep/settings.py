@@ -110,6 +110,9 @@ def _legal(method: Method, options: Mapping[str, OptionValue], calibrated: bool,
         raise UsageError(
             f"{method.name}: {name}={scope} is fitted on data; give --calibration DATA, or a number for {name}"
         )
+    if len(set(resolved.fitted.values())) > 1:
+        each = ", ".join(f"{name}={scope}" for name, scope in resolved.fitted.items())
+        raise UsageError(f"{method.name}: options are fitted together for a site or for a head, not {each}")
     return Setting(method.name, dict(options))
 
 

@@ -89,7 +89,7 @@ _COMMON = ("graph", "weights", "data_hash", "samples", "metric", "relative")
 def _budget(study: Study, budget: str | float | None) -> float | None:
     if budget is None:
         return None
-    allowance = parse_drop(budget)
+    allowance = parse_drop(budget, "budget")
     if allowance.relative == study.relative:
         return allowance.amount
     # A percentage is a share of the float value; so is a loss where losses are shares.

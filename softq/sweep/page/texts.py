@@ -93,7 +93,7 @@ def _plan(content: Content) -> list[str]:
     return [
         f"## Plan {_escape(plan.file)}: {plan.mean_bits:.4g} bits on the mean",
         "",
-        f"**{plan_verdict(plan)}** {_escape(plan.sentence)}",
+        f"**{plan_verdict(plan)}** {_escape(plan.sentence)}.",
         "",
         *_table(("data", subject.metric, "loss", "95 % interval of the loss", "samples"), numbers),
         "",
@@ -105,8 +105,8 @@ def _plan(content: Content) -> list[str]:
 
 
 def plan_verdict(plan: PlanResult) -> str:
-    """Return whether a plan kept its budget, in a sentence."""
-    return f"The budget of {plan.budget} was {'kept' if plan.held else 'not kept'}."
+    """Return whether a plan kept its budget, for the sentence on what that rests on to follow."""
+    return f"The budget of {plan.budget} was {'kept' if plan.held else 'not kept'}:"
 
 
 def options_text(site: PlannedSite) -> str:
