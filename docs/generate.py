@@ -17,12 +17,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # for `benchmarks`, which is never installed
 
-from softq.listing import method_to_text  # noqa: E402
 from softq.methods import METHODS  # noqa: E402
 from softq.metrics import METRICS  # noqa: E402
 from softq.passes._forms import FORMS  # noqa: E402
 from softq.rowprog.ops import OPS  # noqa: E402
 from softq.site import inspection_schema  # noqa: E402
+from softq.specification import drop_in_to_text, method_to_text  # noqa: E402
 from softq.sweep.page import content_schema  # noqa: E402
 from softq.targets import TARGETS  # noqa: E402
 
@@ -42,7 +42,8 @@ def _methods() -> str:
 
 
 def _method_list() -> str:
-    return _rows(("method", "what it is"), [(f"`{m.name}`", m.summary) for m in METHODS.entries().values()])
+    rows = [(f"`{m.name}`", drop_in_to_text(m), m.summary) for m in METHODS.entries().values()]
+    return _rows(("method", "drop-in", "what it is"), rows)
 
 
 def _metrics() -> str:

@@ -16,6 +16,7 @@ import click
 
 from softq.cli_report import report as report_command
 from softq.cli_sweep import COMMANDS
+from softq.cli_vectors import vectors as vectors_command
 from softq.errors import SoftqError, UsageError
 
 if TYPE_CHECKING:
@@ -389,17 +390,21 @@ def run(
 
 @main.command()
 @click.argument("name", required=False)
+@click.option(
+    "--length", type=click.IntRange(1, 2**31 - 1), default=1024, show_default=True, metavar="N",
+    help="Elements of the row for which the widest integer is told.",
+)  # fmt: skip
 @_JSON
-def methods(name: str | None, as_json: bool) -> None:
+def methods(name: str | None, length: int, as_json: bool) -> None:
     """List the softmax methods, or describe one."""
-    from softq.listing import describe_method, method_to_text, methods_to_text
     from softq.methods import METHODS
+    from softq.specification import describe_method, method_to_text, methods_to_text
 
     chosen = METHODS.entries().values() if name is None else [METHODS.get(name)]
     if as_json:
-        _print_json({"schema": 1, "methods": [describe_method(method) for method in chosen]})
+        _print_json({"schema": 1, "methods": [describe_method(method, length) for method in chosen]})
     else:
-        click.echo(methods_to_text() if name is None else method_to_text(METHODS.get(name)), nl=False)
+        click.echo(methods_to_text(length) if name is None else method_to_text(METHODS.get(name), length), nl=False)
 
 
 @main.command()
@@ -418,6 +423,7 @@ def targets(name: str | None, as_json: bool) -> None:
 
 
 main.add_command(report_command)
+main.add_command(vectors_command)
 for _command in COMMANDS:
     main.add_command(_command)
 

@@ -1,19 +1,14 @@
-"""Sites, plans, methods and targets as text for people."""
+"""Sites, plans and targets as text for people."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from inspect import getdoc
 from sys import modules
 from typing import Any
 
-from softq.methods import DEFAULT_METHOD, METHODS, Method
-from softq.methods._contract import OptionSpec, OptionValue
 from softq.passes._forms import FORMS
 from softq.plan import Plan
-from softq.rowprog import to_text
-from softq.rowprog.ranges import largest_length, prove
 from softq.site import Site
 from softq.targets import TARGETS, Target
 
@@ -93,73 +88,6 @@ def conversion_to_text(sites: Sequence[Site], plan: Plan, out: str | None) -> st
 
 def _fitted(value: float | tuple[float, ...]) -> str:
     return "[" + " ".join(f"{v:.4g}" for v in value) + "]" if isinstance(value, tuple) else f"{value:.4g}"
-
-
-def describe_method(method: Method) -> dict[str, object]:
-    """Return what there is to know about a method as plain values; widths come from range analysis, not from memory."""
-    options = method.resolve(method.configure({}), False)
-    program = method.program(options)
-    proof = prove(program, max_length=PROOF_LENGTH)
-    return {
-        "name": method.name,
-        "summary": method.summary,
-        "source": method.source,
-        "output": "weights and normalizer" if program.is_pair else "probabilities",
-        "drop_in": method.drop_in,
-        "scores": ["f32", "8-bit integers"] if method.integer_scores else ["f32"],
-        "widest_integer_bits": proof.widest_bits,
-        "widest_integer_for_length": PROOF_LENGTH,
-        "largest_length": largest_length(program),
-        "calibration": method.calibration,
-        "options": {
-            name: {"default": default, "allowed": spec.allowed, "help": spec.help}
-            for (name, spec), default in zip(
-                method.options.specs().items(), method.options().to_json().values(), strict=True
-            )
-        },
-    }
-
-
-def _options(method: Method) -> list[tuple[str, OptionSpec, OptionValue]]:
-    defaults = method.options().to_json()
-    return [(name, spec, defaults[name]) for name, spec in method.options.specs().items()]
-
-
-def methods_to_text() -> str:
-    """Return what `softq methods` prints."""
-    rows = [(m.name, m.summary + " The default." * (m.name == DEFAULT_METHOD)) for m in METHODS.entries().values()]
-    return table(("method", "what it is"), rows)
-
-
-def method_to_text(method: Method) -> str:
-    """Return what `softq methods NAME` prints: the method's specification, its options and its program."""
-    facts = describe_method(method)
-    scores = facts["scores"]
-    assert isinstance(scores, list)
-    lines = [
-        f"{method.name}: {method.summary}",
-        "",
-        getdoc(modules[method.trace.__module__]) or "",
-        "",
-        f"source         {method.source}",
-        f"scores         {' or '.join(map(str, scores))}",
-        f"returns        {facts['output']}",
-        f"drop-in        {'yes' if method.drop_in else 'no: needs a model trained with it'}",
-        f"calibration    {method.calibration}",
-        f"widest integer {facts['widest_integer_bits']} bits for rows of {PROOF_LENGTH}",
-        f"longest row    {facts['largest_length']:,}",
-        "",
-        "options (--set KEY=VALUE):",
-    ]
-    for name, spec, default in _options(method):
-        lines += textwrap.wrap(
-            f"{name} = {default}: {spec.help}; {spec.allowed}", 110, initial_indent="  ", subsequent_indent="    "
-        )
-    if not method.options.specs():
-        lines.append("  none")
-    options = method.resolve(method.configure({}), False)
-    lines += ["", "program with the default options:", "", to_text(method.program(options)).rstrip()]
-    return "\n".join(lines) + "\n"
 
 
 def describe_target(target: Target) -> dict[str, object]:

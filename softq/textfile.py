@@ -1,9 +1,11 @@
-"""Writing small text files whole or not at all."""
+"""Writing small files whole or not at all."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from softq.errors import InputError
@@ -15,21 +17,70 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     Raises:
         InputError: the folder is absent or cannot be written, or the disk is full.
     """
-    target = Path(path)
+    write_files({Path(path): text.encode("utf-8")})
+
+
+def write_files(contents: Mapping[Path, bytes]) -> None:
+    """Write files, all or none: on an error those that were there are as they were.
+
+    Raises:
+        InputError: a folder is absent or cannot be written, or the disk is full.
+    """
+    staged: list[tuple[str, Path]] = []
+    kept: list[tuple[str, Path]] = []
+    written: list[Path] = []
+    target = Path()
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".softq-tmp", dir=target.parent)
         try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(name, 0o666 & ~_umask())
-            os.replace(name, target)
+            for target, data in contents.items():
+                staged.append((_stage(target, data), target))
+            for name, target in staged:
+                # The last one needs no way back.
+                if len(written) + 1 < len(staged) and target.exists():
+                    kept.append((_link(target), target))
+                os.replace(name, target)
+                written.append(target)
         except BaseException:
-            os.unlink(name)
+            _restore(kept, written)
             raise
+        finally:
+            for name, _ in (*staged, *kept):
+                with contextlib.suppress(OSError):
+                    os.unlink(name)
     except OSError as error:
         raise InputError(f"cannot write '{target}': {error.strerror or error}") from error
+
+
+def _stage(target: Path, data: bytes) -> str:
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".softq-tmp", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o666 & ~_umask())
+    except BaseException:
+        os.unlink(name)
+        raise
+    return name
+
+
+def _link(target: Path) -> str:
+    """Return a second name of a file, to give it back its own."""
+    folder = tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".softq-tmp", dir=target.parent)
+    os.rmdir(folder)
+    os.link(target, folder)
+    return folder
+
+
+def _restore(kept: list[tuple[str, Path]], written: list[Path]) -> None:
+    old = {target: name for name, target in kept}
+    for target in written:
+        with contextlib.suppress(OSError):
+            if target in old:
+                os.replace(old[target], target)
+            else:
+                os.unlink(target)
 
 
 def _umask() -> int:

@@ -37,6 +37,18 @@ def run(
     return _run(program.outputs, program, scores, valid, params)
 
 
+def run_in(
+    environment: Callable[[tuple[int, ...]], Environment],
+    program: Program,
+    scores: ArrayLike,
+    *,
+    valid: ArrayLike | None = None,
+    params: Mapping[str, ArrayLike] | None = None,
+) -> dict[str, Array]:
+    """Return the program's outputs as `run` does, in an environment of the caller's: from the scores' shape."""
+    return _run(program.outputs, program, scores, valid, params, environment)
+
+
 def run_node(
     program: Program,
     node: Node,
@@ -55,6 +67,7 @@ def _run(
     scores: ArrayLike,
     valid: ArrayLike | None,
     params: Mapping[str, ArrayLike] | None,
+    environment: Callable[[tuple[int, ...]], Environment] | None = None,
 ) -> dict[str, Array]:
     x = np.asarray(scores)
     if x.ndim == 0 or x.dtype != program.scores.numpy:
@@ -65,7 +78,7 @@ def _run(
         raise InputError(
             "valid is missing; the program is masked" if program.masked else "valid is given; the program is not masked"
         )
-    env = Environment(x.shape)
+    env = (environment or Environment)(x.shape)
     bound = dict(params or {})
     for node in walk(program.outputs.values()):
         if node.op == "input" and node.attrs["name"] == "scores":

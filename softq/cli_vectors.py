@@ -1,0 +1,59 @@
+"""The command `softq vectors`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from softq.errors import UsageError
+
+
+@click.command()
+@click.argument("name")
+@click.argument("out")
+@click.option("--bits", type=int, metavar="N", help="Short for --set bits=N.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="An option of the method.")
+@click.option("--fitted", multiple=True, metavar="KEY=X", help="A number for an option that is fitted (KEY=site).")
+@click.option("--scores", default="f32", show_default=True, metavar="TYPE", help="f32, i8, u8 or i16.")
+@click.option("--masked", is_flag=True, help="The kernel takes a mask.")
+@click.option("--length", "lengths", type=int, multiple=True, metavar="N", help="Elements of a row; may be repeated.")
+@click.option("--rows", type=int, default=10, show_default=True, metavar="R", help="Random rows of each length.")
+@click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="Seed of the random rows.")
+@click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON.")
+def vectors(
+    name: str,
+    out: str,
+    bits: int | None,
+    settings: tuple[str, ...],
+    fitted: tuple[str, ...],
+    lengths: tuple[int, ...],
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Write OUT.npz and OUT.h: rows and what the method NAME makes of them, for checking a kernel made elsewhere."""
+    from softq.cli import _settings
+    from softq.vectors import DEFAULT_LENGTHS, write_vectors
+    from softq.vectors import vectors as make
+
+    made = make(
+        name,
+        _settings(settings, bits),
+        fitted={key: _number(key, value) for key, value in _settings(fitted, None).items()},
+        lengths=lengths or DEFAULT_LENGTHS,
+        **given,
+    )
+    written = write_vectors(made, out)
+    if as_json:
+        click.echo(json.dumps(dict(made.manifest), indent=2, allow_nan=False))
+        return
+    count, elements = made.arrays["length"].size, made.arrays["scores"].size
+    click.echo(f"{count} rows, {elements} scores; wrote {' and '.join(map(str, written))}")
+
+
+def _number(key: str, value: object) -> float:
+    try:
+        return float(str(value))
+    except ValueError:
+        raise UsageError(f"--fitted {key}={value}; expected a number") from None

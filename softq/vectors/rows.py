@@ -1,0 +1,138 @@
+"""The rows of golden vectors: chosen to break kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from softq.rowprog import DType, Program
+from softq.rowprog.library import F32_MAX
+from softq.vectors.boundaries import telling_distances
+
+Scores = NDArray[np.generic]
+_INF, _NAN = np.inf, np.nan
+_SPREADS = (0.1, 1.0, 4.0, 16.0, 64.0)
+_SHIFTS = (0.0, 100.0, -1000.0)
+_SUBNORMAL = 2.0**-149
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row.
+
+    Attributes:
+        kind: What is special about it, a few words.
+        scores: [N], of the program's type.
+        valid: bool [N]; all true unless the program is masked.
+    """
+
+    kind: str
+    scores: Scores
+    valid: NDArray[np.bool_]
+
+
+def choose(
+    program: Program, params: Mapping[str, ArrayLike], lengths: Sequence[int], count: int, seed: int
+) -> list[Row]:
+    """Return rows of each length: `count` random ones, and all special ones that a row of that length can be.
+
+    Args:
+        program: The program that the rows are for.
+        params: Its run-time parameters.
+        lengths: Elements of a row.
+        count: Random rows of each length.
+        seed: Seed of the random numbers.
+    """
+    rng = np.random.default_rng(seed)
+    distances = telling_distances(program, params) if max(lengths, default=0) > 1 else np.zeros(0)
+    found: list[Row] = []
+    for n in lengths:
+        for kind, scores in _of_length(program.scores, n, count, rng, distances):
+            found.append(Row(kind, np.asarray(scores, program.scores.numpy), np.ones(n, np.bool_)))
+        if program.masked:
+            found += _masked(program.scores, n, rng)
+    return found
+
+
+def _of_length(
+    kind: DType, n: int, count: int, rng: np.random.Generator, distances: Scores
+) -> Iterator[tuple[str, Scores]]:
+    if n == 0:
+        yield "no elements", np.zeros(0)
+        return
+    for i in range(count):
+        yield f"random, spread {_spread(kind, i):g}", _random(kind, n, i, rng)
+    low, high = (-100.0, 0.0) if kind.is_float else (float(kind.low), float(kind.high))
+    far = np.full(n, low)
+    far[n // 2] = high
+    yield "all equal", np.full(n, 1.5 if kind.is_float else 1)
+    yield "all at the top", np.full(n, high)
+    yield "all at the bottom", np.full(n, low)
+    if n > 1:
+        yield "one far above the others", far
+        yield "ties", np.floor(rng.uniform(high - 4, high + 1, n))
+        yield "rising", np.rint(np.linspace(low, high, n))
+        yield "falling", np.rint(np.linspace(high, low, n))
+    if kind.is_float:
+        yield from _special(n, rng)
+    for start in range(0, distances.size if n > 1 else 0, max(n - 1, 1)):
+        part = distances[start : start + n - 1].astype(np.float64)
+        d = np.concatenate([[0.0], part, np.repeat(part[-1:], n - 1 - part.size)])
+        # At either end of the type in turn; of floats the peak 0 keeps the distances as they are.
+        from_top = kind.is_float or start // max(n - 1, 1) % 2 == 0
+        peak = (0.0 if kind.is_float else high) if from_top else low + float(d.max())
+        yield "telling distances", peak - d
+
+
+def _spread(kind: DType, number: int) -> float:
+    spread = _SPREADS[number % len(_SPREADS)]
+    return spread if kind.is_float else spread * 2.0 ** (kind.bits - 8)
+
+
+def _random(kind: DType, n: int, number: int, rng: np.random.Generator) -> Scores:
+    x = rng.normal(size=n) * _spread(kind, number)
+    if kind.is_float:
+        return x + _SHIFTS[number % len(_SHIFTS)]
+    middle = 0 if kind.is_signed else 2 ** (kind.bits - 1)
+    return np.clip(np.rint(x + middle), kind.low, kind.high)
+
+
+def _special(n: int, rng: np.random.Generator) -> Iterator[tuple[str, Scores]]:
+    """Yield rows of scores that only floats have."""
+    x = rng.normal(size=n)
+    some = np.arange(n) % 3 == 1
+    last, first = np.arange(n) == n - 1, np.arange(n) == 0
+    yield "zeros of both signs", np.where(np.arange(n) % 2 == 0, -0.0, 0.0)
+    yield "subnormal", np.where(np.arange(n) % 2 == 0, _SUBNORMAL, -_SUBNORMAL)
+    yield "greatest finite number, and least", np.where(first, F32_MAX, -F32_MAX)
+    yield "only -inf", np.full(n, -_INF)
+    yield "-inf but the last", np.where(last, x, -_INF)
+    yield "-inf in places", np.where(some, -_INF, x)
+    yield "+inf once", np.where(first, _INF, x)
+    yield "+inf in places", np.where(last | some, _INF, np.where(first, -_INF, x))
+    yield "NaN first", np.where(first, _NAN, x)
+    yield "NaN last", np.where(last, _NAN, x)
+    if n > 1:
+        yield "NaN beside +inf", np.where(first, _NAN, _INF)
+        yield "NaN beside -inf", np.where(last, _NAN, -_INF)
+
+
+def _masked(kind: DType, n: int, rng: np.random.Generator) -> Iterator[Row]:
+    """Yield rows with a mask; what stands under it is not to matter."""
+    if n == 0:
+        return
+    scores = np.asarray(_random(kind, n, 2, rng), kind.numpy)
+    peak = np.arange(n) == int(np.argmax(scores))
+    last = np.arange(n) == n - 1
+    hidden = np.array(scores)
+    hidden[::2] = _NAN if kind.is_float else kind.high
+    if kind.is_float:
+        hidden[::4] = _INF
+    yield Row("masked at random", scores, rng.random(n) < 0.6)
+    yield Row("fully masked", scores, np.zeros(n, np.bool_))
+    yield Row("masked but the last", scores, last)
+    yield Row("the greatest one masked", scores, ~peak)
+    yield Row("NaN and +inf masked" if kind.is_float else "greatest numbers masked", hidden, np.arange(n) % 2 == 1)
