@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,7 +38,7 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
             for name, target in staged:
                 # The last one needs no way back.
                 if len(written) + 1 < len(staged) and target.exists():
-                    kept.append((_link(target), target))
+                    kept.append((_copied(target), target))
                 os.replace(name, target)
                 written.append(target)
         except BaseException:
@@ -65,12 +66,16 @@ def _stage(target: Path, data: bytes) -> str:
     return name
 
 
-def _link(target: Path) -> str:
-    """Return a second name of a file, to give it back its own."""
-    folder = tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".softq-tmp", dir=target.parent)
-    os.rmdir(folder)
-    os.link(target, folder)
-    return folder
+def _copied(target: Path) -> str:
+    """Return the name of a copy of a file: not every system has links."""
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".softq-tmp", dir=target.parent)
+    os.close(handle)
+    try:
+        shutil.copy2(target, name)
+    except BaseException:
+        os.unlink(name)
+        raise
+    return name
 
 
 def _restore(kept: list[tuple[str, Path]], written: list[Path]) -> None:

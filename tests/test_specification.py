@@ -148,3 +148,15 @@ def test_a_method_of_another_package_that_names_its_scale_otherwise_says_what_is
     )
     with pytest.raises(UsageError, match="toy: unit is missing"):
         kernel(toy, DType.I8, 1)
+
+
+@pytest.mark.parametrize("name", sorted(INTEGER_ONLY))
+def test_an_integer_only_method_takes_float_scores_and_integer_ones_with_a_scale(name: str) -> None:
+    method = METHODS.get(name)
+    for scores in (DType.F32, DType.I8, DType.U8):
+        program = method.program(method.resolve(method.configure({"step": SCALE}), False), scores=scores)
+        assert program.is_pair
+        # Floats end at the rounding: weights are integers whatever the scores are.
+        assert program.outputs["weights"].dtype.is_integer
+        assert program.outputs["normalizer"].dtype.is_integer != scores.is_float
+        kernel(method, scores, 4096)
