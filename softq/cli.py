@@ -85,6 +85,9 @@ _MASKS = click.option(
     help="A float tensor that is a mask, on your word: 0 where a position takes part, at most -1e4 elsewhere.",
 )  # fmt: skip
 _FLOAT32 = click.option("--allow-float32", is_flag=True, help="Compute the softmax of double scores in float32.")
+_SUBSTITUTE = click.option(
+    "--allow-substitute", is_flag=True, help="Let a method that is no drop-in take the place of a softmax."
+)
 
 
 @main.command()
@@ -191,6 +194,7 @@ def explain(
 @click.option("--batch", type=int, metavar="N", help="Samples a run of the calibration.")
 @_MASKS
 @_FLOAT32
+@_SUBSTITUTE
 @click.option("--dry-run", is_flag=True, help="Do everything but write.")
 @_JSON
 def convert(
@@ -210,6 +214,7 @@ def convert(
     batch: int | None,
     masks: Sequence[str],
     allow_float32: bool,
+    allow_substitute: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -241,6 +246,7 @@ def convert(
             batch=batch,
             masks=masks,
             allow_float32=allow_float32,
+            allow_substitute=allow_substitute,
             progress=step,
         )
         if not dry_run:

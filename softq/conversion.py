@@ -26,7 +26,16 @@ from softq.passes.inline_functions import InlineFunctions
 from softq.passes.locate import locate
 from softq.passes.normalize import Normalize
 from softq.passes.replace import Replace
-from softq.plan import DEFAULT_MAX_LENGTH, PLAN_KEY, VERSION_KEY, Plan, SitePlan, load_plan, plan_sites
+from softq.plan import (
+    DEFAULT_MAX_LENGTH,
+    PLAN_KEY,
+    VERSION_KEY,
+    Plan,
+    SitePlan,
+    check_substitutes,
+    load_plan,
+    plan_sites,
+)
 from softq.site import Site
 
 if TYPE_CHECKING:
@@ -109,6 +118,7 @@ def convert(
     batch: int | None = None,
     masks: Sequence[str] = (),
     allow_float32: bool = False,
+    allow_substitute: bool = False,
     progress: Progress | None = None,
 ) -> Conversion[M]:
     """Return the model with its softmaxes replaced; the argument is never changed.
@@ -130,11 +140,13 @@ def convert(
         masks: Names of float tensors that are masks though the graph does not prove it: the caller's word that their
             elements are 0 where a position takes part and at most -1e4 elsewhere.
         allow_float32: Convert softmaxes of double scores too; they are computed in float32.
+        allow_substitute: Put methods that are no drop-in in the place of softmaxes: other functions, for models that
+            were trained with them. A plan does not settle this: who follows one that names such a method says it again.
         progress: Called with a step's name, the work done and the work there is, if known.
 
     Raises:
         InputError: the model, the plan or the calibration data cannot be used.
-        UsageError: an argument is wrong, or two exclude each other.
+        UsageError: an argument is wrong, or two exclude each other, or a method is no drop-in and not allowed.
         RefusalError: the model cannot be converted truthfully, or `require` and nothing is.
         ProofError: a method's program has no proof for the rows' greatest length.
     """
@@ -166,6 +178,7 @@ def convert(
     warnings: list[str] = []
     if followed is not None:
         assumed, found, planned = _followed(work, followed, graph)
+        check_substitutes(((site.id, site.method) for site in followed.sites), allow_substitute)
         if followed.weights != weights:
             warnings.append(
                 "the plan was made for the same graph with other weights: its fitted numbers may not suit them"
@@ -185,13 +198,15 @@ def convert(
         return Conversion(_as_given(work, model), found, empty, tuple(warnings))
 
     if planned is None:
+        check_substitutes(((site.id, name) for site in found if site.takes_method), allow_substitute)
         fit = None
         if calibration is not None:
             fit, unused = _fitting(
                 work, found, calibration, METHODS.get(name), chosen_settings, batch, assumed, progress
             )
             warnings += unused
-        planned = {s.id: s for s in plan_sites(found, name, chosen_settings, fit)}
+        made = plan_sites(found, name, chosen_settings, fit, allow_substitute=allow_substitute)
+        planned = {s.id: s for s in made}
     steps = _steps(planned, rewrites, max_length, inline=inline)
     for number, step in enumerate(steps):
         if progress is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -225,11 +225,31 @@ def _fitted(value: object, where: str) -> float | tuple[float, ...]:
     return tuple(found) if isinstance(value, list) else found[0]
 
 
+def check_substitutes(chosen: Iterable[tuple[str, str]], allowed: bool) -> None:
+    """Refuse methods that are other functions than the softmax, unless the user allows them.
+
+    Args:
+        chosen: Ids of sites, each with the name of its method.
+        allowed: What the user says.
+
+    Raises:
+        UsageError: a method is no drop-in and not allowed; the message says what would allow it.
+    """
+    for site, method in chosen:
+        if not allowed and not METHODS.get(method).drop_in:
+            raise UsageError(
+                f"site {site} is a softmax, and {method} is another function, for models that were trained with it; "
+                "--allow-substitute (allow_substitute=True) puts it there all the same"
+            )
+
+
 def plan_sites(
     sites: Sequence[Site],
     method: str,
     settings: Mapping[str, object],
     fit: Callable[[Site, Method, Options], Fitted] | None = None,
+    *,
+    allow_substitute: bool = False,
 ) -> tuple[SitePlan, ...]:
     """Return the same method and settings for every site that takes a method.
 
@@ -238,11 +258,14 @@ def plan_sites(
         method: Name of the method.
         settings: Its options, as text or numbers; the others keep their defaults.
         fit: Gives the numbers of the options that are to be fitted, from calibration data; None if there are none.
+        allow_substitute: Whether a method that is no drop-in may take a softmax's place.
 
     Raises:
-        UsageError: the method or an option is unknown, a value is not allowed, or one is to be fitted without data.
+        UsageError: the method or an option is unknown, a value is not allowed, or one is to be fitted without data, or
+            the method is no drop-in.
     """
     chosen = METHODS.get(method)
+    check_substitutes([(site.id, method) for site in sites if site.takes_method], allow_substitute)
     options = chosen.resolve(chosen.configure(settings), fit is not None)
     if options.fitted and fit is None:
         name, scope = next(iter(options.fitted.items()))

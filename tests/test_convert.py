@@ -57,7 +57,7 @@ def by_interpreter(
 def test_masks_and_guards(method: str, mask: str | None, guard: bool) -> None:
     model = attention(mask=MASKS[mask] if mask else "", behind=GUARD if guard else "")
     feed = inputs(keep=mask is not None)
-    converted = softq.convert(model, method=method).model
+    converted = softq.convert(model, method=method, allow_substitute=True).model
     onnx.checker.check_model(converted, full_check=True)
     p = by_interpreter(method, {}, masked_scores(feed, mask or ""))
     if guard:
@@ -93,12 +93,12 @@ def test_scores_that_are_nan_or_infinite() -> None:
 @pytest.mark.parametrize("method", sorted(METHODS.entries()))
 def test_every_opset_passes_the_checker(method: str, opset: int) -> None:
     model = attention(opset=opset, ir_version=8 if opset < 19 else 10, mask=WHERE)
-    result = softq.convert(model, method=method).model
+    result = softq.convert(model, method=method, allow_substitute=True).model
     onnx.checker.check_model(result, full_check=True)
     assert {o.domain: o.version for o in result.opset_import} == {"": opset, "softq": 1}
     assert all({o.version for o in f.opset_import if o.domain == ""} == {opset} for f in result.functions)
     np.testing.assert_allclose(run(result, inputs(keep=True))[:, :, 1:], run(
-        softq.convert(attention(mask=WHERE), method=method).model, inputs(keep=True))[:, :, 1:], rtol=1e-6)  # fmt: skip
+        softq.convert(attention(mask=WHERE), method=method, allow_substitute=True).model, inputs(keep=True))[:, :, 1:], rtol=1e-6)  # fmt: skip
 
 
 @pytest.mark.parametrize("opset", [7, 11, 12, 13, 17])

@@ -147,7 +147,8 @@ class Method:
         options: The dataclass of its options.
         trace: Writes the program; returns the outputs by name.
         integer_scores: Whether `trace` takes 8-bit integer scores too.
-        drop_in: Whether it serves a model that was trained with the exact softmax.
+        drop_in: Whether it serves a model that was trained with the exact softmax; if not, it is refused there unless
+            the user allows it.
         calibration: What calibration data are used for, one line; "none" if for nothing.
         contract: Whether a backend may fuse a multiplication and an addition into one rounding.
         resolve: Replaces options that leave a choice ("auto") by what holds with or without calibration data.
@@ -162,6 +163,9 @@ class Method:
             apart that a row of two or three equal scores shows it; 0 for finer ones.
         order_free: Whether the order of a row's elements does not matter; only then is a greater score's weight certain
             to be no less.
+        normalized: Whether the probabilities of a row sum to 1, but for rounding: equal scores share it equally.
+        shift_free: Whether a constant added to all scores of a row changes nothing.
+        monotone: Whether, if `order_free`, a greater score's weight is no less than a smaller one's.
     """
 
     name: str
@@ -181,6 +185,9 @@ class Method:
     logarithms: bool = False
     coarseness: float = 0.0
     order_free: bool = True
+    normalized: bool = True
+    shift_free: bool = True
+    monotone: bool = True
 
     def configure(self, settings: Mapping[str, object]) -> Options:
         """Return the options with these settings (text or numbers) over the defaults.

@@ -58,12 +58,14 @@ class Replace(ir.passes.InPlacePass):
         settings: Options of the method by name; the others keep their defaults.
         plan: What each site gets, by id; a site that is not in it stays as it is.
         max_length: Greatest length of a row that the proofs cover, for sites whose graph gives no bound.
+        allow_substitute: Whether `method` may be one that is no drop-in; a plan was asked for that when it was made.
         expose_parameters: Make fitted parameters, and the numbers and tables of the programs, inputs of the graph, so
             that one session serves many settings; `EXPOSED_KEY` in the model's meta says which. Calls inside functions
             of the model, which see no input of the graph, keep theirs.
 
     Raises:
         ProofError: the program of a site cannot be proved for its greatest length.
+        UsageError: the method is no drop-in and not allowed.
     """
 
     def __init__(
@@ -73,11 +75,12 @@ class Replace(ir.passes.InPlacePass):
         *,
         plan: Mapping[str, SitePlan] | None = None,
         max_length: int = DEFAULT_MAX_LENGTH,
+        allow_substitute: bool = False,
         expose_parameters: bool = False,
     ) -> None:
         super().__init__()
         self._method, self._settings, self._plan = method, dict(settings or {}), plan
-        self._max_length, self._expose = max_length, expose_parameters
+        self._max_length, self._expose, self._allowed = max_length, expose_parameters, allow_substitute
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Replace what is canonical; `modified` says whether anything was."""
@@ -88,7 +91,9 @@ class Replace(ir.passes.InPlacePass):
             found = canonical_nodes(model)
         plan = self._plan
         if plan is None:
-            plan = {s.id: s for s in plan_sites([c.site for _, c in found], self._method, self._settings)}
+            there = [c.site for _, c in found]
+            made = plan_sites(there, self._method, self._settings, allow_substitute=self._allowed)
+            plan = {s.id: s for s in made}
         chosen: list[tuple[ir.Node, Canonical, SitePlan, Program]] = []
         for node, canonical in found:
             if canonical.site.id in plan:

@@ -79,6 +79,28 @@ def halvings(t: Trace, d: Value) -> tuple[Value, Value]:
     return n, (n * t.const(LN2_HIGH, DType.F32) - d) + n * t.const(LN2_LOW, DType.F32)
 
 
+def expm1_near(t: Trace, x: Value) -> Value:
+    """Return e^x - 1 for |x| <= ln(2) / 2 by `exp_minus`'s polynomial, relatively exact to 4e-7 where 1 swallows x."""
+    q = t.const(EXP_Q[-1], DType.F32)
+    for c in reversed(EXP_Q[:-1]):
+        q = q * x + t.const(c, DType.F32)
+    return x + x * x * q
+
+
+def whole_power(t: Trace, x: Value, power: int) -> Value:
+    """Return x^power for a power of at least 1, by squaring."""
+    assert power >= 1
+    result: Value | None = None
+    while True:
+        if power & 1:
+            result = x if result is None else result * x
+        power >>= 1
+        if not power:
+            assert result is not None
+            return result
+        x = x * x
+
+
 def rounded_multiple(t: Trace, a: Value, factor: float, largest: int) -> Value:
     """Return round(a * factor), half up, of i32 a in [0, largest], as i32 by one multiplication and one shift.
 

@@ -28,7 +28,8 @@ class Node:
     """
 
     op: str
-    args: tuple[Node, ...]
+    # A value that is used twice would be printed twice, and what it is made of four times, and so on.
+    args: tuple[Node, ...] = field(repr=False)
     dtype: DType
     kind: Kind
     attrs: Mapping[str, object] = field(default_factory=dict)
