@@ -29,6 +29,7 @@ _COMMON = (
     click.option("--all", "all_sites", is_flag=True, help="Every site that can be converted, not only attention."),
     click.option("--mask", "masks", multiple=True, metavar="NAME", help="A float tensor that is a mask: see convert."),
     click.option("--allow-float32", is_flag=True, help="Compute the softmax of double scores in float32."),
+    click.option("--allow-substitute", is_flag=True, help="Let methods take part that are no drop-in: see convert."),
     click.option("--max-length", type=int, metavar="N", help="Greatest length of a row that is proved: see convert."),
     click.option("--labels", metavar="NAME", help="The label array to use (label.NAME), or a model input."),
     click.option("--output", metavar="NAME", help="The model output that the metric looks at."),
@@ -182,7 +183,8 @@ def _task(model: str, given: dict[str, Any]) -> Task:
     """Return what is measured, from the arguments that the commands share."""
     from softq.sweep import Selection, Task
 
-    chosen = {name: given.pop(name) for name in ("sites", "all_sites", "masks", "allow_float32", "max_length", "batch")}
+    fields = ("sites", "all_sites", "masks", "allow_float32", "allow_substitute", "max_length", "batch")
+    chosen = {name: given.pop(name) for name in fields}
     return Task(model=model, selection=Selection(**chosen), command=_command(), **given)
 
 

@@ -82,6 +82,7 @@ def run(
     all_sites: bool = False,
     masks: Sequence[str] = (),
     allow_float32: bool = False,
+    allow_substitute: bool = False,
     max_length: int | None = None,
     labels: str | None = None,
     output: str | None = None,
@@ -115,6 +116,7 @@ def run(
         all_sites: As in `convert`.
         masks: As in `convert`.
         allow_float32: As in `convert`.
+        allow_substitute: As in `convert`.
         max_length: As in `convert`.
         labels: As in `check`.
         output: As in `check`.
@@ -135,12 +137,13 @@ def run(
         RefusalError: no setting can be measured.
     """
     settings, notes = expand(methods, bits, options, calibration is not None, granularity)
-    selection = Selection(tuple(sites), all_sites, tuple(masks), allow_float32, max_length, batch)
+    selection = Selection(tuple(sites), all_sites, tuple(masks), allow_float32, max_length, batch, allow_substitute)
     task = Task(model, data, metric, selection, calibration, limit, labels, output, threads, command, workers,
                 scheduler, timeout)  # fmt: skip
     conditions = {"methods": methods, "bits": bits, "set": sorted(options), "granularity": granularity}
 
     def jobs(planner: Planner, subject: Subject, done: Container[str], notes: list[str]) -> list[Job]:
+        planner.check(one.method for one in settings)
         rows = Rows(planner, subject, task, {one.method for one in settings})
         if any(one.key not in done for one in settings):
             sampled_or_noted(rows, notes, None if progress is None else partial(progress, "rows"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from softq.modelfile import ModelLike, as_model, graph_hash, weights_fingerprint
 from softq.passes._forms._facts import Assumed
 from softq.passes._graph import ModelView
 from softq.passes.locate import locate
-from softq.plan import DEFAULT_MAX_LENGTH, Plan, SitePlan, plan_sites
+from softq.plan import DEFAULT_MAX_LENGTH, Plan, SitePlan, check_substitutes, plan_sites
 from softq.site import META_KEY, Site
 from softq.sweep.bench import data_hash
 from softq.sweep.records import Setting
@@ -38,6 +38,7 @@ class Selection:
     allow_float32: bool = False
     max_length: int | None = None
     batch: int | None = None
+    allow_substitute: bool = False
 
     @property
     def assumed(self) -> Assumed:
@@ -92,6 +93,15 @@ class Planner:
         """Return the ids of the sites that take a method, in the order of the graph."""
         return [site.id for site in self.found(METHODS.get(method).logarithms) if site.takes_method]
 
+    def check(self, methods: Iterable[str]) -> None:
+        """Refuse methods that are no drop-in for the sites that they would get.
+
+        Raises:
+            UsageError: there is one, and it is not allowed.
+        """
+        for method in sorted(set(methods)):
+            check_substitutes(((site, method) for site in self.sites(method)), self._selection.allow_substitute)
+
     def described(self, methods: Sequence[str]) -> tuple[dict[str, Any], ...]:
         """Return the sites that take one of the methods as plain values, each with the name of its node."""
         wanted = {name for method in methods for name in self.sites(method)}
@@ -124,7 +134,8 @@ class Planner:
         """
         method, options = choice
         there = [one for one in self.found(METHODS.get(method).logarithms) if one.id == site]
-        return plan_sites(there, method, options, self._fit if self.calibrated else None)[0]
+        fit = self._fit if self.calibrated else None
+        return plan_sites(there, method, options, fit, allow_substitute=self._selection.allow_substitute)[0]
 
     def _fit(self, site: Site, method: Method, options: Options) -> Fitted:
         key = json.dumps([site.id, method.name, sorted(options.to_json().items())])

@@ -93,6 +93,7 @@ def find_plan(
     for one in (task, task if verify is None else replace(task, data=verify)):
         check_workers(one)
     planner = Planner(task.model, task.selection, task.calibration)
+    planner.check(one.method for one in settings)
     runner = task.runner()
     parts, split = _split(task, verify)
     subject = task.subject(runner, parts[0])

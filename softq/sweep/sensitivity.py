@@ -83,6 +83,7 @@ def _jobs(
     done: Container[str],
     notes: list[str],
 ) -> list[Job]:
+    planner.check(setting.method for setting in settings)
     rows = Rows(planner, subject, task, {setting.method for setting in settings})
     rows.sample(None if progress is None else partial(progress, "rows"))
     found: list[tuple[Setting, dict[str, SiteErrors]]] = []
