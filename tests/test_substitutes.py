@@ -14,6 +14,7 @@ import softq
 from softq.cli import main
 from softq.errors import UsageError
 from softq.methods import METHODS
+from softq.modelfile import as_model
 from softq.passes.replace import Replace
 from softq.plan import load_plan
 from softq.sweep.settings import parse_methods
@@ -94,7 +95,7 @@ def test_the_library_and_the_pass_refuse_too() -> None:
     with pytest.raises(UsageError, match=r"site raw is a softmax, and taylor is another function"):
         softq.convert(model, method=OTHER)
     assert softq.convert(model, method=OTHER, allow_substitute=True).plan.sites
-    work = softq.modelfile.as_model(model)
+    work = as_model(model)
     with pytest.raises(UsageError, match="another function"):
         Replace(OTHER)(work)
     Replace(OTHER, allow_substitute=True)(work)

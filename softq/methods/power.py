@@ -1,0 +1,60 @@
+"""An even power of the score in the exponential's place: w = x^p, S = sum(w).
+
+Source: Power-Softmax, Zimerman et al., arXiv 2410.09457, equation of PowerSoftmax with p even; made for homomorphic
+encryption and secure computation, which have products and no exponential. It is no softmax: a shift of the scores
+changes the result, x and -x weigh the same, and a great negative score weighs much.
+Only ratios count, so the scores are first divided by M, the greatest |x| of the row, as the paper does for range: that
+is exact in real numbers. Where every |x| is 0 the paper's formula is 0 / 0; here all elements weigh the same. Others
+add a small number to the denominator, which is not done here.
+Input: any finite f32. +inf takes all the weight, -inf is masked; a finite score of -5000 or less that is 104 or more
+below the row's greatest counts as masked.
+Integers: none. Accumulator: f32, S in [1, N].
+Error: each weight within (p + 3) * 2^-23 of (x / M)^p, relatively, where that is above 2^-126; less is lost.
+Calibration: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from softq.errors import UsageError
+from softq.methods._contract import Method, Options, OptionValue, option
+from softq.methods._unnormalized import scores
+from softq.rowprog import DType, Trace, Value
+from softq.rowprog.library import whole_power
+
+
+@dataclass(frozen=True)
+class PowerOptions(Options):
+    """The exponent."""
+
+    power: OptionValue = option(4, "exponent, even", low=2, high=16)
+
+
+def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
+    assert isinstance(options, PowerOptions)
+    power = int(options.power)
+    if power % 2:
+        raise UsageError(f"power: power is {power}; allowed is an even number from 2 to 16: odd powers keep the sign")
+    x = scores(t)
+    size = x.only(t.select(x.row < 0.0, 0.0 - x.row, x.row))
+    greatest = t.row_max(size)
+    u = t.select(greatest > 0.0, t.divide(x.row, greatest), t.const(1.0, DType.F32))
+    weights = whole_power(t, u, power)
+    return x.pair(weights, t.row_sum(x.only(weights)))
+
+
+METHOD = Method(
+    name="power",
+    summary="An even power of the score, for models trained with it.",
+    source="Power-Softmax, Zimerman et al., arXiv 2410.09457",
+    options=PowerOptions,
+    trace=_trace,
+    integer_scores=False,
+    drop_in=False,
+    calibration="none",
+    contract=False,
+    shift_free=False,
+    monotone=False,
+)

@@ -1,0 +1,52 @@
+"""The softmax times the score's place between the least and the greatest: p' = p * (x - low) / (high - low + eps).
+
+low = min(least x, 0), high = max(greatest x, 0), p the exact softmax.
+Source: Zheng et al., Self-Adjust Softmax, arXiv 2502.18277 (HKUDS/SepLLM@f250f59, where masked scores count as 0 in
+low and high, which 0 is part of anyway, and eps = 1e-10 stands in the denominator twice). The row's sum is at most 1.
+Input: any f32; -inf is masked, +inf takes all the weight; a finite score of -5000 or less that is 104 or more below the
+row's greatest counts as masked and is no part of low.
+Half of each score is taken, so that the differences cannot overflow.
+Integers: none. Accumulator: f32, the sum of the exponentials, in [1, N].
+Error: |p' - exact| <= (4e-7 + N * 2^-24) * p.
+Calibration: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from softq.methods._contract import Method, Options
+from softq.methods._softmax import softmax
+from softq.methods._unnormalized import scores
+from softq.rowprog import DType, Trace, Value
+
+_EPS = 2e-10
+
+
+@dataclass(frozen=True)
+class SelfAdjustOptions(Options):
+    """None."""
+
+
+def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
+    x, p = scores(t), softmax(t)
+    half = x.only(x.row) * t.const(0.5, DType.F32)
+    low, high = t.min(t.row_min(half), 0.0), t.max(t.row_max(half), 0.0)
+    place = t.divide(half - low, (high - low) + t.const(_EPS / 2, DType.F32))
+    return x.pair(p.exponentials * place, p.total)
+
+
+METHOD = Method(
+    name="self-adjust",
+    summary="The softmax times each score's place between the least and the greatest, for models trained with it.",
+    source="Self-Adjust Softmax, Zheng et al., arXiv 2502.18277",
+    options=SelfAdjustOptions,
+    trace=_trace,
+    integer_scores=False,
+    drop_in=False,
+    calibration="none",
+    contract=False,
+    normalized=False,
+    shift_free=False,
+)

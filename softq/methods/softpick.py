@@ -1,0 +1,63 @@
+"""A rectified softmax: w = ReLU(e^x - 1), S = sum |e^x - 1| + eps.
+
+Source: Zuhri et al., Softpick, arXiv 2504.20966, its definition and its stable form, in which all is multiplied by e^-m
+(zaydzuhri/softpick-attention@c97f4dc). The paper has m the greatest score of the row; here it is at least 0, so that
+e^-m cannot overflow where all scores are far below 0, at the price of nothing: what overflowed has weight 0 anyway.
+Scores of 0 and less weigh exactly 0 but count in S, so that the row's sum is at most 1 and a row may be all zeros.
+Masked elements do not count in S. As in its code eps is added to the multiplied sum.
+|e^x - 1| * e^-m near x = 0 comes from the polynomial of e^x - 1 on |x| <= 0.344, since 1 would swallow x.
+Input: any f32; -inf is masked, +inf takes all the weight; a finite score of -5000 or less that is 104 or more below the
+row's greatest counts as masked: beside a score of 104 it would add e^-104.
+Integers: none. Accumulator: f32, S in [eps, N * (1 + eps)].
+Error: each |e^x - 1| * e^-m within 2e-6 of the exact one, relatively, where it is above 1e-37.
+Calibration: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from softq.methods._contract import Method, Options, OptionValue, option
+from softq.methods._unnormalized import scores
+from softq.rowprog import DType, Trace, Value
+from softq.rowprog.library import exp_minus, expm1_near
+
+_NEAR = 0.34375
+"""Below ln(2) / 2, up to where the polynomial holds."""
+
+
+@dataclass(frozen=True)
+class SoftpickOptions(Options):
+    """What is added to the normalizer."""
+
+    eps: OptionValue = option(
+        1e-8, "what is added to the normalizer (the kernels of the paper: 1e-6)", low=0.0, high=1.0
+    )
+
+
+def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
+    assert isinstance(options, SoftpickOptions)
+    x = scores(t)
+    m = t.max(t.row_max(x.only(x.row)), 0.0)
+    one = exp_minus(t, m)
+    near = (x.row <= _NEAR) & (x.row >= -_NEAR)
+    risen = t.select(near, expm1_near(t, t.clamp(x.row, -_NEAR, _NEAR)) * one, exp_minus(t, m - x.row) - one)
+    size = t.select(risen < 0.0, 0.0 - risen, risen)
+    total = t.row_sum(x.only(size)) + t.const(float(options.eps), DType.F32)
+    return x.pair(t.max(risen, 0.0), total)
+
+
+METHOD = Method(
+    name="softpick",
+    summary="Rectified: e^x - 1 above 0 over the sum of its sizes, for models trained with it.",
+    source="Softpick, Zuhri et al., arXiv 2504.20966",
+    options=SoftpickOptions,
+    trace=_trace,
+    integer_scores=False,
+    drop_in=False,
+    calibration="none",
+    contract=False,
+    normalized=False,
+    shift_free=False,
+)

@@ -1,0 +1,83 @@
+"""The softplus of the score in the exponential's place: w = ln(1 + e^x), S = sum(w) + 1e-8.
+
+Source: length-scaled softplus attention, arXiv 2501.13428: LSSA (power=1) and LSSAR, which sharpens the rows A of LSSA:
+w = ReLU(n * A - offset)^power with power = 15 and offset = 1, 0 in rows of up to 3 elements, normalized anew. n is the
+number of elements that take part, in a causal row those that the query sees. The paper's scale log(d) * log(n) belongs
+to the scores and is not applied here. Where no element is above the offset all weigh the same: the paper's 0 / 0.
+softplus(x) = max(x, 0) + ln(1 + e), e = e^-|x|, with ln(1 + e) = ln(u) * e / (u - 1), u = 1 + e rounded (Kahan), which
+is exact where e is tiny. Only ratios count: with M = max(1, greatest score) it is softplus(x) / M, which cannot
+overflow, and powers are of n * A - offset over its greatest.
+Input: any f32; -inf is masked, +inf takes all the weight; a finite score of -5000 or less that is 104 or more below the
+row's greatest counts as masked, which takes nothing away.
+Integers: none. Accumulator: f32, S <= 2 * N.
+Error: each softplus within 2e-6, relatively, where it is above 3e-38; with power=15 what N * 2^-24 of S makes of
+n * A - offset, times 15.
+Calibration: none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from softq.methods._contract import Method, Options, OptionValue, option
+from softq.methods._unnormalized import Scores, scores
+from softq.rowprog import DType, Trace, Value
+from softq.rowprog.library import exp_minus, whole_power
+
+_EPS = 1e-8
+"""Of the paper's code, in the denominator."""
+
+_SHORT = 3.0
+"""Rows of up to so many elements have no offset, as in the paper's code."""
+
+
+@dataclass(frozen=True)
+class SoftplusOptions(Options):
+    """How rows are sharpened."""
+
+    power: OptionValue = option(1, "exponent that sharpens a row; 1: none, the paper's LSSAR: 15", low=1, high=16)
+    offset: OptionValue = option(1.0, "with a power above 1, what is taken off n * A first", low=0.0, high=16.0)
+
+
+def _softplus(t: Trace, x: Value) -> Value:
+    e = exp_minus(t, t.select(x < 0.0, 0.0 - x, x))
+    u = e + 1.0
+    kahan = t.log2(u) * t.const(math.log(2), DType.F32) * t.divide(e, u - 1.0)
+    return t.max(x, 0.0) + t.select(u <= 1.0, e, kahan)
+
+
+def _sharpened(t: Trace, x: Scores, part: Value, options: SoftplusOptions) -> tuple[Value, Value]:
+    offset = t.select(x.count > _SHORT, t.const(float(options.offset), DType.F32), 0.0)
+    above = t.max(part * x.count - offset, 0.0)
+    greatest = t.row_max(x.only(above))
+    weights = whole_power(
+        t, t.select(greatest > 0.0, t.divide(above, greatest), t.const(1.0, DType.F32)), int(options.power)
+    )
+    return weights, t.row_sum(x.only(weights))
+
+
+def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
+    assert isinstance(options, SoftplusOptions)
+    x = scores(t)
+    inverse = t.divide(t.const(1.0, DType.F32), t.max(t.row_max(x.only(x.row)), 1.0))
+    weights = _softplus(t, x.row) * inverse
+    total = t.row_sum(x.only(weights)) + t.const(_EPS, DType.F32) * inverse
+    if int(options.power) > 1:
+        weights, total = _sharpened(t, x, t.divide(weights, total), options)
+    return x.pair(weights, total)
+
+
+METHOD = Method(
+    name="softplus",
+    summary="The softplus of the score, sharpened by a power if wanted, for models trained with it.",
+    source="Length-scaled softplus attention, arXiv 2501.13428",
+    options=SoftplusOptions,
+    trace=_trace,
+    integer_scores=False,
+    drop_in=False,
+    calibration="none",
+    contract=False,
+    shift_free=False,
+)

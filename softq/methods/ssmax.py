@@ -1,0 +1,50 @@
+"""The softmax of scores that grow with the row's length: p = softmax(s * ln(n) * x).
+
+Source: Nakanishi, Scalable-Softmax Is Superior for Attention, arXiv 2501.19399, equation of SSMax; s is learned there,
+one a head and layer (0.43 in its figure, the default here). n is the number of elements that take part, at least 2: of
+one element the softmax is 1 anyway. A finite score of -5000 or less that is 104 or more below the row's greatest counts
+as masked.
+Input: any f32; -inf is masked, +inf takes all the weight.
+Integers: none. Accumulator: f32, S in [1, N].
+Error: (5e-7 * s * ln(n) * d + 2e-7 + N * 2^-24) * p, d the distance from the greatest score.
+Calibration: none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from softq.methods._contract import Method, Options, OptionValue, option
+from softq.methods._unnormalized import scores
+from softq.rowprog import DType, Trace, Value
+from softq.rowprog.library import distance, exp_minus
+
+
+@dataclass(frozen=True)
+class SsmaxOptions(Options):
+    """The factor."""
+
+    s: OptionValue = option(0.43, "factor on ln(n) * score", low=0.001, high=100.0)
+
+
+def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
+    assert isinstance(options, SsmaxOptions)
+    x, d = scores(t), distance(t)
+    rate = t.log2(t.max(x.count, 2.0)) * t.const(float(options.s) * math.log(2), DType.F32)
+    weights = x.only(exp_minus(t, d.row * rate))
+    return {"weights": weights, "normalizer": t.select(d.is_nan, math.nan, t.row_sum(weights))}
+
+
+METHOD = Method(
+    name="ssmax",
+    summary="The softmax of scores times the logarithm of the row's length, for models trained with it.",
+    source="Scalable-Softmax, Nakanishi, arXiv 2501.19399",
+    options=SsmaxOptions,
+    trace=_trace,
+    integer_scores=False,
+    drop_in=False,
+    calibration="none",
+    contract=True,
+)
