@@ -22,7 +22,8 @@ the source's fixed<18, 8>: 10 fraction bits, at most 2^17 - 1, e at most 2^10 fo
 Normalizer: u32 sum of e, which fits for N < 2^22; i64 for latency.
 output=fixed is the published format, of f fraction bits: sums of fixed<18, 8>, which end at 128, so that long flat rows
 get too much weight each and rows from 128 maxima on are wrong; their reciprocals in steps of 2^(8 - a), a quarter for
-a = 10, which is the greatest error: the probabilities of a row sum to 0.9 to 1.1.
+a = 10, which is the greatest error: the probabilities of rows of 16 to 197 sum to 0.9 to 1.1. Longer flat rows lose
+what is cut off below 2^-f of each: 0.57 remains at N = 1024 and a deviation of 1.
 Error of e: a step of the table, 2^(I-1-a) for stable, and half a unit of 2^-10; what is below 2^-11 is 0.
 For I below 5 the end of u is no zero: what lies beyond weighs e^-2^(I-1).
 Calibration: none.
