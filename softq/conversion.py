@@ -32,9 +32,11 @@ from softq.plan import (
     VERSION_KEY,
     Plan,
     SitePlan,
+    check_own,
     check_substitutes,
     load_plan,
     plan_sites,
+    softmaxes,
 )
 from softq.site import Site
 
@@ -99,7 +101,14 @@ def inspect(
     """
     chosen = METHODS.get(DEFAULT_METHOD if method is None else method)
     assumed = Assumed(frozenset(masks), allow_float32)
-    return locate(as_model(model), select=sites, all_sites=all_sites, logarithms=chosen.logarithms, assumed=assumed)
+    return locate(
+        as_model(model),
+        select=sites,
+        all_sites=all_sites,
+        logarithms=chosen.logarithms,
+        methods=chosen.name,
+        assumed=assumed,
+    )
 
 
 def convert(
@@ -178,7 +187,8 @@ def convert(
     warnings: list[str] = []
     if followed is not None:
         assumed, found, planned = _followed(work, followed, graph)
-        check_substitutes(((site.id, site.method) for site in followed.sites), allow_substitute)
+        plain = {site.id for site in softmaxes(found)}
+        check_substitutes(((s.id, s.method) for s in followed.sites if s.id in plain), allow_substitute)
         if followed.weights != weights:
             warnings.append(
                 "the plan was made for the same graph with other weights: its fitted numbers may not suit them"
@@ -186,7 +196,7 @@ def convert(
     else:
         assumed = Assumed(frozenset(masks), allow_float32)
         logarithms = METHODS.get(name).logarithms
-        found = locate(work, select=sites, all_sites=all_sites, logarithms=logarithms, assumed=assumed)
+        found = locate(work, select=sites, all_sites=all_sites, logarithms=logarithms, methods=name, assumed=assumed)
         planned = None
     rewrites = {site.id: site.rewrite for site in found if site.rewrite}
     if not any(site.verdict.action == "convert" for site in found) or not (planned is None or planned or rewrites):
@@ -198,7 +208,7 @@ def convert(
         return Conversion(_as_given(work, model), found, empty, tuple(warnings))
 
     if planned is None:
-        check_substitutes(((site.id, name) for site in found if site.takes_method), allow_substitute)
+        check_substitutes(((site.id, name) for site in softmaxes(found)), allow_substitute)
         fit = None
         if calibration is not None:
             fit, unused = _fitting(
@@ -249,10 +259,15 @@ def _followed(work: ir.Model, plan: Plan, graph: str) -> tuple[Assumed, tuple[Si
     if planned or plan.rewrites:
         chosen = [glob.escape(key) for key in planned]
         logarithms = [key for key, site in planned.items() if METHODS.get(site.method).logarithms]
-        found = locate(work, select=chosen, rewrites=plan.rewrites, logarithms=logarithms, assumed=assumed)
+        methods = {key: site.method for key, site in planned.items()}
+        found = locate(
+            work, select=chosen, rewrites=plan.rewrites, logarithms=logarithms, methods=methods, assumed=assumed
+        )
     _must_convert(found, list(planned), plan.rewrites)
+    known = {site.id: site for site in found}
     for site in plan.sites:
         site.configure()
+        check_own(known[site.id], site)
     return assumed, found, planned
 
 

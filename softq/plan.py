@@ -243,6 +243,35 @@ def check_substitutes(chosen: Iterable[tuple[str, str]], allowed: bool) -> None:
             )
 
 
+def own_settings(site: Site) -> dict[str, OptionValue] | None:
+    """Return the settings with which a method is the very function of a site, None where that is a softmax."""
+    from softq.passes._forms import FORMS
+
+    own = FORMS.get(site.form).own
+    return None if own is None else dict(own[1])
+
+
+def check_own(site: Site, planned: SitePlan) -> None:
+    """Refuse options with which a method is another function than the one that a site holds.
+
+    Raises:
+        UsageError: there is one; the message says what the graph holds.
+    """
+    own = own_settings(site)
+    if own is None:
+        return
+    wanted = METHODS.get(planned.method).configure(own).to_json()
+    for name, value in planned.options.items():
+        if wanted.get(name) != value:
+            held = ", ".join(f"{key}={wanted[key]}" for key in wanted)
+            raise UsageError(f"site {site.id} holds the function {planned.method} with {held}; given is {name}={value}")
+
+
+def softmaxes(sites: Iterable[Site]) -> list[Site]:
+    """Return the sites that take a method and are a softmax, and not another function themselves."""
+    return [site for site in sites if site.takes_method and own_settings(site) is None]
+
+
 def plan_sites(
     sites: Sequence[Site],
     method: str,
@@ -265,19 +294,20 @@ def plan_sites(
             the method is no drop-in.
     """
     chosen = METHODS.get(method)
-    check_substitutes([(site.id, method) for site in sites if site.takes_method], allow_substitute)
+    check_substitutes([(site.id, method) for site in softmaxes(sites)], allow_substitute)
     options = chosen.resolve(chosen.configure(settings), fit is not None)
     if options.fitted and fit is None:
         name, scope = next(iter(options.fitted.items()))
         raise UsageError(f"{method}: {name}={scope} is fitted on data; give --calibration DATA, or a number for {name}")
-    return tuple(
-        SitePlan(
-            site.id,
-            site.fingerprint,
-            method,
-            options.to_json(),
-            fit(site, chosen, options) if fit and options.fitted else {},
-        )
-        for site in sites
-        if site.takes_method
-    )
+    planned: list[SitePlan] = []
+    for site in sites:
+        own = own_settings(site)
+        if site.takes_method and own is not None:
+            given = {name: options.to_json()[name] for name in settings}
+            made = SitePlan(site.id, site.fingerprint, method, chosen.configure(own | given).to_json(), {})
+            check_own(site, made)
+            planned.append(made)
+        elif site.takes_method:
+            fitted = fit(site, chosen, options) if fit and options.fitted else {}
+            planned.append(SitePlan(site.id, site.fingerprint, method, options.to_json(), fitted))
+    return tuple(planned)

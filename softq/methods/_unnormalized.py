@@ -39,16 +39,17 @@ class Scores:
         """Return the values where an element takes part, and `otherwise` elsewhere."""
         return self.row.trace.select(self.part, values, otherwise)
 
-    def pair(self, weights: Value, normalizer: Value) -> dict[str, Value]:
+    def pair(self, weights: Value, normalizer: Value, *, always: bool = False) -> dict[str, Value]:
         """Return a method's two outputs with the special values that every method owes.
 
         Elements without part weigh 0, scores of +inf share 1, the normalizer is 0 where nothing takes part and NaN in
-        a row that holds a NaN.
+        a row that holds a NaN. If `always`, the normalizer depends on nothing in the row and holds for an empty one.
         """
         t = weights.trace
         ones = t.select(self.infinite, t.const(1.0, DType.F32), 0.0)
         shared = t.row_sum(ones)
-        some = t.select(shared > 0.0, shared, t.select(self.count > 0.0, normalizer, 0.0))
+        own = normalizer if always else t.select(self.count > 0.0, normalizer, 0.0)
+        some = t.select(shared > 0.0, shared, own)
         return {
             "weights": t.select(shared > 0.0, ones, self.only(weights)),
             "normalizer": t.select(self.is_nan, math.nan, some),

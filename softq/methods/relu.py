@@ -3,7 +3,8 @@
 Source: Wortsman et al., Replacing Softmax with ReLU in Vision Transformers, arXiv 2309.08586, L^-alpha * h(x) with
 alpha = 1 and h = ReLU or its square. n is the number of elements that take part; the paper, which has no masks, says
 the row's length. With divisor=NUMBER it is that number instead (1: no normalizer at all), as graphs that hold the
-function itself often have it. The row's sum is not 1, and a row without positive scores is 0.
+function itself often have it; a fully masked row is then a row of zeros and not undefined. The row's sum is not 1,
+and a row without positive scores is 0.
 Input: any f32 up to 1e19 (power=2: greater squares overflow); -inf is masked, +inf takes all the weight.
 Integers: none. Accumulator: none but the count, f32, exact up to 2^24.
 Error: power * 2^-24 of each weight, relatively.
@@ -38,7 +39,9 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     assert isinstance(options, ReluOptions)
     x = scores(t)
     weights = whole_power(t, t.max(x.row, 0.0), int(options.power))
-    return x.pair(weights, x.count if options.divisor == _LENGTH else t.const(float(options.divisor), DType.F32))
+    if options.divisor == _LENGTH:
+        return x.pair(weights, x.count)
+    return x.pair(weights, t.const(float(options.divisor), DType.F32), always=True)
 
 
 METHOD = Method(

@@ -3,7 +3,8 @@
 Source: Ramapuram et al., Theory, Analysis, and Best Practices for Sigmoid Self-Attention, arXiv 2409.04431, equation 3
 and b = -log n (apple/ml-sigmoid-attention@9273b49, whose kernel has b = 0 by default: bias=0). n is the number of
 elements that take part. e^-|z| with z = x + b is computed, of which the sigmoid is 1 or e^-|z| over 1 + e^-|z|; with
-b = -ln n, e^-z is n * e^-x only in real numbers, so that ln n is computed, log2(n) * ln 2. The row's sum is not 1.
+b = -ln n, e^-z is n * e^-x only in real numbers, so that ln n is computed, log2(n) * ln 2. The row's sum is not 1. With
+bias=NUMBER a fully masked row is a row of zeros and not undefined.
 Input: any f32; -inf is masked, +inf takes all the weight.
 Integers: none. Accumulator: none but the count, f32, exact up to 2^24. Weights p, normalizer 1.
 Error: (1e-6 + 2^-24 * |z|) * p, where p > 3e-38.
@@ -42,7 +43,7 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     else:
         z = x.row + t.const(float(options.bias), DType.F32)
     e = exp_minus(t, t.select(z < 0.0, 0.0 - z, z))
-    return x.pair(t.divide(t.select(z < 0.0, e, one), e + 1.0), one)
+    return x.pair(t.divide(t.select(z < 0.0, e, one), e + 1.0), one, always=options.bias != _LENGTH)
 
 
 METHOD = Method(

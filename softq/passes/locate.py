@@ -7,7 +7,7 @@ stay exact unless asked for, because what they decide (a class, a token, an expe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
@@ -95,6 +95,7 @@ class Policy:
     select: Sequence[str] = ()
     rewrites: Collection[str] | None = None
     logarithms: Collection[str] | bool = False
+    methods: Mapping[str, str] | str = ""
 
 
 def locate(
@@ -104,6 +105,7 @@ def locate(
     select: Sequence[str] = (),
     rewrites: Collection[str] | None = None,
     logarithms: Collection[str] | bool = False,
+    methods: Mapping[str, str] | str = "",
     assumed: Assumed = NOTHING,
 ) -> tuple[Site, ...]:
     """Return every softmax of `model` with verdict and reason, and leave the sites in the meta of nodes and model.
@@ -114,6 +116,8 @@ def locate(
         select: Globs over site ids; if any are given, exactly the sites that match are converted, where they can be.
         rewrites: Ids of the sites that are made superfluous because only their order is used; by default all such.
         logarithms: Whether the method gives logarithms of weights, or the ids of the sites that get such a method.
+        methods: Name of the method to come, or that of each site that gets one by id: a site that is another function
+            than the softmax takes that function's method only.
         assumed: What the user says of the model that its graph does not prove.
 
     Raises:
@@ -122,7 +126,7 @@ def locate(
     """
     _check_masks(model, assumed)
     model.meta[ASSUMED_KEY] = assumed
-    found = findings(Facts(ModelView(model)), Policy(all_sites, select, rewrites, logarithms))
+    found = findings(Facts(ModelView(model)), Policy(all_sites, select, rewrites, logarithms, methods))
     sites = tuple(finding.site for finding in found)
     carriers = {finding.node: finding.site for finding in found}
     for node in all_nodes(model):
@@ -216,9 +220,11 @@ def shortened(ids: Sequence[str]) -> str:
 
 
 def _finding(form: str, match: Match, node: ir.Node, site_id: str, container: Container, facts: Facts) -> Finding:
-    mask = NO_MASK if match.scores is None else find_mask(match.scores, facts)
+    own = FORMS.get(form).own is not None
+    mask = NO_MASK if match.scores is None or own else find_mask(match.scores, facts)
     behind = None if match.weights is None else look_behind(match.weights, facts)
-    usage = _usage(match, behind, node, facts)
+    # Such a form is attention by its definition, also where a divisor stands between the weights and the product.
+    usage = Usage("attention", "MatMul") if own else _usage(match, behind, node, facts)
     if usage.role == "other" and match.scores is not None and is_chosen(match.scores):
         usage = replace(usage, role="router")
     shape = facts.shape(match.scores)
@@ -251,7 +257,7 @@ def _finding(form: str, match: Match, node: ir.Node, site_id: str, container: Co
         verdict=verdict or Verdict("convert", match.note),
         logarithm=match.logarithm or bool(usage.logs),
     )
-    return Finding(site, node, container, match, mask, behind, find_order_only(match, facts))
+    return Finding(site, node, container, match, mask, behind, None if own else find_order_only(match, facts))
 
 
 def _usage(match: Match, behind: Behind | None, node: ir.Node, facts: Facts) -> Usage:
@@ -271,6 +277,11 @@ def _judge(finding: Finding, policy: Policy, chosen: set[str] | None) -> Finding
     site = finding.site
     if site.verdict.action != "convert":
         return finding
+    own = FORMS.get(site.form).own
+    given = policy.methods if isinstance(policy.methods, str) else policy.methods.get(site.id, "")
+    if own is not None and own[0] != given:
+        reason = f"it is no softmax but the function of the method {own[0]}, which alone can take its place"
+        return replace(finding, site=replace(site, verdict=Verdict("keep", reason)))
     tail = f"; {site.verdict.reason}" if site.verdict.reason else ""
     if finding.mask.why:
         tail += f"; its mask stays in the scores: {finding.mask.why}"

@@ -112,6 +112,10 @@ def _open(model: ir.Model) -> bool:
 
 def _normalize(scribe: Scribe, node: ir.Node, site: Site, raised: bool) -> None:
     """Make `node` canonical."""
+    if FORMS.get(site.form).own is not None:
+        scores = scores_of(node)
+        node.meta[CANONICAL_KEY] = Canonical(site, scores, None, node.outputs[0], nan_becomes_zero=False)
+        return
     if not is_op(node, "Softmax") or operand(node, 0) is None:
         raise RefusalError(f"site {site.id}: node {node.name!r} is a {node.op_type}, which its form does not open")
     if raised and site.axis == -1:

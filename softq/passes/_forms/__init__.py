@@ -15,7 +15,7 @@ A form that is no Softmax operator also gives `open`, which writes what it found
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -76,6 +76,8 @@ class Form:
             axis; returns these nodes in the order of the nodes given. None where the node itself is one.
         verdict: What becomes of it at best.
         stage: Forms are opened in ascending order: one that recognises another's last node inside it goes first.
+        own: Where it is no softmax but another function of a row: the name of the method that is this function, and
+            the settings with which it is. Its node has the scores as first input and stays as it is for others.
     """
 
     name: str
@@ -84,6 +86,7 @@ class Form:
     open: Callable[[ir.Model, Sequence[ir.Node]], Sequence[ir.Node]] | None = None
     verdict: Action = "convert"
     stage: int = 0
+    own: tuple[str, Mapping[str, int | float | str]] | None = None
 
 
 FORMS = Folder(package="softq.passes._forms", attribute="FORM", kind=Form, group="softq.forms", noun="form")
