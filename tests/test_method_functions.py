@@ -240,6 +240,16 @@ def _kernel(program: object) -> Callable[..., dict[str, NDArray[np.float32]]] | 
     return Host(program) if MACHINES else None  # pyright: ignore[reportArgumentType, reportReturnType]
 
 
+@pytest.mark.parametrize("order", [2, 4, 6])
+def test_the_stated_error_of_taylor_is_kept_where_its_terms_cancel(order: int) -> None:
+    x = np.linspace(-60, 60, 40001, dtype=np.float32)[:, None]
+    w = run(default_program(METHODS.get("taylor"), order=order), x)["weights"].astype(np.float64)
+    terms = [x.astype(np.float64) ** i / math.factorial(i) for i in range(order + 1)]
+    exact, size = np.sum(terms, axis=0), np.sum(np.abs(terms), axis=0)
+    error = np.abs(w * np.maximum(1, np.abs(x.astype(np.float64))) ** order - exact)
+    assert np.max(error / size) <= (order + 1) * 2.0**-23
+
+
 @pytest.mark.parametrize("name", sorted({name for name, *_ in CASES}))
 def test_huge_scores_give_numbers(name: str) -> None:
     most = np.float32(3e38)
