@@ -10,8 +10,8 @@ Input: any finite f32. With M = max(1, greatest |x| of the row) the weights are 
 where nothing overflows; only the ratio to S counts. +inf takes all the weight, -inf is masked; a finite score of -5000
 or less that is 104 or more below the row's greatest counts as masked.
 Integers: none. Accumulator: f32, S <= N * e, and S >= 2^-3 * M^-k.
-Error: terms of both signs cancel where x < 0: each weight is within (k + 1) * 2^-23 * T_k(|x|) / T_k(x) of the exact one,
-relatively; that ratio is at most 6, 21 and 69. Weights below 2^-126 of the greatest |x|^k are lost.
+Error: terms of both signs cancel where x < 0: each weight is within (k + 1) * 2^-23 * T_k(|x|) / T_k(x) of the exact
+one, relatively; that ratio is at most 6, 21 and 69. Weights below 2^-126 of the greatest |x|^k are lost.
 Calibration: none.
 """
 
