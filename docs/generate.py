@@ -75,6 +75,23 @@ def _runtimes() -> str:
     )
 
 
+def _accuracy() -> str:
+    from benchmarks.accuracy import RESULTS, tables
+
+    return tables(json.loads(RESULTS.read_text(encoding="utf-8")))
+
+
+def _synthetic() -> str:
+    from benchmarks.synthetic import RESULTS, overview, table
+
+    found = json.loads(RESULTS.read_text(encoding="utf-8"))
+    parts = (
+        f"`deferred-log`, {found['bits']} bits, mean (greatest) of a row:", table(found, "deferred-log"),
+        "All methods, mean of a row over all spreads:", overview(found),
+    )  # fmt: skip
+    return "\n\n".join(parts)
+
+
 def _forms() -> str:
     forms = FORMS.entries().values()
     return _rows(("form", "verdict", "what it is"), [(f"`{form.name}`", form.verdict, form.summary) for form in forms])
@@ -95,6 +112,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "metrics": _metrics,
     "targets": _targets,
     "figures": _figures,
+    "accuracy": _accuracy,
+    "synthetic": _synthetic,
     "forms": _forms,
     "site-schema": _site_schema,
     "runtimes": _runtimes,
