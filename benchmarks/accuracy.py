@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from softq.methods import METHODS
+from softq.methods import METHODS, Method
 from softq.sweep import run
 from softq.sweep.records import Outcome, Study
 
@@ -79,7 +79,7 @@ def sweeps(
     found: list[tuple[Study, Sequence[Outcome]]] = []
     for name in names:
         method = METHODS.get(name)
-        if not method.drop_in or not (method.order_free or subject.scans):
+        if not method.drop_in or (_scans(method) and not subject.scans):
             continue
         for form in ({}, *FORMS.get(name, ())):
             label = "_".join([name, *(f"{k}-{v}" for k, v in form.items())])
@@ -97,6 +97,12 @@ def sweeps(
             for outcome in result.outcomes:
                 print(subject.name, label, outcome.setting.options.get("bits"), outcome.metric.value, flush=True)
     return found
+
+
+def _scans(method: Method) -> bool:
+    """Say whether a method carries a state along the row."""
+    program = method.program(method.resolve(method.configure({}), False))
+    return any(node.op == "scan" for node in program.nodes())
 
 
 def row(outcome: Outcome) -> dict[str, Any]:

@@ -44,7 +44,10 @@ def main() -> None:
         for method in METHODS.entries():
             for inline in (False, True):
                 names.append(str(Path(folder) / f"{method}{'.inline' if inline else ''}.onnx"))
-                save(softq.convert(home / "mnist_vit.onnx", method=method, inline=inline, allow_substitute=True).model, names[-1])
+                save(
+                    softq.convert(home / "mnist_vit.onnx", method=method, inline=inline, allow_substitute=True).model,
+                    names[-1],
+                )
         expected: list[np.ndarray] = []
         for release in RELEASES:
             environment = Path(folder) / release

@@ -97,8 +97,9 @@ def test_every_opset_passes_the_checker(method: str, opset: int) -> None:
     onnx.checker.check_model(result, full_check=True)
     assert {o.domain: o.version for o in result.opset_import} == {"": opset, "softq": 1}
     assert all({o.version for o in f.opset_import if o.domain == ""} == {opset} for f in result.functions)
-    np.testing.assert_allclose(run(result, inputs(keep=True))[:, :, 1:], run(
-        softq.convert(attention(mask=WHERE), method=method, allow_substitute=True).model, inputs(keep=True))[:, :, 1:], rtol=1e-6)  # fmt: skip
+    reference = softq.convert(attention(mask=WHERE), method=method, allow_substitute=True).model
+    ours, theirs = (run(one, inputs(keep=True))[:, :, 1:] for one in (result, reference))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
 @pytest.mark.parametrize("opset", [7, 11, 12, 13, 17])

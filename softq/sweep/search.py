@@ -68,8 +68,8 @@ def find_plan(
     """Return the plan with the smallest mean bits that was found to keep the budget, and whether it does on other data.
 
     The search goes down from all float in the order of `softq.sweep.frontier`, by bisection to the last plan that keeps
-    the budget, then tries further steps. It asks that the loss keeps the budget with a standard error to spare; where no
-    plan does, that the loss itself does. Nothing that is measured on the data of the verification has any influence.
+    the budget, then tries further steps. It asks that the loss keeps the budget with a standard error to spare; where
+    no plan does, that the loss itself does. Nothing measured on the data of the verification has any influence.
 
     Args:
         task: What is measured; its data serve the search.
