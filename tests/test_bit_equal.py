@@ -9,11 +9,11 @@ import onnxruntime
 import pytest
 from numpy.typing import NDArray
 
-from softq.methods import METHODS, Fitted
+from softq.methods import METHODS
 from softq.rowprog import DType, Program, run
 from softq.rowprog.onnx import to_model
 from tests.rowhost import session, whole
-from tests.test_methods import ALL, default_program
+from tests.test_methods import ALL, default_program, some_fitted
 
 LENGTHS = (1, 2, 3, 17, 50, 197, 1024, 4096)
 Rows = NDArray[np.generic]
@@ -116,10 +116,7 @@ def test_every_difference_and_a_hundred_thousand_rows(settings: dict[str, int | 
 def test_fitted_numbers_are_equal_bits_too(scope: str, bits: int) -> None:
     method = METHODS.get("deferred-log")
     options = method.resolve(method.configure({"bits": bits, "r": scope}), True)
-    fitted: Fitted = {"r": 0.61 if scope == "site" else (0.37, 0.61, 1.9)}
-    if "slope" in options.fitted:
-        fitted |= {"slope": 0.4 if scope == "site" else (0.0, 0.4, 1.0)}
-    values = method.parameters(options, fitted)
+    values = method.parameters(options, some_fitted(options))
     program = method.program(options)
     host = host_of(program, values, ["codes", "weights", "normalizer"], rank=4)
     for length in LENGTHS[:-1]:

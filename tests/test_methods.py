@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from softq.calibrate import fit
 from softq.errors import UsageError
-from softq.methods import METHODS, Method, Sample
+from softq.methods import METHODS, Fitted, Method, Options, Sample
 from softq.rowprog import DType, Program, run
 
 ALL = sorted(METHODS.entries())
@@ -20,6 +20,12 @@ F32 = NDArray[np.float32]
 
 def default_program(method: Method, *, masked: bool = False, **settings: object) -> Program:
     return method.program(method.resolve(method.configure(settings), False), masked=masked)
+
+
+def some_fitted(options: Options) -> Fitted:
+    """Return numbers for what deferred-log's options have to be fitted: one, or one for each of three heads."""
+    heads = {"r": (0.37, 0.61, 1.9), "slope": (0.0, 0.4, 1.0)}
+    return {name: heads[name] if scope == "head" else heads[name][1] for name, scope in options.fitted.items()}
 
 
 def probabilities(program: Program, x: F32, valid: NDArray[np.bool_] | None = None) -> NDArray[np.float64]:

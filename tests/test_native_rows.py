@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 pytest.importorskip("tvm")
 
-from softq.methods import METHODS, Fitted
+from softq.methods import METHODS
 from softq.rowprog import DType, Program, Trace, run
 from softq.rowprog.onnx.interface import INTERFACE
 from softq.rowprog.ops import OPS
@@ -26,6 +26,7 @@ from softq.targets._native.machine import Machine
 from softq.targets._native.rows import RowKernel, row_kernel
 from softq.targets._native.rows.reductions import REDUCTIONS
 from softq.targets._native.rows.rules import RULES
+from tests.test_methods import some_fitted
 
 Array = NDArray[np.generic]
 
@@ -289,8 +290,7 @@ def test_codes_at_their_boundaries(machine: Machine, bits: int, r: float) -> Non
 def test_parameters_of_a_site_and_of_heads(machine: Machine, scope: str, bits: int) -> None:
     method = METHODS.get("deferred-log")
     options = method.resolve(method.configure({"bits": bits, "r": scope}), True)
-    fitted: Fitted = {"r": 0.61 if scope == "site" else (0.37, 0.61, 1.9)}
-    values = dict(method.parameters(options, fitted))
+    values = dict(method.parameters(options, some_fitted(options)))
     for masked in (False, True):
         program = method.program(options, masked=masked)
         host = Host(program, machine, outputs=all_outputs(program))
