@@ -5,8 +5,8 @@
 Sweeps the methods (`softq.sweep`) over the ViT and the language model of `models/`, all-MiniLM-L6-v2 and SmolLM2-135M,
 options that are fitted fitted on each model's calibration data, and writes benchmarks/accuracy.json. Of a method with
 several forms the best one of each width is shown. A sweep that is interrupted goes on where it stopped: its folders lie
-beside the models. Methods that carry a state along the row are left out on the two greater models, where onnxruntime's Scan
-takes minutes; their several-pass forms stand for them.
+beside the models. Methods that carry a state along the row are left out on the two greater models, where onnxruntime's
+Scan takes minutes; their several-pass forms stand for them.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def _cell(one: Mapping[str, Any] | None, ratio: bool) -> str:
         return ""
     if one["loss"] is None or not np.isfinite(one["loss"]):
         return "NaN"
-    loss = 1 + one["loss"] if ratio else -one["loss"]
+    loss = 1 + one["loss"] if ratio else 0.0 - one["loss"]
     shown = f"{loss:.4f}" if ratio and loss < 100 else f"{loss:.3g}" if ratio else f"{loss:+.4f}"
     forms = ", ".join(f"{k}={v}" for k, v in one["options"].items() if k != "bits")
     extra = [] if one["row_sum"] is None else [f"{one['row_sum']:.3f}"]
