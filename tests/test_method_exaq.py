@@ -59,6 +59,16 @@ def test_the_clip_is_no_greater_than_what_was_seen() -> None:
     assert fit(method, method.configure({"clip": "site"}), [sample]) == {"clip": 0.5}
 
 
+@pytest.mark.parametrize("mask", [-1e4, -1e9, -3.4e38, -math.inf])
+def test_masked_elements_have_no_part_in_the_clip(mask: float) -> None:
+    method = METHODS.get("exaq")
+    options = method.configure({"bits": 3, "clip": "site"})
+    scores = (np.random.default_rng(0).normal(size=(8, 64)) * 2).astype(np.float32)
+    wide = np.concatenate([scores, scores[:, :32] + np.float32(mask)], axis=1)
+    alone, masked = (fit(method, options, [Sample(rows, None, 0)]) for rows in (scores, wide))
+    assert alone == masked
+
+
 def test_without_data_the_clip_is_that_of_a_deviation_of_2() -> None:
     method = METHODS.get("exaq")
     options = method.resolve(method.configure({"bits": 4}), False)

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from softq.errors import UsageError
 from softq.methods._contract import FITTED_SCOPES, Error, Fitted, Method, Options, OptionValue, Sample, option
 from softq.rowprog import DType, Trace, Value
-from softq.rowprog.library import integer_distance
+from softq.rowprog.library import FARTHEST, integer_distance
 
 _LINES = {2: (1.66, 1.85), 3: (1.75, 2.06), 4: (1.83, 2.27)}
 """Slope and offset of the clip over sigma, by bits."""
@@ -114,8 +114,9 @@ def _parameters(options: Options, fitted: Fitted) -> Mapping[str, NDArray[np.gen
 def _fit(options: Options, samples: Sequence[Sample], error: Error) -> Mapping[str, float]:
     """Return the clip that the distances' standard deviation asks for; no search."""
     assert isinstance(options, ExaqOptions)
-    rows = [row for sample in samples for row in sample.scores.astype(np.float64)]
-    seen = [kept.max() - kept for row in rows if len(kept := row[row > -math.inf])]
+    rows = [row for sample in samples for row in sample.scores.astype(np.float64) if row.max() > -math.inf]
+    # A finite mask that stays in the scores looks like a score: what the exact softmax gives no weight takes no part.
+    seen = [distances[distances < FARTHEST] for row in rows for distances in [row.max() - row]]
     if not seen:
         # A head whose rows are fully masked in all calibration data.
         return {"clip": clip_of(int(options.bits), _TYPICAL_SIGMA)}
