@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from softq.calibrate import fit
+from softq.calibrate import _least, fit
 from softq.errors import UsageError
 from softq.methods import METHODS, Fitted, Method, Options, Sample
 from softq.rowprog import DType, Program, run
@@ -301,3 +301,16 @@ def test_the_fit_of_rate_and_slope_finds_what_all_pairs_give() -> None:
 def test_growing_steps_are_for_few_bits() -> None:
     with pytest.raises(UsageError, match="steps is growing with 5 bits; growing steps are for 2 to 4 bits"):
         default_program(METHODS.get("deferred-log"), bits=5, steps="growing")
+
+
+def test_many_candidates_are_searched_in_part_and_the_least_error_is_found() -> None:
+    tried: list[float] = []
+
+    def error(number: float) -> float:
+        tried.append(number)
+        return (number - 73.0) ** 2 + math.sin(number)  # a few local minima beside the least
+
+    numbers = [float(number) for number in range(128)]
+    assert _least(numbers, error) == min(numbers, key=lambda number: (number - 73.0) ** 2 + math.sin(number))
+    assert len(tried) == len(set(tried)) < 64
+    assert _least(numbers[:40], error) == 39.0
