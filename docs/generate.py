@@ -92,6 +92,12 @@ def _synthetic() -> str:
     return "\n\n".join(parts)
 
 
+def _speed() -> str:
+    from benchmarks.cpu.results import document, load
+
+    return document(load())
+
+
 def _forms() -> str:
     forms = FORMS.entries().values()
     return _rows(("form", "verdict", "what it is"), [(f"`{form.name}`", form.verdict, form.summary) for form in forms])
@@ -114,6 +120,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "figures": _figures,
     "accuracy": _accuracy,
     "synthetic": _synthetic,
+    "speed": _speed,
     "forms": _forms,
     "site-schema": _site_schema,
     "runtimes": _runtimes,

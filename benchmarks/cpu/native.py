@@ -1,0 +1,58 @@
+"""softq's kernels as functions of this process, and onnxruntime on memory that is there."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from tvm import tirx
+
+from benchmarks.cpu.timing import Call
+from softq.targets._native.codegen import object_code
+from softq.targets._native.machine import Machine
+
+Array = NDArray[np.generic]
+
+
+def library(functions: Sequence[tirx.PrimFunc], machine: Machine) -> ctypes.CDLL:
+    """Return a loaded library with the kernels."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        (path / "kernels.o").write_bytes(object_code(functions, machine))
+        command = ["gcc", "-shared", "-nostdlib", "-o", str(path / "kernels.so"), str(path / "kernels.o")]
+        subprocess.run(command, check=True)
+        return ctypes.CDLL(str(path / "kernels.so"))
+
+
+def pointer(array: Array) -> ctypes.c_void_p:
+    """Return an array's address; the caller keeps the array."""
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+def session_call(
+    model: onnx.ModelProto, inputs: Mapping[str, Array], outputs: Mapping[str, Array], threads: int
+) -> Call:
+    """Return a run of a model in onnxruntime with its default settings, on the arrays themselves."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    binding = session.io_binding()
+    for name, array in inputs.items():
+        binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+    for name, array in outputs.items():
+        binding.bind_output(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+    keep = (inputs, outputs)
+
+    def call() -> object:
+        assert keep
+        return session.run_with_iobinding(binding)
+
+    return call
