@@ -23,10 +23,10 @@ def pointer(array: NDArray[Any]) -> ctypes.c_void_p:
 
 @pytest.mark.parametrize("shape", TILES)
 def test_products(shape: tuple[int, int, int], tmp_path: Path) -> None:
-    from softq.targets._native import machines, matmul
+    from softq.targets._native import machines, matmul, tiles
     from softq.targets._native.codegen import object_code
 
-    tile = matmul.Tile(*shape)
+    tile = tiles.Tile(*shape)
     kernels = [matmul.matmul_kernel(tile), matmul.pack_kernel(tile, False), matmul.pack_kernel(tile, True)]
     (tmp_path / "k.o").write_bytes(object_code(kernels, machines.host("cpu", "native", "")))
     subprocess.run(["cc", "-shared", "-o", str(tmp_path / "k.so"), str(tmp_path / "k.o")], check=True)

@@ -22,6 +22,7 @@ from softq.targets._native.calls import CumSumCall, ScatterCall
 from softq.targets._native.machine import Machine
 from softq.targets._native.nests import Nest, nests
 from softq.targets._native.rows import RowKernel, row_kernel
+from softq.targets._native.tiles import tile_of
 
 PREFIX = "softq_"
 
@@ -31,7 +32,7 @@ class Kernels:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.tile = matmul.tile_of(machine)
+        self.tile = tile_of(machine)
         self._functions: dict[str, tirx.PrimFunc] = {}
         self._nests: dict[str, list[Nest]] = {}
         self._rows: dict[tuple[int, int], RowKernel] = {}

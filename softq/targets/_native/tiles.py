@@ -1,0 +1,121 @@
+# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
+# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
+
+"""Register tiles: the innermost part of every product of float32 matrices.
+
+A tile holds `rows` x `vectors` vectors of the result in registers and goes along the inner dimension once. Every
+element of the result is one chain of multiply-adds in the order of the inner dimension, whatever the tile: so results
+do not depend on its shape, nor on how rows and columns are divided into tiles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T
+
+from softq.targets._native.machine import Machine
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What is held in registers: `rows` x `vectors` vectors of `lanes` numbers."""
+
+    rows: int
+    vectors: int
+    lanes: int
+
+    @property
+    def columns(self) -> int:
+        """Columns of a panel."""
+        return self.vectors * self.lanes
+
+
+def tile_of(machine: Machine) -> Tile:
+    """Return the tile for a machine: accumulators fill its registers but for one row of the right operand."""
+    if not machine.vector_bytes:
+        return Tile(4, 4, 1)
+    lanes = machine.lanes(32)
+    # Of 32 registers 8 x 3 + 3 are in use, of 16 4 x 3 + 3 or, where there is no multiply by a broadcast load, 1 more.
+    return Tile(8, 3, lanes) if machine.vectors >= 32 else Tile(4, 3, lanes)
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A matrix in memory: element (i, j) stands at `start + i * stride + j` of a buffer."""
+
+    buffer: Any
+    start: Any
+    stride: Any
+
+    def at(self, row: Any, column: Any, lanes: int = 1) -> Any:
+        """Return the position of an element, or of as many as a vector has, from that one on."""
+        return vector(self.start + row * self.stride + column, lanes)
+
+    def load(self, row: Any, column: Any, lanes: int = 1) -> Any:
+        """Return an element or a vector of them."""
+        return self.buffer[self.at(row, column, lanes)]
+
+    def store(self, value: Any, row: Any, column: Any, lanes: int = 1) -> None:
+        """Write an element or a vector of them."""
+        T.buffer_store(self.buffer, value, [self.at(row, column, lanes)])
+
+
+class Sums:
+    """The emitter of a tile's accumulators, which are allocated where it is made."""
+
+    def __init__(self, tile: Tile) -> None:
+        self._tile = tile
+        self._buffer = T.alloc_buffer((tile.rows * tile.columns,), "float32", scope="local")
+
+    def _at(self, row: int, vector_number: int) -> Any:
+        return vector(number((row * self._tile.vectors + vector_number) * self._tile.lanes), self._tile.lanes)
+
+    def clear(self, rows: int) -> None:
+        """Set the first rows to zero."""
+        for row in range(rows):
+            for v in range(self._tile.vectors):
+                zero = broadcast(tirx.FloatImm("float32", 0.0), self._tile.lanes)
+                T.buffer_store(self._buffer, zero, [self._at(row, v)])
+
+    def add_products(self, rows: int, a: Matrix, b: Matrix, steps: Any) -> None:
+        """Add the product of `rows` rows of `a` and the first columns of `b`, over `steps` of the inner axis."""
+        lanes = self._tile.lanes
+        with T.serial(number(0), steps) as step:
+            values = [b.load(step, number(v * lanes), lanes) for v in range(self._tile.vectors)]
+            for row in range(rows):
+                factor = broadcast(a.load(number(row), step), lanes)
+                for v, value in enumerate(values):
+                    at = self._at(row, v)
+                    T.buffer_store(self._buffer, self._buffer[at] + factor * value, [at])
+
+    def store(self, rows: int, c: Matrix, width: Any) -> None:
+        """Write the first rows; of a tile that reaches over the end, the `width` columns that the result has."""
+        tile = self._tile
+        with T.If(number(tile.columns) <= width):
+            with T.Then():
+                for row in range(rows):
+                    for v in range(tile.vectors):
+                        c.store(self._buffer[self._at(row, v)], number(row), number(v * tile.lanes), tile.lanes)
+            with T.Else():
+                for row in range(rows):
+                    with T.serial(number(0), width) as column:
+                        c.store(self._buffer[number(row * tile.columns) + column], number(row), column)
+
+
+def number(value: int) -> Any:
+    """Return a constant position."""
+    return tirx.IntImm("int64", value)
+
+
+def vector(start: Any, lanes: int) -> Any:
+    """Return consecutive positions."""
+    return start if lanes == 1 else tirx.Ramp(start, number(1), lanes)
+
+
+def broadcast(value: Any, lanes: int) -> Any:
+    """Return a value in all lanes."""
+    return value if lanes == 1 else tirx.Broadcast(value, lanes)
