@@ -22,11 +22,10 @@ if TYPE_CHECKING:
 
 
 def _matmul(node: Node) -> list[relax.Expr]:
-    source = node.importer.transposes.get(node.inputs[1])
-    if source is None:
+    name, order = node.importer.transposes.get(node.inputs[1], ("", []))
+    if not order or order[-1] == len(order) - 1:
         return [matmul(node, node.tensor(0), node.tensor(1))]
     # The right operand is packed anyway, and packing reads it in either order: its last two axes need no transposition.
-    name, order = source
     order = [*order[:-2], order[-1], order[-2]]
     b = node.importer.tensor(name)
     if order != list(range(len(order))):
