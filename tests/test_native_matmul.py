@@ -32,7 +32,7 @@ def test_products(shape: tuple[int, int, int], tmp_path: Path) -> None:
     subprocess.run(["cc", "-shared", "-o", str(tmp_path / "k.so"), str(tmp_path / "k.o")], check=True)
     library, rng = ctypes.CDLL(str(tmp_path / "k.so")), np.random.default_rng(0)
     int64 = ctypes.c_int64
-    for batch, m, k, n in itertools.product((1, 3), (0, 1, 7, 65, 130), (0, 1, 33), (1, 47, 48, 97)):
+    for batch, m, k, n in itertools.product((1, 3), (0, 1, 7, 65, 134), (0, 1, 33), (1, 17, 47, 48, 97)):
         # An offset of one number: nothing may count on more than the alignment of a float.
         a = rng.normal(size=batch * m * k + 1).astype(np.float32)[1:].reshape(batch, m, k)
         b = rng.normal(size=(batch, k, n)).astype(np.float32)

@@ -46,7 +46,7 @@ def packed(array: NDArray[np.float32], tile: Tile, transposed: bool) -> NDArray[
 def matmul_kernel(tile: Tile) -> tirx.PrimFunc:
     """Return `softq_matmul(a, panels, c, m, k, n, begin, end)` for `batch` products, a matrix of panels for each.
 
-    Work items are numbered over batch, blocks of `ROWS` rows, and panels.
+    Work items are numbered over batch, panels, and blocks of `ROWS` rows.
     """
     columns = tile.columns
     with IRBuilder() as builder, T.prim_func(s_tir=True):
@@ -56,27 +56,44 @@ def matmul_kernel(tile: Tile) -> tirx.PrimFunc:
         T.func_attr({"global_symbol": MATMUL, "tirx.noalias": True})
         a, b, c = (T.decl_buffer((end * m * n * k,), "float32", data=p, align=4) for p in pointers)
         sums = Sums(tile)
+        # Positions are kept in memory: as expressions they would be copied into each other, and simplified together.
+        kept = T.alloc_buffer((4,), "int64", scope="local")
         panels = tirx.truncdiv(n + number(columns - 1), number(columns))
         blocks = tirx.truncdiv(m + number(ROWS - 1), number(ROWS))
 
-        def compute(rows: int, row: Any, right: Any, first: Any) -> None:
-            sums.clear(rows)
-            sums.add_products(rows, Matrix(a, row * k, k), Matrix(b, right, number(columns)), k)
-            sums.store(rows, Matrix(c, row * n + first, n), n - first)
+        def compute(rows: int) -> None:
+            right, first, width, row = (kept[number(i)] for i in range(4))
+            for vectors in range(1, tile.vectors + 1):
+                # The last panel may need fewer vectors than the others.
+                least, most = number((vectors - 1) * tile.lanes), number(vectors * tile.lanes)
+                with T.If(tirx.And(least < width, width <= most)), T.Then():
+                    sums.clear(rows, vectors)
+                    left = Matrix(a, row * k, k)
+                    sums.add_products(rows, left, Matrix(b, right, number(columns)), k, vectors)
+                    sums.store(rows, Matrix(c, row * n + first, n), width, vectors)
 
         with T.serial(begin, end) as item:
             # All are positive, and truncation needs no correction for negative ones.
-            panel, block = tirx.truncmod(item, panels), tirx.truncmod(tirx.truncdiv(item, panels), blocks)
-            batch = tirx.truncdiv(tirx.truncdiv(item, panels), blocks)
-            right = (batch * panels + panel) * k * number(columns)
-            top = block * number(ROWS)
+            batch, within = tirx.truncdiv(item, panels * blocks), tirx.truncmod(item, panels * blocks)
+            # Blocks first: a panel is used for all rows while it is in the cache.
+            panel, block = tirx.truncdiv(within, blocks), tirx.truncmod(within, blocks)
+            top, first = block * number(ROWS), panel * number(columns)
+            position = [(batch * panels + panel) * k * number(columns), first, tirx.min(number(columns), n - first)]
+            for i, value in enumerate([*position, batch * m + top]):
+                T.buffer_store(kept, value, [number(i)])
             rows = tirx.min(number(ROWS), m - top)
-            first = panel * number(columns)
-            whole = tirx.truncdiv(rows, number(tile.rows))
-            with T.serial(number(0), whole) as part:
-                compute(tile.rows, batch * m + top + part * number(tile.rows), right, first)
-            with T.serial(number(0), rows - whole * number(tile.rows)) as part:
-                compute(1, batch * m + top + whole * number(tile.rows) + part, right, first)
+
+            def strip(size: int) -> None:
+                compute(size)
+                T.buffer_store(kept, kept[number(3)] + number(size), [number(3)])
+
+            with T.serial(number(0), tirx.truncdiv(rows, number(tile.rows))):
+                strip(tile.rows)
+            size = tile.rows // 2
+            while size:  # what is left, in halves
+                with T.If((rows & number(size)) != number(0)), T.Then():
+                    strip(size)
+                size //= 2
     return builder.get()
 
 

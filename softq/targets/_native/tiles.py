@@ -74,35 +74,42 @@ class Sums:
     def _at(self, row: int, vector_number: int) -> Any:
         return vector(number((row * self._tile.vectors + vector_number) * self._tile.lanes), self._tile.lanes)
 
-    def clear(self, rows: int) -> None:
-        """Set the first rows to zero."""
+    def clear(self, rows: int, vectors: int | None = None) -> None:
+        """Set the first rows, or the first vectors of them, to zero."""
         for row in range(rows):
-            for v in range(self._tile.vectors):
+            for v in range(vectors or self._tile.vectors):
                 zero = broadcast(tirx.FloatImm("float32", 0.0), self._tile.lanes)
                 T.buffer_store(self._buffer, zero, [self._at(row, v)])
 
-    def add_products(self, rows: int, a: Matrix, b: Matrix, steps: Any) -> None:
+    def add_products(self, rows: int, a: Matrix, b: Matrix, steps: Any, vectors: int | None = None) -> None:
         """Add the product of `rows` rows of `a` and the first columns of `b`, over `steps` of the inner axis."""
         lanes = self._tile.lanes
         with T.serial(number(0), steps) as step:
-            values = [b.load(step, number(v * lanes), lanes) for v in range(self._tile.vectors)]
+            values = [b.load(step, number(v * lanes), lanes) for v in range(vectors or self._tile.vectors)]
             for row in range(rows):
                 factor = broadcast(a.load(number(row), step), lanes)
                 for v, value in enumerate(values):
                     at = self._at(row, v)
                     T.buffer_store(self._buffer, self._buffer[at] + factor * value, [at])
 
-    def store(self, rows: int, c: Matrix, width: Any) -> None:
-        """Write the first rows; of a tile that reaches over the end, the `width` columns that the result has."""
+    def store(self, rows: int, c: Matrix, width: Any, vectors: int | None = None) -> None:
+        """Write the first rows; of a tile that reaches over the end, the `width` columns that the result has.
+
+        Where the number of vectors is given, all but the last are full.
+        """
         tile = self._tile
-        with T.If(number(tile.columns) <= width):
+        count = vectors or tile.vectors
+        with T.If(number(count * tile.lanes) <= width):
             with T.Then():
                 for row in range(rows):
-                    for v in range(tile.vectors):
+                    for v in range(count):
                         c.store(self._buffer[self._at(row, v)], number(row), number(v * tile.lanes), tile.lanes)
             with T.Else():
+                full = 0 if vectors is None else vectors - 1
                 for row in range(rows):
-                    with T.serial(number(0), width) as column:
+                    for v in range(full):
+                        c.store(self._buffer[self._at(row, v)], number(row), number(v * tile.lanes), tile.lanes)
+                    with T.serial(number(full * tile.lanes), width) as column:
                         c.store(self._buffer[number(row * tile.columns) + column], number(row), column)
 
 
