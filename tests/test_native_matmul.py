@@ -51,9 +51,19 @@ def test_products(shape: tuple[int, int, int], tmp_path: Path) -> None:
         c = np.full(batch * m * n + 2, np.nan, np.float32)
         items = batch * -(-m // matmul.ROWS) * count
         for begin, end in ((0, items // 3), (items // 3, items)):
-            sizes = (int64(m), int64(k), int64(n), int64(begin), int64(end))
+            sizes = (int64(m), int64(k), int64(n), int64(m), int64(begin), int64(end))
             library.softq_matmul(pointer(a), pointer(panels), ctypes.c_void_p(c.ctypes.data + 4), *sizes)
-        exact = a.astype(np.float64) @ b.astype(np.float64)
-        bound = (k + 1) * 2.0**-24 * (np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64)) + 1e-30
-        assert (np.abs(c[1:-1].reshape(batch, m, n) - exact) <= bound).all()
-        assert np.isnan(c[[0, -1]]).all()
+        check(c, a, b)
+        c[...] = np.nan
+        # The first left operand for all.
+        sizes = (int64(m), int64(k), int64(n), int64(0), int64(0), int64(items))
+        library.softq_matmul(pointer(a), pointer(panels), ctypes.c_void_p(c.ctypes.data + 4), *sizes)
+        check(c, a[:1], b)
+
+
+def check(c: NDArray[np.float32], a: NDArray[np.float32], b: NDArray[np.float32]) -> None:
+    """Compare with float64: a result is off by the rounding of its sum, and its neighbours in memory are NaN."""
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    bound = (a.shape[-1] + 1) * 2.0**-24 * (np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64)) + 1e-30
+    assert (np.abs(c[1:-1].reshape(exact.shape) - exact) <= bound).all()
+    assert np.isnan(c[[0, -1]]).all()

@@ -284,6 +284,8 @@ def convolutions() -> Iterable[Case]:
     yield case("z = Conv<group=4, pads=[1, 1, 1, 1]>(x, w)", x=IMAGES, w=f(8, 1, 3, 3))
     yield case("z = Conv<pads=[1, 2], strides=[2]>(x, w, b)", x=IMAGES[:, :, 0], w=kernel[:, :, 0].copy(), b=f(6))
     yield case("z = Conv<strides=[2, 2]>(x, w)", x=IMAGES, w=kernel, free=(9, 8))
+    yield case("z = Conv(x, w, b)", x=IMAGES, w=kernel[:, :, :1, :1].copy(), b=f(6), free=(9, 8))
+    yield case("z = Conv<strides=[2, 1]>(x, w)", x=IMAGES, w=kernel[:, :, :1, :1].copy())
     yield case("z = Conv<pads=[1, 0, 0, 1, 2, 0]>(x, w)", x=f(1, 2, 4, 5, 5), w=f(3, 2, 2, 2, 2))
     small, back = f(2, 4, 3, 3), f(4, 3, 3, 3) / 9
     for form in ("strides=[2, 2], pads=[1, 0, 1, 1], output_padding=[1, 0]", "dilations=[2, 1]", "group=2",

@@ -29,7 +29,8 @@ class RowCall:
 
 @dataclass(frozen=True)
 class MatMulCall:
-    """A product of float32 matrices: [batch..., M, K] x [K, N] or [batch..., K, N], batch axes all alike.
+    """A product of float32 matrices: [batch..., M, K] x [K, N] or [batch..., K, N], batch axes all alike, or [M, K] x
+    [batch..., K, N].
 
     Attributes:
         transposed: Whether the right operand is given as [N, K] or [batch..., N, K].

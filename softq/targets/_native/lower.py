@@ -210,35 +210,42 @@ class _Lowering:
 
     def _matmul(self, binding: Any, call: MatMulCall, arguments: list[Any]) -> Value:
         tile = self.out.kernels.tile
-        a = self._value(arguments[0])
-        named = None if isinstance(arguments[1], tvm.ir.GenericConst) else self.values[key(arguments[1])]
+        a, right = self._value(arguments[0]), arguments[1]
+        array = self._constant(right)
         *batch, rows, inner = a.dims
-        lead = multiplied(batch)
-        if isinstance(named, str) or named is None:
-            array = arguments[1].value.numpy() if named is None else self.out.imported.weights[named]
+        step: Size = rows if batch else 0
+        if array is not None and array.ndim == 2:
             columns: Size = array.shape[0] if call.transposed else array.shape[1]
-            panels = self._packed_weight(named or ("constant", array.tobytes()), array, call.transposed)
+            panels = self._packed_weight(right, array, call.transposed)
         else:
-            b = self._value(arguments[1])
-            columns = b.dims[-2] if call.transposed else b.dims[-1]
+            b = self._value(right)
+            batch, columns = b.dims[:-2], b.dims[-2] if call.transposed else b.dims[-1]
             count = self.out.kernels.panels(columns)
             panels = self.out.allocated((*batch, count, inner, tile.columns), "float32")
             self.out.step(
                 self.out.kernels.pack(call.transposed),
                 [b, panels],
                 [inner, columns],
-                multiplied([lead, count]),
+                multiplied([*batch, count]),
                 b.elements,
             )
-        out = self.out.new(binding.var.ty)
+        out, lead = self.out.new(binding.var.ty), multiplied(batch)
         items = multiplied([lead, self.out.kernels.row_blocks(rows), self.out.kernels.panels(columns)])
         cost = multiplied([lead, rows, inner, columns])
-        self.out.step(self.out.kernels.matmul(), [a, panels, out], [rows, inner, columns], items, cost)
+        self.out.step(self.out.kernels.matmul(), [a, panels, out], [rows, inner, columns, step], items, cost)
         return out
 
-    def _packed_weight(self, name: object, array: Array, transposed: bool) -> Value:
+    def _constant(self, expr: Any) -> Array | None:
+        """Return a tensor's values, if they are known now."""
+        if isinstance(expr, tvm.ir.GenericConst):
+            return expr.value.numpy()
+        named = self.values[key(expr)]
+        return self.out.imported.weights[named] if isinstance(named, str) else None
+
+    def _packed_weight(self, expr: Any, array: Array, transposed: bool) -> Value:
         from softq.targets._native.matmul import packed
 
+        name = array.tobytes() if isinstance(expr, tvm.ir.GenericConst) else self.values[key(expr)]
         key_ = ("panels", name, transposed)
         if key_ in self.out.weight_at:
             at = self.out.weight_at[key_]

@@ -44,32 +44,32 @@ def packed(array: NDArray[np.float32], tile: Tile, transposed: bool) -> NDArray[
 
 
 def matmul_kernel(tile: Tile) -> tirx.PrimFunc:
-    """Return `softq_matmul(a, panels, c, m, k, n, begin, end)` for `batch` products, a matrix of panels for each.
+    """Return `softq_matmul(a, panels, c, m, k, n, step, begin, end)` for `batch` products, a matrix of panels for each.
 
+    Each product takes the rows of `a` that lie `step` behind those of the one before: m, or 0 where all take the same.
     Work items are numbered over batch, panels, and blocks of `ROWS` rows.
     """
     columns = tile.columns
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name(MATMUL)
         pointers = [T.arg(name, T.handle("float32")) for name in ("a", "b", "c")]
-        m, k, n, begin, end = (T.arg(name, T.int64()) for name in ("m", "k", "n", "begin", "end"))
+        m, k, n, ahead, begin, end = (T.arg(name, T.int64()) for name in ("m", "k", "n", "step", "begin", "end"))
         T.func_attr({"global_symbol": MATMUL, "tirx.noalias": True})
         a, b, c = (T.decl_buffer((end * m * n * k,), "float32", data=p, align=4) for p in pointers)
         sums = Sums(tile)
         # Positions are kept in memory: as expressions they would be copied into each other, and simplified together.
-        kept = T.alloc_buffer((4,), "int64", scope="local")
+        kept = T.alloc_buffer((5,), "int64", scope="local")
         panels = tirx.truncdiv(n + number(columns - 1), number(columns))
         blocks = tirx.truncdiv(m + number(ROWS - 1), number(ROWS))
 
         def compute(rows: int) -> None:
-            right, first, width, row = (kept[number(i)] for i in range(4))
+            right, first, width, row, left = (kept[number(i)] for i in range(5))
             for vectors in range(1, tile.vectors + 1):
                 # The last panel may need fewer vectors than the others.
                 least, most = number((vectors - 1) * tile.lanes), number(vectors * tile.lanes)
                 with T.If(tirx.And(least < width, width <= most)), T.Then():
                     sums.clear(rows, vectors)
-                    left = Matrix(a, row * k, k)
-                    sums.add_products(rows, left, Matrix(b, right, number(columns)), k, vectors)
+                    sums.add_products(rows, Matrix(a, left * k, k), Matrix(b, right, number(columns)), k, vectors)
                     sums.store(rows, Matrix(c, row * n + first, n), width, vectors)
 
         with T.serial(begin, end) as item:
@@ -79,13 +79,14 @@ def matmul_kernel(tile: Tile) -> tirx.PrimFunc:
             panel, block = tirx.truncdiv(within, blocks), tirx.truncmod(within, blocks)
             top, first = block * number(ROWS), panel * number(columns)
             position = [(batch * panels + panel) * k * number(columns), first, tirx.min(number(columns), n - first)]
-            for i, value in enumerate([*position, batch * m + top]):
+            for i, value in enumerate([*position, batch * m + top, batch * ahead + top]):
                 T.buffer_store(kept, value, [number(i)])
             rows = tirx.min(number(ROWS), m - top)
 
             def strip(size: int) -> None:
                 compute(size)
-                T.buffer_store(kept, kept[number(3)] + number(size), [number(3)])
+                for i in (3, 4):
+                    T.buffer_store(kept, kept[number(i)] + number(size), [number(i)])
 
             with T.serial(number(0), tirx.truncdiv(rows, number(tile.rows))):
                 strip(tile.rows)

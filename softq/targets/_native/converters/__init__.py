@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from softq.targets._native.converters import (
+    convolutions,
     indices,
     limits,
     pointwise,
@@ -38,5 +39,5 @@ def _merged(*kinds: ModuleType) -> Mapping[str, Converter]:
 
 
 CONVERTERS: Mapping[str, Converter] = _merged(
-    indices, limits, pointwise, products, reductions, shapes, slices, softmaxes
+    convolutions, indices, limits, pointwise, products, reductions, shapes, slices, softmaxes
 )

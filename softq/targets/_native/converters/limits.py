@@ -59,7 +59,7 @@ def _conv_transpose(node: Node) -> None:
 def _lp_pool(node: Node) -> None:
     if node.attributes.get("ceil_mode", 0):
         raise _refused(node, "ceil_mode")
-    _conv(node)
+    check_auto_pad(node)
 
 
 def _pad(node: Node) -> None:
@@ -70,7 +70,8 @@ def _pad(node: Node) -> None:
         raise _refused(node, "negative pads in the mode wrap")
 
 
-def _conv(node: Node) -> None:
+def check_auto_pad(node: Node) -> None:
+    """Refuse padding by the result's shape where lengths are not known."""
     same = str(node.attributes.get("auto_pad", "NOTSET")).startswith("SAME")
     dims = node.shape(0)[2 if node.operator in ("Conv", "AveragePool") else 0 :]
     if same and not all(isinstance(plain(d), int) for d in dims):
@@ -95,10 +96,9 @@ def _by_data(node: Node) -> None:
 CONVERTERS: Mapping[str, Converter] = {
     "Resize": _resize,
     "Upsample": _resize,
-    "Conv": _conv,
     "ConvTranspose": _conv_transpose,
-    "MaxPool": _conv,
-    "AveragePool": _conv,
+    "MaxPool": check_auto_pad,
+    "AveragePool": check_auto_pad,
     "LpPool": _lp_pool,
     "Pad": _pad,
     "Pow": _pow,

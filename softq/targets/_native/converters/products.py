@@ -75,6 +75,13 @@ def matmul(node: Node, a: relax.Expr, b: relax.Expr, transposed: bool = False) -
     return reshaped(node, out, result)
 
 
+def product_with_one(node: Node, one: relax.Expr, many: relax.Expr) -> relax.Expr:
+    """Return the products of one matrix [M, K] with each of [batch, K, N]."""
+    rows, (batch, _, columns) = node.importer.dims(one, node.name)[0], node.importer.dims(many, node.name)
+    shape = relax.TensorType([expression(d) for d in (batch, rows, columns)], "float32")
+    return node.call("matmul", MatMulCall(False), [one, many], shape)
+
+
 def _gemm(node: Node) -> list[relax.Expr]:
     alpha, beta = node.attributes.get("alpha", 1.0), node.attributes.get("beta", 1.0)
     a = node.tensor(0)
