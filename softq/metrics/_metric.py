@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias, cast
 
 import numpy as np
@@ -97,6 +97,8 @@ class Metric(ABC):
         unit: What the value counts.
         summary: One line on what it says.
         needs_labels: Whether it needs a label.
+        distance: The paired metric that shows how far an output moved long before this one does; its mean grows as the
+            square of a small error.
     """
 
     name: str
@@ -104,6 +106,7 @@ class Metric(ABC):
     unit: str
     summary: str
     needs_labels: bool
+    distance: str = field(default="relative-error", kw_only=True)
 
     @property
     def paired(self) -> bool:

@@ -32,4 +32,5 @@ METRIC = PairedMetric(
     summary="KL(softmax of the reference || softmax of the candidate) over the last axis, mean over the rows",
     needs_labels=False,
     contribute=_contribute,
+    distance="kl",
 )

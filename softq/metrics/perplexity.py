@@ -45,4 +45,5 @@ METRIC = AloneMetric(
     needs_labels=True,
     contribute=_contribute,
     reduce=exp_mean,
+    distance="kl",
 )

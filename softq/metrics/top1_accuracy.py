@@ -40,4 +40,5 @@ METRIC = AloneMetric(
     summary=f"how often the highest score is at the label; a row with a NaN is wrong, label {IGNORED} is ignored",
     needs_labels=True,
     contribute=_contribute,
+    distance="kl",
 )

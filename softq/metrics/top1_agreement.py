@@ -14,4 +14,5 @@ METRIC = PairedMetric(
     summary="how often the highest scores of both models are in the same column",
     needs_labels=False,
     contribute=partial(agreement, "top1-agreement", 1),
+    distance="kl",
 )

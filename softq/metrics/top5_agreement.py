@@ -14,4 +14,5 @@ METRIC = PairedMetric(
     summary="how often the reference's highest score is among the candidate's five highest",
     needs_labels=False,
     contribute=partial(agreement, "top5-agreement", 5),
+    distance="kl",
 )

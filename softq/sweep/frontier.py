@@ -1,6 +1,7 @@
 """The order in which sites give up bits: greedily, where a bit costs the least error.
 
-The error of a site is that of P x V in shares of its size; errors of sites add up as squares, as independent ones do.
+The error of a site is that of P x V in shares of its size, or scaled by what it does to the output (`effects`); errors
+of sites add up as squares, as independent ones do.
 A site that stays float has 32 bits and no error.
 """
 
@@ -16,7 +17,7 @@ FLOAT_BITS = 32
 
 @dataclass(frozen=True)
 class Rung:
-    """One way to do a site: its bits, what it gets (None stays float), and the error, in shares of P x V."""
+    """One way to do a site: its bits, what it gets (None stays float), and its error."""
 
     bits: int
     choice: Choice | None

@@ -15,6 +15,7 @@ from softq.plan import Plan
 from softq.report import Gate, parse_drop
 from softq.sweep.bench import Measurement, Report, Subject
 from softq.sweep.cluster import check_workers, connected, opened_bench
+from softq.sweep.effects import with_gains
 from softq.sweep.frontier import Rung, State, choices, descent, ladder, mean_bits, steps
 from softq.sweep.gate import Budget
 from softq.sweep.pace import Progress
@@ -67,9 +68,10 @@ def find_plan(
 ) -> Found:
     """Return the plan with the smallest mean bits that was found to keep the budget, and whether it does on other data.
 
-    The search goes down from all float in the order of `softq.sweep.frontier`, by bisection to the last plan that keeps
-    the budget, then tries further steps. It asks that the loss keeps the budget with a standard error to spare; where
-    no plan does, that the loss itself does. Nothing measured on the data of the verification has any influence.
+    The search goes down from all float in the order of `softq.sweep.frontier`, with errors whose effect on the output
+    was measured (`softq.sweep.effects`), by bisection to the last plan that keeps the budget, then tries further steps.
+    It asks that the loss keeps the budget with a standard error to spare; where no plan does, that the loss itself
+    does. Nothing measured on the data of the verification has any influence.
 
     Args:
         task: What is measured; its data serve the search.
@@ -127,14 +129,18 @@ def find_plan(
         return None if progress is None else lambda n, show=progress: show("float model", n, samples.data.samples)
 
     with tempfile.TemporaryDirectory() as home, connected(task, Path(home)) as client:
+        with tempfile.TemporaryDirectory(dir=home) as place:
+            # In this process: its session is closed before the search opens its own.
+            scaled = with_gains(
+                list(ladders.values()), plan_of, subject, runner, planner.sessions(task.threads), Path(place),
+                None if progress is None else partial(progress, "gains"),
+            )  # fmt: skip
         with (
             tempfile.TemporaryDirectory(dir=home) as place,
             opened_bench(client, task, planner, runner, subject, parts[0], Path(place), report(subject)) as first,
         ):
             budget = Budget(allowance, find_metric(task.metric), first.reference.value)
-            search = _Search(
-                list(ladders.values()), budget, lambda one: first.measure(plan_of(one)), progress
-            )  # fmt: skip
+            search = _Search(scaled, budget, lambda one: first.measure(plan_of(one)), progress)
             state, kept = search.run()
             searched = search.measured[state]
         with (

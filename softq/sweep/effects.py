@@ -1,0 +1,98 @@
+"""What the error of each site does to the model's output, measured: a site's error alone does not tell.
+
+All sites get a method, and then one site at a time is done more coarsely. How far the output moves, over the square of
+the site's error, is the site's gain. An error of P x V that hardly matters in the last layers of a language model costs
+eighty times as much in the first ones.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from softq.compare import Runner
+from softq.errors import ProofError, RefusalError
+from softq.metrics import find_metric
+from softq.metrics._metric import PairedMetric, mean
+from softq.plan import Plan
+from softq.sweep.bench import Bench, Subject
+from softq.sweep.frontier import Rung, State
+from softq.sweep.sessions import Sessions
+
+BATCHES = 4
+"""Batches, spread evenly over the data, that gains are measured on: they differ many times over between sites, and are
+found to a few percent on some thousand tokens."""
+
+
+def with_gains(
+    ladders: Sequence[Sequence[Rung]],
+    plan_of: Callable[[State], Plan],
+    subject: Subject,
+    float_model: Runner,
+    sessions: Sessions,
+    folder: Path,
+    progress: Callable[[int, int | None], None] | None = None,
+) -> list[tuple[Rung, ...]]:
+    """Return the ladders with errors that are the same for all sites in what they do to the output.
+
+    The distance is that of the metric (`Metric.distance`), a mean that grows as the square of a small error: so errors
+    of sites, scaled by the root of the gain, still add up as squares. A site whose gain cannot be measured gets the
+    median of the others'.
+
+    Args:
+        ladders: For each site its rungs, the first of them float, with the errors of its rows.
+        plan_of: Makes the plan for a state.
+        subject: What the search measures with; a part of its samples is used.
+        float_model: Runs the model without a plan.
+        sessions: Runs the models that plans make.
+        folder: For scratch files.
+        progress: Called with the sites done and the sites there are.
+    """
+    measured = replace(
+        subject, metric=_distance(subject), names=(subject.output,), label=None,
+        data=subject.data.spread(BATCHES, subject.batch),
+    )  # fmt: skip
+    wide: State = tuple(1 if len(_finite(rungs)) > 2 else 0 for rungs in ladders)
+    base = sessions.runner(plan_of(wide)) if any(wide) else float_model
+    bench = Bench(base, measured, folder, sessions)
+    gains: list[float | None] = []
+    for site, rungs in enumerate(ladders):
+        gains.append(_gain(bench, rungs, plan_of, wide, site))
+        if progress is not None:
+            progress(site + 1, len(ladders))
+    known = [gain for gain in gains if gain is not None]
+    usual = statistics.median(known) if known else 1.0
+    return [
+        tuple(replace(rung, error=rung.error * math.sqrt(usual if gain is None else gain)) for rung in rungs)
+        for rungs, gain in zip(ladders, gains, strict=True)
+    ]
+
+
+def _gain(
+    bench: Bench, rungs: Sequence[Rung], plan_of: Callable[[State], Plan], wide: State, site: int
+) -> float | None:
+    """Return by how much the output moves for the square of a site's error; None if that cannot be measured."""
+    there = _finite(rungs)
+    if len(there) < 2:
+        return None
+    # The middle one: neither lost in rounding nor so coarse that the output no longer follows the error.
+    at = (1 + len(there)) // 2
+    try:
+        moved = bench.measure(plan_of((*wide[:site], at, *wide[site + 1 :]))).metric.value
+    except (RefusalError, ProofError):
+        return None  # The search comes to the same plan, or to one like it, and tells.
+    square = rungs[at].error ** 2 - rungs[wide[site]].error ** 2
+    return moved / square if math.isfinite(moved) and moved > 0 and square > 0 else None
+
+
+def _finite(rungs: Sequence[Rung]) -> Sequence[Rung]:
+    return [rung for rung in rungs if math.isfinite(rung.error)]
+
+
+def _distance(subject: Subject) -> PairedMetric:
+    distance = find_metric(subject.metric.distance)
+    assert isinstance(distance, PairedMetric)
+    return replace(distance, reduce=mean)
