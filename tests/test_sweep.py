@@ -224,6 +224,11 @@ def test_a_sweep_goes_on_under_the_same_conditions_only(tmp_path: Path) -> None:
     shutil.copy(data, tmp_path / "kept.npz")
     cut(IMAGES, data, 8, start=1)
     assert "for which the data was" in refused()
+    # What cannot start anew loses nothing of what is there.
+    held = {file.name: file.read_bytes() for file in out.iterdir()}
+    assert "label" in refused("--force", "--labels", "nothing")
+    assert "no-such" in refused("--force", "--calibration", "no-such.npz")
+    assert {file.name: file.read_bytes() for file in out.iterdir()} == held
     again = CliRunner().invoke(main, command(data, out, *one, "--force"))
     assert again.exit_code == 0, again.output
     shutil.copy(tmp_path / "kept.npz", data)

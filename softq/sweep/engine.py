@@ -19,7 +19,7 @@ from softq.plan import Plan
 from softq.sweep.bench import Bench, Measurement, Subject
 from softq.sweep.cluster import Refused, Spread, check_workers, connected, opened_bench
 from softq.sweep.comparisons import shares
-from softq.sweep.folder import check_same, existing, opened, scratch, write_study
+from softq.sweep.folder import check_same, cleared, existing, opened, scratch, write_study
 from softq.sweep.pace import Pace, Progress
 from softq.sweep.planner import Planner, Selection, plan_for
 from softq.sweep.records import Estimate, Outcome, Setting, SiteErrors, Study, append
@@ -150,7 +150,7 @@ def run(
         return [Job(one, partial(_errors, rows, one, notes)) for one in settings]
 
     with opened(out, force) as folder:
-        return measure(task, folder, jobs, notes, conditions, step="sweep", progress=progress)
+        return measure(task, folder, jobs, notes, conditions, step="sweep", force=force, progress=progress)
 
 
 def measure(
@@ -161,6 +161,7 @@ def measure(
     conditions: Mapping[str, Any],
     *,
     step: str,
+    force: bool = False,
     progress: Progress | None = None,
 ) -> Sweep:
     """Measure the settings that a folder lacks; see `run`.
@@ -172,6 +173,7 @@ def measure(
         notes: What was left out of them.
         conditions: What the values depend on beside what `task` says.
         step: What this is called in the progress.
+        force: Whether what the folder holds goes, as soon as the float model was measured.
         progress: As in `run`.
     """
     check_workers(task)
@@ -179,7 +181,7 @@ def measure(
     runner = task.runner()
     subject = task.subject(runner)
     known = identity(task, planner, subject, conditions)
-    before = existing(folder)
+    before = None if force else existing(folder)
     if before is not None:
         check_same(folder, before[0], known)
     done = {outcome.setting.key for outcome in before[1]} if before else set[str]()
@@ -196,6 +198,7 @@ def measure(
         ):
             study = _study(task, known, planner, sorted({job.setting.method for job in jobs}), bench)
             if before is None:
+                cleared(folder)
                 write_study(folder, study)
             else:
                 # The same model on the same data: another value says that the machine computes otherwise.

@@ -38,7 +38,7 @@ AGAIN = "--force starts anew, another --out keeps both"
 def opened(folder: str | os.PathLike[str], force: bool) -> Generator[Path]:
     """Give a folder for a sweep, made if it is not there, with this process as its only writer.
 
-    What an interrupted sweep left half done is put right. `force` removes what was measured.
+    What an interrupted sweep left half done is put right; with `force` it may be anything, since `cleared` comes.
 
     Raises:
         UsageError: another process is at work in it, or it cannot be a folder.
@@ -69,11 +69,7 @@ def opened(folder: str | os.PathLike[str], force: bool) -> Generator[Path]:
 def _tidy(path: Path, force: bool) -> None:
     for scratch in path.glob(f"{_SCRATCH}*"):
         shutil.rmtree(scratch, ignore_errors=True)
-    if force:
-        # The outcomes before the study: a kill between the two leaves a study without outcomes, which is a whole one.
-        for name in (*REPORTS, OUTCOMES, STUDY):
-            (path / name).unlink(missing_ok=True)
-    if not (path / OUTCOMES).exists():
+    if force or not (path / OUTCOMES).exists():
         return
     if not (path / STUDY).exists():
         raise InputError(f"{path} has {OUTCOMES} without {STUDY}; {AGAIN}")
@@ -84,6 +80,20 @@ def _tidy(path: Path, force: bool) -> None:
             file.truncate(whole)
             file.flush()
             os.fsync(file.fileno())
+
+
+def cleared(path: Path) -> None:
+    """Remove what was measured; call it when there is something to put in its place.
+
+    Raises:
+        InputError: it cannot be removed.
+    """
+    try:
+        # The outcomes before the study: a kill between the two leaves a study without outcomes, which is a whole one.
+        for name in (*REPORTS, OUTCOMES, STUDY):
+            (path / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write '{path}': {error.strerror}") from error
 
 
 @contextlib.contextmanager

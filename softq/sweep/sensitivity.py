@@ -68,6 +68,7 @@ def run(
             notes,
             conditions,
             step="sensitivity",
+            force=force,
             progress=progress,
         )
 
