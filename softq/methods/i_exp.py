@@ -28,6 +28,7 @@ from dataclasses import dataclass
 
 from softq.methods import _polynomial as polynomial
 from softq.methods._contract import Method, Options, OptionValue, option
+from softq.methods._fixed import as_pair, as_probabilities, bias_option
 from softq.methods._scaled import bits_option, scaled_distance, step_option
 from softq.rowprog import DType, Trace, Value
 
@@ -46,6 +47,7 @@ class IExpOptions(Options):
         "pair", "weights and their sum in 32 bits, or the published arithmetic in 64 bits, with 8 bits of probability",
         words=("pair", "uint8"),
     )  # fmt: skip
+    bias: OptionValue = bias_option()
 
 
 def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
@@ -61,9 +63,9 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
         total = t.row_sum(weights)
         factor = t.divide(t.const(2**32, DType.I64), t.max(total, 1))
         codes = t.min((weights * factor) >> 24, 255)
-        return {"weights": t.cast(codes, DType.U8), "normalizer": d.one(total, 256)}
+        return as_probabilities(d, t.cast(codes, DType.U8), total, 256, options.bias, 255)
     weights = d.weigh(polynomial.weights(t, d.row, step, int(options.weight_bits)))
-    return {"weights": weights, "normalizer": d.normalizer(t.row_sum(weights))}
+    return as_pair(d, weights, t.row_sum(weights), options.bias)
 
 
 METHOD = Method(

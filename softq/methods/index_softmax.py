@@ -28,6 +28,7 @@ from dataclasses import dataclass
 
 from softq.errors import UsageError
 from softq.methods._contract import Method, Options, OptionValue, option
+from softq.methods._fixed import as_pair, as_probabilities, bias_option
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import integer_distance
 
@@ -46,6 +47,7 @@ class IndexSoftmaxOptions(Options):
     output: OptionValue = option(
         "pair", "weights and their sum, or probabilities of 8 bits as published", words=("pair", "uint8")
     )
+    bias: OptionValue = bias_option()
     step: OptionValue = option(0.0, "8-bit integer scores only: the real value of one unit", low=0.0, high=float(2**16))
 
 
@@ -75,9 +77,10 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     wide = t.cast(weights, DType.U32)
     total = t.row_sum(wide)
     if options.output == "pair":
-        return {"weights": weights, "normalizer": d.normalizer(total)}
+        return as_pair(d, weights, total, options.bias)
     codes = t.divide(wide * _SCALE + (total >> 1), t.max(total, 1))
-    return {"weights": t.cast(t.min(codes, _SCALE), DType.U8), "normalizer": d.one(total, _SCALE)}
+    codes = t.cast(t.min(codes, _SCALE), DType.U8)
+    return as_probabilities(d, codes, total, _SCALE, options.bias, _SCALE)
 
 
 METHOD = Method(

@@ -26,6 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from softq.methods._contract import Method, Options, OptionValue, option
+from softq.methods._fixed import as_pair, as_probabilities, bias_option
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import integer_distance
 
@@ -47,6 +48,7 @@ class ItaOptions(Options):
     output: OptionValue = option(
         "pair", "weights and their sum, or probabilities of 8 bits as published", words=("pair", "uint8")
     )
+    bias: OptionValue = bias_option()
 
 
 def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
@@ -58,9 +60,10 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     weights = d.weigh(t.const(_ONE, DType.I32) >> shift)
     total = t.row_sum(t.cast(weights, DType.U32))
     if options.output == "pair":
-        return {"weights": t.cast(weights, DType.U16), "normalizer": d.normalizer(total)}
+        return as_pair(d, t.cast(weights, DType.U16), total, options.bias)
     inverse = t.cast(t.min(t.divide(t.const(255 * _ONE, DType.U32), t.max(total, 1)), 255), DType.I32)
-    return {"weights": t.cast(d.weigh(inverse >> shift), DType.U8), "normalizer": d.one(total, _ONE)}
+    codes = t.cast(d.weigh(inverse >> shift), DType.U8)
+    return as_probabilities(d, codes, total, _ONE, options.bias, 255)
 
 
 METHOD = Method(

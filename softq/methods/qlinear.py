@@ -29,6 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from softq.methods._contract import Method, Options, OptionValue, option
+from softq.methods._fixed import as_pair, as_probabilities, bias_option
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import integer_distance
 
@@ -47,6 +48,7 @@ class QlinearOptions(Options):
     output: OptionValue = option(
         "pair", "weights and their sum, or probabilities of 8 bits as published", words=("pair", "uint8")
     )
+    bias: OptionValue = bias_option()
 
 
 def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
@@ -59,11 +61,12 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     weights = d.weigh(t.lut(t.table(table, DType.F32), d.row))
     total = t.row_sum(weights)
     if options.output == "pair":
-        return {"weights": weights, "normalizer": d.normalizer(total)}
+        return as_pair(d, weights, total, options.bias)
     levels = t.const(float(options.levels), DType.F32)
     codes = t.clamp(t.rint(t.divide(weights * levels, t.max(total, 1.0))), 0.0, float(_GREATEST_CODE))
-    one = t.select(total > 0, levels, 0.0)
-    return {"weights": t.cast(codes, DType.U8), "normalizer": d.normalizer(one)}
+    return as_probabilities(
+        d, t.cast(codes, DType.U8), total, float(options.levels), options.bias, _GREATEST_CODE
+    )  # fmt: skip
 
 
 METHOD = Method(

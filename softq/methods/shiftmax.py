@@ -29,6 +29,7 @@ from dataclasses import dataclass
 
 from softq.errors import UsageError
 from softq.methods._contract import Method, Options, OptionValue, option
+from softq.methods._fixed import as_pair, as_probabilities, bias_option
 from softq.methods._scaled import RANGE, bits_option, scaled_distance, step_option
 from softq.rowprog import DType, Trace, Value
 
@@ -48,6 +49,7 @@ class ShiftmaxOptions(Options):
     output: OptionValue = option(
         "pair", "weights and their sum, or probabilities as published", words=("pair", "int16", "int8")
     )
+    bias: OptionValue = bias_option()
 
 
 def shift_of(length: int, q: int) -> int:
@@ -77,14 +79,12 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     weights = d.weigh(t.cast(((2 * q - u) << n) >> (z + 1), DType.U32))
     total = t.row_sum(weights)
     if options.output == "pair":
-        return {"weights": weights, "normalizer": d.normalizer(total)}
+        return as_pair(d, weights, total, options.bias)
     bits = 16 if options.output == "int16" else 8
     factor = t.divide(t.const(2**31 - 1, DType.U32), t.max(total, 1))
     codes = (weights * factor) >> (32 - bits)
-    return {
-        "weights": t.cast(codes, DType.U16 if bits == 16 else DType.U8),
-        "normalizer": d.one(total, 2 ** (bits - 1)),
-    }
+    codes = t.cast(codes, DType.U16 if bits == 16 else DType.U8)
+    return as_probabilities(d, codes, total, 2 ** (bits - 1), options.bias, 2**bits - 1)
 
 
 METHOD = Method(

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from softq.methods._contract import Method, Options, OptionValue, option
+from softq.methods._fixed import as_pair, as_probabilities, bias_option
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import IntegerDistance, integer_distance
 
@@ -53,6 +54,7 @@ class SoftermaxOptions(Options):
     output: OptionValue = option(
         "pair", "weights and their sum, or probabilities of 8 bits as published", words=("pair", "uint8")
     )
+    bias: OptionValue = bias_option()
 
 
 def power_table(fraction: int) -> list[int]:
@@ -81,8 +83,9 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     weights = d.weigh(t.min(power, 1 << _WEIGHT_FRACTION))  # as it is: above the first entry z is 1 at least
     total = t.row_sum(t.cast(weights, DType.U32))
     if options.output == "pair":
-        return {"weights": t.cast(weights, DType.U16), "normalizer": d.normalizer(total)}
-    return {"weights": _published(t, d, weights, total), "normalizer": d.one(total, 2**_OUTPUT_FRACTION)}
+        return as_pair(d, t.cast(weights, DType.U16), total, options.bias)
+    one = 2**_OUTPUT_FRACTION
+    return as_probabilities(d, _published(t, d, weights, total), total, one, options.bias, one)
 
 
 def _published(t: Trace, d: IntegerDistance, weights: Value, total: Value) -> Value:

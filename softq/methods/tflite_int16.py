@@ -26,6 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from softq.methods._contract import Method, Options, OptionValue, option
+from softq.methods._fixed import as_pair, as_probabilities, bias_option
 from softq.methods._gemmlowp import interpolation_table, quantized_multiplier
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import integer_distance
@@ -46,6 +47,7 @@ class TfliteInt16Options(Options):
     output: OptionValue = option(
         "pair", "weights and their sum, or probabilities as published", words=("pair", "int16")
     )
+    bias: OptionValue = bias_option()
 
 
 def exponential_table() -> list[int]:
@@ -90,13 +92,15 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     weights = d.weigh(_look_up(t, exponential_table, _ENDS - a))
     total = t.row_sum(t.cast(weights, DType.U32))
     if options.output == "pair":
-        return {"weights": t.cast(weights, DType.U16), "normalizer": d.normalizer(total)}
+        return as_pair(d, t.cast(weights, DType.U16), total, options.bias)
     mantissa, zeros = t.normalize(t.max(total, 1))
     # Half the mantissa, 2^30 (1 + x), rounded to 16 fraction bits; published for sums below 2^31.
     x = t.min(t.cast(((mantissa >> 1) + (1 << 13)) >> 14, DType.I32) - 2**16, _ENDS)
     right = t.max(31 - zeros, 1)  # as it is: the greatest element alone is 32767
     codes = (weights * _look_up(t, reciprocal_table, x) + (t.const(1, DType.I32) << (right - 1))) >> right
-    return {"weights": t.cast(t.min(codes, 2**_ONE_BITS - 1), DType.U16), "normalizer": d.one(total, 2**_ONE_BITS)}
+    greatest = 2**_ONE_BITS - 1
+    codes = t.cast(t.min(codes, greatest), DType.U16)
+    return as_probabilities(d, codes, total, 2**_ONE_BITS, options.bias, greatest)
 
 
 METHOD = Method(

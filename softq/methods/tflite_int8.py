@@ -27,6 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from softq.methods._contract import Method, Options, OptionValue, option
+from softq.methods._fixed import as_pair, as_probabilities, bias_option
 from softq.methods._gemmlowp import exponentials, rounded_shift
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import integer_distance
@@ -47,6 +48,7 @@ class TfliteInt8Options(Options):
     output: OptionValue = option(
         "pair", "weights and their sum, or probabilities as published", words=("pair", "int8", "int16")
     )
+    bias: OptionValue = bias_option()
 
 
 def _high_product(t: Trace, a: Value, b: Value) -> Value:
@@ -72,7 +74,7 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     weights = d.weigh(t.lut(t.table([rounded_shift(e, 31 - _SUM_FRACTION) for e in table], DType.I32), d.row))
     total = t.row_sum(t.cast(weights, DType.I64))
     if options.output == "pair":
-        return {"weights": weights, "normalizer": d.normalizer(total)}
+        return as_pair(d, weights, total, options.bias)
     bits = 8 if options.output == "int8" else 16
     long = total >= 2**31
     short = t.clamp(t.select(long, total >> _DROPPED, total), 1, 2**32 - 1)
@@ -85,7 +87,7 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     )
     codes = (product + (t.const(1, DType.I64) << (right - 1))) >> right
     codes = t.cast(t.min(codes, 2**bits - 1), DType.U8 if bits == 8 else DType.U16)
-    return {"weights": codes, "normalizer": d.one(total, 2**bits)}
+    return as_probabilities(d, codes, total, 2**bits, options.bias, 2**bits - 1)
 
 
 METHOD = Method(

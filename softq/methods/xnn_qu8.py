@@ -25,6 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from softq.methods._contract import Method, Options, OptionValue, option
+from softq.methods._fixed import as_pair, as_probabilities, bias_option
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import integer_distance
 
@@ -43,6 +44,7 @@ class XnnQu8Options(Options):
     output: OptionValue = option(
         "pair", "weights and their sum, or probabilities of 8 bits as published", words=("pair", "uint8")
     )
+    bias: OptionValue = bias_option()
 
 
 def weight_table(step: float, length: int) -> list[int]:
@@ -60,9 +62,9 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     weights = d.weigh(t.lut(t.table(weight_table(step, int(options.length)), DType.U32), d.row))
     total = t.row_sum(weights)
     if options.output == "pair":
-        return {"weights": weights, "normalizer": d.normalizer(total)}
+        return as_pair(d, weights, total, options.bias)
     codes = t.divide((weights << 8) + (total >> 1), t.max(total, 1))
-    return {"weights": t.cast(t.min(codes, 255), DType.U8), "normalizer": d.one(total, 256)}
+    return as_probabilities(d, t.cast(t.min(codes, 255), DType.U8), total, 256, options.bias, 255)
 
 
 METHOD = Method(

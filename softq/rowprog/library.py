@@ -152,7 +152,7 @@ class IntegerDistance:
         t = total.trace
         return t.select(self.is_nan, math.nan, t.cast(total, DType.F32))
 
-    def one(self, total: Value, one: int) -> Value:
+    def one(self, total: Value, one: float) -> Value:
         """Return the normalizer of probabilities in a fixed format: the code of 1, or 0 where all weights are 0."""
         return self.normalizer(total.trace.select(total > 0, total.trace.const(one, total.dtype), 0))
 
