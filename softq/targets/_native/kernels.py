@@ -50,7 +50,7 @@ class Kernels:
         """Return the kernels of a TIR function that TVM made."""
         if name not in self._nests:
             # TVM has a "matmul" and a "copy" of its own.
-            self._nests[name] = nests(function, PREFIX + "tvm_" + re.sub(r"\W", "_", name))
+            self._nests[name] = nests(function, PREFIX + "tvm_" + re.sub(r"\W", "_", name), self.machine)
             for nest in self._nests[name]:
                 self._functions[str(nest.function.attrs["global_symbol"])] = nest.function
         return self._nests[name]

@@ -5,8 +5,9 @@
 """A fused TIR function as kernels: one for each loop nest, with plain pointers, over a range of work items.
 
 TVM's functions hold several nests one after another (the sum, the mean and the quotient of a normalization) and
-allocate what lies between them. Here each nest becomes a kernel of its own, what lies between becomes a tensor of the
-caller's, and the outermost loop over independent elements becomes the range of work items.
+allocate what lies between them. Here each nest becomes a kernel of its own, or one with the nests before it that go
+over the same items (`joining`); what lies between becomes a tensor of the caller's, and the outermost loop over
+independent elements becomes the range of work items.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from typing import Any
 import tvm
 from tvm import s_tir, tirx
 from tvm.tirx.buffer import is_buffer_var
-from tvm_ffi.structural import structural_walk
 
+from softq.targets._native.expressions import found
+from softq.targets._native.joining import ITEMS, joined
+from softq.targets._native.machine import Machine
+from softq.targets._native.partial_sums import with_partial_sums
 from softq.targets._native.sizes import Dim, key, plain
-
-_ITEMS = "softq.items"
 
 # Below so many elements an inner loop is not worth a work item of its own.
 _SHORT = 16
@@ -53,27 +55,28 @@ class Nest:
     items: Dim
 
 
-def nests(function: tirx.PrimFunc, symbol: str) -> list[Nest]:
+def nests(function: tirx.PrimFunc, symbol: str, machine: Machine) -> list[Nest]:
     """Return the kernels of a function, in the order in which they run.
 
     Args:
         function: Its parameters are buffers, then scalars.
         symbol: Name of the kernels; the second and later ones get a number behind it.
+        machine: What they are for.
     """
     lowered = _lowered(_scheduled(function))
     declared: dict[int, tirx.DeclBuffer] = {}
     allocated: list[tirx.Var] = []
-    found: list[Nest] = []
+    kernels: list[Nest] = []
     statements = lowered.body.seq if isinstance(lowered.body, tirx.SeqStmt) else [lowered.body]
-    for statement in statements:
+    for statement in joined(statements):
         if isinstance(statement, tirx.DeclBuffer):
             declared[key(statement.buffer)] = statement
         elif isinstance(statement, tirx.AllocBuffer):
             allocated.append(statement.buffer)
         else:
-            name = symbol if not found else f"{symbol}_part{len(found)}"
-            found.append(_nest(lowered, statement, declared, allocated, name))
-    return found
+            name = symbol if not kernels else f"{symbol}_part{len(kernels)}"
+            kernels.append(_nest(lowered, with_partial_sums(statement, machine), declared, allocated, name))
+    return kernels
 
 
 def _scheduled(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -98,7 +101,7 @@ def _scheduled(function: tirx.PrimFunc) -> tirx.PrimFunc:
             if not isinstance(last, int) or last >= _SHORT:
                 spatial = spatial[:-1]
         outer = schedule.fuse(*spatial) if len(spatial) > 1 else spatial[0]
-        schedule.annotate(outer, _ITEMS, 1)
+        schedule.annotate(outer, ITEMS, 1)
         if reduced:
             schedule.decompose_reduction(block, loops[reduced[0]])
     return schedule.mod["main"]
@@ -112,19 +115,12 @@ def _is_cheap(schedule: s_tir.Schedule, root: Any, candidate: Any) -> bool:
     block = schedule.get(candidate)
     if any(int(v.iter_type) != tirx.IterVar.DataPar for v in block.iter_vars) or len(block.writes) != 1:
         return False
-    written, size, uses, reader = block.writes[0].source, len(_found(block, tvm.ir.Expr)), 0, 0
+    written, size, uses, reader = block.writes[0].source, len(found(block.body, tvm.ir.Expr)), 0, 0
     for other in schedule.get_child_blocks(root):
-        loads = sum(load.source.same_as(written) for load in _found(schedule.get(other), tvm.ir.TensorLoad))
+        loads = sum(load.source.same_as(written) for load in found(schedule.get(other).body, tvm.ir.TensorLoad))
         if loads:
-            uses, reader = uses + loads, max(reader, len(_found(schedule.get(other), tvm.ir.Expr)))
+            uses, reader = uses + loads, max(reader, len(found(schedule.get(other).body, tvm.ir.Expr)))
     return (uses - 1) * size <= _GROWTH and min(size, reader) <= _LONG
-
-
-def _found(block: s_tir.SBlock, kind: type) -> list[Any]:
-    """Return the expressions of a kind, each as often as it stands in the text."""
-    found: list[Any] = []
-    structural_walk(block.body, (kind, found.append))
-    return found
 
 
 def _lowered(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -167,7 +163,7 @@ def _nest(
         pointers.append(pointer)
     begin, end = tirx.Var("begin", "int64"), tirx.Var("end", "int64")
     items: Dim = 1
-    if isinstance(statement, tirx.For) and _ITEMS in statement.annotations:
+    if isinstance(statement, tirx.For) and ITEMS in statement.annotations:
         items = plain(statement.extent)
         loop = statement.loop_var
         first, count = begin, end - begin
