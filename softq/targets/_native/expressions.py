@@ -28,9 +28,9 @@ def mentions(root: Any, var: tirx.Var) -> bool:
 
 
 def copied(expr: Any, values: Mapping[tirx.Var, Any]) -> Any:
-    """Return an expression or a statement with values in the place of variables, and with variables of its own where it binds some.
+    """Return an expression or a statement with values in the place of variables.
 
-    TVM takes no function in which a variable is bound twice.
+    Where it binds variables the copy has others: TVM takes no function in which one is bound twice.
     """
     known = {key(var): value for var, value in values.items()}
     known |= {key(let.var): tirx.Var(let.var.name, str(let.var.ty.dtype)) for let in found(expr, tirx.Let)}

@@ -26,8 +26,12 @@ from softq.targets._native.machine import Machine
 from softq.targets._native.partial_sums import with_partial_sums
 from softq.targets._native.sizes import Dim, key, plain
 
-# Below so many elements an inner loop is not worth a work item of its own.
-_SHORT = 16
+# So many elements make a work item, where there are more: items are numbered over the axes before them, and finding
+# an element's place from its number takes a division for each axis.
+_SHORT = 64
+
+# An inner loop of so many elements can be made of vectors.
+_LANES = 16
 
 # By so many nodes an expression may grow when what it reads is written into it; a sigmoid has about 100.
 _GROWTH = 512
@@ -96,15 +100,39 @@ def _scheduled(function: tirx.PrimFunc) -> tirx.PrimFunc:
         spatial = loops[: reduced[0]] if reduced else loops
         if any(kind == tirx.IterVar.DataPar for kind in kinds[len(spatial) :]) or not spatial:
             continue
-        if not reduced and len(spatial) > 1:
-            last = plain(schedule.get(spatial[-1]).extent)
-            if not isinstance(last, int) or last >= _SHORT:
-                spatial = spatial[:-1]
+        if not reduced:
+            spatial = spatial[: len(spatial) - _inner(schedule, block, spatial)]
         outer = schedule.fuse(*spatial) if len(spatial) > 1 else spatial[0]
         schedule.annotate(outer, ITEMS, 1)
         if reduced:
             schedule.decompose_reduction(block, loops[reduced[0]])
     return schedule.mod["main"]
+
+
+def _inner(schedule: s_tir.Schedule, block: Any, loops: Sequence[Any]) -> int:
+    """Return how many of the last loops are within a work item."""
+    extents, elements = [plain(schedule.get(loop).extent) for loop in loops], 1
+    if _same_places(schedule.get(block)):
+        # One loop over all elements, whatever the axes, unless the last one is long enough for vectors.
+        return int(len(loops) > 1 and (not isinstance(extents[-1], int) or extents[-1] >= _LANES))
+    for count, extent in enumerate(reversed(extents[1:]), start=1):
+        if not isinstance(extent, int):
+            return count
+        elements *= extent
+        if elements >= _SHORT:
+            return count
+    return len(loops) - 1
+
+
+def _same_places(block: s_tir.SBlock) -> bool:
+    """Say whether every element is made of those that stand at its own place in their tensors."""
+    own = [v.var for v in block.iter_vars]
+    stores = [store.indices for store in found(block.body, tirx.BufferStore)]
+    loads = [load.indices for load in found(block.body, tvm.ir.TensorLoad)]
+    return all(
+        len(indices) == len(own) and all(index.same_as(var) for index, var in zip(indices, own, strict=True))
+        for indices in [*stores, *loads]
+    )
 
 
 def _is_cheap(schedule: s_tir.Schedule, root: Any, candidate: Any) -> bool:
