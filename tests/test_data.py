@@ -85,7 +85,7 @@ def test_only_one_file_is_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     import gc
     import weakref
 
-    from softq import data as module
+    from softq.data import _files as module
 
     for name in "abc":
         write(tmp_path / f"{name}.npz", sample())
@@ -258,7 +258,7 @@ def test_a_part_of_the_data_reads_only_its_files(tmp_path: Path, monkeypatch: py
         with np.load(path) as arrays:
             return dict(arrays)
 
-    monkeypatch.setattr("softq.data._read_arrays", spied)
+    monkeypatch.setattr("softq.data._files._read_arrays", spied)
     data = open_data(tmp_path, [TensorSpec("x", "float32", ("N", 1))]).between(0, 11).between(4, 9)
     assert [batch.inputs["x"][:, 0].tolist() for batch in data.batches(2)] == [[11, 12], [20, 21], [22]]
     assert read == ["1.npz", "2.npz"]

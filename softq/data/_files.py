@@ -1,0 +1,93 @@
+"""Data from .npz files: headers first, arrays one file at a time."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from softq.data._arrays import LABEL, Array, Header, TensorSpec, check, line, same_labels
+from softq.data._dataset import Dataset, Part
+from softq.errors import InputError
+
+
+def npz_files(path: Path) -> list[Path]:
+    """Return the files that DATA names, in the order of their names."""
+    if path.is_dir():
+        files = sorted((f for f in path.glob("*.npz") if not f.name.startswith(".")), key=lambda f: f.name)
+        if not files:
+            raise InputError(f"{path}: the folder has no .npz files")
+        return files
+    if not path.exists():
+        raise InputError(f"{path}: no such file or folder; DATA is .npz, a folder of .npz, or package.module:function")
+    return [path]
+
+
+def open_files(name: str, files: Sequence[Path], inputs: Sequence[TensorSpec], *, reject_nan: bool) -> Dataset:
+    """Return the data of .npz files, whose headers are all checked now."""
+    first: Mapping[str, Header] = {}
+    counts: list[int] = []
+    for path in files:
+        headers = _read_headers(path)
+        counts.append(check(str(path), headers, inputs))
+        if not first:
+            first = headers
+        same_labels(str(path), headers, {k.removeprefix(LABEL) for k in first if k.startswith(LABEL)})
+
+    def parts() -> Iterator[Part]:
+        given = zip(files, counts, strict=True)
+        return (Part(str(path), lambda path=path: _read_arrays(path), count) for path, count in given)
+
+    return Dataset(name, inputs, parts, first, sum(counts), reject_nan=reject_nan)
+
+
+def _read_headers(path: Path) -> dict[str, Header]:
+    """Type and shape of every array, from the first bytes of each: gigabytes stay on the disk."""
+    headers: dict[str, Header] = {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                name = member.filename.removesuffix(".npy")
+                if name == member.filename:
+                    raise InputError(f"{path}: contains {member.filename!r}, which is not an array")
+                if name in headers:
+                    raise InputError(f"{path}: contains array {name!r} twice")
+                with archive.open(member) as stream:
+                    headers[name] = _read_header(f"{path}: array {name!r}", stream, member.file_size)
+    except zipfile.BadZipFile as error:
+        raise InputError(f"{path}: not a .npz file, or a damaged one: {line(error)}") from error
+    except (OSError, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise InputError(f"{path}: cannot be read: {line(error)}") from error
+    return headers
+
+
+def _read_header(what: str, stream: IO[bytes], size: int) -> Header:
+    try:
+        version = np.lib.format.read_magic(stream)
+        if version == (1, 0):
+            shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+        elif version == (2, 0):
+            shape, _, dtype = np.lib.format.read_array_header_2_0(stream)
+        else:
+            raise InputError(f"{what} is in .npy version {version[0]}.{version[1]}; 1.0 and 2.0 can be read")
+    except ValueError as error:
+        raise InputError(f"{what} is damaged: {line(error)}") from error
+    if dtype.hasobject:
+        raise InputError(f"{what} contains pickled objects, which are never loaded")
+    # A header may promise more than the file holds; numpy would allocate it before it notices.
+    if stream.tell() + dtype.itemsize * math.prod(shape) != size:
+        raise InputError(f"{what} is damaged: its header says {Header(dtype, shape)}, its size says otherwise")
+    return Header(dtype, shape)
+
+
+def _read_arrays(path: Path) -> dict[str, Array]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{path}: cannot be read: {line(error)}") from error

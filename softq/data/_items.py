@@ -1,0 +1,123 @@
+"""Data from functions and from iterables of dicts."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import cast
+
+import numpy as np
+
+from softq.data._arrays import Array, Header, TensorSpec, check, line
+from softq.data._dataset import Dataset, Part
+from softq.errors import InputError, UsageError
+
+FUNCTION = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
+
+
+def load_function(text: str, noun: str) -> Callable[..., object]:
+    """Return the function that `package.module:function` names; modules in the working directory are found too.
+
+    Args:
+        text: Module and function, joined by a colon.
+        noun: What the function is, for messages.
+
+    Raises:
+        UsageError: there is no such module or function, or the module cannot be imported.
+    """
+    if not FUNCTION.fullmatch(text):
+        raise UsageError(f"{noun} {text!r} is not of the form package.module:function")
+    module_name, _, path = text.partition(":")
+    # Stays on the path, as with other tools that take module:function: the function may import its neighbours later.
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    importlib.invalidate_caches()
+    try:
+        found: object = importlib.import_module(module_name)
+    except Exception as error:
+        raise UsageError(f"{noun} {text!r}: cannot import {module_name}: {line(error)}") from error
+    for step in path.split("."):
+        found = getattr(found, step, None)
+    if not callable(found):
+        raise UsageError(f"{noun} {text!r}: module {module_name} has no function {path!r}")
+    return found
+
+
+def calling(name: str) -> Callable[[], Iterator[object]]:
+    """Return what calls a data function, each time anew."""
+    function = load_function(name, "data function")
+
+    def again() -> Iterator[object]:
+        try:
+            items = function()
+        except Exception as error:
+            raise InputError(f"{name}: raised {type(error).__name__}: {line(error)}") from error
+        if not isinstance(items, Iterable) or isinstance(items, (str, Mapping)):
+            raise InputError(f"{name}: returned a {type(items).__name__}; expected an iterable of dicts of arrays")
+        return _guarded(name, cast("Iterable[object]", items))
+
+    return again
+
+
+def _guarded(name: str, items: Iterable[object]) -> Iterator[object]:
+    try:
+        yield from items
+    except Exception as error:
+        raise InputError(f"{name}: raised {type(error).__name__}: {line(error)}") from error
+
+
+def iterating(items: Iterable[Mapping[str, Array]]) -> Callable[[], Iterator[object]]:
+    """Return what goes over the items, once more each time if they can be read again."""
+    if isinstance(items, Mapping):
+        raise InputError("<dict>: data is an iterable of dicts; put the one dict into a list")
+    used = False
+
+    def again() -> Iterator[object]:
+        nonlocal used
+        iterator = iter(items)
+        if used and iterator is items:
+            raise InputError(f"<{type(items).__name__}>: can be read only once; pass a list, or a function")
+        used = True
+        return iterator
+
+    return again
+
+
+def open_items(
+    name: str, again: Callable[[], Iterator[object]], inputs: Sequence[TensorSpec], *, reject_nan: bool
+) -> Dataset:
+    """Return the data that an iterable of dicts holds; its first item is checked now."""
+    # The labels must be known before the first batch, so the first item is taken now and kept for the first pass.
+    pending: Iterator[object] | None = again()
+    try:
+        first = next(pending)
+    except StopIteration:
+        raise InputError(f"{name}: yields no data") from None
+    pending = itertools.chain([first], pending)
+
+    def parts() -> Iterator[Part]:
+        nonlocal pending
+        items, pending = pending, None
+        for index, item in enumerate(again() if items is None else items):
+            where = f"{name}: item {index}"
+            yield Part(where, lambda where=where, item=item: _arrays(where, item))
+
+    where = f"{name}: item 0"
+    headers = {key: Header(array.dtype, array.shape) for key, array in _arrays(where, first).items()}
+    check(where, headers, inputs)
+    return Dataset(name, inputs, parts, headers, None, reject_nan=reject_nan)
+
+
+def _arrays(where: str, item: object) -> dict[str, Array]:
+    if not isinstance(item, Mapping):
+        raise InputError(f"{where} is a {type(item).__name__}; expected a dict of arrays")
+    arrays: dict[str, Array] = {}
+    for name, array in cast("Mapping[object, object]", item).items():
+        if not isinstance(name, str) or not isinstance(array, np.ndarray):
+            raise InputError(f"{where}: {name!r} is a {type(array).__name__}; expected a numpy array under a name")
+        arrays[name] = array
+    return arrays
