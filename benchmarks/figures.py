@@ -25,12 +25,12 @@ import onnx
 import onnxruntime
 
 import softq
-from softq.compare import OnnxRunner
 from softq.data import open_data
 from softq.methods import METHODS
 from softq.metrics import find_metric, paired_ratio_interval
 from softq.modelfile import graph_hash, load, save, weights_fingerprint
 from softq.rowprog import to_text
+from softq.runner import OnnxRunner
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results.json"

@@ -14,7 +14,6 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from softq.compare import OnnxRunner
 from softq.data import Dataset, TensorSpec
 from softq.errors import InputError, RefusalError, UsageError
 from softq.methods import Fitted, Method, Options, Sample
@@ -22,6 +21,7 @@ from softq.passes._canonical import Canonical
 from softq.passes.defer_normalizer import products_with_v
 from softq.passes.replace import canonical_nodes
 from softq.rowprog import Program, run
+from softq.runner import OnnxRunner
 from softq.site import Site
 
 ROWS = 8

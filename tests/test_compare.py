@@ -15,9 +15,10 @@ import onnx_ir as ir
 import pytest
 from onnx import parser
 
-from softq.compare import OnnxRunner, Runner, check
+from softq.compare import check
 from softq.data import Array, TensorSpec
 from softq.errors import InputError, UsageError
+from softq.runner import OnnxRunner, Runner
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18]>'
 PLAIN = f"{HEAD} plain (float[n, 4] x) => (float[n, 4] y) {{ y = Identity(x) }}"
@@ -103,12 +104,12 @@ def test_paths_protos_and_ir_give_the_same(tmp_path: Path) -> None:
 
 
 def test_a_model_too_large_for_one_message_goes_through_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    from softq import compare
+    from softq import runner
 
     proto = model(f"{HEAD} biased (float[n, 4] x) => (float[n, 4] y) {{ y = Add(x, w) }}")
     proto.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(4, np.float32), "w"))
     plain = OnnxRunner.open(model(PLAIN))
-    monkeypatch.setattr(compare, "_SERIAL_BYTES", 4)
+    monkeypatch.setattr(runner, "_SERIAL_BYTES", 4)
     for large in (proto, ir.from_proto(proto)):
         assert check(plain, large, samples(), metrics=["max-error"]).metrics[0].candidate == 0
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from softq.compare import OnnxRunner
 from softq.conversion import convert
 from softq.errors import RefusalError
 from softq.plan import Plan
+from softq.runner import OnnxRunner
 from softq.sweep import Selection, Task
 from softq.sweep.effects import with_gains
 from softq.sweep.frontier import Rung, State, choices

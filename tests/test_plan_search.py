@@ -101,7 +101,7 @@ def test_a_plan_that_breaks_on_the_other_data_fails(tmp_path: Path) -> None:
     other = tmp_path / "other.npz"
     with np.load(IMAGES) as arrays:
         images = arrays["images"][:64]
-    from softq.compare import OnnxRunner
+    from softq.runner import OnnxRunner
 
     labels = np.asarray(OnnxRunner.open(VIT)({"images": images})["logits"]).argmax(axis=-1)
     coarse = np.asarray(

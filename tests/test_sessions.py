@@ -10,10 +10,10 @@ import onnx_ir as ir
 import pytest
 from onnx import parser
 
-from softq.compare import OnnxRunner
 from softq.conversion import convert
 from softq.methods import METHODS
 from softq.plan import Plan
+from softq.runner import OnnxRunner
 from softq.sweep.planner import Planner, Selection
 from softq.sweep.sessions import Sessions
 from tests.test_methods import ALL

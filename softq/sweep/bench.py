@@ -10,11 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from softq.compare import Runner, _batch_size, _check_labels, _common_output, _label, _run
 from softq.data import Array, Batch, Dataset, DataSource, open_data
 from softq.errors import UsageError
 from softq.metrics import Metric, find_metric
+from softq.pairing import batch_size, check_labels, common_output, label_of
+from softq.pairing import run_batch as run_samples
 from softq.plan import Plan
+from softq.runner import Runner
 from softq.sweep.comparisons import Comparison, comparison
 from softq.sweep.records import Estimate
 from softq.sweep.sessions import Sessions
@@ -99,16 +101,16 @@ def open_subject(
         UsageError: an argument makes no sense.
     """
     chosen = find_metric(metric)
-    spec = _common_output(runner, runner, output)
+    spec = common_output(runner, runner, output)
     whole = open_data(data, runner.inputs)
     if whole.samples is not None and part[0] >= whole.samples:
         raise UsageError(f"{whole.source}: has {whole.samples} samples; there is none from number {part[0]} on")
     cut = whole if part == (0, None) else whole.between(*part)
-    label = _label(cut, labels)
-    _check_labels([chosen], cut, label)
+    label = label_of(cut, labels)
+    check_labels([chosen], cut, label)
     several = output is None and ":" in metric
     names = tuple(one.name for one in runner.outputs) if several else (spec.name,)
-    return Subject(chosen, spec.name, names, label, cut, _batch_size(cut, spec, batch))
+    return Subject(chosen, spec.name, names, label, cut, batch_size(cut, spec, batch))
 
 
 def run_batch(runner: Runner, subject: Subject, part: Batch) -> tuple[Mapping[str, Array], dict[str, Array]]:
@@ -116,7 +118,7 @@ def run_batch(runner: Runner, subject: Subject, part: Batch) -> tuple[Mapping[st
     labels = dict(part.labels)
     if subject.label is not None and subject.label not in labels:
         labels[subject.label] = part.inputs[subject.label]
-    return _run(runner, part.inputs, subject.names, part.samples), labels
+    return run_samples(runner, part.inputs, subject.names, part.samples), labels
 
 
 class Bench:

@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from softq.compare import Runner
 from softq.errors import ProofError, RefusalError
 from softq.metrics import find_metric
 from softq.metrics._metric import PairedMetric, mean
 from softq.plan import Plan
+from softq.runner import Runner
 from softq.sweep.bench import Bench, Subject
 from softq.sweep.frontier import Rung, State
 from softq.sweep.sessions import Sessions

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from softq._version import __version__
-from softq.compare import _versions
+from softq.compare import versions
 from softq.data import DataSource
 from softq.errors import ProofError, RefusalError, SoftqError
 from softq.modelfile import ModelLike
@@ -267,7 +267,7 @@ def identity(task: Task, planner: Planner, subject: Subject, conditions: Mapping
     chosen = task.selection
     return {
         "softq": __version__,
-        "versions": _versions(),
+        "versions": versions(),
         "graph": planner.graph,
         "weights": planner.weights,
         "metric": task.metric,

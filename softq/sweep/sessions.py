@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from softq.compare import OnnxRunner, Runner, TensorSpec
 from softq.conversion import exposed
+from softq.data import TensorSpec
 from softq.modelfile import as_model
 from softq.passes._calls import EXPOSED_KEY, Exposed, call_of, same_function
+from softq.runner import OnnxRunner, Runner
 
 if TYPE_CHECKING:
     import onnx_ir as ir

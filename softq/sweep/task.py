@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from softq.compare import OnnxRunner
 from softq.data import DataSource
 from softq.errors import UsageError
 from softq.modelfile import ModelLike
+from softq.runner import OnnxRunner
 from softq.sweep.bench import Subject, open_subject
 from softq.sweep.planner import Selection
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from importlib import import_module
 
-from softq.compare import _versions
+from softq.compare import versions
 
 # A text that Python evaluates, because a function of softq's cannot arrive where there is no softq.
 ASKED = (
@@ -16,7 +16,7 @@ ASKED = (
 
 def asked_names() -> list[str]:
     """Return the packages whose versions decide about values."""
-    return list(_versions())
+    return list(versions())
 
 
 def versions_here() -> dict[str, str]:

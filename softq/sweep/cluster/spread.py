@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from softq.compare import Runner
 from softq.errors import ProofError, RefusalError, SoftqError
 from softq.plan import Plan
+from softq.runner import Runner
 from softq.sweep.bench import Bench, Measurement, Report, Subject
 from softq.sweep.cluster.crew import Crew, Unit
 from softq.sweep.cluster.shards import partition

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-from softq.compare import Runner
 from softq.data import LABEL, Batch
 from softq.errors import SoftqError
 from softq.plan import Plan
+from softq.runner import Runner
 from softq.sweep.bench import run_batch
 from softq.sweep.cluster.shards import LEAST, Digest, Shard, joined
 from softq.sweep.comparisons import Part, comparison

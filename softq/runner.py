@@ -1,0 +1,187 @@
+"""A model that can be run: anything that satisfies `Runner`; `OnnxRunner` makes one of an ONNX model."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
+
+from softq.data import Array, TensorSpec
+from softq.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir as ir
+    import onnxruntime as ort
+
+# A protobuf message ends at 2 GiB; the rest is for the graph itself.
+_SERIAL_BYTES = (2 << 30) - (64 << 20)
+
+_MOST_THREADS = 1024
+
+# onnxruntime's names for element types, where NumPy's is another.
+_DTYPES = {"float": "float32", "double": "float64", "string": "str"}
+
+
+@runtime_checkable
+class Runner(Protocol):
+    """A model that can be run: a name for the report, its inputs and outputs, and a call."""
+
+    @property
+    def name(self) -> str:
+        """What the report calls it."""
+        ...
+
+    @property
+    def inputs(self) -> Sequence[TensorSpec]:
+        """What it takes."""
+        ...
+
+    @property
+    def outputs(self) -> Sequence[TensorSpec]:
+        """What it can give."""
+        ...
+
+    def __call__(self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None) -> Mapping[str, Array]:
+        """Return the named outputs, or all, for one batch."""
+        ...
+
+
+class _Options(Protocol):
+    """What is used of onnxruntime's `SessionOptions`, which has no types."""
+
+    def add_session_config_entry(self, config_key: str, config_value: str, /) -> None: ...
+
+
+class _Node(Protocol):
+    """What is used of onnxruntime's `NodeArg`, which has no types."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def shape(self) -> Sequence[object]: ...
+
+
+@dataclass(frozen=True)
+class OnnxRunner:
+    """An ONNX model in onnxruntime on the CPU; made by `OnnxRunner.open`."""
+
+    name: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    session: ort.InferenceSession
+
+    @classmethod
+    def open(
+        cls, model: str | os.PathLike[str] | onnx.ModelProto | ir.Model, *, threads: int | None = None
+    ) -> OnnxRunner:
+        """Return a runner of a model; `threads` is the number of threads, all cores by default.
+
+        A path is given to onnxruntime as it is, so weights beside the model are mapped, not copied.
+
+        Raises:
+            InputError: the model cannot be loaded, or takes something other than tensors.
+            UsageError: `threads` is below 1.
+        """
+        import onnxruntime as ort
+
+        if threads is not None and not 1 <= threads <= _MOST_THREADS:
+            raise UsageError(f"threads is {threads}; allowed is 1 to {_MOST_THREADS}")
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads or 0
+        options.log_severity_level = 4  # What fails is raised; nothing is printed.
+        name = _name(model)
+        with tempfile.TemporaryDirectory() as folder:
+            source = _source(model, name, options, Path(folder))
+            try:
+                session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+            except Exception as error:
+                raise InputError(f"{name}: onnxruntime cannot load it: {_line(error)}") from error
+        inputs = tuple(_spec(name, node) for node in session.get_inputs())
+        outputs = tuple(_spec(name, node) for node in session.get_outputs() if node.type.startswith("tensor("))
+        return cls(name, inputs, outputs, session)
+
+    def __call__(self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None) -> Mapping[str, Array]:
+        """Return the named outputs, or all, for one batch.
+
+        Raises:
+            InputError: onnxruntime fails.
+        """
+        names = [spec.name for spec in self.outputs] if outputs is None else list(outputs)
+        try:
+            values = self.session.run(names, dict(inputs))
+        except Exception as error:
+            raise InputError(f"{self.name}: onnxruntime fails while running it: {_line(error)}") from error
+        return dict(zip(names, cast("list[Array]", values), strict=True))
+
+
+def _name(model: str | os.PathLike[str] | onnx.ModelProto | ir.Model) -> str:
+    if isinstance(model, (str, os.PathLike)):
+        return os.fspath(model)
+    return f"<{model.graph.name or type(model).__name__}>"
+
+
+def _source(
+    model: str | os.PathLike[str] | onnx.ModelProto | ir.Model, name: str, options: _Options, folder: Path
+) -> str | bytes:
+    """What onnxruntime is given: a path, or bytes; `folder` holds what fits neither way, and goes when it is loaded."""
+    import onnx
+
+    if isinstance(model, (str, os.PathLike)):
+        if not os.path.isfile(model):
+            raise InputError(f"{name}: no such file")
+        return os.fspath(model)
+    if isinstance(model, onnx.ModelProto):
+        if any(t.data_location == onnx.TensorProto.EXTERNAL for t in model.graph.initializer):
+            raise InputError(
+                f"{name}: its weights lie in other files, and a ModelProto does not say where; give the path"
+            )
+        # ByteSize itself fails above the limit.
+        if sum(len(tensor.raw_data) for tensor in model.graph.initializer) < _SERIAL_BYTES:
+            return model.SerializeToString()
+        return _saved(model, folder)
+    return _source_of_ir(model, options, folder)
+
+
+def _source_of_ir(model: ir.Model, options: _Options, folder: Path) -> str | bytes:
+    import onnx_ir as ir
+
+    tensors = [value.const_value for graph in model.graphs() for value in graph.initializers.values()]
+    outside = [tensor for tensor in tensors if isinstance(tensor, ir.ExternalTensor)]
+    inside = sum(
+        tensor.nbytes for tensor in tensors if tensor is not None and not isinstance(tensor, ir.ExternalTensor)
+    )
+    folders = {os.path.realpath(tensor.base_dir) for tensor in outside}
+    if inside >= _SERIAL_BYTES or len(folders) > 1:
+        return _saved(model, folder)
+    if folders:
+        # The bytes refer to the weights by name; this tells where, and gigabytes need no copy.
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", folders.pop())
+    return ir.to_proto(model).SerializeToString()
+
+
+def _saved(model: onnx.ModelProto | ir.Model, folder: Path) -> str:
+    from softq.modelfile import as_model, save
+
+    path = str(folder / "model.onnx")
+    save(as_model(model), path)
+    return path
+
+
+def _spec(name: str, node: _Node) -> TensorSpec:
+    kind = node.type
+    if not kind.startswith("tensor("):
+        raise InputError(f"{name}: input {node.name!r} is a {kind}; only tensors can be fed from data")
+    dtype = kind.removeprefix("tensor(").removesuffix(")")
+    shape = tuple(d if isinstance(d, (int, str)) else None for d in node.shape)
+    return TensorSpec(node.name, _DTYPES.get(dtype, dtype), shape)
+
+
+def _line(error: BaseException) -> str:
+    """Onnxruntime's message without its line breaks."""
+    return " ".join(str(error).split())
