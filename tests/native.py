@@ -53,6 +53,7 @@ class Executor:
             assert limit.low <= evaluate(limit.size, dims) <= limit.high, limit.because
         slots = [np.full(evaluate(size, dims), 0xAB, np.uint8) for size in program.slots]
         results: dict[int, Array] = {}
+        scratch = np.full(evaluate(program.scratch, dims), 0xAB, np.uint8)
 
         def array_of(number: int) -> Array:
             tensor = program.tensors[number]
@@ -61,6 +62,8 @@ class Executor:
                 return given[tensor.at].reshape(shape)
             if tensor.place == "weight":
                 return self._weights[tensor.at].reshape(shape)
+            if tensor.place == "scratch":
+                return scratch
             if tensor.place == "arena":
                 return slots[tensor.at][: int(np.prod(shape)) * dtype.itemsize].view(dtype).reshape(shape)
             return results.setdefault(tensor.at, np.empty(shape, dtype)).reshape(shape)

@@ -107,6 +107,7 @@ class _Model:
     def slots(self) -> Iterable[str]:
         references = [self.table.reference(size) for size in self.program.slots]
         yield _array("static const struct sq_ref sq_slots[SQ_SLOTS + 1]", [*references, "{SQ_NUMBER, 0}"])
+        yield f"static const struct sq_ref sq_scratch = {self.table.reference(self.program.scratch)};\n"
 
     def limits(self) -> Iterable[str]:
         entries: list[str] = []
@@ -145,16 +146,21 @@ class _Model:
         arguments = [*tensors, *map(self.table.value, step.scalars), "begin", "end"]
         if step.site is not None:
             yield f"/* The softmax {_comment(step.site)}. */"
-        yield f"static void sq_step_{position}(const struct sq_state *s, int64_t begin, int64_t end)"
+        yield f"static void sq_step_{position}(const struct sq_state *s, unsigned char *scratch, int64_t begin,"
+        yield "                    int64_t end)"
         yield "{"
         if not any("s->" in argument for argument in arguments):
             yield "    (void)s;"
+        if "scratch" not in arguments:
+            yield "    (void)scratch;"
         yield f"    {step.kernel}({', '.join(arguments)});"
         yield "}\n"
 
     def _pointer(self, tensor: Tensor) -> str:
         if tensor.place == "weight":
             return f"s->weights + {number(tensor.at)}"
+        if tensor.place == "scratch":
+            return "scratch"
         return f"s->{'slot' if tensor.place == 'arena' else tensor.place}[{tensor.at}]"
 
     def _flag(self, step: Step) -> tuple[int, str]:

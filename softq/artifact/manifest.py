@@ -58,6 +58,7 @@ def describe(
         ],
         "sites": sites,
         "arena": [_size(size) for size in program.slots],
+        "scratch": _size(program.scratch),
         "steps": [
             {
                 "kernel": step.kernel,

@@ -16,7 +16,7 @@ Operator = Literal["add", "sub", "mul", "floordiv", "floormod", "min", "max"]
 Size: TypeAlias = "int | str | Op"
 """A number of elements or bytes: a constant, the name of a dimension, or an operation."""
 
-Place = Literal["input", "output", "weight", "arena"]
+Place = Literal["input", "output", "weight", "arena", "scratch"]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Tensor:
         shape: Its sizes. In an input, a bare name binds that dimension where it stands first and is checked elsewhere.
         place: Who owns the memory.
         at: For inputs and outputs the position, for weights the offset in bytes in the weights file (a multiple of
-            64), in the arena the number of the slot.
+            64), in the arena the number of the slot; scratch is memory that each thread has of its own, 0.
     """
 
     name: str
@@ -73,7 +73,8 @@ class Step:
     """One call of a kernel.
 
     The kernel is `void symbol(void *t0, void *t1, ..., int64_t s0, ..., int64_t begin, int64_t end)` and does the work
-    items from `begin` up to `end`; items are independent, so they may be spread over threads.
+    items from `begin` up to `end`; items are independent, so they may be spread over threads. What it finds in its
+    scratch is of no meaning.
 
     Attributes:
         kernel: Its symbol.
@@ -126,6 +127,7 @@ class Program:
         limits: What is checked before a run.
         weights: Contents of the weights file by offset, one array for each weight tensor.
         objects: Object file with all kernels, for the machine that the program was lowered for.
+        scratch: Bytes of scratch that each thread needs; they start at a multiple of 64.
     """
 
     inputs: tuple[int, ...]
@@ -136,3 +138,4 @@ class Program:
     limits: tuple[Limit, ...]
     weights: Mapping[int, NDArray[np.generic]]
     objects: bytes
+    scratch: Size = 0

@@ -10,6 +10,10 @@ static softq_status sq_place_slots(softq_context *c)
         int64_t padding = (SQ_ALIGNMENT - bytes % SQ_ALIGNMENT) % SQ_ALIGNMENT;
         total = sq_add(&bad, total, sq_add(&bad, bytes, padding));
     }
+    int64_t scratch = sq_value(&c->state, sq_scratch);
+    bad |= scratch < 0;
+    int64_t each = sq_add(&bad, scratch, (SQ_ALIGNMENT - scratch % SQ_ALIGNMENT) % SQ_ALIGNMENT);
+    total = sq_add(&bad, total, sq_mul(&bad, each, c->threads));
     if (bad || (uint64_t)total > SIZE_MAX / 2) {
         return sq_too_large(c, "the intermediate results fit no memory");
     }
@@ -28,6 +32,8 @@ static softq_status sq_place_slots(softq_context *c)
         c->state.slot[i] = next;
         next += (bytes + SQ_ALIGNMENT - 1) / SQ_ALIGNMENT * SQ_ALIGNMENT;
     }
+    c->state.scratch = next;
+    c->state.scratch_bytes = (size_t)each;
     c->placed = 1;
     return SOFTQ_OK;
 }

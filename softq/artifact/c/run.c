@@ -15,7 +15,7 @@ static void sq_do(softq_context *c, const struct sq_step *step)
     if (chunks > 1) {
         sq_pool_run(c->pool, step->work, &c->state, items, (unsigned)chunks);
     } else {
-        step->work(&c->state, 0, items);
+        step->work(&c->state, sq_scratch_of(&c->state, 0), 0, items);
     }
 }
 

@@ -108,7 +108,7 @@ struct sq_pool {
     sq_work *work;
     const struct sq_state *model;
     int64_t items;
-    unsigned chunks, next;
+    unsigned chunks, next, entered;
 };
 
 static inline void sq_pause(void)
@@ -120,8 +120,14 @@ static inline void sq_pause(void)
 #endif
 }
 
+/* The memory of a thread by its number in the job. */
+static unsigned char *sq_scratch_of(const struct sq_state *s, unsigned number)
+{
+    return s->scratch + number * s->scratch_bytes;
+}
+
 /* Do chunks of the job until none is left. */
-static void sq_pool_work(struct sq_pool *pool)
+static void sq_pool_work(struct sq_pool *pool, unsigned thread)
 {
     int64_t each = pool->items / pool->chunks, rest = pool->items % pool->chunks;
     for (;;) {
@@ -130,7 +136,7 @@ static void sq_pool_work(struct sq_pool *pool)
             return;
         }
         int64_t begin = chunk * each + (chunk < rest ? chunk : rest);
-        pool->work(pool->model, begin, begin + each + (chunk < rest));
+        pool->work(pool->model, sq_scratch_of(pool->model, thread), begin, begin + each + (chunk < rest));
     }
 }
 
@@ -171,7 +177,8 @@ static void *sq_pool_worker(void *argument)
             continue;
         }
         seen = state & SQ_JOBS;
-        sq_pool_work(pool);
+        /* A worker enters a job once, so that numbers up to the count of workers are enough. */
+        sq_pool_work(pool, __atomic_add_fetch(&pool->entered, 1, __ATOMIC_RELAXED));
         state = __atomic_fetch_sub(&pool->state, 1, __ATOMIC_SEQ_CST);
         if ((state & SQ_ACTIVE) == 1 && !(state & SQ_OPEN) && __atomic_load_n(&pool->waiting, __ATOMIC_SEQ_CST)) {
             pthread_mutex_lock(&pool->lock);
@@ -191,6 +198,7 @@ static void sq_pool_run(struct sq_pool *pool, sq_work *work, const struct sq_sta
     pool->items = items;
     pool->chunks = chunks;
     __atomic_store_n(&pool->next, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&pool->entered, 0, __ATOMIC_RELAXED);
     unsigned state = __atomic_load_n(&pool->state, __ATOMIC_RELAXED);
     __atomic_store_n(&pool->state, (state + SQ_JOB) | SQ_OPEN, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&pool->sleepers, __ATOMIC_SEQ_CST) > 0) {
@@ -198,7 +206,7 @@ static void sq_pool_run(struct sq_pool *pool, sq_work *work, const struct sq_sta
         pthread_cond_broadcast(&pool->wake);
         pthread_mutex_unlock(&pool->lock);
     }
-    sq_pool_work(pool);
+    sq_pool_work(pool, 0);
     __atomic_fetch_and(&pool->state, ~SQ_OPEN, __ATOMIC_SEQ_CST);
     for (int spins = 0; spins < pool->spins; spins++) {
         if ((__atomic_load_n(&pool->state, __ATOMIC_ACQUIRE) & SQ_ACTIVE) == 0) {

@@ -34,10 +34,12 @@ struct sq_state {
     unsigned char *input[SQ_INPUTS + 1];
     unsigned char *output[SQ_OUTPUTS + 1];
     unsigned char *weights;
+    unsigned char *scratch; /* a part of it for each thread */
+    size_t scratch_bytes;   /* size of a part */
 };
 
-/* The work items of a step from `begin` up to `end`. */
-typedef void sq_work(const struct sq_state *s, int64_t begin, int64_t end);
+/* The work items of a step from `begin` up to `end`; `scratch` is memory of the calling thread. */
+typedef void sq_work(const struct sq_state *s, unsigned char *scratch, int64_t begin, int64_t end);
 
 struct sq_step {
     sq_work *work;

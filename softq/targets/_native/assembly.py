@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +19,7 @@ from softq.targets._native.codegen import object_code
 from softq.targets._native.importer import Imported
 from softq.targets._native.kernels import Kernels
 from softq.targets._native.memory import Buffer, slots
-from softq.targets._native.sizes import multiplied, size
+from softq.targets._native.sizes import computed, multiplied, size
 
 Array = NDArray[np.generic]
 
@@ -54,8 +55,8 @@ class StepCall:
     scalars: list[Size]
     items: Size
     cost: Size
-    site: str | None
-    error: str | None
+    site: str | None = None
+    error: str | None = None
 
 
 @dataclass
@@ -133,10 +134,18 @@ class Assembly:
             site: The softmax that the step computes.
             error: What it means if the first tensor, a flag, is set.
         """
-        for tensor in tensors:
+        self.append(StepCall(kernel, tensors, scalars, items, cost, site, error))
+
+    def append(self, step: StepCall) -> None:
+        """Append a step."""
+        for tensor in step.tensors:
             if tensor.place == "arena":
                 self.buffers[tensor.at].last = len(self.steps)
-        self.steps.append(StepCall(kernel, tensors, scalars, items, cost, site, error))
+        self.steps.append(step)
+
+    def scratch(self, size: Size) -> Value:
+        """Return so many bytes of the calling thread's memory."""
+        return Value((size,), "uint8", "scratch", 0)
 
     def copied(self, value: Value) -> Value:
         """Return a copy in memory of its own."""
@@ -182,6 +191,7 @@ class Assembly:
             Step(s.kernel, tuple(number(v) for v in s.tensors), tuple(s.scalars), s.items, s.cost, s.site, s.error)
             for s in self.steps
         )
+        needed = dict.fromkeys(t.elements for s in self.steps for t in s.tensors if t.place == "scratch")
         return Program(
             inputs=first,
             outputs=last,
@@ -191,4 +201,5 @@ class Assembly:
             limits=self.imported.limits,
             weights=self.weights,
             objects=object_code(self.kernels.functions(), self.kernels.machine),
+            scratch=functools.reduce(lambda a, b: computed("max", a, b), needed, 0),
         )

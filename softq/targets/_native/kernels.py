@@ -14,15 +14,18 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from softq.artifact.program import Op, Size
+from softq.artifact.program import Size
 from softq.rowprog import Program
 from softq.rowprog.onnx import function_name
 from softq.targets._native import extrema, matmul
+from softq.targets._native.attention.blocks import BLOCK, block_kernel, tile_of_block
+from softq.targets._native.attention.kernel import Form, attention_kernel
 from softq.targets._native.calls import CumSumCall, ScatterCall
 from softq.targets._native.machine import Machine
 from softq.targets._native.nests import Nest, nests
 from softq.targets._native.rows import RowKernel, row_kernel
-from softq.targets._native.tiles import tile_of
+from softq.targets._native.sizes import ceiling
+from softq.targets._native.tiles import Tile, tile_of
 
 PREFIX = "softq_"
 
@@ -33,9 +36,12 @@ class Kernels:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.tile = tile_of(machine)
+        self.block_tile = tile_of_block(machine)
         self._functions: dict[str, tirx.PrimFunc] = {}
-        self._nests: dict[str, list[Nest]] = {}
+        self._nests: dict[tuple[str, bool], list[Nest]] = {}
         self._rows: dict[tuple[int, int], RowKernel] = {}
+        self._row_symbols: set[str] = set()
+        self._attentions: dict[Form, str] = {}
 
     def functions(self) -> list[tirx.PrimFunc]:
         """Return every kernel asked for so far."""
@@ -46,14 +52,16 @@ class Kernels:
             self._functions[symbol] = make()
         return symbol
 
-    def nests(self, name: str, function: tirx.PrimFunc) -> list[Nest]:
-        """Return the kernels of a TIR function that TVM made."""
-        if name not in self._nests:
+    def nests(self, name: str, function: tirx.PrimFunc, rows: bool = False) -> list[Nest]:
+        """Return the kernels of a TIR function that TVM made; `rows` asks for work items that are rows."""
+        identity = (name, rows)
+        if identity not in self._nests:
             # TVM has a "matmul" and a "copy" of its own.
-            self._nests[name] = nests(function, PREFIX + "tvm_" + re.sub(r"\W", "_", name), self.machine)
-            for nest in self._nests[name]:
+            symbol = PREFIX + ("rows_" if rows else "tvm_") + re.sub(r"\W", "_", name)
+            self._nests[identity] = nests(function, symbol, self.machine, rows=rows)
+            for nest in self._nests[identity]:
                 self._functions[str(nest.function.attrs["global_symbol"])] = nest.function
-        return self._nests[name]
+        return self._nests[identity]
 
     def row(self, program: Program, max_length: int) -> RowKernel:
         """Return the kernel of a row program."""
@@ -65,6 +73,7 @@ class Kernels:
                 symbol += "_"
             self._rows[identity] = row_kernel(program, self.machine, symbol=symbol, max_length=max_length)
             self._functions[symbol] = self._rows[identity].function
+            self._row_symbols.add(symbol)
         return self._rows[identity]
 
     def matmul(self) -> str:
@@ -76,13 +85,30 @@ class Kernels:
         symbol = matmul.PACK_TRANSPOSED if transposed else matmul.PACK
         return self._named(symbol, lambda: matmul.pack_kernel(self.tile, transposed))
 
-    def panels(self, columns: Size) -> Size:
+    def pack_block(self, transposed: bool) -> str:
+        """Return the symbol of the kernel that packs for a product of blocks, in panels of `block_tile`."""
+        symbol = f"{matmul.PACK_TRANSPOSED if transposed else matmul.PACK}_{self.block_tile.columns}"
+        return self._named(symbol, lambda: matmul.pack_kernel(self.block_tile, transposed, symbol))
+
+    def attention(self, form: Form) -> str:
+        """Return the symbol of an attention; the kernels that it calls are made too."""
+        self._named(BLOCK, lambda: block_kernel(self.machine))
+        if form not in self._attentions:
+            row = next(stage.symbol for stage in form.stages if stage.symbol in self._row_symbols)
+            symbol = f"{PREFIX}attention_{row.removeprefix(PREFIX)}"
+            while symbol in self._functions:
+                symbol += "_"
+            self._attentions[form] = symbol
+            self._functions[symbol] = attention_kernel(symbol, form)
+        return self._attentions[form]
+
+    def panels(self, columns: Size, tile: Tile | None = None) -> Size:
         """Return the number of panels of a right operand."""
-        return _ceiling(columns, self.tile.columns)
+        return ceiling(columns, (tile or self.tile).columns)
 
     def row_blocks(self, rows: Size) -> Size:
         """Return the number of blocks of rows of a left operand."""
-        return _ceiling(rows, matmul.ROWS)
+        return ceiling(rows, matmul.ROWS)
 
     def sizes(self, count: int) -> str:
         """Return the symbol of the kernel that writes so many sizes."""
@@ -106,10 +132,6 @@ class Kernels:
     def copy(self) -> str:
         """Return the symbol of the kernel that copies bytes."""
         return self._named(f"{PREFIX}copy", lambda: _copy_kernel(f"{PREFIX}copy"))
-
-
-def _ceiling(a: Size, b: int) -> Size:
-    return -(-a // b) if isinstance(a, int) else Op("floordiv", Op("add", a, b - 1), b)
 
 
 def _sizes_kernel(symbol: str, count: int) -> tirx.PrimFunc:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,9 @@ from tvm.tirx.buffer import is_buffer_var
 from softq.artifact.program import Program, Size
 from softq.errors import RefusalError
 from softq.targets._native import elementwise, extrema
-from softq.targets._native.assembly import Array, Assembly, Value
+from softq.targets._native.assembly import Array, Assembly, StepCall, Value
+from softq.targets._native.attention.forms import Attention, find
+from softq.targets._native.attention.lowering import lower_attention
 from softq.targets._native.calls import CumSumCall, MatMulCall, PositionsCall, RowCall, ScatterCall, SizesCall
 from softq.targets._native.importer import Imported, last_line
 from softq.targets._native.kernels import Kernels
@@ -64,6 +66,7 @@ class _Lowering:
     module: tvm.IRModule
     out: Assembly
     values: dict[int, Any] = field(default_factory=dict)
+    attentions: dict[int, Attention] = field(default_factory=dict)
 
     def program(self) -> Program:
         main = self.module["main"]
@@ -77,24 +80,35 @@ class _Lowering:
             else:
                 self.values[key(param)] = str(param.name)  # a weight: placed where it is used, as it is used
         body = main.body
+        self.attentions, inside = find(self.module, self.out.imported.calls, self.out.kernels)
         for block in body.blocks:
             for binding in block.bindings:
-                self.values[key(binding.var)] = self._bound(binding)
-        result = self._value(body.body)
+                if key(binding.var) in inside:
+                    self._skipped(binding)
+                elif key(binding.var) in self.attentions:
+                    self.values[key(binding.var)] = lower_attention(self, self.attentions[key(binding.var)])
+                else:
+                    self.values[key(binding.var)] = self._bound(binding)
+        result = self.value(body.body)
         outputs = self.out.outputs(list(result) if isinstance(result, tuple) else [result])
         return self.out.program(inputs, outputs)
+
+    def _skipped(self, binding: Any) -> None:
+        """Give the scalars of a row program that is computed inside an attention their memory: others use them."""
+        if isinstance(binding.var.ty, relax.TupleType):
+            self.values[key(binding.var)] = (None, *(self.out.new(ty) for ty in binding.var.ty.fields[1:]))
 
     def _bound(self, binding: Any) -> Any:
         value = binding.value
         if isinstance(value, relax.TupleGetItem):
-            return self._value(value.tuple_value)[value.index]
+            return self.value(value.tuple_value)[value.index]
         if isinstance(value, relax.Tuple):
-            return tuple(self._value(f) for f in value.fields)
+            return tuple(self.value(f) for f in value.fields)
         if not isinstance(value, tvm.ir.Call):
-            return self._value(value)
+            return self.value(value)
         name = getattr(value.op, "name", "")
         if name in _VIEWS:
-            source = self._value(value.args[0])
+            source = self.value(value.args[0])
             typed = self.out.typed(binding.var.ty, "arena", 0)
             return Value(typed.dims, source.dtype, source.place, source.at)
         if name == "relax.call_tir":
@@ -103,9 +117,10 @@ class _Lowering:
             return self._call_kernel(binding, value)
         raise RefusalError(f"TVM leaves the operator {name or value.op}, which has no kernel")
 
-    def _value(self, expr: Any) -> Any:
+    def value(self, expr: Any) -> Any:
+        """Return what an expression is: a value, or a tuple of them."""
         if isinstance(expr, relax.Tuple):
-            return tuple(self._value(f) for f in expr.fields)
+            return tuple(self.value(f) for f in expr.fields)
         if isinstance(expr, tvm.ir.GenericConst):
             array = expr.value.numpy()
             return self.out.weight(("constant", str(array.dtype), array.shape, array.tobytes()), array)
@@ -115,20 +130,21 @@ class _Lowering:
         return known
 
     def _call_tir(self, binding: Any, call: Any) -> Any:
-        function = self.module[call.args[0]]
-        given = list(call.args[1].fields)
-        if len(call.args) > 2:
-            given += list(call.args[2].values)
+        given = _given(call)
         types = list(binding.var.ty.fields) if isinstance(binding.var.ty, relax.TupleType) else [binding.var.ty]
+        outputs = [self.out.new(ty) for ty in types]
+        # Nothing is computed where there is nothing, and TVM cannot divide by such an axis.
+        if not all(0 in value.dims for value in outputs):
+            for step in self.tir_steps(call, [self.value(x) for x in given if not _is_number(x)], outputs):
+                self.out.append(step)
+        return outputs[0] if len(outputs) == 1 and not isinstance(binding.var.ty, relax.TupleType) else tuple(outputs)
+
+    def tir_steps(self, call: Any, inputs: list[Value], outputs: list[Value], rows: bool = False) -> Iterator[StepCall]:
+        """Yield the steps of a call of a TIR function; `rows` asks for work items that are rows of the result."""
+        function = self.module[call.args[0]]
         params = list(function.params)
         buffers = [p for p in params if is_buffer_var(p)]
-        tensors = [x for x in given if not _is_number(x)]
-        numbers = [x for x in given if _is_number(x)]
-        inputs = [self._value(x) for x in tensors]
-        outputs = [self.out.new(ty) for ty in types]
-        if all(0 in value.dims for value in outputs):
-            # Nothing to compute, and TVM cannot divide by such an axis.
-            return outputs[0] if not isinstance(binding.var.ty, relax.TupleType) else tuple(outputs)
+        numbers = [x for x in _given(call) if _is_number(x)]
         known: dict[int, Size] = {}
         for param, value in zip(buffers, [*inputs, *outputs], strict=True):
             for dim, there in zip(param.shape, value.dims, strict=True):
@@ -138,7 +154,7 @@ class _Lowering:
             known[key(param)] = size(number)
         by_param = {key(p): v for p, v in zip(buffers, [*inputs, *outputs], strict=True)}
         temporary: dict[int, Value] = {}
-        for nest in self._nests(call.args[0].name_hint, function):
+        for nest in self._nests(call.args[0].name_hint, function, rows):
             used: list[Value] = []
             for buffer in nest.buffers:
                 if isinstance(buffer, int):
@@ -150,12 +166,12 @@ class _Lowering:
                 used.append(temporary[key(buffer)])
             cost = max((v.elements for v in used), key=lambda s: (not isinstance(s, int), str(s)))
             scalars = [known[key(v)] if key(v) in known else self._dimension(v) for v in nest.scalars]
-            self.out.step(str(nest.function.attrs["global_symbol"]), used, scalars, size(nest.items, known), cost)
-        return outputs[0] if len(outputs) == 1 and not isinstance(binding.var.ty, relax.TupleType) else tuple(outputs)
+            symbol = str(nest.function.attrs["global_symbol"])
+            yield StepCall(symbol, used, scalars, size(nest.items, known), cost)
 
-    def _nests(self, name: str, function: Any) -> list[Nest]:
+    def _nests(self, name: str, function: Any, rows: bool) -> list[Nest]:
         try:
-            return self.out.kernels.nests(name, function)
+            return self.out.kernels.nests(name, function, rows)
         except s_tir.schedule.ScheduleError as error:
             # A function of TVM's that is no list of loop nests over blocks: scatters, sorts.
             raise RefusalError(f"TVM's kernel {name!r} has a form that a built model cannot run") from error
@@ -174,7 +190,7 @@ class _Lowering:
         if isinstance(call, RowCall):
             return self._row(binding, call, arguments)
         if isinstance(call, CumSumCall):
-            x, out = self._value(arguments[0]), self.out.new(binding.var.ty)
+            x, out = self.value(arguments[0]), self.out.new(binding.var.ty)
             outer, length, inner = x.dims
             kernel = self.out.kernels.cum_sum(x.dtype, call)
             self.out.step(kernel, [x, out], [length, inner], multiplied([outer, inner]), x.elements)
@@ -191,7 +207,7 @@ class _Lowering:
         return out
 
     def _positions(self, binding: Any, call: PositionsCall, arguments: list[Any]) -> Value:
-        given, extents = self._value(arguments[0]), [size(d) for d in arguments[1].values]
+        given, extents = self.value(arguments[0]), [size(d) for d in arguments[1].values]
         flag, out = self.out.allocated((1,), "int32"), self.out.new(binding.var.ty)
         kernel = self.out.kernels.positions(len(extents))
         # One work item: the flag is written without a lock.
@@ -200,7 +216,7 @@ class _Lowering:
         return out
 
     def _scatter(self, binding: Any, call: ScatterCall, arguments: list[Any]) -> Value:
-        data, at, updates = (self._value(x) for x in arguments)
+        data, at, updates = (self.value(x) for x in arguments)
         out = self.out.copied(data)
         extents, inner = list(data.dims[: call.depth]), multiplied(data.dims[call.depth :])
         # One work item: updates may meet in one place, and the last one stays.
@@ -210,7 +226,7 @@ class _Lowering:
 
     def _matmul(self, binding: Any, call: MatMulCall, arguments: list[Any]) -> Value:
         tile = self.out.kernels.tile
-        a, right = self._value(arguments[0]), arguments[1]
+        a, right = self.value(arguments[0]), arguments[1]
         array = self._constant(right)
         *batch, rows, inner = a.dims
         step: Size = rows if batch else 0
@@ -218,7 +234,7 @@ class _Lowering:
             columns: Size = array.shape[0] if call.transposed else array.shape[1]
             panels = self._packed_weight(right, array, call.transposed)
         else:
-            b = self._value(right)
+            b = self.value(right)
             batch, columns = b.dims[:-2], b.dims[-2] if call.transposed else b.dims[-1]
             count = self.out.kernels.panels(columns)
             panels = self.out.allocated((*batch, count, inner, tile.columns), "float32")
@@ -253,10 +269,21 @@ class _Lowering:
         return self.out.weight(key_, packed(np.asarray(array, np.float32), self.out.kernels.tile, transposed))
 
     def _row(self, binding: Any, call: RowCall, arguments: list[Any]) -> Any:
-        kernel = self.out.kernels.row(call.program, call.max_length)
-        values = [self._value(x) for x in arguments]
+        values = [self.value(x) for x in arguments]
         tuple_type = isinstance(binding.var.ty, relax.TupleType)
         outputs = [self.out.new(ty) for ty in (binding.var.ty.fields if tuple_type else [binding.var.ty])]
+        self.out.append(self.row_step(call, values, outputs, self.out.allocated))
+        return tuple(outputs) if tuple_type else outputs[0]
+
+    def row_step(
+        self,
+        call: RowCall,
+        values: list[Value],
+        outputs: list[Value],
+        allocated: Callable[[tuple[Size, ...], str], Value],
+    ) -> StepCall:
+        """Return the step of a row program; what it needs beside inputs and outputs is given by `allocated`."""
+        kernel = self.out.kernels.row(call.program, call.max_length)
         dims: list[Size] = [*([1] * max(0, 4 - len(values[0].dims))), *values[0].dims]
         outer, heads, queries, length = multiplied(dims[:-3]), *dims[-3:]
         scalars: list[Size] = [length, heads, queries]
@@ -266,9 +293,8 @@ class _Lowering:
         tensors = [*values, *outputs]
         if kernel.scratch_bytes:
             # Rows have their own parts of it, so that they may still be spread over threads.
-            tensors.append(self.out.allocated((values[0].elements, kernel.scratch_bytes), "uint8"))
-        self.out.step(kernel.symbol, tensors, scalars, rows, multiplied([rows, length, 8]), site=call.site)
-        return tuple(outputs) if tuple_type else outputs[0]
+            tensors.append(allocated((values[0].elements, kernel.scratch_bytes), "uint8"))
+        return StepCall(kernel.symbol, tensors, scalars, rows, multiplied([rows, length, 8]), call.site)
 
 
 def mask_strides(mask: Sequence[Size], scores: Sequence[Size]) -> list[Size]:
@@ -279,6 +305,11 @@ def mask_strides(mask: Sequence[Size], scores: Sequence[Size]) -> list[Size]:
         strides.insert(0, 0 if dims[-axis] == 1 else multiplied(dims[len(dims) - axis + 1 :]))
     broadcast = all(d == 1 for d in dims[:-3])
     return [0 if broadcast else multiplied(dims[-3:]), *strides]
+
+
+def _given(call: Any) -> list[Any]:
+    """Return the arguments of a call of a TIR function: tensors, then numbers."""
+    return [*call.args[1].fields, *(call.args[2].values if len(call.args) > 2 else ())]
 
 
 def _is_number(expr: Any) -> bool:

@@ -59,15 +59,16 @@ class Nest:
     items: Dim
 
 
-def nests(function: tirx.PrimFunc, symbol: str, machine: Machine) -> list[Nest]:
+def nests(function: tirx.PrimFunc, symbol: str, machine: Machine, *, rows: bool = False) -> list[Nest]:
     """Return the kernels of a function, in the order in which they run.
 
     Args:
         function: Its parameters are buffers, then scalars.
         symbol: Name of the kernels; the second and later ones get a number behind it.
         machine: What they are for.
+        rows: Whether a work item of an elementwise nest is a row of its result, however long that is.
     """
-    lowered = _lowered(_scheduled(function))
+    lowered = _lowered(_scheduled(function, rows))
     declared: dict[int, tirx.DeclBuffer] = {}
     allocated: list[tirx.Var] = []
     kernels: list[Nest] = []
@@ -83,7 +84,7 @@ def nests(function: tirx.PrimFunc, symbol: str, machine: Machine) -> list[Nest]:
     return kernels
 
 
-def _scheduled(function: tirx.PrimFunc) -> tirx.PrimFunc:
+def _scheduled(function: tirx.PrimFunc, rows: bool) -> tirx.PrimFunc:
     schedule = s_tir.Schedule(function)
     root = schedule.get_sblock("root")
     for block in schedule.get_child_blocks(root):
@@ -101,7 +102,7 @@ def _scheduled(function: tirx.PrimFunc) -> tirx.PrimFunc:
         if any(kind == tirx.IterVar.DataPar for kind in kinds[len(spatial) :]) or not spatial:
             continue
         if not reduced:
-            spatial = spatial[: len(spatial) - _inner(schedule, block, spatial)]
+            spatial = spatial[: len(spatial) - (1 if rows else _inner(schedule, block, spatial))]
         outer = schedule.fuse(*spatial) if len(spatial) > 1 else spatial[0]
         schedule.annotate(outer, ITEMS, 1)
         if reduced:

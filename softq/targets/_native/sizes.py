@@ -17,7 +17,7 @@ import tvm
 from tvm import tirx
 from tvm.ir import Expr
 
-from softq.artifact.program import Op, Operator, Size
+from softq.artifact.program import Op, Operator, Size, evaluate
 from softq.errors import RefusalError
 
 Dim: TypeAlias = "int | Expr"
@@ -135,6 +135,17 @@ def size(dim: Dim, known: Mapping[int, Size] | None = None) -> Size:
 def key(var: tirx.Var) -> int:
     """Return what tells variables apart: names may be alike."""
     return hash(var.__chandle__())
+
+
+def computed(operator: Operator, a: Size, b: Size) -> Size:
+    """Return an operation on two sizes of the built program, as a number if both are."""
+    return evaluate(Op(operator, a, b), {}) if isinstance(a, int) and isinstance(b, int) else Op(operator, a, b)
+
+
+def ceiling(a: Size, b: Size) -> Size:
+    """Return how many parts of size `b` cover `a`."""
+    above = b - 1 if isinstance(b, int) else Op("sub", b, 1)
+    return computed("floordiv", computed("add", a, above), b)
 
 
 def multiplied(sizes: Iterable[Size]) -> Size:

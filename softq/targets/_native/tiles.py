@@ -92,25 +92,51 @@ class Sums:
                     at = self._at(row, v)
                     T.buffer_store(self._buffer, self._buffer[at] + factor * value, [at])
 
+    def load(self, rows: int, c: Matrix, width: Any, vectors: int | None = None) -> None:
+        """Take up the first rows as `store` wrote them; of columns beyond `width` any numbers."""
+        self._move(rows, c, width, vectors, to_memory=False)
+
     def store(self, rows: int, c: Matrix, width: Any, vectors: int | None = None) -> None:
         """Write the first rows; of a tile that reaches over the end, the `width` columns that the result has.
 
         Where the number of vectors is given, all but the last are full.
         """
-        tile = self._tile
-        count = vectors or tile.vectors
-        with T.If(number(count * tile.lanes) <= width):
+        self._move(rows, c, width, vectors, to_memory=True)
+
+    def _move(self, rows: int, c: Matrix, width: Any, vectors: int | None, *, to_memory: bool) -> None:
+        lanes, last = self._tile.lanes, vectors or self._tile.vectors
+        whole = 0 if vectors is None else vectors - 1
+
+        def move(first: int, other: Matrix, skipped: int, until: int) -> None:
+            for row in range(rows):
+                for v in range(first, until):
+                    here, at = self._at(row, v), (number(row), number(v * lanes - skipped))
+                    if to_memory:
+                        other.store(self._buffer[here], *at, lanes)
+                    else:
+                        T.buffer_store(self._buffer, other.load(*at, lanes), [here])
+
+        def elements(other: Matrix, skipped: int) -> None:
+            with T.serial(number(0), number(rows)) as row, T.serial(number(skipped), width) as column:
+                if to_memory:
+                    c.store(other.load(row, column - number(skipped)), row, column)
+                else:
+                    other.store(c.load(row, column), row, column - number(skipped))
+
+        move(0, c, 0, whole)
+        with T.If(number(last * lanes) <= width):
             with T.Then():
-                for row in range(rows):
-                    for v in range(count):
-                        c.store(self._buffer[self._at(row, v)], number(row), number(v * tile.lanes), tile.lanes)
+                move(whole, c, 0, last)
             with T.Else():
-                full = 0 if vectors is None else vectors - 1
-                for row in range(rows):
-                    for v in range(full):
-                        c.store(self._buffer[self._at(row, v)], number(row), number(v * tile.lanes), tile.lanes)
-                    with T.serial(number(full * tile.lanes), width) as column:
-                        c.store(self._buffer[number(row * tile.columns) + column], number(row), column)
+                # By way of other memory: what is addressed by a variable is not held in registers.
+                skipped, size = whole * lanes, (last - whole) * lanes
+                edge = Matrix(T.alloc_buffer((rows * size,), "float32", scope="local"), number(0), number(size))
+                if to_memory:
+                    move(whole, edge, skipped, last)
+                    elements(edge, skipped)
+                else:
+                    elements(edge, skipped)
+                    move(whole, edge, skipped, last)
 
 
 def number(value: int) -> Any:

@@ -1,0 +1,332 @@
+# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
+# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
+
+"""Finding attentions in a lowered model: a product, what happens to each element or row of it, and a product.
+
+Between the products stand elementwise functions, in any number and order, and row programs of any method; what else
+they read (masks, biases) may have any shape. The scores and everything made of them are used by nothing else but the
+row program's scalars, which may be used behind the second product.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import tvm
+from tvm import relax, s_tir, tirx
+from tvm_ffi.structural import structural_walk
+
+from softq.targets._native.calls import KernelCall, MatMulCall, RowCall
+from softq.targets._native.sizes import equal, key, plain, product
+
+if TYPE_CHECKING:
+    from softq.targets._native.kernels import Kernels
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Bindings of `main` that are one attention.
+
+    Attributes:
+        scores: The first product.
+        between: Elementwise functions and row programs, in their order.
+        followed: For each of them the position of the argument that comes from the one before.
+        product: The second product.
+        keys: The matrices of keys; the same ones serve `group` matrices of queries one after another.
+        values: The matrices of values.
+        group: How many.
+    """
+
+    scores: Any
+    between: tuple[Any, ...]
+    followed: tuple[int, ...]
+    product: Any
+    keys: Any
+    values: Any
+    group: int
+
+
+@dataclass
+class _Graph:
+    bindings: dict[int, Any] = field(default_factory=dict)
+    order: dict[int, int] = field(default_factory=dict)
+    users: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+
+def find(
+    module: tvm.IRModule, calls: Mapping[str, KernelCall], kernels: Kernels
+) -> tuple[dict[int, Attention], set[int]]:
+    """Return the attentions by the variable of the second product, and the variables that are computed inside them.
+
+    Args:
+        module: The lowered module.
+        calls: What the kernels of our own compute, by name.
+        kernels: What gives the kernels of its functions.
+    """
+    main = module["main"]
+    graph = _Graph()
+    for block in main.body.blocks:
+        for binding in block.bindings:
+            at = key(binding.var)
+            graph.bindings[at], graph.order[at] = binding, len(graph.order)
+            for used in _variables(binding.value):
+                graph.users[key(used)].append(at)
+    for used in _variables(main.body.body):
+        graph.users[key(used)].append(0)
+    finder = _Finder(module, calls, kernels, graph)
+    found: dict[int, Attention] = {}
+    inside: set[int] = set()
+    for at, binding in graph.bindings.items():
+        if isinstance(finder.call_of(binding), MatMulCall):
+            attention = finder.attention(binding)
+            if attention is not None:
+                found[at] = attention
+                inside |= finder.inside(attention)
+    return found, inside
+
+
+def _variables(expr: Any) -> Iterator[Any]:
+    if isinstance(expr, relax.Tuple):
+        for item in expr.fields:
+            yield from _variables(item)
+    elif isinstance(expr, relax.TupleGetItem):
+        yield from _variables(expr.tuple_value)
+    elif isinstance(expr, tvm.ir.Call):
+        for item in expr.args:
+            yield from _variables(item)
+    elif isinstance(expr, relax.Var):
+        yield expr
+
+
+@dataclass
+class _Finder:
+    module: tvm.IRModule
+    calls: Mapping[str, KernelCall]
+    kernels: Kernels
+    graph: _Graph
+
+    def call_of(self, binding: Any) -> KernelCall | None:
+        """Return the kernel of our own that a binding calls."""
+        value = binding.value
+        if isinstance(value, tvm.ir.Call) and getattr(value.op, "name", "") == "relax.call_dps_packed":
+            return self.calls[str(value.args[0].global_symbol)]
+        return None
+
+    def attention(self, second: Any) -> Attention | None:
+        """Return the attention whose second product this is."""
+        left, right = second.value.args[1].fields
+        call = self.call_of(second)
+        assert isinstance(call, MatMulCall)
+        if call.transposed or key(right) not in self.graph.bindings or len(right.ty.shape.values) < 3:
+            return None
+        chain = self._chain(left, rows=False)
+        if chain is None:
+            return None
+        scores, between, followed = chain
+        queries, keys = scores.value.args[1].fields
+        if len(queries.ty.shape.values) < 3 or key(keys) not in self.graph.bindings or len(keys.ty.shape.values) < 3:
+            return None
+        here, there = list(left.ty.shape.values), list(scores.var.ty.shape.values)
+        if len(here) != len(there) or not all(equal(a, b) for a, b in zip(here, there, strict=True)):
+            return None
+        if not self._behind(second, between):
+            return None
+        (keys, of_keys), (values, of_values) = self._repeated(keys), self._repeated(right)
+        if of_keys != of_values:
+            (keys, of_keys), values = (scores.value.args[1].fields[1], 1), right
+        return Attention(scores, tuple(between), tuple(followed), second, keys, values, of_keys)
+
+    def _chain(self, value: Any, rows: bool) -> tuple[Any, list[Any], list[int]] | None:
+        """Return the first product, what lies between it and a value, and which arguments lead there."""
+        binding = self.graph.bindings.get(key(value))
+        if binding is None or len(self.graph.users[key(value)]) != 1:
+            return None
+        expr = binding.value
+        if isinstance(expr, relax.TupleGetItem):
+            return self._row(expr, rows)
+        if not isinstance(expr, tvm.ir.Call):
+            return None
+        name = getattr(expr.op, "name", "")
+        if name == "relax.reshape":
+            return self._chain(expr.args[0], rows) if _same_rows(expr.args[0].ty, binding.var.ty) else None
+        if name == "relax.call_tir":
+            return self._elementwise(binding, rows)
+        call = self.call_of(binding)
+        if isinstance(call, RowCall):
+            return self._longer(self._chain(expr.args[1].fields[0], True), binding, 0)
+        return (binding, [], []) if isinstance(call, MatMulCall) and rows else None
+
+    def _row(self, item: Any, rows: bool) -> tuple[Any, list[Any], list[int]] | None:
+        binding = self.graph.bindings.get(key(item.tuple_value))
+        if binding is None or not isinstance(self.call_of(binding), RowCall) or item.index != 0:
+            return None
+        users = [self.graph.bindings.get(u) for u in self.graph.users[key(item.tuple_value)]]
+        if [u.value.index for u in users if u is not None and isinstance(u.value, relax.TupleGetItem)].count(0) != 1:
+            return None
+        if not all(u is not None and isinstance(u.value, relax.TupleGetItem) for u in users):
+            return None
+        return self._longer(self._chain(binding.value.args[1].fields[0], True), binding, 0)
+
+    def _elementwise(self, binding: Any, rows: bool) -> tuple[Any, list[Any], list[int]] | None:
+        function = self.module[binding.value.args[0]]
+        given = list(binding.value.args[1].fields)
+        for position, argument in enumerate(given):
+            if isinstance(argument, relax.Var) and _elementwise_in(function, position) and self._is_rowwise(binding):
+                chain = self._chain(argument, rows)
+                if chain is not None and self._keeps_rows(function, given, chain[1]):
+                    return self._longer(chain, binding, position)
+        return None
+
+    def _is_rowwise(self, binding: Any) -> bool:
+        """Say whether a function is one kernel whose work items are rows of its result."""
+        function = self.module[binding.value.args[0]]
+        try:
+            nests = self.kernels.nests(binding.value.args[0].name_hint, function, True)
+        except s_tir.schedule.ScheduleError:
+            return False
+        if len(nests) != 1 or not all(isinstance(buffer, int) for buffer in nests[0].buffers):
+            return False
+        return equal(nests[0].items, product(function.params[-1].shape[:-1]))
+
+    def _keeps_rows(self, function: Any, given: list[Any], between: list[Any]) -> bool:
+        """Say whether a function reads the scalars of a row program in their own rows only."""
+        made = {key(b.var) for b in between}
+        for position, argument in enumerate(given):
+            item = self.graph.bindings.get(key(argument)) if isinstance(argument, relax.Var) else None
+            while item is not None and getattr(getattr(item.value, "op", None), "name", "") == "relax.reshape":
+                if not _same_rows(item.value.args[0].ty, item.var.ty):
+                    break
+                item = self.graph.bindings.get(key(item.value.args[0]))
+            if item is None or not isinstance(item.value, relax.TupleGetItem):
+                continue
+            if key(item.value.tuple_value) in made and not _elementwise_in(function, position):
+                return False
+        return True
+
+    @staticmethod
+    def _longer(chain: tuple[Any, list[Any], list[int]] | None, binding: Any, position: int) -> Any:
+        return None if chain is None else (chain[0], [*chain[1], binding], [*chain[2], position])
+
+    def _behind(self, second: Any, between: list[Any]) -> bool:
+        """Say whether the scalars of the row programs are used behind the product only, or between the products."""
+        made = {key(b.var) for b in between}
+        wanted = [u for at in made for u in self.graph.users[at]]
+        while wanted:
+            at = wanted.pop()
+            if at in made or at == key(second.var) or at == 0:
+                continue
+            expr = self.graph.bindings[at].value
+            if isinstance(expr, relax.TupleGetItem) or getattr(expr.op, "name", "") == "relax.reshape":
+                wanted += self.graph.users[at]
+            elif self.graph.order[at] < self.graph.order[key(second.var)]:
+                return False
+        return True
+
+    def _repeated(self, value: Any) -> tuple[Any, int]:
+        """Return what a value repeats and how often, each matrix in a row; by default itself."""
+        source, last = self.graph.bindings.get(key(value)), value.ty.shape.values[-2:]
+        while source is not None and getattr(getattr(source.value, "op", None), "name", "") == "relax.reshape":
+            source = self.graph.bindings.get(key(source.value.args[0]))
+        if source is None or getattr(getattr(source.value, "op", None), "name", "") != "relax.call_tir":
+            return value, 1
+        group = _repeats(self.module[source.value.args[0]])
+        if group == 1 or not all(equal(a, b) for a, b in zip(last, source.var.ty.shape.values[-2:], strict=True)):
+            return value, 1
+        return source.value.args[1].fields[0], group
+
+    def inside(self, attention: Attention) -> set[int]:
+        """Return the variables that nothing outside an attention needs."""
+        made = {key(b.var) for b in (attention.scores, *attention.between)}
+        wanted = [u for at in made for u in self.graph.users[at]]
+        while wanted:
+            at = wanted.pop()
+            if at not in self.graph.bindings or at in made or at == key(attention.product.var):
+                continue
+            expr = self.graph.bindings[at].value
+            view = getattr(getattr(expr, "op", None), "name", "") == "relax.reshape"
+            if view or (isinstance(expr, relax.TupleGetItem) and expr.index == 0):
+                made.add(at)
+                wanted += self.graph.users[at]
+        # Copies of keys and values that only this attention reads.
+        products = {key(attention.scores.var), key(attention.product.var)}
+        pairs = ((attention.scores, attention.keys), (attention.product, attention.values))
+        for user, taken in pairs:
+            value = user.value.args[1].fields[1]
+            while not value.same_as(taken) and set(self.graph.users[key(value)]) <= made | products:
+                made.add(key(value))
+                expr = self.graph.bindings[key(value)].value
+                value = expr.args[0] if expr.op.name == "relax.reshape" else expr.args[1].fields[0]
+        return made
+
+
+def _same_rows(a: Any, b: Any) -> bool:
+    return equal(a.shape.values[-1], b.shape.values[-1])
+
+
+def _blocks(function: Any) -> list[Any] | None:
+    """Return the blocks of a function if each is one statement without reductions, with their bodies."""
+    found: list[Any] = []
+    structural_walk(function.body, (s_tir.SBlock, found.append))
+    blocks = [block for block in found if block.name_hint != "root"]
+    for block in blocks:
+        kinds = [int(v.iter_type) for v in block.iter_vars]
+        if any(kind != tirx.IterVar.DataPar for kind in kinds) or not isinstance(block.body, tirx.BufferStore):
+            return None
+    return blocks
+
+
+def _elementwise_in(function: Any, position: int) -> bool:
+    """Say whether each element of the result depends on that element alone of a parameter.
+
+    Of an axis of one element the parameter may have the only one: then it depends on the row's.
+    """
+    blocks = _blocks(function)
+    params = list(function.params)
+    if blocks is None:
+        return False
+    made = [params[position]]
+    for block in blocks:
+        variables = [v.var for v in block.iter_vars]
+        store = block.body
+        loads: list[Any] = []
+        structural_walk(store.value, (tvm.ir.TensorLoad, loads.append))
+        reads = [load for load in loads if any(load.source.same_as(m) for m in made)]
+        if not reads:
+            continue
+        for buffer, indices in [(load.source, load.indices) for load in reads] + [(store.buffer, store.indices)]:
+            extents = [plain(d) for d in buffer.shape]
+            if len(indices) != len(variables):
+                return False
+            for index, variable, extent in zip(indices, variables, extents, strict=True):
+                only = isinstance(extent, int) and extent == 1 and plain(index) == 0
+                if not (index.same_as(variable) or only):
+                    return False
+        made.append(store.buffer)
+    return made[-1].same_as(params[-1]) and len(made) > 1
+
+
+def _repeats(function: Any) -> int:
+    """Return how often a function repeats each matrix of its only parameter, one copy behind another, else 1.
+
+    The result is [..., n, r, c] and its element [..., i, j, k] is [..., 0, j, k] of the parameter.
+    """
+    blocks = _blocks(function)
+    params = list(function.params)
+    if blocks is None or len(blocks) != 1:
+        return 1
+    store, variables = blocks[0].body, [v.var for v in blocks[0].iter_vars]
+    load = store.value
+    if not isinstance(load, tvm.ir.TensorLoad) or not load.source.same_as(params[0]) or len(variables) < 3:
+        return 1
+    if len(load.indices) != len(variables) or len(store.indices) != len(variables):
+        return 1
+    for axis, (index, out, variable) in enumerate(zip(load.indices, store.indices, variables, strict=True)):
+        repeated = axis == len(variables) - 3
+        if not out.same_as(variable) or not (plain(index) == 0 if repeated else index.same_as(variable)):
+            return 1
+    group = plain(params[-1].shape[-3])
+    return group if isinstance(group, int) and plain(params[0].shape[-3]) == 1 else 1

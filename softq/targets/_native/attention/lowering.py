@@ -1,0 +1,194 @@
+# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
+# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
+
+"""An attention as steps: one that packs the keys, and one that does everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from softq.artifact.program import Size
+from softq.targets._native.assembly import Assembly, StepCall, Value
+from softq.targets._native.attention.forms import Attention
+from softq.targets._native.attention.kernel import SIZES, Form, Region, Stage, scratch_parts
+from softq.targets._native.calls import RowCall
+from softq.targets._native.sizes import ceiling, computed, key, multiplied
+
+BLOCK = 48
+"""Rows of a block at most; a multiple of the tile's rows."""
+
+STEP = 6
+"""Rows of a block are a multiple of this: all tiles have so many rows, or a divisor of it."""
+
+SCORES = 1 << 16
+"""Scores of a block, if its rows are more than `STEP`: so many and as many weights stay in an L2 cache of 1 MB."""
+
+
+class Lowering(Protocol):
+    """What lowers the rest of the model."""
+
+    out: Assembly
+    values: dict[int, Any]
+
+    def value(self, expr: Any) -> Any:
+        """Return what an expression is."""
+        ...
+
+    def tir_steps(self, call: Any, inputs: list[Value], outputs: list[Value], rows: bool = False) -> Iterator[StepCall]:
+        """Yield the steps of a call of a TIR function; `rows` asks for work items that are rows of the result."""
+        ...
+
+    def row_step(
+        self,
+        call: RowCall,
+        values: list[Value],
+        outputs: list[Value],
+        allocated: Callable[[tuple[Size, ...], str], Value],
+    ) -> StepCall:
+        """Return the step of a row program."""
+        ...
+
+
+def lower_attention(lowering: Lowering, attention: Attention) -> Value:
+    """Append the steps of an attention and return its result."""
+    out = lowering.out
+    tile = out.kernels.block_tile
+    queries = lowering.value(attention.scores.value.args[1].fields[0])
+    keys, values = lowering.value(attention.keys), lowering.value(attention.values)
+    result = out.new(attention.product.var.ty)
+    width, columns = queries.dims[-1], values.dims[-1]
+    transposed = out.imported.calls[_name(attention.scores)].transposed
+    length = keys.dims[-2] if transposed else keys.dims[-1]
+    matrices = multiplied(keys.dims[:-2])
+    rows = multiplied([attention.group, queries.dims[-2]])
+    block = _block(rows, length)
+    # Keys that one block alone reads are packed there, panel by panel.
+    packed = computed("min", 1, computed("floordiv", computed("max", computed("sub", rows, 1), 0), block))
+    panels = _packed(out, keys, (matrices, length, width), transposed, packed)
+    spread = (columns, tile.columns, multiplied([length, columns]))
+    if not isinstance(columns, int) or columns % tile.lanes:
+        count = out.kernels.panels(columns, tile)
+        values = _packed(out, values, (matrices, columns, length), False, 1)
+        each = multiplied([length, tile.columns])
+        spread = (tile.columns, each, multiplied([count, each]))
+    stages = _Stages(lowering)
+    for binding, followed in zip(attention.between, attention.followed, strict=True):
+        stages.add(binding, followed)
+    form = Form(tile, out.kernels.pack_block(transposed), tuple(stages.found), tuple(stages.regions), stages.last)
+    sizes = dict(zip(SIZES, (rows, length, width, columns, block, packed, *spread), strict=True))
+    memory: Size = 0
+    for element, part in scratch_parts(form):
+        size = multiplied([block, length, element] if part == "scores" else [width, tile.columns, element])
+        memory = computed("add", memory, multiplied([ceiling(size, 64), 64]))
+    out.append(
+        StepCall(
+            out.kernels.attention(form),
+            [queries, keys, panels, values, result, *stages.others, out.scratch(memory)],
+            [*sizes.values(), *stages.scalars],
+            multiplied([matrices, ceiling(rows, block)]),
+            multiplied([matrices, rows, length, computed("add", width, columns)]),
+            stages.site,
+        )
+    )
+    return result
+
+
+def _block(rows: Size, length: Size) -> Size:
+    """Return the rows of a block: as many as the cache has room for, but no more than there are."""
+    room = computed("floordiv", SCORES // STEP, computed("max", length, 1))
+    most = computed("max", 1, computed("min", BLOCK // STEP, room))
+    return computed("max", 1, computed("min", rows, multiplied([most, STEP])))
+
+
+def _packed(out: Assembly, matrix: Value, sizes: tuple[Size, Size, Size], transposed: bool, wanted: Size) -> Value:
+    """Append the step that packs matrices, of which it does none if `wanted` is 0; return the panels.
+
+    Args:
+        out: The program.
+        matrix: What is packed.
+        sizes: Number of matrices, columns of all panels, and rows of a panel.
+        transposed: Whether rows of a panel are columns of the matrix.
+        wanted: 0 or 1.
+    """
+    matrices, columns, rows = sizes
+    count = out.kernels.panels(columns, out.kernels.block_tile)
+    panels = out.allocated((matrices, count, rows, out.kernels.block_tile.columns, wanted), "float32")
+    if wanted != 0:
+        items = multiplied([matrices, count, wanted])
+        out.step(out.kernels.pack_block(transposed), [matrix, panels], [rows, columns], items, matrix.elements)
+    return panels
+
+
+@dataclass
+class _Stages:
+    """What lies between the products, while it is gathered.
+
+    Scores and what is made of them are in two regions in turn: a kernel reads one and writes the other.
+    """
+
+    lowering: Lowering
+    found: list[Stage] = field(default_factory=list)
+    others: list[Value] = field(default_factory=list)
+    scalars: list[Size] = field(default_factory=list)
+    regions: list[int] = field(default_factory=lambda: [4, 1])
+    last: int = 0
+    site: str | None = None
+
+    def add(self, binding: Any, followed: int) -> None:
+        """Add a binding, whose argument `followed` is what the one before gave."""
+        call = binding.value
+        target = 1 - self.last
+        if call.op.name == "relax.call_tir":
+            given = list(call.args[1].fields)
+            inputs = [self._here(x) if i == followed else self.lowering.value(x) for i, x in enumerate(given)]
+            output = self._value(binding.var.ty, target)
+            (step,) = self.lowering.tir_steps(call, inputs, [output], rows=True)
+        else:
+            row = self.lowering.out.imported.calls[_name(binding)]
+            assert isinstance(row, RowCall)
+            arguments = list(call.args[1].fields)
+            inputs = [self._here(arguments[0]), *map(self.lowering.value, arguments[1:])]
+            many = isinstance(binding.var.ty, relax.TupleType)
+            scalars = self.lowering.values[key(binding.var)][1:] if many else ()
+            outputs = [self._value(binding.var.ty.fields[0] if many else binding.var.ty, target), *scalars]
+            step = self.lowering.row_step(row, inputs, outputs, self._more)
+            self.site = row.site
+        self.last = target
+        self._stage(step)
+
+    def _stage(self, step: StepCall) -> None:
+        pointers: list[Region | int] = []
+        for tensor in step.tensors:
+            if tensor.place == "scratch":
+                size = self.regions[tensor.at] if tensor.at > 1 else np.dtype(tensor.dtype).itemsize
+                pointers.append(Region(tensor.at, size))
+                continue
+            if tensor not in self.others:
+                self.others.append(tensor)
+            pointers.append(self.others.index(tensor))
+        self.found.append(Stage(step.kernel, tuple(pointers), len(step.scalars)))
+        self.scalars += step.scalars
+
+    def _here(self, expr: Any) -> Value:
+        return self._value(expr.ty, self.last)
+
+    def _value(self, ty: Any, region: int) -> Value:
+        typed = self.lowering.out.typed(ty, "scratch", region)
+        self.regions[region] = max(self.regions[region], np.dtype(typed.dtype).itemsize)
+        return typed
+
+    def _more(self, dims: tuple[Size, ...], dtype: str) -> Value:
+        self.regions.append(int(dims[-1]) * np.dtype(dtype).itemsize)
+        return Value(dims, dtype, "scratch", len(self.regions) - 1)
+
+
+def _name(binding: Any) -> str:
+    assert isinstance(binding.value, tvm.ir.Call)
+    return str(binding.value.args[0].global_symbol)
