@@ -235,6 +235,8 @@ def fit(method: Method, options: Options, samples: Sequence[Sample]) -> Fitted:
         raise InputError("the calibration data give +inf scores or values that are not finite at a site")
     if not options.fitted:
         return {}
+    if method.fit is None and method.candidates is None:
+        raise UsageError(f"{method.name}: {', '.join(options.fitted)} is learned in training and not fitted to data")
     if len(options.fitted) > 1 and method.fit is None:
         raise UsageError(f"{method.name}: only one option can be fitted, not {', '.join(options.fitted)}")
     scopes = set(options.fitted.values())

@@ -243,33 +243,26 @@ def check_substitutes(chosen: Iterable[tuple[str, str]], allowed: bool) -> None:
             )
 
 
-def own_settings(site: Site) -> dict[str, OptionValue] | None:
-    """Return the settings with which a method is the very function of a site, None where that is a softmax."""
-    from softq.passes._forms import FORMS
-
-    own = FORMS.get(site.form).own
-    return None if own is None else dict(own[1])
-
-
 def check_own(site: Site, planned: SitePlan) -> None:
     """Refuse options with which a method is another function than the one that a site holds.
 
     Raises:
         UsageError: there is one; the message says what the graph holds.
     """
-    own = own_settings(site)
+    own = site.function
     if own is None:
         return
-    wanted = METHODS.get(planned.method).configure(own).to_json()
-    for name, value in planned.options.items():
+    wanted: Mapping[str, object] = dict(own.options) | dict(own.fitted)
+    given: Mapping[str, object] = dict(planned.options) | dict(planned.fitted)
+    for name, value in given.items():
         if wanted.get(name) != value:
             held = ", ".join(f"{key}={wanted[key]}" for key in wanted)
-            raise UsageError(f"site {site.id} holds the function {planned.method} with {held}; given is {name}={value}")
+            raise UsageError(f"site {site.id} holds the function {own.method} with {held}; given is {name}={value}")
 
 
 def softmaxes(sites: Iterable[Site]) -> list[Site]:
     """Return the sites that take a method and are a softmax, and not another function themselves."""
-    return [site for site in sites if site.takes_method and own_settings(site) is None]
+    return [site for site in sites if site.takes_method and site.function is None]
 
 
 def plan_sites(
@@ -301,10 +294,10 @@ def plan_sites(
         raise UsageError(f"{method}: {name}={scope} is fitted on data; give --calibration DATA, or a number for {name}")
     planned: list[SitePlan] = []
     for site in sites:
-        own = own_settings(site)
+        own = site.function
         if site.takes_method and own is not None:
             given = {name: options.to_json()[name] for name in settings}
-            made = SitePlan(site.id, site.fingerprint, method, chosen.configure(own | given).to_json(), {})
+            made = SitePlan(site.id, site.fingerprint, method, dict(own.options) | given, own.fitted)
             check_own(site, made)
             planned.append(made)
         elif site.takes_method:

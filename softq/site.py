@@ -30,6 +30,21 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class OwnFunction:
+    """The function of a row that a graph writes out where others have a softmax: that of a method.
+
+    Attributes:
+        method: The name of the method.
+        options: The method's options, every one of them by name.
+        fitted: The options that are numbers a head.
+    """
+
+    method: str
+    options: Mapping[str, int | float | str]
+    fitted: Mapping[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True)
 class Site:
     """One softmax of a model.
 
@@ -52,6 +67,8 @@ class Site:
         verdict: What happens to it and why.
         rewrite: The pass that makes it superfluous without a method (`drop-argmax`, `fuse-topk`), or empty.
         logarithm: Whether the logarithm of its weights is taken, which only methods that say so can give.
+        function: The method whose function it is with what stands in front of it and behind; None if it is no such
+            function.
     """
 
     id: str
@@ -70,6 +87,7 @@ class Site:
     verdict: Verdict
     rewrite: str = ""
     logarithm: bool = False
+    function: OwnFunction | None = None
 
     @property
     def takes_method(self) -> bool:

@@ -87,7 +87,7 @@ def test_right_before_the_product_and_with_nan(function: str, method: str) -> No
 def test_other_methods_leave_it_as_it_is() -> None:
     made = model("Relu", between="w = Div (f, five)")
     (site,) = softq.inspect(made)
-    assert (site.form, site.role, site.verdict.action) == ("relu-attention", "attention", "keep")
+    assert (site.form, site.role, site.verdict.action) == ("written-function", "attention", "keep")
     assert "the function of the method relu" in site.verdict.reason
     for method in (None, "sigmoid", "taylor"):
         assert softq.convert(made, method=method).plan.sites == ()
@@ -100,10 +100,12 @@ def test_a_plan_for_it_needs_no_flag_and_cannot_change_it() -> None:
     assert softq.convert(made, plan=first.plan).model == first.model
     (planned,) = first.plan.sites
     edited = replace(first.plan, sites=(replace(planned, options={**planned.options, "power": 2}),))
-    with pytest.raises(UsageError, match=r"holds the function relu with power=1, divisor=1\.0; given is power=2"):
+    with pytest.raises(
+        UsageError, match=r"holds the function relu with power=1, divisor=5\.0, eps=0\.0; given is power=2"
+    ):
         softq.convert(made, plan=edited)
-    with pytest.raises(UsageError, match="given is divisor=5"):
-        softq.convert(made, method="relu", settings={"divisor": 5})
+    with pytest.raises(UsageError, match="given is divisor=6"):
+        softq.convert(made, method="relu", settings={"divisor": 6})
     swapped = replace(first.plan, sites=(replace(planned, method="sigmoid", options={"bias": 0.0}),))
     with pytest.raises(RefusalError, match="cannot be converted"):
         softq.convert(made, plan=swapped)
@@ -112,15 +114,15 @@ def test_a_plan_for_it_needs_no_flag_and_cannot_change_it() -> None:
 @pytest.mark.parametrize("made", [
     model("Relu", scores="t = Transpose <perm = [0, 1, 3, 2]> (k)  r = MatMul (q, t)",
           between="w = Softmax (f)"),
-    model("Relu", scores="t = Transpose <perm = [0, 1, 3, 2]> (k)  z = MatMul (q, t)  r = Exp (z)",
-          between="w = Div (f, five)"),
-    model("Relu", between="a = Mul (f, five)  w = Add (a, f)"),
+    model("Relu", scores="t = Transpose <perm = [0, 1, 3, 2]> (k)  z = MatMul (q, t)  r = Tanh (z)",
+          between="w = Div (f, half)"),
+    model("Relu", between="a = Mul (f, v2)  w = Add (a, f)"),
     model("Relu", between="a = ReduceSum <keepdims = 1> (f)  w = Div (f, a)"),
     model("Tanh", between="w = Div (f, five)"),
     model("Relu", between="w = Div (f, five)", out="f"),
 ], ids=["softmax-behind", "function-between", "two-readers", "row-sum", "tanh", "graph-output"])  # fmt: skip
 def test_what_is_not_certain_is_not_recognised(made: onnx.ModelProto) -> None:
-    assert not [site for site in softq.inspect(made, method="relu") if "attention" in site.form]
+    assert not [site for site in softq.inspect(made, method="relu") if site.function is not None]
 
 
 def test_layers_and_linear_attention_are_none() -> None:

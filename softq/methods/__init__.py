@@ -10,7 +10,9 @@ To add a method, write `softq/methods/my_method.py`:
    read them from the field. Fields shape the program; a field that says `site` or `head` asks for a run-time
    parameter, fitted on calibration data.
 3. `trace(t, options)` writes the row program on the `Trace` it is given and returns its outputs by name.
-4. `METHOD = Method(name="my-method", ...)`. The name is the file's, with hyphens.
+4. `METHOD = Method(name="my-method", ...)`. The name is the file's, with hyphens. A function that models are trained
+   with, and that their graphs hold, says in `written` with which options it would be a given one; whether it is, is
+   found by values.
 
 Nothing else is to be done: `softq methods` finds the file. Methods never name targets, and nothing outside this folder
 names a method.

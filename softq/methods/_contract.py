@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softq.errors import UsageError
+from softq.methods._written import Written
 from softq.rowprog import DType, Program, Trace, Value
 
 FITTED_SCOPES: Mapping[str, Literal["site", "head"]] = {"site": "site", "head": "head"}
@@ -156,6 +157,7 @@ class Method:
             table as [size] ([heads, 1, size] a head).
         candidates: For an option to be fitted, the values to try; the one with the least squared error of P V is taken.
         fit: Instead of `candidates`, a search with a criterion of the method's own, or over several options at once.
+        written: For functions that graphs write out: the settings with which this might be a given one.
         operator: The standard ONNX operator that this method computes itself, empty if it is none.
         logarithms: Whether the weights are the exponentials themselves, so that the logarithm of a weight is its score
             less the greatest one, less the logarithm of the normalizer. Others would make -inf of a weight of zero.
@@ -181,6 +183,7 @@ class Method:
     parameters: Callable[[Options, Fitted], Mapping[str, NDArray[np.generic]]] = _no_parameters
     candidates: Callable[[Options, str], Sequence[float]] | None = None
     fit: Fit | None = None
+    written: Written | None = None
     operator: str = ""
     logarithms: bool = False
     coarseness: float = 0.0

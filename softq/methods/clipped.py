@@ -13,11 +13,13 @@ Calibration: none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from softq.methods._contract import Method, Options, OptionValue, option
 from softq.methods._softmax import softmax
+from softq.methods._written import Function, WrittenSettings, plain
 from softq.rowprog import DType, Trace, Value
 
 
@@ -37,6 +39,15 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     return {"weights": t.clamp(stretched, 0.0, 1.0), "normalizer": p.normalizer(t, t.const(1.0, DType.F32))}
 
 
+def _written(f: Function) -> Iterable[WrittenSettings]:
+    # Two elements that are not clipped give the line that they lie on.
+    scores = (1.0, 0.5)
+    p, q = (math.exp(x) / sum(map(math.exp, scores)) for x in scores)
+    high, low, *_ = f.of(*scores, rest=-1000.0)[0]
+    gamma = low - q * (high - low) / (p - q)
+    yield {"gamma": min(plain(gamma), 0.0), "zeta": max(plain(gamma + (high - low) / (p - q)), 1.0)}
+
+
 METHOD = Method(
     name="clipped",
     summary="The softmax stretched beyond [0, 1] and clipped, with exact zeros, for models trained with it.",
@@ -46,6 +57,7 @@ METHOD = Method(
     integer_scores=False,
     drop_in=False,
     calibration="none",
+    written=_written,
     contract=False,
     normalized=False,
 )

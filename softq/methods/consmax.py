@@ -3,7 +3,7 @@
 Source: Liu et al., ConSmax, ICCAD 2024, arXiv 2402.10930, equation 2; beta and gamma are learned there, one a head
 (ReaLLMASIC/ReaLLM-Forge@42dfe7f: beta begins at 2.0 or 2.5, gamma at 100). Neither maximum nor sum is needed, so that
 an element's weight depends on its score alone and the row's sum is not 1. x - beta ends at `clamp`, as in its code,
-below where f32 overflows.
+below where f32 overflows. Of a graph that holds the function, one beta and one gamma a head are taken.
 Input: any f32; -inf is masked, +inf takes all the weight; a finite score of -5000 or less weighs 0 anyway.
 Integers: none. Accumulator: none. Weights e^(x - beta), up to e^80, normalizer gamma.
 e^z is e^-|z|, or one divided by it for z > 0.
@@ -13,32 +13,75 @@ Calibration: none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from softq.methods._contract import Method, Options, OptionValue, option
+import numpy as np
+from numpy.typing import NDArray
+
+from softq.methods._contract import FITTED_SCOPES, Fitted, Method, Options, OptionValue, option
 from softq.methods._unnormalized import scores
+from softq.methods._written import Function, WrittenSettings, a_head, plain
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import exp_minus
+
+_FAR, _GREAT, _MOST = 100.0, 2.0**20, 86.0
+"""How large beta, gamma and clamp may be."""
 
 
 @dataclass(frozen=True)
 class ConsmaxOptions(Options):
     """The learned constants."""
 
-    beta: OptionValue = option(2.5, "what is taken off the scores, in the maximum's place", low=-100.0, high=100.0)
-    gamma: OptionValue = option(
-        100.0, "what the exponentials are divided by, in the sum's place", low=2.0**-20, high=2.0**20
+    beta: OptionValue = option(
+        2.5, "what is taken off the scores, in the maximum's place", low=-_FAR, high=_FAR, words=tuple(FITTED_SCOPES)
     )
-    clamp: OptionValue = option(80.0, "where x - beta ends", low=0.0, high=86.0)
+    gamma: OptionValue = option(
+        100.0, "what the exponentials are divided by, in the sum's place", low=1 / _GREAT, high=_GREAT,
+        words=tuple(FITTED_SCOPES),
+    )  # fmt: skip
+    clamp: OptionValue = option(80.0, "where x - beta ends", low=0.0, high=_MOST)
 
 
 def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     assert isinstance(options, ConsmaxOptions)
     x, one = scores(t), t.const(1.0, DType.F32)
-    z = t.min(x.row - t.const(float(options.beta), DType.F32), t.const(float(options.clamp), DType.F32))
+    beta, gamma = _number(t, options, "beta", -_FAR, _FAR), _number(t, options, "gamma", 1 / _GREAT, _GREAT)
+    z = t.min(x.row - beta, t.const(float(options.clamp), DType.F32))
     e = exp_minus(t, t.select(z < 0.0, 0.0 - z, z))
-    return x.pair(t.select(z < 0.0, e, t.divide(one, e)), t.const(float(options.gamma), DType.F32))
+    return x.pair(t.select(z < 0.0, e, t.divide(one, e)), gamma)
+
+
+def _number(t: Trace, options: Options, name: str, low: float, high: float) -> Value:
+    value, spec = options.to_json()[name], options.specs()[name]
+    if isinstance(value, str):
+        return t.param(name, FITTED_SCOPES[value], DType.F32, low, high, spec.help)
+    return t.const(float(value), DType.F32)
+
+
+def _parameters(options: Options, fitted: Fitted) -> Mapping[str, NDArray[np.generic]]:
+    arrays = {name: np.atleast_1d(np.asarray(numbers, np.float32)) for name, numbers in fitted.items()}
+    return {name: a.reshape(-1, 1, 1) if options.fitted[name] == "head" else a for name, a in arrays.items()}
+
+
+def _written(f: Function) -> Iterable[WrittenSettings]:
+    log_zero = np.log(f.of()[:, 0])
+    clamp = _clamp(float(f.of(4000.0)[0, 0]))
+    # e^(x - beta) / gamma tells only beta + ln(gamma); the graph's own constants tell the two apart.
+    for gamma in f.numbers:
+        beta = -log_zero - np.log(gamma)
+        if any(np.allclose(beta, known, rtol=1e-6, atol=1e-6) for known in f.numbers):
+            at_most = clamp + math.log(gamma[0]) if clamp is not None else _MOST
+            yield {"beta": a_head(beta), "gamma": a_head(np.broadcast_to(gamma, beta.shape)), "clamp": plain(at_most)}
+    at_most = _MOST if clamp is None else clamp
+    yield {"beta": 0.0, "gamma": a_head(np.exp(-log_zero)), "clamp": min(plain(at_most - log_zero[0]), _MOST)}
+    yield {"beta": a_head(-log_zero), "gamma": 1.0, "clamp": min(plain(at_most), _MOST)}
+
+
+def _clamp(greatest: float) -> float | None:
+    """Return the logarithm of the greatest value, None where there is none that f32 holds."""
+    return math.log(greatest) if 0 < greatest < 2.0**127 else None
 
 
 METHOD = Method(
@@ -50,6 +93,8 @@ METHOD = Method(
     integer_scores=False,
     drop_in=False,
     calibration="none",
+    parameters=_parameters,
+    written=_written,
     contract=False,
     normalized=False,
     shift_free=False,

@@ -15,12 +15,14 @@ Calibration: none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from softq.errors import UsageError
 from softq.methods._contract import Method, Options, OptionValue, option
 from softq.methods._unnormalized import scores
+from softq.methods._written import Function, WrittenSettings
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import whole_power
 
@@ -45,6 +47,12 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     return x.pair(weights, t.row_sum(x.only(weights)))
 
 
+def _written(f: Function) -> Iterable[WrittenSettings]:
+    two, one, *_ = f.of(2.0, 1.0)[0]
+    if two > 0 and one > 0:
+        yield {"power": round(math.log2(two / one))}
+
+
 METHOD = Method(
     name="power",
     summary="An even power of the score, for models trained with it.",
@@ -54,6 +62,7 @@ METHOD = Method(
     integer_scores=False,
     drop_in=False,
     calibration="none",
+    written=_written,
     contract=False,
     shift_free=False,
     monotone=False,

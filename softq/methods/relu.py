@@ -3,36 +3,46 @@
 Source: Wortsman et al., Replacing Softmax with ReLU in Vision Transformers, arXiv 2309.08586, L^-alpha * h(x) with
 alpha = 1 and h = ReLU or its square. n is the number of elements that take part; the paper, which has no masks, says
 the row's length. With divisor=NUMBER it is that number instead (1: no normalizer at all), as graphs that hold the
-function itself often have it; a fully masked row is then a row of zeros and not undefined. The row's sum is not 1,
-and a row without positive scores is 0.
-Input: any f32 up to 1e19 (power=2: greater squares overflow); -inf is masked, +inf takes all the weight.
-Integers: none. Accumulator: none but the count, f32, exact up to 2^24.
-Error: power * 2^-24 of each weight, relatively.
+function itself often have it, with divisor=row the row's length, masked elements included; a fully masked row is then
+a row of zeros and not undefined. The row's sum is not 1, and a row without positive scores is 0. With divisor=sum it is
+sum(w) + eps, and with eps = 0 a row without positive scores is undefined.
+Input: any f32 up to 1e38^(1 / power) (greater powers overflow); -inf is masked, +inf takes all the weight.
+Integers: none. Accumulator: the count, f32, exact up to 2^24; with divisor=sum the sum of the weights, f32.
+Error: power * 2^-24 of each weight, relatively; of the sum N * 2^-24.
 Calibration: none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from softq.methods._contract import Method, Options, OptionValue, option
 from softq.methods._unnormalized import scores
+from softq.methods._written import Function, WrittenSettings, plain, small
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import whole_power
 
-_LENGTH = "length"
+_LENGTH, _ROW, _SUM = "length", "row", "sum"
 
 
 @dataclass(frozen=True)
 class ReluOptions(Options):
     """The power, and what the weights are divided by."""
 
-    power: OptionValue = option(1, "exponent of the rectified score", low=1, high=2)
+    power: OptionValue = option(1, "exponent of the rectified score", low=1, high=8)
     divisor: OptionValue = option(
-        _LENGTH, "what the weights are divided by; length: the number of elements that take part",
-        low=2.0**-20, high=2.0**20, words=(_LENGTH,),
+        _LENGTH, "what the weights are divided by; length: the number of elements that take part; row: of all; sum: "
+        "the sum of the weights",
+        low=2.0**-20, high=2.0**20, words=(_LENGTH, _ROW, _SUM),
     )  # fmt: skip
+    eps: OptionValue = option(0.0, "with divisor=sum: what is added to the sum", low=0.0, high=1.0)
+
+    @property
+    def structure(self) -> str:
+        """Names `eps` where it is not 0."""
+        return super().structure if self.eps else super().structure.removesuffix("_e0")
 
 
 def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
@@ -41,7 +51,25 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     weights = whole_power(t, t.max(x.row, 0.0), int(options.power))
     if options.divisor == _LENGTH:
         return x.pair(weights, x.count)
+    if options.divisor == _SUM:
+        total = t.row_sum(x.only(weights))
+        return x.pair(weights, total + t.const(float(options.eps), DType.F32), always=bool(options.eps))
+    if options.divisor == _ROW:
+        return x.pair(weights, t.cast(t.length(), DType.F32), always=True)
     return x.pair(weights, t.const(float(options.divisor), DType.F32), always=True)
+
+
+def _written(f: Function) -> Iterable[WrittenSettings]:
+    two, one, *_ = f.of(2.0, 1.0)[0]
+    power = round(math.log2(two / one)) if two > 0 and one > 0 else 0
+    if 1 <= power <= 8:
+        yield {"power": power, "divisor": plain(1 / f.of(1.0)[0, 0])}
+        yield {"power": power, "divisor": _ROW}
+        yield {"power": power, "divisor": _LENGTH}
+        # Beside a weight so small, eps shows.
+        weight = 1e-8
+        eps = weight / f.of(weight ** (1 / power))[0, 0] - weight
+        yield {"power": power, "divisor": _SUM, "eps": small(eps)}
 
 
 METHOD = Method(
@@ -53,6 +81,7 @@ METHOD = Method(
     integer_scores=False,
     drop_in=False,
     calibration="none",
+    written=_written,
     contract=False,
     normalized=False,
     shift_free=False,

@@ -13,12 +13,14 @@ Calibration: none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from softq.methods._contract import Method, Options
+from softq.methods._contract import Method, Options, OptionValue, option
 from softq.methods._softmax import softmax
 from softq.methods._unnormalized import scores
+from softq.methods._written import Function, WrittenSettings, small
 from softq.rowprog import DType, Trace, Value
 
 _EPS = 2e-10
@@ -26,15 +28,30 @@ _EPS = 2e-10
 
 @dataclass(frozen=True)
 class SelfAdjustOptions(Options):
-    """None."""
+    """What is added to the divisor."""
+
+    eps: OptionValue = option(_EPS, "what is added to the divisor", low=0.0, high=1.0)
+
+    @property
+    def structure(self) -> str:
+        """Names `eps` where it is not that of the source."""
+        return super().structure if self.eps != _EPS else ""
 
 
 def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
+    assert isinstance(options, SelfAdjustOptions)
     x, p = scores(t), softmax(t)
     half = x.only(x.row) * t.const(0.5, DType.F32)
     low, high = t.min(t.row_min(half), 0.0), t.max(t.row_max(half), 0.0)
-    place = t.divide(half - low, (high - low) + t.const(_EPS / 2, DType.F32))
+    place = t.divide(half - low, (high - low) + t.const(float(options.eps) / 2, DType.F32))
     return x.pair(p.exponentials * place, p.total)
+
+
+def _written(f: Function) -> Iterable[WrittenSettings]:
+    # Beside a score so small, eps shows.
+    score = 1e-6
+    place = f.of(score)[0, 0] * (1 + (f.length - 1) * math.exp(-score))
+    yield {"eps": small(score / place - score)}
 
 
 METHOD = Method(
@@ -46,6 +63,7 @@ METHOD = Method(
     integer_scores=False,
     drop_in=False,
     calibration="none",
+    written=_written,
     contract=False,
     normalized=False,
     shift_free=False,

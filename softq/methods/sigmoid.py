@@ -4,7 +4,8 @@ Source: Ramapuram et al., Theory, Analysis, and Best Practices for Sigmoid Self-
 and b = -log n (apple/ml-sigmoid-attention@9273b49, whose kernel has b = 0 by default: bias=0). n is the number of
 elements that take part. e^-|z| with z = x + b is computed, of which the sigmoid is 1 or e^-|z| over 1 + e^-|z|; with
 b = -ln n, e^-z is n * e^-x only in real numbers, so that ln n is computed, log2(n) * ln 2. The row's sum is not 1. With
-bias=NUMBER a fully masked row is a row of zeros and not undefined.
+bias=NUMBER a fully masked row is a row of zeros and not undefined, and with bias=row, where n is the row's length,
+masked elements included.
 Input: any f32; -inf is masked, +inf takes all the weight.
 Integers: none. Accumulator: none but the count, f32, exact up to 2^24. Weights p, normalizer 1.
 Error: (1e-6 + 2^-24 * |z|) * p, where p > 3e-38.
@@ -14,15 +15,16 @@ Calibration: none.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from softq.methods._contract import Method, Options, OptionValue, option
 from softq.methods._unnormalized import scores
+from softq.methods._written import Function, WrittenSettings, plain
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import exp_minus
 
-_LENGTH = "length"
+_LENGTH, _ROW = "length", "row"
 
 
 @dataclass(frozen=True)
@@ -30,20 +32,30 @@ class SigmoidOptions(Options):
     """What is added to the scores."""
 
     bias: OptionValue = option(
-        _LENGTH, "what is added to the scores; length: -ln n, n the number of elements that take part",
-        low=-100.0, high=100.0, words=(_LENGTH,),
+        _LENGTH, "what is added to the scores; length: -ln n, n the number of elements that take part; row: of "
+        "all",
+        low=-100.0, high=100.0, words=(_LENGTH, _ROW),
     )  # fmt: skip
 
 
 def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     assert isinstance(options, SigmoidOptions)
     x, one = scores(t), t.const(1.0, DType.F32)
-    if options.bias == _LENGTH:
-        z = x.row - t.log2(t.max(x.count, 1.0)) * t.const(math.log(2), DType.F32)
+    if options.bias in {_LENGTH, _ROW}:
+        count = x.count if options.bias == _LENGTH else t.cast(t.length(), DType.F32)
+        z = x.row - t.log2(t.max(count, 1.0)) * t.const(math.log(2), DType.F32)
     else:
         z = x.row + t.const(float(options.bias), DType.F32)
     e = exp_minus(t, t.select(z < 0.0, 0.0 - z, z))
     return x.pair(t.divide(t.select(z < 0.0, e, one), e + 1.0), one, always=options.bias != _LENGTH)
+
+
+def _written(f: Function) -> Iterable[WrittenSettings]:
+    p = f.of()[0, 0]
+    if 0 < p < 1:
+        yield {"bias": plain(math.log(p / (1 - p)))}
+        yield {"bias": _ROW}
+        yield {"bias": _LENGTH}
 
 
 METHOD = Method(
@@ -55,6 +67,7 @@ METHOD = Method(
     integer_scores=False,
     drop_in=False,
     calibration="none",
+    written=_written,
     contract=False,
     normalized=False,
     shift_free=False,

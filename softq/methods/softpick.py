@@ -15,11 +15,13 @@ Calibration: none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from softq.methods._contract import Method, Options, OptionValue, option
 from softq.methods._unnormalized import scores
+from softq.methods._written import Function, WrittenSettings, small
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import exp_minus, expm1_near
 
@@ -48,6 +50,13 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     return x.pair(t.max(risen, 0.0), total)
 
 
+def _written(f: Function) -> Iterable[WrittenSettings]:
+    # Beside a weight so small, eps shows.
+    weight = math.expm1(1e-7)
+    eps = weight / f.of(1e-7)[0, 0] - weight
+    yield {"eps": small(eps)}
+
+
 METHOD = Method(
     name="softpick",
     summary="Rectified: e^x - 1 above 0 over the sum of its sizes, for models trained with it.",
@@ -57,6 +66,7 @@ METHOD = Method(
     integer_scores=False,
     drop_in=False,
     calibration="none",
+    written=_written,
     contract=False,
     normalized=False,
     shift_free=False,

@@ -1,4 +1,4 @@
-"""The softplus of the score in the exponential's place: w = ln(1 + e^x), S = sum(w) + 1e-8.
+"""The softplus of the score in the exponential's place: w = ln(1 + e^x), S = sum(w) + eps.
 
 Source: length-scaled softplus attention, arXiv 2501.13428: LSSA (power=1) and LSSAR, which sharpens the rows A of LSSA:
 w = ReLU(n * A - offset)^power with power = 15 and offset = 1, 0 in rows of up to 3 elements, normalized anew. n is the
@@ -18,16 +18,19 @@ Calibration: none.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from softq.methods._contract import Method, Options, OptionValue, option
 from softq.methods._unnormalized import Scores, scores
+from softq.methods._written import Function, WrittenSettings, plain, small
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import exp_minus, whole_power
 
 _EPS = 1e-8
-"""Of the paper's code, in the denominator."""
+"""Of the paper's code."""
 
 _SHORT = 3.0
 """Rows of up to so many elements have no offset, as in the paper's code."""
@@ -39,6 +42,13 @@ class SoftplusOptions(Options):
 
     power: OptionValue = option(1, "exponent that sharpens a row; 1: none, the paper's LSSAR: 15", low=1, high=16)
     offset: OptionValue = option(1.0, "with a power above 1, what is taken off n * A first", low=0.0, high=16.0)
+    eps: OptionValue = option(_EPS, "what is added to the sum (of the paper's code)", low=0.0, high=1.0)
+
+    @property
+    def structure(self) -> str:
+        """Names `eps` where it is not the paper's."""
+        name = super().structure
+        return name if self.eps != _EPS else name[: name.rindex("_e")]
 
 
 def _softplus(t: Trace, x: Value) -> Value:
@@ -63,10 +73,28 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     x = scores(t)
     inverse = t.divide(t.const(1.0, DType.F32), t.max(t.row_max(x.only(x.row)), 1.0))
     weights = _softplus(t, x.row) * inverse
-    total = t.row_sum(x.only(weights)) + t.const(_EPS, DType.F32) * inverse
+    total = t.row_sum(x.only(weights)) + t.const(float(options.eps), DType.F32) * inverse
     if int(options.power) > 1:
         weights, total = _sharpened(t, x, t.divide(weights, total), options)
     return x.pair(weights, total)
+
+
+def _written(f: Function) -> Iterable[WrittenSettings]:
+    # Where all weigh so little, eps shows.
+    low = -25.0
+    weight = math.log1p(math.exp(low))
+    eps = weight / f.of(rest=low)[0, 0] - f.length * weight
+    yield {"eps": small(eps)}
+    # A sharpened row: u = n * softplus / S of three elements; ((u0 - o) / (u1 - o))^power is the quotient of two.
+    scores = (3.0, 2.0, 1.5)
+    u = np.logaddexp(0, scores)
+    u = u * f.length / (u.sum() + (f.length - len(scores)) * np.logaddexp(0, -30.0))
+    given = f.of(*scores, rest=-30.0)[0]
+    for power in range(2, 17):
+        rate = float(given[0] / given[1]) ** (1 / power)
+        if rate > 1:
+            offset = max(plain(round(float((u[0] - rate * u[1]) / (1 - rate)), 5)), 0.0)
+            yield from ({"power": power, "offset": offset, "eps": eps} for eps in (_EPS, 0.0))
 
 
 METHOD = Method(
@@ -78,6 +106,7 @@ METHOD = Method(
     integer_scores=False,
     drop_in=False,
     calibration="none",
+    written=_written,
     contract=False,
     shift_free=False,
 )

@@ -13,11 +13,12 @@ Calibration: none.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from softq.methods._contract import Method, Options
 from softq.methods._threshold import simplex
+from softq.methods._written import Function, WrittenSettings
 from softq.rowprog import Trace, Value
 from softq.rowprog.library import distance
 
@@ -33,6 +34,10 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     return {"weights": weights, "normalizer": t.select(d.is_nan, math.nan, total)}
 
 
+def _written(f: Function) -> Iterable[WrittenSettings]:
+    return ({},)
+
+
 METHOD = Method(
     name="sparsemax",
     summary="The nearest point of the simplex, with exact zeros, for models trained with it.",
@@ -42,5 +47,6 @@ METHOD = Method(
     integer_scores=False,
     drop_in=False,
     calibration="none",
+    written=_written,
     contract=False,
 )

@@ -18,12 +18,13 @@ Calibration: none.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from softq.errors import UsageError
 from softq.methods._contract import Method, Options, OptionValue, option
 from softq.methods._unnormalized import scores
+from softq.methods._written import Function, WrittenSettings
 from softq.rowprog import DType, Trace, Value
 
 
@@ -50,6 +51,10 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     return x.pair(weights, t.row_sum(x.only(weights)))
 
 
+def _written(f: Function) -> Iterable[WrittenSettings]:
+    return ({"order": order} for order in (2, 4, 6))
+
+
 METHOD = Method(
     name="taylor",
     summary="The Taylor polynomial of the exponential, for models trained with it.",
@@ -59,6 +64,7 @@ METHOD = Method(
     integer_scores=False,
     drop_in=False,
     calibration="none",
+    written=_written,
     contract=True,
     shift_free=False,
     monotone=False,

@@ -39,6 +39,7 @@ class Canonical:
             is then subsumed by `nan_becomes_zero`.
         nan_becomes_zero: Whether the original turns the NaN rows of its softmax to zeros (a lifted guard).
         zero_rows: The condition, one boolean a row, of a Where behind `probabilities` that makes rows zeros.
+        whole: Whether it stands for more than the node: for all between `scores` and the node's output.
     """
 
     site: Site
@@ -47,6 +48,7 @@ class Canonical:
     probabilities: ir.Value
     nan_becomes_zero: bool
     zero_rows: ir.Value | None = None
+    whole: bool = False
 
 
 def leaves_scores(row: MaskedRow) -> bool:

@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 import onnx_ir as ir
 
 from softq.errors import SoftqError, UsageError
+from softq.methods import METHODS
 from softq.passes import PassEntry
 from softq.passes._forms import FORMS, Inside, Match
 from softq.passes._forms._facts import ASSUMED_KEY, NOTHING, Assumed, Facts, named
@@ -24,7 +25,7 @@ from softq.passes._forms.replaced import DOMAIN
 from softq.passes._graph import Container, ModelView, function_label, operator_label
 from softq.passes._logarithms import find_logarithms
 from softq.passes._superfluous import OrderOnly, find_order_only
-from softq.site import META_KEY, Role, Site, Verdict
+from softq.site import META_KEY, OwnFunction, Role, Site, Verdict
 
 SITES_KEY = "softq.sites"
 """Key under which `Locate` leaves the tuple of all sites in `ir.Model.meta`."""
@@ -190,14 +191,44 @@ def findings(facts: Facts, policy: Policy | None = None) -> tuple[Finding, ...]:
         if not hits:
             raise UsageError(f"no softmax matches {glob!r}; {shortened(ids)}")
         chosen = hits | (chosen or set())
-    return tuple(_judge(finding, policy, chosen) for finding in found)
+    judged = [_judge(finding, policy, chosen) for finding in found]
+    inside = {
+        node: finding.site
+        for finding in judged
+        if finding.match.function is not None and finding.site.verdict.action == "convert"
+        for node in finding.match.nodes
+        if node is not finding.node
+    }
+    return tuple(_part_of(finding, inside.get(finding.node)) for finding in judged)
+
+
+def _part_of(finding: Finding, whole: Site | None) -> Finding:
+    """Keep what is a part of a function that is converted."""
+    if whole is None:
+        return finding
+    verdict = Verdict("keep", f"it is a part of {whole.id}, which is converted as a whole")
+    return replace(finding, site=replace(finding.site, verdict=verdict, rewrite=""))
 
 
 def _match(node: ir.Node, facts: Facts) -> tuple[str, Match | None]:
-    hits = [(form.name, match) for form in FORMS.entries().values() if (match := form.match(node, facts)) is not None]
-    if len(hits) > 1:
-        raise SoftqError(f"the forms {' and '.join(name for name, _ in hits)} both claim node {node.name!r}")
-    return hits[0] if hits else ("", None)
+    for last in (False, True):
+        asked = [form for form in FORMS.entries().values() if form.last == last]
+        hits = [(form.name, match) for form in asked if (match := form.match(node, facts)) is not None]
+        if len(hits) > 1:
+            raise SoftqError(f"the forms {' and '.join(name for name, _ in hits)} both claim node {node.name!r}")
+        if hits:
+            return hits[0]
+    return "", None
+
+
+def said(function: OwnFunction) -> str:
+    """Return a function in words: its method and the options that are not the default ones."""
+    method = METHODS.get(function.method)
+    usual = method.resolve(method.configure({}), False).to_json()
+    options = {name: value for name, value in function.options.items() if value != usual[name]}
+    options |= {name: "/".join(f"{number:g}" for number in numbers) for name, numbers in function.fitted.items()}
+    with_options = " with " + ", ".join(f"{name}={value}" for name, value in options.items()) if options else ""
+    return f"the function of the method {method.name}{with_options}"
 
 
 def _site_id(container: Container, node: ir.Node, index: int, taken: dict[str, int]) -> str:
@@ -220,7 +251,7 @@ def shortened(ids: Sequence[str]) -> str:
 
 
 def _finding(form: str, match: Match, node: ir.Node, site_id: str, container: Container, facts: Facts) -> Finding:
-    own = FORMS.get(form).own is not None
+    own = match.function is not None
     mask = NO_MASK if match.scores is None or own else find_mask(match.scores, facts)
     behind = None if match.weights is None else look_behind(match.weights, facts)
     # Such a form is attention by its definition, also where a divisor stands between the weights and the product.
@@ -256,6 +287,7 @@ def _finding(form: str, match: Match, node: ir.Node, site_id: str, container: Co
         consumer=usage.consumer,
         verdict=verdict or Verdict("convert", match.note),
         logarithm=match.logarithm or bool(usage.logs),
+        function=match.function,
     )
     return Finding(site, node, container, match, mask, behind, None if own else find_order_only(match, facts))
 
@@ -277,10 +309,9 @@ def _judge(finding: Finding, policy: Policy, chosen: set[str] | None) -> Finding
     site = finding.site
     if site.verdict.action != "convert":
         return finding
-    own = FORMS.get(site.form).own
     given = policy.methods if isinstance(policy.methods, str) else policy.methods.get(site.id, "")
-    if own is not None and own[0] != given:
-        reason = f"it is no softmax but the function of the method {own[0]}, which alone can take its place"
+    if site.function is not None and site.function.method != given:
+        reason = f"it is no softmax but {said(site.function)}, and that method alone can take its place"
         return replace(finding, site=replace(site, verdict=Verdict("keep", reason)))
     tail = f"; {site.verdict.reason}" if site.verdict.reason else ""
     if finding.mask.why:

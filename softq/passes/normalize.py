@@ -112,9 +112,13 @@ def _open(model: ir.Model) -> bool:
 
 def _normalize(scribe: Scribe, node: ir.Node, site: Site, raised: bool) -> None:
     """Make `node` canonical."""
-    if FORMS.get(site.form).own is not None:
-        scores = scores_of(node)
-        node.meta[CANONICAL_KEY] = Canonical(site, scores, None, node.outputs[0], nan_becomes_zero=False)
+    if site.function is not None:
+        match = FORMS.get(site.form).match(node, scribe.facts)
+        if match is None or match.scores is None or match.function != site.function:
+            raise RefusalError(f"site {site.id}: its function is not found again after the model was changed")
+        node.meta[CANONICAL_KEY] = Canonical(
+            site, match.scores, None, node.outputs[0], nan_becomes_zero=False, whole=True
+        )  # fmt: skip
         return
     if not is_op(node, "Softmax") or operand(node, 0) is None:
         raise RefusalError(f"site {site.id}: node {node.name!r} is a {node.op_type}, which its form does not open")

@@ -249,7 +249,7 @@ def _belongs(canonical: Canonical, node: ir.Node) -> bool:
     if id(canonical.probabilities) != id(node.outputs[0]):
         alive |= {id(out) for user in node.outputs[0].consumers() for out in user.outputs}
     near = id(canonical.probabilities) in alive
-    return near and (canonical.scores is node.inputs[0] or canonical.mask is not None)
+    return near and (canonical.scores is node.inputs[0] or canonical.mask is not None or canonical.whole)
 
 
 def divided(product: ir.Value, pair: Pair, before: list[ir.Node], name: str, shape: ir.Shape | None) -> ir.Value:
@@ -291,7 +291,7 @@ def uses_mask(canonical: Canonical) -> bool:
 
 
 def _scores(canonical: Canonical, node: ir.Node) -> ir.Value:
-    scores = canonical.scores if uses_mask(canonical) else node.inputs[0]
+    scores = canonical.scores if uses_mask(canonical) or canonical.whole else node.inputs[0]
     assert scores is not None
     return scores
 

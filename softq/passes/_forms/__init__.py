@@ -15,7 +15,7 @@ A form that is no Softmax operator also gives `open`, which writes what it found
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -23,7 +23,7 @@ import onnx_ir as ir
 from softq.passes._forms._facts import Facts
 from softq.passes._forms._ranks import Dims
 from softq.registry import Folder
-from softq.site import Action, MaskedRow, MaskKind, Verdict
+from softq.site import Action, MaskedRow, MaskKind, OwnFunction, Verdict
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,9 @@ class Match:
         note: A sentence worth telling about a site that can be converted.
         logarithm: Whether `weights` are the logarithms of the weights.
         inside: What holds of the softmax in an operator, where the graph around it does not show it.
+        function: Where it is no softmax but another function of a row: the method that is this function. What reads
+            `weights` reads nothing else of what is between it and `scores`, which stays as it is for other methods.
+        nodes: The nodes of such a function.
     """
 
     operator: str
@@ -61,6 +64,8 @@ class Match:
     note: str = ""
     logarithm: bool = False
     inside: Inside | None = None
+    function: OwnFunction | None = None
+    nodes: tuple[ir.Node, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -76,8 +81,7 @@ class Form:
             axis; returns these nodes in the order of the nodes given. None where the node itself is one.
         verdict: What becomes of it at best.
         stage: Forms are opened in ascending order: one that recognises another's last node inside it goes first.
-        own: Where it is no softmax but another function of a row: the name of the method that is this function, and
-            the settings with which it is. Its node has the scores as first input and stays as it is for others.
+        last: Whether it is asked about nodes only that no other form recognises.
     """
 
     name: str
@@ -86,7 +90,7 @@ class Form:
     open: Callable[[ir.Model, Sequence[ir.Node]], Sequence[ir.Node]] | None = None
     verdict: Action = "convert"
     stage: int = 0
-    own: tuple[str, Mapping[str, int | float | str]] | None = None
+    last: bool = False
 
 
 FORMS = Folder(package="softq.passes._forms", attribute="FORM", kind=Form, group="softq.forms", noun="form")

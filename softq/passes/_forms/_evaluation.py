@@ -1,0 +1,203 @@
+"""The values of a part of a graph, in float64 whatever its types are: what it means, before it is rounded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from numpy.typing import NDArray
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
+
+from softq.passes._forms._facts import Facts
+from softq.passes._forms._ranks import Dims
+from softq.passes._forms._regions import Region
+from softq.passes._graph import constant
+
+Array = NDArray[np.generic]
+Rows = NDArray[np.float64]
+
+_LARGEST = 1 << 20
+"""Bytes of the largest constant that a function may hold."""
+
+_MOST = 1 << 21
+"""Elements of the largest tensor that a function is evaluated on."""
+
+_ODD = 7919
+"""Stands for an axis of unknown length: what depends on it is not known."""
+
+_LAID_OUT = {"Shape", "Reshape", "Expand", "ConstantOfShape", "Tile"}
+
+
+@dataclass(frozen=True)
+class Written:
+    """A part of a graph as ONNX, self-contained: equal parts are equal.
+
+    Attributes:
+        model: One graph from `x`, and the shapes `shape0`, `shape1`, ..., to `y`, serialized.
+        shape: Shape of `x` as far as the model knows it, of two axes or more.
+        shapes: Shapes of the values outside of which it reads the shape.
+        numbers: The float constants in it that are one number, or a number a head.
+        laid_out: Whether it may depend on more of a shape than the length of the row.
+    """
+
+    model: bytes
+    shape: Dims
+    shapes: tuple[Dims, ...]
+    numbers: tuple[tuple[float, ...], ...]
+    laid_out: bool
+
+
+def written(region: Region, facts: Facts) -> Written | None:
+    """Return a region as ONNX, None where its shapes or constants are not known."""
+    shape = facts.shape(region.entry)
+    shapes = tuple(known for value in region.shapes if (known := facts.shape(value)) is not None)
+    if shape is None or len(shape) < 2 or len(shapes) < len(region.shapes):
+        return None
+    names: dict[int, str] = {id(region.entry): "x"}
+    names |= {id(value): f"shape{i}" for i, value in enumerate(region.shapes)}
+    graph = onnx.GraphProto(name="function")
+    numbers: list[tuple[float, ...]] = []
+    for node in region.nodes:
+        for value in node.inputs:
+            if value is not None and id(value) not in names:
+                array = constant(value, _LARGEST)
+                if array is None:
+                    return None
+                names[id(value)] = f"v{len(names)}"
+                graph.initializer.append(onnx.numpy_helper.from_array(_wide(array), names[id(value)]))
+                numbers += _numbers(array)
+        for value in node.outputs:
+            names[id(value)] = f"v{len(names)}"
+        outside = node.op_type == "Shape" and any(node.inputs[0] is value for value in region.shapes)
+        (_append_part if outside else _append)(graph, node, names)
+    graph.input.extend(onnx.ValueInfoProto(name=name) for name in ("x", *(f"shape{i}" for i in range(len(shapes)))))
+    graph.output.append(onnx.ValueInfoProto(name=names[id(region.result)]))
+    opset = facts.view.container_of(region.nodes[-1]).opset
+    imports = [onnx.OperatorSetIdProto(domain="", version=opset)]
+    model = onnx.ModelProto(ir_version=10, graph=graph, opset_import=imports)
+    laid_out = any(node.op_type in _LAID_OUT for node in region.nodes)
+    return Written(
+        model.SerializeToString(deterministic=True), shape, shapes, tuple(dict.fromkeys(numbers)), laid_out
+    )  # fmt: skip
+
+
+def _is_float(array: Array) -> bool:
+    return array.dtype.kind == "f" or array.dtype.name == "bfloat16"
+
+
+def _wide(array: Array) -> Array:
+    return array.astype(np.float64) if _is_float(array) else array
+
+
+def _numbers(array: Array) -> list[tuple[float, ...]]:
+    one_a_head = array.size == 1 or (array.ndim >= 3 and array.size == array.shape[-3])
+    return [tuple(map(float, array.reshape(-1)))] if _is_float(array) and one_a_head and array.size else []
+
+
+def _append(graph: onnx.GraphProto, node: ir.Node, names: Mapping[int, str]) -> None:
+    made = onnx.NodeProto(op_type=node.op_type, attribute=ir.to_proto(node).attribute)
+    made.input.extend("" if value is None else names[id(value)] for value in node.inputs)
+    made.output.extend(names[id(value)] for value in node.outputs)
+    for attribute in made.attribute:
+        if attribute.name == "to" and ir.DataType(attribute.i).is_floating_point():
+            attribute.i = onnx.TensorProto.DOUBLE
+        if node.op_type == "ConstantOfShape" and attribute.name == "value":
+            wide = _wide(onnx.numpy_helper.to_array(attribute.t))
+            attribute.t.CopyFrom(onnx.numpy_helper.from_array(wide, "value"))
+    graph.node.append(made)
+
+
+def _append_part(graph: onnx.GraphProto, node: ir.Node, names: Mapping[int, str]) -> None:
+    """Write what a Shape node takes of a shape that is given."""
+    assert node.inputs[0] is not None, "a shape is of something"
+    out = names[id(node.outputs[0])]
+    bounds = {"start": node.attributes.get_int("start", 0), "end": node.attributes.get_int("end", 2**31)}
+    for name, bound in bounds.items():
+        graph.initializer.append(onnx.numpy_helper.from_array(np.array([bound], np.int64), f"{out}.{name}"))
+    inputs = [names[id(node.inputs[0])], *(f"{out}.{name}" for name in bounds)]
+    graph.node.append(onnx.NodeProto(op_type="Slice", input=inputs, output=[out]))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How rows are laid into the tensor that a function takes.
+
+    Attributes:
+        shape: The tensor's shape.
+        has_heads: Whether the last axis but two is that of the heads: the same scores stand beside each other there.
+        shapes: The shapes outside.
+    """
+
+    shape: tuple[int, ...]
+    has_heads: bool
+    shapes: tuple[tuple[int, ...], ...]
+
+
+def layouts(function: Written, length: int, rows: int) -> Iterator[Layout]:
+    """Yield shapes for rows of a length: one with as many rows as are wanted, and the function's own, if not great."""
+    *before, last = function.shape
+    heads = before[-2] if len(before) >= 3 else None
+    symbols: dict[object, int] = {last: length} if isinstance(last, str) else {}
+
+    def bound(dims: Dims, otherwise: int) -> tuple[int, ...]:
+        return tuple(d if isinstance(d, int) else symbols.get(d, otherwise) for d in dims)
+
+    outside = tuple(bound(dims, _ODD) for dims in function.shapes)
+    lead = [1] * (len(before) - 1)
+    has_heads = isinstance(heads, int)
+    if isinstance(heads, int):
+        lead[-1] = heads
+    yield Layout((*lead, rows, length), has_heads, outside)
+    symbols |= {d: 2 for d in before if isinstance(d, str) and d not in symbols}
+    own = (*bound(tuple(before), 2), length)
+    if math.prod(own) <= _MOST:
+        yield Layout(own, has_heads, tuple(bound(dims, _ODD) for dims in function.shapes))
+
+
+class GatherElements(OpRun):
+    """The operator of that name: the evaluator's own refuses axes that are counted from the end."""
+
+    def _run(self, data: Array, indices: NDArray[np.int64], axis: int = 0) -> tuple[Array]:
+        return (np.take_along_axis(data, indices, axis),)
+
+
+class Evaluator:
+    """Computes the values of a function of rows."""
+
+    def __init__(self, function: Written) -> None:
+        self._session = ReferenceEvaluator(onnx.ModelProto.FromString(function.model), new_ops=[GatherElements])
+
+    def rows(self, x: Rows, layout: Layout) -> Rows:
+        """Return the function of rows [R, N] for each head, [heads, R, N].
+
+        Raises:
+            ValueError: the result has not the shape of the scores.
+        """
+        heads = layout.shape[-3] if layout.has_heads else 1
+        if not len(x):
+            return np.zeros((heads, 0, layout.shape[-1]))
+        held = math.prod(layout.shape[:-1]) // heads
+        found = [self._block(x[at : at + held], layout, heads, held) for at in range(0, len(x), held)]
+        return np.concatenate(found, axis=1)[:, : len(x)]
+
+    def _block(self, x: Rows, layout: Layout, heads: int, held: int) -> Rows:
+        full = np.concatenate([x, np.repeat(x[-1:], held - len(x), axis=0)])
+        *lead, queries, length = layout.shape
+        if layout.has_heads:
+            tensor = full.reshape(*lead[:-1], 1, queries, length)
+            tensor = np.broadcast_to(tensor, layout.shape)
+        else:
+            tensor = full.reshape(layout.shape)
+        feed: dict[str, Array] = {"x": np.ascontiguousarray(tensor)}
+        feed |= {f"shape{i}": np.array(shape, np.int64) for i, shape in enumerate(layout.shapes)}
+        with np.errstate(all="ignore"):
+            (y,) = map(np.asarray, self._session.run(None, feed))
+        if y.shape != layout.shape:
+            raise ValueError(f"{y.shape} is not {layout.shape}")
+        out = np.moveaxis(y, -3, 0) if layout.has_heads else y[None]
+        return out.reshape(heads, held, length)[:, : len(x)].astype(np.float64)

@@ -1,0 +1,130 @@
+"""Parts of a graph that are a function of one value: where they begin, and that nothing else reads what is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from softq.passes._graph import constant_tensor, is_op, subgraphs
+
+MOST_NODES = 120
+"""Nodes of the longest function that is looked at, constants included."""
+
+_NUMBERS = {
+    "Abs", "Add", "Cast", "CastLike", "Ceil", "Clip", "Div", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid",
+    "Identity", "LeakyRelu", "Log", "Max", "Mean", "Min", "Mod", "Mul", "Neg", "Pow", "Reciprocal", "Relu", "Round",
+    "Sigmoid", "Sign", "Softplus", "Sqrt", "Sub", "Sum", "Tanh", "ThresholdedRelu",
+}  # fmt: skip
+_CONDITIONS = {
+    "And", "Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Not", "Or", "Where",
+}  # fmt: skip
+_ROWS = {
+    "ArgMax", "ArgMin", "CumSum", "LogSoftmax", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax",
+    "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Softmax", "TopK",
+}  # fmt: skip
+_PLACES = {
+    "Concat", "Constant", "ConstantOfShape", "Expand", "Gather", "GatherElements", "Range", "Reshape",
+    "ScatterElements", "Shape", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
+}  # fmt: skip
+OPERATORS = frozenset(_NUMBERS | _CONDITIONS | _ROWS | _PLACES)
+"""Operators of which a function may be made; each computes its outputs from its inputs alone."""
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """A function of one value.
+
+    Attributes:
+        entry: What it is a function of.
+        result: What it gives.
+        nodes: Its nodes, in the order of the graph.
+        shapes: Values outside, of which it reads the shape and nothing else.
+    """
+
+    entry: ir.Value
+    result: ir.Value
+    nodes: tuple[ir.Node, ...]
+    shapes: tuple[ir.Value, ...]
+
+
+def regions(result: ir.Value, begins: Callable[[ir.Value], bool]) -> Iterator[Region]:
+    """Yield the parts of a graph that make `result` of one value, the smallest first.
+
+    Args:
+        result: A value that a node computes.
+        begins: Whether a part may begin with a value.
+    """
+    for entry in _above(result):
+        if not begins(entry):
+            continue
+        found = _cut(result, entry)
+        if found is not None and _is_closed(found):
+            yield found
+
+
+def _above(result: ir.Value) -> list[ir.Value]:
+    """Return what `result` is computed from, the nearest first, as far as a function may reach."""
+    found, at = [result], 0
+    while at < len(found) and len(found) < MOST_NODES:
+        node = found[at].producer()
+        at += 1
+        if node is None or not _may_belong(node, result):
+            continue
+        found += [v for v in node.inputs if v is not None and constant_tensor(v) is None and not _seen(v, found)]
+    return found[1:]
+
+
+def _seen(value: ir.Value, found: list[ir.Value]) -> bool:
+    return any(value is other for other in found)
+
+
+def _may_belong(node: ir.Node, result: ir.Value) -> bool:
+    references = any(attribute.is_ref() for attribute in node.attributes.values())
+    known = is_op(node, *OPERATORS) and node.graph is result.graph and not references
+    return known and not any(True for _ in subgraphs(node))
+
+
+def _cut(result: ir.Value, entry: ir.Value) -> Region | None:
+    """Return what lies between a value and the result, None if something else leads there as well."""
+    nodes, shapes, stack = set[ir.Node](), list[ir.Value](), [result]
+    while stack:
+        value = stack.pop()
+        if value is entry or constant_tensor(value) is not None:
+            continue
+        node = value.producer()
+        if node is None or not _may_belong(node, result) or len(nodes) > MOST_NODES:
+            return None
+        if node in nodes:
+            continue
+        nodes.add(node)
+        if is_op(node, "Shape"):
+            # What has the shape is known or not, whatever computes it.
+            shapes += [v for v in node.inputs if v is not None]
+            continue
+        stack += [v for v in node.inputs if v is not None]
+    graph = result.graph
+    if entry is result or graph is None or not nodes:
+        return None
+    ordered = tuple(node for node in graph if node in nodes)
+    inside = {id(entry), *(id(out) for node in ordered for out in node.outputs)}
+    outside = tuple(v for v in shapes if id(v) not in inside)
+    return Region(entry, result, ordered, outside)
+
+
+def _is_closed(region: Region) -> bool:
+    """Whether nothing but the function reads what it makes of the entry on the way to its result."""
+    inside, made = set(region.nodes), {id(region.entry)}
+    for node in region.nodes:
+        # A shape depends on no element: whoever else reads it may go on doing so.
+        if is_op(node, "Shape") or not any(id(v) in made for v in node.inputs):
+            continue
+        made |= {id(out) for out in node.outputs}
+        for out in node.outputs:
+            if out is region.result:
+                continue
+            if out.is_graph_output() or any(reader not in inside for reader in out.consumers()):
+                return False
+    readers = list(region.result.consumers())
+    return id(region.result) in made and not any(reader in inside for reader in readers)

@@ -1,0 +1,78 @@
+"""Attention whose weights are another function of the scores than the softmax, written out: that of some method."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from softq.passes._forms import Form, Match
+from softq.passes._forms._attention import are_scores, are_weights
+from softq.passes._forms._evaluation import written
+from softq.passes._forms._exponentials import number
+from softq.passes._forms._facts import Facts
+from softq.passes._forms._masks import find_mask
+from softq.passes._forms._operators import refusal_of
+from softq.passes._forms._recognition import Masks, recognise
+from softq.passes._forms._regions import OPERATORS, Region, regions
+from softq.passes._graph import is_constant, is_op, operand, operator_label
+from softq.site import Verdict
+
+
+def match(node: ir.Node, facts: Facts) -> Match | None:
+    """Recognise the last node of the function: its result goes into the product with the values, or a multiple does."""
+    if not is_op(node, *OPERATORS) or len(node.outputs) != 1:
+        return None
+    if are_weights(node.outputs[0]):
+        return _find(node, facts)
+    multiple = _multiplied(node.outputs[0])
+    if multiple is None or not are_weights(multiple.outputs[0]) or _find(multiple, facts) is not None:
+        return None
+    return _find(node, facts)
+
+
+def _multiplied(value: ir.Value) -> ir.Node | None:
+    """Return the only reader of a value, if it multiplies by one number."""
+    readers = value.consumers()
+    if value.is_graph_output() or len(readers) != 1 or not is_op(readers[0], "Mul", "Div"):
+        return None
+    return readers[0] if operand(readers[0], 0) is value and number(operand(readers[0], 1)) is not None else None
+
+
+def _find(node: ir.Node, facts: Facts) -> Match | None:
+    """Return the longest function that a method is: what is left in front of a shorter one is a part of it."""
+    found: Match | None = None
+    for region in regions(node.outputs[0], are_scores):
+        function = None if _is_scaled_first(region) else written(region, facts)
+        own = None if function is None else recognise(function, _masks(region.entry, facts))
+        if own is None:
+            continue
+        refusal = refusal_of(node, region.entry, facts)
+        verdict = Verdict("refuse", refusal) if refusal else None
+        found = Match(
+            operator_label(node), region.entry, node.outputs[0], -1, verdict, function=own, nodes=region.nodes
+        )  # fmt: skip
+    return found
+
+
+def _is_scaled_first(region: Region) -> bool:
+    """Whether a function begins by scaling or casting: that may as well be left to what is in front of it."""
+    readers = [node for node in region.nodes if any(value is region.entry for value in node.inputs)]
+    if len(readers) != 1 or operand(readers[0], 0) is not region.entry:
+        return False
+    return is_op(readers[0], "Cast", "Identity") or (
+        is_op(readers[0], "Mul", "Div") and is_constant(operand(readers[0], 1))
+    )
+
+
+def _masks(scores: ir.Value, facts: Facts) -> Masks:
+    mask = find_mask(scores, facts)
+    if mask.kind == "none":
+        return "none"
+    return "infinite" if mask.kind != "unproven" and mask.masked_row == "nan" else "any"
+
+
+FORM = Form(
+    name="written-function",
+    summary="Another function of scores as weights of attention, written out (for the method that is this function)",
+    match=match,
+    last=True,
+)

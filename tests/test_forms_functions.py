@@ -1,0 +1,392 @@
+"""Functions that are no softmax, as exporters write them out: which method each is, with which numbers."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+
+import softq
+from softq.errors import UsageError
+from tests.forms import build, run
+from tests.test_method_functions import (
+    clipped,
+    consmax,
+    entmax15,
+    power,
+    relu,
+    self_adjust,
+    sharpened,
+    sigmoid,
+    softpick,
+    softplus,
+    sparsemax,
+    taylor,
+)
+
+F64 = NDArray[np.float64]
+Reference = Callable[[F64], F64]
+Options = Mapping[str, object]
+
+SIZE = 9
+"""Elements of a row."""
+
+SUM = "t = ReduceSum[-1]({0}); u = Add(t, eps); w = Div({0}, u)"
+"""Elements over their sum and a number."""
+
+SPARSEMAX = """
+    m = ReduceMax[-1](x); z = Sub(x, m); n = [9]
+    sorted, order = TopK<axis = -1>(z, n)
+    last = Constant<value_int = -1>(); sums = CumSum(sorted, last)
+    one = 1.0; above = Sub(sums, one)
+    places = Constant<value_floats = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]>()
+    scaled = Mul(places, sorted); inside = Greater(scaled, above)
+    ones = Cast<to = 7>(inside); k = ReduceSum[-1](ones)
+    unit = [1]; at = Sub(k, unit); s = GatherElements<axis = -1>(above, at)
+    kf = Cast<to = 1>(k); tau = Div(s, kf); d = Sub(z, tau); low = 0.0; w = Max(d, low)"""
+"""As the package entmax writes it, support counted and the sum gathered there."""
+
+ENTMAX = """
+    two = 2.0; m = ReduceMax[-1](x); z = Sub(x, m); h = Div(z, two); n = [9]
+    sorted, order = TopK<axis = -1>(h, n)
+    last = Constant<value_int = -1>()
+    rho = Constant<value_floats = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]>()
+    sums = CumSum(sorted, last); mean = Div(sums, rho)
+    squares = Mul(sorted, sorted); sums2 = CumSum(squares, last); mean2 = Div(sums2, rho)
+    mm = Mul(mean, mean); v1 = Sub(mean2, mm); ss = Mul(rho, v1)
+    one = 1.0; rest = Sub(one, ss); delta = Div(rest, rho); nil = 0.0; root = Clip(delta, nil); r = Sqrt(root)
+    tau = Sub(mean, r); inside = LessOrEqual(tau, sorted); ones = Cast<to = 7>(inside); k = ReduceSum[-1](ones)
+    unit = [1]; at = Sub(k, unit); threshold = GatherElements<axis = -1>(tau, at)
+    d = Sub(h, threshold); c = Clip(d, nil); w = Pow(c, two)"""
+
+ADJUST = """
+    p = Softmax<axis = -1>(x); nil = 0.0; eps = 2e-10; lo = ReduceMin[-1](x); low = Min(lo, nil)
+    hi = ReduceMax[-1](x); high = Max(hi, nil); above = Sub(x, low); range = Sub(high, low); r = Add(range, eps)
+    place = Div(above, r); w = Mul(place, p)"""
+
+
+def a_head(beta: str, gamma: str, rest: str) -> str:
+    return f"""
+        b = Constant<value = float[3, 1, 1] {{{beta}}}>(); g = Constant<value = float[3, 1, 1] {{{gamma}}}>()
+        z = Sub(x, b); {rest}"""
+
+
+# What is written, the method, its options (of those, what is not the default), numbers a head, and the formula.
+CASES: dict[str, tuple[str, str, Options, Options, Reference | list[Reference]]] = {
+    "relu": ("w = Relu(x)", "relu", {"divisor": 1.0}, {}, relu(1, 1)),
+    "relu-length": ("r = Relu(x); n = 9.0; w = Div(r, n)", "relu", {"divisor": 9.0}, {}, relu(1, 9)),
+    "relu-number-first": ("n = 0.25; r = Relu(x); w = Mul(n, r)", "relu", {"divisor": 4.0}, {}, relu(1, 4)),
+    "relu-clip": ("z = 0.0; r = Clip(x, z); n = 9.0; w = Div(r, n)", "relu", {"divisor": 9.0}, {}, relu(1, 9)),
+    "relu-shape": (
+        "r = Relu(x); s = Shape(x); last = Constant<value_int = 3>(); n = Gather(s, last); f = Cast<to = 1>(n); "
+        "w = Div(r, f)", "relu", {"divisor": 9.0}, {}, relu(1, 9),
+    ),
+    "relu-squared": ("r = Relu(x); s = Mul(r, r); n = 9.0; w = Div(s, n)", "relu", {"power": 2, "divisor": 9.0}, {},
+                     relu(2, 9)),
+    "relu-cubed": ("r = Relu(x); p = 3.0; w = Pow(r, p)", "relu", {"power": 3, "divisor": 1.0}, {}, relu(3, 1)),
+    "relu-sum": ("r = Relu(x); eps = 1e-6; " + SUM.format("r"), "relu", {"divisor": "sum", "eps": 1e-6}, {},
+                 lambda x: np.maximum(x, 0) / (np.maximum(x, 0).sum() + 1e-6)),
+    "relu-squared-sum": (
+        "r = Relu(x); q = Mul(r, r); eps = 1e-5; " + SUM.format("q"), "relu",
+        {"power": 2, "divisor": "sum", "eps": 1e-5}, {},
+        lambda x: np.maximum(x, 0) ** 2 / (np.sum(np.maximum(x, 0) ** 2) + 1e-5),
+    ),
+    "sigmoid": ("b = 2.1972246; z = Sub(x, b); w = Sigmoid(z)", "sigmoid", {"bias": -2.1972246}, {},
+                sigmoid(-math.log(9))),
+    "sigmoid-spelled": ("m = Neg(x); e = Exp(m); c = 1.0; d = Add(c, e); w = Reciprocal(d)", "sigmoid", {"bias": 0.0},
+                        {}, sigmoid(0.0)),
+    "softplus": ("p = Softplus(x); eps = 1e-8; " + SUM.format("p"), "softplus", {}, {}, softplus),
+    "softplus-sharpened": (
+        "p = Softplus(x); eps = 1e-8; t0 = ReduceSum[-1](p); u0 = Add(t0, eps); a = Div(p, u0); n = 9.0; "
+        "na = Mul(a, n); c = 1.0; o = Sub(na, c); r = Relu(o); k = 15.0; s = Pow(r, k); t = ReduceSum[-1](s); "
+        "w = Div(s, t)",
+        "softplus", {"power": 15}, {}, sharpened(15, 1.0),
+    ),
+    "softpick": (
+        "m = ReduceMax[-1](x); nm = Neg(m); one = Exp(nm); z = Sub(x, m); e = Exp(z); d = Sub(e, one); r = Relu(d); "
+        "a = Abs(d); t = ReduceSum[-1](a); eps = 1e-8; u = Add(t, eps); w = Div(r, u)",
+        "softpick", {}, {}, softpick(1e-8),
+    ),
+    "softpick-of-finite": (
+        "m = ReduceMax[-1](x); nm = Neg(m); one = Exp(nm); z = Sub(x, m); e = Exp(z); d = Sub(e, one); r = Relu(d); "
+        "a0 = Abs(d); i = IsInf(x); nil = 0.0; a = Where(i, nil, a0); t = ReduceSum[-1](a); eps = 1e-8; "
+        "u = Add(t, eps); w = Div(r, u)", "softpick", {}, {}, softpick(1e-8),
+    ),
+    "sparsemax": (SPARSEMAX, "sparsemax", {}, {}, sparsemax),
+    "entmax15": (ENTMAX, "entmax15", {}, {}, entmax15),
+    "taylor": ("h = 0.5; c = 1.0; s = Mul(x, x); q = Mul(s, h); a = Add(x, c); f = Add(a, q); t = ReduceSum[-1](f); "
+               "w = Div(f, t)", "taylor", {}, {}, taylor(2)),
+    "taylor-4": (
+        "c = 1.0; p2 = 2.0; f2 = 2.0; p3 = 3.0; f3 = 6.0; p4 = 4.0; f4 = 24.0; a = Add(x, c); b2 = Pow(x, p2); "
+        "c2 = Div(b2, f2); b3 = Pow(x, p3); c3 = Div(b3, f3); b4 = Pow(x, p4); c4 = Div(b4, f4); d2 = Add(a, c2); "
+        "d3 = Add(d2, c3); f = Add(d3, c4); t = ReduceSum[-1](f); w = Div(f, t)", "taylor", {"order": 4}, {}, taylor(4),
+    ),
+    "power": ("p = 4.0; e = Pow(x, p); t = ReduceSum[-1](e); w = Div(e, t)", "power", {}, {}, power(4)),
+    "power-scaled": ("a = Abs(x); m = ReduceMax[-1](a); u = Div(x, m); e = Mul(u, u); t = ReduceSum[-1](e); "
+                     "w = Div(e, t)", "power", {"power": 2}, {}, power(2)),
+    "clipped": ("p = Softmax<axis = -1>(x); k = 1.025; s = Mul(p, k); g = -0.025; z = Add(s, g); low = 0.0; "
+                "high = 1.0; w = Clip(z, low, high)", "clipped", {}, {}, clipped(-0.025, 1.0)),
+    "clipped-both": (
+        "p = Softmax<axis = -1>(x); k = 1.2; s = Mul(p, k); g = 0.1; z = Sub(s, g); low = 0.0; high = 1.0; "
+        "a = Max(z, low); w = Min(a, high)", "clipped", {"gamma": -0.1, "zeta": 1.1}, {}, clipped(-0.1, 1.1),
+    ),
+    "self-adjust": (ADJUST, "self-adjust", {}, {}, self_adjust),
+    "consmax": ("b = 1.5; g = 50.0; z = Sub(x, b); m = 80.0; c = Min(z, m); e = Exp(c); w = Div(e, g)", "consmax",
+                {"beta": 1.5, "gamma": 50.0}, {}, consmax(1.5, 50, 80)),
+    "consmax-merged": ("k = 0.01; e = Exp(x); w = Mul(e, k)", "consmax", {"beta": 0.0, "clamp": 86.0}, {},
+                       consmax(0, 100, 86)),
+    "consmax-heads": (
+        a_head("0.5, 1.5, 2.5", "50, 75, 100", "m = 80.0; c = Min(z, m); e = Exp(c); w = Div(e, g)"), "consmax",
+        {"beta": "head", "gamma": "head"}, {"beta": (0.5, 1.5, 2.5), "gamma": (50.0, 75.0, 100.0)},
+        [consmax(0.5, 50, 80), consmax(1.5, 75, 80), consmax(2.5, 100, 80)],
+    ),
+    "consmax-one-gamma": (
+        a_head("0.5, 1.5, 2.5", "60, 60, 60", "e = Exp(z); w = Div(e, g)"), "consmax",
+        {"beta": "head", "gamma": 60.0, "clamp": 86.0}, {"beta": (0.5, 1.5, 2.5)},
+        [consmax(beta, 60, 86) for beta in (0.5, 1.5, 2.5)],
+    ),
+}  # fmt: skip
+
+
+def model(function: str, opset: int = 18, *, scores: str = "x = Mul(QK, half)", given: str = "") -> onnx.ModelProto:
+    four = f"float[2, 3, {SIZE}, 4]"
+    before = f"KT = Transpose<perm = [0, 1, 3, 2]>(K); QK = MatMul(Q, KT); half = 0.5; {scores}; "
+    names = "" if not given else f", {given}"
+    return build(
+        before + function + "; y = MatMul(w, V)",
+        f"{four} Q, {four} K, {four} V{names}", f"float[2, 3, {SIZE}, 4] y", opset,
+    )  # fmt: skip
+
+
+def feed(seed: int = 0, spread: float = 1.3) -> dict[str, NDArray[np.float32]]:
+    rng = np.random.default_rng(seed)
+    return {name: (rng.normal(size=(2, 3, SIZE, 4)) * spread).astype(np.float32) for name in "QKV"}
+
+
+def expected(reference: Reference | list[Reference], given: Mapping[str, NDArray[np.float32]]) -> F64:
+    q, k, v = (given[name].astype(np.float64) for name in "QKV")
+    scores = 0.5 * (q @ np.swapaxes(k, -1, -2))
+    each = reference if isinstance(reference, list) else [reference] * 3
+    weights = np.array([[[each[h](row) for row in scores[b, h]] for h in range(3)] for b in range(2)])
+    return weights @ v
+
+
+def options_of(method: str, changed: Options) -> dict[str, object]:
+    from softq.methods import METHODS
+
+    chosen = METHODS.get(method)
+    return dict(chosen.resolve(chosen.configure({}), False).to_json()) | dict(changed)
+
+
+@pytest.mark.parametrize("opset", [13, 18])
+@pytest.mark.parametrize("name", CASES)
+def test_a_function_is_found_with_its_numbers_and_replaced(name: str, opset: int) -> None:
+    body, method, options, fitted, reference = CASES[name]
+    made = model(body, opset)
+    (site,) = [site for site in softq.inspect(made) if site.function is not None]
+    assert (site.form, site.role, site.verdict.action) == ("written-function", "attention", "keep")
+    assert f"the function of the method {method}" in site.verdict.reason
+    assert site.function is not None
+    assert site.function.method == method
+    assert dict(site.function.options) == options_of(method, options)
+    assert dict(site.function.fitted) == fitted
+
+    result = softq.convert(made, method=method)
+    (planned,) = result.plan.sites
+    assert (planned.method, dict(planned.fitted)) == (method, fitted)
+    onnx.checker.check_model(result.model, full_check=True)
+    (call,) = [node for node in result.model.graph.node if node.domain == "softq"]
+    left = {node.op_type for node in result.model.graph.node} - {call.op_type}
+    assert left <= {"Transpose", "MatMul", "Mul", "Div", "Constant"}, left
+    for seed in range(2):
+        given = feed(seed)
+        (got,), (before,) = run(result.model, given), run(made, given)
+        want = expected(reference, given)
+        scale = np.abs(want).max()
+        np.testing.assert_allclose(before, want, rtol=0, atol=3e-5 * scale)
+        np.testing.assert_allclose(got, want, rtol=0, atol=2e-5 * scale)
+        np.testing.assert_allclose(got, before, rtol=0, atol=3e-5 * scale)
+    assert softq.convert(made, plan=result.plan).model == result.model
+
+
+RELU_SUM, SOFTPLUS_SUM = "r = Relu(x); eps = 1e-6; ", "p = Softplus(x); eps = 1e-8; "
+NEAR: dict[str, str] = {
+    "leaky": "w = LeakyRelu<alpha = 0.001>(x)",
+    "relu-with-an-end": "z = 0.0; m = 70.0; w = Clip(x, z, m)",
+    "relu-from-elsewhere": "z = 0.001; w = Max(x, z)",
+    "relu-odd-power": "r = Relu(x); p = 2.001; w = Pow(r, p)",
+    "relu-by-position": "r = Relu(x); n = Constant<value = float[9] {1,2,3,4,5,6,7,8,9}>(); w = Div(r, n)",
+    "relu-sum-of-columns": RELU_SUM + "t = ReduceSum[-2](r); u = Add(t, eps); w = Div(r, u)",
+    "relu-sum-over-heads": RELU_SUM + "t = ReduceSum[1](r); u = Add(t, eps); w = Div(r, u)",
+    "relu-over-the-sum-of-others": RELU_SUM + "o = Abs(x); t = ReduceSum[-1](o); u = Add(t, eps); w = Div(r, u)",
+    "relu-over-mean": RELU_SUM + "t = ReduceMean[-1](r); u = Add(t, eps); w = Div(r, u)",
+    "tanh": "w = Tanh(x)",
+    "hard-sigmoid": "w = HardSigmoid(x)",
+    "sigmoid-squared": "s = Sigmoid(x); w = Mul(s, s)",
+    "sigmoid-times-score": "s = Sigmoid(x); w = Mul(s, x)",
+    "softplus-of-columns": SOFTPLUS_SUM + "t = ReduceSum[-2](p); u = Add(t, eps); w = Div(p, u)",
+    "softplus-plus-more": SOFTPLUS_SUM + "c = 0.001; o = Add(p, c); t = ReduceSum[-1](o); w = Div(o, t)",
+    "softpick-without-size": CASES["softpick"][0].replace("a = Abs(d)", "a = Relu(d)"),
+    "softpick-shifted": CASES["softpick"][0].replace("e = Exp(z)", "k = 1.001; ez = Exp(z); e = Mul(ez, k)"),
+    "sparsemax-of-half-its-sum": SPARSEMAX.replace("one = 1.0", "one = 0.99"),
+    "sparsemax-of-few": SPARSEMAX.replace("5.0, 6.0, 7.0, 8.0, 9.0]", "5.0, 6.0, 7.0, 8.0, 8.5]"),
+    "entmax-of-the-scores": ENTMAX.replace("h = Div(z, two)", "o = 1.99; h = Div(z, o)"),
+    "taylor-other-constant": CASES["taylor"][0].replace("h = 0.5", "h = 0.5005"),
+    "taylor-3": "c = 1.0; a = Add(x, c); s = Mul(x, x); h = 0.5; q = Mul(s, h); s3 = Mul(s, x); k = 0.1666667; "
+                "q3 = Mul(s3, k); b = Add(a, q); f = Add(b, q3); t = ReduceSum[-1](f); w = Div(f, t)",
+    "power-of-size": "a = Abs(x); p = 3.0; e = Pow(a, p); t = ReduceSum[-1](e); w = Div(e, t)",
+    "power-of-columns": "p = 4.0; e = Pow(x, p); t = ReduceSum[-2](e); w = Div(e, t)",
+    "clipped-lower": CASES["clipped"][0].replace("high = 1.0", "high = 0.9"),
+    "clipped-above-zero": CASES["clipped"][0].replace("low = 0.0", "low = 0.001"),
+    "clipped-upwards": CASES["clipped"][0].replace("g = -0.025", "g = 0.025"),
+    "clipped-columns": CASES["clipped"][0].replace("axis = -1", "axis = -2"),
+    "self-adjust-without-zero": ADJUST.replace("low = Min(lo, nil)", "low = Identity(lo)"),
+    "self-adjust-twice": ADJUST.replace("w = Mul(place, p)", "w0 = Mul(place, p); w = Mul(w0, place)"),
+    "consmax-of-the-mean": "b = ReduceMean[-1](x); g = 50.0; z = Sub(x, b); e = Exp(z); w = Div(e, g)",
+    "consmax-of-two": "b = 2.0; e = Pow(b, x); g = 50.0; w = Div(e, g)",
+    "a-query-each": "r0 = Relu(x); n = Constant<value = float[9, 1] {1,2,3,4,5,6,7,8,9}>(); w = Div(r0, n)",
+    "the-softmax": "w0 = Softmax<axis = -1>(x); n = IsNaN(w0); z = 0.0; w = Where(n, z, w0)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NEAR)
+def test_what_differs_a_little_is_not_found(name: str) -> None:
+    assert not [site for site in softq.inspect(model(NEAR[name])) if site.function is not None]
+
+
+def test_another_reader_of_what_is_inside_is_a_reason_not_to() -> None:
+    outside = model("r0 = Relu(x); eps = 1e-6; t = ReduceSum[-1](r0); u = Add(t, eps); w = Div(r0, u)")
+    assert [site for site in softq.inspect(outside) if site.function]
+    shape = [2, 3, SIZE, SIZE]
+    outside.graph.output.append(onnx.helper.make_tensor_value_info("r0", onnx.TensorProto.FLOAT, shape))
+    assert not [site for site in softq.inspect(outside) if site.function]
+
+
+def test_the_result_of_the_function_may_be_read_by_its_product_only() -> None:
+    made = model("w = Relu(x)")
+    made.graph.output.append(onnx.helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, [2, 3, SIZE, SIZE]))
+    assert not [site for site in softq.inspect(made) if site.function]
+
+
+MASKED = {
+    "finite": ("relu", "relu-length", "relu-sum", "sigmoid", "sparsemax", "entmax15", "clipped", "consmax"),
+    "infinite": ("softpick-of-finite",),
+    "none": ("taylor", "power", "softplus", "softpick"),
+}
+"""Which masks in front leave each function what the method is: of any numbers, of -inf only, and none at all."""
+
+
+@pytest.mark.parametrize(("name", "masks"), [(name, masks) for masks, names in MASKED.items() for name in names])
+def test_a_mask_in_front_must_mean_the_same_to_both(name: str, masks: str) -> None:
+    """A mask that is an input may hold anything: where the function makes something of it, it is not replaced."""
+    body, method, *_ = CASES[name]
+    added = model(body, scores="H = Mul(QK, half); x = Add(H, bias)", given=f"float[{SIZE}, {SIZE}] bias")
+    chosen = model(body, scores="H = Mul(QK, half); out = -inf; x = Where(keep, H, out)",
+                   given=f"bool[{SIZE}, {SIZE}] keep")  # fmt: skip
+    for made, allowed in ((added, ["finite"]), (chosen, ["finite", "infinite"])):
+        found = [site.verdict.action for site in softq.inspect(made, method=method) if site.function is not None]
+        assert found == ["convert"] * (masks in allowed)
+    if masks != "finite":
+        return
+    converted = softq.convert(added, method=method).model
+    for low in (-1e4, -1e9, -np.inf):
+        hidden = np.triu(np.full((SIZE, SIZE), low), 1).astype(np.float32)
+        given = feed(1) | {"bias": hidden}
+        (got,), (want,) = run(converted, given), run(added, given)
+        np.testing.assert_allclose(got, want, rtol=0, atol=2e-5 * np.abs(want).max())
+
+
+def test_numbers_a_head_are_parameters_and_cannot_be_changed() -> None:
+    made = model(CASES["consmax-heads"][0])
+    result = softq.convert(made, method="consmax")
+    function = next(f for f in result.model.functions if f.name.startswith("Consmax"))
+    assert list(function.input) == ["scores", "given_beta", "given_gamma"]
+    with pytest.raises(UsageError, match="holds the function consmax with"):
+        softq.convert(made, method="consmax", settings={"clamp": 70})
+    with pytest.raises(UsageError, match="consmax: beta=head is fitted on data"):
+        softq.convert(made, method="consmax", settings={"beta": "head"})
+
+
+def test_the_softmax_inside_stays_for_other_methods_and_goes_with_the_whole() -> None:
+    made = model(CASES["clipped"][0])
+    inner, whole = softq.inspect(made, method="clipped", all_sites=True)
+    assert (inner.form, inner.verdict.action) == ("softmax", "keep")
+    assert f"it is a part of {whole.id}, which is converted as a whole" in inner.verdict.reason
+    inner, whole = softq.inspect(made, all_sites=True)
+    assert [site.verdict.action for site in (inner, whole)] == ["convert", "keep"]
+
+
+def test_rows_of_any_length() -> None:
+    four = "float[b, 3, n, 4]"
+    body = """t = Transpose<perm = [0, 1, 3, 2]>(K); x = MatMul(Q, t); r = Relu(x); s = Shape(K)
+        at = Constant<value_int = 2>(); n = Gather(s, at); f = Cast<to = 1>(n); w = Div(r, f); y = MatMul(w, V)"""
+    made = build(body, f"{four} Q, {four} K, {four} V", "float[b, 3, n, 4] y")
+    (site,) = softq.inspect(made, method="relu")
+    assert site.function is not None
+    assert site.function.options["divisor"] == "row"
+    converted = softq.convert(made, method="relu").model
+    rng = np.random.default_rng(0)
+    for length in (1, 5, 12):
+        given = {name: rng.normal(size=(2, 3, length, 4)).astype(np.float32) for name in "QKV"}
+        np.testing.assert_allclose(run(converted, given)[0], run(made, given)[0], rtol=0, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exporter", ["script-13", "script-18", "dynamo"])
+def test_as_torch_exports_them(exporter: str) -> None:
+    torch = pytest.importorskip("torch")
+    functional: Any = torch.nn.functional
+
+    def sparse(x: Any) -> Any:
+        z = x - x.max(dim=-1, keepdim=True)[0]
+        ordered = torch.sort(z, dim=-1, descending=True)[0]
+        places = torch.arange(1, x.shape[-1] + 1, dtype=x.dtype)
+        sums = torch.cumsum(ordered, -1)
+        inside = torch.gt(1 + places * ordered, sums).to(x.dtype)
+        k = torch.max(inside * places, -1, keepdim=True)[0]
+        return torch.clamp(z - (torch.sum(inside * ordered, -1, keepdim=True) - 1) / k, min=0)
+
+    def over_sum(w: Any) -> Any:
+        return w / w.sum(-1, keepdim=True)
+
+    beta, gamma = (torch.nn.Parameter(torch.tensor(v).view(3, 1, 1)) for v in ([0.5, 1.5, 2.5], [50.0, 75.0, 100.0]))
+    functions: dict[str, Callable[[Any], Any]] = {
+        "relu": lambda x: functional.relu(x).square() / x.shape[-1],
+        "sigmoid": lambda x: torch.sigmoid(x - math.log(x.shape[-1])),
+        "softplus": lambda x: over_sum(functional.softplus(x)),
+        "taylor": lambda x: over_sum(1 + x + 0.5 * x**2),
+        "power": lambda x: over_sum(x.pow(4)),
+        "clipped": lambda x: torch.clip(torch.softmax(x, -1) * 1.025 - 0.025, 0, 1),
+        "sparsemax": sparse,
+        "consmax": lambda x: torch.exp(torch.clamp(x - beta, max=80.0)) / gamma,
+    }
+    for method, function in functions.items():
+
+        class Attention(torch.nn.Module):
+            def __init__(self, function: Callable[[Any], Any]) -> None:
+                super().__init__()
+                self.function, self.beta, self.gamma = function, beta, gamma
+
+            def forward(self, q: Any, k: Any, v: Any) -> Any:
+                return self.function(q @ k.transpose(-1, -2) * 0.5) @ v
+
+        arguments = tuple(torch.from_numpy(array) for array in feed().values())
+        if exporter == "dynamo":
+            made = torch.onnx.export(Attention(function).eval(), arguments, dynamo=True, verbose=False).model_proto
+        else:
+            held = io.BytesIO()
+            torch.onnx.export(Attention(function).eval(), arguments, held, opset_version=int(exporter[-2:]),
+                              input_names=list("QKV"), dynamo=False)  # fmt: skip
+            made = onnx.load_from_string(held.getvalue())
+        result = softq.convert(made, method=method)
+        assert [planned.method for planned in result.plan.sites] == [method]
+        names = [value.name for value in made.graph.input]
+        given = dict(zip(names, feed(3).values(), strict=True))
+        want = run(made, given)[0]
+        np.testing.assert_allclose(run(result.model, given)[0], want, rtol=0, atol=2e-5 * np.abs(want).max())
