@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 
 from benchmarks.cpu.results import table
@@ -49,3 +52,37 @@ def test_a_line_of_the_table_is_a_work_a_rival_and_a_number_of_threads() -> None
 )
 def test_a_part_of_a_section_can_be_asked_for(place: str, work: str | None, wanted: bool) -> None:
     assert Settings(places=("a",), works=("name",)).wants(place, work) is wanted
+
+
+def test_operations_are_those_of_products_and_convolutions() -> None:
+    from onnx import parser
+
+    from benchmarks.cpu.works import operations, weight_bytes
+    from softq.modelfile import as_model
+
+    text = """<ir_version: 10, opset_import: ["" : 18]>
+        g (float[n, 3, 8, 8] x, float[n, 5, 7] a) => (float[n, 5, 4] z, float[n, 6, 4, 4] y)
+        <float[7, 4] w, float[6, 3, 2, 2] k> {
+            z = MatMul(a, w)
+            y = Conv<strides=[2, 2]>(x, k)
+        }"""
+    model = parser.parse_model(text)
+    for value, shape in ((np.ones((7, 4), np.float32), "w"), (np.ones((6, 3, 2, 2), np.float32), "k")):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(value, shape))
+    loaded = as_model(model)
+    assert operations(loaded, {"n": 2, "unused": 9}) == 2 * 2 * (5 * 4 * 7 + 6 * 4 * 4 * 3 * 2 * 2)
+    assert weight_bytes(loaded) == 4 * (7 * 4 + 6 * 3 * 2 * 2)
+
+
+def test_a_profile_names_the_kernel_of_each_step(tmp_path: Path) -> None:
+    pytest.importorskip("tvm")
+    import softq
+    from benchmarks.cpu.profile import profile
+    from benchmarks.cpu.works import WORKS
+
+    work = WORKS["MNIST-ViT-1"]
+    built = softq.build(softq.convert(work.path(), method="exact").model, tmp_path / "built", target="cpu")
+    steps = profile(built.folder, work.feeds(np.random.default_rng(0)), 1, 2)
+    assert all(seconds > 0 for _, seconds in steps)
+    kernels = [kernel for kernel, _ in steps]
+    assert {kernel for kernels in built.manifest["sites"].values() for kernel in kernels} <= set(kernels)

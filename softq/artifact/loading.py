@@ -73,7 +73,7 @@ class Artifact:
             unknown = next(name for name in inputs if name not in {spec.name for spec in self.inputs})
             there = ", ".join(repr(spec.name) for spec in self.inputs) or "none"
             raise InputError(f"{self.name}: has no input {unknown!r}; there are: {there}")
-        given = (CTensor * len(arrays))(*map(_tensor, arrays))
+        given = (CTensor * len(arrays))(*map(c_tensor, arrays))
         taken = (CTensor * len(names))()
         results: dict[str, Array] = {}
         with self._contexts.one() as context:
@@ -203,7 +203,8 @@ def _specs(facts: Mapping[str, object], key: str) -> tuple[TensorSpec, ...]:
     )
 
 
-def _tensor(array: Array) -> CTensor:
+def c_tensor(array: Array) -> CTensor:
+    """Return an array as the interface of C has it; the caller keeps the array."""
     dtype = DTYPES.index(array.dtype.name) + 1
     return CTensor(None, dtype, array.ndim, (*array.shape,), array.ctypes.data, array.nbytes)
 

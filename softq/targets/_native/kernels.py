@@ -29,6 +29,9 @@ from softq.targets._native.tiles import Tile, tile_of
 
 PREFIX = "softq_"
 
+ROW_COST = 8
+"""What an element of a row costs in a row program, in elements that are moved."""
+
 
 class Kernels:
     """The kernels of one program for one machine."""
@@ -105,6 +108,10 @@ class Kernels:
     def panels(self, columns: Size, tile: Tile | None = None) -> Size:
         """Return the number of panels of a right operand."""
         return ceiling(columns, (tile or self.tile).columns)
+
+    def cost(self, products: Size) -> Size:
+        """Return what so many multiply-adds of tiles cost, in elements that are moved."""
+        return ceiling(products, 2 * self.tile.lanes)
 
     def row_blocks(self, rows: Size) -> Size:
         """Return the number of blocks of rows of a left operand."""

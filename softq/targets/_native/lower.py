@@ -23,7 +23,7 @@ from softq.targets._native.attention.forms import Attention, find
 from softq.targets._native.attention.lowering import lower_attention
 from softq.targets._native.calls import CumSumCall, MatMulCall, PositionsCall, RowCall, ScatterCall, SizesCall
 from softq.targets._native.importer import Imported, last_line
-from softq.targets._native.kernels import Kernels
+from softq.targets._native.kernels import ROW_COST, Kernels
 from softq.targets._native.machine import Machine
 from softq.targets._native.nests import Nest
 from softq.targets._native.sizes import key, multiplied, plain, size
@@ -247,7 +247,7 @@ class _Lowering:
             )
         out, lead = self.out.new(binding.var.ty), multiplied(batch)
         items = multiplied([lead, self.out.kernels.row_blocks(rows), self.out.kernels.panels(columns)])
-        cost = multiplied([lead, rows, inner, columns])
+        cost = self.out.kernels.cost(multiplied([lead, rows, inner, columns]))
         self.out.step(self.out.kernels.matmul(), [a, panels, out], [rows, inner, columns, step], items, cost)
         return out
 
@@ -294,7 +294,7 @@ class _Lowering:
         if kernel.scratch_bytes:
             # Rows have their own parts of it, so that they may still be spread over threads.
             tensors.append(allocated((values[0].elements, kernel.scratch_bytes), "uint8"))
-        return StepCall(kernel.symbol, tensors, scalars, rows, multiplied([rows, length, 8]), call.site)
+        return StepCall(kernel.symbol, tensors, scalars, rows, multiplied([rows, length, ROW_COST]), call.site)
 
 
 def mask_strides(mask: Sequence[Size], scores: Sequence[Size]) -> list[Size]:

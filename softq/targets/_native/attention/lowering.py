@@ -19,6 +19,7 @@ from softq.targets._native.assembly import Assembly, StepCall, Value
 from softq.targets._native.attention.forms import Attention
 from softq.targets._native.attention.kernel import SIZES, Form, Region, Stage, scratch_parts
 from softq.targets._native.calls import RowCall
+from softq.targets._native.kernels import ROW_COST
 from softq.targets._native.sizes import ceiling, computed, key, multiplied
 
 BLOCK = 48
@@ -93,11 +94,16 @@ def lower_attention(lowering: Lowering, attention: Attention) -> Value:
             [queries, keys, panels, values, result, *stages.others, out.scratch(memory)],
             [*sizes.values(), *stages.scalars],
             multiplied([matrices, ceiling(rows, block)]),
-            multiplied([matrices, rows, length, computed("add", width, columns)]),
+            _cost(out, multiplied([matrices, rows, length]), computed("add", width, columns)),
             stages.site,
         )
     )
     return result
+
+
+def _cost(out: Assembly, scores: Size, inner: Size) -> Size:
+    """Return the cost of an attention: of its products, and of what is done with every score."""
+    return computed("add", out.kernels.cost(multiplied([scores, inner])), multiplied([scores, ROW_COST]))
 
 
 def _block(rows: Size, length: Size) -> Size:

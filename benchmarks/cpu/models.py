@@ -1,0 +1,128 @@
+"""Whole models, exact and with 4-bit deferred-log, against the float model in onnxruntime."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+import softq
+from benchmarks.cpu.section import Result, Section, Settings
+from benchmarks.cpu.timing import Call, ratio, take_turns
+from benchmarks.cpu.works import WORKS, Feeds, Work, operations, weight_bytes
+from softq.modelfile import as_model
+
+ROUNDS = 21
+METHODS: Mapping[str, tuple[str, Mapping[str, int], float]] = {
+    "exact": ("exact", {}, 1.00),
+    "deferred-log, 4 bits": ("deferred-log", {"bits": 4}, 0.97),
+}
+"""Method, its settings, and the ratio that is aimed at."""
+
+ONNXRUNTIME, TVM, PEAK, COPY = "onnxruntime", "TVM's lowering", "the products at the peak rate", "copy of the weights"
+BUILD = "building"
+
+# TVM's own lowering takes tens of times as long: it is run on these alone, and a few times.
+_TVM_PLACES, _TVM_ROUNDS = ("MNIST-ViT-1", "MiniLM-1x128"), 3
+
+
+def measure(settings: Settings) -> Iterable[Result]:
+    """Yield the results, a model at a time."""
+    for place, work in WORKS.items():
+        if settings.wants(place):
+            yield from _measured(place, work, settings)
+
+
+def _measured(place: str, work: Work, settings: Settings) -> Iterable[Result]:
+    path, feeds = work.path(), work.feeds(np.random.default_rng(0))
+    chosen = {name: m for name, m in METHODS.items() if settings.wants(place, name)}
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, (method, options, _) in chosen.items():
+            model = softq.convert(path, method=method, settings=options).model
+            start = time.perf_counter()
+            softq.build(model, Path(scratch) / name, target=f"cpu,mcpu={settings.cpu}")
+            if work.build_seconds is not None:
+                yield _building(place, name, time.perf_counter() - start, work.build_seconds)
+        for threads in settings.threads:
+            calls = {ONNXRUNTIME: _session(path, feeds, threads), **_bounds(path, work, settings.cpu, threads)}
+            bounds = list(calls)
+            for name in chosen:
+                calls[name] = _artifact(Path(scratch) / name, feeds, threads)
+            times = take_turns(calls, settings.rounds or ROUNDS)
+            for name, (_, _, limit) in chosen.items():
+                for rival in bounds:
+                    aim = limit if rival == ONNXRUNTIME else None
+                    yield ratio(times, name, rival, work=name, place=place, threads=threads, limit=aim)
+        if place in _TVM_PLACES and 1 in settings.threads:
+            calls = {name: _artifact(Path(scratch) / name, feeds, 1) for name in chosen}
+            calls[TVM] = _tvm(path, work, feeds)
+            times = take_turns(calls, _TVM_ROUNDS)
+            for name in chosen:
+                yield ratio(times, name, TVM, work=name, place=place, limit=0.05)
+
+
+def _building(place: str, name: str, seconds: float, bound: float) -> Result:
+    part = seconds / bound
+    return Result(f"{BUILD}: {name}", f"{bound:g} s", place, 1, 1.0, seconds, bound, part, part, part, part)
+
+
+def _bounds(path: Path, work: Work, cpu: str, threads: int) -> Mapping[str, Call]:
+    """Return what no program can be faster than."""
+    from benchmarks.cpu.peak import peak_call
+    from softq.targets._native import machines
+
+    model, machine = as_model(path), machines.host("cpu", cpu, "")
+    found: dict[str, Call] = {PEAK: peak_call(operations(model, work.sizes), machine, threads)}
+    if work.reads_weights and threads == 1:
+        weights = np.ones(weight_bytes(model), np.uint8)  # zeros would all be one page
+        copy = np.empty_like(weights)
+        found[COPY] = lambda: np.copyto(copy, weights)
+    return found
+
+
+def _session(path: Path, feeds: Feeds, threads: int) -> Call:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    given = {value.name: feeds[value.name] for value in session.get_inputs()}
+    return lambda: session.run(None, given)
+
+
+def _artifact(built: Path, feeds: Feeds, threads: int) -> Call:
+    artifact = softq.load(built, threads=threads)
+    given = {spec.name: feeds[spec.name] for spec in artifact.inputs}
+    return lambda: artifact(given)
+
+
+def _tvm(path: Path, work: Work, feeds: Feeds) -> Call:
+    """Return TVM's own lowering of the model with its sizes filled in; it uses one thread as it is not tuned."""
+    import onnx_ir as ir
+    import tvm
+    from tvm import relax
+    from tvm.relax.frontend.onnx import from_onnx
+
+    from softq.passes._prepare import prepare
+
+    model = ir.to_proto(prepare(as_model(path), work.sizes))
+    target = tvm.target.Target({"kind": "llvm", "mcpu": str(tvm.target.codegen.llvm_get_system_cpu())})
+    compiled = tvm.compile(from_onnx(model), target)  # pyright: ignore[reportArgumentType]
+    machine = relax.VirtualMachine(compiled, tvm.cpu())  # pyright: ignore[reportArgumentType]
+    arrays = [tvm.runtime.tensor(feeds[value.name]) for value in model.graph.input]
+    return lambda: machine["main"](*arrays)
+
+
+SECTION = Section(
+    name="models",
+    title="Whole models",
+    text=(
+        "Both run with their default settings from NumPy arrays to NumPy arrays; onnxruntime has the float model. "
+        "Images are noise, tokens random. The products at the peak rate are as many multiply-adds as the model has, in "
+        "registers; a model that decodes one token does little else than to read its weights."
+    ),
+    measure=measure,
+)
