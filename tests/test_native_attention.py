@@ -198,6 +198,38 @@ def test_static_shapes(queries: str, both: Callable[..., tuple[Program, Program]
         same(programs, inputs(1, int(queries), length, 32))
 
 
+def test_keys_of_the_past(both: Callable[..., tuple[Program, Program]]) -> None:
+    """The length of a row is a sum of two sizes, of which kernels need one: no tensor has it."""
+    text = """
+    <ir_version: 8, opset_import: ["" : 18]>
+    attention (float[1, 4, past, 8] before, float[1, 4, n, 8] x) => (float[1, 4, n, 8] out)
+    <int64 zero = {0}, int64 one = {1}, int64[1] first = {0}, int64[2] pair = {-1, 1}, float hidden = {-1e9}>
+    {
+        keys = Concat <axis = 2> (before, x)
+        turned = Transpose <perm = [0, 1, 3, 2]> (keys)
+        scores = MatMul(x, turned)
+        p1 = Shape <start = 2, end = 3> (before)
+        n1 = Shape <start = 2, end = 3> (x)
+        p = Squeeze(p1, first)
+        n = Squeeze(n1, first)
+        all = Add(p, n)
+        columns = Range(zero, all, one)
+        row = Range(p, all, one)
+        rows = Reshape(row, pair)
+        seen = LessOrEqual(columns, rows)
+        masked = Where(seen, scores, hidden)
+        weights = Softmax <axis = -1> (masked)
+        out = MatMul(weights, keys)
+    }
+    """
+    converted = softq.convert(onnx.parser.parse_model(text), method="exact").model
+    fused, plain = both(converted)
+    rng = np.random.default_rng(0)
+    for past, count in ((0, 5), (7, 1), (60, 3)):
+        given = {n: rng.normal(size=(1, 4, k, 8)).astype(np.float32) for n, k in (("before", past), ("x", count))}
+        np.testing.assert_array_equal(Executor(fused)(given)["out"], Executor(plain)(given)["out"])
+
+
 def test_memory_does_not_grow_with_the_number_of_scores(both: Callable[..., tuple[Program, Program]]) -> None:
     fused, plain = both(softq.convert(model(width="64"), method="exact").model)
 

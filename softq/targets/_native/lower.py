@@ -26,7 +26,7 @@ from softq.targets._native.importer import Imported, last_line
 from softq.targets._native.kernels import ROW_COST, Kernels
 from softq.targets._native.machine import Machine
 from softq.targets._native.nests import Nest
-from softq.targets._native.sizes import key, multiplied, plain, size
+from softq.targets._native.sizes import is_number, key, multiplied, plain, size
 
 _VIEWS = ("relax.reshape",)
 
@@ -135,7 +135,7 @@ class _Lowering:
         outputs = [self.out.new(ty) for ty in types]
         # Nothing is computed where there is nothing, and TVM cannot divide by such an axis.
         if not all(0 in value.dims for value in outputs):
-            for step in self.tir_steps(call, [self.value(x) for x in given if not _is_number(x)], outputs):
+            for step in self.tir_steps(call, [self.value(x) for x in given if not is_number(x)], outputs):
                 self.out.append(step)
         return outputs[0] if len(outputs) == 1 and not isinstance(binding.var.ty, relax.TupleType) else tuple(outputs)
 
@@ -144,7 +144,7 @@ class _Lowering:
         function = self.module[call.args[0]]
         params = list(function.params)
         buffers = [p for p in params if is_buffer_var(p)]
-        numbers = [x for x in _given(call) if _is_number(x)]
+        numbers = [x for x in _given(call) if is_number(x)]
         known: dict[int, Size] = {}
         for param, value in zip(buffers, [*inputs, *outputs], strict=True):
             for dim, there in zip(param.shape, value.dims, strict=True):
@@ -310,7 +310,3 @@ def mask_strides(mask: Sequence[Size], scores: Sequence[Size]) -> list[Size]:
 def _given(call: Any) -> list[Any]:
     """Return the arguments of a call of a TIR function: tensors, then numbers."""
     return [*call.args[1].fields, *(call.args[2].values if len(call.args) > 2 else ())]
-
-
-def _is_number(expr: Any) -> bool:
-    return isinstance(getattr(expr, "ty", None), tvm.ir.PrimType) and not isinstance(expr, tvm.ir.GenericConst)

@@ -159,3 +159,8 @@ def multiplied(sizes: Iterable[Size]) -> Size:
         elif factor != 1:
             result = factor
     return result
+
+
+def is_number(expr: object) -> bool:
+    """Say whether an argument of a TIR function is a number, which no tensor has as its size."""
+    return isinstance(getattr(expr, "ty", None), tvm.ir.PrimType) and not isinstance(expr, tvm.ir.GenericConst)

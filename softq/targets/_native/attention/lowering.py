@@ -20,7 +20,7 @@ from softq.targets._native.attention.forms import Attention
 from softq.targets._native.attention.kernel import SIZES, Form, Region, Stage, scratch_parts
 from softq.targets._native.calls import RowCall
 from softq.targets._native.kernels import ROW_COST
-from softq.targets._native.sizes import ceiling, computed, key, multiplied
+from softq.targets._native.sizes import ceiling, computed, is_number, key, multiplied
 
 BLOCK = 48
 """Rows of a block at most; a multiple of the tile's rows."""
@@ -153,7 +153,8 @@ class _Stages:
         target = 1 - self.last
         if call.op.name == "relax.call_tir":
             given = list(call.args[1].fields)
-            inputs = [self._here(x) if i == followed else self.lowering.value(x) for i, x in enumerate(given)]
+            tensors = [(i, x) for i, x in enumerate(given) if not is_number(x)]
+            inputs = [self._here(x) if i == followed else self.lowering.value(x) for i, x in tensors]
             output = self._value(binding.var.ty, target)
             (step,) = self.lowering.tir_steps(call, inputs, [output], rows=True)
         else:
