@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,6 +85,9 @@ def option(
 class Options:
     """Base of a method's options: a frozen dataclass whose fields are made by `option`."""
 
+    unnamed: ClassVar[Mapping[str, OptionValue]] = {}
+    """Options that are no part of the structure's name while they have these values."""
+
     @classmethod
     def specs(cls) -> dict[str, OptionSpec]:
         """Return what each option takes, by name."""
@@ -102,7 +105,8 @@ class Options:
     @property
     def structure(self) -> str:
         """The options as part of a name: `b4_r0p75`, initials of the fields and their values."""
-        return "_".join(f"{name[0]}{_name(value)}" for name, value in self.to_json().items())
+        named = [(name, value) for name, value in self.to_json().items() if self.unnamed.get(name) != value]
+        return "_".join(f"{name[0]}{_name(value)}" for name, value in named)
 
 
 def _name(value: OptionValue) -> str:

@@ -5,7 +5,8 @@ Source: Liu et al., ConSmax, ICCAD 2024, arXiv 2402.10930, equation 2; beta and 
 an element's weight depends on its score alone and the row's sum is not 1. x - beta ends at `clamp`, as in its code,
 below where f32 overflows. Of a graph that holds the function, one beta and one gamma a head are taken.
 Input: any f32; -inf is masked, +inf takes all the weight; a finite score of -5000 or less weighs 0 anyway.
-Integers: none. Accumulator: none. Weights e^(x - beta), up to e^80, normalizer gamma.
+8-bit integer scores: x = step * (score - zero), a table of 256 probabilities of W bits, 2^F for 1.
+Integers: for float scores none. Accumulator: none. Weights e^(x - beta), up to e^80, normalizer gamma.
 e^z is e^-|z|, or one divided by it for z > 0.
 Error: (3e-7 + 2^-24 * (|x| + |beta|)) * p, where p > 3e-38 / gamma.
 Calibration: none.
@@ -16,11 +17,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from softq.errors import UsageError
 from softq.methods._contract import FITTED_SCOPES, Fitted, Method, Options, OptionValue, option
+from softq.methods._pointwise import FLOATS, step_option, units, weight_bits_option, zero_option
 from softq.methods._unnormalized import scores
 from softq.methods._written import Function, WrittenSettings, a_head, plain
 from softq.rowprog import DType, Trace, Value
@@ -29,10 +33,14 @@ from softq.rowprog.library import exp_minus
 _FAR, _GREAT, _MOST = 100.0, 2.0**20, 86.0
 """How large beta, gamma and clamp may be."""
 
+_MOST_FRACTION = 31
+
 
 @dataclass(frozen=True)
 class ConsmaxOptions(Options):
     """The learned constants."""
+
+    unnamed: ClassVar[Mapping[str, OptionValue]] = FLOATS
 
     beta: OptionValue = option(
         2.5, "what is taken off the scores, in the maximum's place", low=-_FAR, high=_FAR, words=tuple(FITTED_SCOPES)
@@ -42,10 +50,15 @@ class ConsmaxOptions(Options):
         words=tuple(FITTED_SCOPES),
     )  # fmt: skip
     clamp: OptionValue = option(80.0, "where x - beta ends", low=0.0, high=_MOST)
+    step: OptionValue = step_option()
+    zero: OptionValue = zero_option()
+    weight_bits: OptionValue = weight_bits_option()
 
 
 def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     assert isinstance(options, ConsmaxOptions)
+    if not t.scores.dtype.is_float:
+        return _trace_integer(t, options)
     x, one = scores(t), t.const(1.0, DType.F32)
     beta, gamma = _number(t, options, "beta", -_FAR, _FAR), _number(t, options, "gamma", 1 / _GREAT, _GREAT)
     z = t.min(x.row - beta, t.const(float(options.clamp), DType.F32))
@@ -63,6 +76,19 @@ def _number(t: Trace, options: Options, name: str, low: float, high: float) -> V
 def _parameters(options: Options, fitted: Fitted) -> Mapping[str, NDArray[np.generic]]:
     arrays = {name: np.atleast_1d(np.asarray(numbers, np.float32)) for name, numbers in fitted.items()}
     return {name: a.reshape(-1, 1, 1) if options.fitted[name] == "head" else a for name, a in arrays.items()}
+
+
+def _trace_integer(t: Trace, options: ConsmaxOptions) -> Mapping[str, Value]:
+    if options.fitted:
+        raise UsageError(f"consmax of {t.scores.dtype.value} scores: {', '.join(options.fitted)} has to be a number")
+    x = units(t, options)
+    beta, gamma, clamp = (float(value) for value in (options.beta, options.gamma, options.clamp))
+
+    def weight(score: float) -> float:
+        return math.exp(min(score - beta, clamp)) / gamma
+
+    one = x.one(weight, _MOST_FRACTION)
+    return {"weights": x.look_up(weight, one), "normalizer": x.where_any(t.const(one, DType.U32))}
 
 
 def _written(f: Function) -> Iterable[WrittenSettings]:
@@ -90,7 +116,7 @@ METHOD = Method(
     source="ConSmax, Liu et al., ICCAD 2024, arXiv 2402.10930",
     options=ConsmaxOptions,
     trace=_trace,
-    integer_scores=False,
+    integer_scores=True,
     drop_in=False,
     calibration="none",
     parameters=_parameters,

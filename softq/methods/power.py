@@ -8,7 +8,9 @@ is exact in real numbers. Where every |x| is 0 the paper's formula is 0 / 0; her
 add a small number to the denominator, which is not done here.
 Input: any finite f32. +inf takes all the weight, -inf is masked; a finite score of -5000 or less that is 104 or more
 below the row's greatest counts as masked.
-Integers: none. Accumulator: f32, S in [1, N].
+8-bit integer scores: x = step * (score - zero), a table of 256 weights of W bits, and their sum in u32; what is below
+2^-W of the greatest weight of all 256 scores is 0, so that a high power knows the greatest scores only.
+Integers: for float scores none. Accumulator: f32, S in [1, N].
 Error: each weight within (p + 3) * 2^-23 of (x / M)^p, relatively, where that is above 2^-126; less is lost.
 Calibration: none.
 """
@@ -18,9 +20,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from softq.errors import UsageError
 from softq.methods._contract import Method, Options, OptionValue, option
+from softq.methods._pointwise import FLOATS, step_option, units, weight_bits_option, zero_option
 from softq.methods._unnormalized import scores
 from softq.methods._written import Function, WrittenSettings
 from softq.rowprog import DType, Trace, Value
@@ -31,7 +35,12 @@ from softq.rowprog.library import whole_power
 class PowerOptions(Options):
     """The exponent."""
 
+    unnamed: ClassVar[Mapping[str, OptionValue]] = FLOATS
+
     power: OptionValue = option(4, "exponent, even", low=2, high=16)
+    step: OptionValue = step_option()
+    zero: OptionValue = zero_option()
+    weight_bits: OptionValue = weight_bits_option()
 
 
 def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
@@ -39,12 +48,25 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     power = int(options.power)
     if power % 2:
         raise UsageError(f"power: power is {power}; allowed is an even number from 2 to 16: odd powers keep the sign")
+    if not t.scores.dtype.is_float:
+        return _trace_integer(t, options)
     x = scores(t)
     size = x.only(t.select(x.row < 0.0, 0.0 - x.row, x.row))
     greatest = t.row_max(size)
     u = t.select(greatest > 0.0, t.divide(x.row, greatest), t.const(1.0, DType.F32))
     weights = whole_power(t, u, power)
     return x.pair(weights, t.row_sum(x.only(weights)))
+
+
+def _trace_integer(t: Trace, options: PowerOptions) -> Mapping[str, Value]:
+    x, power = units(t, options), int(options.power)
+
+    def weight(score: float) -> float:
+        return score**power
+
+    some = x.look_up(weight, x.most(weight))
+    weights = x.only(t.select(t.row_sum(some) > 0, some, 1))
+    return {"weights": weights, "normalizer": t.row_sum(weights)}
 
 
 def _written(f: Function) -> Iterable[WrittenSettings]:
@@ -59,7 +81,7 @@ METHOD = Method(
     source="Power-Softmax, Zimerman et al., arXiv 2410.09457",
     options=PowerOptions,
     trace=_trace,
-    integer_scores=False,
+    integer_scores=True,
     drop_in=False,
     calibration="none",
     written=_written,

@@ -7,7 +7,10 @@ function itself often have it, with divisor=row the row's length, masked element
 a row of zeros and not undefined. The row's sum is not 1, and a row without positive scores is 0. With divisor=sum it is
 sum(w) + eps, and with eps = 0 a row without positive scores is undefined.
 Input: any f32 up to 1e38^(1 / power) (greater powers overflow); -inf is masked, +inf takes all the weight.
-Integers: none. Accumulator: the count, f32, exact up to 2^24; with divisor=sum the sum of the weights, f32.
+8-bit integer scores: x = step * (score - zero), a table of 256 weights of W bits, 2^F for 1, and a normalizer in u32,
+n * 2^F or the sum of weights; range analysis refuses N for which it does not fit.
+Integers: for float scores none. Accumulator: the count, f32, exact up to 2^24; with divisor=sum the sum of the
+weights, f32.
 Error: power * 2^-24 of each weight, relatively; of the sum N * 2^-24.
 Calibration: none.
 """
@@ -17,8 +20,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from softq.methods._contract import Method, Options, OptionValue, option
+from softq.methods._pointwise import FLOATS, step_option, units, weight_bits_option, zero_option
 from softq.methods._unnormalized import scores
 from softq.methods._written import Function, WrittenSettings, plain, small
 from softq.rowprog import DType, Trace, Value
@@ -31,6 +36,8 @@ _LENGTH, _ROW, _SUM = "length", "row", "sum"
 class ReluOptions(Options):
     """The power, and what the weights are divided by."""
 
+    unnamed: ClassVar[Mapping[str, OptionValue]] = {**FLOATS, "eps": 0.0}
+
     power: OptionValue = option(1, "exponent of the rectified score", low=1, high=8)
     divisor: OptionValue = option(
         _LENGTH, "what the weights are divided by; length: the number of elements that take part; row: of all; sum: "
@@ -38,15 +45,15 @@ class ReluOptions(Options):
         low=2.0**-20, high=2.0**20, words=(_LENGTH, _ROW, _SUM),
     )  # fmt: skip
     eps: OptionValue = option(0.0, "with divisor=sum: what is added to the sum", low=0.0, high=1.0)
-
-    @property
-    def structure(self) -> str:
-        """Names `eps` where it is not 0."""
-        return super().structure if self.eps else super().structure.removesuffix("_e0")
+    step: OptionValue = step_option()
+    zero: OptionValue = zero_option()
+    weight_bits: OptionValue = weight_bits_option()
 
 
 def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     assert isinstance(options, ReluOptions)
+    if not t.scores.dtype.is_float:
+        return _trace_integer(t, options)
     x = scores(t)
     weights = whole_power(t, t.max(x.row, 0.0), int(options.power))
     if options.divisor == _LENGTH:
@@ -57,6 +64,27 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     if options.divisor == _ROW:
         return x.pair(weights, t.cast(t.length(), DType.F32), always=True)
     return x.pair(weights, t.const(float(options.divisor), DType.F32), always=True)
+
+
+def _trace_integer(t: Trace, options: ReluOptions) -> Mapping[str, Value]:
+    x, power = units(t, options), int(options.power)
+
+    def weight(score: float) -> float:
+        return max(score, 0.0) ** power
+
+    if options.divisor == _SUM:
+        scale = x.most(weight)
+        weights = x.look_up(weight, scale)
+        total = t.row_sum(weights) + math.ceil(float(options.eps) * scale)
+        return {"weights": weights, "normalizer": total}
+    one = x.one(weight, x.bits)
+    if options.divisor == _LENGTH:
+        normalizer = x.count() * one
+    elif options.divisor == _ROW:
+        normalizer = t.cast(t.length(), DType.U32) * one
+    else:
+        normalizer = x.divisor(float(options.divisor), one)
+    return {"weights": x.look_up(weight, one), "normalizer": normalizer}
 
 
 def _written(f: Function) -> Iterable[WrittenSettings]:
@@ -78,7 +106,7 @@ METHOD = Method(
     source="Wortsman et al., arXiv 2309.08586",
     options=ReluOptions,
     trace=_trace,
-    integer_scores=False,
+    integer_scores=True,
     drop_in=False,
     calibration="none",
     written=_written,

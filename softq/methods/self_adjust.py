@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from softq.methods._contract import Method, Options, OptionValue, option
 from softq.methods._softmax import softmax
@@ -30,12 +31,9 @@ _EPS = 2e-10
 class SelfAdjustOptions(Options):
     """What is added to the divisor."""
 
-    eps: OptionValue = option(_EPS, "what is added to the divisor", low=0.0, high=1.0)
+    unnamed: ClassVar[Mapping[str, OptionValue]] = {"eps": _EPS}
 
-    @property
-    def structure(self) -> str:
-        """Names `eps` where it is not that of the source."""
-        return super().structure if self.eps != _EPS else ""
+    eps: OptionValue = option(_EPS, "what is added to the divisor", low=0.0, high=1.0)
 
 
 def _trace(t: Trace, options: Options) -> Mapping[str, Value]:

@@ -7,7 +7,9 @@ b = -ln n, e^-z is n * e^-x only in real numbers, so that ln n is computed, log2
 bias=NUMBER a fully masked row is a row of zeros and not undefined, and with bias=row, where n is the row's length,
 masked elements included.
 Input: any f32; -inf is masked, +inf takes all the weight.
-Integers: none. Accumulator: none but the count, f32, exact up to 2^24. Weights p, normalizer 1.
+8-bit integer scores: x = step * (score - zero), a table of 256 weights of W bits, 2^W for 1. With b = -ln n it is
+a / (a + n a') with a = sigmoid(x), a' = sigmoid(-x) of W bits and a division an element in 64 bits, 2^24 for 1.
+Integers: for float scores none. Accumulator: none but the count, f32, exact up to 2^24. Weights p, normalizer 1.
 Error: (1e-6 + 2^-24 * |z|) * p, where p > 3e-38.
 Calibration: none.
 """
@@ -17,29 +19,39 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from softq.methods._contract import Method, Options, OptionValue, option
+from softq.methods._pointwise import FLOATS, step_option, units, weight_bits_option, zero_option
 from softq.methods._unnormalized import scores
 from softq.methods._written import Function, WrittenSettings, plain
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import exp_minus
 
 _LENGTH, _ROW = "length", "row"
+_RESULT_BITS = 24
 
 
 @dataclass(frozen=True)
 class SigmoidOptions(Options):
     """What is added to the scores."""
 
+    unnamed: ClassVar[Mapping[str, OptionValue]] = FLOATS
+
     bias: OptionValue = option(
         _LENGTH, "what is added to the scores; length: -ln n, n the number of elements that take part; row: of "
         "all",
         low=-100.0, high=100.0, words=(_LENGTH, _ROW),
     )  # fmt: skip
+    step: OptionValue = step_option()
+    zero: OptionValue = zero_option()
+    weight_bits: OptionValue = weight_bits_option()
 
 
 def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     assert isinstance(options, SigmoidOptions)
+    if not t.scores.dtype.is_float:
+        return _trace_integer(t, options)
     x, one = scores(t), t.const(1.0, DType.F32)
     if options.bias in {_LENGTH, _ROW}:
         count = x.count if options.bias == _LENGTH else t.cast(t.length(), DType.F32)
@@ -48,6 +60,26 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
         z = x.row + t.const(float(options.bias), DType.F32)
     e = exp_minus(t, t.select(z < 0.0, 0.0 - z, z))
     return x.pair(t.divide(t.select(z < 0.0, e, one), e + 1.0), one, always=options.bias != _LENGTH)
+
+
+def _trace_integer(t: Trace, options: SigmoidOptions) -> Mapping[str, Value]:
+    x = units(t, options)
+    if options.bias not in {_LENGTH, _ROW}:
+        bias, one = float(options.bias), 2**x.bits
+        return {"weights": x.look_up(lambda v: _sigmoid(v + bias), one), "normalizer": t.const(one, DType.U32)}
+    # e^x / (e^x + n) = a / (a + n b) with a = sigmoid(x), b = sigmoid(-x), both of W bits.
+    a, b = (t.cast(x.look_up(lambda v, s=s: _sigmoid(s * v), 2**x.bits), DType.I64) for s in (1, -1))
+    length = options.bias == _ROW
+    count = t.cast(t.length(), DType.I64) if length else t.cast(x.count(), DType.I64)
+    below = t.max(a + b * count, 1)
+    weights = t.cast(t.min(t.divide((a << _RESULT_BITS) + (below >> 1), below), 2**_RESULT_BITS), DType.U32)
+    one = t.const(2**_RESULT_BITS, DType.U32)
+    return {"weights": weights, "normalizer": one if length else x.where_any(one)}
+
+
+def _sigmoid(z: float) -> float:
+    e = math.exp(-abs(z))
+    return (e if z < 0 else 1.0) / (1.0 + e)
 
 
 def _written(f: Function) -> Iterable[WrittenSettings]:
@@ -64,7 +96,7 @@ METHOD = Method(
     source="Sigmoid attention, Ramapuram et al., arXiv 2409.04431",
     options=SigmoidOptions,
     trace=_trace,
-    integer_scores=False,
+    integer_scores=True,
     drop_in=False,
     calibration="none",
     written=_written,

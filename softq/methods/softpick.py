@@ -8,7 +8,9 @@ Masked elements do not count in S. As in its code eps is added to the multiplied
 |e^x - 1| * e^-m near x = 0 comes from the polynomial of e^x - 1 on |x| <= 0.344, since 1 would swallow x.
 Input: any f32; -inf is masked, +inf takes all the weight; a finite score of -5000 or less that is 104 or more below the
 row's greatest counts as masked: beside a score of 104 it would add e^-104.
-Integers: none. Accumulator: f32, S in [eps, N * (1 + eps)].
+8-bit integer scores: x = step * (score - zero), e^-d of W bits by a table of the distances from m, of which 2^W stands
+for 1, and S in u32. A row whose greatest score is a few steps above 0 has its weights within 2^-W / (1 - e^-m) only.
+Integers: for float scores none. Accumulator: f32, S in [eps, N * (1 + eps)].
 Error: each |e^x - 1| * e^-m within 2e-6 of the exact one, relatively, where it is above 1e-37.
 Calibration: none.
 """
@@ -18,8 +20,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from softq.methods._contract import Method, Options, OptionValue, option
+from softq.methods._pointwise import FLOATS, step_option, units, weight_bits_option, zero_option
 from softq.methods._unnormalized import scores
 from softq.methods._written import Function, WrittenSettings, small
 from softq.rowprog import DType, Trace, Value
@@ -33,13 +37,20 @@ _NEAR = 0.34375
 class SoftpickOptions(Options):
     """What is added to the normalizer."""
 
+    unnamed: ClassVar[Mapping[str, OptionValue]] = FLOATS
+
     eps: OptionValue = option(
         1e-8, "what is added to the normalizer (the kernels of the paper: 1e-6)", low=0.0, high=1.0
     )
+    step: OptionValue = step_option()
+    zero: OptionValue = zero_option()
+    weight_bits: OptionValue = weight_bits_option()
 
 
 def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     assert isinstance(options, SoftpickOptions)
+    if not t.scores.dtype.is_float:
+        return _trace_integer(t, options)
     x = scores(t)
     m = t.max(t.row_max(x.only(x.row)), 0.0)
     one = exp_minus(t, m)
@@ -48,6 +59,22 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     size = t.select(risen < 0.0, 0.0 - risen, risen)
     total = t.row_sum(x.only(size)) + t.const(float(options.eps), DType.F32)
     return x.pair(t.max(risen, 0.0), total)
+
+
+def _trace_integer(t: Trace, options: SoftpickOptions) -> Mapping[str, Value]:
+    x, zero, kind = units(t, options), int(options.zero), t.scores.dtype
+    scores = t.scores if t.valid is None else t.select(t.valid, t.scores, kind.low)
+    greatest = t.max(t.cast(t.row_max(scores), DType.I32) - zero, 0)
+    far = greatest - (t.cast(scores, DType.I32) - zero)
+    step, one = float(options.step), 2**x.bits
+    distances = max(kind.high - zero, 0) - min(kind.low - zero, 0)
+    table = t.table([round(one * math.exp(-step * d)) for d in range(distances + 1)], DType.I32)
+    risen = t.lut(table, far) - t.lut(table, greatest)
+    size = x.only(t.cast(t.select(risen < 0, 0 - risen, risen), DType.U32))
+    total = t.row_sum(size) + round(float(options.eps) * one)
+    # eps is there so that a row of zeros is none of undefined ones.
+    normalizer = t.max(total, 1) if float(options.eps) else total
+    return {"weights": t.select(risen > 0, size, 0), "normalizer": x.where_any(normalizer)}
 
 
 def _written(f: Function) -> Iterable[WrittenSettings]:
@@ -63,7 +90,7 @@ METHOD = Method(
     source="Softpick, Zuhri et al., arXiv 2504.20966",
     options=SoftpickOptions,
     trace=_trace,
-    integer_scores=False,
+    integer_scores=True,
     drop_in=False,
     calibration="none",
     written=_written,

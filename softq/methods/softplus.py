@@ -9,7 +9,8 @@ is exact where e is tiny. Only ratios count: with M = max(1, greatest score) it 
 overflow, and powers are of n * A - offset over its greatest.
 Input: any f32; -inf is masked, +inf takes all the weight; a finite score of -5000 or less that is 104 or more below the
 row's greatest counts as masked, which takes nothing away.
-Integers: none. Accumulator: f32, S <= 2 * N.
+8-bit integer scores, power=1: x = step * (score - zero), a table of 256 weights of W bits, and their sum in u32.
+Integers: for float scores none. Accumulator: f32, S <= 2 * N.
 Error: each softplus within 2e-6, relatively, where it is above 3e-38; with power=15 what N * 2^-24 of S makes of
 n * A - offset, times 15.
 Calibration: none.
@@ -20,10 +21,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
+from softq.errors import UsageError
 from softq.methods._contract import Method, Options, OptionValue, option
+from softq.methods._pointwise import FLOATS, step_option, units, weight_bits_option, zero_option
 from softq.methods._unnormalized import Scores, scores
 from softq.methods._written import Function, WrittenSettings, plain, small
 from softq.rowprog import DType, Trace, Value
@@ -40,15 +44,14 @@ _SHORT = 3.0
 class SoftplusOptions(Options):
     """How rows are sharpened."""
 
+    unnamed: ClassVar[Mapping[str, OptionValue]] = {**FLOATS, "eps": _EPS}
+
     power: OptionValue = option(1, "exponent that sharpens a row; 1: none, the paper's LSSAR: 15", low=1, high=16)
     offset: OptionValue = option(1.0, "with a power above 1, what is taken off n * A first", low=0.0, high=16.0)
     eps: OptionValue = option(_EPS, "what is added to the sum (of the paper's code)", low=0.0, high=1.0)
-
-    @property
-    def structure(self) -> str:
-        """Names `eps` where it is not the paper's."""
-        name = super().structure
-        return name if self.eps != _EPS else name[: name.rindex("_e")]
+    step: OptionValue = step_option()
+    zero: OptionValue = zero_option()
+    weight_bits: OptionValue = weight_bits_option()
 
 
 def _softplus(t: Trace, x: Value) -> Value:
@@ -70,6 +73,8 @@ def _sharpened(t: Trace, x: Scores, part: Value, options: SoftplusOptions) -> tu
 
 def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     assert isinstance(options, SoftplusOptions)
+    if not t.scores.dtype.is_float:
+        return _trace_integer(t, options)
     x = scores(t)
     inverse = t.divide(t.const(1.0, DType.F32), t.max(t.row_max(x.only(x.row)), 1.0))
     weights = _softplus(t, x.row) * inverse
@@ -77,6 +82,20 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     if int(options.power) > 1:
         weights, total = _sharpened(t, x, t.divide(weights, total), options)
     return x.pair(weights, total)
+
+
+def _trace_integer(t: Trace, options: SoftplusOptions) -> Mapping[str, Value]:
+    if int(options.power) > 1:
+        raise UsageError(f"softplus of {t.scores.dtype.value} scores: power is {options.power}; only 1 is pointwise")
+    x = units(t, options)
+
+    def weight(score: float) -> float:
+        return max(score, 0.0) + math.log1p(math.exp(-abs(score)))
+
+    scale = x.most(weight)
+    weights = x.look_up(weight, scale)
+    total = t.row_sum(weights) + math.floor(float(options.eps) * scale + 0.5)
+    return {"weights": weights, "normalizer": x.where_any(total)}
 
 
 def _written(f: Function) -> Iterable[WrittenSettings]:
@@ -103,7 +122,7 @@ METHOD = Method(
     source="Length-scaled softplus attention, arXiv 2501.13428",
     options=SoftplusOptions,
     trace=_trace,
-    integer_scores=False,
+    integer_scores=True,
     drop_in=False,
     calibration="none",
     written=_written,

@@ -9,7 +9,8 @@ scores below about -1, -1.6 and -2.2 weigh *more* the lower they are. Nearer tha
 Input: any finite f32. With M = max(1, greatest |x| of the row) the weights are T_k(x) / M^k, by Horner's rule on x / M,
 where nothing overflows; only the ratio to S counts. +inf takes all the weight, -inf is masked; a finite score of -5000
 or less that is 104 or more below the row's greatest counts as masked.
-Integers: none. Accumulator: f32, S <= N * e, and S >= 2^-3 * M^-k.
+8-bit integer scores: x = step * (score - zero), a table of 256 weights of W bits, and their sum in u32.
+Integers: for float scores none. Accumulator: f32, S <= N * e, and S >= 2^-3 * M^-k.
 Error: terms of both signs cancel where x < 0: each weight is within (k + 1) * 2^-23 * T_k(|x|) / T_k(x) of the exact
 one, relatively; that ratio is at most 6, 21 and 69. Weights below 2^-126 of the greatest |x|^k are lost.
 Calibration: none.
@@ -20,9 +21,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from softq.errors import UsageError
 from softq.methods._contract import Method, Options, OptionValue, option
+from softq.methods._pointwise import FLOATS, step_option, units, weight_bits_option, zero_option
 from softq.methods._unnormalized import scores
 from softq.methods._written import Function, WrittenSettings
 from softq.rowprog import DType, Trace, Value
@@ -32,7 +35,12 @@ from softq.rowprog import DType, Trace, Value
 class TaylorOptions(Options):
     """Degree of the polynomial."""
 
+    unnamed: ClassVar[Mapping[str, OptionValue]] = FLOATS
+
     order: OptionValue = option(2, "degree of the polynomial, even", low=2, high=6)
+    step: OptionValue = step_option()
+    zero: OptionValue = zero_option()
+    weight_bits: OptionValue = weight_bits_option()
 
 
 def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
@@ -40,6 +48,8 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     order = int(options.order)
     if order % 2:
         raise UsageError(f"taylor: order is {order}; allowed is 2, 4 or 6: odd polynomials are negative somewhere")
+    if not t.scores.dtype.is_float:
+        return _trace_integer(t, options)
     x = scores(t)
     size = x.only(t.select(x.row < 0.0, 0.0 - x.row, x.row))
     inverse = t.divide(t.const(1.0, DType.F32), t.max(t.row_max(size), 1.0))
@@ -49,6 +59,16 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
         power = power * inverse
         weights = weights * u + power * t.const(1 / math.factorial(i), DType.F32)
     return x.pair(weights, t.row_sum(x.only(weights)))
+
+
+def _trace_integer(t: Trace, options: TaylorOptions) -> Mapping[str, Value]:
+    x, order = units(t, options), int(options.order)
+
+    def weight(score: float) -> float:
+        return sum(score**i / math.factorial(i) for i in range(order + 1))
+
+    weights = x.look_up(weight, x.most(weight))
+    return {"weights": weights, "normalizer": t.row_sum(weights)}
 
 
 def _written(f: Function) -> Iterable[WrittenSettings]:
@@ -61,7 +81,7 @@ METHOD = Method(
     source="Taylor-softmax, de Brebisson and Vincent, ICLR 2016, arXiv 1511.05042",
     options=TaylorOptions,
     trace=_trace,
-    integer_scores=False,
+    integer_scores=True,
     drop_in=False,
     calibration="none",
     written=_written,

@@ -1,0 +1,120 @@
+"""What functions of each score by itself share, where scores are 8-bit integers: a table of 256 weights, and no floats.
+
+Nothing is subtracted from such scores, so that it matters which integer stands for 0. Every weight is a whole number of
+W bits, round(f(x) * scale); that of the greatest of all 256 scores just fits, and a row of small ones has fewer bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from softq.errors import UsageError
+from softq.methods._contract import Options, OptionValue, option
+from softq.rowprog import DType, Trace, Value
+
+WEIGHT_BITS = 15
+
+
+def step_option() -> OptionValue:
+    """Return the field for the real value of one unit of integer scores."""
+    return option(0.0, "8-bit integer scores only: the real value of one unit", low=0.0, high=16.0)
+
+
+def zero_option() -> OptionValue:
+    """Return the field for the integer that stands for 0."""
+    return option(0, "8-bit integer scores only: the integer that stands for 0", low=-128, high=255)
+
+
+def weight_bits_option() -> OptionValue:
+    """Return the field for the width of weights."""
+    return option(WEIGHT_BITS, "8-bit integer scores only: bits of an unsigned weight", low=8, high=24)
+
+
+FLOATS: Mapping[str, OptionValue] = {"step": 0.0, "zero": 0, "weight_bits": WEIGHT_BITS}
+"""What these options are where scores are floats: `Options.unnamed`."""
+
+
+@dataclass(frozen=True)
+class Units:
+    """8-bit scores as real numbers.
+
+    Attributes:
+        trace: The trace.
+        values: The real number that each score is, from the least score on.
+        bits: Bits of a weight.
+    """
+
+    trace: Trace
+    values: tuple[float, ...]
+    bits: int
+
+    def one(self, weight: Callable[[float], float], most: int) -> int:
+        """Return 2^F, what stands for 1: with it each weight fits W bits; at most 2^most.
+
+        Raises:
+            UsageError: the weights are so great that 1 is less than a unit.
+        """
+        greatest = max(map(weight, self.values))
+        fraction = min(self.bits - math.frexp(greatest)[1], most)
+        if fraction < 0:
+            raise UsageError(
+                f"{self.trace.scores.dtype.value} scores with this step have weights up to {greatest:.3g}, of which "
+                f"{self.bits} bits hold no fraction of 1: a smaller step, or more weight_bits"
+            )
+        return 2**fraction
+
+    def most(self, weight: Callable[[float], float]) -> float:
+        """Return the factor with which the greatest weight is 2^W - 1, where only ratios count."""
+        return (2**self.bits - 1) / (max(map(weight, self.values)) or 1.0)
+
+    def look_up(self, weight: Callable[[float], float], scale: float) -> Value:
+        """Return round(scale * weight) of each score, row of u32, 0 where an element takes no part."""
+        t = self.trace
+        entries = [math.floor(weight(x) * scale + 0.5) for x in self.values]
+        at = t.cast(t.scores, DType.I32) - t.scores.dtype.low
+        return self.only(t.lut(t.table(entries, DType.U32), at))
+
+    def only(self, values: Value) -> Value:
+        """Return the values where an element takes part, else 0."""
+        t = self.trace
+        return values if t.valid is None else t.select(t.valid, values, 0)
+
+    def count(self) -> Value:
+        """Return how many elements take part, scalar of u32."""
+        t = self.trace
+        return t.cast(t.length(), DType.U32) if t.valid is None else t.row_sum(self.only(t.const(1, DType.U32)))
+
+    def divisor(self, value: float, one: int) -> Value:
+        """Return a number that weights are divided by, scalar of u32.
+
+        Raises:
+            UsageError: whole numbers of 32 bits do not hold it.
+        """
+        if not 2**6 <= value * one < 2**32:
+            raise UsageError(
+                f"{self.trace.scores.dtype.value} scores with this step have weights over {value:g}, which integers of "
+                "32 bits do not hold"
+            )
+        return self.trace.const(round(value * one), DType.U32)
+
+    def where_any(self, normalizer: Value) -> Value:
+        """Return the normalizer, 0 where no element takes part."""
+        return self.trace.select(self.count() > 0, normalizer, 0)
+
+
+def units(t: Trace, options: Options) -> Units:
+    """Return the integer scores of the trace as real numbers.
+
+    Raises:
+        UsageError: they are not of 8 bits, or have no step.
+    """
+    given, scores = options.to_json(), t.scores.dtype
+    step, zero = float(given["step"]), int(given["zero"])
+    if scores.bits != 8 or not step > 0:
+        raise UsageError(
+            f"{scores.value} scores with step={step:g}: integer scores are of 8 bits, with a step above 0"
+        )  # fmt: skip
+    values = tuple(step * (i - zero) for i in range(scores.low, scores.high + 1))
+    return Units(t, values, int(given["weight_bits"]))
