@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from benchmarks.cpu import models, rows
+from benchmarks.cpu import attention, models, rows
 from benchmarks.cpu.section import Section
 
-SECTIONS: Mapping[str, Section] = {module.SECTION.name: module.SECTION for module in (rows, models)}
+SECTIONS: Mapping[str, Section] = {module.SECTION.name: module.SECTION for module in (rows, attention, models)}

@@ -77,9 +77,8 @@ def block_kernel(machine: Machine) -> tirx.PrimFunc:
 
 
 def row_counts(rows: int) -> list[int]:
-    """Return the heights of the tiles that are used one after another, until no row is left."""
-    counts: list[int] = []
-    while rows >= 1:
-        counts.append(rows)
-        rows //= 2
-    return counts
+    """Return the heights of the tiles that are used one after another, until no row is left.
+
+    A single row has too few sums at once to keep the processor busy, so that it should be the last one only.
+    """
+    return [rows, *(height for height in (4, 2, 1) if height < rows)]

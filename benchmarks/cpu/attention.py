@@ -1,0 +1,156 @@
+"""Float attention of 12 heads of 64 numbers: the whole of a built model against the fused operators of others."""
+
+from __future__ import annotations
+
+import multiprocessing
+import tempfile
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+import softq
+from benchmarks.cpu.section import Result, Section, Settings
+from benchmarks.cpu.timing import Call, ratio, take_turns
+
+if TYPE_CHECKING:
+    import onnx
+
+Array = NDArray[np.generic]
+
+HEADS, WIDTH = 12, 64
+LENGTHS = {512: 0.97, 4096: 0.95}
+"""Lengths, and the ratio that is aimed at."""
+
+ROUNDS = {512: 41, 4096: 7}
+MEMORY = 1 / 20
+"""The share of the rival's memory that is aimed at, for the longest rows."""
+
+ORT, TORCH = "onnxruntime MultiHeadAttention", "torch scaled_dot_product_attention"
+METHODS = {"exact": "attention, exact", "deferred-log": "attention, 4-bit deferred-log"}
+
+
+def measure(settings: Settings) -> Iterator[Result]:
+    """Yield the results, shape by shape."""
+    for length, limit in LENGTHS.items():
+        place = f"{HEADS}x{length}x{WIDTH}"
+        if not settings.wants(place):
+            continue
+        chosen = {method: work for method, work in METHODS.items() if settings.wants(place, work)}
+        given = inputs(length)
+        with tempfile.TemporaryDirectory() as folder:
+            for method in chosen:
+                build(length, method, Path(folder) / method, settings.cpu)
+            for threads in settings.threads:
+                rivals = {ORT: Onnxruntime(length, threads)(given), TORCH: _torch(given, threads)}
+                built = {work: Built(Path(folder) / method, threads)(given) for method, work in chosen.items()}
+                times = take_turns({**rivals, **built}, settings.rounds or ROUNDS[length])
+                for work in built:
+                    for rival in rivals:
+                        aim = limit if rival == ORT else None
+                        yield ratio(times, work, rival, work=work, place=place, threads=threads, limit=aim)
+            if length == max(LENGTHS):
+                other = peak(partial(Onnxruntime, length, 1), length)
+                for method, work in chosen.items():
+                    mine = peak(partial(Built, Path(folder) / method, 1), length)
+                    share = mine / other
+                    yield Result(work, ORT, place, 1, MEMORY, mine, other, share, share, share, share, "B")
+
+
+def inputs(length: int) -> dict[str, Array]:
+    """Return queries, keys and values as [1, length, heads x width]."""
+    rng = np.random.default_rng(0)
+    return {name: rng.standard_normal((1, length, HEADS * WIDTH), dtype=np.float32) for name in "qkv"}
+
+
+def model(length: int) -> onnx.ModelProto:
+    """Return onnxruntime's operator as a model."""
+    import onnx
+
+    shape = [1, length, HEADS * WIDTH]
+    q, k, v, out = (
+        onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, shape) for n in ("q", "k", "v", "out")
+    )
+    node = onnx.helper.make_node(
+        "MultiHeadAttention", ["q", "k", "v"], ["out"], domain="com.microsoft", num_heads=HEADS
+    )
+    graph = onnx.helper.make_graph([node], "attention", [q, k, v], [out])
+    opsets = [onnx.helper.make_opsetid("", 18), onnx.helper.make_opsetid("com.microsoft", 1)]
+    return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def build(length: int, method: str, folder: Path, cpu: str) -> None:
+    """Build the same model with a method in the softmax's place."""
+    converted = softq.convert(model(length), method=method)
+    softq.build(converted.model, folder, target="cpu" if cpu == "native" else f"cpu:cpu={cpu}")
+
+
+def peak(made: partial[Loaded], length: int) -> float:
+    """Return the bytes by which a process of its own grows while it runs for the first time."""
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1) as pool:
+        return pool.apply(_growth, (made, length))
+
+
+class Loaded:
+    """What takes inputs and returns a call on them."""
+
+    def __call__(self, given: Mapping[str, Array]) -> Call:
+        raise NotImplementedError
+
+
+class Built(Loaded):
+    def __init__(self, folder: Path, threads: int) -> None:
+        self._artifact = softq.load(folder, threads)
+
+    def __call__(self, given: Mapping[str, Array]) -> Call:
+        return lambda: self._artifact(given)
+
+
+class Onnxruntime(Loaded):
+    def __init__(self, length: int, threads: int) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        text = model(length).SerializeToString()
+        self._session = onnxruntime.InferenceSession(text, options, providers=["CPUExecutionProvider"])
+
+    def __call__(self, given: Mapping[str, Array]) -> Call:
+        return lambda: self._session.run(None, dict(given))
+
+
+def _growth(made: partial[Loaded], length: int) -> float:
+    call = made()(inputs(length))
+    # Linux: the peak starts anew.
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    before = _resident("VmRSS")
+    call()
+    return _resident("VmHWM") - before
+
+
+def _resident(name: str) -> float:
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(float(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+
+
+def _torch(given: Mapping[str, Array], threads: int) -> Call:
+    import torch
+
+    torch.set_num_threads(threads)
+    split = [np.ascontiguousarray(given[n].reshape(1, -1, HEADS, WIDTH).transpose(0, 2, 1, 3)) for n in "qkv"]
+    tensors = [torch.from_numpy(array) for array in split]
+    return lambda: torch.nn.functional.scaled_dot_product_attention(*tensors)
+
+
+SECTION = Section(
+    "attention",
+    "Attention",
+    "Whole attentions of 12 heads, queries, keys and values [1, N, 768] as their projections give them (for torch "
+    "split into heads beforehand), through a built model. Memory is what a process of its own grows by in its first "
+    "run, the result's array included.",
+    measure,
+)
