@@ -22,7 +22,11 @@ pytest.importorskip("tvm")
 
 Array = NDArray[np.generic]
 
-METHODS = ["exact", "deferred-log", "uniform", "i-exp", "softermax", "sparsemax"]
+CASES = [
+    *(("exact", mask) for mask in ("", "byte", "float")),
+    *(("deferred-log", mask) for mask in ("", "byte", "float")),
+    *((method, "byte") for method in ("uniform", "i-exp", "softermax", "sparsemax")),
+]
 """Pairs with a float and an integer interior, probabilities, a scan, and many passes."""
 
 SHAPES = [(1, 1, 1), (1, 5, 1), (2, 50, 3), (50, 1, 64), (50, 101, 64), (197, 5, 64), (197, 50, 64), (513, 1, 33),
@@ -30,7 +34,9 @@ SHAPES = [(1, 1, 1), (1, 5, 1), (2, 50, 3), (50, 1, 64), (50, 101, 64), (197, 5,
 """Lengths of a row, queries and widths: one block and several, whole and partial tiles, panels packed before or not."""
 
 
-def model(*, width: str = "d", keys: int = 4, mask: str = "", queries: str = "m") -> onnx.ModelProto:
+def model(
+    *, width: str = "d", keys: int = 4, mask: str = "", queries: str = "m", length: str = "n", beside: bool = False
+) -> onnx.ModelProto:
     """Return an attention of 4 heads on separate queries, keys and values.
 
     Args:
@@ -38,7 +44,16 @@ def model(*, width: str = "d", keys: int = 4, mask: str = "", queries: str = "m"
         keys: Heads of keys and values; fewer than 4 are repeated.
         mask: `byte`, `float` or none.
         queries: How many queries: a number or a symbol.
+        length: How many keys: a number or a symbol.
+        beside: Whether operands are given with their heads side by side, as `qs`, `ks` and `vs`.
     """
+
+    def operand(name: str, heads: int, rows: str) -> str:
+        if beside:
+            return f"float[batch, {rows}, {heads}, {width}] {name}s"
+        return f"float[batch, {heads}, {rows}, {width}] {name}"
+
+    moved = "\n".join(f"{x} = Transpose <perm = [0, 2, 1, 3]> ({x}s)" for x in "qkv") if beside else ""
     repeats = """
         {0}5 = Unsqueeze({0}, two)
         shape{0} = Concat <axis = 0> (batch, heads, groups, lengthof{0}, widthof{0})
@@ -57,11 +72,12 @@ def model(*, width: str = "d", keys: int = 4, mask: str = "", queries: str = "m"
     given = {"": "", "byte": f", bool[batch, 1, {queries}, n] keep", "float": ", float[batch, 1, 1, n] bias"}
     text = f"""
     <ir_version: 8, opset_import: ["" : 18]>
-    attention (float[batch, 4, {queries}, {width}] q, float[batch, {keys}, n, {width}] k,
-               float[batch, {keys}, n, {width}] v{given[mask]}) => (float[batch, 4, {queries}, {width}] out)
+    attention ({operand("q", 4, queries)}, {operand("k", keys, length)},
+               {operand("v", keys, length)}{given[mask]}) => (float[batch, 4, {queries}, {width}] out)
     <int64[1] two = {{2}}, int64[1] four = {{4}}, int64[1] heads = {{{keys}}}, int64[1] groups = {{{4 // keys}}},
      float scale = {{0.3}}, float hidden = {{-inf}}>
     {{
+        {moved}
         batch = Shape <start = 0, end = 1> (q)
         {sizes if keys < 4 else ""}
         {"".join(repeats.format(x) for x in "kv") if keys < 4 else "kx = Identity(k) vx = Identity(v)"}
@@ -126,8 +142,7 @@ def same(programs: tuple[Program, Program], given: Mapping[str, Array]) -> NDArr
     return np.asarray(fused, np.float32)
 
 
-@pytest.mark.parametrize("mask", ["", "byte", "float"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("method", "mask"), CASES)
 def test_equal_to_the_bit(method: str, mask: str, both: Callable[..., tuple[Program, Program]]) -> None:
     converted = softq.convert(model(mask=mask), method=method, allow_substitute=True).model
     programs = both(converted)
@@ -176,6 +191,21 @@ def test_numbers_of_heads_that_share_keys(both: Callable[..., tuple[Program, Pro
     converted = softq.convert(model(keys=2), plan=replace(plan, sites=(site,))).model
     # Blocks of rows reach over the border between two heads.
     same(both(converted), inputs(2, 31, 130, 16, keys=2))
+
+
+@pytest.mark.parametrize("length", ["n", "90"])
+@pytest.mark.parametrize("keys", [4, 2])
+def test_heads_side_by_side(keys: int, length: str, both: Callable[..., tuple[Program, Program]]) -> None:
+    plain = model(keys=keys, width="32", beside=True, length=length)
+    programs = both(softq.convert(plain, method="exact").model)
+    # Queries that share keys, and values of unknown length, are copied; nothing else is.
+    copies = [k for k in kernels(programs[0]) if "tvm_transpose" in k]
+    assert len(copies) == (keys == 2) + (length == "n")
+    apart = build_program(softq.convert(model(keys=keys, width="32"), method="exact").model)
+    for queries in (1, 70):
+        given = inputs(2, queries, 90, 32, keys=keys)
+        result = same(programs, {f"{x}s": np.ascontiguousarray(given[x].swapaxes(1, 2)) for x in "qkv"})
+        np.testing.assert_array_equal(result, Executor(apart)(given)["out"])
 
 
 @pytest.mark.parametrize("method", ["exact", "deferred-log"])

@@ -142,8 +142,8 @@ def _torch(given: Mapping[str, Array], threads: int) -> Call:
 
     torch.set_num_threads(threads)
     split = [np.ascontiguousarray(given[n].reshape(1, -1, HEADS, WIDTH).transpose(0, 2, 1, 3)) for n in "qkv"]
-    tensors = [torch.from_numpy(array) for array in split]
-    return lambda: torch.nn.functional.scaled_dot_product_attention(*tensors)
+    q, k, v = (torch.from_numpy(array) for array in split)
+    return lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v)
 
 
 SECTION = Section(

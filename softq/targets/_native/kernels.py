@@ -18,6 +18,7 @@ from softq.artifact.program import Size
 from softq.rowprog import Program
 from softq.rowprog.onnx import function_name
 from softq.targets._native import extrema, matmul
+from softq.targets._native.attention import packing
 from softq.targets._native.attention.blocks import BLOCK, block_kernel, tile_of_block
 from softq.targets._native.attention.kernel import Form, attention_kernel
 from softq.targets._native.calls import CumSumCall, ScatterCall
@@ -90,8 +91,8 @@ class Kernels:
 
     def pack_block(self, transposed: bool) -> str:
         """Return the symbol of the kernel that packs for a product of blocks, in panels of `block_tile`."""
-        symbol = f"{matmul.PACK_TRANSPOSED if transposed else matmul.PACK}_{self.block_tile.columns}"
-        return self._named(symbol, lambda: matmul.pack_kernel(self.block_tile, transposed, symbol))
+        symbol = packing.PACK_TRANSPOSED if transposed else packing.PACK
+        return self._named(symbol, lambda: packing.pack_block_kernel(self.block_tile, transposed))
 
     def attention(self, form: Form) -> str:
         """Return the symbol of an attention; the kernels that it calls are made too."""

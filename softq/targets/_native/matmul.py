@@ -98,9 +98,9 @@ def matmul_kernel(tile: Tile) -> tirx.PrimFunc:
     return builder.get()
 
 
-def pack_kernel(tile: Tile, transposed: bool, symbol: str | None = None) -> tirx.PrimFunc:
+def pack_kernel(tile: Tile, transposed: bool) -> tirx.PrimFunc:
     """Return `softq_pack(b, panels, k, n, begin, end)`; a work item is one panel of one matrix."""
-    symbol = symbol or (PACK_TRANSPOSED if transposed else PACK)
+    symbol = PACK_TRANSPOSED if transposed else PACK
     columns = tile.columns
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name(symbol)

@@ -27,11 +27,16 @@ if TYPE_CHECKING:
     from softq.targets._native.kernels import Kernels
 
 
+_SHORT = 1024
+"""Rows of values that are read where they are, heads side by side."""
+
+
 @dataclass(frozen=True)
 class Attention:
     """Bindings of `main` that are one attention.
 
     Attributes:
+        queries: The matrices of queries.
         scores: The first product.
         between: Elementwise functions and row programs, in their order.
         followed: For each of them the position of the argument that comes from the one before.
@@ -39,8 +44,12 @@ class Attention:
         keys: The matrices of keys; the same ones serve `group` matrices of queries one after another.
         values: The matrices of values.
         group: How many.
+        heads: Where queries, keys or values have their heads side by side, [batch, rows, heads, width], the heads of
+            the keys; else 1.
+        side_by_side: Whether queries, keys and values have.
     """
 
+    queries: Any
     scores: Any
     between: tuple[Any, ...]
     followed: tuple[int, ...]
@@ -48,6 +57,8 @@ class Attention:
     keys: Any
     values: Any
     group: int
+    heads: Any
+    side_by_side: tuple[bool, bool, bool]
 
 
 @dataclass
@@ -138,7 +149,17 @@ class _Finder:
         (keys, of_keys), (values, of_values) = self._repeated(keys), self._repeated(right)
         if of_keys != of_values:
             (keys, of_keys), values = (scores.value.args[1].fields[1], 1), right
-        return Attention(scores, tuple(between), tuple(followed), second, keys, values, of_keys)
+        operands, heads, beside = [queries, keys, values], 1, [False] * 3
+        for i, operand in enumerate(operands):
+            source, found = self._side_by_side(operand)
+            # Queries that share keys would be rows of more than one head. Values are read for every block again: in
+            # long rows their distance costs more (page tables, cache sets) than a copy with the rows together.
+            folds = (of_keys == 1, True, _is_short(right))[i]
+            if found is not None and (heads == 1 or equal(found, heads)) and folds:
+                operands[i], heads, beside[i] = source, found, True
+        return Attention(
+            operands[0], scores, tuple(between), tuple(followed), second, *operands[1:], of_keys, heads, tuple(beside)
+        )
 
     def _chain(self, value: Any, rows: bool) -> tuple[Any, list[Any], list[int]] | None:
         """Return the first product, what lies between it and a value, and which arguments lead there."""
@@ -226,6 +247,21 @@ class _Finder:
                 return False
         return True
 
+    def _side_by_side(self, value: Any) -> tuple[Any, Any]:
+        """Return the [batch, rows, heads, width] that a value [..., rows, width] is made of, and the heads, or None."""
+        source, last = self.graph.bindings.get(key(value)), value.ty.shape.values[-2:]
+        while source is not None and getattr(getattr(source.value, "op", None), "name", "") == "relax.reshape":
+            source = self.graph.bindings.get(key(source.value.args[0]))
+        if source is None or getattr(getattr(source.value, "op", None), "name", "") != "relax.call_tir":
+            return value, None
+        if not all(equal(a, b) for a, b in zip(last, source.var.ty.shape.values[-2:], strict=True)):
+            return value, None
+        function = self.module[source.value.args[0]]
+        given = source.value.args[1].fields
+        if len(given) != 1 or not _exchanges_heads_and_rows(function):
+            return value, None
+        return given[0], source.var.ty.shape.values[1]
+
     def _repeated(self, value: Any) -> tuple[Any, int]:
         """Return what a value repeats and how often, each matrix in a row; by default itself."""
         source, last = self.graph.bindings.get(key(value)), value.ty.shape.values[-2:]
@@ -251,11 +287,15 @@ class _Finder:
             if view or (isinstance(expr, relax.TupleGetItem) and expr.index == 0):
                 made.add(at)
                 wanted += self.graph.users[at]
-        # Copies of keys and values that only this attention reads.
+        # Copies of operands that only this attention reads.
         products = {key(attention.scores.var), key(attention.product.var)}
-        pairs = ((attention.scores, attention.keys), (attention.product, attention.values))
-        for user, taken in pairs:
-            value = user.value.args[1].fields[1]
+        operands = (
+            (attention.scores, 0, attention.queries),
+            (attention.scores, 1, attention.keys),
+            (attention.product, 1, attention.values),
+        )
+        for user, position, taken in operands:
+            value = user.value.args[1].fields[position]
             while not value.same_as(taken) and set(self.graph.users[key(value)]) <= made | products:
                 made.add(key(value))
                 expr = self.graph.bindings[key(value)].value
@@ -307,6 +347,28 @@ def _elementwise_in(function: Any, position: int) -> bool:
                     return False
         made.append(store.buffer)
     return made[-1].same_as(params[-1]) and len(made) > 1
+
+
+def _is_short(values: Any) -> bool:
+    length = plain(values.ty.shape.values[-2])
+    return isinstance(length, int) and length <= _SHORT
+
+
+def _exchanges_heads_and_rows(function: Any) -> bool:
+    """Say whether a function gives its only parameter [batch, rows, heads, width] as [batch, heads, rows, width]."""
+    blocks = _blocks(function)
+    if blocks is None or len(blocks) != 1 or len(blocks[0].iter_vars) != 4:
+        return False
+    store, own = blocks[0].body, [v.var for v in blocks[0].iter_vars]
+    load = store.value
+    if not isinstance(load, tvm.ir.TensorLoad) or len(load.indices) != 4 or len(store.indices) != 4:
+        return False
+    extents = [plain(d) for d in function.params[0].shape]
+    moved = [own[0], own[2], own[1], own[3]]
+    return all(a.same_as(b) for a, b in zip(store.indices, own, strict=True)) and all(
+        index.same_as(variable) or (extent == 1 and plain(index) == 0)
+        for index, variable, extent in zip(load.indices, moved, extents, strict=True)
+    )
 
 
 def _repeats(function: Any) -> int:

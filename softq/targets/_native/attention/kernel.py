@@ -26,10 +26,11 @@ from softq.targets._native.tiles import Tile, number
 DEPTH = 512
 """Rows of the values that are used for all rows of the block before the next ones: so many stay in the L2 cache."""
 
-SIZES = ("rows", "length", "width", "columns", "block", "packed", "value_row", "value_panel", "value_matrix")
+SIZES = ("rows", "length", "width", "columns", "block", "packed", "heads", "query_row", "query_outer", "query_inner",
+         "key_row", "key_outer", "key_inner", "value_panel", "value_row", "value_outer", "value_inner")  # fmt: skip
 """The kernel's first scalars: rows for each matrix of keys, length of a row of scores, width of a key, columns of the
-result, rows of a block, whether the keys are packed already, and how far apart in the values are rows, panels of
-columns, and matrices."""
+result, rows of a block, whether the keys are packed already, heads; how far apart in an operand are rows, and matrices:
+number i starts at i // heads times `outer` and i % heads times `inner`; how far apart are panels of the values."""
 
 _ALIGNMENT = 64
 
@@ -93,8 +94,8 @@ def attention_kernel(symbol: str, form: Form) -> tirx.PrimFunc:
                     void *others..., void *scratch, int64_t SIZES..., int64_t stages' scalars...,
                     int64_t begin, int64_t end)
 
-    Work items are numbered over matrices of keys and blocks of rows. `queries` is [matrices, rows, width] and `out`
-    [matrices, rows, columns]; `keys` is what the kernel `pack` takes, `panels` what it gives.
+    Work items are numbered over matrices of keys and blocks of rows. `out` is [matrices, rows, columns]; `keys` is what
+    the kernel `pack` takes, `panels` what it gives.
     """
     others = sorted({p for stage in form.stages for p in stage.pointers if isinstance(p, int)})
     assert others == list(range(len(others)))
@@ -134,10 +135,15 @@ class _Builder:
             inside = tirx.truncmod(item, blocks) * size["block"]
             rows = tirx.min(size["block"], size["rows"] - inside)
             first = matrix * size["rows"] + inside
-            self._scores(matrix, first, rows)
+            self._scores(matrix, inside, rows)
             for stage, scalars in zip(self._form.stages, self._scalars, strict=True):
                 self._stage(stage, scalars, first, rows)
             self._result(matrix, first, rows)
+
+    def _matrix(self, operand: str, matrix: Any) -> Any:
+        """Return the position of a matrix of an operand."""
+        heads, outer, inner = (self._size[name] for name in ("heads", f"{operand}_outer", f"{operand}_inner"))
+        return tirx.truncdiv(matrix, heads) * outer + tirx.truncmod(matrix, heads) * inner
 
     def _at(self, name: str, position: Any) -> Any:
         return T.address_of(self._memory[name][position])
@@ -146,7 +152,7 @@ class _Builder:
         """Return the address of a float of a region's first row."""
         return self._at("scratch", self._starts[region] + element * number(4))
 
-    def _scores(self, matrix: Any, first: Any, rows: Any) -> None:
+    def _scores(self, matrix: Any, inside: Any, rows: Any) -> None:
         size, columns = self._size, number(self._columns)
         panels = tirx.truncdiv(size["length"] + columns - number(1), columns)
         with T.serial(number(0), panels) as panel:
@@ -155,8 +161,9 @@ class _Builder:
             width = tirx.min(columns, size["length"] - start)
 
             def product(right: Any) -> None:
-                left, out = self._at("queries", first * size["width"]), self._rows_of(0, start)
-                strides = (size["width"], columns, size["length"])
+                left = self._at("queries", self._matrix("query", matrix) + inside * size["query_row"])
+                out = self._rows_of(0, start)
+                strides = (size["query_row"], columns, size["length"])
                 _call(BLOCK, left, right, out, *strides, size["width"], width, number(0), number(0), rows)
 
             each = size["width"] * columns
@@ -166,7 +173,8 @@ class _Builder:
                 with T.Else():
                     # The panel is where the kernel expects the one of this number.
                     there = self._at("scratch", self._panel - at * each * number(4))
-                    _call(self._form.pack, self._pointers["keys"], there, size["width"], size["length"], at, at + 1)
+                    sizes = [size[name] for name in ("width", "length", "heads", "key_row", "key_outer", "key_inner")]
+                    _call(self._form.pack, self._pointers["keys"], there, *sizes, at, at + 1)
                     product(self._at("scratch", self._panel))
 
     def _stage(self, stage: Stage, scalars: Sequence[Any], first: Any, rows: Any) -> None:
@@ -190,7 +198,7 @@ class _Builder:
             steps = tirx.min(number(DEPTH), size["length"] - start)
             with T.serial(number(0), tirx.truncdiv(size["columns"] + columns - number(1), columns)) as panel:
                 left = self._rows_of(self._form.last, start)
-                right = matrix * size["value_matrix"] + panel * size["value_panel"] + start * size["value_row"]
+                right = self._matrix("value", matrix) + panel * size["value_panel"] + start * size["value_row"]
                 out = self._at("out", first * size["columns"] + panel * columns)
                 width = tirx.min(columns, size["columns"] - panel * columns)
                 strides = (size["length"], size["value_row"], size["columns"])

@@ -20,7 +20,7 @@ from softq.targets._native.attention.forms import Attention
 from softq.targets._native.attention.kernel import SIZES, Form, Region, Stage, scratch_parts
 from softq.targets._native.calls import RowCall
 from softq.targets._native.kernels import ROW_COST
-from softq.targets._native.sizes import ceiling, computed, is_number, key, multiplied
+from softq.targets._native.sizes import ceiling, computed, is_number, key, multiplied, size
 
 BLOCK = 48
 """Rows of a block at most; a multiple of the tile's rows."""
@@ -28,7 +28,7 @@ BLOCK = 48
 STEP = 6
 """Rows of a block are a multiple of this: all tiles have so many rows, or a divisor of it."""
 
-SCORES = 1 << 16
+SCORES = 1 << 17
 """Scores of a block, if its rows are more than `STEP`: so many and as many weights stay in an L2 cache of 1 MB."""
 
 
@@ -61,37 +61,45 @@ def lower_attention(lowering: Lowering, attention: Attention) -> Value:
     """Append the steps of an attention and return its result."""
     out = lowering.out
     tile = out.kernels.block_tile
-    queries = lowering.value(attention.scores.value.args[1].fields[0])
-    keys, values = lowering.value(attention.keys), lowering.value(attention.values)
-    result = out.new(attention.product.var.ty)
-    width, columns = queries.dims[-1], values.dims[-1]
+    operands = (attention.queries, attention.keys, attention.values)
+    given = zip(operands, attention.side_by_side, strict=True)
+    queries, keys, values = (_Operand(lowering.value(x), beside) for x, beside in given)
+    heads = size(attention.heads)
     transposed = out.imported.calls[_name(attention.scores)].transposed
-    length = keys.dims[-2] if transposed else keys.dims[-1]
-    matrices = multiplied(keys.dims[:-2])
-    rows = multiplied([attention.group, queries.dims[-2]])
+    width, columns = queries.width, values.width
+    length = keys.rows if transposed else keys.width
+    matrices = keys.matrices
+    rows = multiplied([attention.group, queries.rows])
     block = _block(rows, length)
     # Keys that one block alone reads are packed there, panel by panel.
     packed = computed("min", 1, computed("floordiv", computed("max", computed("sub", rows, 1), 0), block))
-    panels = _packed(out, keys, (matrices, length, width), transposed, packed)
-    spread = (columns, tile.columns, multiplied([length, columns]))
+    panels = _packed(out, keys, (heads, length, width), transposed, packed)
+    spread = (tile.columns, *values.strides(heads))
+    right = values.value
     if not isinstance(columns, int) or columns % tile.lanes:
-        count = out.kernels.panels(columns, tile)
-        values = _packed(out, values, (matrices, columns, length), False, 1)
+        right = _packed(out, values, (heads, columns, length), False, 1)
         each = multiplied([length, tile.columns])
-        spread = (tile.columns, each, multiplied([count, each]))
+        whole = multiplied([out.kernels.panels(columns, tile), each])
+        spread = (each, tile.columns, multiplied([heads, whole]), whole)
+    read = panels if packed == 1 else keys.value
+    result = out.new(attention.product.var.ty)
+    query_row, query_outer, query_inner = queries.strides(heads)
+    if attention.group != 1:
+        query_outer, query_inner = (multiplied([attention.group, x]) for x in (query_outer, query_inner))
     stages = _Stages(lowering)
     for binding, followed in zip(attention.between, attention.followed, strict=True):
         stages.add(binding, followed)
     form = Form(tile, out.kernels.pack_block(transposed), tuple(stages.found), tuple(stages.regions), stages.last)
-    sizes = dict(zip(SIZES, (rows, length, width, columns, block, packed, *spread), strict=True))
+    strides = (query_row, query_outer, query_inner, *keys.strides(heads), *spread)
+    sizes = dict(zip(SIZES, (rows, length, width, columns, block, packed, heads, *strides), strict=True))
     memory: Size = 0
     for element, part in scratch_parts(form):
-        size = multiplied([block, length, element] if part == "scores" else [width, tile.columns, element])
-        memory = computed("add", memory, multiplied([ceiling(size, 64), 64]))
+        needed = multiplied([block, length, element] if part == "scores" else [width, tile.columns, element])
+        memory = computed("add", memory, multiplied([ceiling(needed, 64), 64]))
     out.append(
         StepCall(
             out.kernels.attention(form),
-            [queries, keys, panels, values, result, *stages.others, out.scratch(memory)],
+            [queries.value, read, panels, right, result, *stages.others, out.scratch(memory)],
             [*sizes.values(), *stages.scalars],
             multiplied([matrices, ceiling(rows, block)]),
             _cost(out, multiplied([matrices, rows, length]), computed("add", width, columns)),
@@ -113,23 +121,52 @@ def _block(rows: Size, length: Size) -> Size:
     return computed("max", 1, computed("min", rows, multiplied([most, STEP])))
 
 
-def _packed(out: Assembly, matrix: Value, sizes: tuple[Size, Size, Size], transposed: bool, wanted: Size) -> Value:
+def _packed(out: Assembly, given: _Operand, sizes: tuple[Size, Size, Size], transposed: bool, wanted: Size) -> Value:
     """Append the step that packs matrices, of which it does none if `wanted` is 0; return the panels.
 
     Args:
         out: The program.
-        matrix: What is packed.
-        sizes: Number of matrices, columns of all panels, and rows of a panel.
+        given: What is packed.
+        sizes: Heads, columns of all panels, and rows of a panel.
         transposed: Whether rows of a panel are columns of the matrix.
         wanted: 0 or 1.
     """
-    matrices, columns, rows = sizes
+    heads, columns, rows = sizes
     count = out.kernels.panels(columns, out.kernels.block_tile)
-    panels = out.allocated((matrices, count, rows, out.kernels.block_tile.columns, wanted), "float32")
+    panels = out.allocated((given.matrices, count, rows, out.kernels.block_tile.columns, wanted), "float32")
     if wanted != 0:
-        items = multiplied([matrices, count, wanted])
-        out.step(out.kernels.pack_block(transposed), [matrix, panels], [rows, columns], items, matrix.elements)
+        items = multiplied([given.matrices, count, wanted])
+        scalars = [rows, columns, heads, *given.strides(heads)]
+        out.step(out.kernels.pack_block(transposed), [given.value, panels], scalars, items, given.value.elements)
     return panels
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """Matrices: [..., rows, width], or [batch, rows, heads, width]."""
+
+    value: Value
+    side_by_side: bool
+
+    @property
+    def width(self) -> Size:
+        return self.value.dims[-1]
+
+    @property
+    def rows(self) -> Size:
+        return self.value.dims[-3 if self.side_by_side else -2]
+
+    @property
+    def matrices(self) -> Size:
+        dims = self.value.dims
+        return multiplied([*dims[:-3], dims[-2]] if self.side_by_side else dims[:-2])
+
+    def strides(self, heads: Size) -> tuple[Size, Size, Size]:
+        """Return how far apart are rows, matrices of different numbers // heads, and of % heads."""
+        whole = multiplied([self.rows, self.width])
+        if self.side_by_side:
+            return multiplied([heads, self.width]), multiplied([heads, whole]), self.width
+        return self.width, multiplied([heads, whole]), whole
 
 
 @dataclass
