@@ -16,6 +16,7 @@ import softq
 from softq.errors import UsageError
 from tests.forms import build, run
 from tests.test_method_functions import (
+    adaptive,
     clipped,
     consmax,
     entmax15,
@@ -27,6 +28,7 @@ from tests.test_method_functions import (
     softpick,
     softplus,
     sparsemax,
+    ssmax,
     taylor,
 )
 
@@ -320,6 +322,62 @@ def test_the_softmax_inside_stays_for_other_methods_and_goes_with_the_whole() ->
     assert f"it is a part of {whole.id}, which is converted as a whole" in inner.verdict.reason
     inner, whole = softq.inspect(made, all_sites=True)
     assert [site.verdict.action for site in (inner, whole)] == ["convert", "keep"]
+
+
+SSMAX = """s = Shape(x); last = Constant<value_int = 3>(); n0 = Gather(s, last); n = Cast<to = 1>(n0); l = Log(n)
+    k = Constant<value = float[3, 1, 1] {0.3, 0.43, 0.8}>(); f = Mul(k, l); z = Mul(f, x); w = Softmax<axis = -1>(z)"""
+ADAPTIVE = """p = Softmax<axis = -1>(x); tiny = 1e-9; pt = Add(p, tiny); lp = Log(pt); m = Mul(p, lp)
+    t = ReduceSum[-1](m); h = Neg(t); c4 = -0.037; c3 = 0.481; c2 = -2.3; c1 = 4.917; c0 = -1.791
+    a4 = Mul(h, c4); a3 = Add(a4, c3); b3 = Mul(a3, h); a2 = Add(b3, c2); b2 = Mul(a2, h); a1 = Add(b2, c1)
+    b1 = Mul(a1, h); q = Add(b1, c0); one = 1.0; r = Max(q, one); half2 = 0.5; flat = Greater(h, half2)
+    theta = Where(flat, r, one); z = Mul(x, theta); w = Softmax<axis = -1>(z)"""
+AROUND: dict[str, tuple[str, str, Options, Options, Reference | list[Reference]]] = {
+    "ssmax": (SSMAX.replace("float[3, 1, 1] {0.3, 0.43, 0.8}", "float {0.43}"), "ssmax", {}, {}, ssmax(0.43)),
+    "ssmax-heads": (SSMAX, "ssmax", {"s": "head"}, {"s": (0.3, 0.43, 0.8)}, [ssmax(s) for s in (0.3, 0.43, 0.8)]),
+    "adaptive-temperature": (ADAPTIVE, "adaptive-temperature", {"beyond": "published"}, {}, adaptive(False)),
+}
+"""A softmax with what is in front of it."""
+
+
+def of_any_length(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model for rows of any length: only there it shows what depends on it."""
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.type.tensor_type.shape.dim[2].dim_param = "n"
+    return proto
+
+
+@pytest.mark.parametrize("name", AROUND)
+def test_a_softmax_and_what_is_in_front_of_it(name: str) -> None:
+    body, method, options, fitted, reference = AROUND[name]
+    proto = of_any_length(model(body))
+    whole = softq.inspect(proto)[-1]
+    assert (whole.form, whole.verdict.action, whole.function) == ("softmax", "convert", None)
+    assert f"with what stands in front of it, it is the function of the method {method}" in whole.verdict.reason
+    given = feed(4)
+    want = expected(reference, given)
+    for chosen in (method, "exact"):
+        result = softq.convert(proto, method=chosen)
+        (planned,) = result.plan.sites
+        assert (planned.id, planned.method) == (whole.id, chosen)
+        np.testing.assert_allclose(run(result.model, given)[0], want, rtol=0, atol=3e-5 * np.abs(want).max())
+        assert softq.convert(proto, plan=result.plan).model == result.model
+        if chosen == method:
+            assert dict(planned.options) == options_of(method, options)
+            assert dict(planned.fitted) == fitted
+            left = {node.op_type for node in result.model.graph.node if not node.domain}
+            assert left <= {"Transpose", "MatMul", "Mul", "Div", "Constant"}, left
+
+
+@pytest.mark.parametrize("body", [
+    SSMAX.replace("l = Log(n)", "l = Sqrt(n)"), ADAPTIVE.replace("c3 = 0.481", "c3 = 0.482"),
+    ADAPTIVE.replace("r = Max(q, one)", "r = Identity(q)"), "k = 0.43; z = Mul(x, k); w = Softmax<axis = -1>(z)",
+])  # fmt: skip
+def test_another_softmax_in_front_is_none_of_them(body: str) -> None:
+    made = of_any_length(model(body))
+    assert "stands in front of it" not in softq.inspect(made)[-1].verdict.reason
+    for method in ("ssmax", "adaptive-temperature"):
+        with pytest.raises(UsageError, match="is another function"):
+            softq.convert(made, method=method)
 
 
 def test_rows_of_any_length() -> None:

@@ -15,12 +15,13 @@ Calibration: none.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
 from softq.methods._contract import Method, Options, OptionValue, option
 from softq.methods._softmax import softmax
+from softq.methods._written import Function, WrittenSettings
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import EXP_LIMIT, exp_minus
 
@@ -70,6 +71,10 @@ def _around(centre: int) -> list[float]:
     return found
 
 
+def _written(f: Function) -> Iterable[WrittenSettings]:
+    return ({"beyond": "published"}, {})
+
+
 METHOD = Method(
     name="adaptive-temperature",
     summary="The softmax, sharpened by a polynomial of its entropy, for models trained or tuned with it.",
@@ -79,5 +84,6 @@ METHOD = Method(
     integer_scores=False,
     drop_in=False,
     calibration="none",
+    written=_written,
     contract=True,
 )

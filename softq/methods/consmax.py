@@ -20,18 +20,18 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from softq.errors import UsageError
-from softq.methods._contract import FITTED_SCOPES, Fitted, Method, Options, OptionValue, option
+from softq.methods._contract import Method, Options, OptionValue, option
+from softq.methods._learned import learned, learned_option, parameters
 from softq.methods._pointwise import FLOATS, step_option, units, weight_bits_option, zero_option
 from softq.methods._unnormalized import scores
 from softq.methods._written import Function, WrittenSettings, a_head, plain
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import exp_minus
 
-_FAR, _GREAT, _MOST = 100.0, 2.0**20, 86.0
-"""How large beta, gamma and clamp may be."""
+_MOST = 86.0
+"""Where x - beta ends at the latest."""
 
 _MOST_FRACTION = 31
 
@@ -42,13 +42,12 @@ class ConsmaxOptions(Options):
 
     unnamed: ClassVar[Mapping[str, OptionValue]] = FLOATS
 
-    beta: OptionValue = option(
-        2.5, "what is taken off the scores, in the maximum's place", low=-_FAR, high=_FAR, words=tuple(FITTED_SCOPES)
-    )
-    gamma: OptionValue = option(
-        100.0, "what the exponentials are divided by, in the sum's place", low=1 / _GREAT, high=_GREAT,
-        words=tuple(FITTED_SCOPES),
+    beta: OptionValue = learned_option(
+        2.5, "what is taken off the scores, in the maximum's place", low=-100.0, high=100.0
     )  # fmt: skip
+    gamma: OptionValue = learned_option(
+        100.0, "what the exponentials are divided by, in the sum's place", low=2.0**-20, high=2.0**20
+    )
     clamp: OptionValue = option(80.0, "where x - beta ends", low=0.0, high=_MOST)
     step: OptionValue = step_option()
     zero: OptionValue = zero_option()
@@ -60,22 +59,10 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     if not t.scores.dtype.is_float:
         return _trace_integer(t, options)
     x, one = scores(t), t.const(1.0, DType.F32)
-    beta, gamma = _number(t, options, "beta", -_FAR, _FAR), _number(t, options, "gamma", 1 / _GREAT, _GREAT)
+    beta, gamma = learned(t, options, "beta"), learned(t, options, "gamma")
     z = t.min(x.row - beta, t.const(float(options.clamp), DType.F32))
     e = exp_minus(t, t.select(z < 0.0, 0.0 - z, z))
     return x.pair(t.select(z < 0.0, e, t.divide(one, e)), gamma)
-
-
-def _number(t: Trace, options: Options, name: str, low: float, high: float) -> Value:
-    value, spec = options.to_json()[name], options.specs()[name]
-    if isinstance(value, str):
-        return t.param(name, FITTED_SCOPES[value], DType.F32, low, high, spec.help)
-    return t.const(float(value), DType.F32)
-
-
-def _parameters(options: Options, fitted: Fitted) -> Mapping[str, NDArray[np.generic]]:
-    arrays = {name: np.atleast_1d(np.asarray(numbers, np.float32)) for name, numbers in fitted.items()}
-    return {name: a.reshape(-1, 1, 1) if options.fitted[name] == "head" else a for name, a in arrays.items()}
 
 
 def _trace_integer(t: Trace, options: ConsmaxOptions) -> Mapping[str, Value]:
@@ -119,7 +106,7 @@ METHOD = Method(
     integer_scores=True,
     drop_in=False,
     calibration="none",
-    parameters=_parameters,
+    parameters=parameters,
     written=_written,
     contract=False,
     normalized=False,

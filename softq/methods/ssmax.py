@@ -1,9 +1,9 @@
 """The softmax of scores that grow with the row's length: p = softmax(s * ln(n) * x).
 
 Source: Nakanishi, Scalable-Softmax Is Superior for Attention, arXiv 2501.19399, equation of SSMax; s is learned there,
-one a head and layer (0.43 in its figure, the default here). n is the number of elements that take part, at least 2: of
-one element the softmax is 1 anyway. A finite score of -5000 or less that is 104 or more below the row's greatest counts
-as masked.
+one a head and layer (0.43 in its figure, the default here); a graph that holds the function may give one a head. n is
+the number of elements that take part, at least 2: of one element the softmax is 1 anyway. A finite score of -5000 or
+less that is 104 or more below the row's greatest counts as masked.
 Input: any f32; -inf is masked, +inf takes all the weight.
 Integers: none. Accumulator: f32, S in [1, N].
 Error: (5e-7 * s * ln(n) * d + 2e-7 + N * 2^-24) * p, d the distance from the greatest score.
@@ -13,11 +13,15 @@ Calibration: none.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from softq.methods._contract import Method, Options, OptionValue, option
+import numpy as np
+
+from softq.methods._contract import Method, Options, OptionValue
+from softq.methods._learned import learned, learned_option, parameters
 from softq.methods._unnormalized import scores
+from softq.methods._written import Function, WrittenSettings, a_head
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import distance, exp_minus
 
@@ -26,15 +30,24 @@ from softq.rowprog.library import distance, exp_minus
 class SsmaxOptions(Options):
     """The factor."""
 
-    s: OptionValue = option(0.43, "factor on ln(n) * score", low=0.001, high=100.0)
+    s: OptionValue = learned_option(0.43, "factor on ln(n) * score", low=0.001, high=100.0)
 
 
 def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     assert isinstance(options, SsmaxOptions)
     x, d = scores(t), distance(t)
-    rate = t.log2(t.max(x.count, 2.0)) * t.const(float(options.s) * math.log(2), DType.F32)
+    octaves = t.log2(t.max(x.count, 2.0))
+    if isinstance(options.s, str):
+        rate = octaves * t.const(math.log(2), DType.F32) * learned(t, options, "s")
+    else:
+        rate = octaves * t.const(float(options.s) * math.log(2), DType.F32)
     weights = x.only(exp_minus(t, d.row * rate))
     return {"weights": weights, "normalizer": t.select(d.is_nan, math.nan, t.row_sum(weights))}
+
+
+def _written(f: Function) -> Iterable[WrittenSettings]:
+    p = f.of(1.0)
+    return ({"s": a_head(np.log(p[:, 0] / p[:, 1]) / math.log(f.length))},)
 
 
 METHOD = Method(
@@ -46,5 +59,7 @@ METHOD = Method(
     integer_scores=False,
     drop_in=False,
     calibration="none",
+    parameters=parameters,
+    written=_written,
     contract=True,
 )

@@ -22,6 +22,7 @@ from softq.passes._forms._guards import Behind, look_behind, masked_row
 from softq.passes._forms._masks import NO_MASK, FoundMask, find_mask
 from softq.passes._forms._roles import Usage, find_usage, is_chosen
 from softq.passes._forms.replaced import DOMAIN
+from softq.passes._forms.written_function import find_around
 from softq.passes._graph import Container, ModelView, function_label, operator_label
 from softq.passes._logarithms import find_logarithms
 from softq.passes._superfluous import OrderOnly, find_order_only
@@ -58,6 +59,7 @@ class Finding:
         mask: The mask in front of it.
         behind: What follows it; None where the result is inside an operator.
         order: The one reader that needs no more than the order of the weights; None if there is more.
+        around: The function that a softmax is together with what stands in front of it; None if there is none.
     """
 
     site: Site
@@ -67,6 +69,7 @@ class Finding:
     mask: FoundMask
     behind: Behind | None
     order: OrderOnly | None
+    around: Match | None = None
 
 
 class Locate(ir.passes.InPlacePass):
@@ -289,7 +292,9 @@ def _finding(form: str, match: Match, node: ir.Node, site_id: str, container: Co
         logarithm=match.logarithm or bool(usage.logs),
         function=match.function,
     )
-    return Finding(site, node, container, match, mask, behind, None if own else find_order_only(match, facts))
+    around = find_around(node, facts) if verdict is None else None
+    order = None if own else find_order_only(match, facts)
+    return Finding(site, node, container, match, mask, behind, order, around)
 
 
 def _usage(match: Match, behind: Behind | None, node: ir.Node, facts: Facts) -> Usage:
@@ -306,14 +311,21 @@ def _usage(match: Match, behind: Behind | None, node: ir.Node, facts: Facts) -> 
 
 def _judge(finding: Finding, policy: Policy, chosen: set[str] | None) -> Finding:
     """Apply the policy to a site that could be converted."""
-    site = finding.site
-    if site.verdict.action != "convert":
+    if finding.site.verdict.action != "convert":
         return finding
-    given = policy.methods if isinstance(policy.methods, str) else policy.methods.get(site.id, "")
+    given = policy.methods if isinstance(policy.methods, str) else policy.methods.get(finding.site.id, "")
+    around = None if finding.around is None else finding.around.function
+    if finding.around is not None and around is not None and around.method == given:
+        # The whole is what the method is, and for any other the softmax is one like others.
+        site = replace(finding.site, function=around)
+        finding = replace(finding, site=site, match=finding.around, mask=NO_MASK, order=None)
+    site = finding.site
     if site.function is not None and site.function.method != given:
         reason = f"it is no softmax but {said(site.function)}, and that method alone can take its place"
         return replace(finding, site=replace(site, verdict=Verdict("keep", reason)))
     tail = f"; {site.verdict.reason}" if site.verdict.reason else ""
+    if around is not None:
+        tail += f"; with what stands in front of it, it is {said(around)}"
     if finding.mask.why:
         tail += f"; its mask stays in the scores: {finding.mask.why}"
     by_default = chosen is None and not policy.all_sites

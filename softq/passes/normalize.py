@@ -18,6 +18,7 @@ from softq.passes._forms import FORMS
 from softq.passes._forms._guards import ISNAN_WHERE, look_behind, masked_row
 from softq.passes._forms._masks import find_mask
 from softq.passes._forms._operators import find_axis
+from softq.passes._forms.written_function import find_around
 from softq.passes._graph import ModelView, is_op, operand
 from softq.passes._lifting import lift_mask
 from softq.passes._placing import bypass, move_axis_last, narrow, set_axis, unflatten
@@ -113,7 +114,7 @@ def _open(model: ir.Model) -> bool:
 def _normalize(scribe: Scribe, node: ir.Node, site: Site, raised: bool) -> None:
     """Make `node` canonical."""
     if site.function is not None:
-        match = FORMS.get(site.form).match(node, scribe.facts)
+        match = find_around(node, scribe.facts) or FORMS.get(site.form).match(node, scribe.facts)
         if match is None or match.scores is None or match.function != site.function:
             raise RefusalError(f"site {site.id}: its function is not found again after the model was changed")
         node.meta[CANONICAL_KEY] = Canonical(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -39,7 +39,7 @@ class Region:
     Attributes:
         entry: What it is a function of.
         result: What it gives.
-        nodes: Its nodes, in the order of the graph.
+        nodes: Its nodes, each behind those whose results it reads.
         shapes: Values outside, of which it reads the shape and nothing else.
     """
 
@@ -88,29 +88,44 @@ def _may_belong(node: ir.Node, result: ir.Value) -> bool:
 
 def _cut(result: ir.Value, entry: ir.Value) -> Region | None:
     """Return what lies between a value and the result, None if something else leads there as well."""
-    nodes, shapes, stack = set[ir.Node](), list[ir.Value](), [result]
-    while stack:
-        value = stack.pop()
-        if value is entry or constant_tensor(value) is not None:
-            continue
+    nodes, shapes = dict[ir.Node, None](), list[ir.Value]()
+
+    def reaches(value: ir.Value | None) -> bool:
+        """Note the nodes that a value is computed by; return whether they start from the entry and constants alone."""
+        if value is None or value is entry or constant_tensor(value) is not None:
+            return True
         node = value.producer()
         if node is None or not _may_belong(node, result) or len(nodes) > MOST_NODES:
-            return None
+            return False
         if node in nodes:
-            continue
-        nodes.add(node)
+            return True
         if is_op(node, "Shape"):
             # What has the shape is known or not, whatever computes it.
-            shapes += [v for v in node.inputs if v is not None]
-            continue
-        stack += [v for v in node.inputs if v is not None]
-    graph = result.graph
-    if entry is result or graph is None or not nodes:
+            shapes.extend(v for v in node.inputs if v is not None)
+        elif not all(map(reaches, node.inputs)):
+            return False
+        nodes[node] = None
+        return True
+
+    if entry is result or not reaches(result):
         return None
-    ordered = tuple(node for node in graph if node in nodes)
-    inside = {id(entry), *(id(out) for node in ordered for out in node.outputs)}
-    outside = tuple(v for v in shapes if id(v) not in inside)
-    return Region(entry, result, ordered, outside)
+    inside = {id(entry), *(id(out) for node in nodes for out in node.outputs)}
+    return Region(entry, result, _ordered(nodes), tuple(v for v in shapes if id(v) not in inside))
+
+
+def _ordered(nodes: Collection[ir.Node]) -> tuple[ir.Node, ...]:
+    """Return nodes, each behind those whose results it reads, if only for the shape."""
+    found = dict[ir.Node, None]()
+
+    def place(node: ir.Node | None) -> None:
+        if node is not None and node in nodes and node not in found:
+            for value in node.inputs:
+                place(None if value is None else value.producer())
+            found[node] = None
+
+    for node in nodes:
+        place(node)
+    return tuple(found)
 
 
 def _is_closed(region: Region) -> bool:

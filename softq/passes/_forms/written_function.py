@@ -16,6 +16,9 @@ from softq.passes._forms._regions import OPERATORS, Region, regions
 from softq.passes._graph import is_constant, is_op, operand, operator_label
 from softq.site import Verdict
 
+_CHANGING = {"Log", "Shape", "ReduceSum", "ReduceMax", "ReduceMean", "ReduceMin"}
+"""Operators without one of which a softmax has nothing in front of it but factors and addends."""
+
 
 def match(node: ir.Node, facts: Facts) -> Match | None:
     """Recognise the last node of the function: its result goes into the product with the values, or a multiple does."""
@@ -37,10 +40,12 @@ def _multiplied(value: ir.Value) -> ir.Node | None:
     return readers[0] if operand(readers[0], 0) is value and number(operand(readers[0], 1)) is not None else None
 
 
-def _find(node: ir.Node, facts: Facts) -> Match | None:
+def _find(node: ir.Node, facts: Facts, *, changing: bool = False) -> Match | None:
     """Return the longest function that a method is: what is left in front of a shorter one is a part of it."""
     found: Match | None = None
     for region in regions(node.outputs[0], are_scores):
+        if changing and not any(is_op(inner, *_CHANGING) for inner in region.nodes):
+            continue
         function = None if _is_scaled_first(region) else written(region, facts)
         own = None if function is None else recognise(function, _masks(region.entry, facts))
         if own is None:
@@ -68,6 +73,17 @@ def _masks(scores: ir.Value, facts: Facts) -> Masks:
     if mask.kind == "none":
         return "none"
     return "infinite" if mask.kind != "unproven" and mask.masked_row == "nan" else "any"
+
+
+def find_around(node: ir.Node, facts: Facts) -> Match | None:
+    """Return the function that a softmax is together with what stands in front of it, None if it is the softmax alone.
+
+    Only what depends on the scores or on the length of the row makes it another function: a factor is part of the
+    scores.
+    """
+    if not is_op(node, "Softmax") or not are_weights(node.outputs[0]):
+        return None
+    return _find(node, facts, changing=True)
 
 
 FORM = Form(
