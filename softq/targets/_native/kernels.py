@@ -22,6 +22,7 @@ from softq.targets._native.attention import packing
 from softq.targets._native.attention.blocks import BLOCK, block_kernel, tile_of_block
 from softq.targets._native.attention.kernel import Form, attention_kernel
 from softq.targets._native.calls import CumSumCall, ScatterCall
+from softq.targets._native.epilogues import Epilogue
 from softq.targets._native.machine import Machine
 from softq.targets._native.nests import Nest, nests
 from softq.targets._native.rows import RowKernel, row_kernel
@@ -80,9 +81,13 @@ class Kernels:
             self._row_symbols.add(symbol)
         return self._rows[identity]
 
-    def matmul(self) -> str:
+    def matmul(self, epilogue: Epilogue | None = None) -> str:
         """Return the symbol of the product."""
-        return self._named(matmul.MATMUL, lambda: matmul.matmul_kernel(self.tile))
+        if epilogue is None:
+            return self._named(matmul.MATMUL, lambda: matmul.matmul_kernel(self.tile))
+        where = "_".join(f"{o.position}{o.where}" for o in epilogue.operands)
+        symbol = re.sub(r"\W", "_", f"{matmul.MATMUL}_{epilogue.name}_{where}")
+        return self._named(symbol, lambda: matmul.matmul_kernel(self.tile, symbol, epilogue))
 
     def pack(self, transposed: bool) -> str:
         """Return the symbol of the kernel that packs a right operand."""

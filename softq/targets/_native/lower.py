@@ -17,11 +17,12 @@ from tvm.tirx.buffer import is_buffer_var
 
 from softq.artifact.program import Program, Size
 from softq.errors import RefusalError
-from softq.targets._native import elementwise, extrema
+from softq.targets._native import elementwise, epilogues, extrema
 from softq.targets._native.assembly import Array, Assembly, StepCall, Value
 from softq.targets._native.attention.forms import Attention, find
 from softq.targets._native.attention.lowering import lower_attention
 from softq.targets._native.calls import CumSumCall, MatMulCall, PositionsCall, RowCall, ScatterCall, SizesCall
+from softq.targets._native.epilogues import Epilogue, Finished
 from softq.targets._native.importer import Imported, last_line
 from softq.targets._native.kernels import ROW_COST, Kernels
 from softq.targets._native.machine import Machine
@@ -80,11 +81,17 @@ class _Lowering:
             else:
                 self.values[key(param)] = str(param.name)  # a weight: placed where it is used, as it is used
         body = main.body
-        self.attentions, inside = find(self.module, self.out.imported.calls, self.out.kernels)
+        known = (self.module, self.out.imported.calls, self.out.kernels)
+        self.attentions, inside = find(*known)
+        finished, delayed = epilogues.find(*known, {*self.attentions, *inside})
         for block in body.blocks:
             for binding in block.bindings:
+                if key(binding.var) in delayed:
+                    continue
                 if key(binding.var) in inside:
                     self._skipped(binding)
+                elif key(binding.var) in finished:
+                    self.values[key(binding.var)] = self._finished(binding, finished[key(binding.var)])
                 elif key(binding.var) in self.attentions:
                     self.values[key(binding.var)] = lower_attention(self, self.attentions[key(binding.var)])
                 else:
@@ -224,7 +231,22 @@ class _Lowering:
         self.out.step(self.out.kernels.scatter(data.dtype, call), [at, updates, out], scalars, 1, updates.elements)
         return out
 
-    def _matmul(self, binding: Any, call: MatMulCall, arguments: list[Any]) -> Value:
+    def _finished(self, binding: Any, one: Finished) -> Value:
+        """Return a product's elements after what is done to each of them."""
+        given, value = binding.value.args[1].fields, one.product.value
+        others = [self.value(given[operand.position]) for operand in one.epilogue.operands]
+        call = self.out.imported.calls[str(value.args[0].global_symbol)]
+        assert isinstance(call, MatMulCall)
+        return self._matmul(binding, call, list(value.args[1].fields), one.epilogue, others)
+
+    def _matmul(
+        self,
+        binding: Any,
+        call: MatMulCall,
+        arguments: list[Any],
+        epilogue: Epilogue | None = None,
+        others: Sequence[Value] = (),
+    ) -> Value:
         tile = self.out.kernels.tile
         a, right = self.value(arguments[0]), arguments[1]
         array = self._constant(right)
@@ -248,7 +270,8 @@ class _Lowering:
         out, lead = self.out.new(binding.var.ty), multiplied(batch)
         items = multiplied([lead, self.out.kernels.row_blocks(rows), self.out.kernels.panels(columns)])
         cost = self.out.kernels.cost(multiplied([lead, rows, inner, columns]))
-        self.out.step(self.out.kernels.matmul(), [a, panels, out], [rows, inner, columns, step], items, cost)
+        kernel = self.out.kernels.matmul(epilogue)
+        self.out.step(kernel, [a, panels, out, *others], [rows, inner, columns, step], items, cost)
         return out
 
     def _constant(self, expr: Any) -> Array | None:

@@ -22,6 +22,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from softq.targets._native.epilogues import Epilogue
 from softq.targets._native.tiles import Matrix, Sums, Tile, number
 
 ROWS = 64
@@ -43,22 +44,30 @@ def packed(array: NDArray[np.float32], tile: Tile, transposed: bool) -> NDArray[
     return result
 
 
-def matmul_kernel(tile: Tile) -> tirx.PrimFunc:
+def matmul_kernel(tile: Tile, symbol: str = MATMUL, epilogue: Epilogue | None = None) -> tirx.PrimFunc:
     """Return `softq_matmul(a, panels, c, m, k, n, step, begin, end)` for `batch` products, a matrix of panels for each.
 
     Each product takes the rows of `a` that lie `step` behind those of the one before: m, or 0 where all take the same.
     Work items are numbered over batch, panels, and blocks of `ROWS` rows.
+
+    Args:
+        tile: What is held in registers.
+        symbol: The kernel's name.
+        epilogue: What is done to each element; what it reads stands behind `c`.
     """
     columns = tile.columns
+    operands = () if epilogue is None else epilogue.operands
     with IRBuilder() as builder, T.prim_func(s_tir=True):
-        T.func_name(MATMUL)
+        T.func_name(symbol)
         pointers = [T.arg(name, T.handle("float32")) for name in ("a", "b", "c")]
+        more = [T.arg(f"operand{i}", T.handle(operand.dtype)) for i, operand in enumerate(operands)]
         m, k, n, ahead, begin, end = (T.arg(name, T.int64()) for name in ("m", "k", "n", "step", "begin", "end"))
-        T.func_attr({"global_symbol": MATMUL, "tirx.noalias": True})
+        T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
         a, b, c = (T.decl_buffer((end * m * n * k,), "float32", data=p, align=4) for p in pointers)
+        others = [T.decl_buffer((end * m * n,), o.dtype, data=p, align=1) for p, o in zip(more, operands, strict=True)]
         sums = Sums(tile)
         # Positions are kept in memory: as expressions they would be copied into each other, and simplified together.
-        kept = T.alloc_buffer((5,), "int64", scope="local")
+        kept = T.alloc_buffer((6,), "int64", scope="local")
         panels = tirx.truncdiv(n + number(columns - 1), number(columns))
         blocks = tirx.truncdiv(m + number(ROWS - 1), number(ROWS))
 
@@ -79,7 +88,8 @@ def matmul_kernel(tile: Tile) -> tirx.PrimFunc:
             panel, block = tirx.truncdiv(within, blocks), tirx.truncmod(within, blocks)
             top, first = block * number(ROWS), panel * number(columns)
             position = [(batch * panels + panel) * k * number(columns), first, tirx.min(number(columns), n - first)]
-            for i, value in enumerate([*position, batch * m + top, batch * ahead + top]):
+            starts = [batch * m + top, batch * ahead + top, (batch * m + top) * n + first]
+            for i, value in enumerate([*position, *starts]):
                 T.buffer_store(kept, value, [number(i)])
             rows = tirx.min(number(ROWS), m - top)
 
@@ -95,7 +105,30 @@ def matmul_kernel(tile: Tile) -> tirx.PrimFunc:
                 with T.If((rows & number(size)) != number(0)), T.Then():
                     strip(size)
                 size //= 2
+            if epilogue is not None:
+                _finish(tile, epilogue, c, others, (rows, kept[number(2)], kept[number(5)], kept[number(1)]), n)
     return builder.get()
+
+
+def _finish(tile: Tile, epilogue: Epilogue, c: Any, others: list[Any], block: tuple[Any, ...], stride: Any) -> None:
+    """Emit the epilogue of a block: `rows` rows of `width` columns, from a place of `c` and a column on."""
+    rows, width, start, first = block
+
+    def apply(at: Any, column: Any) -> None:
+        places = {"same": at, "column": first + column, "one": number(0)}
+        T.buffer_store(c, epilogue.apply(c[at], lambda i, operand: others[i][places[operand.where]]), [at])
+
+    full = tirx.truncdiv(width, number(tile.lanes)) * number(tile.lanes)
+    with T.serial(number(0), rows) as row:
+        if tile.lanes > 1:
+            with (
+                T.serial(number(0), tirx.truncdiv(width, number(tile.lanes))) as part,
+                T.vectorized(number(0), number(tile.lanes)) as lane,
+            ):
+                column = part * number(tile.lanes) + lane
+                apply(start + row * stride + column, column)
+        with T.serial(full, width) as column:
+            apply(start + row * stride + column, column)
 
 
 def pack_kernel(tile: Tile, transposed: bool) -> tirx.PrimFunc:
