@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -30,6 +31,13 @@ MEMORY = 1 / 20
 """The share of the rival's memory that is aimed at, for the longest rows."""
 
 ORT, TORCH = "onnxruntime MultiHeadAttention", "torch scaled_dot_product_attention"
+BYTES = {
+    "attention of bytes, 4-bit deferred-log, 15-bit weights": 15,
+    "attention of bytes, 4-bit deferred-log, 8-bit weights": 8,
+}
+"""Bits of the weights by the work; queries, keys and values are int8."""
+
+BYTES_LIMIT = 0.45
 METHODS = {"exact": "attention, exact", "deferred-log": "attention, 4-bit deferred-log"}
 
 
@@ -47,10 +55,12 @@ def measure(settings: Settings) -> Iterator[Result]:
             for threads in settings.threads:
                 rivals = {ORT: Onnxruntime(length, threads)(given), TORCH: _torch(given, threads)}
                 built = {work: Built(Path(folder) / method, threads)(given) for method, work in chosen.items()}
+                if threads == 1:
+                    built |= {w: _bytes(length, b, settings.cpu) for w, b in BYTES.items() if settings.wants(place, w)}
                 times = take_turns({**rivals, **built}, settings.rounds or ROUNDS[length])
                 for work in built:
                     for rival in rivals:
-                        aim = limit if rival == ORT else None
+                        aim = (BYTES_LIMIT if work in BYTES else limit) if rival == ORT else None
                         yield ratio(times, work, rival, work=work, place=place, threads=threads, limit=aim)
             if length == max(LENGTHS):
                 other = peak(partial(Onnxruntime, length, 1), length)
@@ -123,6 +133,45 @@ class Onnxruntime(Loaded):
         return lambda: self._session.run(None, dict(given))
 
 
+def _bytes(length: int, weight_bits: int, cpu: str) -> Call:
+    """Return a call of the kernels for bytes, packing included, on operands with a head's rows together."""
+    from benchmarks.cpu.native import library, pointer
+    from softq.rowprog import DType
+    from softq.targets._native.attention.integer import integer_attention
+    from softq.targets._native.machines import host
+
+    chosen = softq.METHODS.get("deferred-log")
+    options = chosen.resolve(chosen.configure({"bits": 4, "weight_bits": weight_bits}), False)
+    machine = host("cpu", cpu, "")
+    kernels = integer_attention(chosen.program(options, scores=DType.F32), machine, length)
+    loaded, columns, count = library(kernels.functions, machine), kernels.tile.columns, kernels.weights.count
+    rng, block = np.random.default_rng(0), 48 if length <= 1024 else 24
+    q, k, v = (rng.integers(-128, 128, (HEADS, length, WIDTH), np.int8) for _ in range(3))
+    panels, over = -(-length // columns), -(-WIDTH // columns)
+    key_panels, key_starts = (
+        np.zeros((HEADS, panels, WIDTH, columns), np.int8),
+        np.zeros((HEADS, panels, columns), "i4"),
+    )
+    value_panels = np.zeros((HEADS, over, -(-length // count), columns, count), kernels.weights.right)
+    value_starts, out = np.zeros((HEADS, over, columns), np.int32), np.zeros((HEADS, length, WIDTH), np.float32)
+    scales = np.array([1e-3, 1e-2, 1], np.float32)
+    scratch = np.zeros(kernels.scratch_bytes(block, length, WIDTH), np.uint8)
+    blocks = HEADS * -(-length // block)
+    sizes = [length, length, WIDTH, WIDTH, block, HEADS, length, 0, blocks]
+    works: list[tuple[str, list[Array], list[int]]] = [
+        ("softq_pack_keys_i8", [k, key_panels, key_starts], [WIDTH, length, 0, HEADS * panels]),
+        ("softq_pack_values_i8", [v, value_panels, value_starts], [length, WIDTH, 0, HEADS * over]),
+        ("softq_attention_i8", [q, key_panels, key_starts, value_panels, value_starts, scales, out, scratch], sizes),
+    ]
+    prepared = [(loaded[name], [*map(pointer, a), *map(ctypes.c_int64, n)]) for name, a, n in works]
+
+    def call() -> object:
+        assert works
+        return [function(*arguments) for function, arguments in prepared]
+
+    return call
+
+
 def _growth(made: partial[Loaded], length: int) -> float:
     call = made()(inputs(length))
     # Linux: the peak starts anew.
@@ -150,7 +199,8 @@ SECTION = Section(
     "attention",
     "Attention",
     "Whole attentions of 12 heads, queries, keys and values [1, N, 768] as their projections give them (for torch "
-    "split into heads beforehand), through a built model. Memory is what a process of its own grows by in its first "
-    "run, the result's array included.",
+    "split into heads beforehand), through a built model. Those of bytes are kernels alone, with the packing of keys "
+    "and values, on one thread. Memory is what a process of its own grows by in its first run, the result's array "
+    "included.",
     measure,
 )

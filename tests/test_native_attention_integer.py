@@ -1,0 +1,101 @@
+"""Attention of bytes: equal to the bit to NumPy's, with the instructions of this computer and without them."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import softq
+from softq.rowprog import DType, Program
+from softq.rowprog.interpreter import run
+
+pytest.importorskip("tvm")
+
+SCALE, VALUE_SCALE = np.float32(0.003), np.float32(0.02)
+
+
+def program(weight_bits: int, masked: bool) -> Program:
+    method = softq.METHODS.get("deferred-log")
+    options = method.resolve(method.configure({"bits": 4, "weight_bits": weight_bits}), False)
+    return method.program(options, scores=DType.F32, masked=masked)
+
+
+def expected(
+    given: Program, q: NDArray[np.int8], k: NDArray[np.int8], v: NDArray[np.int8], valid: NDArray[np.bool_] | None
+) -> NDArray[np.float32]:
+    scores = (q.astype(np.int32) @ k.astype(np.int32).swapaxes(-1, -2)).astype(np.float32) * SCALE
+    found = run(given, scores, valid=valid)
+    weights, total = found["weights"].astype(np.int64), found["normalizer"].astype(np.float32)
+    out = np.zeros((*q.shape[:-1], v.shape[-1]), np.float32)
+    for start in range(0, k.shape[-2], 512):
+        part = weights[..., start : start + 512] @ v[..., start : start + 512, :].astype(np.int64)
+        out += part.astype(np.int32).astype(np.float32)
+    return np.asarray(out * VALUE_SCALE / np.maximum(total, np.float32(1)), np.float32)
+
+
+@pytest.mark.parametrize("cpu", ["native", "x86-64-v3"])
+@pytest.mark.parametrize(("weight_bits", "masked"), [(8, False), (15, False), (15, True)])
+def test_equal_to_numpy(weight_bits: int, masked: bool, cpu: str) -> None:
+    from benchmarks.cpu.native import library, pointer
+    from softq.targets._native import machines
+    from softq.targets._native.attention.integer import integer_attention
+
+    machine, chosen = machines.host("cpu", cpu, ""), program(weight_bits, masked)
+    kernels = integer_attention(chosen, machine, 4096)
+    loaded, columns = library(kernels.functions, machine), kernels.tile.columns
+    rng = np.random.default_rng(weight_bits)
+
+    def call(symbol: str, arrays: list[NDArray[Any]], numbers: list[int]) -> None:
+        loaded[symbol](*map(pointer, arrays), *map(ctypes.c_int64, numbers))
+
+    for heads, rows, length, width, out in (
+        (1, 1, 1, 1, 1),
+        (2, 7, 50, 3, 5),
+        (3, 50, 197, 64, 64),
+        (1, 9, 1030, 33, 80),
+    ):
+        q, k, v = (
+            rng.integers(-128, 128, (2, heads, n, d), np.int8)
+            for n, d in ((rows, width), (length, width), (length, out))
+        )
+        matrices, valid = 2 * heads, rng.random((2, heads, rows, length)) < 0.8
+        valid[:, :, 0] = False
+        panels, groups = -(-length // columns), -(-width // 4)
+        key_panels = np.full((matrices, panels, groups, columns, 4), 77, np.int8)
+        key_starts = np.full((matrices, panels, columns), 77, np.int32)
+        call("softq_pack_keys_i8", [k, key_panels, key_starts], [width, length, 0, matrices * panels])
+        dot, over = kernels.weights, -(-out // columns)
+        value_panels = np.full((matrices, over, -(-length // dot.count), columns, dot.count), 77, dot.right)
+        value_starts = np.full((matrices, over, columns), 77, np.int32)
+        call("softq_pack_values_i8", [v, value_panels, value_starts], [length, out, 0, matrices * over])
+        block = 12
+        scratch = np.full(kernels.scratch_bytes(block, length, width), 0xAB, np.uint8)
+        result = np.full((2, heads, rows, out), np.nan, np.float32)
+        scales = np.array([SCALE, VALUE_SCALE, 1], np.float32)
+        arrays = [q, key_panels, key_starts, value_panels, value_starts, scales, result]
+        strides = [heads * rows * length, rows * length, length, 1] if masked else []
+        sizes = [rows, length, width, out, block, heads, rows, *strides]
+        blocks = matrices * -(-rows // block)
+        for begin, end in ((0, blocks // 2), (blocks // 2, blocks)):
+            call("softq_attention_i8", [*arrays, *([valid] if masked else []), scratch], [*sizes, begin, end])
+        np.testing.assert_array_equal(result, expected(chosen, q, k, v, valid if masked else None))
+
+
+def test_weights_that_do_not_fit_are_refused() -> None:
+    from softq.targets._native import machines
+    from softq.targets._native.attention.integer import integer_attention
+
+    machine = machines.host("cpu", "native", "")
+    with pytest.raises(softq.RefusalError, match="15 bits"):
+        integer_attention(program(20, False), machine, 512)
+    exact = softq.METHODS.get("exact")
+    with pytest.raises(softq.RefusalError, match="integer weights"):
+        integer_attention(exact.program(exact.configure({})), machine, 512)
+    of_bytes = replace(program(15, False), scores=DType.I8)
+    with pytest.raises(softq.RefusalError, match="no pair of float scores"):
+        integer_attention(of_bytes, machine, 512)
