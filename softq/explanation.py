@@ -118,9 +118,10 @@ def explain(
     chosen = METHODS.get(method)
     options = chosen.resolve(chosen.configure(settings or {}), False)
     work = as_model(model)
-    locate(work, logarithms=chosen.logarithms, assumed=Assumed(frozenset(masks), allow_float32))
+    assumed = Assumed(frozenset(masks), allow_float32)
+    locate(work, logarithms=chosen.logarithms, methods=method, assumed=assumed)
     facts = Facts(ModelView(work))
-    found = findings(facts, Policy(logarithms=chosen.logarithms))
+    found = findings(facts, Policy(logarithms=chosen.logarithms, methods=method))
     ids = [finding.site.id for finding in found]
     hits = [f for f in found if f.site.id == site] or [f for f in found if fnmatchcase(f.site.id, site)]
     if len(hits) != 1:
@@ -128,7 +129,10 @@ def explain(
     (finding,) = hits
     cost = None
     if finding.site.verdict.action != "refuse" and finding.match.operator != "Hardmax":
-        program = chosen.program(options, masked=_reaches_method(finding, facts))
+        own = finding.site.function
+        if own is not None and own.method == method:
+            options = chosen.configure(own.options)
+        program = chosen.program(options, masked=own is None and _reaches_method(finding, facts))
         cost = _cost(program, method, options.to_json(), finding.site)
     return Explanation(
         site=finding.site,

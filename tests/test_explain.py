@@ -133,3 +133,14 @@ def test_the_method_decides_about_logarithms() -> None:
                for name in ("exact", "deferred-log")]  # fmt: skip
     assert reasons[0] != reasons[1]
     assert "logarithm" in reasons[1]
+
+
+def test_a_function_that_is_no_softmax_is_told_with_its_own_options() -> None:
+    made = parser.parse_model("""<ir_version: 8, opset_import: ["": 18]>
+        g (float[2, 3, 5, 4] q, float[2, 3, 4, 5] k, float[2, 3, 5, 4] v) => (float[2, 3, 5, 4] y)
+        { x = MatMul (q, k)  r = Relu (x)  s = Mul (r, r)  y = MatMul (s, v) }""")
+    told = softq.explain(made, "s", method="relu")
+    assert told.site.verdict.action == "convert"
+    assert told.cost is not None
+    assert (told.cost.options["power"], told.cost.options["divisor"]) == (2, 1.0)
+    assert softq.explain(made, "s").site.verdict.action == "keep"

@@ -124,6 +124,10 @@ CASES: dict[str, tuple[str, str, Options, Options, Reference | list[Reference]]]
     "entmax15": (ENTMAX, "entmax15", {}, {}, entmax15),
     "taylor": ("h = 0.5; c = 1.0; s = Mul(x, x); q = Mul(s, h); a = Add(x, c); f = Add(a, q); t = ReduceSum[-1](f); "
                "w = Div(f, t)", "taylor", {}, {}, taylor(2)),
+    "taylor-of-ones": (
+        f"c = Constant<value = float[2, 3, 9, 9] {{{', '.join(['1'] * 486)}}}>(); h = 0.5; s = Mul(x, x); "
+        "q = Mul(s, h); a = Add(c, x); f = Add(a, q); t = ReduceSum[-1](f); w = Div(f, t)", "taylor", {}, {}, taylor(2),
+    ),
     "taylor-4": (
         "c = 1.0; p2 = 2.0; f2 = 2.0; p3 = 3.0; f3 = 6.0; p4 = 4.0; f4 = 24.0; a = Add(x, c); b2 = Pow(x, p2); "
         "c2 = Div(b2, f2); b3 = Pow(x, p3); c3 = Div(b3, f3); b4 = Pow(x, p4); c4 = Div(b4, f4); d2 = Add(a, c2); "
@@ -270,6 +274,14 @@ def test_another_reader_of_what_is_inside_is_a_reason_not_to() -> None:
     assert not [site for site in softq.inspect(outside) if site.function]
 
 
+def test_a_constant_that_repeats_the_scores_is_no_number() -> None:
+    """One query's scores, of which a constant makes nine rows: the result has another shape than the scores."""
+    made = model("c = Constant<value = float[9, 1] {1, 1, 1, 1, 1, 1, 1, 1, 1}>(); r = Relu(x); w = Mul(r, c)")
+    assert softq.inspect(made, method="relu")[0].function is not None
+    made.graph.input[0].type.tensor_type.shape.dim[2].dim_value = 1
+    assert [site.id for site in softq.inspect(made, method="relu")] == []
+
+
 def test_the_result_of_the_function_may_be_read_by_its_product_only() -> None:
     made = model("w = Relu(x)")
     made.graph.output.append(onnx.helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, [2, 3, SIZE, SIZE]))
@@ -378,6 +390,24 @@ def test_another_softmax_in_front_is_none_of_them(body: str) -> None:
     for method in ("ssmax", "adaptive-temperature"):
         with pytest.raises(UsageError, match="is another function"):
             softq.convert(made, method=method)
+
+
+@pytest.mark.parametrize(("equation", "found"), [
+    ("bhij,bhjd->bhid", True), ("bhij, bhjd -> bihd", True), ("bhij,bhid->bhjd", False), ("bhij,bhjd->bhd", False),
+])  # fmt: skip
+def test_a_product_may_be_an_einsum(equation: str, found: bool) -> None:
+    made = model("w = Relu(x)")
+    product = next(node for node in made.graph.node if node.output[0] == "QK")
+    product.op_type, product.input[1] = "Einsum", "K"
+    product.attribute.append(onnx.helper.make_attribute("equation", "bhid,bhjd->bhij"))
+    made.graph.node[-1].op_type = "Einsum"
+    made.graph.node[-1].attribute.append(onnx.helper.make_attribute("equation", equation))
+    made.graph.output[0].type.tensor_type.ClearField("shape")
+    sites = softq.inspect(made, method="relu")
+    assert [site.verdict.action for site in sites] == ["convert"] * found
+    if found:
+        got, want = (run(proto, feed())[0] for proto in (softq.convert(made, method="relu").model, made))
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-6)
 
 
 def test_rows_of_any_length() -> None:

@@ -59,4 +59,17 @@ def are_weights(value: ir.Value) -> bool:
     if value.is_graph_output() or len(readers) != 1:
         return False
     (reader,) = readers
-    return is_op(reader, "MatMul") and operand(reader, 0) is value and not is_constant(operand(reader, 1))
+    sums = is_op(reader, "MatMul") or (is_op(reader, "Einsum") and _sums_rows(reader))
+    return sums and operand(reader, 0) is value and not is_constant(operand(reader, 1))
+
+
+def _sums_rows(einsum: ir.Node) -> bool:
+    """Return whether an Einsum of two operands sums over the last axis of the first, and over nothing else of it."""
+    attribute = einsum.attributes.get("equation")
+    if attribute is None or attribute.is_ref() or len(einsum.inputs) != 2:
+        return False
+    terms, _, out = attribute.as_string().replace(" ", "").partition("->")
+    first, _, second = terms.partition(",")
+    if not first[-1:].isalpha() or not out or len(set(first)) != len(first):
+        return False
+    return first[-1] in second and first[-1] not in out and all(label in out for label in first[:-1])

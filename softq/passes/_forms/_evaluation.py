@@ -15,7 +15,7 @@ from onnx.reference.op_run import OpRun
 
 from softq.passes._forms._facts import Facts
 from softq.passes._forms._ranks import Dims
-from softq.passes._forms._regions import Region
+from softq.passes._forms._regions import ELEMENTWISE, Region
 from softq.passes._graph import constant
 
 Array = NDArray[np.generic]
@@ -58,6 +58,8 @@ def written(region: Region, facts: Facts) -> Written | None:
     shapes = tuple(known for value in region.shapes if (known := facts.shape(value)) is not None)
     if shape is None or len(shape) < 2 or len(shapes) < len(region.shapes):
         return None
+    # Only where the result has the shape of the scores can nothing have been repeated by a constant.
+    keeps_shape = None not in shape and facts.shape(region.result) == shape
     names: dict[int, str] = {id(region.entry): "x"}
     names |= {id(value): f"shape{i}" for i, value in enumerate(region.shapes)}
     graph = onnx.GraphProto(name="function")
@@ -65,8 +67,10 @@ def written(region: Region, facts: Facts) -> Written | None:
     for node in region.nodes:
         for value in node.inputs:
             if value is not None and id(value) not in names:
-                array = constant(value, _LARGEST)
-                if array is None:
+                array = constant(value)
+                if array is not None and keeps_shape:
+                    array = _shortened(array, value, region)
+                if array is None or array.nbytes > _LARGEST:
                     return None
                 names[id(value)] = f"v{len(names)}"
                 graph.initializer.append(onnx.numpy_helper.from_array(_wide(array), names[id(value)]))
@@ -84,6 +88,18 @@ def written(region: Region, facts: Facts) -> Written | None:
     return Written(
         model.SerializeToString(deterministic=True), shape, shapes, tuple(dict.fromkeys(numbers)), laid_out
     )  # fmt: skip
+
+
+def _shortened(array: Array, value: ir.Value, region: Region) -> Array:
+    """Return one element of a constant that has the same everywhere, if all that read it repeat what is short.
+
+    Exporters write such constants, of the shape of the scores, for what was a number.
+    """
+    readers = [node for node in region.nodes if any(read is value for read in node.inputs)]
+    if array.size < 2 or not all(node.op_type in ELEMENTWISE for node in readers):
+        return array
+    first = array.reshape(-1)[:1]
+    return first.reshape((1,) * array.ndim) if np.array_equal(array, np.broadcast_to(first, array.shape)) else array
 
 
 def _is_float(array: Array) -> bool:

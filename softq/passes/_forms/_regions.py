@@ -28,6 +28,9 @@ _PLACES = {
     "Concat", "Constant", "ConstantOfShape", "Expand", "Gather", "GatherElements", "Range", "Reshape",
     "ScatterElements", "Shape", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
 }  # fmt: skip
+ELEMENTWISE = frozenset(_NUMBERS | _CONDITIONS)
+"""Operators that work element by element, operands of fewer elements repeated."""
+
 OPERATORS = frozenset(_NUMBERS | _CONDITIONS | _ROWS | _PLACES)
 """Operators of which a function may be made; each computes its outputs from its inputs alone."""
 
