@@ -190,8 +190,11 @@ def options_of(method: str, changed: Options) -> dict[str, object]:
     return dict(chosen.resolve(chosen.configure({}), False).to_json()) | dict(changed)
 
 
-@pytest.mark.parametrize("opset", [13, 18])
-@pytest.mark.parametrize("name", CASES)
+OLDER = ("relu-sum", "softpick", "sparsemax", "clipped-both", "consmax-heads")
+"""What is raised from opset 13 on the way."""
+
+
+@pytest.mark.parametrize(("name", "opset"), [(name, 18) for name in CASES] + [(name, 13) for name in OLDER])
 def test_a_function_is_found_with_its_numbers_and_replaced(name: str, opset: int) -> None:
     body, method, options, fitted, reference = CASES[name]
     made = model(body, opset)
@@ -233,6 +236,11 @@ NEAR: dict[str, str] = {
     "relu-over-the-sum-of-others": RELU_SUM + "o = Abs(x); t = ReduceSum[-1](o); u = Add(t, eps); w = Div(r, u)",
     "relu-over-mean": RELU_SUM + "t = ReduceMean[-1](r); u = Add(t, eps); w = Div(r, u)",
     "tanh": "w = Tanh(x)",
+    "cosh": "e = Exp(x); i = Reciprocal(e); w = Add(e, i)",
+    "nothing": "n = 0.0; w = Mul(x, n)",
+    "undefined": "n = 0.0; z = Mul(x, n); w = Div(z, n)",
+    "negative": "r = Relu(x); w = Neg(r)",
+    "constant": "n = 0.0; z = Mul(x, n); o = 0.2; w = Add(z, o)",
     "hard-sigmoid": "w = HardSigmoid(x)",
     "sigmoid-squared": "s = Sigmoid(x); w = Mul(s, s)",
     "sigmoid-times-score": "s = Sigmoid(x); w = Mul(s, x)",
@@ -423,6 +431,26 @@ def test_rows_of_any_length() -> None:
     for length in (1, 5, 12):
         given = {name: rng.normal(size=(2, 3, length, 4)).astype(np.float32) for name in "QKV"}
         np.testing.assert_allclose(run(converted, given)[0], run(made, given)[0], rtol=0, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_with_another_number_it_is_what_it_is_said_to_be_or_nothing(name: str) -> None:
+    rng = np.random.default_rng(len(name))
+    for factor in (0.5, 0.99, 0.999, 1.001, 1.01, -1.0):
+        made = model(CASES[name][0])
+        numbers = [node.attribute[0] for node in made.graph.node if node.op_type == "Constant"]
+        numbers = [a for a in numbers if a.name == "value" and a.t.data_type == onnx.TensorProto.FLOAT]
+        changed = numbers[int(rng.integers(len(numbers)))].t
+        array = (onnx.numpy_helper.to_array(changed) * np.float32(factor)).astype(np.float32)
+        changed.CopyFrom(onnx.numpy_helper.from_array(array))
+        for site in softq.inspect(made):
+            if site.function is None:
+                continue
+            converted = softq.convert(made, method=site.function.method).model
+            for spread in (0.5, 1.3, 3.0):
+                got, want = (run(proto, feed(5, spread))[0] for proto in (converted, made))
+                np.testing.assert_allclose(got, want, rtol=0, atol=3e-5 * np.abs(want).max(), err_msg=str(factor))
 
 
 @pytest.mark.slow

@@ -109,11 +109,12 @@ def _written(f: Function) -> Iterable[WrittenSettings]:
     u = np.logaddexp(0, scores)
     u = u * f.length / (u.sum() + (f.length - len(scores)) * np.logaddexp(0, -30.0))
     given = f.of(*scores, rest=-30.0)[0]
+    if not given[0] > given[1] > 0:
+        return
     for power in range(2, 17):
         rate = float(given[0] / given[1]) ** (1 / power)
-        if rate > 1:
-            offset = max(plain(round(float((u[0] - rate * u[1]) / (1 - rate)), 5)), 0.0)
-            yield from ({"power": power, "offset": offset, "eps": eps} for eps in (_EPS, 0.0))
+        offset = max(plain(round(float((u[0] - rate * u[1]) / (1 - rate)), 5)), 0.0)
+        yield from ({"power": power, "offset": offset, "eps": eps} for eps in (_EPS, 0.0))
 
 
 METHOD = Method(

@@ -7,7 +7,8 @@ many spreads, and where a mask stands in front of the scores on masked rows. Not
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -104,14 +105,20 @@ def _decide(asked: Sequence[_Asked]) -> OwnFunction | None:
     if any(not np.any(_decided(one.rows, one.values)) for one in asked) or all(map(_is_softmax, asked)):
         return None
     for method in METHODS.entries().values():
-        if method.written is None:
-            continue
         with np.errstate(all="ignore"):
-            for settings in method.written(asked[0].function):
+            for settings in _possible(method, asked[0].function):
                 found = _configured(method, settings)
                 if found is not None and all(_is(method, found, one) for one in asked):
                     return found
     return None
+
+
+def _possible(method: Method, function: Function) -> Iterator[WrittenSettings]:
+    """Yield the settings with which a method might be a function, as far as that has numbers to tell them by."""
+    if method.written is not None:
+        # Of a function of another kind what is computed may be no number: then it is none of this method's.
+        with contextlib.suppress(ValueError, OverflowError, ZeroDivisionError):
+            yield from method.written(function)
 
 
 def _is_softmax(asked: _Asked) -> bool:
