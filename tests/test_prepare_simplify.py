@@ -15,6 +15,7 @@ from softq.passes.fold_constants import FoldConstants
 from softq.passes.infer_shapes import InferShapes
 from softq.passes.lift_constants import LiftConstants
 from softq.passes.merge_duplicates import MergeDuplicates
+from softq.passes.split_products import SplitProducts
 from softq.passes.transpose_weights import TransposeWeights
 from tests.prepared import applied, assert_same, model, normal, operators
 
@@ -211,6 +212,48 @@ def test_turned_weights_are_read_late_and_not_copied() -> None:
     (turned,) = source.graph.initializers.values()
     assert turned.const_value is not None
     assert np.shares_memory(turned.const_value.numpy(), array)
+
+
+def split_model(body: str, *, outputs: str = "") -> onnx.ModelProto:
+    """Return a model of `w` [3, 7] and `b` [7], `x` [N, 2, 3] to `p` and `q`."""
+    before = model(
+        f"g (float[N, 2, 3] x) => (float[N, 2, P] y{outputs}) {{ {body} y = Concat <axis: int = 2> (q, p) }}"
+    )
+    for name, shape in (("w", (3, 7)), ("b", (7,))):
+        before.graph.initializer.append(onnx.numpy_helper.from_array(normal(len(shape), *shape), name))
+    before.graph.initializer.append(onnx.numpy_helper.from_array(np.array([2, 5]), "s"))
+    return before
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "m = MatMul (x, w)  p, q = Split <axis: int = 2> (m, s)",
+        "m = MatMul (x, w)  a = Add (m, b)  p, q = Split <axis: int = -1> (a, s)",
+        "m = MatMul (x, w)  a = Add (b, m)  p, q = Split <axis: int = -1, num_outputs: int = 2> (a)",
+    ],
+)
+def test_split_products_become_products_of_their_own(body: str) -> None:
+    before = split_model(body)
+    after = applied(SplitProducts(), inferred(before))
+    assert operators(after) == {"MatMul": 2, "Concat": 1} | ({"Add": 2} if "Add" in body else {})
+    assert "w" not in {tensor.name for tensor in after.graph.initializer}
+    assert_same(before, after, {"x": normal(1, 4, 2, 3)})
+
+
+@pytest.mark.parametrize(
+    ("body", "outputs"),
+    [
+        ("m = MatMul (x, w)  p, q = Split <axis: int = 0, num_outputs: int = 2> (m)", ""),
+        ("m = MatMul (x, w)  p, q = Split <axis: int = 2> (m, s)", ", float[N, 2, 7] m"),
+        ("m = MatMul (x, w)  p, c = Split <axis: int = 2> (m, s)  q = Softmax (m)", ""),
+        ("m = MatMul (x, w)  p, c = Split <axis: int = 2> (m, s)  q = MatMul (x, w)", ""),
+        ("m = MatMul (x, w)  t = MatMul (x, w)  a = Add (m, t)  p, q = Split <axis: int = 2> (a, s)", ""),
+    ],
+)
+def test_products_that_are_needed_whole_stay(body: str, outputs: str) -> None:
+    before = inferred(split_model(body, outputs=outputs))
+    assert operators(applied(SplitProducts(), before)) == operators(before)
 
 
 def test_functions_of_the_model_are_opened_and_softq_s_stay() -> None:

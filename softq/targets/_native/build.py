@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from softq.passes._prepare import prepare
+from softq.passes.split_products import SplitProducts
 from softq.provenance import row_functions
 from softq.targets._contract import Built
 from softq.targets._native.importer import import_model
@@ -15,4 +16,6 @@ from softq.targets._native.machine import Machine
 def build(model: ir.Model, machine: Machine) -> Built:
     """Return the program of a converted model, which is not changed."""
     functions = row_functions(model)  # before anything touches their bodies
-    return Built(lower(import_model(prepare(model), functions), machine), machine)
+    prepared = prepare(model)
+    SplitProducts()(prepared)
+    return Built(lower(import_model(prepared, functions), machine), machine)

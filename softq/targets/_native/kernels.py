@@ -31,7 +31,7 @@ from softq.targets._native.tiles import Tile, tile_of
 
 PREFIX = "softq_"
 
-ROW_COST = 8
+ROW_COST = 2
 """What an element of a row costs in a row program, in elements that are moved."""
 
 

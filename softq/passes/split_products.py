@@ -1,0 +1,153 @@
+"""Compute queries, keys and values each by a product of its own, where a model computes them as one and splits them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+import numpy as np
+import onnx_ir as ir
+
+from softq.passes import PassEntry
+from softq.passes._edit import take_over
+from softq.passes._graph import ModelView, is_op
+
+
+@dataclass(frozen=True)
+class _Product:
+    """A product with a constant matrix, perhaps with a constant vector added, whose columns are split.
+
+    Attributes:
+        left: What is multiplied.
+        weight: The matrix.
+        bias: The vector.
+        bias_first: Whether the vector is the first term of the sum.
+    """
+
+    left: ir.Value
+    weight: ir.Value
+    bias: ir.Value | None
+    bias_first: bool
+
+
+class SplitProducts(ir.passes.InPlacePass):
+    """Replaces Split(x W + b) along the columns by a product for each part, if nothing else reads the product.
+
+    The parts need no copy then, and what follows each of them can be computed with its product. Every column is
+    computed as before. The matrix is cut when it is read; one that something else reads stays whole.
+    """
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Replace them; `modified` says whether there were any."""
+        modified = False
+        for container in ModelView(model).containers:
+            if container.function is not None or container.path:
+                continue
+            for node in list(container.graph):
+                product = _product(node)
+                lengths = [_last(out) for out in node.outputs]
+                if product is None or not all(isinstance(length, int) and length > 0 for length in lengths):
+                    continue
+                ends = [0, *accumulate(length for length in lengths if isinstance(length, int))]
+                if ends[-1] != _last(product.weight):
+                    continue
+                for out, (start, end) in zip(node.outputs, pairwise(ends), strict=True):
+                    _write(container.graph, node, product, out, start, end)
+                _remove(container.graph, node, product)
+                modified = True
+        return ir.passes.PassResult(model, modified)
+
+
+def _product(node: ir.Node) -> _Product | None:
+    """Return the product whose columns a node splits, if it alone does."""
+    source = node.inputs[0] if is_op(node, "Split") else None
+    if source is None or source.shape is None or any(out.is_graph_output() for out in node.outputs):
+        return None
+    axis = node.attributes.get("axis")
+    if (0 if axis is None else axis.as_int()) not in (-1, len(source.shape) - 1):
+        return None
+    bias, first = None, False
+    producer = _only(source)
+    if producer is not None and is_op(producer, "Add"):
+        first = _is_weight(producer.inputs[0], 1)
+        bias, source = producer.inputs[1 - first], producer.inputs[first]
+        if not _is_weight(bias, 1):
+            return None
+        producer = None if source is None else _only(source)
+    if producer is None or not is_op(producer, "MatMul"):
+        return None
+    left, weight = producer.inputs
+    if left is None or weight is None or left.const_value is not None or not _is_weight(weight, 2):
+        return None
+    if bias is not None and _last(bias) != _last(weight):
+        return None
+    return _Product(left, weight, bias, first)
+
+
+def _only(value: ir.Value) -> ir.Node | None:
+    """Return what computes a value that one place alone reads."""
+    return value.producer() if len(value.uses()) == 1 and not value.is_graph_output() else None
+
+
+def _is_weight(value: ir.Value | None, rank: int) -> bool:
+    if value is None or value.const_value is None or not value.is_initializer():
+        return False
+    if value.is_graph_input() or value.is_graph_output() or len(value.uses()) != 1:
+        return False
+    return len(value.const_value.shape) == rank and value.const_value.dtype.bitwidth >= 8
+
+
+def _last(value: ir.Value) -> int | None:
+    shape = value.shape if value.const_value is None else value.const_value.shape
+    dims = [] if shape is None else list(shape)
+    return dims[-1] if dims and isinstance(dims[-1], int) else None
+
+
+def _write(graph: ir.Graph, node: ir.Node, product: _Product, out: ir.Value, start: int, end: int) -> None:
+    """Write the product of some columns in the place of a part."""
+    name = out.name or "part"
+    result = ir.node("MatMul", [product.left, _part(graph, product.weight, f"{name}.weight", start, end)], name=name)
+    nodes = [result]
+    if product.bias is not None:
+        inner = result.outputs[0]
+        inner.name, inner.type, inner.shape = f"{name}.product", out.type, out.shape
+        terms = [inner, _part(graph, product.bias, f"{name}.bias", start, end)]
+        nodes.append(ir.node("Add", terms[::-1] if product.bias_first else terms, name=f"{name}.sum"))
+    graph.insert_before(node, nodes)
+    new = nodes[-1].outputs[0]
+    new.name, new.type = f"{name}.new", out.type
+    new.metadata_props.update(out.metadata_props)
+    take_over(out, new)
+
+
+def _part(graph: ir.Graph, value: ir.Value, name: str, start: int, end: int) -> ir.Value:
+    """Return an initializer with some columns of another, which are cut when they are read."""
+    tensor = value.const_value
+    assert tensor is not None
+    dims = [*tensor.shape.numpy()[:-1], end - start]
+
+    def read() -> ir.TensorProtocol:
+        return ir.Tensor(np.ascontiguousarray(tensor.numpy()[..., start:end]), dtype=tensor.dtype)
+
+    part = ir.Value(name=name, const_value=ir.LazyTensor(read, tensor.dtype, ir.Shape(dims), name=name))
+    part.type, part.shape = ir.TensorType(tensor.dtype), ir.Shape(dims)
+    graph.register_initializer(part)
+    return part
+
+
+def _remove(graph: ir.Graph, node: ir.Node, product: _Product) -> None:
+    dead: ir.Node | None = node
+    while dead is not None:
+        source = next((v.producer() for v in dead.inputs if v is not None and _computed(v, product)), None)
+        graph.remove(dead, safe=True)
+        dead = source
+    for value in (product.weight, product.bias):
+        if value is not None and value.name is not None:
+            del graph.initializers[value.name]
+
+
+def _computed(value: ir.Value, product: _Product) -> bool:
+    return value.producer() is not None and value is not product.left
+
+
+PASS = PassEntry("split-products", SplitProducts, "compute the parts of a split product by products of their own")
