@@ -1,8 +1,8 @@
 """What the error of each site does to the model's output, measured: a site's error alone does not tell.
 
-All sites get a method, and then one site at a time is done more coarsely. How far the output moves, over the square of
-the site's error, is the site's gain. An error of P x V that hardly matters in the last layers of a language model costs
-eighty times as much in the first ones.
+One site at a time gets a method while the others stay float. How far the output moves, over the square of the site's
+error, is the site's gain. The others must be float: behind quantized sites any change of a score moves codes, so that
+all their rounding errors are drawn anew, which is more than most sites do to the output by themselves.
 """
 
 from __future__ import annotations
@@ -55,12 +55,10 @@ def with_gains(
         subject, metric=_distance(subject), names=(subject.output,), label=None,
         data=subject.data.spread(BATCHES, subject.batch),
     )  # fmt: skip
-    wide: State = tuple(1 if len(_finite(rungs)) > 2 else 0 for rungs in ladders)
-    base = sessions.runner(plan_of(wide)) if any(wide) else float_model
-    bench = Bench(base, measured, folder, sessions)
+    bench = Bench(float_model, measured, folder, sessions)
     gains: list[float | None] = []
     for site, rungs in enumerate(ladders):
-        gains.append(_gain(bench, rungs, plan_of, wide, site))
+        gains.append(_gain(bench, rungs, lambda at, site=site: plan_of(_only(site, at, len(ladders)))))
         if progress is not None:
             progress(site + 1, len(ladders))
     known = [gain for gain in gains if gain is not None]
@@ -71,9 +69,11 @@ def with_gains(
     ]
 
 
-def _gain(
-    bench: Bench, rungs: Sequence[Rung], plan_of: Callable[[State], Plan], wide: State, site: int
-) -> float | None:
+def _only(site: int, at: int, sites: int) -> State:
+    return tuple(at if number == site else 0 for number in range(sites))
+
+
+def _gain(bench: Bench, rungs: Sequence[Rung], plan_of: Callable[[int], Plan]) -> float | None:
     """Return by how much the output moves for the square of a site's error; None if that cannot be measured."""
     there = _finite(rungs)
     if len(there) < 2:
@@ -81,10 +81,10 @@ def _gain(
     # The middle one: neither lost in rounding nor so coarse that the output no longer follows the error.
     at = (1 + len(there)) // 2
     try:
-        moved = bench.measure(plan_of((*wide[:site], at, *wide[site + 1 :]))).metric.value
+        moved = bench.measure(plan_of(at)).metric.value
     except (RefusalError, ProofError):
         return None  # The search comes to the same plan, or to one like it, and tells.
-    square = rungs[at].error ** 2 - rungs[wide[site]].error ** 2
+    square = rungs[at].error ** 2
     return moved / square if math.isfinite(moved) and moved > 0 and square > 0 else None
 
 
