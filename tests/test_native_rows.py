@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +16,16 @@ from numpy.typing import NDArray
 
 pytest.importorskip("tvm")
 
+from softq.errors import UsageError
 from softq.methods import METHODS
 from softq.rowprog import DType, Program, Trace, run
 from softq.rowprog.onnx.interface import INTERFACE
 from softq.rowprog.ops import OPS
+from softq.rowprog.tabulate import tabulate_or_keep
 from softq.rowprog.types import Kind
 from softq.targets._native.codegen import object_code
 from softq.targets._native.machine import Machine
+from softq.targets._native.machines import x86_64
 from softq.targets._native.rows import RowKernel, row_kernel
 from softq.targets._native.rows.reductions import REDUCTIONS
 from softq.targets._native.rows.rules import RULES
@@ -30,7 +33,8 @@ from tests.test_methods import some_fitted
 
 Array = NDArray[np.generic]
 
-AVX512 = Machine("cpu", "x86_64-unknown-linux-gnu", "x86-64-v4", (), "x86_64-linux-gnu", 64, 32)
+AVX512 = x86_64("cpu", "x86-64-v4", "")
+VBMI = x86_64("cpu", "icelake-server", "")
 AVX2 = Machine("cpu", "x86_64-unknown-linux-gnu", "haswell", (), "x86_64-linux-gnu", 32, 16)
 SSE2 = Machine("cpu", "x86_64-unknown-linux-gnu", "x86-64", (), "x86_64-linux-gnu", 16, 16)
 PLAIN = Machine("cpu", "x86_64-unknown-linux-gnu", "x86-64", (), "x86_64-linux-gnu", 0, 16)
@@ -50,7 +54,8 @@ def available() -> list[Machine]:
     if "x86-64" not in features and "flags" not in features:
         return []
     newest = [AVX512] * all(f in features for f in ("avx512f", "avx512bw", "avx512dq", "avx512vl"))
-    return [*newest, *[AVX2] * ("avx2" in features and "fma" in features), SSE2, PLAIN]
+    permutes = [VBMI] * all(f in features for f in ("avx512_vbmi2", "avx512_vnni", "avx512_bitalg", "vpclmulqdq"))
+    return [*permutes, *newest, *[AVX2] * ("avx2" in features and "fma" in features), SSE2, PLAIN]
 
 
 MACHINES = available()
@@ -126,9 +131,12 @@ class Host:
     """A kernel of this machine."""
 
     def __init__(self, program: Program, machine: Machine = HOST, *, outputs: Sequence[str] | None = None,
-                 max_length: int = 65536) -> None:  # fmt: skip
+                 max_length: int = 65536, nibbles: Sequence[str] = ()) -> None:  # fmt: skip
         self.program = program
-        self.kernel = row_kernel(program, machine, symbol="kernel", max_length=max_length, outputs=outputs)
+        self.kernel = row_kernel(
+            program, machine, symbol="kernel", max_length=max_length, outputs=outputs, nibbles=nibbles
+        )
+        self.nibbles = nibbles
         # A library gets a path of its own each time: a changed file that is open corrupts the process.
         folder = Path(tempfile.mkdtemp(prefix="softq-rows-"))
         try:
@@ -144,6 +152,9 @@ class Host:
                  shift: int = 0, rows: tuple[int, int] | None = None) -> dict[str, Array]:  # fmt: skip
         """Return the outputs; pointers lie `shift` elements behind a multiple of 64 bytes."""
         call = call_of(self.kernel, self.program, scores, valid, params, rows)
+        half = (*scores.shape[:-1], (scores.shape[-1] + 1) // 2)
+        named = zip((*self.kernel.outputs, "scratch"), call.outputs, strict=False)
+        call = replace(call, outputs=tuple((half if n in self.nibbles else s, t) for n, (s, t) in named))
         memory: list[tuple[Array, Array]] = []
         for array in call.inputs:
             raw, part = placed(array.nbytes, shift * array.itemsize)
@@ -267,6 +278,38 @@ def test_every_pair_of_a_maximum_and_a_score(machine: Machine) -> None:
             host = Host(program, machine, outputs=all_outputs(program))
             keep = np.random.default_rng(1).random(pairs.shape) < 0.8
             assert_same(host, pairs, **({"valid": keep} if masked else {}))
+
+
+def two_a_byte(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return codes of four bits with an even element in the low half of a byte and the next one in the high half."""
+    padded = np.concatenate([codes, np.zeros((*codes.shape[:-1], codes.shape[-1] % 2), np.uint8)], axis=-1)
+    return np.bitwise_or(padded[..., ::2], np.left_shift(padded[..., 1::2], 4))
+
+
+@needs_host
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.cpu}-{m.vector_bytes}")
+@pytest.mark.parametrize(("settings", "kind"), [
+    ({"bits": 4, "r": 1}, DType.F32), ({"bits": 3, "r": 0.75}, DType.F32), ({"bits": 4, "r": 1, "step": 0.1}, DType.I8),
+], ids=str)  # fmt: skip
+def test_codes_of_four_bits_stand_two_a_byte(
+    machine: Machine, settings: dict[str, int | float | str], kind: DType
+) -> None:
+    program = program_of("deferred-log", settings, kind, False)
+    folded = tabulate_or_keep(program)[0]
+    host = Host(folded, machine, outputs=("codes", "normalizer"), nibbles=("codes",))
+    for length in range(131):
+        rows = rows_of((5, length), kind, length)
+        ours, found = run(program, rows), host(rows, shift=length % 3)
+        np.testing.assert_array_equal(found["codes"], two_a_byte(ours["codes"].astype(np.uint8)), err_msg=str(length))
+        np.testing.assert_array_equal(found["normalizer"], expected(program, "normalizer", ours["normalizer"]))
+
+
+def test_two_a_byte_are_codes_of_at_most_four_bits() -> None:
+    wide = program_of("deferred-log", {"bits": 5, "r": 2}, DType.F32, False)
+    with pytest.raises(UsageError, match="codes of deferred-log goes up to 31; four bits hold at most 15"):
+        row_kernel(wide, HOST, symbol="kernel", max_length=64, outputs=("codes",), nibbles=("codes",))
+    with pytest.raises(UsageError, match="weights of deferred-log is no row of u8"):
+        row_kernel(wide, HOST, symbol="kernel", max_length=64, nibbles=("weights",))
 
 
 @needs_host

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from tvm import tirx
 
 from benchmarks.cpu.timing import Call
@@ -18,6 +19,9 @@ from softq.targets._native.codegen import object_code
 from softq.targets._native.machine import Machine
 
 Array = NDArray[np.generic]
+
+_LINE = 64
+"""Bytes of a cache line."""
 
 
 def library(functions: Sequence[tirx.PrimFunc], machine: Machine) -> ctypes.CDLL:
@@ -28,6 +32,15 @@ def library(functions: Sequence[tirx.PrimFunc], machine: Machine) -> ctypes.CDLL
         command = ["gcc", "-shared", "-nostdlib", "-o", str(path / "kernels.so"), str(path / "kernels.o")]
         subprocess.run(command, check=True)
         return ctypes.CDLL(str(path / "kernels.so"))
+
+
+def aligned(shape: Sequence[int], dtype: DTypeLike) -> Array:
+    """Return zeros that begin with a cache line, as the arena of a built model does."""
+    count, size = math.prod(shape), np.dtype(dtype).itemsize
+    memory = np.empty(count * size + _LINE, np.uint8)
+    memory.fill(0)  # so that every page is there
+    start = -memory.ctypes.data % _LINE
+    return memory[start : start + count * size].view(dtype).reshape(shape)
 
 
 def pointer(array: Array) -> ctypes.c_void_p:

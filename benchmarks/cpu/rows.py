@@ -35,7 +35,8 @@ SOFTMAX, QLINEAR, TORCH, TVM, COPY = (
     "onnxruntime Softmax", "onnxruntime QLinearSoftmax", "torch.softmax", "TVM's softmax", "copy of the floats",
 )  # fmt: skip
 BYTES = "copy of the bytes"
-EXACT, CODES, MASKED = "exact, probabilities", "deferred-log, 8-bit codes and sum", "deferred-log with a byte mask"
+EXACT, CODES = "exact, probabilities", "deferred-log, 8-bit codes and sum"
+NIBBLES, MASKED = "deferred-log, 4-bit codes two a byte and sum", "deferred-log with a byte mask"
 
 
 @dataclass(frozen=True)
@@ -45,12 +46,14 @@ class Kernel:
     Attributes:
         program: What it computes.
         outputs: The outputs that it writes.
-        limits: The ratio aimed at, by rival; of rivals that are not named none is.
+        limits: The rivals, with the ratio aimed at or None.
+        nibbles: Those of the outputs that are written two elements a byte.
     """
 
     program: Program
     outputs: tuple[str, ...]
     limits: Mapping[str, float | None]
+    nibbles: tuple[str, ...] = ()
 
 
 def _program(method: str, scores: DType, *, masked: bool = False, **options: int | float) -> Program:
@@ -67,6 +70,8 @@ def kernels(length: int) -> dict[str, Kernel]:
         plain = _program("deferred-log", DType.F32, bits=bits)
         name = CODES if bits == 4 else "deferred-log, 3 bits, growing steps"
         found[name] = Kernel(plain, ("codes", "normalizer"), {SOFTMAX: 0.38, COPY: None})
+    halves = _program("deferred-log", DType.F32, bits=4)
+    found[NIBBLES] = Kernel(halves, ("codes", "normalizer"), {SOFTMAX: 0.36, COPY: None}, ("codes",))
     masked = _program("deferred-log", DType.F32, masked=True, bits=4)
     found[MASKED] = Kernel(masked, ("codes", "normalizer"), {CODES: 1.3, SOFTMAX: None})
     for name, method in METHODS.entries().items():
@@ -80,21 +85,30 @@ def kernels(length: int) -> dict[str, Kernel]:
     return found
 
 
+def scores(rows: int, length: int) -> tuple[Array, Array]:
+    """Return normal scores as floats and as 8-bit integers."""
+    from benchmarks.cpu.native import aligned
+
+    floats, integers = aligned((rows, length), np.float32), aligned((rows, length), np.int8)
+    floats[:] = np.random.default_rng(0).normal(size=(rows, length)) * 3
+    integers[:] = np.clip(np.rint(floats / STEP), -128, 127)
+    return floats, integers
+
+
 def measure(settings: Settings) -> Iterator[Result]:
     """Yield the results, shape by shape."""
     for place in SHAPES:
         if not settings.wants(place):
             continue
         rows, length = map(int, place.split("x"))
-        floats = (np.random.default_rng(0).normal(size=(rows, length)) * 3).astype(np.float32)
-        integers = np.clip(np.rint(floats / STEP), -128, 127).astype(np.int8)
+        floats, integers = scores(rows, length)
         chosen = {name: k for name, k in kernels(length).items() if settings.wants(place, name)}
         for threads in settings.threads:
             with ThreadPoolExecutor(threads) as pool:
                 calls = dict(_calls(chosen, floats, integers, threads, pool, settings.cpu))
                 wanted = {rival for kernel in chosen.values() for rival in kernel.limits}
                 calls |= {r: c for r, c in _rivals(floats, integers, threads, wanted) if r in wanted}
-                times = take_turns(calls, settings.rounds or ROUNDS)
+                times = take_turns(calls, settings.rounds or ROUNDS, warm=True)
             for name, kernel in chosen.items():
                 for rival, limit in kernel.limits.items():
                     if rival in calls:
@@ -105,7 +119,7 @@ def _calls(
     chosen: Mapping[str, Kernel], floats: Array, integers: Array, threads: int, pool: ThreadPoolExecutor, cpu: str
 ) -> Iterator[tuple[str, Call]]:
     """Yield a call of each kernel."""
-    from benchmarks.cpu.native import library
+    from benchmarks.cpu.native import aligned, library
     from softq.targets._native.machines import host
     from softq.targets._native.rows import row_kernel
 
@@ -114,13 +128,14 @@ def _calls(
     built: dict[str, RowKernel] = {}
     for i, (name, k) in enumerate(chosen.items()):
         program, outputs = _own_types(k.program, k.outputs), [_OWN.get(o, o) for o in k.outputs]
-        built[name] = row_kernel(program, machine, symbol=f"kernel_{i}", max_length=length, outputs=outputs)
+        built[name] = row_kernel(program, machine, symbol=f"kernel_{i}", max_length=length, outputs=outputs,
+                                 nibbles=k.nibbles)  # fmt: skip
     loaded = library([kernel.function for kernel in built.values()], machine)
     valid = np.random.default_rng(1).random(floats.shape) < 0.9
     for name, kernel in built.items():
         program = chosen[name].program
         scores = floats if program.scores.is_float else integers
-        outputs = [np.zeros((rows, 1) if o == "sum" else floats.shape, np.uint64) for o in kernel.outputs]
+        outputs = [aligned((rows, 1) if o == "sum" else floats.shape, np.uint64) for o in kernel.outputs]
         yield name, _call(loaded[kernel.symbol], scores, valid if program.masked else None, outputs, threads, pool)
 
 
@@ -161,9 +176,9 @@ def _call(
 
 def _rivals(floats: Array, integers: Array, threads: int, wanted: Iterable[str]) -> Iterator[tuple[str, Call]]:
     """Yield the calls that softq is compared to."""
-    from benchmarks.cpu.native import session_call
+    from benchmarks.cpu.native import aligned, session_call
 
-    shape, out, bytes_out = list(floats.shape), np.zeros_like(floats), np.zeros_like(integers)
+    shape, out, bytes_out = list(floats.shape), aligned(floats.shape, np.float32), aligned(floats.shape, np.int8)
     yield COPY, lambda: np.copyto(out, floats)
     yield BYTES, lambda: np.copyto(bytes_out, integers)
     yield SOFTMAX, session_call(_softmax(shape), {"x": floats}, {"y": out}, threads)
@@ -231,7 +246,8 @@ SECTION = Section(
         "Rows x elements. Scores are normal numbers with a standard deviation of 3; 8-bit scores are the same in steps "
         "of 0.1. `exact` divides; the others give codes or weights and their sum, for a division behind the product "
         "with V. Kernels of 8-bit scores are the folded tables, against the Softmax of the floats. The mask is a byte "
-        "an element, a tenth of them masked. onnxruntime, torch and softq use the number of threads that is named."
+        "an element, a tenth of them masked. Before each timed call stands one of the same that is not timed: it "
+        "finds the caches as it leaves them itself. onnxruntime, torch and softq use the threads that are named."
     ),
     measure=measure,
 )

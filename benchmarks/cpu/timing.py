@@ -15,12 +15,21 @@ _SHORTEST = 200e-6
 """Calls that take less are repeated within a round, so that the clock and the caches' refill weigh little."""
 
 
-def take_turns(calls: Mapping[str, Call], rounds: int) -> dict[str, list[float]]:
-    """Return the seconds of one call of each in every round, after one round that is not counted."""
+def take_turns(calls: Mapping[str, Call], rounds: int, *, warm: bool = False) -> dict[str, list[float]]:
+    """Return the seconds of one call of each in every round, after one round that is not counted.
+
+    Args:
+        calls: The rivals by name.
+        rounds: How often each has its turn.
+        warm: Whether a call of the same that is not timed stands before each timed one: it finds the caches as it
+            leaves them itself, and not as the call before it does.
+    """
     repeats = {name: max(1, round(_SHORTEST / max(_seconds(call, 1), 1e-7))) for name, call in calls.items()}
     times: dict[str, list[float]] = {name: [] for name in calls}
     for counted in range(-1, rounds):
         for name, call in calls.items():
+            if warm:
+                call()
             seconds = _seconds(call, repeats[name])
             if counted >= 0:
                 times[name].append(seconds)

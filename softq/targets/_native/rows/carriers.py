@@ -27,7 +27,8 @@ def width(rows: Iterable[Node], reductions: Iterable[Node], proof: Proof) -> int
     needed = [8]
     for node in (*rows, *reductions):
         values = [node] if node.op in _MODULAR else [node, *(a for a in node.args if a.kind is not Kind.TABLE)]
-        if any(v.dtype.is_float for v in values) or node.op in ("lut", "index"):
+        positions = node.op == "lut" or any(v.op == "index" for v in values)
+        if positions or any(v.dtype.is_float for v in values):
             needed.append(_WORD)
         integers = [v for v in values if v.dtype.is_integer]
         needed += [_bits(*_interval(proof, [v])) for v in integers]
@@ -49,6 +50,11 @@ def carrier(low: int, high: int, bits: int) -> str:
 def interval(node: Node, proof: Proof) -> tuple[int, int]:
     """Return what an integer value of a filled row lies in."""
     return _interval(proof, [node])
+
+
+def bits(node: Node, proof: Proof) -> int:
+    """Return the bits that hold an integer value of a filled row, 32 for a float."""
+    return _bits(*interval(node, proof)) if node.dtype.is_integer else _WORD
 
 
 def _interval(proof: Proof, nodes: Iterable[Node]) -> tuple[int, int]:

@@ -24,6 +24,7 @@ class Kernel:
 
     Attributes:
         processor: What it is for.
+        longest: Greatest number of elements of a row.
         proof: The intervals, which decide the carriers.
         rules: What emits each operator.
         fenced: Products that must not be contracted with what they are used in.
@@ -34,6 +35,7 @@ class Kernel:
     """
 
     processor: Processor
+    longest: int
     proof: Proof
     rules: Mapping[str, Rule]
     fenced: frozenset[Node]
@@ -57,15 +59,30 @@ class Emission:
         lanes: Number of elements.
         bits: Width of the carriers; 0 at places where integers have the types that the program names.
         at: Position of the first element.
+        counted: Which lanes sums take in; None if all.
+        masked: Whether the other lanes are behind the row's last element: they repeat its first one.
+        elsewhere: Gives a row value that is not there: from another width, or from memory.
     """
 
     def __init__(
-        self, kernel: Kernel, outer: Emission | None = None, *, lanes: int = 1, bits: int = 0, at: Expr | None = None
+        self,
+        kernel: Kernel,
+        outer: Emission | None = None,
+        *,
+        lanes: int = 1,
+        bits: int = 0,
+        at: Expr | None = None,
+        counted: Local | None = None,
+        masked: bool = False,
+        elsewhere: Callable[[Emission, Node], Expr] | None = None,
     ) -> None:
         self.kernel = kernel
         self.lanes = lanes
         self.bits = bits
         self.at = at
+        self.counted = counted
+        self.masked = masked
+        self._elsewhere = elsewhere
         self._outer = outer
         self._values: dict[Node, Local] = {}
 
@@ -128,6 +145,9 @@ class Emission:
             return broadcast(x, self.lanes) if local.lanes < self.lanes else x
         if node.kind is Kind.ROW and node.op == "index":
             return self.kernel.rules["index"](self, node)
+        if node.kind is Kind.ROW and self._elsewhere is not None:
+            self.keep(node, self._elsewhere(self, node))
+            return self.arg(node, name)
         assert self._outer is not None, node
         return broadcast(self._outer.arg(node, name), self.lanes)
 

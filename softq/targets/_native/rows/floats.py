@@ -8,7 +8,8 @@ from tvm import tirx
 from tvm.ir import Expr
 from tvm.script.ir_builder import tirx as script
 
-from softq.rowprog.program import Node
+from softq.rowprog.library import EXP_LIMIT, LN2_HIGH, LN2_LOW, LOG2_E
+from softq.rowprog.program import Node, number_of
 from softq.targets._native.rows import carriers
 from softq.targets._native.rows.emission import Emission
 from softq.targets._native.rows.tir import F32, F64, bits_of, cast, fence, intrinsic, is_signed, reinterpret
@@ -42,6 +43,37 @@ def exp2i(e: Emission, node: Node) -> Expr:
 def sqrt(e: Emission, node: Node) -> Expr:
     """Return the square root: an instruction everywhere."""
     return intrinsic("llvm.sqrt", F32, e.lanes, e.operand(node, 0))
+
+
+# e^r = 1 + r + r^2 q(r): q levels the relative error, 1.05e-7 before rounding, on |r| <= ln(2) / 2 * (1 + 2^-12)
+# (Remez' algorithm, in 40 digits).
+_EXP_Q = tuple(float.fromhex(c) for c in ("0x1.fffdfcp-2", "0x1.5557aep-3", "0x1.572a28p-5", "0x1.10626ap-7"))
+_MAGIC = 1.5 * 2.0**23
+"""A number of up to 22 bits added to it is rounded to an integer, which its own low bits then hold."""
+
+
+def exp_minus(e: Emission, node: Node) -> Expr:
+    """Return e^-d for d >= 0, 0 beyond `EXP_LIMIT`; NaN there gives 0 too.
+
+    Relative error below 1.95e-7, with multiply-add in one rounding or two. The integer that is nearest to d / ln 2
+    stands in the low bits of a sum, and is added to the exponent of the polynomial: no conversion, no clamp, and one
+    comparison for what is beyond the limit. Scalar code takes what the program says.
+    """
+    if e.lanes == 1:
+        return e.operand(node, 1)
+    d, magic = e.operand(node, 0), e.const(_MAGIC, F32)
+    sum_ = e.share(tirx.Add(tirx.Mul(d, e.const(-LOG2_E, F32)), magic), F32)
+    n = e.share(tirx.Sub(sum_, magic), F32)
+    high = e.share(tirx.Sub(tirx.Mul(n, e.const(-LN2_HIGH, F32)), d), F32)
+    r = e.share(tirx.Add(tirx.Mul(n, e.const(-LN2_LOW, F32)), high), F32)
+    p = e.const(_EXP_Q[-1], F32)
+    for c in (*reversed(_EXP_Q[:-1]), 1.0, 1.0):
+        p = tirx.Add(tirx.Mul(p, r), e.const(c, F32))
+    power = script.shift_left(reinterpret(sum_, "int32", e.lanes), e.const(23, "int32"))
+    bits = tirx.Add(reinterpret(p, "int32", e.lanes), power)
+    # Chosen among integers, where the choice is a mask of the addition.
+    chosen = tirx.Select(tirx.LE(d, e.const(EXP_LIMIT, F32)), bits, e.const(0, "int32"))
+    return reinterpret(e.share(chosen, "int32"), F32, e.lanes)
 
 
 # Minimax polynomial of (log(1 + f) - f + f^2 / 2) / f^3 on [sqrt(1/2) - 1, sqrt(2) - 1], as in Cephes' logf
@@ -99,6 +131,35 @@ def from_integer(e: Emission, x: Expr, name: str) -> Expr:
     return cast(tirx.Add(tirx.Mul(high, e.const(2.0**32, F64)), low), F64, F32, e.lanes)
 
 
+_TO_NEAREST = {16: "llvm.x86.sse2.cvtps2dq", 32: "llvm.x86.avx.cvt.ps2dq.256",
+               64: "llvm.x86.avx512.mask.cvtps2dq.512"}  # fmt: skip
+
+
+def _nearest(e: Emission, node: Node) -> Expr | None:
+    """Return a rounded and clamped float as an int32 by a conversion that rounds, half to even; None if it is no such.
+
+    Rounding keeps the order and whole bounds, so that clamping comes before it; a NaN ends as the same bound.
+    """
+    bounds: list[Node] = []
+    while node.op in ("min", "max") and node.args[1].op == "const" and float(number_of(node.args[1])).is_integer():
+        bounds.append(node)
+        node = node.args[0]
+    size = e.processor.machine.vector_bytes
+    if node.op != "rint" or not bounds or e.lanes * 4 != size or size not in _TO_NEAREST:
+        return None
+    x = e.operand(node, 0)
+    for bound in reversed(bounds):
+        limit = e.const(number_of(bound.args[1]), F32)
+        kept = tirx.LT(x, limit) if bound.op == "min" else tirx.LT(limit, x)
+        x = e.share(tirx.Select(kept, x, limit), F32)
+    if e.processor.is_x86:
+        more = (e.const(0, "int32"), tirx.const(-1, "int16"), tirx.const(4, "int32")) if size == 64 else ()
+        return intrinsic(_TO_NEAREST[size], "int32", e.lanes, x, *more)
+    if e.processor.machine.triple.startswith("aarch64"):
+        return intrinsic("llvm.aarch64.neon.fcvtns", "int32", e.lanes, x)
+    return None
+
+
 def _is_wide(e: Emission, x: Expr, name: str) -> Expr:
     wide = tirx.LT(e.const(1 << 53, name), x)
     return tirx.Or(wide, tirx.LT(x, e.const(-(1 << 53), name))) if is_signed(name) else wide
@@ -107,6 +168,9 @@ def _is_wide(e: Emission, x: Expr, name: str) -> Expr:
 def to_integer(e: Emission, node: Node, x: Expr, name: str) -> Expr:
     """Return a float without its fraction as an integer; it is proved to fit."""
     low, high = carriers.interval(node, e.kernel.proof)
+    nearest = _nearest(e, node.args[0]) if name == "int32" else None
+    if nearest is not None:
+        return nearest
     # By way of i32 where that holds it: an instruction everywhere.
     if -(1 << 31) <= low and high < 1 << 31:
         return cast(cast(x, F32, "int32", e.lanes), "int32", name, e.lanes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from softq.rowprog.onnx.interface import INTERFACE
@@ -31,8 +31,8 @@ def output_type(program: Program, name: str) -> DType:
     return DType.F32 if name in INTERFACE else program.outputs[name].dtype
 
 
-def places(program: Program, passes: Sequence[Phase]) -> Mapping[Node, Place]:
-    """Return where each stored value stands."""
+def places(program: Program, passes: Sequence[Phase], nibbles: Collection[str] = ()) -> Mapping[Node, Place]:
+    """Return where each stored value stands; rows of nibbles hold nothing else."""
     busy: dict[Place, int] = {}
     result: dict[Node, Place] = {}
     written = {name: phase.number for phase in passes for name in phase.outputs}
@@ -41,7 +41,7 @@ def places(program: Program, passes: Sequence[Phase]) -> Mapping[Node, Place]:
             last = max(p.number for p in passes if node in p.loads)
             result[node] = next(
                 place
-                for place in _candidates(program, node)
+                for place in _candidates(program, node, nibbles)
                 # Within one pass a row is read before it is written.
                 if busy.get(place, -1) <= phase.number and (place.output is None or written[place.output] >= last)
             )
@@ -54,10 +54,14 @@ def scratch_rows(found: Mapping[Node, Place]) -> int:
     return max((place.slot + 1 for place in found.values() if place.output is None), default=0)
 
 
-def _candidates(program: Program, node: Node) -> Iterator[Place]:
+def _candidates(program: Program, node: Node, nibbles: Collection[str]) -> Iterator[Place]:
     for name, value in program.outputs.items():
         held = output_type(program, name)
-        if value.kind is Kind.ROW and (held is node.dtype or (held is DType.F32 and node.dtype.bits <= 32)):
+        if (
+            value.kind is Kind.ROW
+            and name not in nibbles
+            and (held is node.dtype or (held is DType.F32 and node.dtype.bits <= 32))
+        ):
             yield Place(name, 0, held)
     slot = 0
     while True:

@@ -18,6 +18,44 @@ class Processor:
         """Whether x86's intrinsics exist."""
         return self.machine.triple.startswith(("x86_64", "i386", "i686"))
 
+    def has(self, feature: str) -> bool:
+        """Say whether the machine is known to have a feature, as LLVM names it."""
+        return feature in self.machine.requires or feature in self.machine.features
+
+    @property
+    def packs(self) -> bool:
+        """Whether vectors of bytes stand beside wider ones, packed and summed by instructions of their own."""
+        if self.is_x86:
+            return self.machine.vector_bytes in (16, 32) or (self.machine.vector_bytes == 64 and self.has("avx512bw"))
+        return self.machine.triple.startswith("aarch64") and self.machine.vector_bytes == 16
+
+    @property
+    def masks(self) -> bool:
+        """Whether a vector is loaded and stored under a mask as fast as without one."""
+        return self.is_x86 and self.machine.vector_bytes == 64 and self.has("avx512bw")
+
+    @property
+    def has_wide_permutes(self) -> bool:
+        """Whether bytes are permuted across a vector of 64, and across two."""
+        return self.machine.vector_bytes == 64 and self.has("avx512vbmi")
+
+    @property
+    def shuffle(self) -> str:
+        """The permute of bytes within 16; empty if there is none."""
+        if not self.packs:
+            return ""
+        if not self.is_x86:
+            return "tbl"
+        known = self.machine.vector_bytes > 16 or self.has("ssse3")
+        return f"pshufb.{self.machine.vector_bytes * 8}" if known else ""
+
+    @property
+    def byte_entries(self) -> int:
+        """Entries of the largest table that is looked up by permutes of bytes; beyond, loading each lane costs less."""
+        if not self.shuffle:
+            return 0
+        return 256 if self.is_x86 else 64
+
     @property
     def is_32_bit(self) -> bool:
         """Whether 64-bit division and conversions would be library calls."""

@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tvm import tirx
 from tvm.ir import Expr
+from tvm.script.ir_builder import tirx as script
 
 from softq.rowprog.program import Node, number_of
 from softq.rowprog.types import Kind
+from softq.targets._native.rows import planes
 from softq.targets._native.rows.emission import Emission
-from softq.targets._native.rows.tir import BOOL, F32, Local, bits_of, cast, half, is_signed, lane, type_name
+from softq.targets._native.rows.processor import Processor
+from softq.targets._native.rows.tir import (
+    BOOL,
+    F32,
+    Local,
+    bits_of,
+    cast,
+    const,
+    half,
+    intrinsic,
+    is_signed,
+    lane,
+    type_name,
+)
 
 Combine = Callable[[Expr, Expr], Expr]
 
@@ -66,52 +81,103 @@ class Accumulators:
         self.name = place.type_of(node)
         self.lanes = place.lanes
         start = place.const(self.rule.identity(self.name), self.name)
-        self.condition = _marked(node)
+        self.condition = marked(node)
         self.parts = [Local.of(start, self.name, self.lanes) for _ in range(1 if self.condition else count)]
-        self._waiting: list[Expr] = []
 
-    def add(self, e: Emission, part: int, counted: Expr | None, more: bool = False) -> None:
-        """Take in the elements of a place.
+    def add(self, places: Sequence[Emission], first: bool = False) -> None:
+        """Take in the elements of places, each into an accumulator of its own as far as there are accumulators.
 
         Args:
-            e: The place.
-            part: Number of the accumulator.
-            counted: Which lanes were not taken in yet, for a vector that overlaps.
-            more: Whether another part of the same step of the loop follows.
+            places: The places.
+            first: Whether nothing was taken in before, and every accumulator has its place.
         """
         if self.condition is not None:
             # Of many conditions the disjunction is one instruction each, and tests for NaN are one for two vectors.
-            self._waiting.append(e.arg(self.condition, BOOL))
-            if more:
-                return
-            any_of = functools.reduce(tirx.Or, self._waiting)
-            x, part = tirx.Select(any_of, e.const(1, self.name), e.const(0, self.name)), 0
-            self._waiting.clear()
-        else:
-            x = e.arg(self.node.args[0], self.name)
-        if counted is not None and not self.rule.repeats:
-            x = tirx.Select(counted, x, e.const(0, self.name))
-        self.parts[part].set(self.rule.combine(self.parts[part].get(), x))
+            any_of = functools.reduce(tirx.Or, [e.arg(self.condition, BOOL) for e in places])
+            e, part = places[0], self.parts[0]
+            x = tirx.Select(any_of, e.const(1, self.name), e.const(0, self.name))
+            part.set(x if first else self.rule.combine(part.get(), x))
+            return
+        for i, e in enumerate(places):
+            x, part = e.arg(self.node.args[0], self.name), self.parts[i % len(self.parts)]
+            if e.counted is not None and not self.rule.repeats:
+                x = tirx.Select(e.counted.get(), x, e.const(0, self.name))
+            part.set(x if first else self.rule.combine(part.get(), x))
 
     def result(self) -> Expr:
         """Return the reduction of all accumulators in the type that the program names."""
-        parts = self.parts
-        while len(parts) > 1:
-            half_count = (len(parts) + 1) // 2
-            for i in range(len(parts) - half_count):
-                parts[i].set(self.rule.combine(parts[i].get(), parts[half_count + i].get()))
-            parts = parts[:half_count]
-        x, lanes = parts[0].get(), self.lanes
-        while lanes > 2:
-            lower, upper = half(x, lanes, False), half(x, lanes, True)
-            lanes //= 2
-            x = Local.of(self.rule.combine(lower, upper), self.name, lanes).get()
-        if lanes == 2:
-            x = self.rule.combine(lane(x, 0), lane(x, 1))
+        whole = _of_parts(self.parts, self.rule.combine)
+        extreme = _extreme_of_lanes(whole, self.node.op)
+        x = _of_lanes(whole, self.rule.combine) if extreme is None else extreme
         return cast(x, self.name, type_name(self.node.dtype), 1)
 
 
-def _marked(node: Node) -> Node | None:
+def _of_parts(parts: Sequence[Local], combine: Combine) -> Local:
+    """Return the reduction of vectors, in the first of them."""
+    while len(parts) > 1:
+        half_count = (len(parts) + 1) // 2
+        for i in range(len(parts) - half_count):
+            parts[i].set(combine(parts[i].get(), parts[half_count + i].get()))
+        parts = parts[:half_count]
+    return parts[0]
+
+
+def _of_lanes(vector: Local, combine: Combine) -> Expr:
+    """Return the reduction of a vector's lanes."""
+    x, lanes = vector.get(), vector.lanes
+    while lanes > 2:
+        lower, upper = half(x, lanes, False), half(x, lanes, True)
+        lanes //= 2
+        x = Local.of(combine(lower, upper), vector.name, lanes).get()
+    return combine(lane(x, 0), lane(x, 1)) if lanes == 2 else x
+
+
+def _extreme_of_lanes(vector: Local, op: str) -> Expr | None:
+    """Return the least or greatest of integers, for which processors have instructions of their own; else None."""
+    if op == "row_sum" or vector.name == F32 or vector.lanes == 1:
+        return None
+    kind = ("s" if is_signed(vector.name) else "u") + op.removeprefix("row_")
+    return intrinsic(f"llvm.vector.reduce.{kind}", vector.name, 1, vector.get())
+
+
+class ByteSums:
+    """The accumulators of the sum of a value that stands in bytes: sums of its planes.
+
+    Args:
+        node: The sum.
+        processor: What it is for.
+        lanes: Number of bytes of a vector.
+        bytes_each: Number of planes.
+        count: Number of accumulators of a plane.
+    """
+
+    def __init__(self, node: Node, processor: Processor, lanes: int, bytes_each: int, count: int) -> None:
+        self.node = node
+        self._processor = processor
+        self._name = planes.sum_type(processor)
+        self._lanes = lanes * 8 // bits_of(self._name)
+        zero = const(0, self._name, self._lanes)
+        self._parts = [[Local.of(zero, self._name, self._lanes) for _ in range(count)] for _ in range(bytes_each)]
+
+    def add(self, found: Sequence[Sequence[Expr]], places: Sequence[Emission], first: bool = False) -> None:
+        """Take in the planes of the vectors at places; `first` as in `Accumulators.add`."""
+        for i, (e, bytes_of) in enumerate(zip(places, found, strict=True)):
+            for parts, x in zip(self._parts, bytes_of, strict=True):
+                y = x if e.counted is None else tirx.Select(e.counted.get(), x, e.const(0, planes.U8))
+                part = parts[i % len(parts)]
+                sums = planes.sums(y, e.lanes, self._processor)
+                part.set(sums if first else tirx.Add(part.get(), sums))
+
+    def result(self) -> Expr:
+        """Return the sum in the type that the program names, which holds it."""
+        whole = [_of_parts(parts, tirx.Add) for parts in self._parts]
+        for plane, part in enumerate(whole[1:], 1):
+            shift = const(8 * plane, self._name, self._lanes)
+            whole[0].set(tirx.Add(whole[0].get(), script.shift_left(part.get(), shift)))
+        return cast(_of_lanes(whole[0], tirx.Add), self._name, type_name(self.node.dtype), 1)
+
+
+def marked(node: Node) -> Node | None:
     """Return the condition of a maximum over numbers that are 1 where it holds, else 0."""
     if node.op != "row_max" or node.args[0].op != "select":
         return None

@@ -25,6 +25,8 @@ def _param(e: Emission, node: Node) -> Expr:
 def _index(e: Emission, node: Node) -> Expr:
     assert e.at is not None
     positions = lane_numbers(e.at, e.kernel.index, e.lanes)
+    if e.masked and e.counted is not None:
+        positions = e.share(tirx.Select(e.counted.get(), positions, e.const(0, e.kernel.index)), e.kernel.index)
     return cast(positions, e.kernel.index, e.type_of(node), e.lanes)
 
 
@@ -158,7 +160,7 @@ RULES: Mapping[str, Rule] = {
     "normalize": integers.normalize,
     "log2": floats.log2,
     "sqrt": floats.sqrt,
-    "exp_minus": lambda e, node: e.operand(node, 1),
+    "exp_minus": floats.exp_minus,
     "assume": lambda e, node: e.operand(node, 0, e.type_of(node)),
 }
 """All operators of elements and scalars; reductions and scans are in `REDUCTIONS` and `scan`."""

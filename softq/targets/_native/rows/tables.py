@@ -15,6 +15,7 @@ from softq.rowprog.types import DType
 from softq.targets._native.rows.shifts import Shift, as_shift
 from softq.targets._native.rows.tir import (
     F32,
+    Local,
     Memory,
     bits_of,
     broadcast,
@@ -67,6 +68,8 @@ class Table:
         if permutes and bits_of(index) == 32 and self.size <= _LARGEST.get(lanes, 0):
             return self._permuted(at, index, result, lanes)
         positions = tirx.Add(broadcast(self.start, lanes), cast(at, index, self.memory.index, lanes))
+        # By way of memory: TVM's analysis of what is read fails on some sums of vectors.
+        positions = Local.of(positions, self.memory.index, lanes).get()
         return cast(self.memory.gather(positions), self.memory.name, result, lanes)
 
     def _permuted(self, at: Expr, index: str, result: str, lanes: int) -> Expr:
@@ -97,12 +100,12 @@ class Table:
     def _register(self, first: int, result: str, lanes: int) -> Expr:
         if self.values:
             part = [*self.values[first : first + lanes], *(0,) * lanes][:lanes]
-            return reinterpret(vector_of(_bits(part, result), "uint32"), "int32", lanes)
+            return reinterpret(vector_of(entry_bits(part, result), "uint32"), "int32", lanes)
         at = tirx.Add(self.start, tirx.const(first, self.memory.index))
         return reinterpret(cast(self.memory.load(at, lanes), self.memory.name, result, lanes), "int32", lanes)
 
 
-def _bits(values: Sequence[Number], name: str) -> list[int]:
+def entry_bits(values: Sequence[Number], name: str) -> list[int]:
     """Return numbers as the unsigned ones with the same bits."""
     if name == F32:
         return [int(np.float32(v).view(np.uint32)) for v in values]
@@ -122,7 +125,7 @@ def constant_table(node: Node, index: str) -> Table:
     values = table_of(node)
     shift = as_shift(values) if node.dtype is not DType.BOOL else None
     name = "uint8" if node.dtype is DType.BOOL else type_name(node.dtype)
-    held = _bits(values, name)
+    held = entry_bits(values, name)
     memory, unsigned = _copy(len(values), name, index), f"uint{bits_of(name)}"
     for first in range(0, len(values), _CHUNK):
         part = [*held[first : first + _CHUNK], *(0,) * _CHUNK][:_CHUNK]

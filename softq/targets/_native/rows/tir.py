@@ -175,6 +175,24 @@ class Memory:
         """Return the elements from a position on."""
         return tirx.BufferLoad(self.buffer, [lane_numbers(at, self.index, lanes)])
 
+    def load_some(self, at: Expr, lanes: int, counted: Expr, other: Expr) -> Expr:
+        """Return the elements from a position on where they are counted, else another's; only the counted are read."""
+        kind = vector(self.name, lanes)
+        return script.call_llvm_intrin(kind, "llvm.masked.load", self.address(at), counted, broadcast(other, lanes))
+
+    def store_some(self, x: Expr, at: Expr, counted: Expr) -> None:
+        """Write the elements that are counted from a position on."""
+        script.evaluate(script.call_llvm_intrin("void", "llvm.masked.store", x, self.address(at), counted))
+
+    def prefetch(self, at: Expr) -> None:
+        """Ask for the cache line of an element, which need not exist."""
+        numbers = (tirx.const(value, "int32") for value in (0, 3, 1))  # to be read, soon, data
+        script.evaluate(script.call_llvm_intrin("void", "llvm.prefetch", self.address(at), *numbers))
+
+    def address(self, at: Expr) -> Expr:
+        """Return the address of an element."""
+        return script.address_of(tirx.BufferLoad(self.buffer, [at]))
+
     def gather(self, at: Expr) -> Expr:
         """Return the elements at positions of their own."""
         return tirx.BufferLoad(self.buffer, [at])

@@ -1,0 +1,199 @@
+"""Lookup tables at positions in bytes: each byte of the entries is a table of bytes, looked up by permutes of bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tvm import tirx
+from tvm.ir import Expr
+from tvm.script.ir_builder import tirx as script
+
+from softq.rowprog.program import Node, param_of, table_of
+from softq.targets._native.rows.processor import Processor
+from softq.targets._native.rows.tables import Table, entry_bits
+from softq.targets._native.rows.tir import Local, bits_of, cast, const, intrinsic, reinterpret, vector_of
+
+U8 = "uint8"
+_GROUP = 16
+"""Bytes that one permute within 16 bytes looks at."""
+
+
+def are_possible(table: Node, processor: Processor) -> bool:
+    """Say whether a table is looked up by permutes of bytes: one that is known, or a short one of the caller's."""
+    if table.op == "table":
+        return len(_distinct(table_of(table))) <= processor.byte_entries
+    param = param_of(table)
+    assert param.size is not None
+    return param.size <= _GROUP <= processor.byte_entries and param.dtype.bits == 32
+
+
+def look_up(table: Table, at: Expr, lanes: int, count: int, name: str, processor: Processor) -> list[Expr]:
+    """Return the bytes of the entries at positions of uint8, the low ones first.
+
+    Args:
+        table: The table.
+        at: The positions; used more than once.
+        lanes: Number of positions.
+        count: Bytes of an entry that are not all zero.
+        name: Type of the entries.
+        processor: What it is for.
+    """
+    if not table.values:
+        return [_permuted([_given(table, plane, lanes)], at, lanes, processor) for plane in range(count)]
+    values = _distinct(table.values)
+    if len(values) < table.size:
+        last = const(len(values) - 1, U8, lanes)
+        at = Local.of(tirx.Select(tirx.LT(at, last), at, last), U8, lanes).get()
+    held = entry_bits(values, name)
+    found: list[Expr] = []
+    for plane in range(count):
+        entries = [(value >> (8 * plane)) & 0xFF for value in held]
+        found.append(_look_up(entries, at, lanes, processor))
+    return found
+
+
+def _distinct(values: Sequence[float]) -> Sequence[float]:
+    """Return the entries up to the first of those that are all alike at the end."""
+    size = len(values)
+    while size > 1 and values[size - 2] == values[-1] and type(values[size - 2]) is type(values[-1]):
+        size -= 1
+    return values[:size]
+
+
+def _given(table: Table, plane: int, lanes: int) -> Expr:
+    """Return one byte of each of a caller's entries, again in each group of a vector."""
+    whole = reinterpret(table.memory.load(table.start, _GROUP), U8, _GROUP * 4)
+    at = [(i % _GROUP) * 4 + plane for i in range(lanes)]
+    return Local.of(tirx.Shuffle([whole], [tirx.const(i, "int32") for i in at]), U8, lanes).get()
+
+
+def _look_up(entries: Sequence[int], at: Expr, lanes: int, processor: Processor) -> Expr:
+    if len(set(entries)) == 1:
+        return const(entries[0], U8, lanes)
+    if processor.has_wide_permutes:
+        return _wide(entries, at, lanes)
+    return _permuted([_register(entries[k : k + _GROUP], _GROUP, lanes) for k in range(0, len(entries), _GROUP)],
+                     at, lanes, processor)  # fmt: skip
+
+
+def _register(entries: Sequence[int], size: int, lanes: int) -> Expr:
+    padded = [*entries, *(0,) * size][:size]
+    # As signed numbers: TVM's simplification takes the difference of neighbours, and refuses a negative unsigned one.
+    signed = vector_of([value - 256 if value > 127 else value for value in padded] * (lanes // size), "int8")
+    return reinterpret(signed, U8, lanes)
+
+
+def _wide(entries: Sequence[int], at: Expr, lanes: int) -> Expr:
+    """Return the entries by permutes across the whole vector, of one register or two."""
+    registers = [_register(entries[k : k + lanes], lanes, lanes) for k in range(0, len(entries), lanes)]
+
+    def pair(k: int) -> Expr:
+        if k + 1 == len(registers):
+            return intrinsic("llvm.x86.avx512.permvar.qi.512", U8, lanes, registers[k], at)
+        return intrinsic("llvm.x86.avx512.vpermi2var.qi.512", U8, lanes, registers[k], at, registers[k + 1])
+
+    if len(registers) <= 2:
+        return pair(0)
+    return tirx.Select(tirx.LT(at, const(2 * lanes, U8, lanes)), pair(0), pair(2))
+
+
+def _permuted(registers: Sequence[Expr], at: Expr, lanes: int, processor: Processor) -> Expr:
+    """Return the entries of several registers of 16: each gives 0 for the positions of the others."""
+    found: Expr | None = None
+    for number, register in enumerate(registers):
+        near = at
+        if len(registers) > 1:
+            near = tirx.Sub(at, const(number * _GROUP, U8, lanes)) if number else at
+            if processor.is_x86:
+                # The permute gives 0 where the top bit is set: for all that this brings to 128 or more.
+                near = intrinsic("llvm.uadd.sat", U8, lanes, near, const(0x80 - _GROUP, U8, lanes))
+        x = _SHUFFLES[processor.shuffle](register, near, lanes)
+        found = x if found is None else script.bitwise_or(found, x)
+    assert found is not None
+    return found
+
+
+def _x86(name: str) -> Callable[[Expr, Expr, int], Expr]:
+    return lambda register, at, lanes: intrinsic(name, U8, lanes, register, at)
+
+
+_SHUFFLES: dict[str, Callable[[Expr, Expr, int], Expr]] = {
+    "pshufb.512": _x86("llvm.x86.avx512.pshuf.b.512"),
+    "pshufb.256": _x86("llvm.x86.avx2.pshuf.b"),
+    "pshufb.128": _x86("llvm.x86.ssse3.pshuf.b.128"),
+    "tbl": lambda register, at, lanes: intrinsic("llvm.aarch64.neon.tbl1", U8, lanes, register, at),
+}
+
+
+def pack(parts: Sequence[Expr], name: str, result: str, processor: Processor) -> Expr:
+    """Return the integers of several vectors as one vector of bytes, which hold them."""
+    bits = bits_of(name)
+    lanes = processor.machine.vector_bytes * 8 // bits
+    if len(parts) == 1:
+        return cast(parts[0], name, result, lanes)
+    if not processor.is_x86 or bits == 64:
+        whole = tirx.Shuffle(list(parts), [tirx.const(i, "int32") for i in range(lanes * len(parts))])
+        return cast(whole, name, result, lanes * len(parts))
+    # Packing works within 16 bytes: the elements of a vector end up 16 bytes apart, to be put together at the end.
+    words = list(parts)
+    if bits == 32:
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        words = [_packed("packssdw", a, b, "int16", lanes * 2, processor) for a, b in pairs]
+        lanes *= 2
+    kind = "packuswb" if result == U8 else "packsswb"
+    x = Local.of(_packed(kind, words[0], words[1], result, lanes * 2, processor), result, lanes * 2).get()
+    size, groups, pieces = bits_of(result) * lanes * 2, lanes * 2 // 16, len(parts)
+    if groups == 1:
+        return x
+    unit = 128 // pieces
+    order = [pieces * group + part for part in range(pieces) for group in range(groups)]
+    moved = tirx.Shuffle([reinterpret(x, f"int{unit}", size // unit)], [tirx.const(i, "int32") for i in order])
+    return reinterpret(moved, result, lanes * 2)
+
+
+def _packed(kind: str, a: Expr, b: Expr, result: str, lanes: int, processor: Processor) -> Expr:
+    family = {16: "sse2.{}.128", 32: "avx2.{}", 64: "avx512.{}.512"}[processor.machine.vector_bytes].format(kind)
+    return intrinsic(f"llvm.x86.{family}", result, lanes, a, b)
+
+
+def spread(found: Sequence[Expr], bits: int, lanes: int) -> list[Expr]:
+    """Return the entries of planes as vectors of unsigned integers of 16 or 32 bits, in their order.
+
+    Args:
+        found: The planes, the low ones first; used more than once.
+        bits: Width of the integers.
+        lanes: Number of elements of a plane.
+    """
+    zero = const(0, U8, lanes)
+    columns = [[plane] for plane in [*found, *(zero,) * (bits // 8)][: bits // 8]]
+    width = 8
+    while width < bits:
+        columns = [
+            [_interleaved(a, b, upper, width, lanes) for a, b in zip(low, high, strict=True) for upper in (False, True)]
+            for low, high in zip(columns[::2], columns[1::2], strict=True)
+        ]
+        width, lanes = width * 2, lanes // 2
+    return columns[0]
+
+
+def _interleaved(low: Expr, high: Expr, upper: bool, width: int, lanes: int) -> Expr:
+    """Return one half of the numbers whose low and high parts are these."""
+    first = lanes // 2 if upper else 0
+    order = [first + i // 2 + lanes * (i % 2) for i in range(lanes)]
+    x = tirx.Shuffle([low, high], [tirx.const(i, "int32") for i in order])
+    name = f"uint{2 * width}"
+    return Local.of(reinterpret(x, name, lanes // 2), name, lanes // 2).get()
+
+
+def sums(x: Expr, lanes: int, processor: Processor) -> Expr:
+    """Return sums of neighbouring bytes: of 8 as uint64 on x86, else of 4 as uint32."""
+    if processor.is_x86:
+        name = {16: "sse2.psad.bw", 32: "avx2.psad.bw", 64: "avx512.psad.bw.512"}[lanes]
+        return intrinsic(f"llvm.x86.{name}", "uint64", lanes // 8, x, const(0, U8, lanes))
+    pairs = intrinsic("llvm.aarch64.neon.uaddlp", "uint16", lanes // 2, x)
+    return intrinsic("llvm.aarch64.neon.uaddlp", "uint32", lanes // 4, pairs)
+
+
+def sum_type(processor: Processor) -> str:
+    """Return the type of the sums of `sums`."""
+    return "uint64" if processor.is_x86 else "uint32"

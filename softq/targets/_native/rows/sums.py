@@ -1,0 +1,58 @@
+"""The reductions of a pass: in which of a block's vectors each of them takes in its elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tvm.ir import Expr
+
+from softq.rowprog.program import Node
+from softq.targets._native.rows.blocks import Block, sizes
+from softq.targets._native.rows.emission import Emission, Kernel
+from softq.targets._native.rows.levels import Levels
+from softq.targets._native.rows.reductions import Accumulators, ByteSums
+
+
+class Sums:
+    """The accumulators of all reductions of a pass.
+
+    Args:
+        kernel: What the whole kernel shares.
+        scalars: Where the row's scalars are.
+        plan: The widths of the pass.
+        reduced: The reductions.
+        vectors: Vectors of the largest block that is taken in at once.
+        parts: Wide vectors of it, if they are fewer than its vectors of bytes hold.
+    """
+
+    def __init__(
+        self, kernel: Kernel, scalars: Emission, plan: Levels, reduced: Sequence[Node], vectors: int, parts: int = 0
+    ) -> None:
+        narrow_lanes, wide_lanes = sizes(plan, kernel)
+        narrow = Emission(kernel, scalars, lanes=narrow_lanes, bits=8)
+        wide = Emission(kernel, scalars, lanes=wide_lanes, bits=plan.bits)
+        self._bytes: list[ByteSums] = []
+        self._narrow: list[Accumulators] = []
+        self._wide: list[Accumulators] = []
+        for node in reduced:
+            if node not in plan.reduced:
+                self._wide.append(Accumulators(node, wide, parts or vectors * plan.ratio))
+            elif node.op == "row_sum":
+                count = plan.planes.get(node.args[0], 1)
+                self._bytes.append(ByteSums(node, kernel.processor, narrow_lanes, count, vectors))
+            else:
+                self._narrow.append(Accumulators(node, narrow, vectors))
+
+    def add(self, block: Block, first: bool = False) -> None:
+        """Take in the elements of a block, the first one and the largest if `first` is set."""
+        for sums in self._wide:
+            sums.add(block.wide, first)
+        for sums in self._narrow:
+            sums.add(block.narrow, first)
+        for sums in self._bytes:
+            found = [block.planes_of(sums.node.args[0], i) for i in range(len(block.narrow))]
+            sums.add(found, block.narrow, first)
+
+    def results(self) -> dict[Node, Expr]:
+        """Return the reductions, to be taken in this order."""
+        return {sums.node: sums.result() for sums in (*self._wide, *self._narrow, *self._bytes)}
