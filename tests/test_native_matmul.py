@@ -61,6 +61,39 @@ def test_products(shape: tuple[int, int, int], tmp_path: Path) -> None:
         check(c, a[:1], b)
 
 
+@pytest.mark.parametrize("shape", TILES)
+def test_epilogues_reach_every_element(shape: tuple[int, int, int], tmp_path: Path) -> None:
+    from tvm import tirx
+
+    from softq.targets._native import machines, matmul
+    from softq.targets._native.codegen import object_code
+    from softq.targets._native.epilogues import Epilogue, Operand
+    from softq.targets._native.tiles import Tile
+
+    tile = Tile(*shape)
+    element, column, same, one = (tirx.Var(name, "float32") for name in ("element", "column", "same", "one"))
+    operands = tuple(
+        Operand(i, where, "float32", var)
+        for i, (where, var) in enumerate((("column", column), ("same", same), ("one", one)))
+    )
+    epilogue = Epilogue("some", element, operands, tirx.Add(tirx.Mul(element, column), tirx.Mul(same, one)))
+    (tmp_path / "k.o").write_bytes(
+        object_code([matmul.matmul_kernel(tile, "some", epilogue)], machines.host("cpu", "native", ""))
+    )
+    subprocess.run(["cc", "-shared", "-o", str(tmp_path / "k.so"), str(tmp_path / "k.o")], check=True)
+    library, rng = ctypes.CDLL(str(tmp_path / "k.so")), np.random.default_rng(0)
+    for m, k, n in itertools.product((1, 7, 70), (5,), (1, 17, 48, 97)):
+        a, b, r = (rng.normal(size=size).astype(np.float32) for size in ((m, k), (k, n), (m, n)))
+        bias, factor = rng.normal(size=n).astype(np.float32), np.array([2.5], np.float32)
+        panels, c = matmul.packed(b, tile, False), np.full((m, n), np.nan, np.float32)
+        items = -(-m // matmul.ROWS) * -(-n // tile.columns)
+        sizes = map(ctypes.c_int64, (m, k, n, m, 0, items))
+        library.some(*map(pointer, (a, panels, c, bias, r, factor)), *sizes)
+        exact = (a.astype(np.float64) @ b) * bias + r.astype(np.float64) * factor
+        bound = (k + 4) * 2.0**-24 * ((np.abs(a).astype(np.float64) @ np.abs(b)) * np.abs(bias) + np.abs(r * factor))
+        assert (np.abs(c.astype(np.float64) - exact) <= bound).all()
+
+
 def check(c: NDArray[np.float32], a: NDArray[np.float32], b: NDArray[np.float32]) -> None:
     """Compare with float64: a result is off by the rounding of its sum, and its neighbours in memory are NaN."""
     exact = a.astype(np.float64) @ b.astype(np.float64)

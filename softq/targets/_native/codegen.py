@@ -25,6 +25,8 @@ def lower(functions: Sequence[tirx.PrimFunc], machine: Machine) -> tvm.IRModule:
     # TVM's own list without MakePackedAPI and without the passes for devices.
     return tvm.ir.transform.Sequential(
         [
+            # Before a target is known: where vectors may have any length TVM writes a test for every element.
+            tirx.transform.VectorizeLoop(True),
             tirx.transform.BindTarget(target_of(machine)),
             s_tir.transform.LowerInitBlock(),
             s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
@@ -34,7 +36,6 @@ def lower(functions: Sequence[tirx.PrimFunc], machine: Machine) -> tvm.IRModule:
             s_tir.transform.LowerOpaqueBlock(),
             tirx.transform.FlattenBuffer(),
             tirx.transform.BF16ComputeLegalize(),
-            tirx.transform.VectorizeLoop(True),
             tirx.transform.StorageRewrite(),
             tirx.transform.UnrollLoop(),
             tirx.transform.StmtSimplify(),

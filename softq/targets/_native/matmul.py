@@ -118,16 +118,13 @@ def _finish(tile: Tile, epilogue: Epilogue, c: Any, others: list[Any], block: tu
         places = {"same": at, "column": first + column, "one": number(0)}
         T.buffer_store(c, epilogue.apply(c[at], lambda i, operand: others[i][places[operand.where]]), [at])
 
-    full = tirx.truncdiv(width, number(tile.lanes)) * number(tile.lanes)
+    parts = tirx.truncdiv(width, number(tile.lanes)) if tile.lanes > 1 else number(0)
     with T.serial(number(0), rows) as row:
         if tile.lanes > 1:
-            with (
-                T.serial(number(0), tirx.truncdiv(width, number(tile.lanes))) as part,
-                T.vectorized(number(0), number(tile.lanes)) as lane,
-            ):
+            with T.serial(number(0), parts) as part, T.vectorized(number(0), number(tile.lanes)) as lane:
                 column = part * number(tile.lanes) + lane
                 apply(start + row * stride + column, column)
-        with T.serial(full, width) as column:
+        with T.serial(parts * number(tile.lanes), width) as column:
             apply(start + row * stride + column, column)
 
 
