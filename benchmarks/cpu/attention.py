@@ -31,6 +31,9 @@ MEMORY = 1 / 20
 """The share of the rival's memory that is aimed at, for the longest rows."""
 
 ORT, TORCH = "onnxruntime MultiHeadAttention", "torch scaled_dot_product_attention"
+WHOLE = "onnxruntime MatMul, Softmax, MatMul"
+"""The rival that keeps all scores."""
+
 BYTES = {
     "attention of bytes, 4-bit deferred-log, 15-bit weights": 15,
     "attention of bytes, 4-bit deferred-log, 8-bit weights": 8,
@@ -53,7 +56,10 @@ def measure(settings: Settings) -> Iterator[Result]:
             for method in chosen:
                 build(length, method, Path(folder) / method, settings.cpu)
             for threads in settings.threads:
-                rivals = {ORT: Onnxruntime(length, threads)(given), TORCH: _torch(given, threads)}
+                rivals = {
+                    ORT: Onnxruntime(model(length).SerializeToString(), threads)(given),
+                    TORCH: _torch(given, threads),
+                }
                 built = {work: Built(Path(folder) / method, threads)(given) for method, work in chosen.items()}
                 if threads == 1:
                     built |= {w: _bytes(length, b, settings.cpu) for w, b in BYTES.items() if settings.wants(place, w)}
@@ -63,11 +69,13 @@ def measure(settings: Settings) -> Iterator[Result]:
                         aim = (BYTES_LIMIT if work in BYTES else limit) if rival == ORT else None
                         yield ratio(times, work, rival, work=work, place=place, threads=threads, limit=aim)
             if length == max(LENGTHS):
-                other = peak(partial(Onnxruntime, length, 1), length)
+                models = {ORT: (model(length), None), WHOLE: (whole(length), MEMORY)}
                 for method, work in chosen.items():
                     mine = peak(partial(Built, Path(folder) / method, 1), length)
-                    share = mine / other
-                    yield Result(work, ORT, place, 1, MEMORY, mine, other, share, share, share, share, "B")
+                    for rival, (graph, aim) in models.items():
+                        other = peak(partial(Onnxruntime, graph.SerializeToString(), 1), length)
+                        share = mine / other
+                        yield Result(work, rival, place, 1, aim, mine, other, share, share, share, share, "B")
 
 
 def inputs(length: int) -> dict[str, Array]:
@@ -90,6 +98,32 @@ def model(length: int) -> onnx.ModelProto:
     graph = onnx.helper.make_graph([node], "attention", [q, k, v], [out])
     opsets = [onnx.helper.make_opsetid("", 18), onnx.helper.make_opsetid("com.microsoft", 1)]
     return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def whole(length: int) -> onnx.ModelProto:
+    """Return the same attention as single operators."""
+    import onnx
+
+    split = "".join(
+        f"{x}s = Reshape(@, split) {x}t = Transpose <perm = [0, 2, {rows}]> ({x}s)\n".replace("@", x)
+        for x, rows in (("q", "1, 3"), ("k", "3, 1"), ("v", "1, 3"))
+    )
+    numbers = f"float[1, {length}, {HEADS * WIDTH}]"
+    return onnx.parser.parse_model(f"""
+    <ir_version: 10, opset_import: ["" : 18]>
+    attention ({", ".join(f"{numbers} {x}" for x in "qkv")}) => ({numbers} out)
+    <int64[4] split = {{1, {length}, {HEADS}, {WIDTH}}}, int64[3] flat = {{1, {length}, {HEADS * WIDTH}}},
+     float scale = {{{WIDTH**-0.5}}}>
+    {{
+        {split}
+        scores = MatMul(qt, kt)
+        scaled = Mul(scores, scale)
+        p = Softmax <axis = -1> (scaled)
+        heads = MatMul(p, vt)
+        turned = Transpose <perm = [0, 2, 1, 3]> (heads)
+        out = Reshape(turned, flat)
+    }}
+    """)
 
 
 def build(length: int, method: str, folder: Path, cpu: str) -> None:
@@ -121,12 +155,11 @@ class Built(Loaded):
 
 
 class Onnxruntime(Loaded):
-    def __init__(self, length: int, threads: int) -> None:
+    def __init__(self, text: bytes, threads: int) -> None:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
-        text = model(length).SerializeToString()
         self._session = onnxruntime.InferenceSession(text, options, providers=["CPUExecutionProvider"])
 
     def __call__(self, given: Mapping[str, Array]) -> Call:
