@@ -47,6 +47,9 @@ class Attention:
         heads: Where queries, keys or values have their heads side by side, [batch, rows, heads, width], the heads of
             the keys; else 1.
         side_by_side: Whether queries, keys and values have.
+        finish: The elementwise function of the second product's result, usually its division, or None.
+        finished: The position of its argument that is that result.
+        exchanged: Whether it puts the heads side by side.
     """
 
     queries: Any
@@ -59,6 +62,14 @@ class Attention:
     group: int
     heads: Any
     side_by_side: tuple[bool, bool, bool]
+    finish: Any = None
+    finished: int = 0
+    exchanged: bool = False
+
+    @property
+    def last(self) -> Any:
+        """The binding of the result."""
+        return self.product if self.finish is None else self.finish
 
 
 @dataclass
@@ -91,11 +102,11 @@ def find(
     finder = _Finder(module, calls, kernels, graph)
     found: dict[int, Attention] = {}
     inside: set[int] = set()
-    for at, binding in graph.bindings.items():
+    for binding in graph.bindings.values():
         if isinstance(finder.call_of(binding), MatMulCall):
             attention = finder.attention(binding)
             if attention is not None:
-                found[at] = attention
+                found[key(attention.last.var)] = attention
                 inside |= finder.inside(attention)
     return found, inside
 
@@ -144,7 +155,10 @@ class _Finder:
         here, there = list(left.ty.shape.values), list(scores.var.ty.shape.values)
         if len(here) != len(there) or not all(equal(a, b) for a, b in zip(here, there, strict=True)):
             return None
-        if not self._behind(second, between):
+        finish, finished, exchanged = self._finish(second, between)
+        if finish is not None and not self._behind(finish, [*between, second]):
+            finish = None
+        if finish is None and not self._behind(second, between):
             return None
         (keys, of_keys), (values, of_values) = self._repeated(keys), self._repeated(right)
         if of_keys != of_values:
@@ -158,8 +172,30 @@ class _Finder:
             if found is not None and (heads == 1 or equal(found, heads)) and folds:
                 operands[i], heads, beside[i] = source, found, True
         return Attention(
-            operands[0], scores, tuple(between), tuple(followed), second, *operands[1:], of_keys, heads, tuple(beside)
-        )
+            operands[0], scores, tuple(between), tuple(followed), second, *operands[1:], of_keys, heads, tuple(beside),
+            finish, finished, exchanged,
+        )  # fmt: skip
+
+    def _finish(self, second: Any, between: list[Any]) -> tuple[Any, int, bool]:
+        """Return the function of a product's result, the argument, and whether it exchanges heads and rows."""
+        value, binding = second.var, None
+        while binding is None or getattr(getattr(binding.value, "op", None), "name", "") == "relax.reshape":
+            if binding is not None:
+                if not _same_rows(value.ty, binding.var.ty):
+                    return None, 0, False
+                value = binding.var
+            users = self.graph.users[key(value)]
+            binding = self.graph.bindings.get(users[0]) if len(users) == 1 else None
+            if binding is None:
+                return None, 0, False
+        if getattr(getattr(binding.value, "op", None), "name", "") != "relax.call_tir":
+            return None, 0, False
+        function, given = self.module[binding.value.args[0]], list(binding.value.args[1].fields)
+        position = next(i for i, x in enumerate(given) if isinstance(x, relax.Var) and x.same_as(value))
+        for exchanged in (False, True):
+            if _elementwise_in(function, position, exchanged) and self._keeps_rows(function, given, between, exchanged):
+                return (binding, position, exchanged) if self._is_rowwise(binding) else (None, 0, False)
+        return None, 0, False
 
     def _chain(self, value: Any, rows: bool) -> tuple[Any, list[Any], list[int]] | None:
         """Return the first product, what lies between it and a value, and which arguments lead there."""
@@ -213,7 +249,7 @@ class _Finder:
             return False
         return equal(nests[0].items, product(function.params[-1].shape[:-1]))
 
-    def _keeps_rows(self, function: Any, given: list[Any], between: list[Any]) -> bool:
+    def _keeps_rows(self, function: Any, given: list[Any], between: list[Any], exchanged: bool = False) -> bool:
         """Say whether a function reads the scalars of a row program in their own rows only."""
         made = {key(b.var) for b in between}
         for position, argument in enumerate(given):
@@ -224,7 +260,7 @@ class _Finder:
                 item = self.graph.bindings.get(key(item.value.args[0]))
             if item is None or not isinstance(item.value, relax.TupleGetItem):
                 continue
-            if key(item.value.tuple_value) in made and not _elementwise_in(function, position):
+            if key(item.value.tuple_value) in made and not _elementwise_in(function, position, exchanged):
                 return False
         return True
 
@@ -277,10 +313,12 @@ class _Finder:
     def inside(self, attention: Attention) -> set[int]:
         """Return the variables that nothing outside an attention needs."""
         made = {key(b.var) for b in (attention.scores, *attention.between)}
+        if attention.finish is not None:
+            made.add(key(attention.product.var))
         wanted = [u for at in made for u in self.graph.users[at]]
         while wanted:
             at = wanted.pop()
-            if at not in self.graph.bindings or at in made or at == key(attention.product.var):
+            if at not in self.graph.bindings or at in made or at == key(attention.last.var):
                 continue
             expr = self.graph.bindings[at].value
             view = getattr(getattr(expr, "op", None), "name", "") == "relax.reshape"
@@ -319,15 +357,22 @@ def _blocks(function: Any) -> list[Any] | None:
     return blocks
 
 
-def _elementwise_in(function: Any, position: int) -> bool:
+def _elementwise_in(function: Any, position: int, exchanged: bool = False) -> bool:
     """Say whether each element of the result depends on that element alone of a parameter.
 
-    Of an axis of one element the parameter may have the only one: then it depends on the row's.
+    Of an axis of one element the parameter may have the only one: then it depends on the row's. `exchanged` asks it of
+    a function that exchanges the heads and rows of such a result.
     """
     blocks = _blocks(function)
     params = list(function.params)
-    if blocks is None:
+    if not blocks:
         return False
+    result = params[-1]
+    if exchanged:
+        result = _exchanged(blocks[-1], result)
+        blocks = blocks[:-1]
+        if result is None or (not blocks and result.same_as(params[position])):
+            return result is not None
     made = [params[position]]
     for block in blocks:
         variables = [v.var for v in block.iter_vars]
@@ -346,7 +391,7 @@ def _elementwise_in(function: Any, position: int) -> bool:
                 if not (index.same_as(variable) or only):
                     return False
         made.append(store.buffer)
-    return made[-1].same_as(params[-1]) and len(made) > 1
+    return made[-1].same_as(result) and len(made) > 1
 
 
 def _is_short(values: Any) -> bool:
@@ -357,18 +402,25 @@ def _is_short(values: Any) -> bool:
 def _exchanges_heads_and_rows(function: Any) -> bool:
     """Say whether a function gives its only parameter [batch, rows, heads, width] as [batch, heads, rows, width]."""
     blocks = _blocks(function)
-    if blocks is None or len(blocks) != 1 or len(blocks[0].iter_vars) != 4:
+    if blocks is None or len(blocks) != 1:
         return False
-    store, own = blocks[0].body, [v.var for v in blocks[0].iter_vars]
+    source = _exchanged(blocks[0], function.params[-1])
+    return source is not None and source.same_as(function.params[0])
+
+
+def _exchanged(block: Any, result: Any) -> Any:
+    """Return what a block gives to the result with its second and third of four axes exchanged, or None."""
+    store, own = block.body, [v.var for v in block.iter_vars]
     load = store.value
-    if not isinstance(load, tvm.ir.TensorLoad) or len(load.indices) != 4 or len(store.indices) != 4:
-        return False
-    extents = [plain(d) for d in function.params[0].shape]
-    moved = [own[0], own[2], own[1], own[3]]
-    return all(a.same_as(b) for a, b in zip(store.indices, own, strict=True)) and all(
-        index.same_as(variable) or (extent == 1 and plain(index) == 0)
-        for index, variable, extent in zip(load.indices, moved, extents, strict=True)
-    )
+    if not store.buffer.same_as(result) or not isinstance(load, tvm.ir.TensorLoad):
+        return None
+    if not len(own) == len(load.indices) == len(store.indices) == 4:
+        return None
+    extents = [plain(d) for d in load.source.shape]
+    moved = zip(load.indices, (own[0], own[2], own[1], own[3]), extents, strict=True)
+    written = all(a.same_as(b) for a, b in zip(store.indices, own, strict=True))
+    read = all(index.same_as(v) or (extent == 1 and plain(index) == 0) for index, v, extent in moved)
+    return load.source if written and read else None
 
 
 def _repeats(function: Any) -> int:

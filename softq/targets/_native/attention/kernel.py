@@ -26,11 +26,15 @@ from softq.targets._native.tiles import Tile, number
 DEPTH = 512
 """Rows of the values that are used for all rows of the block before the next ones: so many stay in the L2 cache."""
 
-SIZES = ("rows", "length", "width", "columns", "block", "packed", "heads", "query_row", "query_outer", "query_inner",
-         "key_row", "key_outer", "key_inner", "value_panel", "value_row", "value_outer", "value_inner")  # fmt: skip
+SIZES = (
+    "rows", "length", "width", "columns", "block", "packed", "heads", "query_row", "query_outer", "query_inner",
+    "queries", "result_heads", "key_row", "key_outer", "key_inner", "value_panel", "value_row", "value_outer",
+    "value_inner",
+)  # fmt: skip
 """The kernel's first scalars: rows for each matrix of keys, length of a row of scores, width of a key, columns of the
-result, rows of a block, whether the keys are packed already, heads; how far apart in an operand are rows, and matrices:
-number i starts at i // heads times `outer` and i % heads times `inner`; how far apart are panels of the values."""
+result, rows of a block, whether the keys are packed already, heads of the keys; queries and heads of the result; how
+far apart in an operand are rows, and matrices: number i starts at i // heads times `outer` and i % heads times `inner`;
+how far apart are panels of the values."""
 
 _ALIGNMENT = 64
 
@@ -73,6 +77,8 @@ class Form:
         stages: What lies between the products; scores start in region 0.
         regions: Bytes of an element of each region.
         last: The region that the product with the values reads.
+        finish: The kernel that makes the result of the second product's, in a region of its own, or None.
+        exchanged: Whether its rows are numbered with the heads behind the rows.
     """
 
     tile: Tile
@@ -80,11 +86,26 @@ class Form:
     stages: tuple[Stage, ...]
     regions: tuple[int, ...]
     last: int
+    finish: Stage | None = None
+    exchanged: bool = False
+
+    @property
+    def called(self) -> tuple[Stage, ...]:
+        """All stages, the last one included."""
+        return (*self.stages, *([] if self.finish is None else [self.finish]))
+
+
+PRODUCT = -1
+"""Number of the region of the second product's result, whose rows have as many elements as the result's."""
 
 
 def scratch_parts(form: Form) -> list[tuple[int, str]]:
-    """Return the parts of the thread's memory: bytes of an element, and whether they are scores or a panel of keys."""
-    return [*((size, "scores") for size in form.regions), (4, "panel")]
+    """Return the parts of the thread's memory: bytes of an element, and what they are."""
+    return [
+        *((size, "scores") for size in form.regions),
+        (4, "panel"),
+        *([] if form.finish is None else [(4, "product")]),
+    ]
 
 
 def attention_kernel(symbol: str, form: Form) -> tirx.PrimFunc:
@@ -97,7 +118,7 @@ def attention_kernel(symbol: str, form: Form) -> tirx.PrimFunc:
     Work items are numbered over matrices of keys and blocks of rows. `out` is [matrices, rows, columns]; `keys` is what
     the kernel `pack` takes, `panels` what it gives.
     """
-    others = sorted({p for stage in form.stages for p in stage.pointers if isinstance(p, int)})
+    others = sorted({p for stage in form.called for p in stage.pointers if isinstance(p, int)})
     assert others == list(range(len(others)))
     names = {"queries": "float32", "keys": "float32", "panels": "float32", "values": "float32", "out": "float32"}
     names |= {f"other{i}": "uint8" for i in others} | {"scratch": "uint8"}
@@ -105,7 +126,7 @@ def attention_kernel(symbol: str, form: Form) -> tirx.PrimFunc:
         T.func_name(symbol)
         pointers = {name: T.arg(name, T.handle(dtype)) for name, dtype in names.items()}
         size = {name: T.arg(name, T.int64()) for name in SIZES}
-        scalars = [[T.arg(f"s{i}_{j}", T.int64()) for j in range(stage.scalars)] for i, stage in enumerate(form.stages)]
+        scalars = [[T.arg(f"s{i}_{j}", T.int64()) for j in range(stage.scalars)] for i, stage in enumerate(form.called)]
         begin, end = T.arg("begin", T.int64()), T.arg("end", T.int64())
         T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
         memory = {
@@ -126,6 +147,7 @@ class _Builder:
             self._starts.append(start)
             start = start + _aligned(size["block"] * size["length"] * number(size_of_element))
         self._panel = start
+        self._product = start + _aligned(size["width"] * number(self._columns * 4))
 
     def emit(self, begin: Any, end: Any) -> None:
         size = self._size
@@ -136,9 +158,11 @@ class _Builder:
             rows = tirx.min(size["block"], size["rows"] - inside)
             first = matrix * size["rows"] + inside
             self._scores(matrix, inside, rows)
-            for stage, scalars in zip(self._form.stages, self._scalars, strict=True):
-                self._stage(stage, scalars, first, rows)
+            for stage, scalars in zip(self._form.stages, self._scalars, strict=False):
+                self._stage(stage, scalars, first, (first, first + rows))
             self._result(matrix, first, rows)
+            if self._form.finish is not None:
+                self._finish(self._form.finish, first, rows)
 
     def _matrix(self, operand: str, matrix: Any) -> Any:
         """Return the position of a matrix of an operand."""
@@ -177,17 +201,30 @@ class _Builder:
                     _call(self._form.pack, self._pointers["keys"], there, *sizes, at, at + 1)
                     product(self._at("scratch", self._panel))
 
-    def _stage(self, stage: Stage, scalars: Sequence[Any], first: Any, rows: Any) -> None:
+    def _finish(self, stage: Stage, first: Any, rows: Any) -> None:
+        """Call the last kernel: its work items are rows of the result, which may be in another order."""
+        if not self._form.exchanged:
+            self._stage(stage, self._scalars[-1], first, (first, first + rows))
+            return
+        queries, heads = self._size["queries"], self._size["result_heads"]
+        with T.serial(number(0), rows) as row:
+            matrix, query = tirx.truncdiv(first + row, queries), tirx.truncmod(first + row, queries)
+            batch, head = tirx.truncdiv(matrix, heads), tirx.truncmod(matrix, heads)
+            item = (batch * queries + query) * heads + head
+            self._stage(stage, self._scalars[-1], first, (item, item + number(1)))
+
+    def _stage(self, stage: Stage, scalars: Sequence[Any], first: Any, items: tuple[Any, Any]) -> None:
         """Call a kernel for the rows; it takes their numbers among all rows, so memory seems to start before them."""
-        length = self._size["length"]
         pointers: list[Any] = []
         for pointer in stage.pointers:
             if isinstance(pointer, int):
                 pointers.append(self._pointers[f"other{pointer}"])
             else:
-                before = first * length * number(pointer.bytes)
-                pointers.append(self._at("scratch", self._starts[pointer.number] - before))
-        _call(stage.symbol, *pointers, *scalars, first, first + rows)
+                of_product = pointer.number == PRODUCT
+                start = self._product if of_product else self._starts[pointer.number]
+                each = self._size["columns" if of_product else "length"] * number(pointer.bytes)
+                pointers.append(self._at("scratch", start - first * each))
+        _call(stage.symbol, *pointers, *scalars, *items)
 
     def _result(self, matrix: Any, first: Any, rows: Any) -> None:
         size, columns = self._size, number(self._columns)
@@ -199,7 +236,10 @@ class _Builder:
             with T.serial(number(0), tirx.truncdiv(size["columns"] + columns - number(1), columns)) as panel:
                 left = self._rows_of(self._form.last, start)
                 right = self._matrix("value", matrix) + panel * size["value_panel"] + start * size["value_row"]
-                out = self._at("out", first * size["columns"] + panel * columns)
+                if self._form.finish is None:
+                    out = self._at("out", first * size["columns"] + panel * columns)
+                else:
+                    out = self._at("scratch", self._product + panel * columns * number(4))
                 width = tirx.min(columns, size["columns"] - panel * columns)
                 strides = (size["length"], size["value_row"], size["columns"])
                 _call(BLOCK, left, self._at("values", right), out, *strides, steps, width, part, number(0), rows)

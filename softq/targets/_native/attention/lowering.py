@@ -17,7 +17,7 @@ from tvm import relax
 from softq.artifact.program import Size
 from softq.targets._native.assembly import Assembly, StepCall, Value
 from softq.targets._native.attention.forms import Attention
-from softq.targets._native.attention.kernel import SIZES, Form, Region, Stage, scratch_parts
+from softq.targets._native.attention.kernel import PRODUCT, SIZES, Form, Region, Stage, scratch_parts
 from softq.targets._native.calls import RowCall
 from softq.targets._native.kernels import ROW_COST
 from softq.targets._native.sizes import ceiling, computed, is_number, key, multiplied, size
@@ -82,19 +82,24 @@ def lower_attention(lowering: Lowering, attention: Attention) -> Value:
         whole = multiplied([out.kernels.panels(columns, tile), each])
         spread = (each, tile.columns, multiplied([heads, whole]), whole)
     read = panels if packed == 1 else keys.value
-    result = out.new(attention.product.var.ty)
+    result = out.new(attention.last.var.ty)
     query_row, query_outer, query_inner = queries.strides(heads)
     if attention.group != 1:
         query_outer, query_inner = (multiplied([attention.group, x]) for x in (query_outer, query_inner))
     stages = _Stages(lowering)
     for binding, followed in zip(attention.between, attention.followed, strict=True):
         stages.add(binding, followed)
-    form = Form(tile, out.kernels.pack_block(transposed), tuple(stages.found), tuple(stages.regions), stages.last)
-    strides = (query_row, query_outer, query_inner, *keys.strides(heads), *spread)
+    last, exchanged = stages.last, attention.exchanged
+    finish = None if attention.finish is None else stages.finish(attention, result)
+    packing = out.kernels.pack_block(transposed)
+    form = Form(tile, packing, tuple(stages.found), tuple(stages.regions), last, finish, exchanged)
+    result_heads = result.dims[-2] if exchanged else 1
+    strides = (query_row, query_outer, query_inner, queries.rows, result_heads, *keys.strides(heads), *spread)
     sizes = dict(zip(SIZES, (rows, length, width, columns, block, packed, heads, *strides), strict=True))
     memory: Size = 0
     for element, part in scratch_parts(form):
-        needed = multiplied([block, length, element] if part == "scores" else [width, tile.columns, element])
+        rows_of, each = {"scores": (block, length), "panel": (width, tile.columns), "product": (block, columns)}[part]
+        needed = multiplied([rows_of, each, element])
         memory = computed("add", memory, multiplied([ceiling(needed, 64), 64]))
     out.append(
         StepCall(
@@ -206,6 +211,16 @@ class _Stages:
             self.site = row.site
         self.last = target
         self._stage(step)
+
+    def finish(self, attention: Attention, result: Value) -> Stage:
+        """Return the kernel that makes the result of the second product's."""
+        call = attention.finish.value
+        given = [self.lowering.value(x) if i != attention.finished else x for i, x in enumerate(call.args[1].fields)]
+        product = self.lowering.out.typed(call.args[1].fields[attention.finished].ty, "scratch", PRODUCT)
+        given[attention.finished] = product
+        (step,) = self.lowering.tir_steps(call, given, [result], rows=True)
+        self._stage(step)
+        return self.found.pop()
 
     def _stage(self, step: StepCall) -> None:
         pointers: list[Region | int] = []
