@@ -136,6 +136,8 @@ def _calls(
         program = chosen[name].program
         scores = floats if program.scores.is_float else integers
         outputs = [aligned((rows, 1) if o == "sum" else floats.shape, np.uint64) for o in kernel.outputs]
+        if kernel.scratch_bytes:
+            outputs.append(aligned((floats.size * kernel.scratch_bytes,), np.uint8))
         yield name, _call(loaded[kernel.symbol], scores, valid if program.masked else None, outputs, threads, pool)
 
 
