@@ -72,9 +72,10 @@ def test_epilogues_reach_every_element(shape: tuple[int, int, int], tmp_path: Pa
 
     tile = Tile(*shape)
     element, column, same, one = (tirx.Var(name, "float32") for name in ("element", "column", "same", "one"))
-    operands = tuple(
-        Operand(i, where, "float32", var)
-        for i, (where, var) in enumerate((("column", column), ("same", same), ("one", one)))
+    operands = (
+        Operand(0, "column", "float32", column),
+        Operand(1, "same", "float32", same),
+        Operand(2, "one", "float32", one),
     )
     epilogue = Epilogue("some", element, operands, tirx.Add(tirx.Mul(element, column), tirx.Mul(same, one)))
     (tmp_path / "k.o").write_bytes(
