@@ -1,6 +1,6 @@
 """The error of every method on synthetic rows: normal scores of many lengths and spreads.
 
-    python -m benchmarks.synthetic [--bits 5] [--plot docs/synthetic.png]
+    python -m benchmarks.synthetic [--bits 5] [--methods LIST] [--plot docs/synthetic.png]
 
 For each method with its default options, at the width asked for or nearest to it, the L1 error of a row: the sum over
 its elements of |p' - p|, p in float64 and p' as the method has it (weights / normalizer). It is 2 at most for weights
@@ -66,12 +66,12 @@ def width(method: Method, wanted: int) -> int | None:
     return None if spec is None else int(min(max(wanted, spec.low), spec.high))
 
 
-def measure(wanted: int) -> dict[str, Any]:
-    """Return the mean and the greatest error of each method for each length and spread."""
+def measure(wanted: int, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the mean and the greatest error of each of the methods for each length and spread."""
     rows: list[dict[str, Any]] = []
     shown = [(n, method, more) for n, method in METHODS.entries().items() for more in ({}, *BESIDE.get(n, ()))]
     for name, method, more in shown:
-        if not method.drop_in:
+        if name not in names or not method.drop_in:
             continue
         bits = width(method, wanted)
         options = method.resolve(method.configure({**more} if bits is None else {"bits": bits, **more}), False)
@@ -88,7 +88,7 @@ def measure(wanted: int) -> dict[str, Any]:
                 rows.append({"method": label, "bits": bits, "length": length, "spread": spread,
                              "mean": float(found.mean()), "greatest": float(found.max())})  # fmt: skip
         print(f"{label}: done", flush=True)
-    return {"schema": 1, "command": f"{COMMAND} --bits {wanted}", "bits": wanted, "rows": rows}
+    return rows
 
 
 def table(found: dict[str, Any], method: str) -> str:
@@ -155,9 +155,14 @@ def main() -> None:
     """Measure, write, and draw if asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bits", type=int, default=5)
+    parser.add_argument("--methods", default="all", help="those measured anew, with commas; the others stay")
     parser.add_argument("--plot", type=Path, help="where to draw")
     given = parser.parse_args()
-    found = measure(given.bits)
+    names = list(METHODS.entries()) if given.methods == "all" else given.methods.split(",")
+    old = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"bits": None}
+    kept = [row for row in old["rows"] if row["method"].split(",")[0] not in names] if old["bits"] == given.bits else []
+    rows = sorted(kept + measure(given.bits, names), key=lambda row: row["method"])
+    found = {"schema": 1, "command": f"{COMMAND} --bits {given.bits}", "bits": given.bits, "rows": rows}
     RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     if given.plot is not None:
         plot(found, given.plot)
