@@ -1,3 +1,7 @@
+# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
+# pyright: reportUntypedFunctionDecorator=false
+
 """Object code from kernels: TIR functions with plain pointers in, an object file without undefined symbols out."""
 
 from __future__ import annotations
@@ -5,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import tvm
 from tvm import s_tir, tirx
@@ -31,7 +36,7 @@ def lower(functions: Sequence[tirx.PrimFunc], machine: Machine) -> tvm.IRModule:
             s_tir.transform.LowerInitBlock(),
             s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
             s_tir.transform.ConvertBlocksToOpaque(),
-            s_tir.transform.CompactBufferAllocation(),
+            _compacted,
             s_tir.transform.LowerMatchBuffer(),
             s_tir.transform.LowerOpaqueBlock(),
             tirx.transform.FlattenBuffer(),
@@ -48,6 +53,20 @@ def lower(functions: Sequence[tirx.PrimFunc], machine: Machine) -> tvm.IRModule:
             tirx.transform.ConvertSSA(),
         ]
     )(module)
+
+
+@tvm.ir.transform.module_pass(opt_level=0)
+def _compacted(module: tvm.IRModule, context: Any) -> tvm.IRModule:
+    """Shrink the buffers of schedulable functions, which may hold blocks of TVM's own, to what of them is used.
+
+    Row kernels are none of these and say how much they need. In those the pass would join what gathers read from a
+    table, and it fails where their vectors are of several lengths.
+    """
+    blocks = {v: f for v, f in module.functions.items() if f.attrs is not None and f.attrs.get("s_tir")}
+    others = {v: f for v, f in module.functions.items() if v not in blocks}
+    whole = s_tir.transform.CompactBufferAllocation()(tvm.IRModule(blocks))
+    whole.update(tvm.IRModule(others))
+    return whole
 
 
 def target_of(machine: Machine) -> tvm.target.Target:
