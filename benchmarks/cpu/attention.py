@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -139,11 +140,11 @@ def peak(made: partial[Loaded], length: int) -> float:
         return pool.apply(_growth, (made, length))
 
 
-class Loaded:
+class Loaded(ABC):
     """What takes inputs and returns a call on them."""
 
-    def __call__(self, given: Mapping[str, Array]) -> Call:
-        raise NotImplementedError
+    @abstractmethod
+    def __call__(self, given: Mapping[str, Array]) -> Call: ...
 
 
 class Built(Loaded):
