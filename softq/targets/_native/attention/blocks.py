@@ -10,6 +10,8 @@ its share. The sums are the same to the bit, whatever the tile (`tiles`).
 
 from __future__ import annotations
 
+from typing import Any
+
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
@@ -19,6 +21,22 @@ from softq.targets._native.tiles import Matrix, Sums, Tile, number
 
 BLOCK = "softq_block"
 """Symbol."""
+
+
+def rows_of(item: Any, rows: Any, block: Any) -> tuple[Any, Any, Any, Any]:
+    """Return what a work item is, where every matrix has so many rows, in blocks.
+
+    Args:
+        item: Its number, over matrices and their blocks.
+        rows: Rows of a matrix.
+        block: Rows of a block; the last one of a matrix may have fewer.
+
+    Returns:
+        The number of the matrix, the block's first row in it and in all matrices together, and how many rows it has.
+    """
+    blocks = tirx.truncdiv(rows + block - number(1), block)
+    matrix, inside = tirx.truncdiv(item, blocks), tirx.truncmod(item, blocks) * block
+    return matrix, inside, matrix * rows + inside, tirx.min(block, rows - inside)
 
 
 def tile_of_block(machine: Machine) -> Tile:

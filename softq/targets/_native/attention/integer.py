@@ -25,7 +25,7 @@ from softq.rowprog import Program
 from softq.rowprog.program import Node
 from softq.rowprog.ranges import prove
 from softq.rowprog.types import DType, Kind
-from softq.targets._native.attention.blocks import tile_of_block
+from softq.targets._native.attention.blocks import rows_of, tile_of_block
 from softq.targets._native.attention.dots import BYTES, WORDS, Dot, dot_kernel, pack_dots_kernel
 from softq.targets._native.attention.kernel import DEPTH
 from softq.targets._native.machine import Machine
@@ -146,12 +146,8 @@ class _Builder:
 
     def emit(self, begin: Any, end: Any) -> None:
         size = self._size
-        blocks = _ceiling(size["rows"], size["block"])
         with T.serial(begin, end) as item:
-            matrix = tirx.truncdiv(item, blocks)
-            inside = tirx.truncmod(item, blocks) * size["block"]
-            rows = tirx.min(size["block"], size["rows"] - inside)
-            first = matrix * size["rows"] + inside
+            matrix, _, first, rows = rows_of(item, size["rows"], size["block"])
             self._scores(matrix, first, rows)
             self._rows(first, rows)
             self._result(matrix, first, rows)

@@ -20,7 +20,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from softq.targets._native.attention.blocks import BLOCK
+from softq.targets._native.attention.blocks import BLOCK, rows_of
 from softq.targets._native.tiles import Tile, number
 
 DEPTH = 512
@@ -151,12 +151,8 @@ class _Builder:
 
     def emit(self, begin: Any, end: Any) -> None:
         size = self._size
-        blocks = tirx.truncdiv(size["rows"] + size["block"] - number(1), size["block"])
         with T.serial(begin, end) as item:
-            matrix = tirx.truncdiv(item, blocks)
-            inside = tirx.truncmod(item, blocks) * size["block"]
-            rows = tirx.min(size["block"], size["rows"] - inside)
-            first = matrix * size["rows"] + inside
+            matrix, inside, first, rows = rows_of(item, size["rows"], size["block"])
             self._scores(matrix, inside, rows)
             for stage, scalars in zip(self._form.stages, self._scalars, strict=False):
                 self._stage(stage, scalars, first, (first, first + rows))
