@@ -20,7 +20,7 @@ from softq.methods import Fitted, Method, Options, Sample
 from softq.passes._canonical import Canonical
 from softq.passes.defer_normalizer import products_with_v
 from softq.passes.replace import canonical_nodes
-from softq.rowprog import Program, run
+from softq.rowprog import prepare
 from softq.runner import OnnxRunner
 from softq.site import Site
 
@@ -253,12 +253,13 @@ def fit(method: Method, options: Options, samples: Sequence[Sample]) -> Fitted:
 
 
 def _fit(method: Method, options: Options, samples: Sequence[Sample]) -> Mapping[str, float]:
-    references = [reference for sample in samples if (reference := _reference(sample)) is not None]
     program = method.program(options)
+    references = [reference for sample in samples if (reference := _reference(sample)) is not None]
+    weights = [prepare(program, reference.sample.scores) for reference in references]
 
     def error(numbers: Mapping[str, float]) -> float:
         parameters = method.parameters(options, numbers)
-        return sum(_error(program, parameters, reference) for reference in references)
+        return sum(_error(run(parameters), reference) for run, reference in zip(weights, references, strict=True))
 
     if method.fit is not None:
         return method.fit(options, [reference.sample for reference in references], error)
@@ -309,19 +310,19 @@ def _reference(sample: Sample) -> _Reference | None:
     scores = sample.scores[alive].astype(np.float64)
     weights = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
     weights /= weights.sum(axis=-1, keepdims=True)
-    output = weights if sample.values is None else weights @ sample.values.astype(np.float64)
-    return _Reference(replace(sample, scores=sample.scores[alive]), weights, output)
+    values = None if sample.values is None else sample.values.astype(np.float64)
+    output = weights if values is None else weights @ values
+    return _Reference(replace(sample, scores=sample.scores[alive], values=values), weights, output)
 
 
-def _error(program: Program, parameters: Mapping[str, NDArray[np.generic]], reference: _Reference) -> float:
+def _error(out: Mapping[str, NDArray[np.generic]], reference: _Reference) -> float:
     """Return the squared error of P V (or of P where there is no V), relative to its own size."""
-    out = run(program, reference.sample.scores, params=parameters)
-    if program.is_pair:
+    if "normalizer" in out:
         p = out["weights"].astype(np.float64) / out["normalizer"].astype(np.float64)
     else:
         p = out["probabilities"].astype(np.float64)
     difference, v = p - reference.weights, reference.sample.values
     if v is not None:
-        difference = difference @ v.astype(np.float64)
+        difference = difference @ v
     size = float(np.sum(reference.output**2))
     return float(np.sum(difference**2)) / size if size > 0 else 0.0

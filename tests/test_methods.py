@@ -10,9 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from softq.calibrate import _least, fit
-from softq.errors import UsageError
+from softq.errors import InputError, UsageError
 from softq.methods import METHODS, Fitted, Method, Options, Sample
-from softq.rowprog import DType, Program, run
+from softq.rowprog import DType, Program, prepare, run
 
 ALL = sorted(METHODS.entries())
 F32 = NDArray[np.float32]
@@ -314,3 +314,26 @@ def test_many_candidates_are_searched_in_part_and_the_least_error_is_found() -> 
     assert _least(numbers, error) == min(numbers, key=lambda number: (number - 73.0) ** 2 + math.sin(number))
     assert len(tried) == len(set(tried)) < 64
     assert _least(numbers[:40], error) == 39.0
+
+
+def fitted_program(name: str) -> Program:
+    method = METHODS.get(name)
+    return method.program(method.resolve(method.configure({}), True))
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if fitted_program(name).params])
+def test_prepared_scores_give_what_a_run_does_for_each_parameter(name: str) -> None:
+    program = fitted_program(name)
+    given = np.random.default_rng(5).normal(size=(4, 40)).astype(np.float32)
+    given[1, :30] = -np.inf
+    again = prepare(program, given)
+    for share in (0.2, 0.5, 0.8, 0.2):
+        params = {p.name: np.full(p.size or 1, p.low + share * (p.high - p.low), p.dtype.numpy) for p in program.params}
+        found, expected = again(params), run(program, given, params=params)
+        assert list(found) == list(expected)
+        for output, value in expected.items():
+            np.testing.assert_array_equal(found[output], value)
+    with pytest.raises(InputError, match="is missing"):
+        again({})
+    with pytest.raises(InputError, match="unknown parameters"):
+        again({**params, "nothing": np.float32(1)})

@@ -1,9 +1,9 @@
 """Row programs: a softmax written once, as a small program over a row of scores (`docs/rowprog.md`)."""
 
-from softq.rowprog.interpreter import run, run_node
+from softq.rowprog.interpreter import prepare, run, run_node
 from softq.rowprog.program import Node, Param, Program
 from softq.rowprog.text import to_text
 from softq.rowprog.trace import Trace, Value
 from softq.rowprog.types import DType, Kind
 
-__all__ = ["DType", "Kind", "Node", "Param", "Program", "Trace", "Value", "run", "run_node", "to_text"]
+__all__ = ["DType", "Kind", "Node", "Param", "Program", "Trace", "Value", "prepare", "run", "run_node", "to_text"]

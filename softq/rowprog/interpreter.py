@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -49,6 +49,40 @@ def run_in(
     return _run(program.outputs, program, scores, valid, params, environment)
 
 
+def prepare(
+    program: Program, scores: ArrayLike, *, valid: ArrayLike | None = None
+) -> Callable[[Mapping[str, ArrayLike]], dict[str, Array]]:
+    """Return what `run` does with these scores, as a function of the parameters: for many of them on the same rows.
+
+    What does not depend on a parameter is computed once, here.
+
+    Raises:
+        InputError: as `run` does, of the scores here, of the parameters in each call.
+    """
+    order = list(walk(program.outputs.values()))
+    varies: set[int] = set()
+    for node in order:
+        if node.op == "param" or any(id(arg) in varies for arg in node.args):
+            varies.add(id(node))
+    later = [node for node in order if id(node) in varies and node.op != "param"]
+    taken = [*(arg for node in later for arg in node.args), *program.outputs.values()]
+    env = _given(program, scores, valid)
+    with np.errstate(all="ignore"):
+        # Only what the rest takes is kept, so that what lies before it goes when this returns.
+        kept = {id(node): env.compute(node) for node in taken if id(node) not in varies}
+    shape = env.shape
+
+    def outputs(params: Mapping[str, ArrayLike]) -> dict[str, Array]:
+        env = Environment(shape, kept)
+        _bind(env, order, params)
+        with np.errstate(all="ignore"):
+            for node in later:
+                env[node] = BACKEND[node.op](env, node)
+        return {name: _shaped(env[node], node, shape) for name, node in program.outputs.items()}
+
+    return outputs
+
+
 def run_node(
     program: Program,
     node: Node,
@@ -69,6 +103,18 @@ def _run(
     params: Mapping[str, ArrayLike] | None,
     environment: Callable[[tuple[int, ...]], Environment] | None = None,
 ) -> dict[str, Array]:
+    env = _given(program, scores, valid, environment)
+    _bind(env, walk(program.outputs.values()), params)
+    with np.errstate(all="ignore"):
+        return {name: _shaped(env.compute(node), node, env.shape) for name, node in outputs.items()}
+
+
+def _given(
+    program: Program,
+    scores: ArrayLike,
+    valid: ArrayLike | None,
+    environment: Callable[[tuple[int, ...]], Environment] | None = None,
+) -> Environment:
     x = np.asarray(scores)
     if x.ndim == 0 or x.dtype != program.scores.numpy:
         raise InputError(
@@ -79,7 +125,6 @@ def _run(
             "valid is missing; the program is masked" if program.masked else "valid is given; the program is not masked"
         )
     env = (environment or Environment)(x.shape)
-    bound = dict(params or {})
     for node in walk(program.outputs.values()):
         if node.op == "input" and node.attrs["name"] == "scores":
             env[node] = x
@@ -88,15 +133,18 @@ def _run(
             if mask.dtype != np.bool_:
                 raise InputError(f"valid is {mask.dtype}; expected bool")
             env[node] = _broadcast("valid", mask, x.shape)
-        elif node.op == "param":
-            name = param_of(node).name
-            if name not in bound:
-                raise InputError(f"parameter {name} is missing; the program takes {[p.name for p in program.params]}")
-            env[node] = _parameter(node, bound.pop(name), x.shape)
-    if bound:
-        raise InputError(f"unknown parameters {sorted(bound)}; the program takes {[p.name for p in program.params]}")
-    with np.errstate(all="ignore"):
-        return {name: _shaped(env.compute(node), node, x.shape) for name, node in outputs.items()}
+    return env
+
+
+def _bind(env: Environment, nodes: Iterable[Node], params: Mapping[str, ArrayLike] | None) -> None:
+    declared = {param_of(node).name: node for node in nodes if node.op == "param"}
+    given = dict(params or {})
+    for name, node in declared.items():
+        if name not in given:
+            raise InputError(f"parameter {name} is missing; the program takes {list(declared)}")
+        env[node] = _parameter(node, given.pop(name), env.shape)
+    if given:
+        raise InputError(f"unknown parameters {sorted(given)}; the program takes {list(declared)}")
 
 
 class Environment:
