@@ -68,11 +68,19 @@ def test_equal_to_numpy(weight_bits: int, masked: bool, cpu: str) -> None:
         panels, groups = -(-length // columns), -(-width // 4)
         key_panels = np.full((matrices, panels, groups, columns, 4), 77, np.int8)
         key_starts = np.full((matrices, panels, columns), 77, np.int32)
-        call("softq_pack_keys_i8", [k, key_panels, key_starts], [width, length, 0, matrices * panels])
+        call(
+            "softq_pack_keys_i8",
+            [k, key_panels, key_starts],
+            [width, length, 1, width, length * width, 0, 0, matrices * panels],
+        )
         dot, over = kernels.weights, -(-out // columns)
         value_panels = np.full((matrices, over, -(-length // dot.count), columns, dot.count), 77, dot.right)
         value_starts = np.full((matrices, over, columns), 77, np.int32)
-        call("softq_pack_values_i8", [v, value_panels, value_starts], [length, out, 0, matrices * over])
+        call(
+            "softq_pack_values_i8",
+            [v, value_panels, value_starts],
+            [length, out, 1, out, length * out, 0, 0, matrices * over],
+        )
         block = 12
         scratch = np.full(kernels.scratch_bytes(block, length, width), 0xAB, np.uint8)
         result = np.full((2, heads, rows, out), np.nan, np.float32)

@@ -193,8 +193,16 @@ def _bytes(length: int, weight_bits: int, cpu: str) -> Call:
     blocks = HEADS * -(-length // block)
     sizes = [length, length, WIDTH, WIDTH, block, HEADS, length, 0, blocks]
     works: list[tuple[str, list[Array], list[int]]] = [
-        ("softq_pack_keys_i8", [k, key_panels, key_starts], [WIDTH, length, 0, HEADS * panels]),
-        ("softq_pack_values_i8", [v, value_panels, value_starts], [length, WIDTH, 0, HEADS * over]),
+        (
+            "softq_pack_keys_i8",
+            [k, key_panels, key_starts],
+            [WIDTH, length, 1, WIDTH, length * WIDTH, 0, 0, HEADS * panels],
+        ),
+        (
+            "softq_pack_values_i8",
+            [v, value_panels, value_starts],
+            [length, WIDTH, 1, WIDTH, length * WIDTH, 0, 0, HEADS * over],
+        ),
         ("softq_attention_i8", [q, key_panels, key_starts, value_panels, value_starts, scales, out, scratch], sizes),
     ]
     prepared = [(loaded[name], [*map(pointer, a), *map(ctypes.c_int64, n)]) for name, a, n in works]

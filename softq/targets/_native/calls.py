@@ -40,6 +40,19 @@ class MatMulCall:
 
 
 @dataclass(frozen=True)
+class IntegerMatMulCall:
+    """A product of matrices of 8-bit integers, each less its operand's zero point, as int32.
+
+    Arguments are the operands as those of `MatMulCall`, and a zero point for each, of its type.
+
+    Attributes:
+        transposed: Whether the right operand is given as [N, K] or [batch..., N, K].
+    """
+
+    transposed: bool
+
+
+@dataclass(frozen=True)
 class SizesCall:
     """Sizes as a tensor: the argument is a shape, the result holds its numbers."""
 
@@ -83,7 +96,7 @@ class ScatterCall:
     reduction: str
 
 
-KernelCall: TypeAlias = RowCall | MatMulCall | SizesCall | CumSumCall | PositionsCall | ScatterCall
+KernelCall: TypeAlias = RowCall | MatMulCall | IntegerMatMulCall | SizesCall | CumSumCall | PositionsCall | ScatterCall
 
 
 def constant(array: NDArray[np.generic]) -> relax.Expr:

@@ -17,9 +17,10 @@ from tvm.script.ir_builder import tirx as T
 from softq.artifact.program import Size
 from softq.rowprog import Program
 from softq.rowprog.onnx import function_name
-from softq.targets._native import extrema, matmul
-from softq.targets._native.attention import packing
+from softq.targets._native import extrema, integer_matmul, matmul
+from softq.targets._native.attention import dots, packing
 from softq.targets._native.attention.blocks import BLOCK, block_kernel, tile_of_block
+from softq.targets._native.attention.dots import Dot
 from softq.targets._native.attention.kernel import Form, attention_kernel
 from softq.targets._native.calls import CumSumCall, ScatterCall
 from softq.targets._native.epilogues import Epilogue
@@ -93,6 +94,28 @@ class Kernels:
         """Return the symbol of the kernel that packs a right operand."""
         symbol = matmul.PACK_TRANSPOSED if transposed else matmul.PACK
         return self._named(symbol, lambda: matmul.pack_kernel(self.tile, transposed))
+
+    @property
+    def dot(self) -> Dot:
+        """How 8-bit integers are multiplied."""
+        return dots.dot_of(self.machine)
+
+    def integer_matmul(self, left: str, right: str) -> str:
+        """Return the symbol of the product of 8-bit integers of two types; the kernels that it calls are made too."""
+        self.sums(left)
+        symbol = integer_matmul.matmul_symbol(left, right)
+        return self._named(symbol, lambda: integer_matmul.integer_matmul_kernel(self.block_tile, self.dot, left, right))
+
+    def sums(self, left: str) -> None:
+        """Make the kernels of a block of rows of 8-bit integers of a type."""
+        self._named(f"{self.dot.symbol}_sums", lambda: dots.sum_kernel(self.machine, self.dot))
+        self._named(dots.rows_symbol(self.dot, left), lambda: dots.rows_kernel(self.dot, left))
+
+    def pack_integers(self, given: str, transposed: bool) -> str:
+        """Return the symbol of the kernel that packs a right operand of 8-bit integers."""
+        symbol = integer_matmul.pack_symbol(self.dot, given, transposed)
+        make = dots.pack_dots_kernel
+        return self._named(symbol, lambda: make(self.machine, self.dot, symbol, transposed=transposed, given=given))
 
     def pack_block(self, transposed: bool) -> str:
         """Return the symbol of the kernel that packs for a product of blocks, in panels of `block_tile`."""

@@ -17,17 +17,25 @@ from tvm.tirx.buffer import is_buffer_var
 
 from softq.artifact.program import Program, Size
 from softq.errors import RefusalError
-from softq.targets._native import elementwise, epilogues, extrema
+from softq.targets._native import elementwise, epilogues, extrema, integer_matmul
 from softq.targets._native.assembly import Array, Assembly, StepCall, Value
 from softq.targets._native.attention.forms import Attention, find
-from softq.targets._native.attention.lowering import lower_attention
-from softq.targets._native.calls import CumSumCall, MatMulCall, PositionsCall, RowCall, ScatterCall, SizesCall
+from softq.targets._native.attention.lowering import lower_attention, packed_integers
+from softq.targets._native.calls import (
+    CumSumCall,
+    IntegerMatMulCall,
+    MatMulCall,
+    PositionsCall,
+    RowCall,
+    ScatterCall,
+    SizesCall,
+)
 from softq.targets._native.epilogues import Epilogue, Finished
 from softq.targets._native.importer import Imported, last_line
 from softq.targets._native.kernels import ROW_COST, Kernels
 from softq.targets._native.machine import Machine
 from softq.targets._native.nests import Nest
-from softq.targets._native.sizes import is_number, key, multiplied, plain, size
+from softq.targets._native.sizes import ceiling, is_number, key, multiplied, plain, size
 
 _VIEWS = ("relax.reshape",)
 
@@ -194,6 +202,8 @@ class _Lowering:
         arguments = list(value.args[1].fields) if isinstance(value.args[1], relax.Tuple) else [value.args[1]]
         if isinstance(call, MatMulCall):
             return self._matmul(binding, call, arguments)
+        if isinstance(call, IntegerMatMulCall):
+            return self._integer_matmul(binding, call, arguments)
         if isinstance(call, RowCall):
             return self._row(binding, call, arguments)
         if isinstance(call, CumSumCall):
@@ -272,6 +282,35 @@ class _Lowering:
         cost = self.out.kernels.cost(multiplied([lead, rows, inner, columns]))
         kernel = self.out.kernels.matmul(epilogue)
         self.out.step(kernel, [a, panels, out, *others], [rows, inner, columns, step], items, cost)
+        return out
+
+    def _integer_matmul(self, binding: Any, call: IntegerMatMulCall, arguments: list[Any]) -> Value:
+        kernels = self.out.kernels
+        a, array = self.value(arguments[0]), self._constant(arguments[1])
+        zeros = [self.value(x) for x in arguments[2:]]
+        *batch, rows, inner = a.dims
+        step: Size = rows if batch else 0
+        if array is not None and array.ndim == 2:
+            columns: Size = array.shape[0] if call.transposed else array.shape[1]
+            name = array.tobytes() if isinstance(arguments[1], tvm.ir.GenericConst) else self.values[key(arguments[1])]
+            panels, sums = integer_matmul.packed(array, kernels.block_tile, kernels.dot, call.transposed)
+            right = [
+                self.out.weight((part, name, call.transposed), x) for part, x in (("dots", panels), ("sums", sums))
+            ]
+            right_type = str(array.dtype)
+        else:
+            b = self.value(arguments[1])
+            batch, columns, right_type = b.dims[:-2], b.dims[-2] if call.transposed else b.dims[-1], b.dtype
+            heads = multiplied(batch)
+            strides = (1, b.dims[-1], multiplied(b.dims[-2:]), 0)
+            right = packed_integers(self.out, b, (heads, columns, inner), strides, call.transposed)
+        out, lead = self.out.new(binding.var.ty), multiplied(batch)
+        blocks = ceiling(rows, integer_matmul.ROWS)
+        items = multiplied([lead, blocks, kernels.panels(columns, kernels.block_tile)])
+        memory = self.out.scratch(integer_matmul.scratch_bytes(inner, kernels.dot))
+        kernel = kernels.integer_matmul(a.dtype, right_type)
+        cost = kernels.cost(multiplied([lead, rows, inner, columns]))
+        self.out.step(kernel, [a, *right, *zeros, out, memory], [rows, inner, columns, step], items, cost)
         return out
 
     def _constant(self, expr: Any) -> Array | None:

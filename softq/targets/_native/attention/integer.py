@@ -26,7 +26,7 @@ from softq.rowprog.program import Node
 from softq.rowprog.ranges import prove
 from softq.rowprog.types import DType, Kind
 from softq.targets._native.attention.blocks import rows_of, tile_of_block
-from softq.targets._native.attention.dots import BYTES, WORDS, Dot, dot_kernel, pack_dots_kernel
+from softq.targets._native.attention.dots import BYTES, OFFSET, WORDS, Dot, dot_kernel, pack_dots_kernel
 from softq.targets._native.attention.kernel import DEPTH
 from softq.targets._native.machine import Machine
 from softq.targets._native.rows import row_kernel
@@ -34,9 +34,6 @@ from softq.targets._native.tiles import Tile, number
 
 KEYS, VALUES, ATTENTION = "softq_pack_keys_i8", "softq_pack_values_i8", "softq_attention_i8"
 """Symbols."""
-
-_OFFSET = 128
-"""What is added to the queries' bytes, because one operand is unsigned."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +60,9 @@ def integer_attention(program: Program, machine: Machine, max_length: int) -> In
     """Return the kernels of an attention of bytes with a row program of float scores and integer weights.
 
         void softq_pack_keys_i8(const int8_t *keys, int8_t *panels, int32_t *starts, int64_t width, int64_t length,
-                                int64_t begin, int64_t end)
+                                int64_t heads, int64_t row, int64_t outer, int64_t inner, int64_t begin, int64_t end)
         void softq_pack_values_i8(const int8_t *values, V *panels, int32_t *starts, int64_t length, int64_t columns,
-                                  int64_t begin, int64_t end)
+                                  int64_t heads, int64_t row, int64_t outer, int64_t inner, int64_t begin, int64_t end)
         void softq_attention_i8(const int8_t *queries, const int8_t *key_panels, const int32_t *key_starts,
                                 const V *value_panels, const int32_t *value_starts, const float *scales, float *out,
                                 [const bool *valid,] void *scratch, int64_t rows, int64_t length, int64_t width,
@@ -96,8 +93,8 @@ def integer_attention(program: Program, machine: Machine, max_length: int) -> In
         raise RefusalError(f"{program.name} needs memory beside its scores and weights")
     tile = tile_of_block(machine)
     packs = (
-        pack_dots_kernel(machine, BYTES, KEYS, transposed=True, offset=_OFFSET),
-        pack_dots_kernel(machine, dot, VALUES, transposed=False, offset=0),
+        pack_dots_kernel(machine, BYTES, KEYS, transposed=True, factor=-OFFSET),
+        pack_dots_kernel(machine, dot, VALUES, transposed=False, factor=0),
     )
     dots = [dot_kernel(machine, kind) for kind in dict.fromkeys((BYTES, dot))]
     attention = _attention_kernel(tile, dot, row.symbol, program.masked)
@@ -157,7 +154,7 @@ class _Builder:
         each = self._key_groups * number(BYTES.count)
         with T.serial(zero, rows) as row, T.serial(zero, size["width"]) as k:
             byte = self._memory["queries"][(first + row) * size["width"] + k].astype("uint8")
-            T.buffer_store(scratch, byte ^ tirx.IntImm("uint8", _OFFSET), [self._unsigned + row * each + k])
+            T.buffer_store(scratch, byte ^ tirx.IntImm("uint8", OFFSET), [self._unsigned + row * each + k])
         panels = _ceiling(size["length"], self._columns)
         with T.serial(zero, panels) as panel:
             at, start = matrix * panels + panel, panel * self._columns

@@ -146,6 +146,33 @@ def _packed(out: Assembly, given: _Operand, sizes: tuple[Size, Size, Size], tran
     return panels
 
 
+def packed_integers(
+    out: Assembly,
+    given: Value,
+    sizes: tuple[Size, Size, Size],
+    strides: tuple[Size, Size, Size, Size],
+    transposed: bool,
+) -> list[Value]:
+    """Append the step that packs matrices of 8-bit integers; return the panels, and the sums of their columns.
+
+    Args:
+        out: The program.
+        given: What is packed.
+        sizes: Matrices, columns of all panels, and rows of a panel.
+        strides: Heads, and how far apart are rows, matrices of different numbers // heads, and of % heads.
+        transposed: Whether rows of a panel are columns of the matrix.
+    """
+    matrices, columns, rows = sizes
+    tile, dot = out.kernels.block_tile, out.kernels.dot
+    count = out.kernels.panels(columns, tile)
+    groups = ceiling(rows, dot.count)
+    panels = out.allocated((matrices, count, groups, tile.columns, dot.count), dot.right)
+    sums = out.allocated((matrices, count, tile.columns), "int32")
+    kernel = out.kernels.pack_integers(given.dtype, transposed)
+    out.step(kernel, [given, panels, sums], [rows, columns, *strides], multiplied([matrices, count]), given.elements)
+    return [panels, sums]
+
+
 @dataclass(frozen=True)
 class _Operand:
     """Matrices: [..., rows, width], or [batch, rows, heads, width]."""

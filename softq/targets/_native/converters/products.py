@@ -12,25 +12,57 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tvm import relax
 
+from softq.artifact.program import Limit
 from softq.errors import RefusalError
-from softq.targets._native.calls import MatMulCall, constant
+from softq.targets._native.calls import IntegerMatMulCall, MatMulCall, constant
 from softq.targets._native.converters.shapes import broadcast, expanded, reshaped
-from softq.targets._native.sizes import equal, expression, product
+from softq.targets._native.sizes import equal, expression, product, size
 
 if TYPE_CHECKING:
     from softq.targets._native.node import Converter, Node
 
 
 def _matmul(node: Node) -> list[relax.Expr]:
+    b, transposed = _right(node)
+    return [matmul(node, node.tensor(0), b, transposed)]
+
+
+def _right(node: Node) -> tuple[relax.Expr, bool]:
+    """Return the right operand, and whether it is to be transposed.
+
+    It is packed anyway, and packing reads it in either order: its last two axes need no transposition.
+    """
     name, order = node.importer.transposes.get(node.inputs[1], ("", []))
     if not order or order[-1] == len(order) - 1:
-        return [matmul(node, node.tensor(0), node.tensor(1))]
-    # The right operand is packed anyway, and packing reads it in either order: its last two axes need no transposition.
+        return node.tensor(1), False
     order = [*order[:-2], order[-1], order[-2]]
     b = node.importer.tensor(name)
     if order != list(range(len(order))):
         b = node.emit(relax.op.permute_dims(b, order))
-    return [matmul(node, node.tensor(0), b, transposed=True)]
+    return b, True
+
+
+def _matmul_integer(node: Node) -> list[relax.Expr] | None:
+    zeros = [node.tensor(i) if node.has(i) else None for i in (2, 3)]
+    # A zero point for each row or column stays with TVM.
+    if any(x is not None and product(node.importer.dims(x, node.name)) != 1 for x in zeros):
+        return None
+    (b, transposed), a = _right(node), node.tensor(0)
+    if {str(a.ty.dtype), str(b.ty.dtype)} - {"int8", "uint8"}:
+        return None
+    points = [
+        constant(np.zeros(1, str(like.ty.dtype))) if x is None else reshaped(node, x, [1])
+        for x, like in zip(zeros, (a, b), strict=True)
+    ]
+    inner = node.importer.dims(a, node.name)[-1]
+    why = f"{node.operator} {node.name} of rows so long that their sums may leave 32 bits"
+    node.require(Limit(size(inner), 0, _LONGEST, why))
+    call = IntegerMatMulCall(transposed)
+    return [_called(node, call, f"matmul_integer{'_t' * transposed}", a, b, points, "int32")]
+
+
+_LONGEST = ((1 << 31) - 1) // (255 * 255)
+"""Products of two 8-bit numbers, less their zero points, whose sum fits 32 bits."""
 
 
 def _transpose(node: Node) -> list[relax.Expr]:
@@ -48,6 +80,21 @@ def matmul(node: Node, a: relax.Expr, b: relax.Expr, transposed: bool = False) -
             axes = range(len(node.importer.dims(b, node.name)))
             b = node.emit(relax.op.permute_dims(b, [*axes[:-2], axes[-1], axes[-2]]))
         return node.emit(relax.op.matmul(a, b))
+    call = MatMulCall(transposed)
+    return _called(node, call, "matmul_t" if transposed else "matmul", a, b, [], "float32")
+
+
+def _called(
+    node: Node,
+    call: MatMulCall | IntegerMatMulCall,
+    name: str,
+    a: relax.Expr,
+    b: relax.Expr,
+    others: list[relax.Expr],
+    dtype: str,
+) -> relax.Expr:
+    """Return NumPy's matmul of two tensors by a kernel of our own."""
+    transposed = call.transposed
     left, right = node.importer.dims(a, node.name), node.importer.dims(b, node.name)
     vectors = len(left) == 1, len(right) == 1
     if vectors[0]:
@@ -69,8 +116,7 @@ def matmul(node: Node, a: relax.Expr, b: relax.Expr, transposed: bool = False) -
         a = reshaped(node, a, [shape[0], *left[-2:]])
         b = expanded(node, b, [*lead, *right[-2:]])
         b = reshaped(node, b, [shape[0], *right[-2:]])
-    name = "matmul_t" if transposed else "matmul"
-    out = node.call(name, MatMulCall(transposed), [a, b], relax.TensorType([expression(d) for d in shape], "float32"))
+    out = node.call(name, call, [a, b, *others], relax.TensorType([expression(d) for d in shape], dtype))
     result = [*lead, *([] if vectors[0] else [left[-2]]), *([] if vectors[1] else [columns])]
     return reshaped(node, out, result)
 
@@ -99,4 +145,9 @@ def _gemm(node: Node) -> list[relax.Expr]:
     return [y]
 
 
-CONVERTERS: Mapping[str, Converter] = {"MatMul": _matmul, "Transpose": _transpose, "Gemm": _gemm}
+CONVERTERS: Mapping[str, Converter] = {
+    "MatMul": _matmul,
+    "Transpose": _transpose,
+    "MatMulInteger": _matmul_integer,
+    "Gemm": _gemm,
+}

@@ -1,0 +1,82 @@
+"""Compute products of dequantized matrices by products of their integers."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from softq.passes import PassEntry
+from softq.passes._edit import floats, remove_if_unused, take_over
+from softq.passes._graph import ModelView, is_op, producer
+from softq.passes._quantization import Quantization, quantization
+
+_MOST = (1 << 31) - 1
+"""The greatest sum."""
+
+
+class MultiplyIntegers(ir.passes.InPlacePass):
+    """Replaces MatMul(DequantizeLinear(a), DequantizeLinear(b)) by MatMulInteger(a, b) times the scales' product.
+
+    Of 8-bit integers with one constant scale each, of b also one for each column. The sums are exact; each is rounded
+    to float32 once and multiplied once, so that the result is within 2^-23 of the real number, which the product of
+    floats is not. Where the length of the sums is known, those that 32 bits may not hold stay as they are; where it is
+    not, whoever runs the operator answers for it, as ONNX has it.
+    """
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Replace them; `modified` says whether there were any."""
+        modified = False
+        for container in ModelView(model).containers:
+            for node in list(container.body):
+                if is_op(node, "MatMul") and node.graph is not None and container.function is None:
+                    modified |= _replace(node)
+        return ir.passes.PassResult(model, modified)
+
+
+def _replace(node: ir.Node) -> bool:
+    sources = [producer(value, "DequantizeLinear") for value in node.inputs]
+    if len(sources) != 2 or sources[0] is None or sources[1] is None:
+        return False
+    kinds = [quantization(source) for source in sources if source is not None]
+    a, b = kinds
+    codes = [source.inputs[0] for source in sources if source is not None]
+    if a is None or b is None or a.scale.size > 1 or not _fits(codes, a, b):
+        return False
+    graph, result = node.graph, node.outputs[0]
+    assert graph is not None
+    base = result.name or node.name or "product"
+    zeros = [_number(graph, f"{base}.{side}_zero", np.array(kind.zero, kind.dtype.numpy()))
+             for side, kind in (("a", a), ("b", b))]  # fmt: skip
+    total = ir.node("MatMulInteger", [*codes, *zeros], name=f"{base}.integers")
+    total.outputs[0].name, total.outputs[0].type = f"{base}.sum", ir.TensorType(ir.DataType.INT32)
+    total.outputs[0].shape = result.shape
+    wide = ir.node("Cast", [total.outputs[0]], {"to": int(ir.DataType.FLOAT)}, name=f"{base}.cast")
+    floats(wide.outputs[0], f"{base}.wide", result.shape)
+    unit = _number(graph, f"{base}.unit", np.asarray(a.scale * b.scale, np.float32))
+    real = ir.node("Mul", [wide.outputs[0], unit], name=f"{base}.real")
+    floats(real.outputs[0], f"{base}.new", result.shape)
+    real.outputs[0].metadata_props.update(result.metadata_props)
+    graph.insert_before(node, [total, wide, real])
+    take_over(result, real.outputs[0])
+    remove_if_unused(node)
+    return True
+
+
+def _fits(codes: list[ir.Value | None], a: Quantization, b: Quantization) -> bool:
+    unit = np.multiply(a.scale, b.scale, dtype=np.float32)
+    if not bool((unit >= np.finfo(np.float32).tiny).all() and np.isfinite(unit).all()):
+        return False
+    left, right = (None if value is None else value.shape for value in codes)
+    if left is None or right is None or len(left) < 2 or len(right) < 2:
+        return False
+    return all(not isinstance(d, int) or d * a.reach * b.reach <= _MOST for d in (left[-1], right[-2]))
+
+
+def _number(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
+    value = ir.Value(name=name, const_value=ir.tensor(array, name=name))
+    value.type, value.shape = ir.TensorType(ir.DataType.from_numpy(array.dtype)), ir.Shape(array.shape)
+    graph.register_initializer(value)
+    return value
+
+
+PASS = PassEntry("multiply-integers", MultiplyIntegers, "multiply quantized matrices as integers")
