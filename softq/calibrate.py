@@ -255,11 +255,15 @@ def fit(method: Method, options: Options, samples: Sequence[Sample]) -> Fitted:
 def _fit(method: Method, options: Options, samples: Sequence[Sample]) -> Mapping[str, float]:
     program = method.program(options)
     references = [reference for sample in samples if (reference := _reference(sample)) is not None]
-    weights = [prepare(program, reference.sample.scores) for reference in references]
+    # Rows of one length go through the program together: a step of a scan costs the same for one row and for hundreds.
+    alike: dict[int, list[_Reference]] = {}
+    for reference in references:
+        alike.setdefault(reference.sample.scores.shape[-1], []).append(reference)
+    runs = [(prepare(program, np.concatenate([one.sample.scores for one in of])), of) for of in alike.values()]
 
     def error(numbers: Mapping[str, float]) -> float:
         parameters = method.parameters(options, numbers)
-        return sum(_error(run(parameters), reference) for run, reference in zip(weights, references, strict=True))
+        return sum(_error(run(parameters), of) for run, of in runs)
 
     if method.fit is not None:
         return method.fit(options, [reference.sample for reference in references], error)
@@ -315,14 +319,18 @@ def _reference(sample: Sample) -> _Reference | None:
     return _Reference(replace(sample, scores=sample.scores[alive], values=values), weights, output)
 
 
-def _error(out: Mapping[str, NDArray[np.generic]], reference: _Reference) -> float:
-    """Return the squared error of P V (or of P where there is no V), relative to its own size."""
+def _error(out: Mapping[str, NDArray[np.generic]], references: Sequence[_Reference]) -> float:
+    """Return the sum of the squared errors of P V (or of P where there is no V), each relative to its own size."""
     if "normalizer" in out:
         p = out["weights"].astype(np.float64) / out["normalizer"].astype(np.float64)
     else:
         p = out["probabilities"].astype(np.float64)
-    difference, v = p - reference.weights, reference.sample.values
-    if v is not None:
-        difference = difference @ v
-    size = float(np.sum(reference.output**2))
-    return float(np.sum(difference**2)) / size if size > 0 else 0.0
+    total, row = 0.0, 0
+    for reference in references:
+        rows = slice(row, row := row + len(reference.weights))
+        difference, v = p[rows] - reference.weights, reference.sample.values
+        if v is not None:
+            difference = difference @ v
+        size = float(np.sum(reference.output**2))
+        total += float(np.sum(difference**2)) / size if size > 0 else 0.0
+    return total
