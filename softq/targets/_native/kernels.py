@@ -124,7 +124,11 @@ class Kernels:
 
     def attention(self, form: Form) -> str:
         """Return the symbol of an attention; the kernels that it calls are made too."""
-        self._named(BLOCK, lambda: block_kernel(self.machine))
+        if form.first is None or form.second is None:
+            self._named(BLOCK, lambda: block_kernel(self.machine))
+        for product in (form.first, form.second):
+            if product is not None:
+                self.sums(product.left)
         if form not in self._attentions:
             row = next(stage.symbol for stage in form.stages if stage.symbol in self._row_symbols)
             symbol = f"{PREFIX}attention_{row.removeprefix(PREFIX)}"

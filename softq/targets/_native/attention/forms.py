@@ -20,7 +20,7 @@ import tvm
 from tvm import relax, s_tir, tirx
 from tvm_ffi.structural import structural_walk
 
-from softq.targets._native.calls import KernelCall, MatMulCall, RowCall
+from softq.targets._native.calls import IntegerMatMulCall, KernelCall, MatMulCall, RowCall
 from softq.targets._native.sizes import equal, key, plain, product
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def find(
     found: dict[int, Attention] = {}
     inside: set[int] = set()
     for binding in graph.bindings.values():
-        if isinstance(finder.call_of(binding), MatMulCall):
+        if finder.product_of(binding) is not None:
             attention = finder.attention(binding)
             if attention is not None:
                 found[key(attention.last.var)] = attention
@@ -138,18 +138,26 @@ class _Finder:
             return self.calls[str(value.args[0].global_symbol)]
         return None
 
+    def product_of(self, binding: Any) -> MatMulCall | IntegerMatMulCall | None:
+        """Return the product that a binding is, if a block of its rows can be computed alone."""
+        call = self.call_of(binding)
+        if isinstance(call, IntegerMatMulCall):
+            zeros = binding.value.args[1].fields[2:]
+            return call if all(isinstance(zero, tvm.ir.GenericConst) for zero in zeros) else None
+        return call if isinstance(call, MatMulCall) else None
+
     def attention(self, second: Any) -> Attention | None:
         """Return the attention whose second product this is."""
-        left, right = second.value.args[1].fields
-        call = self.call_of(second)
-        assert isinstance(call, MatMulCall)
+        left, right = second.value.args[1].fields[:2]
+        call = self.product_of(second)
+        assert call is not None
         if call.transposed or key(right) not in self.graph.bindings or len(right.ty.shape.values) < 3:
             return None
         chain = self._chain(left, rows=False)
         if chain is None:
             return None
         scores, between, followed = chain
-        queries, keys = scores.value.args[1].fields
+        queries, keys = scores.value.args[1].fields[:2]
         if len(queries.ty.shape.values) < 3 or key(keys) not in self.graph.bindings or len(keys.ty.shape.values) < 3:
             return None
         here, there = list(left.ty.shape.values), list(scores.var.ty.shape.values)
@@ -215,7 +223,7 @@ class _Finder:
         call = self.call_of(binding)
         if isinstance(call, RowCall):
             return self._longer(self._chain(expr.args[1].fields[0], True), binding, 0)
-        return (binding, [], []) if isinstance(call, MatMulCall) and rows else None
+        return (binding, [], []) if rows and self.product_of(binding) is not None else None
 
     def _row(self, item: Any, rows: bool) -> tuple[Any, list[Any], list[int]] | None:
         binding = self.graph.bindings.get(key(item.tuple_value))

@@ -16,11 +16,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from softq.targets._native.attention.blocks import BLOCK, rows_of
+from softq.targets._native.attention.dots import Dot, rows_symbol
 from softq.targets._native.tiles import Tile, number
 
 DEPTH = 512
@@ -35,6 +37,9 @@ SIZES = (
 result, rows of a block, whether the keys are packed already, heads of the keys; queries and heads of the result; how
 far apart in an operand are rows, and matrices: number i starts at i // heads times `outer` and i % heads times `inner`;
 how far apart are panels of the values."""
+
+INTEGER_SIZES = ("query_zero", "key_zero", "weight_zero", "value_zero")
+"""The scalars behind them if a product is one of integers: zero points of the operands as `integer_matmul` has them."""
 
 _ALIGNMENT = 64
 
@@ -68,17 +73,32 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class Integers:
+    """A product of 8-bit integers, whose right operand is packed and comes with the sums of its columns.
+
+    Attributes:
+        dot: How they are multiplied.
+        left: Type of the left operand.
+    """
+
+    dot: Dot
+    left: str
+
+
+@dataclass(frozen=True)
 class Form:
     """What an attention calls, and in which memory.
 
     Attributes:
         tile: The tile of its products.
-        pack: Symbol of the kernel that packs keys.
+        pack: Symbol of the kernel that packs keys, if they are floats.
         stages: What lies between the products; scores start in region 0.
         regions: Bytes of an element of each region.
         last: The region that the product with the values reads.
         finish: The kernel that makes the result of the second product's, in a region of its own, or None.
         exchanged: Whether its rows are numbered with the heads behind the rows.
+        first: What the product with the keys is, if not one of floats.
+        second: What the product with the values is, if not one of floats.
     """
 
     tile: Tile
@@ -88,6 +108,13 @@ class Form:
     last: int
     finish: Stage | None = None
     exchanged: bool = False
+    first: Integers | None = None
+    second: Integers | None = None
+
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """Names of the kernel's own scalars."""
+        return SIZES + (INTEGER_SIZES if self.first or self.second else ())
 
     @property
     def called(self) -> tuple[Stage, ...]:
@@ -99,38 +126,52 @@ PRODUCT = -1
 """Number of the region of the second product's result, whose rows have as many elements as the result's."""
 
 
-def scratch_parts(form: Form) -> list[tuple[int, str]]:
-    """Return the parts of the thread's memory: bytes of an element, and what they are."""
-    return [
-        *((size, "scores") for size in form.regions),
-        (4, "panel"),
-        *([] if form.finish is None else [(4, "product")]),
-    ]
+def scratch_parts(form: Form) -> list[tuple[str, int, str, str]]:
+    """Return the parts of the thread's memory: name, bytes of an element, and what counts rows and elements of a row.
+
+    Beside `SIZES` these are `panel`, the columns of a panel, `query_groups` and `weight_groups`, numbers of 32 bits of
+    a row, and `one`.
+    """
+    parts = [(f"region{i}", size, "block", "length") for i, size in enumerate(form.regions)]
+    if form.first is None:
+        parts.append(("panel", 4, "width", "panel"))
+    for product, name in ((form.first, "query"), (form.second, "weight")):
+        if product is not None:
+            parts += [(f"{name}_rows", 4, "block", f"{name}_groups"), (f"{name}_sums", 4, "block", "one")]
+    if form.finish is not None:
+        parts.append(("product", 4, "block", "columns"))
+    return parts
 
 
 def attention_kernel(symbol: str, form: Form) -> tirx.PrimFunc:
     """Return the kernel.
 
-        void symbol(const float *queries, const float *keys, const float *panels, const float *values, float *out,
-                    void *others..., void *scratch, int64_t SIZES..., int64_t stages' scalars...,
-                    int64_t begin, int64_t end)
+        void symbol(const Q *queries, const float *keys, const K *panels, [const int32_t *key_sums,] const V *values,
+                    [const int32_t *value_sums,] O *out, void *others..., void *scratch, int64_t SIZES...,
+                    [int64_t INTEGER_SIZES...,] int64_t stages' scalars..., int64_t begin, int64_t end)
 
     Work items are numbered over matrices of keys and blocks of rows. `out` is [matrices, rows, columns]; `keys` is what
-    the kernel `pack` takes, `panels` what it gives.
+    the kernel `pack` takes, `panels` what it gives. In a product of integers the operands have their types, the right
+    one is always packed, and sums of its columns follow it.
     """
     others = sorted({p for stage in form.called for p in stage.pointers if isinstance(p, int)})
     assert others == list(range(len(others)))
-    names = {"queries": "float32", "keys": "float32", "panels": "float32", "values": "float32", "out": "float32"}
-    names |= {f"other{i}": "uint8" for i in others} | {"scratch": "uint8"}
+    names = {"queries": "float32", "keys": "float32", "panels": "float32"}
+    if form.first is not None:
+        names |= {"queries": form.first.left, "panels": form.first.dot.right, "key_sums": "int32"}
+    names |= {"values": "float32"}
+    if form.second is not None:
+        names |= {"values": form.second.dot.right, "value_sums": "int32"}
+    names |= {"out": "float32"} | {f"other{i}": "uint8" for i in others} | {"scratch": "uint8"}
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name(symbol)
         pointers = {name: T.arg(name, T.handle(dtype)) for name, dtype in names.items()}
-        size = {name: T.arg(name, T.int64()) for name in SIZES}
+        size = {name: T.arg(name, T.int64()) for name in form.sizes}
         scalars = [[T.arg(f"s{i}_{j}", T.int64()) for j in range(stage.scalars)] for i, stage in enumerate(form.called)]
         begin, end = T.arg("begin", T.int64()), T.arg("end", T.int64())
         T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
         memory = {
-            name: T.decl_buffer((end,), dtype, data=pointers[name], align=4 if dtype == "float32" else 1)
+            name: T.decl_buffer((end,), dtype, data=pointers[name], align=np.dtype(dtype).itemsize)
             for name, dtype in names.items()
         }
         _Builder(form, pointers, memory, size, scalars).emit(begin, end)
@@ -141,22 +182,44 @@ class _Builder:
     def __init__(self, form: Form, pointers: Any, memory: Any, size: Any, scalars: Sequence[Sequence[Any]]) -> None:
         self._form, self._pointers, self._memory, self._size, self._scalars = form, pointers, memory, size, scalars
         self._columns = form.tile.columns
-        self._starts: list[Any] = []
+        counts = {**size, "panel": number(self._columns), "one": number(1)}
+        for product, name, inner in ((form.first, "query", "width"), (form.second, "weight", "length")):
+            if product is not None:
+                counts[f"{name}_groups"] = _ceiling(size[inner], number(product.dot.count))
+        self._counts = counts
+        self._start: dict[str, Any] = {}
         start: Any = number(0)
-        for size_of_element in form.regions:
-            self._starts.append(start)
-            start = start + _aligned(size["block"] * size["length"] * number(size_of_element))
-        self._panel = start
-        self._product = start + _aligned(size["width"] * number(self._columns * 4))
+        for name, element, rows, each in scratch_parts(form):
+            self._start[name] = start
+            start = start + _aligned(counts[rows] * counts[each] * number(element))
 
     def emit(self, begin: Any, end: Any) -> None:
         size = self._size
+        form = self._form
         with T.serial(begin, end) as item:
             matrix, inside, first, rows = rows_of(item, size["rows"], size["block"])
-            self._scores(matrix, inside, rows)
+            if form.first is None:
+                self._scores(matrix, inside, rows)
+            else:
+                left = self._at("queries", self._matrix("query", matrix) + inside * size["query_row"])
+                operands = (left, size["query_row"], size["width"], size["length"])
+                self._integers(
+                    form.first, ("query", "key", "panels"), operands, matrix, rows, lambda x: self._rows_of(0, x)
+                )
             for stage, scalars in zip(self._form.stages, self._scalars, strict=False):
                 self._stage(stage, scalars, first, (first, first + rows))
-            self._result(matrix, first, rows)
+            if form.second is None:
+                self._result(matrix, first, rows)
+            else:
+                left = self._at("scratch", self._start[f"region{form.last}"])
+                operands = (left, size["length"], size["length"], size["columns"])
+
+                def out(column: Any) -> Any:
+                    if form.finish is None:
+                        return self._at("out", first * size["columns"] + column)
+                    return self._at("scratch", self._start["product"] + column * number(4))
+
+                self._integers(form.second, ("weight", "value", "values"), operands, matrix, rows, out)
             if self._form.finish is not None:
                 self._finish(self._form.finish, first, rows)
 
@@ -170,7 +233,45 @@ class _Builder:
 
     def _rows_of(self, region: int, element: Any) -> Any:
         """Return the address of a float of a region's first row."""
-        return self._at("scratch", self._starts[region] + element * number(4))
+        return self._at("scratch", self._start[f"region{region}"] + element * number(4))
+
+    def _part(self, name: str) -> Any:
+        """Return the address of a part of the thread's memory."""
+        return self._at("scratch", self._start[name])
+
+    def _integers(
+        self,
+        product: Integers,
+        names: tuple[str, str, str],
+        operands: tuple[Any, ...],
+        matrix: Any,
+        rows: Any,
+        out: Any,
+    ) -> None:
+        """Emit a product of integers, all of its columns.
+
+        Args:
+            product: What it is.
+            names: The left operand, the right one, and the pointer to the right one's panels.
+            operands: Address of the left operand's first row, how far apart its rows are, their length, and the number
+                of columns.
+            matrix: Number of the right matrix.
+            rows: How many rows.
+            out: Gives the address of the result's first row, with a column's number behind it.
+        """
+        left, right, there = names
+        source, source_row, inner, total = operands
+        dot, zero, columns = product.dot, number(0), number(self._columns)
+        groups = self._counts[f"{left}_groups"]
+        row, panels = groups * number(dot.count), _ceiling(total, columns)
+        z, w = self._size[f"{left}_zero"], self._size[f"{right}_zero"]
+        block, sums = self._part(f"{left}_rows"), self._part(f"{left}_sums")
+        _call(rows_symbol(dot, product.left), source, block, sums, source_row, row, inner, zero - w, zero, rows)
+        with T.serial(zero, panels) as panel:
+            at, start = matrix * panels + panel, panel * columns
+            operand, of_columns = self._at(there, at * row * columns), self._at(f"{right}_sums", at * columns)
+            numbers = (row, total, groups, tirx.min(columns, total - start), zero - z, inner * z * w, zero, rows)
+            _call(f"{dot.symbol}_sums", block, operand, of_columns, sums, out(start), *numbers)
 
     def _scores(self, matrix: Any, inside: Any, rows: Any) -> None:
         size, columns = self._size, number(self._columns)
@@ -192,10 +293,10 @@ class _Builder:
                     product(self._at("panels", at * each))
                 with T.Else():
                     # The panel is where the kernel expects the one of this number.
-                    there = self._at("scratch", self._panel - at * each * number(4))
+                    there = self._at("scratch", self._start["panel"] - at * each * number(4))
                     sizes = [size[name] for name in ("width", "length", "heads", "key_row", "key_outer", "key_inner")]
                     _call(self._form.pack, self._pointers["keys"], there, *sizes, at, at + 1)
-                    product(self._at("scratch", self._panel))
+                    product(self._part("panel"))
 
     def _finish(self, stage: Stage, first: Any, rows: Any) -> None:
         """Call the last kernel: its work items are rows of the result, which may be in another order."""
@@ -217,7 +318,7 @@ class _Builder:
                 pointers.append(self._pointers[f"other{pointer}"])
             else:
                 of_product = pointer.number == PRODUCT
-                start = self._product if of_product else self._starts[pointer.number]
+                start = self._start["product" if of_product else f"region{pointer.number}"]
                 each = self._size["columns" if of_product else "length"] * number(pointer.bytes)
                 pointers.append(self._at("scratch", start - first * each))
         _call(stage.symbol, *pointers, *scalars, *items)
@@ -235,10 +336,14 @@ class _Builder:
                 if self._form.finish is None:
                     out = self._at("out", first * size["columns"] + panel * columns)
                 else:
-                    out = self._at("scratch", self._product + panel * columns * number(4))
+                    out = self._at("scratch", self._start["product"] + panel * columns * number(4))
                 width = tirx.min(columns, size["columns"] - panel * columns)
                 strides = (size["length"], size["value_row"], size["columns"])
                 _call(BLOCK, left, self._at("values", right), out, *strides, steps, width, part, number(0), rows)
+
+
+def _ceiling(a: Any, b: Any) -> Any:
+    return tirx.truncdiv(a + b - number(1), b)
 
 
 def _aligned(size: Any) -> Any:

@@ -16,9 +16,10 @@ from tvm import relax
 
 from softq.artifact.program import Size
 from softq.targets._native.assembly import Assembly, StepCall, Value
+from softq.targets._native.attention.dots import OFFSET
 from softq.targets._native.attention.forms import Attention
-from softq.targets._native.attention.kernel import PRODUCT, SIZES, Form, Region, Stage, scratch_parts
-from softq.targets._native.calls import RowCall
+from softq.targets._native.attention.kernel import PRODUCT, SIZES, Form, Integers, Region, Stage, scratch_parts
+from softq.targets._native.calls import IntegerMatMulCall, RowCall
 from softq.targets._native.kernels import ROW_COST
 from softq.targets._native.sizes import ceiling, computed, is_number, key, multiplied, size
 
@@ -71,17 +72,26 @@ def lower_attention(lowering: Lowering, attention: Attention) -> Value:
     matrices = keys.matrices
     rows = multiplied([attention.group, queries.rows])
     block = _block(rows, length)
-    # Keys that one block alone reads are packed there, panel by panel.
-    packed = computed("min", 1, computed("floordiv", computed("max", computed("sub", rows, 1), 0), block))
-    panels = _packed(out, keys, (heads, length, width), transposed, packed)
+    first, second = (_integers(out, binding) for binding in (attention.scores, attention.product))
+    if first is None:
+        # Keys that one block alone reads are packed there, panel by panel.
+        packed = computed("min", 1, computed("floordiv", computed("max", computed("sub", rows, 1), 0), block))
+        panels = [_packed(out, keys, (heads, length, width), transposed, packed)]
+        read = panels[0] if packed == 1 else keys.value
+    else:
+        packed, strides = 1, (heads, *keys.strides(heads))
+        panels = packed_integers(out, keys.value, (matrices, length, width), strides, transposed)
+        read = panels[0]
     spread = (tile.columns, *values.strides(heads))
-    right = values.value
-    if not isinstance(columns, int) or columns % tile.lanes:
-        right = _packed(out, values, (heads, columns, length), False, 1)
+    right = [values.value]
+    if second is not None:
+        strides = (heads, *values.strides(heads))
+        right = packed_integers(out, values.value, (matrices, columns, length), strides, False)
+    elif not isinstance(columns, int) or columns % tile.lanes:
+        right = [_packed(out, values, (heads, columns, length), False, 1)]
         each = multiplied([length, tile.columns])
         whole = multiplied([out.kernels.panels(columns, tile), each])
         spread = (each, tile.columns, multiplied([heads, whole]), whole)
-    read = panels if packed == 1 else keys.value
     result = out.new(attention.last.var.ty)
     query_row, query_outer, query_inner = queries.strides(heads)
     if attention.group != 1:
@@ -91,20 +101,28 @@ def lower_attention(lowering: Lowering, attention: Attention) -> Value:
         stages.add(binding, followed)
     last, exchanged = stages.last, attention.exchanged
     finish = None if attention.finish is None else stages.finish(attention, result)
-    packing = out.kernels.pack_block(transposed)
-    form = Form(tile, packing, tuple(stages.found), tuple(stages.regions), last, finish, exchanged)
+    packing = out.kernels.pack_block(transposed) if first is None else ""
+    kinds = (None if first is None else first.kind, None if second is None else second.kind)
+    form = Form(tile, packing, tuple(stages.found), tuple(stages.regions), last, finish, exchanged, *kinds)
     result_heads = result.dims[-2] if exchanged else 1
     strides = (query_row, query_outer, query_inner, queries.rows, result_heads, *keys.strides(heads), *spread)
-    sizes = dict(zip(SIZES, (rows, length, width, columns, block, packed, heads, *strides), strict=True))
+    numbers: list[Size] = [rows, length, width, columns, block, packed, heads, *strides]
+    for product in (first, second) if form.sizes != SIZES else ():
+        numbers += (0, 0) if product is None else product.zeros
+    sizes = dict(zip(form.sizes, numbers, strict=True))
+    groups = {
+        "query_groups": ceiling(width, out.kernels.dot.count),
+        "weight_groups": ceiling(length, out.kernels.dot.count),
+    }
+    counts = {**sizes, **groups, "panel": tile.columns, "one": 1}
     memory: Size = 0
-    for element, part in scratch_parts(form):
-        rows_of, each = {"scores": (block, length), "panel": (width, tile.columns), "product": (block, columns)}[part]
-        needed = multiplied([rows_of, each, element])
+    for _, element, rows_of, each in scratch_parts(form):
+        needed = multiplied([counts[rows_of], counts[each], element])
         memory = computed("add", memory, multiplied([ceiling(needed, 64), 64]))
     out.append(
         StepCall(
             out.kernels.attention(form),
-            [queries.value, read, panels, right, result, *stages.others, out.scratch(memory)],
+            [queries.value, read, *panels, *right, result, *stages.others, out.scratch(memory)],
             [*sizes.values(), *stages.scalars],
             multiplied([matrices, ceiling(rows, block)]),
             _cost(out, multiplied([matrices, rows, length]), computed("add", width, columns)),
@@ -112,6 +130,27 @@ def lower_attention(lowering: Lowering, attention: Attention) -> Value:
         )
     )
     return result
+
+
+@dataclass(frozen=True)
+class _Integers:
+    """A product of 8-bit integers: what it is, and the zero points of its operands."""
+
+    kind: Integers
+    zeros: tuple[int, int]
+
+
+def _integers(out: Assembly, binding: Any) -> _Integers | None:
+    """Return what a product of integers is, or None for one of floats."""
+    if not isinstance(out.imported.calls[_name(binding)], IntegerMatMulCall):
+        return None
+    a, b, *zeros = binding.value.args[1].fields
+    left, right = (int(zero.value.numpy().item()) for zero in zeros)
+    types = str(a.ty.dtype), str(b.ty.dtype)
+    return _Integers(
+        Integers(out.kernels.dot, types[0]),
+        (left + (OFFSET if types[0] == "int8" else 0), right - (OFFSET if types[1] == "uint8" else 0)),
+    )
 
 
 def _cost(out: Assembly, scores: Size, inner: Size) -> Size:

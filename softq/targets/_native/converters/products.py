@@ -50,15 +50,19 @@ def _matmul_integer(node: Node) -> list[relax.Expr] | None:
     (b, transposed), a = _right(node), node.tensor(0)
     if {str(a.ty.dtype), str(b.ty.dtype)} - {"int8", "uint8"}:
         return None
-    points = [
-        constant(np.zeros(1, str(like.ty.dtype))) if x is None else reshaped(node, x, [1])
-        for x, like in zip(zeros, (a, b), strict=True)
-    ]
+    points = [_point(node, i, like) for i, like in ((2, a), (3, b))]
     inner = node.importer.dims(a, node.name)[-1]
     why = f"{node.operator} {node.name} of rows so long that their sums may leave 32 bits"
     node.require(Limit(size(inner), 0, _LONGEST, why))
     call = IntegerMatMulCall(transposed)
     return [_called(node, call, f"matmul_integer{'_t' * transposed}", a, b, points, "int32")]
+
+
+def _point(node: Node, position: int, like: relax.Expr) -> relax.Expr:
+    if not node.has(position):
+        return constant(np.zeros(1, str(like.ty.dtype)))
+    known = node.array(position)
+    return reshaped(node, node.tensor(position), [1]) if known is None else constant(known.reshape(1))
 
 
 _LONGEST = ((1 << 31) - 1) // (255 * 255)
