@@ -38,14 +38,23 @@ def expected(
     return np.asarray(out * VALUE_SCALE / np.maximum(total, np.float32(1)), np.float32)
 
 
-@pytest.mark.parametrize("cpu", ["native", "x86-64-v3"])
-@pytest.mark.parametrize(("weight_bits", "masked"), [(8, False), (15, False), (15, True)])
-def test_equal_to_numpy(weight_bits: int, masked: bool, cpu: str) -> None:
+@pytest.mark.parametrize(
+    ("cpu", "weight_bits", "masked"),
+    [
+        *(("native", bits, masked) for bits, masked in ((8, False), (15, False), (15, True))),
+        *(("x86-64-v3", bits, masked) for bits, masked in ((8, False), (15, False), (15, True))),
+        ("", 15, True),
+    ],
+)
+def test_equal_to_numpy(cpu: str, weight_bits: int, masked: bool) -> None:
+    """With VNNI, if this computer has it, with other vectors, and without any."""
     from benchmarks.cpu.native import library, pointer
     from softq.targets._native import machines
     from softq.targets._native.attention.integer import integer_attention
 
-    machine, chosen = machines.host("cpu", cpu, ""), program(weight_bits, masked)
+    machine, chosen = machines.host("cpu", cpu or "x86-64-v3", ""), program(weight_bits, masked)
+    if not cpu:
+        machine = replace(machine, vector_bytes=0, requires=())
     kernels = integer_attention(chosen, machine, 4096)
     loaded, columns = library(kernels.functions, machine), kernels.tile.columns
     rng = np.random.default_rng(weight_bits)

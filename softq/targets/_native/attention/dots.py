@@ -280,50 +280,78 @@ def pack_dots_kernel(
             T.decl_buffer((end * n * k,), dtype, data=pointers[name], align=_BYTES_OF[dtype])
             for name, dtype in types.items()
         )
-        total = T.alloc_buffer((1,), "int32", scope="local")
         base = T.alloc_buffer((1,), "int64", scope="local")
         panels = tirx.truncdiv(n + columns - number(1), columns)
         groups, whole = tirx.truncdiv(k + count - number(1), count), tirx.truncdiv(k, count)
+        lanes = tile.lanes
 
-        def source(position: Any, step: Any, dtype: str) -> Any:
-            byte = b[base[zero] + (position * row + step if transposed else step * row + position)]
+        def elements(position: Any, step: Any, many: int) -> Any:
+            """Return some columns of a row, one after another in memory unless `transposed`."""
+            at = base[zero] + (position * row + step if transposed else step * row + position)
+            value = b[vector(at, many)]
             if given == "uint8":
-                byte = (byte ^ tirx.IntImm("uint8", OFFSET)).astype("int8")
-            return cast(byte, "int8", dtype, 1)
+                flipped = value ^ broadcast(tirx.IntImm("uint8", OFFSET), many)
+                value = reinterpret(flipped, "int8", many)
+            return cast(value, "int8", dot.right, many)
 
-        def copied(item: Any, column: Any, position: Any, group: Any) -> None:
-            to = ((item * groups + group) * columns + column) * count
+        def store(item: Any, group: Any, column: Any, inside: Any, value: Any, many: int = 1) -> None:
+            to = ((item * groups + group) * columns + column) * count + inside
+            T.buffer_store(out, value, [vector(to, many)])
+
+        def copied(item: Any, first: Any, column: Any, group: Any) -> None:
             for i in range(dot.count):
-                T.buffer_store(out, source(position, group * count + number(i), dot.right), [to + number(i)])
+                store(item, group, column, number(i), elements(first + column, group * count + number(i), 1))
+
+        def interleaved(item: Any, first: Any, group: Any, v: int) -> None:
+            start = number(v * lanes)
+            rows = [elements(first + start, group * count + number(i), lanes) for i in range(dot.count)]
+            order = [tirx.const(i * lanes + column, "int32") for column in range(lanes) for i in range(dot.count)]
+            store(item, group, start, zero, tirx.Shuffle(rows, order), lanes * dot.count)
 
         with T.serial(begin, end) as item:
             matrix, first = tirx.truncdiv(item, panels), tirx.truncmod(item, panels) * columns
             T.buffer_store(base, tirx.truncdiv(matrix, heads) * outer + tirx.truncmod(matrix, heads) * inner, [zero])
             width = tirx.min(columns, n - first)
-            # Where all numbers of a group exist, in the order in which they are read from memory.
+            with T.If(tirx.Or(width < columns, whole < groups)), T.Then(), T.serial(zero, groups) as group:
+                for v in range(tile.vectors):
+                    nothing = broadcast(tirx.IntImm(dot.right, 0), lanes * dot.count)
+                    store(item, group, number(v * lanes), zero, nothing, lanes * dot.count)
+            # In the order in which they are read from memory.
             if transposed:
                 with T.serial(zero, width) as column, T.serial(zero, whole) as group:
-                    copied(item, column, first + column, group)
+                    copied(item, first, column, group)
             else:
-                with T.serial(zero, whole) as group, T.serial(zero, width) as column:
-                    copied(item, column, first + column, group)
-            with T.serial(zero, columns) as column:
-                position = first + column
-                last = tirx.Select(position < n, whole, zero)
-                with T.serial(last * count, groups * count) as step:
-                    group = tirx.truncdiv(step, count)
-                    to = ((item * groups + group) * columns + column) * count + tirx.truncmod(step, count)
-                    with T.If(tirx.And(position < n, step < k)):
-                        with T.Then():
-                            T.buffer_store(out, source(position, step, dot.right), [to])
-                        with T.Else():
-                            T.buffer_store(out, tirx.IntImm(dot.right, 0), [to])
-                T.buffer_store(total, tirx.IntImm("int32", 0), [zero])
-                if factor:
-                    with T.If(position < n), T.Then(), T.serial(zero, k) as step:
-                        T.buffer_store(total, total[zero] + source(position, step, "int32"), [zero])
-                T.buffer_store(sums, total[zero] * tirx.IntImm("int32", factor), [item * columns + column])
+                with T.serial(zero, whole) as group:
+                    for v in range(tile.vectors if lanes > 1 else 0):
+                        with T.If(number((v + 1) * lanes) <= width), T.Then():
+                            interleaved(item, first, group, v)
+                    done = tirx.truncdiv(width, number(lanes)) * number(lanes) if lanes > 1 else zero
+                    with T.serial(done, width) as column:
+                        copied(item, first, column, group)
+            with T.serial(whole * count, k) as step, T.serial(zero, width) as column:
+                store(item, whole, column, step - whole * count, elements(first + column, step, 1))
+            for v in range(tile.vectors):
+                _add_up(machine, dot, out, sums, (item * columns + number(v * lanes), item * groups, groups, v, factor))
     return builder.get()
+
+
+def _add_up(machine: Machine, dot: Dot, panel: Any, sums: Any, where: tuple[Any, Any, Any, int, int]) -> None:
+    """Write `factor` times the sums of a vector's columns: each group's product with ones."""
+    to, first, groups, v, factor = where
+    tile, zero = tile_of_block(machine), number(0)
+    lanes = tile.lanes
+    total = T.alloc_buffer((lanes,), "int32", scope="local")
+    ones = T.alloc_buffer((dot.count,), dot.left, scope="local")
+    for i in range(dot.count):
+        T.buffer_store(ones, tirx.IntImm(dot.left, 1), [number(i)])
+    T.buffer_store(total, broadcast(tirx.IntImm("int32", 0), lanes), [vector(zero, lanes)])
+    product = _product(machine, dot, {"a": ones, "panel": panel})
+    if factor:
+        with T.serial(zero, groups) as group:
+            at = ((first + group) * number(tile.columns) + number(v * lanes)) * number(dot.count)
+            T.buffer_store(total, product(total[vector(zero, lanes)], zero, at), [vector(zero, lanes)])
+    value = total[vector(zero, lanes)] * broadcast(tirx.IntImm("int32", factor), lanes)
+    T.buffer_store(sums, value, [vector(to, lanes)])
 
 
 def rows_kernel(dot: Dot, given: str) -> tirx.PrimFunc:
