@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from benchmarks.cpu.timing import Call, ratio, take_turns
 from benchmarks.cpu.works import WORKS, Feeds, Work, operations, weight_bytes
 from softq.modelfile import as_model
 
+if TYPE_CHECKING:
+    import torch
+
 ROUNDS = 21
 METHODS: Mapping[str, tuple[str, Mapping[str, int], float]] = {
     "exact": ("exact", {}, 1.00),
@@ -22,7 +26,8 @@ METHODS: Mapping[str, tuple[str, Mapping[str, int], float]] = {
 }
 """Method, its settings, and the ratio that is aimed at."""
 
-ONNXRUNTIME, TVM, PEAK, COPY = "onnxruntime", "TVM's lowering", "the products at the peak rate", "copy of the weights"
+ONNXRUNTIME, TORCH, TVM = "onnxruntime", "torch, eager", "TVM's lowering"
+PEAK, COPY = "the products at the peak rate", "copy of the weights"
 BUILD = "building"
 
 # TVM's own lowering takes tens of times as long: it is run on these alone, and a few times.
@@ -48,6 +53,8 @@ def _measured(place: str, work: Work, settings: Settings) -> Iterable[Result]:
                 yield _building(place, name, time.perf_counter() - start, work.build_seconds)
         for threads in settings.threads:
             calls = {ONNXRUNTIME: _session(path, feeds, threads), **_bounds(path, work, settings.cpu, threads)}
+            if work.module is not None:
+                calls[TORCH] = _torch(work.module(), feeds, threads)
             bounds = list(calls)
             for name in chosen:
                 calls[name] = _artifact(Path(scratch) / name, feeds, threads)
@@ -93,6 +100,20 @@ def _session(path: Path, feeds: Feeds, threads: int) -> Call:
     return lambda: session.run(None, given)
 
 
+def _torch(module: torch.nn.Module, feeds: Feeds, threads: int) -> Call:
+    import torch
+
+    torch.set_num_threads(threads)
+    module.eval()
+    given = [torch.from_numpy(array) for array in feeds.values()]
+
+    def call() -> object:
+        with torch.inference_mode():
+            return module(*given).numpy()
+
+    return call
+
+
 def _artifact(built: Path, feeds: Feeds, threads: int) -> Call:
     artifact = softq.load(built, threads=threads)
     given = {spec.name: feeds[spec.name] for spec in artifact.inputs}
@@ -121,8 +142,10 @@ SECTION = Section(
     title="Whole models",
     text=(
         "Both run with their default settings from NumPy arrays to NumPy arrays; onnxruntime has the float model. "
-        "Images are noise, tokens random. The products at the peak rate are as many multiply-adds as the model has, in "
-        "registers; a model that decodes one token does little else than to read its weights."
+        "Images are noise, tokens random. torch runs the module that the model was exported from, in eager mode and "
+        "inference_mode, with other weights, where the repository has its code. The products at the peak rate are as "
+        "many multiply-adds as the model has, in registers; a model that decodes one token does little else than to "
+        "read its weights."
     ),
     measure=measure,
 )

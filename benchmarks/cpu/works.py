@@ -8,10 +8,14 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import torch
 
 Array = NDArray[np.generic]
 Feeds = dict[str, Array]
@@ -38,6 +42,8 @@ class Work:
         feeds: Makes the inputs.
         build_seconds: How long building may take, if that is said.
         reads_weights: Whether it does little else than to read its weights.
+        module: Makes the torch module of this architecture, with weights of its own, where there is one; its arguments
+            are the inputs in their order.
     """
 
     file: str
@@ -46,6 +52,7 @@ class Work:
     feeds: Callable[[np.random.Generator], Feeds]
     build_seconds: float | None = None
     reads_weights: bool = False
+    module: Callable[[], torch.nn.Module] | None = None
 
     def path(self) -> Path:
         """Return the model's path; one that is not there is built."""
@@ -76,12 +83,25 @@ def _decoder(rng: np.random.Generator) -> Feeds:
     return {"input_ids": _tokens(rng, 1), **past}
 
 
+def _mnist_vit() -> torch.nn.Module:
+    from models.mnist_vit.train import VisionTransformer
+
+    return VisionTransformer()
+
+
+def _vit_small() -> torch.nn.Module:
+    from models.vit_small import VisionTransformer
+
+    return VisionTransformer()
+
+
 def _digits(batch: int) -> Work:
     return Work(
         "models/mnist_vit/mnist_vit.onnx",
         (),
         {"batch": batch},
         lambda rng: {"images": rng.integers(0, 256, (batch, 1, 28, 28)).astype(np.uint8)},
+        module=_mnist_vit,
     )
 
 
@@ -94,6 +114,7 @@ WORKS: Mapping[str, Work] = {
         ("models.vit_small",),
         {"batch": 1},
         lambda rng: {"images": rng.normal(size=(1, 3, 224, 224)).astype(np.float32)},
+        module=_vit_small,
     ),
     "SmolLM2-1x256": Work(
         "smollm2/model.onnx",
