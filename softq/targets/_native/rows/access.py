@@ -52,14 +52,14 @@ class Row:
 
     Attributes:
         scores: The scores.
-        valid: The mask, and whether its elements differ along the row; None without a mask.
+        valid: The mask, and whether it has an element for each of the row's, else one for all; None without a mask.
         outputs: The row outputs by name.
         places: Where stored values stand.
         scratch: Rows of scratch by number.
     """
 
     scores: Line
-    valid: tuple[Line, Expr] | None
+    valid: tuple[Line, bool] | None
     outputs: Mapping[str, Line]
     places: Mapping[Node, Place]
     scratch: Sequence[Line]
@@ -89,18 +89,9 @@ def load(e: Emission, node: Node, row: Row) -> Expr:
         x, name = _read(e, row.scores), row.scores.memory.name
         return x if name == F32 else e.convert(x, name, e.type_of(node))
     assert row.valid is not None
-    line, step = row.valid
-    memory = line.memory
-    if e.lanes == 1:
-        x = memory.load(line.at(tirx.Mul(e.at, step)), 1)
-        return tirx.NE(x, const(0, memory.name))
-    local = Local.empty(memory.name, e.lanes)
-    with script.If(tirx.EQ(step, tirx.const(0, e.kernel.index))):
-        with script.Then():
-            local.set(broadcast(memory.load(line.base, 1), e.lanes))
-        with script.Else():
-            local.set(_read(e, line))
-    return tirx.NE(local.get(), e.const(0, memory.name))
+    line, along = row.valid
+    x = _read(e, line) if along else broadcast(line.memory.load(line.base, 1), e.lanes)
+    return tirx.NE(x, e.const(0, line.memory.name))
 
 
 def _read(e: Emission, line: Line) -> Expr:

@@ -118,6 +118,7 @@ class _Builder:
         self._whole = whole
         self._longest = max_length
         self._nibbles = nibbles
+        self._along = True  # whether the mask has elements along the row, in the form that is emitted
         for name in nibbles:
             _check_nibbles(program, name, self._proof)
 
@@ -199,24 +200,34 @@ class _Builder:
             pipeline.emit(tirx.Mul(length, bytes_of), lambda k, number: start(numbers[k], number), finish, ahead)
             return None
 
-        if not Short.is_possible(kernel, self._passes):
-            long_rows()
+        def all_rows() -> None:
+            if not Short.is_possible(kernel, self._passes):
+                return long_rows()
+            # A row of the same types as all others have.
+            short = Short(kernel, self._passes, self._program.outputs, self._row(begin, length, rows, steps, scratch))
+            forms = list(short.forms())
+            most = tirx.const(short.step * len(forms), self._index)
+            zero = tirx.const(0, self._index)
+            with script.If(tirx.And(tirx.LT(zero, length), tirx.LE(length, most))):
+                with script.Then():
+                    for i, form in enumerate(forms):
+                        above, upto = (tirx.const(short.step * n, self._index) for n in (i, i + 1))
+                        with script.If(tirx.And(tirx.LT(above, length), tirx.LE(length, upto))), script.Then():
+                            each_row(
+                                lambda here, row, scalars, form=form: short.emit(here, row, scalars, *form), filled=True
+                            )
+                with script.Else():
+                    long_rows()
+            return None
+
+        if not self._whole.masked:
+            all_rows()
             return scratch * _SCRATCH_BYTES
-        # A row of the same types as all others have.
-        short = Short(kernel, self._passes, self._program.outputs, self._row(begin, length, rows, steps, scratch))
-        forms = list(short.forms())
-        most = tirx.const(short.step * len(forms), self._index)
-        zero = tirx.const(0, self._index)
-        with script.If(tirx.And(tirx.LT(zero, length), tirx.LE(length, most))):
-            with script.Then():
-                for i, form in enumerate(forms):
-                    above, upto = (tirx.const(short.step * n, self._index) for n in (i, i + 1))
-                    with script.If(tirx.And(tirx.LT(above, length), tirx.LE(length, upto))), script.Then():
-                        each_row(
-                            lambda here, row, scalars, form=form: short.emit(here, row, scalars, *form), filled=True
-                        )
-            with script.Else():
-                long_rows()
+        # How the mask is read is the same in all rows.
+        with script.If(tirx.EQ(steps[3], tirx.const(0, self._index))):
+            for self._along, branch in ((False, script.Then), (True, script.Else)):
+                with branch():
+                    all_rows()
         return scratch * _SCRATCH_BYTES
 
     def _pointers(self, scratch: int) -> dict[str, str]:
@@ -251,7 +262,7 @@ class _Builder:
                 slots.append(Line(self._scratch, self._position(at)))
         valid = None
         if self._valid is not None:
-            valid = (Line(self._valid, self._position(number.dot(steps[:3]))), steps[3])
+            valid = (Line(self._valid, self._position(number.dot(steps[:3]))), self._along)
         outputs = {name: Line(memory, base) for name, memory in self._outputs.items()}
         for name in self._nibbles:
             bytes_of = script.shift_right(tirx.Add(length, tirx.const(1, self._index)), tirx.const(1, self._index))
