@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -14,8 +15,10 @@ from numpy.typing import NDArray
 
 from benchmarks.cpu.section import Result, Section, Settings
 from benchmarks.cpu.timing import Call, ratio, take_turns
+from softq.errors import RefusalError
 from softq.methods import METHODS
 from softq.rowprog import DType, Program
+from softq.rowprog.codes import coded
 from softq.rowprog.quotient import quotient
 from softq.rowprog.tabulate import tabulate_or_keep
 
@@ -56,7 +59,7 @@ class Kernel:
     nibbles: tuple[str, ...] = ()
 
 
-def _program(method: str, scores: DType, *, masked: bool = False, **options: int | float) -> Program:
+def _program(method: str, scores: DType, *, masked: bool = False, **options: int | float | str) -> Program:
     chosen = METHODS.get(method)
     return chosen.program(chosen.resolve(chosen.configure(options), False), scores=scores, masked=masked)
 
@@ -77,12 +80,26 @@ def kernels(length: int) -> dict[str, Kernel]:
     for name, method in METHODS.entries().items():
         if method.integer_scores and method.drop_in and method.order_free:
             options = {"step": STEP} if "step" in method.options.specs() else {}
-            program, refused = tabulate_or_keep(_program(name, DType.I8, **options))
-            if refused is None and not program.params:
-                row = "codes" if "codes" in program.outputs else "weights"
-                limits = {SOFTMAX: 0.18, QLINEAR: 0.03, BYTES: None}
-                found[f"{name} of int8, {row} and sum"] = Kernel(program, (row, "normalizer"), limits)
+            found |= _of_bytes(f"{name} of int8", _program(name, DType.I8, **options))
+    # What QLinearSoftmax itself gives.
+    whole = _program("qlinear", DType.I8, step=STEP, output="uint8")
+    found |= _of_bytes("qlinear of int8, divided", whole)
     return found
+
+
+def _of_bytes(name: str, program: Program) -> Iterator[tuple[str, Kernel]]:
+    """Yield the folded table of a program of 8-bit scores, under a name that says what each element takes."""
+    program, refused = tabulate_or_keep(program)
+    if refused is not None or program.params:
+        return
+    outputs = ("weights", "normalizer") if program.is_pair else ("probabilities",)
+    with suppress(RefusalError):
+        program, outputs = coded(program).program, ("codes", "normalizer")
+    row = program.outputs[outputs[0]]
+    yield (
+        f"{name}, {outputs[0]} of {row.dtype.value}{' and sum' * program.is_pair}",
+        Kernel(program, outputs, {SOFTMAX: 0.18, QLINEAR: 0.03, BYTES: None}),
+    )
 
 
 def scores(rows: int, length: int) -> tuple[Array, Array]:
@@ -247,7 +264,9 @@ SECTION = Section(
     text=(
         "Rows x elements. Scores are normal numbers with a standard deviation of 3; 8-bit scores are the same in steps "
         "of 0.1. `exact` divides; the others give codes or weights and their sum, for a division behind the product "
-        "with V. Kernels of 8-bit scores are the folded tables, against the Softmax of the floats. The mask is a byte "
+        "with V. Kernels of 8-bit scores are the folded tables, against the Softmax of the floats; what they write of "
+        "each element stands in their names. Codes are bytes, each of which stands for an entry of a table of at most "
+        "256 weights, constant and known to the reader (`softq.rowprog.codes`). The mask is a byte "
         "an element, a tenth of them masked. Before each timed call stands one of the same that is not timed: it "
         "finds the caches as it leaves them itself. onnxruntime, torch and softq use the threads that are named."
     ),

@@ -23,14 +23,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from softq.rowprog.program import Node, Program
+from softq.rowprog.program import Node, Program, table_of
 from softq.rowprog.types import Kind
 
 CHEAP_OPS = 4
 """Recomputing up to so many operations was faster than a store and a load in kernels on AVX-512 and AVX2."""
 
-# A gather, a division and the functions cost more than a store and a load; a scan cannot be repeated for one element.
+# A gather from a large table, a division and the functions cost more than a store and a load; a scan cannot be repeated
+# for one element.
 _DEAR = ("lut", "divide", "log2", "sqrt", "scan")
+_BYTE_ENTRIES = 256
+"""Entries up to which a table is looked up at a byte: by permutes of bytes, or in the nearest cache."""
+
 _AT_HAND = ("const", "param", "table", "index", "length")
 _REDUCTIONS = ("row_max", "row_min", "row_sum")
 
@@ -137,8 +141,14 @@ def _is_cheap(node: Node, stored: set[Node]) -> bool:
         value = wanted.pop()
         if value.kind is not Kind.ROW or value.op in (*_AT_HAND, "input") or value in counted or value in stored:
             continue
-        if value.op in _DEAR or len(counted) == CHEAP_OPS:
+        if _is_dear(value) or len(counted) == CHEAP_OPS:
             return False
         counted.add(value)
         wanted.extend(value.args)
     return True
+
+
+def _is_dear(node: Node) -> bool:
+    if node.op != "lut" or node.args[0].op != "table":
+        return node.op in _DEAR
+    return len(table_of(node.args[0])) > _BYTE_ENTRIES

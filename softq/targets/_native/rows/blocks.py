@@ -90,7 +90,8 @@ class Block:
     def compute(self, rows: Iterable[Node]) -> None:
         """Emit values whose operands are there."""
         for node in rows:
-            if node in self._levels.planes or (node.op == "lut" and node in self._levels.narrow):
+            looked_up = self._kernel.looked_up(node) is not None
+            if node in self._levels.planes or (looked_up and node in self._levels.narrow):
                 for i in range(len(self.narrow)):
                     self.planes_of(node, i)
                 continue
@@ -102,7 +103,7 @@ class Block:
         key = node, number
         if key not in self._found:
             e = self.narrow[number]
-            if node.op != "lut" or e.has(node):
+            if self._kernel.looked_up(node) is None or e.has(node):
                 x = e.value(node)
                 self._found[key] = [reinterpret(x, "uint8", e.lanes)]
             else:
@@ -110,11 +111,13 @@ class Block:
         return self._found[key]
 
     def _look_up(self, e: Emission, node: Node) -> list[Expr]:
-        table, at = node.args
+        looked_up = self._kernel.looked_up(node)
+        assert looked_up is not None
+        table, at = looked_up
         count = self._levels.planes.get(node, 1)
         name = str(node.dtype.numpy) if node.dtype is not DType.BOOL else "uint8"
         position = e.share(e.arg(at, "uint8"), "uint8")
-        found = planes.look_up(self._kernel.tables[table], position, e.lanes, count, name, self._kernel.processor)
+        found = planes.look_up(table, position, e.lanes, count, name, self._kernel.processor)
         shared = [e.share(x, "uint8") for x in found]
         if node in self._levels.narrow:
             x = shared[0]

@@ -32,6 +32,7 @@ class Kernel:
         params: Memory of each run-time parameter, by name.
         head: The number of the row's head, as an index.
         tables: How each table is looked up.
+        row_tables: Values that are looked up in tables of the row at hand, and at which byte.
     """
 
     processor: Processor
@@ -43,6 +44,13 @@ class Kernel:
     params: Mapping[str, Memory]
     head: Expr
     tables: dict[Node, Table] = field(default_factory=dict)
+    row_tables: Mapping[Node, tuple[Table, Node]] = field(default_factory=dict)
+
+    def looked_up(self, node: Node) -> tuple[Table, Node] | None:
+        """Return in which table a value is looked up, and at what; None if it is computed."""
+        if node in self.row_tables:
+            return self.row_tables[node]
+        return (self.tables[node.args[0]], node.args[1]) if node.op == "lut" else None
 
     @property
     def index(self) -> str:

@@ -91,7 +91,9 @@ class _Narrow:
 
     def take(self, node: Node) -> None:
         """Take in a value whose operands were taken in."""
-        if node.op == "lut":
+        if node in self._kernel.row_tables:
+            self._enter(node)
+        elif node.op == "lut":
             self._look_up(node)
         elif fits(node, self._kernel) and self._operands_are_narrow(node):
             integers = node.args[-1].dtype.is_integer
@@ -119,8 +121,11 @@ class _Narrow:
         low, high = carriers.interval(at, self._kernel.proof)
         if at.kind is not Kind.ROW or not 0 <= low <= high <= 255:
             return
-        if not planes.are_possible(table, self._kernel.processor):
-            return
+        if planes.are_possible(table, self._kernel.processor):
+            self._enter(node)
+
+    def _enter(self, node: Node) -> None:
+        """Take in a look-up at a byte."""
         if fits(node, self._kernel):
             self.narrow.add(node)
         elif node.dtype is DType.F32:

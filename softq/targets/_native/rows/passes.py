@@ -10,6 +10,7 @@ and table positions are inside their tables.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from tvm import tirx
 from tvm.ir import Expr
@@ -17,7 +18,8 @@ from tvm.script.ir_builder import tirx as script
 
 from softq.rowprog.phases import Phase
 from softq.rowprog.program import Node
-from softq.targets._native.rows import carriers, scans
+from softq.rowprog.types import Kind
+from softq.targets._native.rows import carriers, rowtables, scans
 from softq.targets._native.rows.access import Line, Row, load, store
 from softq.targets._native.rows.blocks import Block, size_of, sizes
 from softq.targets._native.rows.emission import Emission, Kernel
@@ -75,16 +77,44 @@ class Pass:
                 self._one_by_one(results)
             return self._bind(results)
         plan = self._levels()
+        found = self._row_tables(plan)
+        if found is not None:
+            with script.If(tirx.LE(tirx.const(rowtables.LEAST_LENGTH, index), length)):
+                with script.Then():
+                    self._by_tables(found, results)
+                with script.Else():
+                    self._element_by_element(plan, results, some)
+        else:
+            self._element_by_element(plan, results, some)
+        return self._bind(results)
+
+    def _element_by_element(self, plan: Levels, results: Mapping[Node, Local], some: Expr) -> None:
+        index, length = self._kernel.index, self._kernel.length
         if self._kernel.processor.masks:
             with script.If(some), script.Then():
                 self._blocks(plan, results)
-            return self._bind(results)
+            return
         with script.If(tirx.LE(tirx.const(size_of(plan, self._kernel), index), length)):
             with script.Then():
                 self._blocks(plan, results)
             with script.Else(), script.If(some), script.Then():
                 self._one_by_one(results)
-        return self._bind(results)
+
+    def _row_tables(self, plan: Levels) -> rowtables.RowTables | None:
+        """Return what a long row looks up in tables of its own; None if the pass computes in no vectors of bytes."""
+        if self._kernel.row_tables or self._scan_groups or not plan.in_bytes:
+            return None
+        wanted = [w.node for w in self._writes()] + [arg for node in self._reduced for arg in node.args]
+        return rowtables.find(self._kernel, self._phase, [node for node in wanted if node.kind is Kind.ROW])
+
+    def _by_tables(self, found: rowtables.RowTables, results: Mapping[Node, Local]) -> None:
+        entries = rowtables.Entries(self._kernel, found)
+        kernel, phase, row, outputs = entries.made()
+        table = Pass(kernel, phase, row, self._scalars, outputs)
+        table._blocks(table._levels(), {})
+        phase = replace(self._phase, rows=found.rows)
+        rest = Pass(entries.kernel(), phase, self._row, self._scalars, self._outputs, self._ahead)
+        rest._blocks(rest._levels(), results)
 
     def _bind(self, results: Mapping[Node, Local]) -> None:
         for node, local in results.items():

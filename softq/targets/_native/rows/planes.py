@@ -38,6 +38,8 @@ def look_up(table: Table, at: Expr, lanes: int, count: int, name: str, processor
         name: Type of the entries.
         processor: What it is for.
     """
+    if table.registers:
+        return [_of_registers([r.get() for r in plane], at, lanes, processor) for plane in table.registers[:count]]
     if not table.values:
         return [_permuted([_given(table, plane, lanes)], at, lanes, processor) for plane in range(count)]
     values = _distinct(table.values)
@@ -50,6 +52,23 @@ def look_up(table: Table, at: Expr, lanes: int, count: int, name: str, processor
         entries = [(value >> (8 * plane)) & 0xFF for value in held]
         found.append(_look_up(entries, at, lanes, processor))
     return found
+
+
+def registers(table: Table, count: int, processor: Processor) -> tuple[tuple[Local, ...], ...]:
+    """Return the bytes of a table's entries in vectors, plane by plane: whole ones, or 16 entries in all groups."""
+    lanes, each = processor.machine.vector_bytes, bits_of(table.memory.name) // 8
+    step = lanes if processor.has_wide_permutes else _GROUP
+    found: list[tuple[Local, ...]] = []
+    for plane in range(count):
+        part: list[Local] = []
+        for first in range(0, table.size, step):
+            at = tirx.Add(table.start, tirx.const(first, table.memory.index))
+            whole = reinterpret(table.memory.load(at, step), U8, step * each)
+            order = [tirx.const(i % step * each + plane, "int32") for i in range(lanes)]
+            # TVM wants no more indices than there are elements to choose from.
+            part.append(Local.of(tirx.Shuffle([whole] * max(1, lanes // (step * each)), order), U8, lanes))
+        found.append(tuple(part))
+    return tuple(found)
 
 
 def _distinct(values: Sequence[float]) -> Sequence[float]:
@@ -70,10 +89,13 @@ def _given(table: Table, plane: int, lanes: int) -> Expr:
 def _look_up(entries: Sequence[int], at: Expr, lanes: int, processor: Processor) -> Expr:
     if len(set(entries)) == 1:
         return const(entries[0], U8, lanes)
-    if processor.has_wide_permutes:
-        return _wide(entries, at, lanes)
-    return _permuted([_register(entries[k : k + _GROUP], _GROUP, lanes) for k in range(0, len(entries), _GROUP)],
-                     at, lanes, processor)  # fmt: skip
+    step = lanes if processor.has_wide_permutes else _GROUP
+    parts = [_register(entries[k : k + step], step, lanes) for k in range(0, len(entries), step)]
+    return _of_registers(parts, at, lanes, processor)
+
+
+def _of_registers(parts: Sequence[Expr], at: Expr, lanes: int, processor: Processor) -> Expr:
+    return _wide(parts, at, lanes) if processor.has_wide_permutes else _permuted(parts, at, lanes, processor)
 
 
 def _register(entries: Sequence[int], size: int, lanes: int) -> Expr:
@@ -83,9 +105,8 @@ def _register(entries: Sequence[int], size: int, lanes: int) -> Expr:
     return reinterpret(signed, U8, lanes)
 
 
-def _wide(entries: Sequence[int], at: Expr, lanes: int) -> Expr:
+def _wide(registers: Sequence[Expr], at: Expr, lanes: int) -> Expr:
     """Return the entries by permutes across the whole vector, of one register or two."""
-    registers = [_register(entries[k : k + lanes], lanes, lanes) for k in range(0, len(entries), lanes)]
 
     def pair(k: int) -> Expr:
         if k + 1 == len(registers):

@@ -45,6 +45,7 @@ class Table:
         size: Number of entries.
         values: The entries, if they are known.
         shift: What they are, where that is a shift.
+        registers: The bytes of the entries in vectors, plane by plane, where they are looked up there.
     """
 
     memory: Memory
@@ -52,6 +53,7 @@ class Table:
     size: int
     values: tuple[Number, ...] = ()
     shift: Shift | None = None
+    registers: tuple[tuple[Local, ...], ...] = ()
 
     def look_up(self, at: Expr, index: str, result: str, lanes: int, permutes: bool) -> Expr:
         """Return the entries at positions of type `index`, as numbers of type `result`.
