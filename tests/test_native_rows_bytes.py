@@ -119,3 +119,22 @@ def test_nothing_depends_on_entries_that_do_not_occur() -> None:
     d_node = next(n for n in found.rows if n.op == "sub")
     assert rowtables._inner(found.rows[-1], d_node, found) is None  # pyright: ignore[reportPrivateUsage]
     assert rowtables._inner(at.node, d_node, found) is not None  # pyright: ignore[reportPrivateUsage]
+
+
+@needs_host
+@pytest.mark.parametrize("machine", LONG, ids=lambda m: f"{m.cpu}-{m.vector_bytes}")
+def test_sums_of_floats_are_nearer_to_the_exact_ones_than_any_order_is_sure_to_be(machine: Machine) -> None:
+    program, _ = tabulate_or_keep(program_of("qlinear", False, DType.I8))
+    found = coded(program)
+    host = Host(_whole(found.program, ["codes", "normalizer"]), machine, outputs=["codes_", "normalizer_"])
+    table = np.asarray(found.table, np.float64)
+    for length in LENGTHS:
+        rows = rows_of((9, length), DType.I8, length)
+        rows[1], rows[2] = -100, -128
+        rows[1:3, :1] = 20  # small weights beside the greatest one
+        values = host(rows)
+        exact = table[values["codes_"].astype(np.intp)].sum(-1, keepdims=True)
+        # A vector of floats adds up its lanes; whole numbers are 2^-33 off for each element.
+        error = np.abs(values["normalizer_"].astype(np.float64) - exact)
+        lanes = max(1, length // 16)
+        assert np.all(error <= exact * 2.0**-24 * (1 if machine is not SSE2 else lanes + 5) + length * 2.0**-32)

@@ -114,7 +114,7 @@ _TABLE = (
         "row_sum",
         "reduction",
         "row T -> scalar T",
-        "The sum; 0 of an empty row. Integers: exact. f32: in any order.",
+        "The sum; 0 of an empty row. Integers: exact. f32: in any order, or nearer to the exact sum.",
         "integers: the sum of N elements fits the type",
     ),
     Op(

@@ -7,6 +7,7 @@ of one width are computed side by side, an operator after the other, so that non
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from tvm import tirx
 from tvm.ir import Expr
@@ -103,12 +104,26 @@ class Block:
         key = node, number
         if key not in self._found:
             e = self.narrow[number]
-            if self._kernel.looked_up(node) is None or e.has(node):
+            looked_up = self._kernel.looked_up(node) is not None
+            if node in self._levels.planes and not looked_up:
+                return self.planes_of(node.args[0], number)  # a cast: the same bytes
+            if not looked_up or e.has(node):
                 x = e.value(node)
                 self._found[key] = [reinterpret(x, "uint8", e.lanes)]
             else:
                 self._found[key] = self._look_up(e, node)
         return self._found[key]
+
+    def summed(self, node: Node, number: int) -> list[Expr]:
+        """Return the bytes of what a sum takes in, in one vector of bytes."""
+        fixed, arg = self._levels.fixed.get(node), node.args[0]
+        if fixed is None:
+            return self.planes_of(arg, number)
+        e = self.narrow[number]
+        table = replace(self._kernel.tables[arg.args[0]], values=fixed.values)
+        position = e.share(e.arg(arg.args[1], "uint8"), "uint8")
+        found = planes.look_up(table, position, e.lanes, self._levels.planes[arg], "uint32", self._kernel.processor)
+        return [e.share(x, "uint8") for x in found]
 
     def _look_up(self, e: Emission, node: Node) -> list[Expr]:
         looked_up = self._kernel.looked_up(node)

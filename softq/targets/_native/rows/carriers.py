@@ -27,6 +27,8 @@ def width(rows: Iterable[Node], reductions: Iterable[Node], proof: Proof) -> int
     needed = [8]
     for node in (*rows, *reductions):
         values = [node] if node.op in _MODULAR else [node, *(a for a in node.args if a.kind is not Kind.TABLE)]
+        if limit(node, proof) is not None:
+            values = [node, node.args[0]]
         positions = node.op == "lut" or any(v.op == "index" for v in values)
         if positions or any(v.dtype.is_float for v in values):
             needed.append(_WORD)
@@ -39,7 +41,21 @@ def width(rows: Iterable[Node], reductions: Iterable[Node], proof: Proof) -> int
 
 def common(node: Node, proof: Proof) -> tuple[int, int]:
     """Return the interval that holds the result and the operands of an operator with operands of one type."""
+    bound = limit(node, proof)
+    if bound is not None:
+        return interval(node.args[0], proof)[0], bound
     return _interval(proof, [v for v in (node, *node.args) if v.dtype.is_integer])
+
+
+def limit(node: Node, proof: Proof) -> int | None:
+    """Return the number that a wider one stands for where elements are compared with it: it is above all of them."""
+    if node.op not in ("lt", "le") or [arg.kind for arg in node.args] != [Kind.ROW, Kind.SCALAR]:
+        return None
+    if not all(arg.dtype.is_integer for arg in node.args):
+        return None
+    (low, high), (least, most) = (interval(arg, proof) for arg in node.args)
+    bound = high + (node.op == "lt")
+    return bound if low <= least and bound < most else None
 
 
 def carrier(low: int, high: int, bits: int) -> str:

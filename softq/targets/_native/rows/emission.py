@@ -163,6 +163,11 @@ class Emission:
         """Return an operand, by default in the type that it has here."""
         return self.arg(node.args[at], name or self.type_of(node.args[at]))
 
+    def of_row(self, node: Node) -> Expr:
+        """Return a number of the row in its own type."""
+        assert self._outer is not None
+        return self._outer.value(node)
+
     def convert(self, x: Expr, old: str, new: str) -> Expr:
         """Return integers in another integer type; they wrap."""
         assert not {BOOL, F32} & {old, new}, (old, new)

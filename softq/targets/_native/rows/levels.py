@@ -15,6 +15,7 @@ from softq.rowprog.program import Node
 from softq.rowprog.types import DType, Kind
 from softq.targets._native.rows import carriers, planes
 from softq.targets._native.rows.emission import Kernel
+from softq.targets._native.rows.fixed import Fixed, as_fixed
 from softq.targets._native.rows.reductions import marked
 from softq.targets._native.rows.tir import F32, bits_of
 
@@ -31,6 +32,7 @@ class Levels:
         narrow: Values that are computed in bytes.
         planes: Look-ups in bytes whose entries are wider, with the number of their bytes.
         reduced: Reductions that take in bytes.
+        fixed: Those of them that sum floats as whole numbers.
         in_bytes: Whether there are vectors of bytes.
     """
 
@@ -38,6 +40,7 @@ class Levels:
     narrow: frozenset[Node] = frozenset()
     planes: Mapping[Node, int] = field(default_factory=dict)
     reduced: frozenset[Node] = frozenset()
+    fixed: Mapping[Node, Fixed] = field(default_factory=dict)
     in_bytes: bool = False
 
     @property
@@ -74,11 +77,14 @@ def levels(
         return plain
     wide = [node for node in rows if node not in found.narrow and node not in found.planes]
     in_bytes = frozenset(node for node in reductions if found.reduces(node))
+    used = [*(node for node, _ in writes), *(arg for node in (*rows, *reductions) for arg in node.args)]
+    fixed = {node: whole for node in in_bytes if (whole := as_fixed(node)) and used.count(node.args[0]) == 1}
+    in_bytes = frozenset(node for node in in_bytes if node in fixed or not node.dtype.is_float)
     reduced = [node for node in reductions if node not in in_bytes]
     needed = [carriers.width(wide, reduced, proof)] if wide or reduced else []
     needed += [32 if name == F32 else carriers.bits(node, proof) for node, name in writes if node not in packed]
     bits = next(w for w in (8, 16, 32, 64) if w >= max(needed)) if needed else 0
-    return Levels(bits, frozenset(found.narrow), found.planes, in_bytes, True)
+    return Levels(bits, frozenset(found.narrow), found.planes, in_bytes, fixed, True)
 
 
 class _Narrow:
@@ -95,6 +101,10 @@ class _Narrow:
             self._enter(node)
         elif node.op == "lut":
             self._look_up(node)
+        elif node.op == "cast" and node.args[0] in self.planes and node.dtype.is_integer:
+            # The same bytes: the type is one that holds the value.
+            if node.args[0].dtype.is_integer:
+                self.planes[node] = self.planes[node.args[0]]
         elif fits(node, self._kernel) and self._operands_are_narrow(node):
             integers = node.args[-1].dtype.is_integer
             plain = node.op in ("and", "or", "not") or (node.op in ("add", "sub", "cast", "assume") and integers)
@@ -107,8 +117,9 @@ class _Narrow:
         arg = marked(node) or node.args[0]
         if node.op != "row_sum":
             return arg in self.narrow
-        least = carriers.interval(arg, self._kernel.proof)[0] if arg.dtype.is_integer else -1
-        return least >= 0 and (arg in self.narrow or arg in self.planes)
+        if arg.dtype.is_float:
+            return arg in self.planes
+        return carriers.interval(arg, self._kernel.proof)[0] >= 0 and (arg in self.narrow or arg in self.planes)
 
     def _operands_are_narrow(self, node: Node) -> bool:
         rows = [arg for arg in node.args if arg.kind is Kind.ROW]

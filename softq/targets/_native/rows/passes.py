@@ -171,6 +171,9 @@ class Pass:
         index, length, size = self._kernel.index, self._kernel.length, size_of(plan, self._kernel)
         unroll = self._kernel.processor.unroll
         count = max(1, unroll // plan.ratio) if plan.bits else unroll
+        if max(plan.planes.values(), default=0) > 2:
+            # The tables of many planes take the registers, and keep the processor busy without further vectors.
+            count = min(count, 2)
         sums = Sums(self._kernel, self._scalars, plan, self._reduced, count)
 
         def number(value: int) -> Expr:

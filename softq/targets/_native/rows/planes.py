@@ -8,7 +8,7 @@ from tvm import tirx
 from tvm.ir import Expr
 from tvm.script.ir_builder import tirx as script
 
-from softq.rowprog.program import Node, param_of, table_of
+from softq.rowprog.program import Node, Number, param_of, table_of
 from softq.targets._native.rows.processor import Processor
 from softq.targets._native.rows.tables import Table, entry_bits
 from softq.targets._native.rows.tir import Local, bits_of, cast, const, intrinsic, reinterpret, vector_of
@@ -43,6 +43,8 @@ def look_up(table: Table, at: Expr, lanes: int, count: int, name: str, processor
     if not table.values:
         return [_permuted([_given(table, plane, lanes)], at, lanes, processor) for plane in range(count)]
     values = _distinct(table.values)
+    if processor.has_wide_permutes and len(values) > 2 * lanes:
+        values = table.values
     if len(values) < table.size:
         last = const(len(values) - 1, U8, lanes)
         at = Local.of(tirx.Select(tirx.LT(at, last), at, last), U8, lanes).get()
@@ -71,7 +73,7 @@ def registers(table: Table, count: int, processor: Processor) -> tuple[tuple[Loc
     return tuple(found)
 
 
-def _distinct(values: Sequence[float]) -> Sequence[float]:
+def _distinct(values: Sequence[Number]) -> Sequence[Number]:
     """Return the entries up to the first of those that are all alike at the end."""
     size = len(values)
     while size > 1 and values[size - 2] == values[-1] and type(values[size - 2]) is type(values[-1]):
@@ -90,6 +92,15 @@ def _look_up(entries: Sequence[int], at: Expr, lanes: int, processor: Processor)
     if len(set(entries)) == 1:
         return const(entries[0], U8, lanes)
     step = lanes if processor.has_wide_permutes else _GROUP
+    kept = _distinct(entries)
+    if processor.has_wide_permutes and len(kept) <= 2 * lanes < len(entries):
+        # The high bytes of weights that fall are all alike from somewhere on.
+        kept = [*kept, *(kept[-1],) * (2 * lanes - len(kept))]
+        near = _wide([_register(kept[k : k + lanes], lanes, lanes) for k in (0, lanes)], at, lanes)
+        return tirx.Select(tirx.LT(at, const(2 * lanes, U8, lanes)), near, const(kept[-1], U8, lanes))
+    if not processor.has_wide_permutes and not kept[-1]:
+        # Each of several registers gives 0 for what is not its own.
+        entries = entries[: max(len(kept), 2 * _GROUP)]
     parts = [_register(entries[k : k + step], step, lanes) for k in range(0, len(entries), step)]
     return _of_registers(parts, at, lanes, processor)
 
@@ -213,6 +224,12 @@ def sums(x: Expr, lanes: int, processor: Processor) -> Expr:
         return intrinsic(f"llvm.x86.{name}", "uint64", lanes // 8, x, const(0, U8, lanes))
     pairs = intrinsic("llvm.aarch64.neon.uaddlp", "uint16", lanes // 2, x)
     return intrinsic("llvm.aarch64.neon.uaddlp", "uint32", lanes // 4, pairs)
+
+
+def add_up(total: Expr, x: Expr, lanes: int) -> Expr:
+    """Return sums of 4 neighbouring bytes added to a total of int32; for processors that multiply and add them."""
+    ones = const(1, "int8", lanes)
+    return intrinsic("llvm.x86.avx512.vpdpbusd.512", "int32", lanes // 4, total, x, ones)
 
 
 def sum_type(processor: Processor) -> str:

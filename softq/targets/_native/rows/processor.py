@@ -40,6 +40,11 @@ class Processor:
         return self.machine.vector_bytes == 64 and self.has("avx512vbmi")
 
     @property
+    def has_dots(self) -> bool:
+        """Whether bytes are multiplied and added up four at a time into 32 bits."""
+        return self.machine.vector_bytes == 64 and self.has("avx512vnni")
+
+    @property
     def shuffle(self) -> str:
         """The permute of bytes within 16; empty if there is none."""
         if not self.packs:

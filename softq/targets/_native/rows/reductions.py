@@ -27,6 +27,7 @@ from softq.targets._native.rows.tir import (
     intrinsic,
     is_signed,
     lane,
+    reinterpret,
     type_name,
 )
 
@@ -149,32 +150,66 @@ class ByteSums:
         lanes: Number of bytes of a vector.
         bytes_each: Number of planes.
         count: Number of accumulators of a plane.
+        scale: If the planes are those of whole numbers in the place of floats, what one unit of them is.
+        wide: Whether 32 bits do not hold the sum.
+        short: Whether each accumulator takes in one vector only.
     """
 
-    def __init__(self, node: Node, processor: Processor, lanes: int, bytes_each: int, count: int) -> None:
+    def __init__(
+        self,
+        node: Node,
+        processor: Processor,
+        lanes: int,
+        bytes_each: int,
+        count: int,
+        scale: float | None = None,
+        wide: bool = True,
+        short: bool = False,
+    ) -> None:
         self.node = node
-        self._processor = processor
-        self._name = planes.sum_type(processor)
+        self._processor, self._scale, self._wide = processor, scale, wide
+        self._dots = processor.has_dots and not short
+        self._name = "int32" if self._dots else planes.sum_type(processor)
         self._lanes = lanes * 8 // bits_of(self._name)
         zero = const(0, self._name, self._lanes)
+        # Several planes keep the processor busy by themselves, and registers are few.
+        count = max(1, count // bytes_each)
         self._parts = [[Local.of(zero, self._name, self._lanes) for _ in range(count)] for _ in range(bytes_each)]
 
     def add(self, found: Sequence[Sequence[Expr]], places: Sequence[Emission], first: bool = False) -> None:
-        """Take in the planes of the vectors at places; `first` as in `Accumulators.add`."""
+        """Take in the planes of the vectors at places; `first` says that nothing was taken in before."""
         for i, (e, bytes_of) in enumerate(zip(places, found, strict=True)):
             for parts, x in zip(self._parts, bytes_of, strict=True):
                 y = x if e.counted is None else tirx.Select(e.counted.get(), x, e.const(0, planes.U8))
                 part = parts[i % len(parts)]
+                if self._dots:
+                    part.set(planes.add_up(part.get(), y, e.lanes))
+                    continue
                 sums = planes.sums(y, e.lanes, self._processor)
-                part.set(sums if first else tirx.Add(part.get(), sums))
+                part.set(sums if first and i < len(parts) else tirx.Add(part.get(), sums))
 
     def result(self) -> Expr:
         """Return the sum in the type that the program names, which holds it."""
         whole = [_of_parts(parts, tirx.Add) for parts in self._parts]
+        if self._dots and (self._wide or self._scale is not None):
+            whole = [self._doubled(part) for part in whole]
+        name, lanes = whole[0].name, whole[0].lanes
         for plane, part in enumerate(whole[1:], 1):
-            shift = const(8 * plane, self._name, self._lanes)
+            # Where 32 bits hold the sum, what is beyond them is of no account.
+            shift = const(8 * plane, name, lanes)
             whole[0].set(tirx.Add(whole[0].get(), script.shift_left(part.get(), shift)))
-        return cast(_of_lanes(whole[0], tirx.Add), self._name, type_name(self.node.dtype), 1)
+        total, unsigned = _of_lanes(whole[0], tirx.Add), f"uint{bits_of(name)}"
+        total, name = cast(total, name, unsigned, 1), unsigned
+        if self._scale is None:
+            return cast(total, name, type_name(self.node.dtype), 1)
+        return tirx.Mul(cast(total, name, F32, 1), const(self._scale, F32))
+
+    def _doubled(self, part: Local) -> Local:
+        """Return the sums of neighbouring lanes, which are unsigned, in lanes of twice the width."""
+        name, lanes = "uint64", part.lanes // 2
+        pairs = Local.of(reinterpret(part.get(), name, lanes), name, lanes).get()
+        low = script.bitwise_and(pairs, const((1 << 32) - 1, name, lanes))
+        return Local.of(tirx.Add(low, script.shift_right(pairs, const(32, name, lanes))), name, lanes)
 
 
 def marked(node: Node) -> Node | None:

@@ -8,9 +8,9 @@ from tvm import tirx
 from tvm.ir import Expr
 
 from softq.rowprog.program import Node, number_of, param_of
-from softq.targets._native.rows import floats, integers
+from softq.targets._native.rows import carriers, floats, integers
 from softq.targets._native.rows.emission import Emission, Rule
-from softq.targets._native.rows.tir import BOOL, F32, F64, cast, fence, lane_numbers, type_name
+from softq.targets._native.rows.tir import BOOL, F32, F64, broadcast, cast, fence, lane_numbers, type_name
 
 # Leaves
 
@@ -83,7 +83,7 @@ def _extreme(first: int, second: int) -> Rule:
 def _compare(constructor: Callable[[Expr, Expr], Expr]) -> Rule:
     def rule(e: Emission, node: Node) -> Expr:
         name = e.common(node)
-        a, b = e.operand(node, 0, name), e.operand(node, 1, name)
+        a, b = e.operand(node, 0, name), _right(e, node, name)
         if name == BOOL:
             yes, no = e.const(1, "int8"), e.const(0, "int8")
             a, b = tirx.Select(a, yes, no), tirx.Select(b, yes, no)
@@ -95,6 +95,16 @@ def _compare(constructor: Callable[[Expr, Expr], Expr]) -> Rule:
         return constructor(a, b)
 
     return rule
+
+
+def _right(e: Emission, node: Node, name: str) -> Expr:
+    """Return what is compared with: a number that no element reaches may be too wide for the elements' type."""
+    bound = carriers.limit(node, e.kernel.proof) if e.bits else None
+    if bound is None:
+        return e.operand(node, 1, name)
+    wide = type_name(node.args[1].dtype)
+    x, most = e.of_row(node.args[1]), tirx.const(bound, wide)
+    return broadcast(cast(tirx.Select(tirx.LT(x, most), x, most), wide, name, 1), e.lanes)
 
 
 def _logic(constructor: Callable[[Expr, Expr], Expr]) -> Rule:

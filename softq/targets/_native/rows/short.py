@@ -68,7 +68,7 @@ class Short:
             for node in phase.setup:
                 scalars.compute(node)
             block.compute(phase.rows)
-            sums = Sums(kernel, scalars, plan, phase.reductions, vectors, parts or 0)
+            sums = Sums(kernel, scalars, plan, phase.reductions, vectors, parts or 0, short=True)
             sums.add(block, first=True)
             for node, x in sums.results().items():
                 scalars.keep(node, x)

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from tvm.ir import Expr
 
 from softq.rowprog.program import Node
+from softq.targets._native.rows import carriers
 from softq.targets._native.rows.blocks import Block, sizes
 from softq.targets._native.rows.emission import Emission, Kernel
 from softq.targets._native.rows.levels import Levels
 from softq.targets._native.rows.reductions import Accumulators, ByteSums
+
+_WORD = 32
 
 
 class Sums:
@@ -23,10 +26,18 @@ class Sums:
         reduced: The reductions.
         vectors: Vectors of the largest block that is taken in at once.
         parts: Wide vectors of it, if they are fewer than its vectors of bytes hold.
+        short: Whether that block is the whole row.
     """
 
     def __init__(
-        self, kernel: Kernel, scalars: Emission, plan: Levels, reduced: Sequence[Node], vectors: int, parts: int = 0
+        self,
+        kernel: Kernel,
+        scalars: Emission,
+        plan: Levels,
+        reduced: Sequence[Node],
+        vectors: int,
+        parts: int = 0,
+        short: bool = False,
     ) -> None:
         narrow_lanes, wide_lanes = sizes(plan, kernel)
         narrow = Emission(kernel, scalars, lanes=narrow_lanes, bits=8)
@@ -38,8 +49,12 @@ class Sums:
             if node not in plan.reduced:
                 self._wide.append(Accumulators(node, wide, parts or vectors * plan.ratio))
             elif node.op == "row_sum":
-                count = plan.planes.get(node.args[0], 1)
-                self._bytes.append(ByteSums(node, kernel.processor, narrow_lanes, count, vectors))
+                count, fixed = plan.planes.get(node.args[0], 1), plan.fixed.get(node)
+                scale = None if fixed is None else fixed.scale
+                is_wide = fixed is not None or carriers.bits(node, kernel.proof) > _WORD
+                self._bytes.append(
+                    ByteSums(node, kernel.processor, narrow_lanes, count, vectors, scale, wide=is_wide, short=short)
+                )
             else:
                 self._narrow.append(Accumulators(node, narrow, vectors))
 
@@ -50,7 +65,7 @@ class Sums:
         for sums in self._narrow:
             sums.add(block.narrow, first)
         for sums in self._bytes:
-            found = [block.planes_of(sums.node.args[0], i) for i in range(len(block.narrow))]
+            found = [block.summed(sums.node, i) for i in range(len(block.narrow))]
             sums.add(found, block.narrow, first)
 
     def results(self) -> dict[Node, Expr]:
