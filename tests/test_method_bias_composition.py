@@ -16,6 +16,8 @@ from tests.conformance import assert_conforms, program_of
 
 STEP = 0.0625
 FORMATS: Sequence[tuple[str, Mapping[str, object], float, int, int]] = (
+    ("e2softmax", {"output": "uint8"}, 2.0**-4, 255, 256),
+    ("hls4ml", {"output": "fixed", "bits": 9, "integer": 5, "address": 7}, STEP, 255, 2**4),
     ("i-exp", {"output": "uint8", "step": STEP}, STEP, 255, 256),
     ("index-softmax", {"output": "uint8"}, 6.6 / 31, 31, 255),
     ("ita", {"output": "uint8"}, math.log(2) / 32, 255, 256),
@@ -73,3 +75,31 @@ def test_what_has_no_mean_error_to_take_off() -> None:
             METHODS.get(name).program(METHODS.get(name).configure({"bias": "query", "output": "pair"}))
     with pytest.raises(UsageError, match=r"the code of 1 is 255\.5, which is no whole number"):
         program_of("qlinear", {"bias": "query", "output": "uint8", "levels": 255.5})
+
+
+@pytest.mark.parametrize(("name", "settings", "length", "spread", "before", "after"), [
+    ("hls4ml", {"output": "fixed"}, 1024, 1, 0.43, 0.017),
+    ("hls4ml", {"output": "fixed"}, 197, 4, 0.088, 0.075),
+    ("e2softmax", {"output": "uint8"}, 1024, 1, 0.50, 0.049),
+    ("e2softmax", {"output": "uint8"}, 197, 4, 0.12, 0.10),
+])  # fmt: skip
+def test_what_it_is_worth_where_a_table_or_a_logarithm_divides(
+    name: str, settings: Mapping[str, object], length: int, spread: float, before: float, after: float
+) -> None:
+    """The relative error of P V that the methods' texts state, on other rows than those that it was read off."""
+    rng = np.random.default_rng(1)
+    x = (rng.normal(size=(64, length)) * spread).astype(np.float32)
+    v = rng.normal(size=(length, 64)) + 0.5
+    e = np.exp((x - x.max(axis=-1, keepdims=True)).astype(np.float64))
+    exact = e / e.sum(axis=-1, keepdims=True) @ v
+    for bias, expected in (("none", before), ("query", after)):
+        out = run(program_of(name, {**settings, "bias": bias}), x)
+        p = out["weights"].astype(np.float64) / out["normalizer"].astype(np.float64)
+        error = np.linalg.norm(p @ v - exact)
+        assert error / np.linalg.norm(exact) == pytest.approx(expected, rel=0.15)
+
+
+def test_codes_too_wide_for_a_fraction_are_refused() -> None:
+    settings = {"output": "fixed", "tables": "latency", "bits": 18, "integer": 2, "address": 4, "bias": "query"}
+    with pytest.raises(UsageError, match="bias is query, but codes up to 48275087 leave no 8 fraction bits"):
+        program_of("hls4ml", settings)

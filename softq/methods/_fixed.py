@@ -20,6 +20,9 @@ FRACTION = 8
 
 _NONE, _QUERY = "none", "query"
 
+UNCORRECTED: Mapping[str, OptionValue] = {"bias": _NONE}
+"""What the option is where nothing is taken off: `Options.unnamed` of methods whose names are older than it."""
+
 
 def bias_option() -> OptionValue:
     """Return the option for the correction of probabilities."""
@@ -48,7 +51,8 @@ def as_probabilities(
     """Return probabilities in a fixed format as the program's outputs.
 
     Raises:
-        UsageError: a bias is to be taken off, and `one` is no whole number.
+        UsageError: a bias is to be taken off, and `one` is no whole number, or codes are so great that a fraction of
+            them does not fit 31 bits.
 
     Args:
         d: The distances, which say what takes part.
@@ -62,6 +66,10 @@ def as_probabilities(
         return {"weights": codes, "normalizer": d.one(total, one)}
     if not float(one).is_integer():
         raise UsageError(f"bias is {bias}, but the code of 1 is {one:g}, which is no whole number")
+    if max(greatest, one) >= 2 ** (30 - FRACTION):
+        raise UsageError(
+            f"bias is {bias}, but codes up to {max(greatest, int(one))} leave no {FRACTION} fraction bits in 31"
+        )
     t, one = codes.trace, int(one)
     whole = t.row_sum(t.cast(codes, DType.I64))
     count = t.max(t.cast(_elements(t, d), DType.I64), 1)  # 1: a fully masked row is divided too

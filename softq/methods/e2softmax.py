@@ -17,7 +17,9 @@ Integers: k of b bits; weight 2^(15 - k), u16. The greatest code weighs 2^-15 fo
 row add up. Masked ones weigh exactly 0, as do float scores 104 or more below the maximum.
 Normalizer: u32 sum of weights, at most 2^15 N, which fits for N < 2^17.
 output=uint8: the published 8 bits, 256 for 1; c has 15 fraction bits and p is rounded once, half up. The row's sum is 1
-on average, and 20 % off in single rows: a row of one element gives 0.82.
+on average, and 20 % off in single rows: a row of one element gives 0.82. Its codes are uniform, so that bias=query
+takes their mean error off: of the relative error of P V 0.049 remains of 0.50 at N = 1024 and a deviation of 1, 0.10 of
+0.12 at N = 197 and 4, where most of it is the division's own.
 Error of w: a factor of 2^(+-1/2), and 0.4 % of d in the exponent; of the division 9 % on average, 23 % at most.
 Calibration: none.
 """
@@ -26,8 +28,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from softq.methods._contract import Method, Options, OptionValue, option
+from softq.methods._fixed import UNCORRECTED, as_pair, as_probabilities, bias_option
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import integer_distance
 
@@ -39,6 +43,8 @@ _LOWER_HALF, _UPPER_HALF = round(0.818 * 2**_ONE_BITS), round(0.568 * 2**_ONE_BI
 class E2SoftmaxOptions(Options):
     """Width of the exponents, scale of the scores, and what comes out."""
 
+    unnamed: ClassVar[Mapping[str, OptionValue]] = UNCORRECTED
+
     bits: OptionValue = option(4, "bits of an exponent", low=2, high=4)
     fraction: OptionValue = option(4, "fraction bits of a distance: units are of 2^-fraction", low=1, high=8)
     step: OptionValue = option(
@@ -48,6 +54,7 @@ class E2SoftmaxOptions(Options):
     output: OptionValue = option(
         "pair", "weights and their sum, or probabilities of 8 bits by the published division", words=("pair", "uint8")
     )
+    bias: OptionValue = bias_option()
 
 
 def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
@@ -61,15 +68,14 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     weights = d.weigh(t.const(2**_ONE_BITS, DType.I32) >> k)
     total = t.row_sum(t.cast(weights, DType.U32))
     if options.output == "pair":
-        outputs = {"weights": t.cast(weights, DType.U16), "normalizer": d.normalizer(total)}
-        return outputs | {"codes": t.cast(k, DType.U8)}
+        return {**as_pair(d, t.cast(weights, DType.U16), total, options.bias), "codes": t.cast(k, DType.U8)}
     mantissa, shift = t.normalize(t.max(total, 1))
     # The sum is 2^(31 - shift - 15) (1 + m); a row that is not fully masked has one of at least 2^0.
     c = t.select(mantissa < 3 << 30, t.const(_LOWER_HALF, DType.I32), _UPPER_HALF)
     # c has 15 bits: what is shifted by more than them is 0.
     right = t.min(t.max(31 - _ONE_BITS - shift, 0) + k + (_ONE_BITS - 8), _ONE_BITS + 1)
     codes = (c + (t.const(1, DType.I32) << (right - 1))) >> right
-    return {"weights": t.cast(d.weigh(t.min(codes, 255)), DType.U8), "normalizer": d.one(total, 256)}
+    return as_probabilities(d, t.cast(d.weigh(t.min(codes, 255)), DType.U8), total, 256, options.bias, 255)
 
 
 METHOD = Method(

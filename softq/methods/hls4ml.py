@@ -23,7 +23,9 @@ Normalizer: u32 sum of e, which fits for N < 2^22; i64 for latency.
 output=fixed is the published format, of f fraction bits: sums of fixed<18, 8>, which end at 128, so that long flat rows
 get too much weight each and rows from 128 maxima on are wrong; their reciprocals in steps of 2^(8 - a), a quarter for
 a = 10, which is the greatest error: the probabilities of rows of 16 to 197 sum to 0.9 to 1.1. Longer flat rows lose
-what is cut off below 2^-f of each: 0.57 remains at N = 1024 and a deviation of 1.
+what is cut off below 2^-f of each: 0.57 remains at N = 1024 and a deviation of 1. bias=query takes off what is cut off,
+not what the reciprocal's steps do: of the relative error of P V 0.017 remains of 0.43 there, at N = 197 and a deviation
+of 4, where the sum is 1.05, 0.075 of 0.088.
 Error of e: a step of the table, 2^(I-1-a) for stable, and half a unit of 2^-10; what is below 2^-11 is 0.
 For I below 5 the end of u is no zero: what lies beyond weighs e^-2^(I-1).
 Calibration: none.
@@ -34,9 +36,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from softq.errors import UsageError
 from softq.methods._contract import Method, Options, OptionValue, option
+from softq.methods._fixed import UNCORRECTED, as_pair, as_probabilities, bias_option
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import IntegerDistance, integer_distance
 
@@ -50,6 +54,8 @@ _STEP_FRACTION = 20
 @dataclass(frozen=True)
 class Hls4mlOptions(Options):
     """Which tables, the type of the scores, and what comes out."""
+
+    unnamed: ClassVar[Mapping[str, OptionValue]] = UNCORRECTED
 
     bits: OptionValue = option(16, "bits of a score", low=6, high=18)
     integer: OptionValue = option(6, "bits of a score above the point, the sign's with them", low=2, high=10)
@@ -65,6 +71,7 @@ class Hls4mlOptions(Options):
         "pair", "weights and their sum, or probabilities by the table of reciprocals as published",
         words=("pair", "fixed"),
     )  # fmt: skip
+    bias: OptionValue = bias_option()
 
 
 def _fixed(value: float) -> int:
@@ -86,6 +93,15 @@ def reciprocals(address: int) -> list[int]:
     """Return R: of the sums from 0 up to 128."""
     dropped = _TABLE_BITS - address
     return [_MOST] + [_fixed(2**_TABLE_FRACTION / (i << dropped)) for i in range(1, 1 << (address - 1))]
+
+
+def _greatest(options: Hls4mlOptions) -> int:
+    """Return the greatest product of an exponential and the reciprocal of a sum that holds it."""
+    inverse, dropped = reciprocals(int(options.address)), _TABLE_BITS - int(options.address)
+    own = exponentials(options)
+    # The sum holds the exponential itself, and of distances that of 0 as well.
+    least = own[0] if options.tables == "stable" else 0
+    return max(e * max(inverse[min(max(e, least), _MOST) >> dropped :]) for e in own)
 
 
 def _stable(t: Trace, options: Hls4mlOptions, unit: float, step: float) -> tuple[IntegerDistance, Value]:
@@ -130,13 +146,16 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     d, e = (_stable if stable else _latency)(t, options, unit, step)
     total = t.row_sum(t.cast(e, DType.U32 if stable else DType.I64))
     if options.output == "pair":
-        return {"weights": t.cast(e, DType.U32), "normalizer": d.normalizer(total)}
+        return as_pair(d, t.cast(e, DType.U32), total, options.bias)
     short = t.cast(t.min(total, _MOST), DType.I32)
     inverse = t.lut(
         t.table(reciprocals(int(options.address)), DType.I32), short >> (_TABLE_BITS - int(options.address))
     )
     p = (t.cast(e, DType.I64) * t.cast(inverse, DType.I64)) >> (2 * _TABLE_FRACTION - fraction)
-    return {"weights": t.cast(p, DType.U32), "normalizer": d.one(total, 1 << fraction)}
+    greatest = _greatest(options) >> (2 * _TABLE_FRACTION - fraction)
+    if options.bias != "none":
+        p = t.min(p, greatest)  # as it is, which intervals do not see
+    return as_probabilities(d, t.cast(p, DType.U32), total, 1 << fraction, options.bias, greatest)
 
 
 METHOD = Method(
