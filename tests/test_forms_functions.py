@@ -42,6 +42,11 @@ SIZE = 9
 SUM = "t = ReduceSum[-1]({0}); u = Add(t, eps); w = Div({0}, u)"
 """Elements over their sum and a number."""
 
+NORMALIZE = (
+    "p = {0}; t = ReduceL1[-1](p); eps = 1e-12; u = Clip(t, eps); shape = Shape(p); b = Expand(u, shape); w = Div(p, b)"
+)
+"""As torch's F.normalize with p=1 is exported."""
+
 SPARSEMAX = """
     m = ReduceMax[-1](x); z = Sub(x, m); n = [9]
     sorted, order = TopK<axis = -1>(z, n)
@@ -104,6 +109,21 @@ CASES: dict[str, tuple[str, str, Options, Options, Reference | list[Reference]]]
     "sigmoid-spelled": ("m = Neg(x); e = Exp(m); c = 1.0; d = Add(c, e); w = Reciprocal(d)", "sigmoid", {"bias": 0.0},
                         {}, sigmoid(0.0)),
     "softplus": ("p = Softplus(x); eps = 1e-8; " + SUM.format("p"), "softplus", {}, {}, softplus),
+    "relu-normalize": (NORMALIZE.format("Relu(x)"), "relu", {"divisor": "sum", "least": 1e-12}, {},
+                       lambda x: np.maximum(x, 0) / max(np.maximum(x, 0).sum(), 1e-12)),
+    "relu-squared-normalize": (
+        "r = Relu(x); q = Mul(r, r); t = ReduceSum[-1](q); eps = 1e-6; u = Max(t, eps); w = Div(q, u)", "relu",
+        {"power": 2, "divisor": "sum", "least": 1e-6}, {},
+        lambda x: np.maximum(x, 0) ** 2 / max(np.sum(np.maximum(x, 0) ** 2), 1e-6),
+    ),
+    "softplus-normalize": (NORMALIZE.format("Softplus(x)"), "softplus", {"eps": 0.0, "least": 1e-12}, {},
+                           lambda x: np.logaddexp(0, x) / max(np.logaddexp(0, x).sum(), 1e-12)),
+    "softplus-spelled": ("e = Exp(x); c = 1.0; s = Add(e, c); p = Log(s); eps = 1e-8; " + SUM.format("p"), "softplus",
+                         {}, {}, softplus),
+    "softplus-spelled-normalize": (
+        "e = Exp(x); c = 1.0; s = Add(c, e); " + NORMALIZE.format("Log(s)"), "softplus", {"eps": 0.0, "least": 1e-12},
+        {}, lambda x: np.logaddexp(0, x) / max(np.logaddexp(0, x).sum(), 1e-12),
+    ),
     "softplus-sharpened": (
         "p = Softplus(x); eps = 1e-8; t0 = ReduceSum[-1](p); u0 = Add(t0, eps); a = Div(p, u0); n = 9.0; "
         "na = Mul(a, n); c = 1.0; o = Sub(na, c); r = Relu(o); k = 15.0; s = Pow(r, k); t = ReduceSum[-1](s); "
@@ -114,6 +134,10 @@ CASES: dict[str, tuple[str, str, Options, Options, Reference | list[Reference]]]
         "m = ReduceMax[-1](x); nm = Neg(m); one = Exp(nm); z = Sub(x, m); e = Exp(z); d = Sub(e, one); r = Relu(d); "
         "a = Abs(d); t = ReduceSum[-1](a); eps = 1e-8; u = Add(t, eps); w = Div(r, u)",
         "softpick", {}, {}, softpick(1e-8),
+    ),
+    "softpick-spelled": (
+        "e = Exp(x); one = 1.0; d = Sub(e, one); r = Relu(d); a = Abs(d); t = ReduceSum[-1](a); eps = 1e-8; "
+        "u = Add(t, eps); w = Div(r, u)", "softpick", {}, {}, softpick(1e-8),
     ),
     "softpick-of-finite": (
         "m = ReduceMax[-1](x); nm = Neg(m); one = Exp(nm); z = Sub(x, m); e = Exp(z); d = Sub(e, one); r = Relu(d); "
@@ -224,6 +248,33 @@ def test_a_function_is_found_with_its_numbers_and_replaced(name: str, opset: int
     assert softq.convert(made, plan=result.plan).model == result.model
 
 
+@pytest.mark.parametrize("scale", [0.5, 0.05, 5e-4])
+@pytest.mark.parametrize("name", ["softpick", "softpick-of-finite"])
+def test_softpick_of_small_scores_is_nearer_to_the_formula_than_its_graph(name: str, scale: float) -> None:
+    """In the graph e^(x - m) - e^-m cancels; the method has a polynomial of e^x - 1, which does not.
+
+    The two exponentials are each within 2^-23 (an ulp), so a weight of the graph is within 2^-22 and N of them, summed
+    with V and in S, are within 2 * N * 2^-22 * max |V| / S. The method's weights are within 2e-6 relatively, as it
+    says, and the scores of float32 within 2^-22 of the sum of their four products' sizes.
+    """
+    made = model(CASES[name][0], scores=f"f = {scale:g}; x = Mul(QK, f)".replace("0.0005", "5e-4"))
+    converted = softq.convert(made, method="softpick").model
+    seen = 0.0
+    for seed in range(4):
+        given = feed(seed, 0.5)
+        q, k, v = (given[n].astype(np.float64) for n in "QKV")
+        scores = scale * (q @ np.swapaxes(k, -1, -2))
+        want = np.apply_along_axis(softpick(1e-8), -1, scores) @ v
+        m = np.maximum(scores.max(axis=-1, keepdims=True), 0)
+        sizes = np.abs(np.exp(scores - m) - np.exp(-m)).sum(axis=-1, keepdims=True)
+        (got,), (before,) = run(converted, given), run(made, given)
+        assert np.max(np.abs(got - want)) <= 5e-6 * np.abs(want).max()
+        error = np.abs(before - want)
+        assert np.all(error <= 2 * SIZE * 2.0**-22 * np.abs(v).max() / sizes + 5e-6 * np.abs(want).max())
+        seen = max(seen, float(error.max() / np.abs(want).max()))
+    assert seen > 3e-5 or scale > 1e-3
+
+
 RELU_SUM, SOFTPLUS_SUM = "r = Relu(x); eps = 1e-6; ", "p = Softplus(x); eps = 1e-8; "
 NEAR: dict[str, str] = {
     "leaky": "w = LeakyRelu<alpha = 0.001>(x)",
@@ -235,6 +286,17 @@ NEAR: dict[str, str] = {
     "relu-sum-over-heads": RELU_SUM + "t = ReduceSum[1](r); u = Add(t, eps); w = Div(r, u)",
     "relu-over-the-sum-of-others": RELU_SUM + "o = Abs(x); t = ReduceSum[-1](o); u = Add(t, eps); w = Div(r, u)",
     "relu-over-mean": RELU_SUM + "t = ReduceMean[-1](r); u = Add(t, eps); w = Div(r, u)",
+    "relu-over-its-length": NORMALIZE.replace("ReduceL1", "ReduceL2").format("Relu(x)"),
+    "relu-over-columns": NORMALIZE.replace("[-1]", "[-2]").format("Relu(x)"),
+    "relu-over-sizes": "r = Relu(x); t = ReduceL1[-1](x); eps = 1e-12; u = Clip(t, eps); w = Div(r, u)",
+    "relu-over-at-most": "r = Relu(x); t = ReduceL1[-1](r); eps = 1e-6; u = Min(t, eps); w = Div(r, u)",
+    "relu-over-at-least-and-more": "r = Relu(x); t = ReduceL1[-1](r); eps = 1e-6; u0 = Clip(t, eps); u = Add(u0, eps); "
+                                   "w = Div(r, u)",
+    "relu-over-a-hypotenuse": "r = Relu(x); t = ReduceL1[-1](r); eps = 1e-12; tt = Mul(t, t); s = Add(tt, eps); "
+                              "u = Sqrt(s); w = Div(r, u)",
+    "sizes-over-their-sum": NORMALIZE.format("Abs(x)"),
+    "softplus-of-two": "e = Exp(x); c = 2.0; s = Add(e, c); " + NORMALIZE.format("Log(s)"),
+    "softplus-almost": "e = Exp(x); c = 1.00001; s = Add(e, c); " + NORMALIZE.format("Log(s)"),
     "tanh": "w = Tanh(x)",
     "cosh": "e = Exp(x); i = Reciprocal(e); w = Add(e, i)",
     "nothing": "n = 0.0; w = Mul(x, n)",
@@ -476,6 +538,9 @@ def test_as_torch_exports_them(exporter: str) -> None:
         "relu": lambda x: functional.relu(x).square() / x.shape[-1],
         "sigmoid": lambda x: torch.sigmoid(x - math.log(x.shape[-1])),
         "softplus": lambda x: over_sum(functional.softplus(x)),
+        "softplus ": lambda x: functional.normalize(torch.log(1 + torch.exp(x)), p=1, dim=-1),
+        "softplus  ": lambda x: functional.normalize(torch.log1p(torch.exp(x)), p=1, dim=-1),
+        "relu ": lambda x: functional.normalize(functional.relu(x), p=1, dim=-1),
         "taylor": lambda x: over_sum(1 + x + 0.5 * x**2),
         "power": lambda x: over_sum(x.pow(4)),
         "clipped": lambda x: torch.clip(torch.softmax(x, -1) * 1.025 - 0.025, 0, 1),
@@ -500,8 +565,8 @@ def test_as_torch_exports_them(exporter: str) -> None:
             torch.onnx.export(Attention(function).eval(), arguments, held, opset_version=int(exporter[-2:]),
                               input_names=list("QKV"), dynamo=False)  # fmt: skip
             made = onnx.load_from_string(held.getvalue())
-        result = softq.convert(made, method=method)
-        assert [planned.method for planned in result.plan.sites] == [method]
+        result = softq.convert(made, method=method.strip())
+        assert [planned.method for planned in result.plan.sites] == [method.strip()]
         names = [value.name for value in made.graph.input]
         given = dict(zip(names, feed(3).values(), strict=True))
         want = run(made, given)[0]

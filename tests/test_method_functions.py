@@ -74,6 +74,16 @@ def top_k(k: int) -> Reference:
     return lambda x: softmax(np.where(x >= np.sort(x)[::-1][min(k, len(x)) - 1], x, -np.inf))
 
 
+def first_k(k: int) -> Reference:
+    def of(x: F64) -> F64:
+        kept = np.argsort(-x, kind="stable")[:k]
+        w = np.full(len(x), -np.inf)
+        w[kept] = x[kept]
+        return softmax(w)
+
+    return of
+
+
 def relu(exponent: int, divisor: float | None) -> Reference:
     return lambda x: np.maximum(x, 0) ** exponent / (divisor or len(x))
 
@@ -139,11 +149,15 @@ CASES: list[tuple[str, Settings, Reference, float]] = [
     ("top-k", {}, top_k(32), 2e-6),
     ("top-k", {"k": 1}, top_k(1), 2e-6),
     ("top-k", {"k": 5}, top_k(5), 2e-6),
+    ("top-k", {"k": 5, "ties": "all"}, top_k(5), 2e-6),
+    ("top-k", {"k": 5, "ties": "first"}, first_k(5), 2e-6),
     ("relu", {}, relu(1, None), 1e-6),
     ("relu", {"power": 2, "divisor": 17}, relu(2, 17), 1e-6),
+    ("relu", {"divisor": "sum", "least": 0.5}, lambda x: np.maximum(x, 0) / max(np.maximum(x, 0).sum(), 0.5), 2e-6),
     ("sigmoid", {}, sigmoid(None), 2e-6),
     ("sigmoid", {"bias": -1.5}, sigmoid(-1.5), 2e-6),
     ("softplus", {}, softplus, 4e-6),
+    ("softplus", {"eps": 0, "least": 0.5}, lambda x: np.logaddexp(0, x) / max(np.logaddexp(0, x).sum(), 0.5), 4e-6),
     ("softplus", {"power": 15}, sharpened(15, 1.0), 3e-4),
     ("softplus", {"power": 4, "offset": 0.25}, sharpened(4, 0.25), 3e-4),
     ("ssmax", {}, ssmax(0.43), 2e-5),
@@ -209,7 +223,7 @@ def test_runtimes_and_kernels(name: str, settings: Settings, reference: Referenc
     """Each backend against float64: nothing here is equal to the bit, for sums are in any order."""
     rng = np.random.default_rng(3)
     program = default_program(METHODS.get(name), masked=True, **settings)
-    kernel = _kernel(program)
+    kernel = kernel_of(program)
     for length in (1, 37):
         x = (rng.normal(size=(6, length)) * 3).astype(np.float32)
         keep = rng.random(x.shape) < 0.8
@@ -231,7 +245,8 @@ def test_runtimes_and_kernels(name: str, settings: Settings, reference: Referenc
                 )
 
 
-def _kernel(program: object) -> Callable[..., dict[str, NDArray[np.float32]]] | None:
+def kernel_of(program: object) -> Callable[..., dict[str, NDArray[np.float32]]] | None:
+    """Return a kernel of this machine, None if none can be built."""
     if shutil.which("gcc") is None:
         return None
     pytest.importorskip("tvm")

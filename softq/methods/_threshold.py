@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from softq.rowprog import DType, Trace, Value
+from softq.rowprog.library import F32_MAX
 
 
 def bisect(t: Trace, enough: Callable[[Value], Value], highest: float, steps: int) -> Value:
@@ -23,6 +24,31 @@ def bisect(t: Trace, enough: Callable[[Value], Value], highest: float, steps: in
         middle = low + width
         low = t.select(enough(middle), low, middle)
     return low + width
+
+
+def greatest_with(t: Trace, enough: Callable[[Value], Value], x: Value, reach: float) -> Value:
+    """Return the greatest threshold at which a condition that is true far below is still true, scalar of f32.
+
+    It is an f32 number to the bit where it is at least reach / 2^25 in size: where the ends of the interval are
+    neighbours, its middle is rounded to one of them and nothing changes any more.
+
+    Args:
+        t: The trace.
+        enough: Whether a threshold, scalar of f32, is low enough, scalar of bool; false above all elements of `x`.
+        x: Row of f32.
+        reach: How far below the greatest element is looked; `enough` is taken for true there.
+    """
+    greatest = t.clamp(t.row_max(x), -F32_MAX, F32_MAX)
+    low, high, half = greatest - reach, greatest, t.const(0.5, DType.F32)
+    for _ in range(EXACT_STEPS):
+        middle = low * half + high * half
+        found = enough(middle)
+        low, high = t.select(found, middle, low), t.select(found, high, middle)
+    return t.select(enough(greatest), greatest, low)
+
+
+EXACT_STEPS = 48
+"""Bisections that leave reach / 2^48, the distance of f32 numbers of the size reach / 2^25."""
 
 
 def simplex(t: Trace, d: Value, power: int) -> tuple[Value, Value]:

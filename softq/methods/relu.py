@@ -5,7 +5,7 @@ alpha = 1 and h = ReLU or its square. n is the number of elements that take part
 the row's length. With divisor=NUMBER it is that number instead (1: no normalizer at all), as graphs that hold the
 function itself often have it, with divisor=row the row's length, masked elements included; a fully masked row is then
 a row of zeros and not undefined. The row's sum is not 1, and a row without positive scores is 0. With divisor=sum it is
-sum(w) + eps, and with eps = 0 a row without positive scores is undefined.
+max(sum(w) + eps, least), and with both 0 a row without positive scores is undefined.
 Input: any f32 up to 1e38^(1 / power) (greater powers overflow); -inf is masked, +inf takes all the weight.
 8-bit integer scores: x = step * (score - zero), a table of 256 weights of W bits, 2^F for 1, and a normalizer in u32,
 n * 2^F or the sum of weights; range analysis refuses N for which it does not fit.
@@ -36,7 +36,7 @@ _LENGTH, _ROW, _SUM = "length", "row", "sum"
 class ReluOptions(Options):
     """The power, and what the weights are divided by."""
 
-    unnamed: ClassVar[Mapping[str, OptionValue]] = {**FLOATS, "eps": 0.0}
+    unnamed: ClassVar[Mapping[str, OptionValue]] = {**FLOATS, "eps": 0.0, "least": 0.0}
 
     power: OptionValue = option(1, "exponent of the rectified score", low=1, high=8)
     divisor: OptionValue = option(
@@ -45,6 +45,9 @@ class ReluOptions(Options):
         low=2.0**-20, high=2.0**20, words=(_LENGTH, _ROW, _SUM),
     )  # fmt: skip
     eps: OptionValue = option(0.0, "with divisor=sum: what is added to the sum", low=0.0, high=1.0)
+    least: OptionValue = option(
+        0.0, "with divisor=sum: the least that is divided by (torch's F.normalize: 1e-12)", low=0.0, high=1.0
+    )
     step: OptionValue = step_option()
     zero: OptionValue = zero_option()
     weight_bits: OptionValue = weight_bits_option()
@@ -59,8 +62,10 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     if options.divisor == _LENGTH:
         return x.pair(weights, x.count)
     if options.divisor == _SUM:
-        total = t.row_sum(x.only(weights))
-        return x.pair(weights, total + t.const(float(options.eps), DType.F32), always=bool(options.eps))
+        total = t.row_sum(x.only(weights)) + t.const(float(options.eps), DType.F32)
+        if options.least:
+            total = t.max(total, t.const(float(options.least), DType.F32))
+        return x.pair(weights, total, always=bool(options.eps or options.least))
     if options.divisor == _ROW:
         return x.pair(weights, t.cast(t.length(), DType.F32), always=True)
     return x.pair(weights, t.const(float(options.divisor), DType.F32), always=True)
@@ -76,6 +81,8 @@ def _trace_integer(t: Trace, options: ReluOptions) -> Mapping[str, Value]:
         scale = x.most(weight)
         weights = x.look_up(weight, scale)
         total = t.row_sum(weights) + math.ceil(float(options.eps) * scale)
+        if options.least:
+            total = t.max(total, math.ceil(float(options.least) * scale))
         return {"weights": weights, "normalizer": total}
     one = x.one(weight, x.bits)
     if options.divisor == _LENGTH:
@@ -98,6 +105,8 @@ def _written(f: Function) -> Iterable[WrittenSettings]:
         weight = 1e-8
         eps = weight / f.of(weight ** (1 / power))[0, 0] - weight
         yield {"power": power, "divisor": _SUM, "eps": small(eps)}
+        weight = 1e-24
+        yield {"power": power, "divisor": _SUM, "least": small(weight / f.of(weight ** (1 / power))[0, 0])}
 
 
 METHOD = Method(

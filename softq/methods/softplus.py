@@ -1,4 +1,4 @@
-"""The softplus of the score in the exponential's place: w = ln(1 + e^x), S = sum(w) + eps.
+"""The softplus of the score in the exponential's place: w = ln(1 + e^x), S = max(sum(w) + eps, least).
 
 Source: length-scaled softplus attention, arXiv 2501.13428: LSSA (power=1) and LSSAR, which sharpens the rows A of LSSA:
 w = ReLU(n * A - offset)^power with power = 15 and offset = 1, 0 in rows of up to 3 elements, normalized anew. n is the
@@ -44,11 +44,14 @@ _SHORT = 3.0
 class SoftplusOptions(Options):
     """How rows are sharpened."""
 
-    unnamed: ClassVar[Mapping[str, OptionValue]] = {**FLOATS, "eps": _EPS}
+    unnamed: ClassVar[Mapping[str, OptionValue]] = {**FLOATS, "eps": _EPS, "least": 0.0}
 
     power: OptionValue = option(1, "exponent that sharpens a row; 1: none, the paper's LSSAR: 15", low=1, high=16)
     offset: OptionValue = option(1.0, "with a power above 1, what is taken off n * A first", low=0.0, high=16.0)
     eps: OptionValue = option(_EPS, "what is added to the sum (of the paper's code)", low=0.0, high=1.0)
+    least: OptionValue = option(
+        0.0, "the least that is divided by (torch's F.normalize: 1e-12, with eps=0)", low=0.0, high=1.0
+    )
     step: OptionValue = step_option()
     zero: OptionValue = zero_option()
     weight_bits: OptionValue = weight_bits_option()
@@ -79,6 +82,8 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     inverse = t.divide(t.const(1.0, DType.F32), t.max(t.row_max(x.only(x.row)), 1.0))
     weights = _softplus(t, x.row) * inverse
     total = t.row_sum(x.only(weights)) + t.const(float(options.eps), DType.F32) * inverse
+    if options.least:
+        total = t.max(total, t.const(float(options.least), DType.F32) * inverse)
     if int(options.power) > 1:
         weights, total = _sharpened(t, x, t.divide(weights, total), options)
     return x.pair(weights, total)
@@ -95,6 +100,8 @@ def _trace_integer(t: Trace, options: SoftplusOptions) -> Mapping[str, Value]:
     scale = x.most(weight)
     weights = x.look_up(weight, scale)
     total = t.row_sum(weights) + math.floor(float(options.eps) * scale + 0.5)
+    if options.least:
+        total = t.max(total, math.floor(float(options.least) * scale + 0.5))
     return {"weights": weights, "normalizer": x.where_any(total)}
 
 
@@ -104,6 +111,9 @@ def _written(f: Function) -> Iterable[WrittenSettings]:
     weight = math.log1p(math.exp(low))
     eps = weight / f.of(rest=low)[0, 0] - f.length * weight
     yield {"eps": small(eps)}
+    # Where they weigh less yet, the least that is divided by.
+    lower = -60.0
+    yield {"eps": 0.0, "least": small(math.log1p(math.exp(lower)) / f.of(rest=lower)[0, 0])}
     # A sharpened row: u = n * softplus / S of three elements; ((u0 - o) / (u1 - o))^power is the quotient of two.
     scores = (3.0, 2.0, 1.5)
     u = np.logaddexp(0, scores)

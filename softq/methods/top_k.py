@@ -5,6 +5,10 @@ Zhao et al., arXiv 1912.11637). With k large it comes near the softmax even in m
 Nothing is sorted: with d = max - x the least threshold is sought, by 24 bisections of [0, 128], up to which k elements
 reach, and all up to there are kept. So elements that tie with the k-th are all kept, and those less than 2^-17 beyond
 it may be: more than k then. It is meant that their order in the row decides nothing.
+ties=all and ties=first are what graphs have that hold the function itself: the k-th score to the bit, found by 48
+bisections between the greatest score and 128 less, which is exact where the k-th is at least 2^-18 in size (below, what
+is less than 2^-41 away ties with it). all keeps what ties with it, as a comparison with the least of TopK does; first
+keeps k, of those that tie the first ones, as scattering the values of ONNX's TopK does: the order of the row matters.
 Input: any f32; -inf is masked, +inf takes all the weight. Elements 86.5 or more below the greatest weigh 0 always.
 Integers: none. Accumulator: f32, S in [1, N], and counts, exact up to 2^24.
 Error: that of the exact softmax, over the elements that are kept.
@@ -14,35 +18,80 @@ Calibration: none.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
 
 from softq.methods._contract import Method, Options, OptionValue, option
-from softq.methods._threshold import bisect
+from softq.methods._threshold import bisect, greatest_with
+from softq.methods._written import Function, WrittenSettings
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import distance, exp_minus
+
+_NEAR, _ALL, _FIRST = "near", "all", "first"
+
+_REACH = 128.0
+"""Elements farther below the greatest weigh 0 whatever is kept."""
+
+_LONGEST = 2.0**24
+"""Up to here counts and positions are whole f32 numbers."""
 
 
 @dataclass(frozen=True)
 class TopKOptions(Options):
     """How many elements are kept."""
 
+    unnamed: ClassVar[Mapping[str, OptionValue]] = {"ties": _NEAR}
+
     k: OptionValue = option(
         32, "elements that are kept, the greatest; more where some tie with the last", low=1, high=65536
     )
+    ties: OptionValue = option(
+        _NEAR, "what is kept besides k elements; near: all within 2^-17 of the k-th; all: those equal to it; first: "
+        "nothing, of equal ones the first are kept", words=(_NEAR, _ALL, _FIRST),
+    )  # fmt: skip
 
 
 def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     assert isinstance(options, TopKOptions)
     d = distance(t)
     row = t.max(d.row, 0.0)
+    kept = _near(t, row, int(options.k)) if options.ties == _NEAR else _exact(t, options)
+    weights = t.select(kept, exp_minus(t, row), 0.0)
+    return {"weights": weights, "normalizer": t.select(d.is_nan, math.nan, t.row_sum(weights))}
 
+
+def _near(t: Trace, row: Value, k: int) -> Value:
     def kept(threshold: Value) -> Value:
         return t.select(row <= threshold, t.const(1.0, DType.F32), 0.0)
 
-    last = bisect(t, lambda s: t.row_sum(kept(s)) >= float(int(options.k)), 128.0, 24)
-    weights = t.select(row <= last, exp_minus(t, row), 0.0)
-    return {"weights": weights, "normalizer": t.select(d.is_nan, math.nan, t.row_sum(weights))}
+    return row <= bisect(t, lambda s: t.row_sum(kept(s)) >= float(k), _REACH, 24)
+
+
+def _exact(t: Trace, options: TopKOptions) -> Value:
+    x = t.scores if t.valid is None else t.select(t.valid, t.scores, -math.inf)
+    k = float(int(options.k))
+
+    def count(which: Value) -> Value:
+        return t.row_sum(t.select(which, t.const(1.0, DType.F32), 0.0))
+
+    threshold = greatest_with(t, lambda s: count(x >= s) >= k, x, _REACH)
+    if options.ties == _ALL:
+        return x >= threshold
+    # The least that is kept: without it in reach of all bits a threshold may lie a little below.
+    last = t.row_min(t.select(x >= threshold, x, math.inf))
+    place, missing = t.cast(t.index(), DType.F32), k - count(x > last)
+    end = bisect(t, lambda s: count(x.eq(last) & (place < s)) >= missing, _LONGEST, 24)
+    return (x > last) | (x.eq(last) & (place < end))
+
+
+def _written(f: Function) -> Iterable[WrittenSettings]:
+    falling = np.linspace(0.0, -40.0, f.length)[None]
+    k = int(np.count_nonzero(f.evaluate(falling)[0, 0]))
+    if 0 < k < f.length:
+        yield from ({"k": k, "ties": ties} for ties in (_ALL, _FIRST))
 
 
 METHOD = Method(
@@ -54,5 +103,6 @@ METHOD = Method(
     integer_scores=False,
     drop_in=False,
     calibration="none",
+    written=_written,
     contract=True,
 )

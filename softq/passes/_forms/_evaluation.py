@@ -11,12 +11,12 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
-from onnx.reference.op_run import OpRun
 
 from softq.passes._forms._facts import Facts
 from softq.passes._forms._ranks import Dims
+from softq.passes._forms._reference import OPERATORS, REAL, Expm1, Log1p
 from softq.passes._forms._regions import ELEMENTWISE, Region
-from softq.passes._graph import constant
+from softq.passes._graph import constant, is_op, operand, producer
 
 Array = NDArray[np.generic]
 Rows = NDArray[np.float64]
@@ -30,7 +30,7 @@ _MOST = 1 << 21
 _ODD = 7919
 """Stands for an axis of unknown length: what depends on it is not known."""
 
-_LAID_OUT = {"Shape", "Reshape", "Expand", "ConstantOfShape", "Tile"}
+_LAID_OUT = {"Shape", "Reshape", "Expand", "ConstantOfShape", "Tile", "ScatterElements"}
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,8 @@ class Written:
         shapes: Shapes of the values outside of which it reads the shape.
         numbers: The float constants in it that are one number, or a number a head.
         laid_out: Whether it may depend on more of a shape than the length of the row.
+        counts: Whole numbers that it takes the greatest of a row by.
+        swallows: Whether it takes the logarithm of a sum with 1, which where it runs hides a small number.
     """
 
     model: bytes
@@ -50,6 +52,8 @@ class Written:
     shapes: tuple[Dims, ...]
     numbers: tuple[tuple[float, ...], ...]
     laid_out: bool
+    counts: tuple[int, ...]
+    swallows: bool
 
 
 def written(region: Region, facts: Facts) -> Written | None:
@@ -77,17 +81,29 @@ def written(region: Region, facts: Facts) -> Written | None:
                 numbers += _numbers(array)
         for value in node.outputs:
             names[id(value)] = f"v{len(names)}"
-        outside = node.op_type == "Shape" and any(node.inputs[0] is value for value in region.shapes)
-        (_append_part if outside else _append)(graph, node, names)
+        joined = _joined(node, names)
+        if joined is not None:
+            graph.node.append(joined)
+        elif node.op_type == "Shape" and any(node.inputs[0] is value for value in region.shapes):
+            _append_part(graph, node, names)
+        else:
+            _append(graph, node, names)
     graph.input.extend(onnx.ValueInfoProto(name=name) for name in ("x", *(f"shape{i}" for i in range(len(shapes)))))
     graph.output.append(onnx.ValueInfoProto(name=names[id(region.result)]))
     opset = facts.view.container_of(region.nodes[-1]).opset
-    imports = [onnx.OperatorSetIdProto(domain="", version=opset)]
+    imports = [onnx.OperatorSetIdProto(domain=domain, version=v) for domain, v in (("", opset), (REAL, 1))]
     model = onnx.ModelProto(ir_version=10, graph=graph, opset_import=imports)
     laid_out = any(node.op_type in _LAID_OUT for node in region.nodes)
+    counts = [constant(operand(node, 1)) for node in region.nodes if node.op_type == "TopK"]
     return Written(
-        model.SerializeToString(deterministic=True), shape, shapes, tuple(dict.fromkeys(numbers)), laid_out
-    )  # fmt: skip
+        model.SerializeToString(deterministic=True),
+        shape,
+        shapes,
+        tuple(dict.fromkeys(numbers)),
+        laid_out,
+        tuple(int(k.reshape(-1)[0]) for k in counts if k is not None and k.size == 1),
+        any(node.op_type == Log1p.__name__ for node in graph.node),
+    )
 
 
 def _shortened(array: Array, value: ir.Value, region: Region) -> Array:
@@ -126,6 +142,36 @@ def _append(graph: onnx.GraphProto, node: ir.Node, names: Mapping[int, str]) -> 
             wide = _wide(onnx.numpy_helper.to_array(attribute.t))
             attribute.t.CopyFrom(onnx.numpy_helper.from_array(wide, "value"))
     graph.node.append(made)
+
+
+def _joined(node: ir.Node, names: Mapping[int, str]) -> onnx.NodeProto | None:
+    """Return ln(1 + y) for a Log of such a sum, and e^y - 1 for that difference; None for anything else.
+
+    1 swallows a small y in any type, which is rounding and not what the function is.
+    """
+    if node.op_type == "Log":
+        small, kind = _beside_one(producer(node.inputs[0], "Add", "Sum"), 1.0), Log1p.__name__
+    else:
+        risen = _beside_one(node, 1.0 if node.op_type == "Sub" else -1.0) if is_op(node, "Add", "Sub") else None
+        inner = producer(risen, "Exp")
+        small, kind = None if inner is None else inner.inputs[0], Expm1.__name__
+    if small is None or id(small) not in names:
+        return None
+    made = onnx.NodeProto(op_type=kind, domain=REAL)
+    made.input.append(names[id(small)])
+    made.output.extend(names[id(value)] for value in node.outputs)
+    return made
+
+
+def _beside_one(node: ir.Node | None, one: float) -> ir.Value | None:
+    """Return the other operand of a node of two, one of which (of a difference the second) is this number."""
+    if node is None or len(node.inputs) != 2:
+        return None
+    for at in (1,) if node.op_type == "Sub" else (0, 1):
+        array = constant(node.inputs[at])
+        if array is not None and array.size == 1 and _is_float(array) and float(array.reshape(-1)[0]) == one:
+            return node.inputs[1 - at]
+    return None
 
 
 def _append_part(graph: onnx.GraphProto, node: ir.Node, names: Mapping[int, str]) -> None:
@@ -175,18 +221,11 @@ def layouts(function: Written, length: int, rows: int) -> Iterator[Layout]:
         yield Layout(own, has_heads, tuple(bound(dims, _ODD) for dims in function.shapes))
 
 
-class GatherElements(OpRun):
-    """The operator of that name: the evaluator's own refuses axes that are counted from the end."""
-
-    def _run(self, data: Array, indices: NDArray[np.int64], axis: int = 0) -> tuple[Array]:
-        return (np.take_along_axis(data, indices, axis),)
-
-
 class Evaluator:
     """Computes the values of a function of rows."""
 
     def __init__(self, function: Written) -> None:
-        self._session = ReferenceEvaluator(onnx.ModelProto.FromString(function.model), new_ops=[GatherElements])
+        self._session = ReferenceEvaluator(onnx.ModelProto.FromString(function.model), new_ops=OPERATORS)
 
     def rows(self, x: Rows, layout: Layout) -> Rows:
         """Return the function of rows [R, N] for each head, [heads, R, N].

@@ -41,7 +41,10 @@ ORDINARY = 80.0
 """Scores up to here are no cause for an overflow in any spelling of an exponential."""
 
 _LENGTHS = (11, 24)
-"""Rows to ask for where the graph gives them any length."""
+"""Rows to ask for where the graph gives them any length; longer ones where it takes the greatest of more."""
+
+_LONGEST = 1 << 13
+"""Of the rows that are asked for."""
 
 _SHORTEST = 3
 
@@ -55,8 +58,8 @@ _MOST_ELEMENTS = 30000
 def recognise(function: Written, masks: Masks) -> OwnFunction | None:
     """Return the method and the options that a function is, None if it is none of them for certain."""
     last = function.shape[-1]
-    lengths = (last,) if isinstance(last, int) else _LENGTHS
-    if min(lengths) < _SHORTEST:
+    lengths = (last,) if isinstance(last, int) else _lengths(function)
+    if not lengths or min(lengths) < _SHORTEST:
         return None
     try:
         evaluator = Evaluator(function)
@@ -75,6 +78,13 @@ def recognise(function: Written, masks: Masks) -> OwnFunction | None:
             if found is not None or not function.laid_out:
                 return found
     return None
+
+
+def _lengths(function: Written) -> tuple[int, ...]:
+    """Return lengths that tell a function of rows of any length; none where it takes only longer ones."""
+    most = max(function.counts, default=0)
+    lengths = _LENGTHS if most < min(_LENGTHS) else (most + 3, 2 * most + 5)
+    return lengths if max(lengths) <= _LONGEST else ()
 
 
 @dataclass(frozen=True)
@@ -203,8 +213,15 @@ def _probes(length: int, numbers: Sequence[Sequence[float]]) -> Rows:
     flat = np.full((6, length), np.array([-30, -1, 0, 0.7, 1, 30])[:, None])
     alone = np.zeros((6, length))
     alone[:, 1] = [-9, -1e-3, 1e-6, 0.5, 2, 30]
+    # What is added to a sum, or the least that is divided by, shows where one element is about as small.
+    tiny = np.array([n**power for n in own if 0 < n < 1e-3 for power in (1, 0.5)]).reshape(-1, 1)
+    beside = np.full((5 * len(tiny), length), -9.0)
+    beside[:, -1] = (tiny * np.array([0.1, 0.5, 1, 2, 10])).reshape(-1)
     great = np.clip(rng.normal(size=(6, length)) * 1500, -4500, 4500)
-    rows = [grid.reshape(-1, length), rng.permutation(grid).reshape(-1, length), *spreads, flat, alone, great]
+    ties = np.clip(rng.integers(-3, 4, size=(8, length)) * np.array([[1], [0.5]]).repeat(4, axis=0), -3, 3)
+    rows = [
+        grid.reshape(-1, length), rng.permutation(grid).reshape(-1, length), *spreads, flat, alone, beside, great, ties
+    ]  # fmt: skip
     return np.concatenate(rows).astype(np.float32).astype(np.float64)
 
 

@@ -16,8 +16,10 @@ from softq.passes._forms._regions import OPERATORS, Region, regions
 from softq.passes._graph import is_constant, is_op, operand, operator_label
 from softq.site import Verdict
 
-_CHANGING = {"Log", "Shape", "ReduceSum", "ReduceMax", "ReduceMean", "ReduceMin"}
+_CHANGING = {"Log", "Shape", "ReduceSum", "ReduceMax", "ReduceMean", "ReduceMin", "TopK"}
 """Operators without one of which a softmax has nothing in front of it but factors and addends."""
+
+_ROUNDED = "as the graph writes it, Log(1 + y) is 0 where 1 swallows y, which the method does not do"
 
 
 def match(node: ir.Node, facts: Facts) -> Match | None:
@@ -52,8 +54,9 @@ def _find(node: ir.Node, facts: Facts, *, changing: bool = False) -> Match | Non
             continue
         refusal = refusal_of(node, region.entry, facts)
         verdict = Verdict("refuse", refusal) if refusal else None
+        note = _ROUNDED if function is not None and function.swallows else ""
         found = Match(
-            operator_label(node), region.entry, node.outputs[0], -1, verdict, function=own, nodes=region.nodes
+            operator_label(node), region.entry, node.outputs[0], -1, verdict, note, function=own, nodes=region.nodes
         )  # fmt: skip
     return found
 
