@@ -132,7 +132,7 @@ def explain(
         own = finding.site.function
         if own is not None and own.method == method:
             options = chosen.configure(own.options)
-        program = chosen.program(options, masked=own is None and _reaches_method(finding, facts))
+        program = chosen.program(options, masked=_reaches_method(finding, facts))
         cost = _cost(program, method, options.to_json(), finding.site)
     return Explanation(
         site=finding.site,

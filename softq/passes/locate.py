@@ -19,6 +19,7 @@ from softq.passes import PassEntry
 from softq.passes._forms import FORMS, Inside, Match
 from softq.passes._forms._facts import ASSUMED_KEY, NOTHING, Assumed, Facts, named
 from softq.passes._forms._guards import Behind, look_behind, masked_row
+from softq.passes._forms._lifts import Lift
 from softq.passes._forms._masks import NO_MASK, FoundMask, find_mask
 from softq.passes._forms._roles import Usage, find_usage, is_chosen
 from softq.passes._forms.replaced import DOMAIN
@@ -256,6 +257,8 @@ def shortened(ids: Sequence[str]) -> str:
 def _finding(form: str, match: Match, node: ir.Node, site_id: str, container: Container, facts: Facts) -> Finding:
     own = match.function is not None
     mask = NO_MASK if match.scores is None or own else find_mask(match.scores, facts)
+    if match.hidden is not None:
+        mask = FoundMask("where", match.hidden.masked_row, Lift(match.scores, (), (match.hidden.source,)))
     behind = None if match.weights is None else look_behind(match.weights, facts)
     # Such a form is attention by its definition, also where a divisor stands between the weights and the product.
     usage = Usage("attention", "MatMul") if own else _usage(match, behind, node, facts)

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from softq.errors import RefusalError
 from softq.passes import PassEntry
-from softq.passes._canonical import CANONICAL_KEY, Canonical
+from softq.passes._canonical import CANONICAL_KEY, Canonical, Mask
 from softq.passes._forms import FORMS
 from softq.passes._forms._guards import ISNAN_WHERE, look_behind, masked_row
 from softq.passes._forms._masks import find_mask
@@ -117,8 +117,11 @@ def _normalize(scribe: Scribe, node: ir.Node, site: Site, raised: bool) -> None:
         match = find_around(node, scribe.facts) or FORMS.get(site.form).match(node, scribe.facts)
         if match is None or match.scores is None or match.function != site.function:
             raise RefusalError(f"site {site.id}: its function is not found again after the model was changed")
+        hidden = match.hidden
+        mask = None if hidden is None else Mask(hidden.source.value, bool(hidden.source.valid_when))
+        guarded = hidden is not None and hidden.guarded
         node.meta[CANONICAL_KEY] = Canonical(
-            site, match.scores, None, node.outputs[0], nan_becomes_zero=False, whole=True
+            site, match.scores, mask, node.outputs[0], nan_becomes_zero=guarded, whole=True
         )  # fmt: skip
         return
     if not is_op(node, "Softmax") or operand(node, 0) is None:

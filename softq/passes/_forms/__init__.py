@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from softq.passes._forms._facts import Facts
+from softq.passes._forms._lifts import Source
 from softq.passes._forms._ranks import Dims
 from softq.registry import Folder
 from softq.site import Action, MaskedRow, MaskKind, OwnFunction, Verdict
@@ -35,6 +36,21 @@ class Inside:
     mask: MaskKind
     masked_row: MaskedRow
     guard: str = "none"
+
+
+@dataclass(frozen=True, eq=False)
+class Hidden:
+    """A mask inside a function that is no softmax.
+
+    Attributes:
+        source: What says which positions take part.
+        masked_row: What a row is that it hides throughout.
+        guarded: Whether the method has no weights in such a row, where the function has zeros.
+    """
+
+    source: Source
+    masked_row: MaskedRow
+    guarded: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +70,7 @@ class Match:
         function: Where it is no softmax but another function of a row: the method that is this function. What reads
             `weights` reads nothing else of what is between it and `scores`, which stays as it is for other methods.
         nodes: The nodes of such a function.
+        hidden: The mask inside such a function; None if there is none.
     """
 
     operator: str
@@ -66,6 +83,7 @@ class Match:
     inside: Inside | None = None
     function: OwnFunction | None = None
     nodes: tuple[ir.Node, ...] = ()
+    hidden: Hidden | None = None
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ def are_scores(value: ir.Value | None) -> bool:
         place = 2 if node.op_type == "Where" and is_constant(operand(node, 1)) else _first(node)
         value = operand(node, place)
         others = [operand(node, i) for i in range(len(node.inputs)) if i != place]
-        if value is None or any(_is_computed_from(other, value) for other in others):
+        if value is None or any(is_computed_from(other, value) for other in others):
             return False
     return False
 
@@ -38,7 +38,7 @@ def _first(node: ir.Node) -> int:
     return int(len(node.inputs) > 1 and is_constant(operand(node, 0)))
 
 
-def _is_computed_from(value: ir.Value | None, scores: ir.Value) -> bool:
+def is_computed_from(value: ir.Value | None, scores: ir.Value) -> bool:
     """Return whether the elements of a value depend on the scores, as far as one function reaches."""
     stack, seen = [value], set[ir.Value]()
     while stack and len(seen) < MOST_NODES:

@@ -38,12 +38,14 @@ class Written:
     """A part of a graph as ONNX, self-contained: equal parts are equal.
 
     Attributes:
-        model: One graph from `x`, and the shapes `shape0`, `shape1`, ..., to `y`, serialized.
+        model: One graph to `y` from `x`, the shapes `shape0`, `shape1`, ..., and the boolean `mask` if there is one,
+            serialized.
         shape: Shape of `x` as far as the model knows it, of two axes or more.
         shapes: Shapes of the values outside of which it reads the shape.
         numbers: The float constants in it that are one number, or a number a head.
         laid_out: Whether it may depend on more of a shape than the length of the row.
         counts: Whole numbers that it takes the greatest of a row by.
+        masked: Whether a boolean says inside which positions take part.
         swallows: Whether it takes the logarithm of a sum with 1, which where it runs hides a small number.
     """
 
@@ -54,6 +56,7 @@ class Written:
     laid_out: bool
     counts: tuple[int, ...]
     swallows: bool
+    masked: bool
 
 
 def written(region: Region, facts: Facts) -> Written | None:
@@ -66,6 +69,7 @@ def written(region: Region, facts: Facts) -> Written | None:
     keeps_shape = None not in shape and facts.shape(region.result) == shape
     names: dict[int, str] = {id(region.entry): "x"}
     names |= {id(value): f"shape{i}" for i, value in enumerate(region.shapes)}
+    names |= {id(region.mask): "mask"} if region.mask is not None else {}
     graph = onnx.GraphProto(name="function")
     numbers: list[tuple[float, ...]] = []
     for node in region.nodes:
@@ -88,7 +92,8 @@ def written(region: Region, facts: Facts) -> Written | None:
             _append_part(graph, node, names)
         else:
             _append(graph, node, names)
-    graph.input.extend(onnx.ValueInfoProto(name=name) for name in ("x", *(f"shape{i}" for i in range(len(shapes)))))
+    inputs = ["x", *(f"shape{i}" for i in range(len(shapes))), *(["mask"] if region.mask is not None else [])]
+    graph.input.extend(onnx.ValueInfoProto(name=name) for name in inputs)
     graph.output.append(onnx.ValueInfoProto(name=names[id(region.result)]))
     opset = facts.view.container_of(region.nodes[-1]).opset
     imports = [onnx.OperatorSetIdProto(domain=domain, version=v) for domain, v in (("", opset), (REAL, 1))]
@@ -103,6 +108,7 @@ def written(region: Region, facts: Facts) -> Written | None:
         laid_out,
         tuple(int(k.reshape(-1)[0]) for k in counts if k is not None and k.size == 1),
         any(node.op_type == Log1p.__name__ for node in graph.node),
+        region.mask is not None,
     )
 
 
@@ -222,9 +228,16 @@ def layouts(function: Written, length: int, rows: int) -> Iterator[Layout]:
 
 
 class Evaluator:
-    """Computes the values of a function of rows."""
+    """Computes the values of a function of rows.
 
-    def __init__(self, function: Written) -> None:
+    Args:
+        function: The function.
+        counts_when: Of one with a mask inside, what the mask is where a position takes part. Such a function hides
+            what is -inf in the rows, which to it itself are other numbers.
+    """
+
+    def __init__(self, function: Written, counts_when: bool = True) -> None:
+        self._masked, self._counts_when = function.masked, counts_when
         self._session = ReferenceEvaluator(onnx.ModelProto.FromString(function.model), new_ops=OPERATORS)
 
     def rows(self, x: Rows, layout: Layout) -> Rows:
@@ -249,6 +262,10 @@ class Evaluator:
         else:
             tensor = full.reshape(layout.shape)
         feed: dict[str, Array] = {"x": np.ascontiguousarray(tensor)}
+        if self._masked:
+            hidden = np.isneginf(tensor)
+            feed["mask"] = hidden != self._counts_when
+            feed["x"] = np.where(hidden, np.random.default_rng(2).normal(size=tensor.shape) * 3, tensor)
         feed |= {f"shape{i}": np.array(shape, np.int64) for i, shape in enumerate(layout.shapes)}
         with np.errstate(all="ignore"):
             (y,) = map(np.asarray, self._session.run(None, feed))

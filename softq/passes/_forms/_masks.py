@@ -222,7 +222,7 @@ def _lifted(
         why = f"{factor} stands between the mask and the softmax"
     shape = facts.shape(lift.scores)
     same = shape is not None and None not in shape and facts.shape(masked_scores) == shape
-    if not same and not all(_keeps_shape(shape, facts.shape(operand)) for operand in operands):
+    if not same and not all(keeps_shape(shape, facts.shape(operand)) for operand in operands):
         lift = replace(lift, scores=None, steps=())
     elif row == "nan" and not why and below is not None and below.lift is not None and below.masked_row == "nan":
         inner = below.lift
@@ -231,7 +231,7 @@ def _lifted(
     return FoundMask(kind, row, None if why else lift, why)
 
 
-def _keeps_shape(scores: Dims | None, other: Dims | None) -> bool:
+def keeps_shape(scores: Dims | None, other: Dims | None) -> bool:
     """Whether an operand of shape `other` is proved to broadcast to `scores` and not the other way round."""
     if scores is None or other is None or len(other) > len(scores):
         return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -54,15 +54,36 @@ _MOST_ELEMENTS = 30000
 """Of random rows: what is sorted and cut off shows only in many."""
 
 
+@dataclass(frozen=True)
+class Recognised:
+    """What a function is.
+
+    Attributes:
+        function: The method and its options.
+        zeros: Whether it is 0 throughout a row that a mask inside hides throughout.
+        guarded: Whether that holds though the method has no weights there.
+    """
+
+    function: OwnFunction
+    zeros: bool = False
+    guarded: bool = False
+
+
 @lru_cache(maxsize=256)
-def recognise(function: Written, masks: Masks) -> OwnFunction | None:
-    """Return the method and the options that a function is, None if it is none of them for certain."""
+def recognise(function: Written, masks: Masks, counts_when: bool = True) -> Recognised | None:
+    """Return the method and the options that a function is, None if it is none of them for certain.
+
+    Args:
+        function: The function.
+        masks: What masks may have made of its rows.
+        counts_when: Of a function with a mask inside, what that is where a position takes part.
+    """
     last = function.shape[-1]
     lengths = (last,) if isinstance(last, int) else _lengths(function)
     if not lengths or min(lengths) < _SHORTEST:
         return None
     try:
-        evaluator = Evaluator(function)
+        evaluator = Evaluator(function, counts_when)
     except Exception:
         # The evaluator lacks operators and refuses models, each in a way of its own.
         return None
@@ -75,8 +96,11 @@ def recognise(function: Written, masks: Masks) -> OwnFunction | None:
             asked += [] if answered is None else [answered]
         if len(asked) == len(lengths):
             found = _decide(asked)
-            if found is not None or not function.laid_out:
-                return found
+            zeros = function.masked and not any(np.any(one.masked_values[:, one.hidden]) for one in asked)
+            guarded = _decide([replace(one, guarded=True) for one in asked]) if found is None and zeros else None
+            own = found or guarded
+            if own is not None or not function.laid_out:
+                return None if own is None else Recognised(own, zeros, guarded is not None)
     return None
 
 
@@ -89,13 +113,19 @@ def _lengths(function: Written) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class _Asked:
-    """A function with what it answered."""
+    """A function with what it answered, and whether a hidden row counts as zeros where a method has no weights."""
 
     function: Function
     rows: Rows
     values: Rows
     masked: Rows
     masked_values: Rows
+    guarded: bool = False
+
+    @property
+    def hidden(self) -> NDArray[np.bool_]:
+        """Which masked rows are hidden throughout."""
+        return np.all(np.isneginf(self.masked), axis=-1)
 
 
 def _ask(evaluator: Evaluator, layout: Layout, rows: Rows, function: Written, masks: Masks) -> _Asked | None:
@@ -172,6 +202,8 @@ def _is(method: Method, found: OwnFunction, asked: _Asked) -> bool:
         if got is None or not _agree(got, asked.values[:, some], counts[:, some]):
             return False
     got = values(asked.masked)
+    if got is not None and asked.guarded:
+        got = np.where(asked.hidden[:, None] & np.isnan(got), 0.0, got)
     return got is not None and _agree(got, asked.masked_values, np.ones(asked.masked_values.shape, np.bool_))
 
 

@@ -44,25 +44,36 @@ class Region:
         result: What it gives.
         nodes: Its nodes, each behind those whose results it reads.
         shapes: Values outside, of which it reads the shape and nothing else.
+        mask: A boolean outside, of which it reads the elements; None if it reads none.
     """
 
     entry: ir.Value
     result: ir.Value
     nodes: tuple[ir.Node, ...]
     shapes: tuple[ir.Value, ...]
+    mask: ir.Value | None = None
 
 
-def regions(result: ir.Value, begins: Callable[[ir.Value], bool]) -> Iterator[Region]:
+MaskOf = Callable[[ir.Value, ir.Value], bool]
+"""Whether a value may be what says of a function of another one which positions take part."""
+
+
+def _none(value: ir.Value, entry: ir.Value) -> bool:
+    return False
+
+
+def regions(result: ir.Value, begins: Callable[[ir.Value], bool], is_mask: MaskOf = _none) -> Iterator[Region]:
     """Yield the parts of a graph that make `result` of one value, the smallest first.
 
     Args:
         result: A value that a node computes.
         begins: Whether a part may begin with a value.
+        is_mask: What may be read besides, one value a part.
     """
     for entry in _above(result):
         if not begins(entry):
             continue
-        found = _cut(result, entry)
+        found = _cut(result, entry, is_mask)
         if found is not None and _is_closed(found):
             yield found
 
@@ -89,13 +100,18 @@ def _may_belong(node: ir.Node, result: ir.Value) -> bool:
     return known and not any(True for _ in subgraphs(node))
 
 
-def _cut(result: ir.Value, entry: ir.Value) -> Region | None:
+def _cut(result: ir.Value, entry: ir.Value, is_mask: MaskOf) -> Region | None:
     """Return what lies between a value and the result, None if something else leads there as well."""
-    nodes, shapes = dict[ir.Node, None](), list[ir.Value]()
+    nodes, shapes, masks = dict[ir.Node, None](), list[ir.Value](), list[ir.Value]()
 
     def reaches(value: ir.Value | None) -> bool:
         """Note the nodes that a value is computed by; return whether they start from the entry and constants alone."""
-        if value is None or value is entry or constant_tensor(value) is not None:
+        if value is None or value is entry:
+            return True
+        if is_mask(value, entry):
+            masks.extend([value] if value not in masks else [])
+            return len(masks) == 1
+        if constant_tensor(value) is not None:
             return True
         node = value.producer()
         if node is None or not _may_belong(node, result) or len(nodes) > MOST_NODES:
@@ -113,7 +129,8 @@ def _cut(result: ir.Value, entry: ir.Value) -> Region | None:
     if entry is result or not reaches(result):
         return None
     inside = {id(entry), *(id(out) for node in nodes for out in node.outputs)}
-    return Region(entry, result, _ordered(nodes), tuple(v for v in shapes if id(v) not in inside))
+    outside = tuple(v for v in shapes if id(v) not in inside)
+    return Region(entry, result, _ordered(nodes), outside, masks[0] if masks else None)
 
 
 def _ordered(nodes: Collection[ir.Node]) -> tuple[ir.Node, ...]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import onnx_ir as ir
 
-from softq.passes._forms import Form, Match
-from softq.passes._forms._attention import are_scores, are_weights
+from softq.passes._forms import Form, Hidden, Match
+from softq.passes._forms._attention import are_scores, are_weights, is_computed_from
 from softq.passes._forms._evaluation import written
 from softq.passes._forms._exponentials import number
 from softq.passes._forms._facts import Facts
-from softq.passes._forms._masks import find_mask
+from softq.passes._forms._lifts import Source
+from softq.passes._forms._masks import find_mask, keeps_shape
 from softq.passes._forms._operators import refusal_of
-from softq.passes._forms._recognition import Masks, recognise
+from softq.passes._forms._recognition import Masks, Recognised, recognise
 from softq.passes._forms._regions import OPERATORS, Region, regions
 from softq.passes._graph import is_constant, is_op, operand, operator_label
 from softq.site import Verdict
@@ -20,6 +23,7 @@ _CHANGING = {"Log", "Shape", "ReduceSum", "ReduceMax", "ReduceMean", "ReduceMin"
 """Operators without one of which a softmax has nothing in front of it but factors and addends."""
 
 _ROUNDED = "as the graph writes it, Log(1 + y) is 0 where 1 swallows y, which the method does not do"
+_GUARDED = "zeros of a row that its mask hides are made where the method has no weights, as a NaN in a row has none"
 
 
 def match(node: ir.Node, facts: Facts) -> Match | None:
@@ -50,15 +54,44 @@ def _find(node: ir.Node, facts: Facts, *, changing: bool = False) -> Match | Non
             continue
         function = None if _is_scaled_first(region) else written(region, facts)
         own = None if function is None else recognise(function, _masks(region.entry, facts))
-        if own is None:
+        if own is not None:
+            found = _matched(node, region, own, function is not None and function.swallows, facts)
+    return found if found is not None or changing else _find_masked(node, facts)
+
+
+def _find_masked(node: ir.Node, facts: Facts) -> Match | None:
+    """Return the longest function that holds the mask of the scores inside, where none is in front."""
+
+    def is_mask(value: ir.Value, entry: ir.Value) -> bool:
+        shape = facts.shape(value)
+        wide = shape is not None and len(shape) > 0 and shape[-1] != 1
+        return wide and facts.dtype(value) == ir.DataType.BOOL and not is_computed_from(value, entry)
+
+    found: Match | None = None
+    for region in regions(node.outputs[0], are_scores, is_mask):
+        mask, scores = region.mask, region.entry
+        if mask is None or _is_scaled_first(region) or find_mask(scores, facts).kind != "none":
             continue
-        refusal = refusal_of(node, region.entry, facts)
-        verdict = Verdict("refuse", refusal) if refusal else None
-        note = _ROUNDED if function is not None and function.swallows else ""
-        found = Match(
-            operator_label(node), region.entry, node.outputs[0], -1, verdict, note, function=own, nodes=region.nodes
-        )  # fmt: skip
+        function = written(region, facts)
+        if function is None or not keeps_shape(facts.shape(scores), facts.shape(mask)):
+            continue
+        for counts_when in (True, False):
+            own = recognise(function, "infinite", counts_when)
+            if own is not None:
+                match = _matched(node, region, own, function.swallows, facts)
+                row = "zero" if own.zeros else "nan"
+                found = replace(match, hidden=Hidden(Source(mask, counts_when), row, own.guarded))
     return found
+
+
+def _matched(node: ir.Node, region: Region, own: Recognised, swallows: bool, facts: Facts) -> Match:
+    refusal = refusal_of(node, region.entry, facts)
+    verdict = Verdict("refuse", refusal) if refusal else None
+    notes = [_ROUNDED] * swallows + [_GUARDED] * own.guarded
+    return Match(
+        operator_label(node), region.entry, node.outputs[0], -1, verdict, "; ".join(notes), function=own.function,
+        nodes=region.nodes,
+    )  # fmt: skip
 
 
 def _is_scaled_first(region: Region) -> bool:
