@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -75,10 +78,13 @@ def test_the_mask_is_the_method_s(name: str, rank: str) -> None:
     assert "becomes the method's mask" in explain(made, site.id, method=method).mask
 
 
-def test_a_mask_that_is_a_constant() -> None:
-    made = model(CASES["softplus"][0], given=RANKS["square"])
+@pytest.mark.parametrize("kind", [np.bool_, np.float32])
+def test_a_mask_that_is_a_constant(kind: type[np.generic]) -> None:
+    """Of booleans, and of zeros and ones that the weights are multiplied by."""
+    body = CASES["softplus"][0] if kind is np.bool_ else "a = Softplus(x); p = Mul(a, keep); " + OVER_SUM
+    made = model(body, given=RANKS["square"])
     (causal, _) = masks("square")
-    made.graph.initializer.append(onnx.numpy_helper.from_array(causal, "keep"))
+    made.graph.initializer.append(onnx.numpy_helper.from_array(causal.astype(kind), "keep"))
     del made.graph.input[3]
     result = softq.convert(made, method="softplus")
     assert [planned.method for planned in result.plan.sites] == ["softplus"]
@@ -109,6 +115,8 @@ NEAR = {
                            "nil = 0.0; w = Where(keep, q, nil)",
     "hidden-is-not-nothing": SOFTPLUS.replace("nil = 0.0", "nil = 0.001"),
     "its-maximum-sees-the-hidden": CASES["softpick"][0],
+    "taken-away-by-half": "a = Softplus(x); c = Cast<to = 1>(keep); h = 0.5; ch = Mul(c, h); d = Add(ch, h); "
+                          "p = Mul(a, d); " + OVER_SUM,
     "over-the-row-s-length": "a = Softplus(x); nil = 0.0; p = Where(keep, a, nil); w = ReduceMean[-1](p)",
 }  # fmt: skip
 
@@ -116,6 +124,53 @@ NEAR = {
 @pytest.mark.parametrize("name", NEAR)
 def test_what_differs_is_none(name: str) -> None:
     assert not [site for site in softq.inspect(model(NEAR[name], given=RANKS["square"])) if site.function is not None]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exporter", ["script", "dynamo"])
+def test_as_torch_exports_them(exporter: str) -> None:
+    import io
+
+    torch = pytest.importorskip("torch")
+    functional: Any = torch.nn.functional
+
+    def over_sum(w: Any) -> Any:
+        return w / (w.sum(-1, keepdim=True) + 1e-6)
+
+    def tril(x: Any) -> Any:
+        return torch.tril(torch.ones(x.shape[-1], x.shape[-1], dtype=torch.bool))
+
+    functions: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
+        "filled": ("softplus", lambda x, keep: over_sum(functional.softplus(x).masked_fill(~keep, 0.0))),
+        "chosen": ("softplus", lambda x, _: over_sum(torch.where(tril(x), functional.softplus(x), 0.0))),
+        "cast": ("softplus", lambda x, keep: over_sum(functional.softplus(x) * keep.to(x.dtype))),
+        "floats": ("softplus", lambda x, _: over_sum(functional.softplus(x) * torch.tril(torch.ones(SIZE, SIZE)))),
+        "normalized": ("relu", lambda x, keep: functional.normalize(functional.relu(x) * keep, p=1, dim=-1)),
+        "sigmoid": ("sigmoid", lambda x, keep: torch.sigmoid(x - 2.0).masked_fill(~keep, 0.0)),
+    }
+    for name, (method, function) in functions.items():
+
+        class Attention(torch.nn.Module):
+            def __init__(self, function: Callable[[Any, Any], Any]) -> None:
+                super().__init__()
+                self.function = function
+                self.register_buffer("keep", torch.from_numpy(masks("square")[0]))
+
+            def forward(self, q: Any, k: Any, v: Any) -> Any:
+                return self.function(q @ k.transpose(-1, -2) * 0.5, self.keep) @ v
+
+        arguments = tuple(torch.from_numpy(array) for array in feed().values())
+        if exporter == "dynamo":
+            made = torch.onnx.export(Attention(function).eval(), arguments, dynamo=True, verbose=False).model_proto
+        else:
+            held = io.BytesIO()
+            torch.onnx.export(Attention(function).eval(), arguments, held, opset_version=18, dynamo=False)
+            made = onnx.load_from_string(held.getvalue())
+        result = softq.convert(made, method=method)
+        assert [planned.method for planned in result.plan.sites] == [method], name
+        given = dict(zip([value.name for value in made.graph.input], feed(3).values(), strict=True))
+        (got,), (want,) = run(result.model, given), run(made, given)
+        np.testing.assert_allclose(got, want, rtol=0, atol=2e-5 * np.abs(want).max())
 
 
 def test_two_masks_are_none() -> None:

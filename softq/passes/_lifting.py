@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from softq.passes._canonical import Mask
 from softq.passes._forms._lifts import Lift, Source, Step
-from softq.passes._graph import constant, is_op, operand
+from softq.passes._graph import constant, is_op, operand, producer
 from softq.passes._scribe import Scribe, comes_before, scores_of
 
 _VALID_ABOVE = -1.0
@@ -31,6 +31,17 @@ def lift_mask(scribe: Scribe, node: ir.Node, lift: Lift) -> tuple[ir.Value, Mask
     if lift.total:
         valid = _with_open_rows(scribe, node, valid)
     return scores, Mask(valid, valid_when=True, total=lift.total)
+
+
+def boolean(scribe: Scribe, node: ir.Node, mask: ir.Value) -> ir.Value:
+    """Return a mask of 0 and 1 as a boolean one."""
+    below = producer(mask, "Cast")
+    for value in (mask, None if below is None else operand(below, 0)):
+        if value is not None and scribe.facts.dtype(value) == ir.DataType.BOOL:
+            return value
+    shape = scribe.facts.shape(mask)
+    cast = ir.node("Cast", [mask], {"to": int(ir.DataType.BOOL)}, name=scribe.fresh(f"{mask.name}/boolean"))
+    return scribe.insert(node, cast, f"{mask.name}_boolean", ir.DataType.BOOL, shape)
 
 
 def _repeat(scribe: Scribe, node: ir.Node, value: ir.Value, step: Step) -> ir.Value:

@@ -20,7 +20,7 @@ from softq.passes._forms._masks import find_mask
 from softq.passes._forms._operators import find_axis
 from softq.passes._forms.written_function import find_around
 from softq.passes._graph import ModelView, is_op, operand
-from softq.passes._lifting import lift_mask
+from softq.passes._lifting import boolean, lift_mask
 from softq.passes._placing import bypass, move_axis_last, narrow, set_axis, unflatten
 from softq.passes._scribe import Scribe, scores_of
 from softq.passes.locate import SITES_KEY, all_nodes, locate
@@ -118,7 +118,9 @@ def _normalize(scribe: Scribe, node: ir.Node, site: Site, raised: bool) -> None:
         if match is None or match.scores is None or match.function != site.function:
             raise RefusalError(f"site {site.id}: its function is not found again after the model was changed")
         hidden = match.hidden
-        mask = None if hidden is None else Mask(hidden.source.value, bool(hidden.source.valid_when))
+        mask = (
+            None if hidden is None else Mask(boolean(scribe, node, hidden.source.value), bool(hidden.source.valid_when))
+        )
         guarded = hidden is not None and hidden.guarded
         node.meta[CANONICAL_KEY] = Canonical(
             site, match.scores, mask, node.outputs[0], nan_becomes_zero=guarded, whole=True

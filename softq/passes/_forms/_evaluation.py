@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import onnx
@@ -45,7 +46,7 @@ class Written:
         numbers: The float constants in it that are one number, or a number a head.
         laid_out: Whether it may depend on more of a shape than the length of the row.
         counts: Whole numbers that it takes the greatest of a row by.
-        masked: Whether a boolean says inside which positions take part.
+        mask: The type of what says inside which positions take part; empty if nothing does.
         swallows: Whether it takes the logarithm of a sum with 1, which where it runs hides a small number.
     """
 
@@ -56,7 +57,7 @@ class Written:
     laid_out: bool
     counts: tuple[int, ...]
     swallows: bool
-    masked: bool
+    mask: Literal["", "bool", "float64"]
 
 
 def written(region: Region, facts: Facts) -> Written | None:
@@ -108,7 +109,7 @@ def written(region: Region, facts: Facts) -> Written | None:
         laid_out,
         tuple(int(k.reshape(-1)[0]) for k in counts if k is not None and k.size == 1),
         any(node.op_type == Log1p.__name__ for node in graph.node),
-        region.mask is not None,
+        "" if region.mask is None else "bool" if facts.dtype(region.mask) == ir.DataType.BOOL else "float64",
     )
 
 
@@ -237,7 +238,7 @@ class Evaluator:
     """
 
     def __init__(self, function: Written, counts_when: bool = True) -> None:
-        self._masked, self._counts_when = function.masked, counts_when
+        self._mask, self._counts_when = function.mask, counts_when
         self._session = ReferenceEvaluator(onnx.ModelProto.FromString(function.model), new_ops=OPERATORS)
 
     def rows(self, x: Rows, layout: Layout) -> Rows:
@@ -262,9 +263,9 @@ class Evaluator:
         else:
             tensor = full.reshape(layout.shape)
         feed: dict[str, Array] = {"x": np.ascontiguousarray(tensor)}
-        if self._masked:
+        if self._mask:
             hidden = np.isneginf(tensor)
-            feed["mask"] = hidden != self._counts_when
+            feed["mask"] = (hidden != self._counts_when).astype(self._mask)
             feed["x"] = np.where(hidden, np.random.default_rng(2).normal(size=tensor.shape) * 3, tensor)
         feed |= {f"shape{i}": np.array(shape, np.int64) for i, shape in enumerate(layout.shapes)}
         with np.errstate(all="ignore"):

@@ -96,7 +96,7 @@ def recognise(function: Written, masks: Masks, counts_when: bool = True) -> Reco
             asked += [] if answered is None else [answered]
         if len(asked) == len(lengths):
             found = _decide(asked)
-            zeros = function.masked and not any(np.any(one.masked_values[:, one.hidden]) for one in asked)
+            zeros = bool(function.mask) and not any(np.any(one.masked_values[:, one.hidden]) for one in asked)
             guarded = _decide([replace(one, guarded=True) for one in asked]) if found is None and zeros else None
             own = found or guarded
             if own is not None or not function.laid_out:

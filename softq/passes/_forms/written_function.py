@@ -11,6 +11,7 @@ from softq.passes._forms._attention import are_scores, are_weights, is_computed_
 from softq.passes._forms._evaluation import written
 from softq.passes._forms._exponentials import number
 from softq.passes._forms._facts import Facts
+from softq.passes._forms._levels import BITS, levels
 from softq.passes._forms._lifts import Source
 from softq.passes._forms._masks import find_mask, keeps_shape
 from softq.passes._forms._operators import refusal_of
@@ -64,8 +65,9 @@ def _find_masked(node: ir.Node, facts: Facts) -> Match | None:
 
     def is_mask(value: ir.Value, entry: ir.Value) -> bool:
         shape = facts.shape(value)
-        wide = shape is not None and len(shape) > 0 and shape[-1] != 1
-        return wide and facts.dtype(value) == ir.DataType.BOOL and not is_computed_from(value, entry)
+        if shape is None or len(shape) == 0 or shape[-1] == 1 or is_computed_from(value, entry):
+            return False
+        return facts.dtype(value) == ir.DataType.BOOL or levels(value, facts) == BITS
 
     found: Match | None = None
     for region in regions(node.outputs[0], are_scores, is_mask):
