@@ -1,6 +1,6 @@
 # make demo    convert, check and build the trained ViT of models/ (no torch)
 # make test    lint, types, tests, wheel smoke test
-# make test-all  make test, and the slow tests; needs the extra torch and Chromium, and a skipped test is a failure
+# make test-all  make test, and the slow tests; needs the extras torch and cuda and Chromium, and a skipped test is a failure
 # make runtimes  runs converted models in older releases of onnxruntime
 # make figures   the figures of the README, from real models (needs the extra torch; hours are spared by a cache)
 
@@ -28,7 +28,7 @@ $(VENV)/.dev: $(VENV)/.base
 
 $(VENV)/.torch: $(VENV)/.dev
 	$(PIP) torch==2.13.0
-	$(PIP) --editable '.[torch,dev]' --requirement models/requirements.txt
+	$(PIP) --editable '.[torch,cuda,dev]' --requirement models/requirements.txt
 	touch $@
 
 demo: $(VENV)/.tvm

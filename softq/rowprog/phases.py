@@ -64,11 +64,17 @@ class Phase:
     outputs: tuple[str, ...]
 
 
-def phases(program: Program) -> tuple[Phase, ...]:
-    """Return the passes over the row that the program needs, in order."""
+def phases(program: Program, *, stores: bool = True) -> tuple[Phase, ...]:
+    """Return the passes over the row that the program needs, in order.
+
+    Args:
+        program: The program.
+        stores: Whether row values may be stored for later passes; else all are computed again where they are needed,
+            scans from the row's first element on.
+    """
     nodes = program.nodes()
     numbers = _numbers(nodes)
-    last = max(numbers[node] for node in nodes if node.kind is Kind.ROW or _is_reduction(node))
+    last = max((numbers[node] for node in nodes if node.kind is Kind.ROW or _is_reduction(node)), default=0)
     stored: set[Node] = set()
     passes: list[tuple[set[Node], set[Node]]] = []
     for number in range(last, -1, -1):
@@ -76,7 +82,7 @@ def phases(program: Program) -> tuple[Phase, ...]:
         roots += [node for node in program.outputs.values() if numbers[node] == number]
         # The later phases are done: all that they want of this one is known.
         roots += [node for node in stored if numbers[node] == number]
-        passes.append(_pass(roots, number, numbers, stored))
+        passes.append(_pass(roots, number, numbers, stored, stores))
     result: list[Phase] = []
     for number, (loads, rows) in enumerate(reversed(passes)):
         result.append(
@@ -112,7 +118,7 @@ def _numbers(nodes: Iterable[Node]) -> dict[Node, int]:
 
 
 def _pass(
-    roots: Iterable[Node], number: int, numbers: dict[Node, int], stored: set[Node]
+    roots: Iterable[Node], number: int, numbers: dict[Node, int], stored: set[Node], stores: bool
 ) -> tuple[set[Node], set[Node]]:
     """Return the row values that a pass loads and computes; what it has to find stored is added to `stored`."""
     loads: set[Node] = set()
@@ -123,7 +129,7 @@ def _pass(
         if node.kind is not Kind.ROW or node.op in _AT_HAND or node in rows or node in loads:
             continue
         early = numbers[node] < number
-        if early and node not in stored and node.op != "input" and not _is_cheap(node, stored):
+        if stores and early and node not in stored and node.op != "input" and not _is_cheap(node, stored):
             stored.add(node)
         if node.op == "input" or (early and node in stored):
             loads.add(node)

@@ -10,7 +10,7 @@ from tvm.ir import Expr
 from softq.rowprog.program import Node, number_of
 from softq.rowprog.ranges import Proof
 from softq.rowprog.types import Kind
-from softq.targets._native.rows import carriers
+from softq.targets._common import carriers
 from softq.targets._native.rows.processor import Processor
 from softq.targets._native.rows.tables import Table
 from softq.targets._native.rows.tir import BOOL, F32, Local, Memory, broadcast, cast, const, type_name, vector

@@ -10,7 +10,8 @@ from tvm.script.ir_builder import tirx as script
 
 from softq.rowprog.library import EXP_LIMIT, LN2_HIGH, LN2_LOW, LOG2_E
 from softq.rowprog.program import Node, number_of
-from softq.targets._native.rows import carriers
+from softq.targets._common import carriers
+from softq.targets._common.patterns import rounded
 from softq.targets._native.rows.emission import Emission
 from softq.targets._native.rows.tir import F32, F64, bits_of, cast, fence, intrinsic, is_signed, reinterpret
 
@@ -136,17 +137,12 @@ _TO_NEAREST = {16: "llvm.x86.sse2.cvtps2dq", 32: "llvm.x86.avx.cvt.ps2dq.256",
 
 
 def _nearest(e: Emission, node: Node) -> Expr | None:
-    """Return a rounded and clamped float as an int32 by a conversion that rounds, half to even; None if it is no such.
-
-    Rounding keeps the order and whole bounds, so that clamping comes before it; a NaN ends as the same bound.
-    """
-    bounds: list[Node] = []
-    while node.op in ("min", "max") and node.args[1].op == "const" and float(number_of(node.args[1])).is_integer():
-        bounds.append(node)
-        node = node.args[0]
+    """Return a rounded, clamped float as int32 by a conversion that rounds half to even; None if it is no such."""
+    found = rounded(node)
     size = e.processor.machine.vector_bytes
-    if node.op != "rint" or not bounds or e.lanes * 4 != size or size not in _TO_NEAREST:
+    if found is None or e.lanes * 4 != size or size not in _TO_NEAREST:
         return None
+    node, bounds = found
     x = e.operand(node, 0)
     for bound in reversed(bounds):
         limit = e.const(number_of(bound.args[1]), F32)

@@ -7,7 +7,7 @@ from tvm.ir import Expr
 from tvm.script.ir_builder import tirx as script
 
 from softq.rowprog.program import Node
-from softq.targets._native.rows import carriers
+from softq.targets._common import carriers
 from softq.targets._native.rows.emission import Emission
 from softq.targets._native.rows.tir import F64, Local, bits_of, broadcast, cast, is_signed
 

@@ -10,29 +10,27 @@ from tvm.ir import Expr
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as script
 
-from softq.errors import UsageError
 from softq.rowprog.onnx.emitter import output_names
 from softq.rowprog.phases import Phase, phases
-from softq.rowprog.program import Node, Program, body_of, param_of, walk
-from softq.rowprog.ranges import Proof, prove
+from softq.rowprog.program import Node, Program, param_of, walk
+from softq.rowprog.ranges import prove
 from softq.rowprog.types import DType, Kind
+from softq.targets._common.patterns import check_nibbles, everything, fenced, output_type
 from softq.targets._native.machine import Machine
 from softq.targets._native.rows.access import Line, Row, written
 from softq.targets._native.rows.emission import Emission, Kernel
-from softq.targets._native.rows.memory import output_type, places, scratch_rows
+from softq.targets._native.rows.memory import places, scratch_rows
 from softq.targets._native.rows.numbering import RowNumber
 from softq.targets._native.rows.passes import Pass
 from softq.targets._native.rows.pipeline import Pipeline, stages
 from softq.targets._native.rows.processor import Processor
 from softq.targets._native.rows.reductions import REDUCTIONS
 from softq.targets._native.rows.rules import RULES
-from softq.targets._native.rows.scans import inner_nodes
 from softq.targets._native.rows.short import Short
 from softq.targets._native.rows.tables import Table, constant_table, given_table
 from softq.targets._native.rows.tir import Local, Memory, cast, opaque, type_name
 
 _SCRATCH_BYTES = 8
-_NIBBLE = 15
 _AHEAD_BYTES = 2**19
 """Rows up to which the next one is asked for: it and what is written must stay in a cache of a megabyte."""
 
@@ -112,7 +110,7 @@ class _Builder:
         self._program = program
         self._processor = processor
         self._index = processor.index
-        self._passes = _phases(program)
+        self._passes = phases(program)
         self._places = places(program, self._passes, nibbles)
         self._proof = prove(whole, max_length=max_length)
         self._whole = whole
@@ -120,7 +118,7 @@ class _Builder:
         self._nibbles = nibbles
         self._along = True  # whether the mask has elements along the row, in the form that is emitted
         for name in nibbles:
-            _check_nibbles(program, name, self._proof)
+            check_nibbles(program, name, self._proof)
 
     def emit(self) -> int:
         """Emit the function; return the bytes of scratch an element."""
@@ -143,7 +141,7 @@ class _Builder:
             longest=self._longest,
             proof=self._proof,
             rules=RULES,
-            fenced=_fenced(self._program),
+            fenced=fenced(self._program),
             length=length,
             params=self._params,
             head=tirx.const(0, self._index),
@@ -296,35 +294,8 @@ class _Builder:
         return Local.of(x, self._index, 1).get()
 
 
-def _phases(program: Program) -> tuple[Phase, ...]:
-    nodes = program.nodes()
-    if any(node.kind is Kind.ROW for node in nodes):
-        return phases(program)
-    scalars = tuple(node for node in nodes if node.kind is Kind.SCALAR and node.op != "const")
-    return (Phase(0, scalars, (), (), (), (), (), ()),)
-
-
-def _check_nibbles(program: Program, name: str, proof: Proof) -> None:
-    node = program.outputs.get(name)
-    if node is None or node.kind is not Kind.ROW or output_type(program, name) is not DType.U8:
-        raise UsageError(f"output {name} of {program.name} is no row of u8; two elements a byte are written of those")
-    interval = proof.filled[node]
-    if interval.high > _NIBBLE:
-        raise UsageError(
-            f"output {name} of {program.name} goes up to {interval.high}; four bits hold at most {_NIBBLE}"
-        )
-
-
 def _held(dtype: DType) -> str:
     return "uint8" if dtype is DType.BOOL else type_name(dtype)
-
-
-def _everything(program: Program) -> Iterator[Node]:
-    """Yield the program's nodes and those of the steps of its scans."""
-    for node in program.nodes():
-        yield node
-        if node.op == "scan":
-            yield from inner_nodes(body_of(node), node.args)
 
 
 def _is_reduced(node: Node) -> bool:
@@ -337,18 +308,4 @@ def _is_of_site(node: Node) -> bool:
 
 
 def _tables(program: Program) -> Iterator[Node]:
-    yield from dict.fromkeys(node for node in _everything(program) if node.kind is Kind.TABLE)
-
-
-def _fenced(program: Program) -> frozenset[Node]:
-    """Return the products that are added to something and must be rounded before."""
-    if program.contract:
-        return frozenset()
-    found: set[Node] = set()
-    for node in _everything(program):
-        if node.op in ("add", "sub") and node.dtype.is_float:
-            for arg in node.args:
-                while arg.op in ("assume", "exp_minus"):
-                    arg = arg.args[-1]
-                found.add(arg)
-    return frozenset(node for node in found if node.op == "mul")
+    yield from dict.fromkeys(node for node in everything(program) if node.kind is Kind.TABLE)

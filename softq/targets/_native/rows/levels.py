@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 
 from softq.rowprog.program import Node
 from softq.rowprog.types import DType, Kind
-from softq.targets._native.rows import carriers, planes
+from softq.targets._common import carriers
+from softq.targets._common.patterns import marked
+from softq.targets._native.rows import planes
 from softq.targets._native.rows.emission import Kernel
 from softq.targets._native.rows.fixed import Fixed, as_fixed
-from softq.targets._native.rows.reductions import marked
 from softq.targets._native.rows.tir import F32, bits_of
 
 _LONGEST_SUM = (1 << 32) // 255

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from softq.rowprog.onnx.interface import INTERFACE
 from softq.rowprog.phases import Phase
 from softq.rowprog.program import Node, Program
 from softq.rowprog.types import DType, Kind
+from softq.targets._common.patterns import output_type
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,6 @@ class Place:
     output: str | None
     slot: int
     dtype: DType
-
-
-def output_type(program: Program, name: str) -> DType:
-    """Return the element type of an output as the kernel writes it."""
-    return DType.F32 if name in INTERFACE else program.outputs[name].dtype
 
 
 def places(program: Program, passes: Sequence[Phase], nibbles: Collection[str] = ()) -> Mapping[Node, Place]:

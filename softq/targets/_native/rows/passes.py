@@ -19,7 +19,9 @@ from tvm.script.ir_builder import tirx as script
 from softq.rowprog.phases import Phase
 from softq.rowprog.program import Node
 from softq.rowprog.types import Kind
-from softq.targets._native.rows import carriers, rowtables, scans
+from softq.targets._common import carriers
+from softq.targets._common.patterns import group
+from softq.targets._native.rows import rowtables, scans
 from softq.targets._native.rows.access import Line, Row, load, store
 from softq.targets._native.rows.blocks import Block, size_of, sizes
 from softq.targets._native.rows.emission import Emission, Kernel
@@ -56,7 +58,7 @@ class Pass:
     ) -> None:
         self._kernel, self._phase, self._row, self._scalars, self._ahead = kernel, phase, row, scalars, ahead
         self._outputs = {name: outputs[name] for name in phase.outputs}
-        self._scan_groups = scans.group([*phase.rows, *phase.reductions])
+        self._scan_groups = group([*phase.rows, *phase.reductions])
         self._scans: list[scans.Scan] = []
         self._reduced = [node for node in phase.reductions if node.op != "scan"]
         used = (*phase.loads, *phase.rows, *self._outputs.values())

@@ -11,8 +11,8 @@ from tvm import tirx
 from tvm.ir import Expr
 from tvm.script.ir_builder import tirx as script
 
-from softq.rowprog.program import Node, number_of
-from softq.rowprog.types import Kind
+from softq.rowprog.program import Node
+from softq.targets._common.patterns import marked
 from softq.targets._native.rows import planes
 from softq.targets._native.rows.emission import Emission
 from softq.targets._native.rows.processor import Processor
@@ -210,15 +210,6 @@ class ByteSums:
         pairs = Local.of(reinterpret(part.get(), name, lanes), name, lanes).get()
         low = script.bitwise_and(pairs, const((1 << 32) - 1, name, lanes))
         return Local.of(tirx.Add(low, script.shift_right(pairs, const(32, name, lanes))), name, lanes)
-
-
-def marked(node: Node) -> Node | None:
-    """Return the condition of a maximum over numbers that are 1 where it holds, else 0."""
-    if node.op != "row_max" or node.args[0].op != "select":
-        return None
-    condition, yes, no = node.args[0].args
-    marks = yes.op == no.op == "const" and (number_of(yes), number_of(no)) == (1, 0)
-    return condition if marks and condition.kind is Kind.ROW else None
 
 
 def of_empty_row(node: Node) -> float:

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from softq.rowprog.program import Node, ScanBody, body_of
+from softq.rowprog.program import Node, body_of
+from softq.targets._common.patterns import inner_nodes, result_of
 from softq.targets._native.rows.emission import Emission
 from softq.targets._native.rows.tir import Local, type_name
-
-
-def _position(node: Node) -> int:
-    position = node.attrs["result"]
-    assert isinstance(position, int)
-    return position
 
 
 class Scan:
@@ -44,7 +39,7 @@ class Scan:
         for node in self._inner:
             inner.compute(node)
         for node in self.nodes:
-            at = _position(node) - len(body.states)
+            at = result_of(node) - len(body.states)
             if at >= 0:
                 e.keep(node, inner.arg(body.outputs[at], e.type_of(node)))
         # All of them from the old states: a step may exchange two.
@@ -55,30 +50,5 @@ class Scan:
     def finish(self) -> None:
         """Bind the last states."""
         for node in self.nodes:
-            if _position(node) < len(self._states):
-                self._scalars.bind(node, self._states[_position(node)])
-
-
-def inner_nodes(body: ScanBody, captured: Sequence[Node]) -> list[Node]:
-    """Return the nodes of a step that are not computed outside, arguments first."""
-    known = {*body.states, *body.elements, *captured}
-    found: dict[Node, None] = {}
-
-    def visit(node: Node) -> None:
-        if node not in known and node not in found:
-            for arg in node.args:
-                visit(arg)
-            found[node] = None
-
-    for root in (*body.next, *body.outputs):
-        visit(root)
-    return list(found)
-
-
-def group(nodes: Sequence[Node]) -> list[list[Node]]:
-    """Return the scans among the nodes, those of one loop together, in the order of the first of each."""
-    groups: dict[tuple[int, ...], list[Node]] = {}
-    for node in nodes:
-        if node.op == "scan":
-            groups.setdefault((id(body_of(node)), *map(id, node.args)), []).append(node)
-    return list(groups.values())
+            if result_of(node) < len(self._states):
+                self._scalars.bind(node, self._states[result_of(node)])

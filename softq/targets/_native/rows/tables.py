@@ -12,7 +12,7 @@ from tvm.script.ir_builder import tirx as script
 
 from softq.rowprog.program import Node, Number, table_of
 from softq.rowprog.types import DType
-from softq.targets._native.rows.shifts import Shift, as_shift
+from softq.targets._common.shifts import Shift, as_shift
 from softq.targets._native.rows.tir import (
     F32,
     Local,

@@ -1,0 +1,109 @@
+"""What emitters look for in a program: scans, products that must be rounded, conditions over a row, rounded codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from softq.errors import UsageError
+from softq.rowprog.onnx.interface import INTERFACE
+from softq.rowprog.program import Node, Program, ScanBody, body_of, number_of
+from softq.rowprog.ranges import Proof
+from softq.rowprog.types import DType, Kind
+
+NIBBLE = 15
+"""The greatest number of four bits."""
+
+
+def output_type(program: Program, name: str) -> DType:
+    """Return the element type of an output as kernels write it."""
+    return DType.F32 if name in INTERFACE else program.outputs[name].dtype
+
+
+def check_nibbles(program: Program, name: str, proof: Proof) -> None:
+    """Refuse to write an output two elements a byte that is no row of u8, or has greater numbers than four bits hold.
+
+    Raises:
+        UsageError: it is such an output, or there is none of this name.
+    """
+    node = program.outputs.get(name)
+    if node is None or node.kind is not Kind.ROW or output_type(program, name) is not DType.U8:
+        raise UsageError(f"output {name} of {program.name} is no row of u8; two elements a byte are written of those")
+    interval = proof.filled[node]
+    if interval.high > NIBBLE:
+        raise UsageError(f"output {name} of {program.name} goes up to {interval.high}; four bits hold at most {NIBBLE}")
+
+
+def everything(program: Program) -> Iterator[Node]:
+    """Yield the program's nodes and those of the steps of its scans."""
+    for node in program.nodes():
+        yield node
+        if node.op == "scan":
+            yield from inner_nodes(body_of(node), node.args)
+
+
+def inner_nodes(body: ScanBody, captured: Sequence[Node]) -> list[Node]:
+    """Return the nodes of a step that are not computed outside, arguments first."""
+    known = {*body.states, *body.elements, *captured}
+    found: dict[Node, None] = {}
+
+    def visit(node: Node) -> None:
+        if node not in known and node not in found:
+            for arg in node.args:
+                visit(arg)
+            found[node] = None
+
+    for root in (*body.next, *body.outputs):
+        visit(root)
+    return list(found)
+
+
+def group(nodes: Sequence[Node]) -> list[list[Node]]:
+    """Return the scans among the nodes, those of one loop together, in the order of the first of each."""
+    groups: dict[tuple[int, ...], list[Node]] = {}
+    for node in nodes:
+        if node.op == "scan":
+            groups.setdefault((id(body_of(node)), *map(id, node.args)), []).append(node)
+    return list(groups.values())
+
+
+def result_of(node: Node) -> int:
+    """Return which of its results a scan node is: a position in the states, then in the outputs."""
+    position = node.attrs["result"]
+    assert isinstance(position, int)
+    return position
+
+
+def fenced(program: Program) -> frozenset[Node]:
+    """Return the products that are added to something and must be rounded before."""
+    if program.contract:
+        return frozenset()
+    found: set[Node] = set()
+    for node in everything(program):
+        if node.op in ("add", "sub") and node.dtype.is_float:
+            for arg in node.args:
+                while arg.op in ("assume", "exp_minus"):
+                    arg = arg.args[-1]
+                found.add(arg)
+    return frozenset(node for node in found if node.op == "mul")
+
+
+def marked(node: Node) -> Node | None:
+    """Return the condition of a maximum over numbers that are 1 where it holds, else 0."""
+    if node.op != "row_max" or node.args[0].op != "select":
+        return None
+    condition, yes, no = node.args[0].args
+    marks = yes.op == no.op == "const" and (number_of(yes), number_of(no)) == (1, 0)
+    return condition if marks and condition.kind is Kind.ROW else None
+
+
+def rounded(node: Node) -> tuple[Node, list[Node]] | None:
+    """Return what is rounded, and the clamps from the outermost one on, of a float that is rounded and then clamped.
+
+    Rounding keeps the order and whole bounds, so that clamping may come before it; a NaN ends as the same bound. None
+    if the node is nothing of the kind.
+    """
+    bounds: list[Node] = []
+    while node.op in ("min", "max") and node.args[1].op == "const" and float(number_of(node.args[1])).is_integer():
+        bounds.append(node)
+        node = node.args[0]
+    return (node, bounds) if node.op == "rint" and bounds else None

@@ -1,0 +1,268 @@
+"""The kernel of a row program: its signature, its tables, the row of each thread, and its passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from softq.errors import UsageError
+from softq.rowprog.onnx.emitter import output_names
+from softq.rowprog.phases import phases
+from softq.rowprog.program import Node, Number, Program, param_of, table_of
+from softq.rowprog.ranges import prove
+from softq.rowprog.types import DType, Kind
+from softq.targets._common.patterns import check_nibbles, everything, fenced, output_type
+from softq.targets._common.shifts import as_shift
+from softq.targets._gpu.dialect import Dialect
+from softq.targets._gpu.rows.form import Form
+from softq.targets._gpu.rows.memory import HALVES, Output, Scores, scalar, word_type
+from softq.targets._gpu.rows.online import Sum, merged
+from softq.targets._gpu.rows.passes import Row, write_pass
+from softq.targets._gpu.rows.place import Kernel, Place
+from softq.targets._gpu.rows.rules import RULES
+from softq.targets._gpu.text import F32, U32, Text, literal, pruned
+
+_SHARED_ENTRIES = 1024
+"""Tables up to this size are copied into each block's own memory."""
+
+STRIDES = ("valid_outer", "valid_head", "valid_query", "valid_element")
+"""The numbers behind the others where there is a mask: how far apart its elements lie."""
+
+
+@dataclass(frozen=True)
+class RowKernel:
+    """The kernel of a row program.
+
+    Attributes:
+        symbol: Its name.
+        text: Its text, to stand behind the prelude of its language.
+        form: Its shape.
+        parameters: Names of the run-time parameters in their order.
+        outputs: Names of the outputs in their order.
+        stored: The type of each output in memory: f32, f16, bf16 or an integer type; those of two a byte are u8.
+        scores: The same of the scores.
+        masked: Whether there is a mask.
+    """
+
+    symbol: str
+    text: str
+    form: Form
+    parameters: tuple[str, ...]
+    outputs: tuple[str, ...]
+    stored: Mapping[str, str]
+    scores: str
+    masked: bool
+
+
+def row_kernel(
+    program: Program,
+    form: Form,
+    dialect: Dialect,
+    *,
+    symbol: str,
+    max_length: int,
+    outputs: Sequence[str] | None = None,
+    nibbles: Collection[str] = (),
+    scores: str | None = None,
+    stored: Mapping[str, str] | None = None,
+) -> RowKernel:
+    """Return the kernel of a program.
+
+        void symbol(const S *scores, [const u8 *valid,] const P *param..., O *output...,
+                    i64 rows, i32 length, i32 heads, i32 queries, [i64 valid_outer, i64 valid_head, i64 valid_query,
+                    i64 valid_element])
+
+    Rows are numbered over the axes (outer, heads, queries); a block takes `form.rows` of them. All arrays are
+    row-major. The mask has strides of its own, in elements; its last one is 0 or 1.
+
+    Args:
+        program: What to compute.
+        form: The kernel's shape.
+        dialect: The language.
+        symbol: Name of the function.
+        max_length: Greatest length of a row that the proof covers.
+        outputs: Names of the outputs; by default those of the interface.
+        nibbles: Those of them that are written two elements a byte, as the kernels of processors do.
+        scores: Type of the scores in memory: f32, f16 or bf16 for float scores; by default the program's.
+        stored: Type of an output in memory where it is not its own: f16 or bf16 for f32.
+
+    Raises:
+        ProofError: the program has no complete proof.
+        UsageError: an output is unknown or named twice, has numbers that four bits do not hold, or cannot have the type
+            asked for; or the form cannot compute the program.
+    """
+    names = output_names(program, outputs)
+    chosen = replace(program, outputs={name: program.outputs[name] for name in names})
+    proof = prove(program, max_length=max(max_length, 1))
+    for name in nibbles:
+        check_nibbles(chosen, name, proof)
+    held = _stored(chosen, stored or {})
+    given = scores or program.scores.value
+    if given != program.scores.value and not (program.scores.is_float and given in HALVES):
+        raise UsageError(f"scores of {program.name} are {program.scores.value}; they cannot be read as {given}")
+    if form.group > 1 and any(node.op == "scan" for node in program.nodes()):
+        raise UsageError(f"{program.name} goes along the row element by element; that takes one thread a row")
+    if nibbles and form.chunk % 2:
+        raise UsageError("two elements a byte take chunks of two")
+    text = Text()
+    _Writer(program, chosen, form, dialect, Scores(given, form), held, nibbles).write(text, symbol, max_length)
+    tables = _constants(chosen, symbol)
+    parameters = tuple(param.name for param in program.params)
+    return RowKernel(symbol, tables + pruned(str(text)), form, parameters, tuple(names), held, given, program.masked)
+
+
+def _stored(program: Program, asked: Mapping[str, str]) -> dict[str, str]:
+    result: dict[str, str] = {}
+    for name in program.outputs:
+        own = output_type(program, name)
+        own = "u8" if own is DType.BOOL else own.value
+        kind = asked.get(name, own)
+        if kind != own and not (own == F32 and kind in HALVES):
+            raise UsageError(f"output {name} of {program.name} is {own}; it cannot be written as {kind}")
+        result[name] = kind
+    return result
+
+
+def _looked_up(program: Program) -> list[Node]:
+    """Return the tables, each once."""
+    return list(dict.fromkeys(node for node in everything(program) if node.kind is Kind.TABLE))
+
+
+def _literal_tables(program: Program) -> list[Node]:
+    """Return the constant tables that are no shifts."""
+    return [node for node in _looked_up(program) if node.op == "table" and as_shift(table_of(node)) is None]
+
+
+def _held(dtype: DType) -> str:
+    return "u8" if dtype is DType.BOOL else dtype.value
+
+
+def _constants(program: Program, symbol: str) -> str:
+    lines: list[str] = []
+    for k, node in enumerate(_literal_tables(program)):
+        name, values = _entries(node)
+        entries = ", ".join(literal(value, name) for value in values)
+        lines.append(f"CONSTANT {name} {symbol}_table{k}[{len(values)}] = {{{entries}}};\n")
+    return "".join(lines)
+
+
+def _entries(node: Node) -> tuple[str, Sequence[Number]]:
+    """Return the entries of a constant table and their type: floats as their bits, infinities being no literals."""
+    values = table_of(node)
+    if not node.dtype.is_float:
+        return _held(node.dtype), values
+    return U32, [int(x) for x in np.array(values, np.float32).view(np.uint32)]
+
+
+class _Writer:
+    """The kernel while it is written."""
+
+    def __init__(
+        self,
+        whole: Program,
+        program: Program,
+        form: Form,
+        dialect: Dialect,
+        scores: Scores,
+        stored: Mapping[str, str],
+        nibbles: Collection[str],
+    ) -> None:
+        self._whole, self._program, self._form, self._dialect = whole, program, form, dialect
+        self._scores, self._stored, self._nibbles = scores, stored, nibbles
+
+    def write(self, text: Text, symbol: str, max_length: int) -> None:
+        params = {param.name: f"param_{param.name}" for param in self._whole.params}
+        proof = prove(self._whole, max_length=max(max_length, 1))
+        kernel = Kernel(text, proof, RULES, fenced(self._program), params)
+        form = self._form
+        with text.block(f"KERNEL({form.threads}) {symbol}({', '.join(self._signature())})"):
+            text.line(f"const i32 lane = THREAD % {form.group};")
+            text.line(f"const i64 asked = GROUP * {form.rows} + THREAD / {form.group};")
+            text.line("const bool live = asked < rows;")
+            # Threads without a row of their own go along with the last one, so that all meet at each barrier.
+            text.line("const i64 row = live ? asked : rows - 1;")
+            text.line("const i64 first = row * length;")
+            text.line("const i64 query = row % queries;")
+            text.line("const i64 head = row / queries % heads;")
+            text.line("const i64 outer = row / queries / heads;")
+            if self._whole.masked:
+                text.line("const i64 mask = outer * valid_outer + head * valid_head + query * valid_query;")
+            self._tables(kernel, symbol)
+            scalars = Place(kernel)
+            for node in self._program.nodes():
+                if node.kind is Kind.SCALAR and node.op in ("length", "param"):
+                    scalars.compute(node)
+            self._passes(kernel, scalars)
+
+    def _passes(self, kernel: Kernel, scalars: Place) -> None:
+        nibbles = self._nibbles
+        outputs = {n: Output(n, v, self._stored[n], n in nibbles) for n, v in self._program.outputs.items()}
+        masked = self._whole.masked and any(
+            node.op == "input" and node.attrs["name"] == "valid" for node in self._program.nodes()
+        )
+        row = Row(kernel, self._form, self._scores, masked, outputs, self._dialect.shuffles)
+        row.keep_scores()
+        live = "live" if self._form.rows > 1 else ""
+        passes, sums = phases(self._program, stores=self._form.holds), list[Sum]()
+        if not self._form.chunks and self._form.group > 1:
+            passes, sums = merged(passes)
+        for phase in passes:
+            write_pass(row, phase, scalars, live, sums)
+            sums = []
+        numbers = [out for out in outputs.values() if out.node.kind is Kind.SCALAR]
+        if numbers:
+            with kernel.text.block(f"if ({live + ' && ' if live else ''}lane == 0)"):
+                for out in numbers:
+                    kernel.text.line(f"output_{out.name}[row] = {scalar(out, scalars)};")
+
+    def _signature(self) -> list[str]:
+        result = [f"const GLOBAL {word_type(self._scores.stored)} *RESTRICT scores"]
+        result += ["const GLOBAL u8 *RESTRICT valid"] * self._whole.masked
+        result += [f"const GLOBAL {_held(p.dtype)} *RESTRICT param_{p.name}" for p in self._whole.params]
+        result += [f"GLOBAL {word_type(kind)} *RESTRICT output_{name}" for name, kind in self._stored.items()]
+        result += ["i64 rows", "i32 length", "i32 heads", "i32 queries"]
+        return result + [f"i64 {name}" for name in STRIDES * self._whole.masked]
+
+    def _tables(self, kernel: Kernel, symbol: str) -> None:
+        copied = False
+        literals = _literal_tables(self._program)
+        for node in _looked_up(self._program):
+            held = _held(node.dtype)
+            if node.op == "param":
+                param = param_of(node)
+                assert param.size is not None
+                pointer, size = f"param_{param.name}", param.size
+                if param.scope == "head":
+                    kernel.tables[node] = lambda at, p=pointer, n=size: f"{p}[head * {n} + {at}]"
+                    continue
+            elif node in literals:
+                pointer, size = f"{symbol}_table{literals.index(node)}", len(table_of(node))
+            else:
+                kernel.tables[node] = _shifted(node)
+                continue
+            if node.op == "table":
+                held = _entries(node)[0]
+            if size <= _SHARED_ENTRIES:
+                pointer, copied = self._copy(kernel.text, held, pointer, size), True
+            bits = held == U32 and node.dtype.is_float
+            kernel.tables[node] = lambda at, p=pointer, b=bits: f"FLOAT({p}[{at}])" if b else f"{p}[{at}]"
+        if copied:
+            kernel.text.line("BARRIER();")
+
+    def _copy(self, text: Text, held: str, pointer: str, size: int) -> str:
+        name = text.name("table")
+        text.line(f"SHARED {held} {name}[{size}];")
+        with text.block(f"for (i32 i = THREAD; i < {size}; i += {self._form.threads})"):
+            text.line(f"{name}[i] = {pointer}[i];")
+        return name
+
+
+def _shifted(node: Node) -> Callable[[str], str]:
+    shift = as_shift(table_of(node))
+    assert shift is not None
+    first = literal(shift.first, f"u{shift.bits}")
+    if node.dtype.is_float:
+        return lambda at: f"((f32)({first} >> {at}) * {literal(shift.scale, F32)})"
+    return lambda at: f"(({node.dtype.value})({first} >> {at}))"

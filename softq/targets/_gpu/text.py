@@ -1,0 +1,108 @@
+"""Lines of a kernel, and how numbers and types are spelled in both languages."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import math
+import re
+import struct
+from collections.abc import Generator
+
+from softq.rowprog.program import Number
+
+I32, U32, I64, U64, F32, BOOL = "i32", "u32", "i64", "u64", "f32", "bool"
+
+_INDENT = "    "
+
+
+class Text:
+    """The lines of a kernel while it is written."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._depth = 0
+        self._names: dict[str, int] = {}
+
+    def line(self, text: str) -> None:
+        """Append a line."""
+        self._lines.append(_INDENT * self._depth + text)
+
+    @contextlib.contextmanager
+    def block(self, head: str, *, unroll: str = "") -> Generator[None]:
+        """Append a head and what is written inside, in braces; `unroll` stands before a loop."""
+        if unroll:
+            self.line(unroll)
+        self.line(f"{head} {{")
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self.line("}")
+
+    def name(self, stem: str) -> str:
+        """Return a name that no other value of the kernel has."""
+        number = self._names.get(stem, 0)
+        self._names[stem] = number + 1
+        return f"{stem}{number}"
+
+    def define(self, type_name: str, expression: str, stem: str = "v") -> str:
+        """Append a constant and return its name."""
+        name = self.name(stem)
+        self.line(f"const {type_name} {name} = {expression};")
+        return name
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines) + "\n"
+
+
+def is_signed(name: str) -> bool:
+    """Say whether an integer type has negative numbers."""
+    return name[0] == "i"
+
+
+def bits_of(name: str) -> int:
+    """Return the width of a type."""
+    return 1 if name == BOOL else int(name[1:])
+
+
+def unsigned(name: str) -> str:
+    """Return the type of the same width that wraps."""
+    return f"u{bits_of(name)}"
+
+
+def literal(value: Number, name: str) -> str:
+    """Return a number as a literal of a type."""
+    if name == F32:
+        x = float(value)
+        if math.isnan(x) or math.isinf(x):
+            return f"FLOAT({struct.unpack('<I', struct.pack('<f', x))[0]:#x}u)"
+        return f"{x.hex()}f"
+    if name == BOOL:
+        return "true" if value else "false"
+    whole = int(value)
+    if name == I64:
+        return "((i64)-9223372036854775807L - 1)" if whole == -(1 << 63) else f"((i64){whole}L)"
+    if name == U64:
+        return f"((u64){whole}UL)"
+    if name == U32:
+        return f"{whole}u"
+    return "(-2147483647 - 1)" if whole == -(1 << 31) else str(whole)
+
+
+def converted(text: str, old: str, new: str) -> str:
+    """Return a value in another type; integers wrap."""
+    return text if old == new else f"({new})({text})"
+
+
+_CONSTANT = re.compile(r"\s*const \w+ (\w+) = .*;")
+
+
+def pruned(text: str) -> str:
+    """Return a kernel without the constants that nothing uses: compilers warn of those."""
+    lines = text.splitlines()
+    while True:
+        used = collections.Counter(re.findall(r"\w+", "\n".join(lines)))
+        kept = [line for line in lines if not ((m := _CONSTANT.fullmatch(line)) and used[m[1]] == 1)]
+        if len(kept) == len(lines):
+            return "\n".join(lines) + "\n"
+        lines = kept
