@@ -95,5 +95,6 @@ def build(
         folder,
         target=target,
         model={"graph": graph_hash(loaded), "weights": weights_fingerprint(loaded)},
+        device=built.device,
     )
     return BuiltArtifact(written, json.loads((written / "manifest.json").read_text(encoding="utf-8")))

@@ -56,7 +56,7 @@ def _check_replaceable(goal: Path) -> None:
         manifest.read(goal)
     except InputError as error:
         raise UsageError(f"output '{goal}' is a folder with other things; only an artifact is replaced") from error
-    strange = sorted(names - {manifest.NAME, *manifest.FILES})
+    strange = sorted(names - manifest.KNOWN)
     if strange:
         raise UsageError(f"output '{goal}' is an artifact, but {strange[0]!r} in it is not of softq; move that first")
 

@@ -38,6 +38,12 @@ class Artifact:
     """
 
     def __init__(self, name: str, facts: Mapping[str, object], contexts: Contexts, threads: int) -> None:
+        self._describe(name, facts, threads)
+        self._contexts = contexts
+        self._library = contexts.library
+        self._finalizer = weakref.finalize(self, contexts.close)
+
+    def _describe(self, name: str, facts: Mapping[str, object], threads: int) -> None:
         self.name = name
         self.manifest = facts
         self.inputs = _specs(facts, "inputs")
@@ -45,9 +51,11 @@ class Artifact:
         kernels = cast("Mapping[str, Sequence[str]]", facts["sites"])
         self.sites: Mapping[str, tuple[str, ...]] = {site: tuple(symbols) for site, symbols in kernels.items()}
         self.threads = threads
-        self._contexts = contexts
-        self._library = contexts.library
-        self._finalizer = weakref.finalize(self, contexts.close)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._contexts.closed
 
     def __call__(self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None) -> dict[str, Array]:
         """Return the named outputs, or all.
@@ -63,16 +71,8 @@ class Artifact:
             UsageError: there is no such output.
             SoftqError: the artifact is closed, or memory is short.
         """
+        wanted, arrays = self._wanted(outputs), self._arrays(inputs)
         names = [spec.name for spec in self.outputs]
-        wanted = names if outputs is None else list(outputs)
-        for name in wanted:
-            if name not in names:
-                raise UsageError(f"{self.name}: has no output {name!r}; there are: {', '.join(names)}")
-        arrays = [self._array(spec, inputs) for spec in self.inputs]
-        if len(inputs) > len(arrays):
-            unknown = next(name for name in inputs if name not in {spec.name for spec in self.inputs})
-            there = ", ".join(repr(spec.name) for spec in self.inputs) or "none"
-            raise InputError(f"{self.name}: has no input {unknown!r}; there are: {there}")
         given = (CTensor * len(arrays))(*map(c_tensor, arrays))
         taken = (CTensor * len(names))()
         results: dict[str, Array] = {}
@@ -85,6 +85,22 @@ class Artifact:
                     tensor.bytes = results[spec.name].nbytes
             self._library.run(context, given, taken)
         return {name: results[name] for name in wanted}
+
+    def _wanted(self, outputs: Sequence[str] | None) -> list[str]:
+        names = [spec.name for spec in self.outputs]
+        wanted = names if outputs is None else list(outputs)
+        for name in wanted:
+            if name not in names:
+                raise UsageError(f"{self.name}: has no output {name!r}; there are: {', '.join(names)}")
+        return wanted
+
+    def _arrays(self, inputs: Mapping[str, Array]) -> list[Array]:
+        arrays = [self._array(spec, inputs) for spec in self.inputs]
+        if len(inputs) > len(arrays):
+            unknown = next(name for name in inputs if name not in {spec.name for spec in self.inputs})
+            there = ", ".join(repr(spec.name) for spec in self.inputs) or "none"
+            raise InputError(f"{self.name}: has no input {unknown!r}; there are: {there}")
+        return arrays
 
     def _array(self, spec: TensorSpec, inputs: Mapping[str, Array]) -> Array:
         if spec.name not in inputs:
@@ -116,7 +132,7 @@ class Artifact:
     def __repr__(self) -> str:
         arrow = f"{', '.join(map(_text, self.inputs))} -> {', '.join(map(_text, self.outputs))}"
         machine = cast("Mapping[str, object]", self.manifest["machine"])["name"]
-        state = ", closed" if self._contexts.closed else ""
+        state = ", closed" if self.closed else ""
         return f"<softq.Artifact {self.name!r} for {machine}: {arrow}; threads {self.threads}{state}>"
 
 
@@ -138,6 +154,8 @@ def load(path: str | os.PathLike[str], threads: int = 1) -> Artifact:
     facts = manifest.read(folder)
     try:
         code = _check_files(folder, facts)
+        if manifest.LAUNCHES in cast("Mapping[str, object]", facts["files"]):
+            return _on_device(name, folder, facts, threads)
     except OSError as error:
         raise InputError(f"{error.filename or folder}: cannot be read: {error.strerror or error}") from error
     library = Library(code, name)
@@ -150,19 +168,26 @@ def load(path: str | os.PathLike[str], threads: int = 1) -> Artifact:
     return Artifact(name, facts, contexts, threads)
 
 
+def _on_device(name: str, folder: Path, facts: Mapping[str, object], threads: int) -> Artifact:
+    from softq.artifact.device.loading import DeviceArtifact
+
+    return DeviceArtifact(name, folder, facts, threads)
+
+
 def _check_files(folder: Path, facts: Mapping[str, object]) -> bytes:
-    """Return the library's bytes after comparing every file with the manifest; hashes last, they take longest."""
+    """Return the library's bytes, if there is one, after comparing every file with the manifest; hashes last."""
     files = cast("Mapping[str, Mapping[str, object]]", facts["files"])
-    for name in manifest.FILES:
+    for name in files:
         path, wanted = folder / name, files[name]["bytes"]
         if not path.is_file():
             raise InputError(f"{folder}: {name} is missing")
         size = path.stat().st_size
         if size != wanted:
             raise InputError(f"{path}: has {size} bytes; the manifest says {wanted}: it is truncated or was changed")
-    elf.check(folder / "libmodel.so", _machine(facts))
+    if "libmodel.so" in files:
+        elf.check(folder / "libmodel.so", _machine(facts))
     code = b""
-    for name in manifest.FILES:
+    for name in files:
         with open(folder / name, "rb") as file:
             if name == "libmodel.so":
                 code = file.read()

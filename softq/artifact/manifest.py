@@ -21,7 +21,16 @@ KIND = "softq artifact"
 NAME = "manifest.json"
 
 FILES = ("weights.bin", "kernels.o", "driver.c", "softq.h", "libmodel.so")
-"""The files beside the manifest."""
+"""The files beside the manifest of an artifact for a processor."""
+
+LAUNCHES = "launches.json"
+"""The file that an artifact for a device has in place of a library."""
+
+_OF_DEVICES = ("weights.bin", LAUNCHES)
+_OF_SOME_DEVICES = tuple(f"{module}.{form}" for module in ("kernels", "graph") for form in ("cu", "cubin", "ptx"))
+
+KNOWN = frozenset((NAME, *FILES, *_OF_DEVICES, *_OF_SOME_DEVICES))
+"""Every file that an artifact may have."""
 
 _MOST_BYTES = 64 << 20
 
@@ -146,8 +155,9 @@ def _checked(value: object) -> dict[str, object]:
         if not all(isinstance(kernel, str) for kernel in _list(kernels, f"sites[{site!r}]")):
             raise ValueError(f"sites[{site!r}] is no list of kernels")
     files = _object(manifest.get("files"), "files")
-    if sorted(files) != sorted(FILES):
-        raise ValueError(f"files are {', '.join(files) or 'none'}; expected {', '.join(FILES)}")
+    wanted = _OF_DEVICES if LAUNCHES in files else FILES
+    if not set(wanted) <= set(files) <= {*wanted, *(_OF_SOME_DEVICES if LAUNCHES in files else ())}:
+        raise ValueError(f"files are {', '.join(files) or 'none'}; expected {', '.join(wanted)}")
     for name, entry in files.items():
         facts = _object(entry, f"files[{name!r}]")
         if not isinstance(facts.get("bytes"), int) or not isinstance(facts.get("sha256"), str):

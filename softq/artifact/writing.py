@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from softq.artifact import driver, manifest
+from softq.artifact.device.steps import DeviceProgram, to_json
 from softq.artifact.folder import NewFolder, check_folder
 from softq.artifact.program import Program
 from softq.artifact.toolchain import compiler, link_library
@@ -27,6 +28,7 @@ def write(
     target: str = "",
     model: Mapping[str, str] | None = None,
     cc: str | None = None,
+    device: DeviceProgram | None = None,
 ) -> Path:
     """Write the artifact of a program and return its folder.
 
@@ -40,6 +42,7 @@ def write(
         target: The target with its options, for the manifest.
         model: Hashes of the model that the program was made from, for the manifest.
         cc: The C compiler with its arguments; by default zig's, or `cc`.
+        device: The launches and kernels, if the machine is a device.
 
     Raises:
         UsageError: the folder is something else than an artifact, or there is no compiler.
@@ -47,17 +50,21 @@ def write(
         SoftqError: the program contradicts itself, or the compiler fails.
     """
     goal = check_folder(folder)
-    compiler(machine, cc)  # says before the work that there is none
+    if device is None:
+        compiler(machine, cc)  # says before the work that there is none
     stream = WeightsStream(program)
     try:
         with NewFolder(goal) as new:
             _write(new.path / "weights.bin", stream)
-            source = driver.driver_source(program, machine, weights_bytes=stream.bytes, seal=stream.seal)
-            _write(new.path / "driver.c", [source.encode()])
-            _write(new.path / "softq.h", [driver.header().encode()])
-            _write(new.path / "kernels.o", [program.objects])
-            link_library(new.path, machine, cc)
-            files = {name: _facts(new.path / name) for name in manifest.FILES}
+            if device is None:
+                source = driver.driver_source(program, machine, weights_bytes=stream.bytes, seal=stream.seal)
+                _write(new.path / "driver.c", [source.encode()])
+                _write(new.path / "softq.h", [driver.header().encode()])
+                _write(new.path / "kernels.o", [program.objects])
+                link_library(new.path, machine, cc)
+            else:
+                _write_device(new.path, device)
+            files = {path.name: _facts(path) for path in sorted(new.path.iterdir())}
             facts = manifest.describe(program, machine, target=target, model=model or {}, files=files)
             text = json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
             _write(new.path / manifest.NAME, [text.encode("utf-8", "replace")])
@@ -65,6 +72,14 @@ def write(
     except OSError as error:
         raise InputError(f"cannot write '{goal}': {error.strerror or error}") from error
     return goal
+
+
+def _write_device(folder: Path, device: DeviceProgram) -> None:
+    _write(folder / manifest.LAUNCHES, [to_json(device).encode()])
+    for module, text in device.sources.items():
+        _write(folder / f"{module}.cu", [text.encode()])
+    for module, code in device.code.items():
+        _write(folder / f"{module}.{device.form}", [code])
 
 
 def _write(path: Path, pieces: Iterable[bytes | memoryview]) -> None:

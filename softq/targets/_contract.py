@@ -12,6 +12,7 @@ import onnx_ir as ir
 from softq.errors import UsageError
 
 if TYPE_CHECKING:
+    from softq.artifact.device.steps import DeviceProgram
     from softq.artifact.program import Program
     from softq.targets._native.machine import Machine
 
@@ -38,10 +39,17 @@ class TargetOptions:
 
 @dataclass(frozen=True)
 class Built:
-    """What a target makes of a model: the program, and the machine that it is for."""
+    """What a target makes of a model.
+
+    Attributes:
+        program: The program.
+        machine: What it is for.
+        device: The launches and kernels, where the machine has memory and threads of its own.
+    """
 
     program: Program
     machine: Machine
+    device: DeviceProgram | None = None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from softq.errors import SoftqError
 # Where the wheels nvidia-cuda-nvcc (from version 13 on) and nvidia-cuda-nvcc-cu12 put it, in the package `nvidia`.
 _IN_WHEELS = ("cu13/bin/nvcc", "cuda_nvcc/bin/nvcc")
 
-_OPTIONS = ("-O3", "-std=c++17", "-Werror", "all-warnings", "-Xptxas", "-v")
+_OPTIONS = ("-O3", "-std=c++17", "-Xptxas", "-v")
+_STRICT = ("-Werror", "all-warnings")
 
 
 @dataclass(frozen=True)
@@ -60,13 +61,14 @@ def find() -> Path | None:
     return None
 
 
-def compiled(text: str, arch: str, *, ptx: bool = False) -> Compiled:
-    """Return the machine code of kernels, any warning being an error.
+def compiled(text: str, arch: str, *, ptx: bool = False, strict: bool = True) -> Compiled:
+    """Return the machine code of kernels.
 
     Args:
         text: CUDA C++ that includes nothing.
         arch: What it is for, such as `sm_90`.
         ptx: Whether PTX is wanted, which newer devices take too.
+        strict: Whether a warning is an error.
 
     Raises:
         SoftqError: there is no compiler, or it refuses the text; the message has its first line.
@@ -78,7 +80,7 @@ def compiled(text: str, arch: str, *, ptx: bool = False) -> Compiled:
         (Path(folder) / "kernels.cu").write_text(text, encoding="utf-8")
         virtual = arch.replace("sm_", "compute_")
         code = ["-ptx", f"-arch={virtual}"] if ptx else ["-cubin", f"-arch={arch}"]
-        command = [str(nvcc), *_OPTIONS, *code, "-o", "kernels.out", "kernels.cu"]
+        command = [str(nvcc), *_OPTIONS, *(_STRICT if strict else ()), *code, "-o", "kernels.out", "kernels.cu"]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         if done.returncode:
             lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from softq.artifact.program import Place, Program, Size, Step, Tensor
 from softq.errors import RefusalError
-from softq.targets._native.codegen import object_code
 from softq.targets._native.importer import Imported
 from softq.targets._native.kernels import Kernels
 from softq.targets._native.memory import Buffer, slots
@@ -200,6 +199,6 @@ class Assembly:
             steps=steps,
             limits=self.imported.limits,
             weights=self.weights,
-            objects=object_code(self.kernels.functions(), self.kernels.machine),
+            objects=self.kernels.objects(),
             scratch=functools.reduce(lambda a, b: computed("max", a, b), needed, 0),
         )

@@ -10,15 +10,22 @@ from softq.passes.multiply_integers import MultiplyIntegers
 from softq.passes.split_products import SplitProducts
 from softq.provenance import row_functions
 from softq.targets._contract import Built
-from softq.targets._native.importer import import_model
+from softq.targets._native.importer import Imported, import_model
+from softq.targets._native.kernels import Kernels
 from softq.targets._native.lower import lower
 from softq.targets._native.machine import Machine
 
 
 def build(model: ir.Model, machine: Machine) -> Built:
     """Return the program of a converted model, which is not changed."""
+    found = imported(model, MoveIntegers(), MultiplyIntegers(), SplitProducts())
+    return Built(lower(found, Kernels(machine)), machine)
+
+
+def imported(model: ir.Model, *steps: ir.passes.InPlacePass) -> Imported:
+    """Return a converted model, which is not changed, in Relax, after these steps on its prepared copy."""
     functions = row_functions(model)  # before anything touches their bodies
     prepared = prepare(model)
-    for step in (MoveIntegers(), MultiplyIntegers(), SplitProducts()):
+    for step in steps:
         step(prepared)
-    return Built(lower(import_model(prepared, functions), machine), machine)
+    return import_model(prepared, functions)

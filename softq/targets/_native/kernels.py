@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 from tvm import tirx
@@ -23,6 +23,7 @@ from softq.targets._native.attention.blocks import BLOCK, block_kernel, tile_of_
 from softq.targets._native.attention.dots import Dot
 from softq.targets._native.attention.kernel import Form, attention_kernel
 from softq.targets._native.calls import CumSumCall, ScatterCall
+from softq.targets._native.codegen import object_code
 from softq.targets._native.epilogues import Epilogue
 from softq.targets._native.machine import Machine
 from softq.targets._native.nests import Nest, nests
@@ -37,7 +38,13 @@ ROW_COST = 2
 
 
 class Kernels:
-    """The kernels of one program for one machine."""
+    """The kernels of one program for one machine.
+
+    Attributes:
+        fuses: Whether attentions, and products with what follows them, are kernels of their own.
+    """
+
+    fuses = True
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -52,6 +59,10 @@ class Kernels:
     def functions(self) -> list[tirx.PrimFunc]:
         """Return every kernel asked for so far."""
         return list(self._functions.values())
+
+    def objects(self) -> bytes:
+        """Return the object file of every kernel asked for so far."""
+        return object_code(self.functions(), self.machine)
 
     def _named(self, symbol: str, make: Any) -> str:
         if symbol not in self._functions:
@@ -73,10 +84,7 @@ class Kernels:
         """Return the kernel of a row program."""
         identity = (id(program), max_length)
         if identity not in self._rows:
-            words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", function_name(program)).lower()
-            symbol = PREFIX + re.sub(r"\W", "_", words)
-            while symbol in self._functions:
-                symbol += "_"
+            symbol = row_symbol(program, self._functions)
             self._rows[identity] = row_kernel(program, self.machine, symbol=symbol, max_length=max_length)
             self._functions[symbol] = self._rows[identity].function
             self._row_symbols.add(symbol)
@@ -172,6 +180,15 @@ class Kernels:
     def copy(self) -> str:
         """Return the symbol of the kernel that copies bytes."""
         return self._named(f"{PREFIX}copy", lambda: _copy_kernel(f"{PREFIX}copy"))
+
+
+def row_symbol(program: Program, taken: Container[str]) -> str:
+    """Return the symbol of a row program's kernel, another one than those that are taken."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", function_name(program)).lower()
+    symbol = PREFIX + re.sub(r"\W", "_", words)
+    while symbol in taken:
+        symbol += "_"
+    return symbol
 
 
 def _sizes_kernel(symbol: str, count: int) -> tirx.PrimFunc:

@@ -33,15 +33,14 @@ from softq.targets._native.calls import (
 from softq.targets._native.epilogues import Epilogue, Finished
 from softq.targets._native.importer import Imported, last_line
 from softq.targets._native.kernels import ROW_COST, Kernels
-from softq.targets._native.machine import Machine
 from softq.targets._native.nests import Nest
 from softq.targets._native.sizes import ceiling, is_number, key, multiplied, plain, size
 
 _VIEWS = ("relax.reshape",)
 
 
-def lower(imported: Imported, machine: Machine) -> Program:
-    """Return the program for a machine.
+def lower(imported: Imported, kernels: Kernels) -> Program:
+    """Return the program for a machine, the one that the kernels are for.
 
     Raises:
         RefusalError: something in the model has no form in a built program; the message names it.
@@ -59,7 +58,7 @@ def lower(imported: Imported, machine: Machine) -> Program:
     except Exception as error:
         # TVM's own checks of an operator's arguments, in words of its own.
         raise RefusalError(f"TVM cannot lower the model: {last_line(error)}") from error
-    return _Lowering(module, Assembly(imported, Kernels(machine))).program()
+    return _Lowering(module, Assembly(imported, kernels)).program()
 
 
 @dataclass
@@ -90,8 +89,10 @@ class _Lowering:
                 self.values[key(param)] = str(param.name)  # a weight: placed where it is used, as it is used
         body = main.body
         known = (self.module, self.out.imported.calls, self.out.kernels)
-        self.attentions, inside = find(*known)
-        finished, delayed = epilogues.find(*known, {*self.attentions, *inside})
+        inside, finished, delayed = set[int](), dict[int, Finished](), set[int]()
+        if self.out.kernels.fuses:
+            self.attentions, inside = find(*known)
+            finished, delayed = epilogues.find(*known, {*self.attentions, *inside})
         for block in body.blocks:
             for binding in block.bindings:
                 if key(binding.var) in delayed:

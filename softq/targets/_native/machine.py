@@ -20,6 +20,7 @@ class Machine:
         requires: Features that the driver looks for before it runs anything, as the system names them.
         float_abi: `hard` or `soft` where the architecture has both, else empty.
         abi: Name of the calling convention where LLVM needs one, else empty.
+        single_items: Whether a work item of an elementwise nest is one element: where each has a thread of its own.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Machine:
     requires: tuple[str, ...] = ()
     float_abi: str = ""
     abi: str = ""
+    single_items: bool = False
 
     def lanes(self, bits: int) -> int:
         """Return how many elements of so many bits a vector holds."""

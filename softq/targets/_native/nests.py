@@ -68,7 +68,7 @@ def nests(function: tirx.PrimFunc, symbol: str, machine: Machine, *, rows: bool 
         machine: What they are for.
         rows: Whether a work item of an elementwise nest is a row of its result, however long that is.
     """
-    lowered = _lowered(_scheduled(function, rows))
+    lowered = _lowered(_scheduled(function, rows, machine.single_items))
     declared: dict[int, tirx.DeclBuffer] = {}
     allocated: list[tirx.Var] = []
     kernels: list[Nest] = []
@@ -84,7 +84,7 @@ def nests(function: tirx.PrimFunc, symbol: str, machine: Machine, *, rows: bool 
     return kernels
 
 
-def _scheduled(function: tirx.PrimFunc, rows: bool) -> tirx.PrimFunc:
+def _scheduled(function: tirx.PrimFunc, rows: bool, single: bool) -> tirx.PrimFunc:
     schedule = s_tir.Schedule(function)
     root = schedule.get_sblock("root")
     for block in schedule.get_child_blocks(root):
@@ -101,7 +101,7 @@ def _scheduled(function: tirx.PrimFunc, rows: bool) -> tirx.PrimFunc:
         spatial = loops[: reduced[0]] if reduced else loops
         if any(kind == tirx.IterVar.DataPar for kind in kinds[len(spatial) :]) or not spatial:
             continue
-        if not reduced:
+        if not reduced and not single:
             spatial = spatial[: len(spatial) - (1 if rows else _inner(schedule, block, spatial))]
         outer = schedule.fuse(*spatial) if len(spatial) > 1 else spatial[0]
         schedule.annotate(outer, ITEMS, 1)

@@ -1,0 +1,147 @@
+"""Running a step list on a device: memory, copies in and out, one launch after another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from softq.artifact.device.steps import Launch, Steps
+from softq.artifact.program import Step, evaluate
+from softq.errors import InputError
+
+Array = NDArray[np.generic]
+Number = np.int32 | np.int64
+
+
+class Device(Protocol):
+    """A device; memory is whatever `allocate` returns."""
+
+    def allocate(self, size: int) -> Any:
+        """Return so many bytes of its memory, at least 256-byte aligned."""
+        ...
+
+    def free(self, memory: Any) -> None:
+        """Give memory back."""
+        ...
+
+    def write(self, memory: Any, array: Array) -> None:
+        """Copy an array to memory."""
+        ...
+
+    def read(self, memory: Any, array: Array) -> None:
+        """Wait for all launches, then copy memory to an array."""
+        ...
+
+    def launch(self, module: str, symbol: str, blocks: int, threads: int, arguments: Sequence[Any]) -> None:
+        """Start a kernel; arguments are memory and NumPy numbers."""
+        ...
+
+
+class Executor:
+    """A built model on a device; memory is kept from call to call while it is large enough.
+
+    Args:
+        steps: The launches.
+        weights: The contents of the weights file.
+        device: The device.
+    """
+
+    def __init__(self, steps: Steps, weights: Array, device: Device) -> None:
+        self.steps, self._device = steps, device
+        self._weights: dict[int, Any] = {}
+        for at, size in steps.weights.items():
+            self._weights[at] = device.allocate(max(size, 1))
+            device.write(self._weights[at], weights[at : at + size])
+        self._memory: dict[tuple[str, int], tuple[int, Any]] = {}
+
+    def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the outputs by name.
+
+        Raises:
+            InputError: a shape contradicts another or a limit, or an index lies outside its axis.
+        """
+        steps, dims = self.steps, self._dims(inputs)
+        for k, number in enumerate(steps.inputs):
+            array = np.ascontiguousarray(inputs[steps.tensors[number].name])
+            self._device.write(self._room("input", k, array.nbytes), array)
+        for k, size in enumerate(steps.slots):
+            self._room("arena", k, evaluate(size, dims))
+        results: dict[str, Array] = {}
+        for k, number in enumerate(steps.outputs):
+            tensor = steps.tensors[number]
+            results[tensor.name] = np.empty([evaluate(s, dims) for s in tensor.shape], tensor.dtype)
+            self._room("output", k, results[tensor.name].nbytes)
+        for step in steps.steps:
+            self._run(step, dims)
+        for k, number in enumerate(steps.outputs):
+            array = results[steps.tensors[number].name]
+            if array.nbytes:
+                self._device.read(self._memory["output", k][1], array)
+        return results
+
+    def close(self) -> None:
+        """Give all memory back."""
+        for memory in (*self._weights.values(), *(memory for _, memory in self._memory.values())):
+            self._device.free(memory)
+        self._weights.clear()
+        self._memory.clear()
+
+    def _dims(self, inputs: Mapping[str, Array]) -> dict[str, int]:
+        dims: dict[str, int] = {}
+        for number in self.steps.inputs:
+            tensor = self.steps.tensors[number]
+            for size, there in zip(tensor.shape, inputs[tensor.name].shape, strict=True):
+                wanted = dims.setdefault(size, there) if isinstance(size, str) else evaluate(size, dims)
+                if wanted != there:
+                    raise InputError(
+                        f"input {tensor.name!r} has shape {list(inputs[tensor.name].shape)}; expected {wanted} "
+                        f"where it has {there}"
+                    )
+        for limit in self.steps.limits:
+            value = evaluate(limit.size, dims)
+            if not limit.low <= value <= limit.high:
+                raise InputError(f"{limit.because}: it is {value}")
+        return dims
+
+    def _room(self, place: str, at: int, size: int) -> Any:
+        old = self._memory.get((place, at))
+        if old is not None and old[0] >= size:
+            return old[1]
+        if old is not None:
+            self._device.free(old[1])
+        memory = self._device.allocate(max(size, 1))
+        self._memory[place, at] = (size, memory)
+        return memory
+
+    def _run(self, step: Step, dims: Mapping[str, int]) -> None:
+        items = evaluate(step.items, dims)
+        if items == 0:
+            return
+        tensors = [self.steps.tensors[number] for number in step.tensors]
+        memory = [self._weights[t.at] if t.place == "weight" else self._memory[t.place, t.at][1] for t in tensors]
+        flag = np.zeros(1, np.int32)
+        if step.error is not None:
+            self._device.write(memory[0], flag)
+        scalars = [evaluate(size, dims) for size in step.scalars]
+        symbol, blocks, threads, numbers = _started(self.steps.launches[step.kernel], step.kernel, items, scalars)
+        module = self.steps.launches[step.kernel].module
+        self._device.launch(module, symbol, blocks, threads, [*memory, *numbers])
+        if step.error is not None:
+            self._device.read(memory[0], flag)
+            if flag[0]:
+                raise InputError(step.error)
+
+
+def _started(launch: Launch, name: str, items: int, scalars: Sequence[int]) -> tuple[str, int, int, list[Number]]:
+    """Return a launch's symbol, blocks, threads and numbers."""
+    if launch.kind == "items":
+        return name, -(-items // launch.threads), launch.threads, [*map(np.int64, scalars), np.int64(items)]
+    if launch.kind == "blocks":
+        return name, items, launch.threads, [*map(np.int64, scalars)]
+    length, strides = scalars[0], tuple(scalars[3:])
+    form = next(form for form in launch.forms if form.fits(length, strides))
+    numbers = [np.int64(items), *map(np.int32, scalars[:3]), *map(np.int64, strides)]
+    return form.symbol, -(-items // form.rows), form.threads, numbers

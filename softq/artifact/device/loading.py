@@ -1,0 +1,80 @@
+"""Running an artifact on a GPU from Python: NumPy arrays in, NumPy arrays out."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from softq.artifact import manifest
+from softq.artifact.device.cuda import Driver, Gpu
+from softq.artifact.device.executor import Executor
+from softq.artifact.device.steps import from_json
+from softq.artifact.loading import Artifact
+from softq.data import Array
+from softq.errors import InputError, SoftqError, UsageError
+
+_FORMS = ("cubin", "ptx")
+
+
+class DeviceArtifact(Artifact):
+    """A built model on a GPU; calls from several threads take turns."""
+
+    def __init__(self, name: str, folder: Path, facts: Mapping[str, object], threads: int) -> None:
+        """Load an artifact whose files were checked.
+
+        Raises:
+            UsageError: there is no GPU, or the artifact was built without a compiler.
+            SoftqError: the GPU is of another architecture.
+        """
+        self._describe(name, facts, threads)
+        steps = from_json((folder / manifest.LAUNCHES).read_text(encoding="utf-8"))
+        try:
+            driver = Driver()
+        except UsageError as error:
+            raise UsageError(f"{name}: {error}") from error
+        code = {module: _code(name, folder, module) for module in {one.module for one in steps.launches.values()}}
+        try:
+            gpu = Gpu(driver, code)
+        except SoftqError as error:
+            built_for = facts["target"]
+            raise InputError(f"{name}: was built for {built_for}; this GPU is {driver.name}: {error}") from error
+        weights = np.memmap(folder / "weights.bin", np.uint8, "r")
+        self._driver, self._executor, self._turn = driver, Executor(steps, weights, gpu), threading.Lock()
+        self._finalizer = weakref.finalize(self, _close, self._executor, driver)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return not self._finalizer.alive
+
+    def __call__(self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None) -> dict[str, Array]:
+        """Return the named outputs, or all; as `Artifact` does."""
+        wanted, arrays = self._wanted(outputs), self._arrays(inputs)
+        with self._turn:
+            if self.closed:
+                raise SoftqError(f"{self.name}: the artifact is closed")
+            self._driver.make_current()
+            try:
+                found = self._executor({spec.name: x for spec, x in zip(self.inputs, arrays, strict=True)})
+            except InputError as error:
+                raise InputError(f"{self.name}: {error}") from error
+        return {name: found[name] for name in wanted}
+
+
+def _close(executor: Executor, driver: Driver) -> None:
+    driver.make_current()
+    executor.close()
+    driver.close()
+
+
+def _code(name: str, folder: Path, module: str) -> bytes:
+    for form in _FORMS:
+        path = folder / f"{module}.{form}"
+        if path.is_file():
+            # PTX is text that ends with a zero.
+            return path.read_bytes() + b"\0"
+    raise UsageError(f"{name}: has no code for a GPU, only sources; install nvcc (softq[cuda]) and build it again")

@@ -1,0 +1,160 @@
+"""The launches of a built model: a program, and how each of its kernels is started on a device."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from softq.artifact.program import Limit, Op, Operator, Program, Size, Step, Tensor
+from softq.errors import InputError
+
+SCHEMA = 1
+
+Kind = Literal["items", "blocks", "rows"]
+
+
+@dataclass(frozen=True)
+class RowForm:
+    """A kernel of a row program for some lengths of rows.
+
+    Attributes:
+        symbol: Its name.
+        rows: Rows of a block.
+        threads: Threads of a block.
+        chunk: With `aligned`, what the length and the mask's strides must be multiples of.
+        aligned: Whether they must.
+        longest: Greatest length; None if there is no limit.
+    """
+
+    symbol: str
+    rows: int
+    threads: int
+    chunk: int
+    aligned: bool
+    longest: int | None
+
+    def fits(self, length: int, strides: tuple[int, ...]) -> bool:
+        """Say whether it takes rows of a length under a mask of these strides (none without a mask)."""
+        whole = [length, *(strides[:3] if strides and strides[3] else ())]
+        if self.aligned and any(number % self.chunk for number in whole):
+            return False
+        return self.longest is None or length <= self.longest
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a kernel is started.
+
+    Attributes:
+        kind: `items`: a thread a work item, the number of items as the last argument. `blocks`: a block a work item.
+            `rows`: a row program; the number of rows comes before the other numbers, of which the first three are i32.
+        module: The module that it stands in.
+        threads: Threads of a block.
+        forms: Of a row program its kernels; the first that fits is the one to take.
+    """
+
+    kind: Kind
+    module: str
+    threads: int
+    forms: tuple[RowForm, ...] = ()
+
+
+@dataclass(frozen=True)
+class DeviceProgram:
+    """A model for a device.
+
+    Attributes:
+        program: Its steps; `objects` is empty.
+        launches: How each kernel is started, by the name that steps have for it.
+        sources: The text of each module.
+        code: What was compiled of each module, empty if there was no compiler.
+        form: What the code is: `cubin` or `ptx`.
+    """
+
+    program: Program
+    launches: Mapping[str, Launch]
+    sources: Mapping[str, str]
+    code: Mapping[str, bytes] = field(default_factory=dict)
+    form: str = "cubin"
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What is read back of a program: everything but its weights and kernels."""
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    tensors: tuple[Tensor, ...]
+    slots: tuple[Size, ...]
+    steps: tuple[Step, ...]
+    limits: tuple[Limit, ...]
+    weights: Mapping[int, int]
+    launches: Mapping[str, Launch]
+
+
+def to_json(device: DeviceProgram) -> str:
+    """Return the launches as text that `from_json` reads."""
+    program = device.program
+    value = {
+        "schema": SCHEMA,
+        "inputs": program.inputs,
+        "outputs": program.outputs,
+        "tensors": [[t.name, t.dtype, [_encoded(s) for s in t.shape], t.place, t.at] for t in program.tensors],
+        "slots": [_encoded(size) for size in program.slots],
+        "steps": [
+            [s.kernel, s.tensors, [_encoded(x) for x in s.scalars], _encoded(s.items), s.site, s.error]
+            for s in program.steps
+        ],
+        "limits": [[_encoded(limit.size), limit.low, limit.high, limit.because] for limit in program.limits],
+        "weights": {str(at): int(np.asarray(array).nbytes) for at, array in program.weights.items()},
+        "launches": {
+            name: [one.kind, one.module, one.threads, [list(vars(form).values()) for form in one.forms]]
+            for name, one in device.launches.items()
+        },
+    }
+    return json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def from_json(text: str) -> Steps:
+    """Return what `to_json` wrote.
+
+    Raises:
+        InputError: it is something else.
+    """
+    try:
+        value = cast("dict[str, Any]", json.loads(text))
+        if value["schema"] != SCHEMA:
+            raise InputError(f"the launches have schema {value['schema']!r}; this softq reads {SCHEMA}")
+        return Steps(
+            tuple(value["inputs"]),
+            tuple(value["outputs"]),
+            tuple(Tensor(n, d, tuple(map(_decoded, s)), p, a) for n, d, s, p, a in value["tensors"]),
+            tuple(map(_decoded, value["slots"])),
+            tuple(
+                Step(k, tuple(t), tuple(map(_decoded, s)), _decoded(i), 0, site, error)
+                for k, t, s, i, site, error in value["steps"]
+            ),
+            tuple(Limit(_decoded(s), low, high, because) for s, low, high, because in value["limits"]),
+            {int(at): size for at, size in value["weights"].items()},
+            {
+                n: Launch(k, m, t, tuple(RowForm(*f) for f in forms))
+                for n, (k, m, t, forms) in value["launches"].items()
+            },
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"the launches are damaged: {error}") from error
+
+
+def _encoded(size: Size) -> object:
+    return [size.operator, _encoded(size.a), _encoded(size.b)] if isinstance(size, Op) else size
+
+
+def _decoded(value: Any) -> Size:
+    if isinstance(value, list):
+        operator, a, b = cast("list[Any]", value)
+        return Op(cast("Operator", operator), _decoded(a), _decoded(b))
+    return cast("int | str", value)

@@ -1,0 +1,50 @@
+"""From a model to a program for a GPU: softq's kernels in place, TVM's for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+
+from softq.artifact.device.steps import DeviceProgram
+from softq.passes.split_products import SplitProducts
+from softq.targets._contract import Built
+from softq.targets._gpu import nvcc
+from softq.targets._gpu.dialect import CUDA, Dialect
+from softq.targets._gpu.graph import source
+from softq.targets._gpu.kernels import GRAPH, ROWS, GpuKernels
+from softq.targets._native.build import imported
+from softq.targets._native.lower import lower
+from softq.targets._native.machine import Machine
+
+
+def build(model: ir.Model, arch: str, form: str) -> Built:
+    """Return the program of a converted model for a GPU of NVIDIA, compiled if there is a compiler.
+
+    Args:
+        model: The model; it is not changed.
+        arch: The architecture, such as `sm_90`.
+        form: What to compile to: `cubin`, or `ptx`, which newer devices take too.
+    """
+    machine = machine_of(arch)
+    device = device_program(model, machine, CUDA)
+    code: Mapping[str, bytes] = {}
+    if nvcc.find() is not None:
+        code = {
+            name: nvcc.compiled(text, arch, ptx=form == "ptx", strict=name == ROWS).code
+            for name, text in device.sources.items()
+        }
+    return Built(device.program, machine, DeviceProgram(device.program, device.launches, device.sources, code, form))
+
+
+def machine_of(arch: str) -> Machine:
+    """Return the description of a GPU: no vectors, a thread an element."""
+    return Machine("cuda", "nvptx64-nvidia-cuda", arch, (), "", 0, 16, single_items=True)
+
+
+def device_program(model: ir.Model, machine: Machine, dialect: Dialect) -> DeviceProgram:
+    """Return the program of a model as text in a language."""
+    kernels = GpuKernels(machine, dialect)
+    program = lower(imported(model, SplitProducts()), kernels)
+    sources = {ROWS: kernels.text(), GRAPH: source(kernels.functions(), dialect, machine.cpu)}
+    return DeviceProgram(program, kernels.launches(), {name: text for name, text in sources.items() if text})

@@ -1,0 +1,98 @@
+# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
+# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
+
+"""TVM's kernels of the rest of a model as text for a device: each thread does one work item."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+from tvm import s_tir, tirx
+
+from softq.errors import SoftqError
+from softq.targets._gpu.dialect import CUDA, Dialect
+
+THREADS = 128
+
+_MOST_BLOCKS = 2**31 - 1
+
+# What TVM's CUDA text uses of its own header where no number is of 16 bits; that header needs the toolkit's.
+_WORDS = """\
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long int64_t;
+typedef unsigned long uint64_t;
+typedef unsigned char uchar;
+typedef unsigned short ushort;
+typedef unsigned int uint;
+"""
+_HEADED = ("half", "bfloat16")
+
+
+def source(functions: Sequence[tirx.PrimFunc], dialect: Dialect, arch: str) -> str:
+    """Return kernels over ranges of work items as kernels of a thread an item, in a language.
+
+    The last two parameters of a function are its range; in their place the kernel takes the number of items.
+
+    Raises:
+        SoftqError: TVM cannot write them.
+    """
+    if not functions:
+        return ""
+    is_cuda = dialect is CUDA
+    description = {"kind": "cuda", "arch": arch} if is_cuda else {"kind": "opencl"}
+    target = tvm.target.Target(description)
+    module = tvm.IRModule({str(f.attrs["global_symbol"]): _device(f, target) for f in functions})
+    passes = [
+        s_tir.transform.LowerInitBlock(),
+        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+        s_tir.transform.ConvertBlocksToOpaque(),
+        s_tir.transform.LowerMatchBuffer(),
+        s_tir.transform.LowerOpaqueBlock(),
+        tirx.transform.FlattenBuffer(),
+        tirx.transform.BF16ComputeLegalize(),
+        tirx.transform.StorageRewrite(),
+        tirx.transform.UnrollLoop(),
+        tirx.transform.StmtSimplify(),
+        tirx.transform.RemoveNoOp(),
+        s_tir.transform.RewriteUnsafeSelect(),
+        tirx.transform.BF16StorageLegalize(),
+        tirx.transform.LowerIntrin(),
+        tirx.transform.ConvertSSA(),
+    ]
+    try:
+        lowered = tvm.ir.transform.Sequential(passes)(module)
+        text = str(tvm.get_global_func(f"target.build.{description['kind']}")(lowered, target).inspect_source())
+    except (RuntimeError, ValueError) as error:
+        raise SoftqError(f"TVM cannot write kernels for {dialect.name}: {str(error).splitlines()[-1]}") from error
+    return _without_header(text) if is_cuda else text
+
+
+def _device(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
+    *params, begin, end = function.params
+    items = tirx.Var("items", "int64")
+    block, thread = tirx.Var("block", "int32"), tirx.Var("thread", "int32")
+    item = block.astype("int64") * tirx.IntImm("int64", THREADS) + thread.astype("int64")
+    one = tirx.SeqStmt([tirx.Bind(begin, item), tirx.Bind(end, begin + tirx.IntImm("int64", 1)), function.body])
+    body: Any = tirx.IfThenElse(item < items, one, None)
+    for var, name, extent in ((thread, "threadIdx.x", THREADS), (block, "blockIdx.x", _MOST_BLOCKS)):
+        axis = tirx.IterVar(None, var, tirx.IterVar.ThreadIndex, name)
+        body = tirx.AttrStmt(axis, "thread_extent", tirx.IntImm("int32", extent), body)
+    kernel = tirx.PrimFunc([*params, items], body)
+    attributes = {"tirx.noalias": True, "target": target, "calling_conv": 2, "tirx.is_global_func": True, "s_tir": True}
+    for name, value in attributes.items():
+        kernel = kernel.with_attr(name, value)
+    return kernel.with_attr("global_symbol", function.attrs["global_symbol"])
+
+
+def _without_header(text: str) -> str:
+    """Return TVM's CUDA text with a few words in place of its header, unless that has types that are needed."""
+    kernels = text[text.index('extern "C"') :]
+    return text if any(word in kernels for word in _HEADED) else _WORDS + kernels

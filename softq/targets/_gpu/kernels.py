@@ -1,0 +1,101 @@
+# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
+# pyright: reportIncompatibleMethodOverride=false
+
+"""The kernels of one program on a device: softq's as text, TVM's as functions over work items."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from softq.artifact.device.steps import Launch, RowForm
+from softq.rowprog import Program
+from softq.targets._gpu import graph, products
+from softq.targets._gpu.dialect import Dialect
+from softq.targets._gpu.rows import Form, row_kernel
+from softq.targets._gpu.rows.form import choose
+from softq.targets._gpu.rows.memory import bytes_of
+from softq.targets._native import matmul
+from softq.targets._native.kernels import Kernels, row_symbol
+from softq.targets._native.machine import Machine
+from softq.targets._native.tiles import Tile
+
+ROWS, GRAPH = "kernels", "graph"
+"""The modules: softq's kernels, and TVM's."""
+
+
+@dataclass(frozen=True)
+class _Row:
+    """What a step needs to know of a row program's kernels."""
+
+    symbol: str
+    scratch_bytes: int = 0
+
+
+class GpuKernels(Kernels):
+    """The kernels of one program on a device."""
+
+    fuses = False
+
+    def __init__(self, machine: Machine, dialect: Dialect) -> None:
+        super().__init__(machine)
+        self.tile = Tile(4, products.COLUMNS, 1)
+        self._dialect = dialect
+        self._texts: list[str] = []
+        self._launches: dict[str, Launch] = {}
+        self._by_program: dict[tuple[int, int], _Row] = {}
+
+    def row(self, program: Program, max_length: int) -> Any:
+        """Return the kernels of a row program for all lengths."""
+        identity = (id(program), max_length)
+        if identity not in self._by_program:
+            symbol = row_symbol(program, self._launches)
+            self._by_program[identity] = _Row(symbol)
+            found: list[RowForm] = []
+            for form in forms(program, max_length):
+                kernel = row_kernel(
+                    program, form, self._dialect, symbol=f"{symbol}_{form.name}", max_length=max_length
+                )  # fmt: skip
+                self._texts.append(kernel.text)
+                found.append(
+                    RowForm(kernel.symbol, form.rows, form.threads, form.chunk, form.aligned, form.longest)
+                )  # fmt: skip
+            self._launches[symbol] = Launch("rows", ROWS, 0, tuple(found))
+        return self._by_program[identity]
+
+    def matmul(self, epilogue: Any = None) -> str:
+        """Return the symbol of the product."""
+        assert epilogue is None
+        if matmul.MATMUL not in self._launches:
+            self._launches[matmul.MATMUL] = Launch("blocks", ROWS, products.THREADS)
+            self._texts.append(products.product(matmul.MATMUL))
+        return matmul.MATMUL
+
+    def objects(self) -> bytes:
+        """Return nothing: kernels for devices are text."""
+        return b""
+
+    def launches(self) -> dict[str, Launch]:
+        """Return how each kernel is started."""
+        made = {str(f.attrs["global_symbol"]): Launch("items", GRAPH, graph.THREADS) for f in self.functions()}
+        return {**made, **self._launches}
+
+    def text(self) -> str:
+        """Return softq's kernels."""
+        return self._dialect.prelude() + "".join(self._texts)
+
+
+def forms(program: Program, max_length: int) -> list[Form]:
+    """Return the forms of all rows of up to so many elements, those of the shortest rows first."""
+    in_order = any(node.op == "scan" for node in program.nodes())
+    found: dict[Form, None] = {}
+    length = 1
+    while True:
+        # A form is chosen for all lengths from one power of two to the next.
+        for aligned in (True, False):
+            found[choose(length, bytes_of(program.scores.value), aligned=aligned, in_order=in_order)] = None
+        if length >= max_length:
+            # Aligned ones first: those take what others take, too.
+            return sorted(found, key=lambda form: (form.longest or 1 << 62, not form.aligned))
+        length *= 2

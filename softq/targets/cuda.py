@@ -1,0 +1,51 @@
+"""GPUs of NVIDIA.
+
+Produces a folder: the kernels as CUDA C++ (`kernels.cu` are softq's, `graph.cu` TVM's for the rest of the model),
+compiled to a cubin or PTX if nvcc is there, the list of their launches, the weights and a manifest. Building needs no
+GPU; running needs one, and its driver alone: `softq.load` and `softq run` speak to it directly. Shapes may be dynamic.
+
+A softmax is one kernel, in a form for each range of row lengths. Products are softq's, in float32 on the ordinary
+cores; attentions are not fused, and integer products are done in float32. None of it has run on a GPU yet: its logic is
+tested as OpenCL on a processor.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from softq.errors import UsageError
+from softq.targets._contract import Built, Target, TargetOptions, option
+
+
+@dataclass(frozen=True)
+class Options(TargetOptions):
+    """The GPU."""
+
+    arch: str = option("sm_80", "the architecture, sm_75 and later; code for it runs on it and its minor successors")
+    code: str = option("cubin", "what nvcc makes: cubin, or ptx, which the driver of any newer GPU compiles")
+
+
+def _build(model: ir.Model, options: TargetOptions) -> Built:
+    assert isinstance(options, Options)
+    found = re.fullmatch(r"sm_(\d+)a?", options.arch)
+    if found is None or int(found[1]) < 75:
+        raise UsageError(f"arch is {options.arch!r}; expected sm_75 or later, such as sm_90")
+    if options.code not in ("cubin", "ptx"):
+        raise UsageError(f"code is {options.code!r}; expected cubin or ptx")
+    from softq.targets._gpu import build
+
+    return build.build(model, options.arch, options.code)
+
+
+TARGET = Target(
+    name="cuda",
+    summary="NVIDIA's GPUs from sm_75 on; built without one, not yet run on one.",
+    produces="a folder with CUDA sources, their code where nvcc is there, the list of launches, weights and manifest",
+    needs="the extra softq[tvm] to build, nvcc (softq[cuda]) to compile, a GPU and its driver to run",
+    passes=lambda: (),
+    options=Options,
+    build=_build,
+)

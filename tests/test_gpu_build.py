@@ -1,0 +1,145 @@
+"""Whole models for GPUs: their kernels as OpenCL on PoCL give what onnxruntime gives; the folder of `softq build`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+from onnx import parser
+
+pytest.importorskip("tvm")
+
+import softq
+from softq.artifact.device.executor import Executor
+from softq.artifact.device.steps import DeviceProgram, from_json, to_json
+from softq.artifact.weights import WeightsStream
+from softq.errors import SoftqError
+from softq.modelfile import as_model
+from softq.targets._gpu.build import device_program, machine_of
+from softq.targets._gpu.dialect import OPENCL
+from tests.opencl import OPTIONS, device
+
+Array = NDArray[np.generic]
+VIT = Path(__file__).parent.parent / "models" / "mnist_vit" / "mnist_vit.onnx"
+
+
+class Pocl:
+    """PoCL as a device for the executor; memory is filled with noise first."""
+
+    def __init__(self, sources: Mapping[str, str]) -> None:
+        self._cl, self._queue = pytest.importorskip("pyopencl"), device()
+        context = self._queue.context
+        self._programs = {n: self._cl.Program(context, t).build(options=OPTIONS) for n, t in sources.items()}
+        self._kernels: dict[str, Any] = {}
+        self.launches: list[str] = []
+
+    def allocate(self, size: int) -> Any:
+        flags = self._cl.mem_flags.READ_WRITE | self._cl.mem_flags.COPY_HOST_PTR
+        return self._cl.Buffer(self._queue.context, flags, hostbuf=np.full(size, 0xAB, np.uint8))
+
+    def free(self, memory: Any) -> None:
+        memory.release()
+
+    def write(self, memory: Any, array: Array) -> None:
+        if array.nbytes:
+            self._cl.enqueue_copy(self._queue, memory, np.ascontiguousarray(array))
+
+    def read(self, memory: Any, array: Array) -> None:
+        self._cl.enqueue_copy(self._queue, array, memory)
+
+    def launch(self, module: str, symbol: str, blocks: int, threads: int, arguments: Sequence[Any]) -> None:
+        self.launches.append(symbol)
+        if symbol not in self._kernels:
+            self._kernels[symbol] = getattr(self._programs[module], symbol)
+        self._kernels[symbol](self._queue, (blocks * threads,), (threads,), *arguments)
+
+
+def on_device(device_program: DeviceProgram) -> tuple[Callable[[Mapping[str, Array]], dict[str, Array]], Pocl]:
+    """Return the model as what its folder holds gives it back."""
+    stream = WeightsStream(device_program.program)
+    weights = np.frombuffer(b"".join(bytes(piece) for piece in stream), np.uint8)
+    pocl = Pocl(device_program.sources)
+    return Executor(from_json(to_json(device_program)), weights, pocl), pocl
+
+
+def opencl_of(model: onnx.ModelProto) -> DeviceProgram:
+    return device_program(as_model(model), machine_of("sm_80"), OPENCL)
+
+
+def on_onnxruntime(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return [np.asarray(y) for y in session.run(None, dict(feeds))]
+
+
+ATTENTION = """
+    <ir_version: 8, opset_import: ["": 18]>
+    g (float[b,h,n,16] q, float[b,h,m,16] k, float[b,h,m,8] v, bool[b,1,n,m] keep) => (float[b,h,n,8] y) {
+        t = Transpose <perm: ints = [0, 1, 3, 2]> (k)
+        s = MatMul (q, t)
+        low = Constant <value: tensor = float {-inf}> ()
+        x = Where (keep, s, low)
+        p = Softmax (x)
+        y = MatMul (p, v)
+    }"""
+
+
+@pytest.mark.parametrize("method", ["exact", "deferred-log"])
+def test_an_attention_with_a_mask_at_several_shapes(method: str) -> None:
+    model = softq.convert(parser.parse_model(ATTENTION), method=method).model
+    run, pocl = on_device(opencl_of(model))
+    rng = np.random.default_rng(0)
+    for b, h, n, m in ((1, 2, 5, 7), (2, 3, 70, 64), (1, 1, 3, 130), (2, 1, 64, 1)):
+        given = {name: rng.normal(size=(b, h, rows, width)).astype(np.float32)
+                 for name, rows, width in (("q", n, 16), ("k", m, 16), ("v", m, 8))}  # fmt: skip
+        keep = rng.random((b, 1, n, m)) < 0.8
+        keep[..., 0] = True
+        feeds: dict[str, Array] = {**given, "keep": keep}
+        found, (wanted,) = run(feeds)["y"], on_onnxruntime(model, feeds)
+        np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64), rtol=1e-4, atol=1e-5)
+    assert any(
+        name.startswith("softq_deferred" if method == "deferred-log" else "softq_exact") for name in pocl.launches
+    )
+
+
+def test_a_vision_transformer() -> None:
+    model = softq.convert(onnx.load(VIT), bits=4).model
+    program = opencl_of(model)
+    run, _ = on_device(program)
+    tensor = program.program.tensors[program.program.inputs[0]]
+    images = np.random.default_rng(0).integers(0, 256, (3, *map(int, tensor.shape[1:]))).astype(tensor.dtype)  # pyright: ignore[reportArgumentType]
+    found, wanted = run({tensor.name: images}), on_onnxruntime(model, {tensor.name: images})
+    for value, theirs in zip(found.values(), wanted, strict=True):
+        # A score at the boundary of a code may fall on either side: sums are in another order.
+        value, theirs = value.astype(np.float64), theirs.astype(np.float64)
+        assert np.max(np.abs(value - theirs)) <= 2e-2 * np.max(np.abs(theirs))
+
+
+def test_what_softq_build_writes(tmp_path: Path) -> None:
+    built = softq.build(softq.convert(parser.parse_model(ATTENTION), bits=4).model, tmp_path / "built",
+                        target="cuda,arch=sm_90")  # fmt: skip
+    names = {path.name for path in built.folder.iterdir()}
+    assert {"manifest.json", "weights.bin", "launches.json", "kernels.cu", "graph.cu"} <= names
+    facts = json.loads((built.folder / "manifest.json").read_text())
+    assert facts["machine"]["cpu"] == "sm_90"
+    assert [kernel for kernels in facts["sites"].values() for kernel in kernels]
+    assert sorted(facts["files"]) == sorted(names - {"manifest.json"})
+    # It is replaced as any artifact is.
+    softq.build(parser.parse_model(ATTENTION), tmp_path / "built", target="cuda,arch=sm_75,code=ptx")
+    with pytest.raises(SoftqError, match="needs an NVIDIA GPU; this computer has no driver for one"):
+        softq.load(built.folder)
+
+
+@pytest.mark.parametrize(("target", "message"), [
+    ("cuda,arch=sm_70", "arch is 'sm_70'; expected sm_75 or later"),
+    ("cuda,code=elf", "code is 'elf'; expected cubin or ptx"),
+])  # fmt: skip
+def test_options_out_of_range_are_refused(target: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(softq.UsageError, match=message):
+        softq.build(parser.parse_model(ATTENTION), tmp_path / "built", target=target)
