@@ -17,7 +17,8 @@ from tvm.script.ir_builder import tirx as script
 from softq.rowprog.phases import Phase
 from softq.rowprog.program import Node
 from softq.rowprog.types import DType, Kind
-from softq.targets._native.rows import carriers, planes
+from softq.targets._common import carriers
+from softq.targets._native.rows import planes
 from softq.targets._native.rows.access import Line, Row
 from softq.targets._native.rows.emission import Kernel
 from softq.targets._native.rows.levels import fits

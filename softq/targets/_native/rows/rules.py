@@ -8,7 +8,8 @@ from tvm import tirx
 from tvm.ir import Expr
 
 from softq.rowprog.program import Node, number_of, param_of
-from softq.targets._native.rows import carriers, floats, integers
+from softq.targets._common import carriers
+from softq.targets._native.rows import floats, integers
 from softq.targets._native.rows.emission import Emission, Rule
 from softq.targets._native.rows.tir import BOOL, F32, F64, broadcast, cast, fence, lane_numbers, type_name
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tvm.ir import Expr
 
 from softq.rowprog.program import Node
-from softq.targets._native.rows import carriers
+from softq.targets._common import carriers
 from softq.targets._native.rows.blocks import Block, sizes
 from softq.targets._native.rows.emission import Emission, Kernel
 from softq.targets._native.rows.levels import Levels
