@@ -95,9 +95,10 @@ def _look_up(entries: Sequence[int], at: Expr, lanes: int, processor: Processor)
     kept = _distinct(entries)
     if processor.has_wide_permutes and len(kept) <= 2 * lanes < len(entries):
         # The high bytes of weights that fall are all alike from somewhere on.
-        kept = [*kept, *(kept[-1],) * (2 * lanes - len(kept))]
-        near = _wide([_register(kept[k : k + lanes], lanes, lanes) for k in (0, lanes)], at, lanes)
-        return tirx.Select(tirx.LT(at, const(2 * lanes, U8, lanes)), near, const(kept[-1], U8, lanes))
+        kept = [*entries[: len(kept)], *(entries[-1],) * (2 * lanes - len(kept))]
+        last = const(2 * lanes - 1, U8, lanes)
+        return _wide([_register(kept[k : k + lanes], lanes, lanes) for k in (0, lanes)],
+                     tirx.Select(tirx.LT(at, last), at, last), lanes)  # fmt: skip
     if not processor.has_wide_permutes and not kept[-1]:
         # Each of several registers gives 0 for what is not its own.
         entries = entries[: max(len(kept), 2 * _GROUP)]

@@ -45,6 +45,11 @@ class Processor:
         return self.machine.vector_bytes == 64 and self.has("avx512vnni")
 
     @property
+    def has_least_word(self) -> bool:
+        """Whether the least of eight words is one instruction."""
+        return self.is_x86 and (self.machine.vector_bytes > 16 or self.has("sse4.1"))
+
+    @property
     def shuffle(self) -> str:
         """The permute of bytes within 16; empty if there is none."""
         if not self.packs:

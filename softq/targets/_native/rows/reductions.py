@@ -81,6 +81,7 @@ class Accumulators:
         self.rule = REDUCTIONS[node.op]
         self.name = place.type_of(node)
         self.lanes = place.lanes
+        self._least_word = place.processor.has_least_word
         start = place.const(self.rule.identity(self.name), self.name)
         self.condition = marked(node)
         self.parts = [Local.of(start, self.name, self.lanes) for _ in range(1 if self.condition else count)]
@@ -108,7 +109,7 @@ class Accumulators:
     def result(self) -> Expr:
         """Return the reduction of all accumulators in the type that the program names."""
         whole = _of_parts(self.parts, self.rule.combine)
-        extreme = _extreme_of_lanes(whole, self.node.op)
+        extreme = _extreme_of_lanes(whole, self.node.op, self.rule.combine, self._least_word)
         x = _of_lanes(whole, self.rule.combine) if extreme is None else extreme
         return cast(x, self.name, type_name(self.node.dtype), 1)
 
@@ -133,12 +134,41 @@ def _of_lanes(vector: Local, combine: Combine) -> Expr:
     return combine(lane(x, 0), lane(x, 1)) if lanes == 2 else x
 
 
-def _extreme_of_lanes(vector: Local, op: str) -> Expr | None:
+def _extreme_of_lanes(vector: Local, op: str, combine: Combine, least_word: bool) -> Expr | None:
     """Return the least or greatest of integers, for which processors have instructions of their own; else None."""
     if op == "row_sum" or vector.name == F32 or vector.lanes == 1:
         return None
+    if least_word and bits_of(vector.name) == 8 and vector.lanes >= _WORDS * 2:
+        return _extreme_byte(vector, op, combine)
     kind = ("s" if is_signed(vector.name) else "u") + op.removeprefix("row_")
     return intrinsic(f"llvm.vector.reduce.{kind}", vector.name, 1, vector.get())
+
+
+_WORDS = 8
+"""Unsigned words of which x86 finds the least in one instruction."""
+
+
+def _extreme_byte(vector: Local, op: str, combine: Combine) -> Expr:
+    """Return the least or greatest byte by the least of unsigned words: of each two bytes the lesser one."""
+    x, lanes = vector.get(), vector.lanes
+    while lanes > _WORDS * 2:
+        lower, upper = half(x, lanes, False), half(x, lanes, True)
+        lanes //= 2
+        x = Local.of(combine(lower, upper), vector.name, lanes).get()
+    # What is extreme comes first among unsigned bytes.
+    mask = (0x80 if is_signed(vector.name) else 0) ^ (0xFF if op == "row_max" else 0)
+
+    def turned(y: Expr, size: int) -> Expr:
+        return script.bitwise_xor(y, const(mask, planes.U8, size)) if mask else y
+
+    first = Local.of(turned(reinterpret(x, planes.U8, lanes), lanes), planes.U8, lanes).get()
+    words = script.shift_right(reinterpret(first, "uint16", _WORDS), const(8, "uint16", _WORDS))
+    upper = Local.of(reinterpret(words, planes.U8, lanes), planes.U8, lanes).get()
+    lesser = Local.of(tirx.Select(tirx.LT(first, upper), first, upper), planes.U8, lanes).get()
+    least = intrinsic("llvm.x86.sse41.phminposuw", "uint16", _WORDS, reinterpret(lesser, "uint16", _WORDS))
+    whole = Local.of(reinterpret(least, planes.U8, lanes), planes.U8, lanes).get()
+    back = Local.of(reinterpret(turned(whole, lanes), vector.name, lanes), vector.name, lanes).get()
+    return lane(back, 0)
 
 
 class ByteSums:
