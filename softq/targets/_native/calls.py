@@ -53,6 +53,24 @@ class IntegerMatMulCall:
 
 
 @dataclass(frozen=True)
+class ConvolutionCall:
+    """A convolution of groups of few channels: arguments are images [batch, C, H, W], kernels [M, C / groups, h, w]
+    and a bias [M], all float32.
+
+    Attributes:
+        groups: How many.
+        strides: Of rows and of columns.
+        dilations: Of rows and of columns.
+        before: Zeros above and to the left.
+    """
+
+    groups: int
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+    before: tuple[int, int]
+
+
+@dataclass(frozen=True)
 class SizesCall:
     """Sizes as a tensor: the argument is a shape, the result holds its numbers."""
 
@@ -96,7 +114,9 @@ class ScatterCall:
     reduction: str
 
 
-KernelCall: TypeAlias = RowCall | MatMulCall | IntegerMatMulCall | SizesCall | CumSumCall | PositionsCall | ScatterCall
+KernelCall: TypeAlias = (
+    RowCall | MatMulCall | IntegerMatMulCall | ConvolutionCall | SizesCall | CumSumCall | PositionsCall | ScatterCall
+)
 
 
 def constant(array: NDArray[np.generic]) -> relax.Expr:

@@ -17,7 +17,7 @@ from tvm.script.ir_builder import tirx as T
 from softq.artifact.program import Size
 from softq.rowprog import Program
 from softq.rowprog.onnx import function_name
-from softq.targets._native import extrema, integer_matmul, matmul
+from softq.targets._native import convolution, extrema, integer_matmul, matmul
 from softq.targets._native.attention import dots, packing
 from softq.targets._native.attention.blocks import BLOCK, block_kernel, tile_of_block
 from softq.targets._native.attention.dots import Dot
@@ -157,6 +157,16 @@ class Kernels:
     def row_blocks(self, rows: Size) -> Size:
         """Return the number of blocks of rows of a left operand."""
         return ceiling(rows, matmul.ROWS)
+
+    @property
+    def convolution_tile(self) -> Tile:
+        """The tile of convolutions of few channels."""
+        tile = self.block_tile
+        return Tile(4, 2 if tile.lanes > 1 and self.machine.vectors < 32 else 4, tile.lanes)
+
+    def convolution(self, shape: convolution.Shape) -> str:
+        """Return the symbol of the convolution of few channels."""
+        return self._named(shape.symbol, lambda: convolution.convolution_kernel(self.convolution_tile, shape))
 
     def sizes(self, count: int) -> str:
         """Return the symbol of the kernel that writes so many sizes."""

@@ -17,11 +17,12 @@ from tvm.tirx.buffer import is_buffer_var
 
 from softq.artifact.program import Program, Size
 from softq.errors import RefusalError
-from softq.targets._native import elementwise, epilogues, extrema, integer_matmul
+from softq.targets._native import convolution, elementwise, epilogues, extrema, integer_matmul
 from softq.targets._native.assembly import Array, Assembly, StepCall, Value
 from softq.targets._native.attention.forms import Attention, find
 from softq.targets._native.attention.lowering import lower_attention, packed_integers
 from softq.targets._native.calls import (
+    ConvolutionCall,
     CumSumCall,
     IntegerMatMulCall,
     MatMulCall,
@@ -34,7 +35,7 @@ from softq.targets._native.epilogues import Epilogue, Finished
 from softq.targets._native.importer import Imported, last_line
 from softq.targets._native.kernels import ROW_COST, Kernels
 from softq.targets._native.nests import Nest
-from softq.targets._native.sizes import ceiling, is_number, key, multiplied, plain, size
+from softq.targets._native.sizes import ceiling, computed, is_number, key, multiplied, plain, size
 
 _VIEWS = ("relax.reshape",)
 
@@ -207,6 +208,8 @@ class _Lowering:
             return self._integer_matmul(binding, call, arguments)
         if isinstance(call, RowCall):
             return self._row(binding, call, arguments)
+        if isinstance(call, ConvolutionCall):
+            return self._convolution(binding, call, arguments)
         if isinstance(call, CumSumCall):
             x, out = self.value(arguments[0]), self.out.new(binding.var.ty)
             outer, length, inner = x.dims
@@ -312,6 +315,22 @@ class _Lowering:
         kernel = kernels.integer_matmul(a.dtype, right_type)
         cost = kernels.cost(multiplied([lead, rows, inner, columns]))
         self.out.step(kernel, [a, *right, *zeros, out, memory], [rows, inner, columns, step], items, cost)
+        return out
+
+    def _convolution(self, binding: Any, call: ConvolutionCall, arguments: list[Any]) -> Value:
+        x, w, bias = (self.value(argument) for argument in arguments)
+        out, tile = self.out.new(binding.var.ty), self.out.kernels.convolution_tile
+        count, inner, *kernel = w.dims
+        outer = computed("floordiv", count, call.groups)
+        lengths = (call.groups, inner, outer, *x.dims[2:], *out.dims[2:], *kernel)
+        numbers = (*lengths, *call.strides, *call.dilations, *call.before)
+        sizes = dict(zip(convolution.SIZES, numbers, strict=True))
+        memory = self.out.scratch(convolution.scratch_bytes(sizes, tile))
+        cost = self.out.kernels.cost(multiplied([out.elements, inner, *kernel]))
+        items = multiplied([x.dims[0], call.groups])
+        assert isinstance(kernel[-1], int)
+        symbol = self.out.kernels.convolution(convolution.Shape.of(call.strides[-1], kernel[-1]))
+        self.out.step(symbol, [x, w, bias, out, memory], [*sizes.values()], items, cost)
         return out
 
     def _constant(self, expr: Any) -> Array | None:

@@ -5,7 +5,7 @@
 """Convolutions as products of matrices: the kernels' matrix and, for each image, its windows as columns.
 
 The windows are gathered into a tensor of their own, [batch, channels x kernel, positions]; TVM's loops over the seven
-axes take tens of times as long. Grouped convolutions stay with TVM: their products are small.
+axes take tens of times as long. Groups are products of their own; those of few channels have another kernel.
 
 Source of the form: K. Chellapilla, S. Puri, P. Simard, "High Performance Convolutional Neural Networks for Document
 Processing", IWFHR 2006.
@@ -13,16 +13,19 @@ Processing", IWFHR 2006.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from tvm import relax, te, tirx
 
+from softq.targets._native.calls import ConvolutionCall, constant
 from softq.targets._native.converters import limits
-from softq.targets._native.converters.products import product_with_one
+from softq.targets._native.converters.products import matmul, product_with_one
 from softq.targets._native.converters.shapes import reshaped
-from softq.targets._native.sizes import Dim, expression, plain, product, simplified
+from softq.targets._native.sizes import Dim, expression, plain, product, quotient, simplified
 
 if TYPE_CHECKING:
     from softq.targets._native.node import Converter, Node
@@ -104,20 +107,50 @@ def _conv(node: Node) -> list[relax.Expr] | None:
     count, _, *kernel = map(plain, node.shape(1))
     numbers = [size for size in kernel if isinstance(size, int)]
     types = {str(x.ty.dtype), str(weights.ty.dtype)}
-    if node.attributes.get("group", 1) != 1 or types != {"float32"} or len(numbers) < len(kernel):
+    if types != {"float32"} or len(numbers) < len(kernel):
         return None
-    axes = _axes(node, lengths, numbers)
+    axes, groups = _axes(node, lengths, numbers), int(node.attributes.get("group", 1))
     positions = [axis.positions for axis in axes]
-    if any(isinstance(p, int) and p < 1 for p in positions):
+    if any(isinstance(p, int) and p < 1 for p in positions) or not isinstance(count, int):
         return None
+    if groups > 1 and count // groups < _MANY and len(axes) < 3:
+        return [_few(node, axes, groups, count)]
     inner = product([channels, *numbers])
     windows = x if all(axis.whole for axis in axes) else _windows(node, x, axes)
-    columns = reshaped(node, windows, [batch, inner, product(positions)])
-    y = product_with_one(node, reshaped(node, weights, [count, inner]), columns)
+    if groups == 1:
+        columns = reshaped(node, windows, [batch, inner, product(positions)])
+        y = product_with_one(node, reshaped(node, weights, [count, inner]), columns)
+    else:
+        inner = quotient([inner], [groups])
+        columns = reshaped(node, windows, [batch, groups, inner, product(positions)])
+        y = matmul(node, reshaped(node, weights, [1, groups, count // groups, inner]), columns)
     y = reshaped(node, y, [batch, count, *positions])
     if node.has(2):
         y = node.emit(relax.op.add(y, reshaped(node, node.tensor(2), [count, *[1] * len(axes)])))
     return [y]
+
+
+_MANY = 8
+"""Channels of a group in the result that fill the rows of a product's tile."""
+
+
+def _few(node: Node, axes: Sequence[_Axis], groups: int, count: int) -> relax.Expr:
+    """Return a convolution of groups of few channels; one of one axis has rows of one element."""
+    batch, channels, *lengths = node.shape(0)
+    spare = [_Axis(1, 1, 1, 1, 0, 0)] * (2 - len(axes))
+    both = [*spare, *axes]
+    ones = [1] * len(spare)
+    x = reshaped(node, node.tensor(0), [batch, channels, *ones, *lengths])
+    weights = reshaped(node, node.tensor(1), [count, quotient([channels], [groups]), *(axis.kernel for axis in both)])
+    bias = node.tensor(2) if node.has(2) else constant(np.zeros(count, np.float32))
+    rows, columns = both
+    call = ConvolutionCall(
+        groups, (rows.stride, columns.stride), (rows.dilation, columns.dilation), (rows.before, columns.before)
+    )
+    shape = [expression(d) for d in (batch, count, rows.positions, columns.positions)]
+    name = "convolution_" + re.sub(r"\W+", "_", str(call))
+    y = node.call(name, call, [x, weights, bias], relax.TensorType(shape, "float32"))
+    return reshaped(node, y, [batch, count, *(axis.positions for axis in axes)])
 
 
 CONVERTERS: Mapping[str, Converter] = {"Conv": _conv}

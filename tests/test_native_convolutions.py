@@ -1,0 +1,78 @@
+"""Convolutions of groups, depthwise ones among them, beside onnxruntime's on odd shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from numpy.typing import NDArray
+
+from tests.native import Executor, build_program
+from tests.prepared import assert_close
+
+pytest.importorskip("tvm")
+
+Array = NDArray[Any]
+
+# Channels, lengths of the image, channels of the result, groups, kernel, attributes. Widths below, at and above those
+# of vectors and of several; windows that reach over edges on one side; strides beyond those taken out of vectors.
+CASES: list[tuple[int, tuple[int, ...], int, int, tuple[int, ...], str]] = [
+    (5, (9, 40), 5, 5, (3, 3), "pads=[1, 1, 1, 1]"),
+    (3, (56, 65), 3, 3, (3, 3), "pads=[0, 2, 1, 0], strides=[2, 2]"),
+    (4, (17, 70), 4, 4, (5, 5), "pads=[2, 2, 2, 2], strides=[1, 3]"),
+    (2, (7, 7), 2, 2, (7, 7), "pads=[3, 3, 3, 3]"),
+    (2, (14, 230), 2, 2, (3, 9), "strides=[3, 5], dilations=[2, 3], pads=[0, 7, 0, 9]"),
+    (6, (8, 33), 12, 6, (1, 2), "strides=[2, 1]"),
+    (8, (11, 31), 14, 2, (3, 2), "dilations=[2, 1]"),
+    (12, (6, 50), 15, 3, (2, 3), 'auto_pad="SAME_UPPER", strides=[2, 2]'),
+    (8, (5, 66), 32, 2, (3, 3), "pads=[1, 1, 1, 1]"),
+    (8, (9, 9), 16, 2, (1, 1), "strides=[2, 2]"),
+    (6, (100,), 6, 6, (5,), "pads=[2, 2]"),
+    (6, (129,), 9, 3, (4,), "strides=[4], pads=[3, 0]"),
+    (4, (131,), 32, 4, (16,), "pads=[8, 8]"),
+    (4, (4, 5, 6), 4, 4, (2, 2, 2), "pads=[1, 1, 0, 0, 1, 1]"),
+    (4, (4, 5, 20), 32, 2, (2, 1, 3), "strides=[1, 2, 1]"),
+]
+
+
+def model(dynamic: bool) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """Return all convolutions as one model and its inputs; `dynamic` leaves batch and lengths open."""
+    rng, feeds, weights, nodes, given, results = np.random.default_rng(5), dict[str, Array](), [], [], [], []
+    for i, (channels, lengths, count, groups, kernel, attributes) in enumerate(CASES):
+        if dynamic and "auto_pad" in attributes:
+            continue
+        feeds[f"x{i}"] = rng.standard_normal((2, channels, *lengths), np.float32)
+        dims = [f"b{i}", str(channels), *(f"d{i}_{j}" for j in range(len(lengths)))]
+        shape = ", ".join(dims) if dynamic else str(feeds[f"x{i}"].shape)[1:-1]
+        given.append(f"float[{shape}] x{i}")
+        bias = i % 3 > 0
+        sizes = {"w": (count, channels // groups, *kernel), **({"c": (count,)} if bias else {})}
+        for name, size in sizes.items():
+            array = rng.standard_normal(size, np.float32)
+            weights.append(onnx.numpy_helper.from_array(array, f"{name}{i}"))
+        nodes.append(f"y{i} = Conv<group={groups}, {attributes}>(x{i}, w{i}{f', c{i}' * bias})")
+        results.append(f"float[{', '.join(f'r{i}_{j}' for j in range(len(lengths) + 2))}] y{i}")
+    lines = "\n".join(nodes)
+    proto = onnx.parser.parse_model(f"""
+    <ir_version: 8, opset_import: ["" : 18]>
+    convolutions ({", ".join(given)}) => ({", ".join(results)}) {{ {lines} }}
+    """)
+    proto.graph.initializer.extend(weights)
+    return proto, feeds
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_convolutions(dynamic: bool) -> None:
+    proto, feeds = model(dynamic)
+    program = build_program(proto)
+    symbols = [step.kernel for step in program.steps]
+    assert len([x for x in symbols if x.startswith("softq_convolution")]) >= 8
+    found = Executor(program)(feeds)
+    names = [value.name for value in proto.graph.output]
+    expected = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feeds)
+    for name, array in zip(names, expected, strict=True):
+        # At most 4 x 27 products of normal numbers, added up in another order.
+        assert_close([found[name]], [np.asarray(array)], rtol=1e-5, atol=3e-5)
