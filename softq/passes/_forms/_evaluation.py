@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -200,11 +200,17 @@ class Layout:
         shape: The tensor's shape.
         has_heads: Whether the last axis but two is that of the heads: the same scores stand beside each other there.
         shapes: The shapes outside.
+        is_own: Whether the shape is the function's own, and not one of as many rows as are wanted.
     """
 
     shape: tuple[int, ...]
     has_heads: bool
     shapes: tuple[tuple[int, ...], ...]
+    is_own: bool = False
+
+    def of(self, rows: int) -> Layout:
+        """Return the layout for another number of rows, where that is free."""
+        return self if self.is_own else replace(self, shape=(*self.shape[:-2], rows, self.shape[-1]))
 
 
 def layouts(function: Written, length: int, rows: int) -> Iterator[Layout]:
@@ -225,7 +231,7 @@ def layouts(function: Written, length: int, rows: int) -> Iterator[Layout]:
     symbols |= {d: 2 for d in before if isinstance(d, str) and d not in symbols}
     own = (*bound(tuple(before), 2), length)
     if math.prod(own) <= _MOST:
-        yield Layout(own, has_heads, tuple(bound(dims, _ODD) for dims in function.shapes))
+        yield Layout(own, has_heads, tuple(bound(dims, _ODD) for dims in function.shapes), is_own=True)
 
 
 class Evaluator:
@@ -266,7 +272,7 @@ class Evaluator:
         if self._mask:
             hidden = np.isneginf(tensor)
             feed["mask"] = (hidden != self._counts_when).astype(self._mask)
-            feed["x"] = np.where(hidden, np.random.default_rng(2).normal(size=tensor.shape) * 3, tensor)
+            feed["x"] = np.where(hidden, np.random.default_rng(2).normal(size=length) * 3, tensor)
         feed |= {f"shape{i}": np.array(shape, np.int64) for i, shape in enumerate(layout.shapes)}
         with np.errstate(all="ignore"):
             (y,) = map(np.asarray, self._session.run(None, feed))

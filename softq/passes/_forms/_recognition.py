@@ -134,11 +134,12 @@ def _ask(evaluator: Evaluator, layout: Layout, rows: Rows, function: Written, ma
     length = layout.shape[-1]
     masked = _masked(length, masks)
     try:
-        values, masked_values = evaluator.rows(rows, layout), evaluator.rows(masked, layout)
+        values, masked_values = evaluator.rows(rows, layout), evaluator.rows(masked, layout.of(len(masked)))
     except Exception:
         # Shapes that do not fit, and all that the evaluator lacks.
         return None
-    return _Asked(Function(length, lambda x: evaluator.rows(x, layout), numbers), rows, values, masked, masked_values)
+    own = Function(length, lambda x: evaluator.rows(x, layout.of(len(x))), numbers)
+    return _Asked(own, rows, values, masked, masked_values)
 
 
 def _decide(asked: Sequence[_Asked]) -> OwnFunction | None:
