@@ -80,6 +80,7 @@ def test_what_has_no_mean_error_to_take_off() -> None:
 @pytest.mark.parametrize(("name", "settings", "length", "spread", "before", "after"), [
     ("hls4ml", {"output": "fixed"}, 1024, 1, 0.43, 0.017),
     ("hls4ml", {"output": "fixed"}, 197, 4, 0.088, 0.075),
+    ("hls4ml", {"output": "fixed", "inverse": 14}, 197, 4, 0.013, 0.007),
     ("e2softmax", {"output": "uint8"}, 1024, 1, 0.50, 0.049),
     ("e2softmax", {"output": "uint8"}, 197, 4, 0.12, 0.10),
 ])  # fmt: skip

@@ -65,11 +65,11 @@ def share(e: Sequence[int], address: int, fraction: int) -> list[int]:
     return [v * inverse // 2 ** (20 - fraction) for v in e]
 
 
-@pytest.mark.parametrize(
-    ("bits", "integer", "address", "output", "step"),
-    [(16, 6, 10, "pair", 0.125), (16, 6, 10, "fixed", 0.125), (8, 4, 10, "pair", 0.0625), (10, 3, 5, "fixed", 0.03125)],
-)
-def test_stable(bits: int, integer: int, address: int, output: str, step: float) -> None:
+@pytest.mark.parametrize(("bits", "integer", "address", "output", "step", "inverse"), [
+    (16, 6, 10, "pair", 0.125, "auto"), (16, 6, 10, "fixed", 0.125, "auto"), (8, 4, 10, "pair", 0.0625, "auto"),
+    (10, 3, 5, "fixed", 0.03125, "auto"), (10, 3, 5, "fixed", 0.03125, 12), (12, 5, 10, "fixed", 0.03125, 4),
+])  # fmt: skip
+def test_stable(bits: int, integer: int, address: int, output: str, step: float, inverse: str | int) -> None:
     units = Fraction(step) * 2 ** (bits - integer)
 
     def derive(row: Sequence[int]) -> tuple[list[int], int]:
@@ -77,9 +77,17 @@ def test_stable(bits: int, integer: int, address: int, output: str, step: float)
         for d in row:
             u = min(math.floor(d * units + HALF), 2 ** (bits - 1) - 1)
             e.append(table_value(math.exp(-highest(u, bits - 1, address) / 2 ** (bits - integer))))
-        return (e, sum(e)) if output == "pair" else (share(e, address, bits - integer), 2 ** (bits - integer))
+        looked_up = address if isinstance(inverse, str) else inverse
+        return (e, sum(e)) if output == "pair" else (share(e, looked_up, bits - integer), 2 ** (bits - integer))
 
-    settings = {"bits": bits, "integer": integer, "address": address, "output": output, "step": step}
+    settings = {
+        "bits": bits,
+        "integer": integer,
+        "address": address,
+        "output": output,
+        "step": step,
+        "inverse": inverse,
+    }
     assert_conforms("hls4ml", settings, derive, unit=step, native=bits == 16)
 
 

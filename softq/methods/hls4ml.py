@@ -17,7 +17,8 @@ I = 6 if not told otherwise. Tables hold the value at the lower end of their ste
 Input: any f32 (-inf is masked, +inf takes all the weight), or 8-bit integers with a step of `step` a unit.
 tables=latency takes no maximum: weights saturate from 4.85 on, and a row whose scores all lie below -7.6 has no weight
 at all, normalizer 0, as if it were fully masked. It is for scores that are known to be small.
-Integers: u of W - 1 bits; address of a bits (2^a entries; 10 in the source), fewer if the operand has fewer; e and R of
+Integers: u of W - 1 bits; address of a bits (2^a entries; 10 in the source, whose exp_table_size and inv_table_size are
+options `address` and `inverse`), fewer if the operand has fewer; e and R of
 the source's fixed<18, 8>: 10 fraction bits, at most 2^17 - 1, e at most 2^10 for stable.
 Normalizer: u32 sum of e, which fits for N < 2^22; i64 for latency.
 output=fixed is the published format, of f fraction bits: sums of fixed<18, 8>, which end at 128, so that long flat rows
@@ -25,7 +26,8 @@ get too much weight each and rows from 128 maxima on are wrong; their reciprocal
 a = 10, which is the greatest error: the probabilities of rows of 16 to 197 sum to 0.9 to 1.1. Longer flat rows lose
 what is cut off below 2^-f of each: 0.57 remains at N = 1024 and a deviation of 1. bias=query takes off what is cut off,
 not what the reciprocal's steps do: of the relative error of P V 0.017 remains of 0.43 there, at N = 197 and a deviation
-of 4, where the sum is 1.05, 0.075 of 0.088.
+of 4, where the sum is 1.05, 0.075 of 0.088. A greater table of reciprocals does that: with inverse=14 it is 0.013, and
+0.007 with bias=query too.
 Error of e: a step of the table, 2^(I-1-a) for stable, and half a unit of 2^-10; what is below 2^-11 is 0.
 For I below 5 the end of u is no zero: what lies beyond weighs e^-2^(I-1).
 Calibration: none.
@@ -55,7 +57,7 @@ _STEP_FRACTION = 20
 class Hls4mlOptions(Options):
     """Which tables, the type of the scores, and what comes out."""
 
-    unnamed: ClassVar[Mapping[str, OptionValue]] = UNCORRECTED
+    unnamed: ClassVar[Mapping[str, OptionValue]] = {**UNCORRECTED, "inverse": "auto"}
 
     bits: OptionValue = option(16, "bits of a score", low=6, high=18)
     integer: OptionValue = option(6, "bits of a score above the point, the sign's with them", low=2, high=10)
@@ -70,6 +72,10 @@ class Hls4mlOptions(Options):
     output: OptionValue = option(
         "pair", "weights and their sum, or probabilities by the table of reciprocals as published",
         words=("pair", "fixed"),
+    )  # fmt: skip
+    inverse: OptionValue = option(
+        "auto", "with output=fixed, bits of the address of the table of reciprocals; auto: those of the other",
+        low=4.0, high=14.0, words=("auto",),
     )  # fmt: skip
     bias: OptionValue = bias_option()
 
@@ -95,9 +101,13 @@ def reciprocals(address: int) -> list[int]:
     return [_MOST] + [_fixed(2**_TABLE_FRACTION / (i << dropped)) for i in range(1, 1 << (address - 1))]
 
 
+def _inverse(options: Hls4mlOptions) -> int:
+    return int(options.address if options.inverse == "auto" else options.inverse)
+
+
 def _greatest(options: Hls4mlOptions) -> int:
     """Return the greatest product of an exponential and the reciprocal of a sum that holds it."""
-    inverse, dropped = reciprocals(int(options.address)), _TABLE_BITS - int(options.address)
+    inverse, dropped = reciprocals(_inverse(options)), _TABLE_BITS - _inverse(options)
     own = exponentials(options)
     # The sum holds the exponential itself, and of distances that of 0 as well.
     least = own[0] if options.tables == "stable" else 0
@@ -148,9 +158,8 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     if options.output == "pair":
         return as_pair(d, t.cast(e, DType.U32), total, options.bias)
     short = t.cast(t.min(total, _MOST), DType.I32)
-    inverse = t.lut(
-        t.table(reciprocals(int(options.address)), DType.I32), short >> (_TABLE_BITS - int(options.address))
-    )
+    address = _inverse(options)
+    inverse = t.lut(t.table(reciprocals(address), DType.I32), short >> (_TABLE_BITS - address))
     p = (t.cast(e, DType.I64) * t.cast(inverse, DType.I64)) >> (2 * _TABLE_FRACTION - fraction)
     greatest = _greatest(options) >> (2 * _TABLE_FRACTION - fraction)
     if options.bias != "none":
