@@ -33,6 +33,10 @@ def over_sum(exponent: int, eps: float) -> Reference:
     return of
 
 
+def at_least(weight: Callable[[F64], F64]) -> Reference:
+    return lambda x: weight(x) / max(float(weight(x).sum()), 0.5)
+
+
 def greatest(function: Callable[[F64], F64], zero: int, kind: DType) -> float:
     """Return the greatest weight of all 256 scores."""
     scores = np.arange(kind.low, kind.high + 1).astype(np.float64)
@@ -46,6 +50,7 @@ CASES: list[tuple[str, dict[str, Any], Reference, Callable[[F64], F64] | None]] 
     ("relu", {"power": 2, "divisor": 17}, relu(2, 17), None),
     ("relu", {"divisor": "row"}, relu(1, None), None),
     ("relu", {"divisor": "sum", "eps": 1e-4}, over_sum(1, 1e-4), lambda x: np.maximum(x, 0)),
+    ("relu", {"divisor": "sum", "least": 0.5}, at_least(lambda x: np.maximum(x, 0)), lambda x: np.maximum(x, 0)),
     ("sigmoid", {}, sigmoid(None), None),
     ("sigmoid", {"bias": "row"}, sigmoid(None), None),
     ("sigmoid", {"bias": -1.5}, sigmoid(-1.5), None),
@@ -55,6 +60,7 @@ CASES: list[tuple[str, dict[str, Any], Reference, Callable[[F64], F64] | None]] 
     ("taylor", {"order": 4}, taylor(4), lambda x: 1 + x + x**2 / 2 + x**3 / 6 + x**4 / 24),
     ("power", {"power": 2}, power(2), lambda x: x**2),
     ("softplus", {}, softplus, lambda x: np.logaddexp(0, x)),
+    ("softplus", {"eps": 0, "least": 0.5}, at_least(lambda x: np.logaddexp(0, x)), lambda x: np.logaddexp(0, x)),
     ("softpick", {}, softpick(1e-8), None),
 ]
 IDS = ["-".join([name, *(f"{k}{v}" for k, v in settings.items())]) for name, settings, _, _ in CASES]
