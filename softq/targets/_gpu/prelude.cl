@@ -11,8 +11,10 @@ typedef ulong u64;
 typedef float f32;
 
 #define KERNEL(threads) __kernel __attribute__((reqd_work_group_size(threads, 1, 1))) void
+#define KERNEL_OF_TWO(threads) KERNEL(threads)
 #define GLOBAL __global
 #define SHARED __local
+#define LOCAL __local
 #define CONSTANT __constant
 #define TABLE __constant
 #define FUNCTION static inline
@@ -59,3 +61,57 @@ FUNCTION u32 to_bf16(f32 x) {
 }
 FUNCTION u32 two_f16(f32 a, f32 b) { return to_f16(a) | to_f16(b) << 16; }
 FUNCTION u32 two_bf16(f32 a, f32 b) { return to_bf16(a) | to_bf16(b) << 16; }
+
+// What CUDA has of tensor cores, by plain multiply-adds: threads exchange their fragments through shared memory, laid out
+// as PTX has them, so that what is computed from the layout is the same text. All threads of a block have to be there.
+#define EXCHANGE(threads) SHARED u32 exchanged[(threads) * 6]
+#define OF_NEIGHBOUR(x, by) of_neighbour(exchanged, x, by)
+#define MULTIPLY_ADD(kind, c, a, b0, b1) multiply_add(exchanged, c, a, b0, b1, FRAGMENTS_##kind)
+#define FRAGMENTS_f16 0
+#define FRAGMENTS_bf16 1
+FUNCTION f32 of_neighbour(SHARED u32 *exchanged, f32 x, i32 by) {
+    exchanged[THREAD] = BITS(x);
+    BARRIER();
+    const f32 other = FLOAT(exchanged[THREAD ^ by]);
+    BARRIER();
+    return other;
+}
+FUNCTION f32 half_of(u32 word, i32 high, i32 kind) {
+    const u32 bits = high ? word >> 16 : word & 0xffffu;
+    return kind ? from_bf16(bits) : from_f16(bits);
+}
+FUNCTION void multiply_add(SHARED u32 *exchanged, f32 *c, const u32 *a, u32 b0, u32 b1, i32 kind) {
+    SHARED u32 *mine = exchanged + THREAD * 6;
+    mine[0] = a[0], mine[1] = a[1], mine[2] = a[2], mine[3] = a[3], mine[4] = b0, mine[5] = b1;
+    BARRIER();
+    const SHARED u32 *warp = exchanged + THREAD / 32 * 32 * 6;
+    const i32 lane = THREAD % 32;
+    for (i32 i = 0; i < 4; i++) {
+        const i32 row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+        for (i32 k = 0; k < 16; k++) {
+            // Element (row, k) of the left operand, and (k, column) of the right one.
+            const u32 x = warp[(row % 8 * 4 + k % 8 / 2) * 6 + row / 8 + k / 8 * 2];
+            const u32 y = warp[(column * 4 + k % 8 / 2) * 6 + 4 + k / 8];
+            c[i] = fma(half_of(x, k % 2, kind), half_of(y, k % 2, kind), c[i]);
+        }
+    }
+    BARRIER();
+}
+#define COPY_16(shared, global, wanted) *(SHARED uint4 *)(shared) = (wanted) ? *(const GLOBAL uint4 *)(global) : (uint4)(0)
+#define COPIES_END()
+#define COPIES_ARRIVED_BUT(n)
+#define LOAD_4(into, tile, at) load_4(exchanged, into, tile, at, 0)
+#define LOAD_4_TURNED(into, tile, at) load_4(exchanged, into, tile, at, 1)
+FUNCTION void load_4(SHARED u32 *exchanged, u32 *into, const SHARED u16 *tile, i32 at, i32 turned) {
+    exchanged[THREAD] = (u32)at;
+    BARRIER();
+    const i32 lane = THREAD % 32;
+    for (i32 i = 0; i < 4; i++) {
+        const SHARED u32 *rows = exchanged + THREAD / 32 * 32 + i * 8;
+        const i32 pair = lane % 4 * 2, other = lane / 4;
+        const u32 low = turned ? tile[rows[pair] + other] : tile[rows[other] + pair];
+        const u32 high = turned ? tile[rows[pair + 1] + other] : tile[rows[other] + pair + 1];
+        into[i] = low | high << 16;
+    }
+    BARRIER();
+}

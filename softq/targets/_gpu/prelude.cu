@@ -10,8 +10,11 @@ typedef unsigned long long u64;
 typedef float f32;
 
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+// With as many registers as two blocks on a multiprocessor leave each thread.
+#define KERNEL_OF_TWO(threads) extern "C" __global__ void __launch_bounds__(threads, 2)
 #define GLOBAL
 #define SHARED __shared__
+#define LOCAL
 #define CONSTANT static __device__ const
 #define TABLE const
 #define FUNCTION [[maybe_unused]] static __device__ __forceinline__
@@ -76,3 +79,54 @@ FUNCTION u32 two_bf16(f32 a, f32 b) {
 FUNCTION u32 two_f16(f32 a, f32 b) { return to_f16(a) | to_f16(b) << 16; }
 FUNCTION u32 two_bf16(f32 a, f32 b) { return to_bf16(a) | to_bf16(b) << 16; }
 #endif
+
+// Tensor cores: a warp's product of 16 x 16 and 16 x 8 halves, added to 16 x 8 floats; fragments as PTX lays them out.
+#define EXCHANGE(threads)
+#define MULTIPLY_ADD(kind, c, a, b0, b1) multiply_add_##kind(c, a, b0, b1)
+#define OF_NEIGHBOUR(x, by) OF_LANE(x, by)
+#if __CUDA_ARCH__ >= 800
+FUNCTION void multiply_add_f16(f32 *c, const u32 *a, u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+FUNCTION void multiply_add_bf16(f32 *c, const u32 *a, u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+// Copies of 16 bytes into shared memory that go on meanwhile; a copy that is not wanted leaves zeros.
+FUNCTION void copy_16(void *shared, const void *global, bool wanted) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :: "r"((u32)__cvta_generic_to_shared(shared)), "l"(global), "r"(wanted ? 16 : 0) : "memory");
+}
+#define COPIES_END() asm volatile("cp.async.commit_group;" ::: "memory")
+#define COPIES_ARRIVED_BUT(n) asm volatile("cp.async.wait_group %0;" :: "n"(n) : "memory")
+#else
+FUNCTION void multiply_add_f16(f32 *c, const u32 *a, u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(b0));
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[2]), "r"(a[3]), "r"(b1));
+}
+FUNCTION void copy_16(void *shared, const void *global, bool wanted) {
+    *(uint4 *)shared = wanted ? *(const uint4 *)global : make_uint4(0, 0, 0, 0);
+}
+#define COPIES_END()
+#define COPIES_ARRIVED_BUT(n)
+#endif
+#define COPY_16(shared, global, wanted) copy_16(shared, global, wanted)
+
+// Four matrices of 8 x 8 halves, of which each thread names a row; _TURNED gives them transposed.
+#define LOAD_4(into, tile, at) load_4(into, (tile) + (at))
+#define LOAD_4_TURNED(into, tile, at) load_4_turned(into, (tile) + (at))
+FUNCTION void load_4(u32 *into, const u16 *row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(into[0]), "=r"(into[1]), "=r"(into[2]), "=r"(into[3])
+                 : "r"((u32)__cvta_generic_to_shared(row)) : "memory");
+}
+FUNCTION void load_4_turned(u32 *into, const u16 *row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(into[0]), "=r"(into[1]), "=r"(into[2]), "=r"(into[3])
+                 : "r"((u32)__cvta_generic_to_shared(row)) : "memory");
+}

@@ -1,0 +1,66 @@
+"""What an attention needs to know of a row program: codes an element from its distance, and the weight of each code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from softq.errors import RefusalError
+from softq.rowprog.codes import CODES, coded
+from softq.rowprog.program import Program, number_of
+from softq.targets._common.patterns import rounded
+
+_HALVES = 15
+"""The greatest code of weights that are powers of two as halves."""
+
+_MOST = 1 << 15
+"""Greatest weight: beside its half it has 16 bits of a word."""
+
+
+@dataclass(frozen=True)
+class Codes:
+    """Weights of the form table[min(rint(f((max - x) * rate)), top)], f being the identity or the square root.
+
+    Attributes:
+        rate: Codes a unit of distance.
+        table: The weight of each code.
+        root: Whether f is the square root.
+    """
+
+    rate: float
+    table: tuple[int, ...]
+    root: bool
+
+    @property
+    def halves(self) -> bool:
+        """Whether each code has half the weight of the one before it, and the last one none."""
+        top = len(self.table) - 1
+        # 2^-14 is the least half with all its bits.
+        few = not self.root and top <= _HALVES and self.table[top] == 0
+        return few and all(self.table[c] << c == self.table[0] for c in range(top))
+
+
+def codes_of(program: Program) -> Codes:
+    """Return how a program of float scores makes its weights.
+
+    Raises:
+        RefusalError: it makes them in another way, or has fitted numbers.
+    """
+    why = RefusalError(f"{program.name} {program.structure} does not make its weights of codes of a scaled distance")
+    if not program.scores.is_float:
+        raise why
+    found = coded(program)
+    node = found.program.outputs[CODES]
+    while node.op in ("cast", "assume"):
+        node = node.args[0]
+    inner = rounded(node)
+    if inner is None or not all(isinstance(w, int) and 0 <= w <= _MOST for w in found.table):
+        raise why
+    level = inner[0].args[0]
+    root = level.op == "sqrt"
+    level = level.args[0] if root else level
+    if level.op != "mul" or level.args[0].op != "sub":
+        raise why
+    rate = level.args[1].args[2] if level.args[1].op == "select" else level.args[1]
+    if rate.op != "const":
+        raise why
+    return Codes(float(number_of(rate)), tuple(int(w) for w in found.table), root)

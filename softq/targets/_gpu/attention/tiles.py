@@ -1,0 +1,116 @@
+"""Tiles of queries, keys and values: how they come into registers and shared memory, and their products."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+
+from softq.targets._gpu.text import Text
+
+
+class Tiles:
+    """The tiles of one kernel.
+
+    Args:
+        kind: f16 or bf16.
+        width: Numbers of a head.
+        parts: Tiles of 16 queries of a warp.
+        keys: Keys of a tile.
+        stride: Numbers from one row of a tile in shared memory to the next.
+        threads: Threads of a block.
+        text: The kernel's lines.
+    """
+
+    def __init__(self, kind: str, width: int, parts: int, keys: int, stride: int, threads: int, text: Text) -> None:
+        self._kind, self._width, self._parts, self._keys = kind, width, parts, keys
+        self._stride, self._threads, self._text = stride, threads, text
+
+    def declare(self) -> None:
+        """Declare two tiles of keys and two of values in shared memory, rows beginning at multiples of 16 bytes."""
+        for name in ("key", "value"):
+            self._text.line(f"SHARED uint4 {name}_tiles[2][{self._keys * self._stride // 8}];")
+
+    def load_queries(self) -> None:
+        """Read the warp's queries into the fragments of the left operand; queries that are not there are 0."""
+        text = self._text
+        text.line(f"u32 left[{self._parts}][{self._width // 16}][4];")
+        with (
+            text.block(f"for (i32 p = 0; p < {self._parts}; p++)", unroll="UNROLL"),
+            text.block(f"for (i32 s = 0; s < {self._width // 16}; s++)", unroll="UNROLL"),
+            text.block("for (i32 i = 0; i < 4; i++)", unroll="UNROLL"),
+        ):
+            text.line("const i64 row = mine + p * 16 + i % 2 * 8;")
+            text.line("const i32 column = s * 16 + lane % 4 * 2 + i / 2 * 8;")
+            word = f"*(const GLOBAL u32 *)(query + row * {self._width} + column)"
+            text.line(f"left[p][s][i] = row < queries ? {word} : 0u;")
+
+    @contextlib.contextmanager
+    def along(self, *, with_values: bool) -> Generator[None]:
+        """Write the loop along the tiles: the next one is on its way while `at`, the first key of this one, is used."""
+        text, names = self._text, ("key", "value") if with_values else ("key",)
+        # Whoever is still at the tiles of a loop before this one.
+        text.line("BARRIER();")
+        with text.block("if (steps > 0)"):
+            self._copy("0", names)
+        text.line("COPIES_END();")
+        with text.block("for (i32 step = 0; step < steps; step++)"):
+            with text.block("if (step + 1 < steps)"):
+                self._copy("step + 1", names)
+            text.line("COPIES_END();")
+            text.line("COPIES_ARRIVED_BUT(1);")
+            text.line("BARRIER();")
+            text.line(f"const i32 at = step * {self._keys};")
+            for name in names:
+                text.line(f"const LOCAL u16 *{name}_tile = (const LOCAL u16 *){name}_tiles[step % 2];")
+            yield
+            text.line("BARRIER();")
+
+    def _copy(self, step: str, names: tuple[str, ...]) -> None:
+        text, chunks = self._text, self._width // 8
+        with text.block(f"for (i32 i = THREAD; i < {self._keys * chunks}; i += {self._threads})", unroll="UNROLL"):
+            text.line(f"const i32 row = i / {chunks};")
+            text.line(f"const i32 part = i % {chunks};")
+            text.line(f"const i64 there = ({step}) * {self._keys} + row;")
+            for name in names:
+                into = f"&{name}_tiles[({step}) % 2][row * {self._stride // 8} + part]"
+                start = f"{name} + (there < keys ? there : 0) * {self._width} + part * 8"
+                text.line(f"COPY_16({into}, {start}, there < keys);")
+
+    def multiply_keys(self) -> None:
+        """Write the products of the queries with the tile's keys, into `scores`."""
+        text = self._text
+        text.line(f"f32 scores[{self._parts}][{self._keys // 8}][4];")
+        with text.block(f"for (i32 j = 0; j < {self._keys // 8}; j++)", unroll="UNROLL"):
+            with self._each_part():
+                text.line("scores[p][j][0] = scores[p][j][1] = scores[p][j][2] = scores[p][j][3] = 0.0f;")
+            with text.block(f"for (i32 s = 0; s < {self._width // 16}; s += 2)", unroll="UNROLL"):
+                text.line("u32 right[4];")
+                # Eight keys, and of each 32 numbers in four matrices.
+                at = f"(j * 8 + lane % 8) * {self._stride} + s * 16 + lane / 8 * 8"
+                text.line(f"LOAD_4(right, key_tile, {at});")
+                with self._each_part():
+                    for half in (0, 1):
+                        words = f"right[{2 * half}], right[{2 * half + 1}]"
+                        text.line(f"MULTIPLY_ADD({self._kind}, scores[p][j], left[p][s + {half}], {words});")
+
+    def add_values(self) -> None:
+        """Write the products of the weights in `shares` with the tile's values, added to `sums`."""
+        text = self._text
+        with (
+            text.block(f"for (i32 s = 0; s < {self._keys // 16}; s++)", unroll="UNROLL"),
+            text.block(f"for (i32 d = 0; d < {self._width // 8}; d += 2)", unroll="UNROLL"),
+        ):
+            text.line("u32 right[4];")
+            # Sixteen keys in two matrices, and 16 numbers of each.
+            at = f"(s * 16 + lane % 16) * {self._stride} + d * 8 + lane / 16 * 8"
+            text.line(f"LOAD_4_TURNED(right, value_tile, {at});")
+            with self._each_part():
+                # Two tiles of eight keys are the left operand's two halves of columns.
+                text.line("const u32 held[4] = {shares[p][2 * s][0], shares[p][2 * s][1], "
+                          "shares[p][2 * s + 1][0], shares[p][2 * s + 1][1]};")  # fmt: skip
+                for half in (0, 1):
+                    words = f"right[{2 * half}], right[{2 * half + 1}]"
+                    text.line(f"MULTIPLY_ADD({self._kind}, sums[p][d + {half}], held, {words});")
+
+    def _each_part(self) -> contextlib.AbstractContextManager[None]:
+        return self._text.block(f"for (i32 p = 0; p < {self._parts}; p++)", unroll="UNROLL")
