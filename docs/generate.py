@@ -3,7 +3,7 @@
     python docs/generate.py            writes them
     python docs/generate.py --check    says which files differ, exit code 1 if any does
 
-Every generated part comes from the code itself or from benchmarks/results.json, never from a hand.
+Every generated part comes from the code itself or from what a benchmark wrote, never from a hand.
 """
 
 from __future__ import annotations
@@ -99,6 +99,12 @@ def _speed() -> str:
     return document(load())
 
 
+def _speed_gpu() -> str:
+    from benchmarks.gpu.results import document
+
+    return document()
+
+
 def _forms() -> str:
     forms = FORMS.entries().values()
     return _rows(("form", "verdict", "what it is"), [(f"`{form.name}`", form.verdict, form.summary) for form in forms])
@@ -122,6 +128,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "accuracy": _accuracy,
     "synthetic": _synthetic,
     "speed": _speed,
+    "speed-gpu": _speed_gpu,
     "forms": _forms,
     "site-schema": _site_schema,
     "runtimes": _runtimes,

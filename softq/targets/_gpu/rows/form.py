@@ -101,3 +101,18 @@ def choose(length: int, score_bytes: int, *, aligned: bool = True, in_order: boo
 def _power(n: int) -> int:
     """Return the least power of two that is not below n."""
     return 1 << (n - 1).bit_length()
+
+
+def candidates(length: int, score_bytes: int, *, even: bool = False) -> list[Form]:
+    """Return every form that takes aligned rows of a length: for finding out which one is the fastest on a device."""
+    chunk = _ACCESS_BYTES // score_bytes
+    if length % chunk:
+        return [choose(length, score_bytes, even=even)]
+    found: list[Form] = []
+    for group in (1 << k for k in range(_LEAST_GROUP.bit_length() - 1, _GREATEST_GROUP.bit_length())):
+        chunks = _power(-(-(length // chunk) // group))
+        if chunks * chunk <= 2 * _HELD and group <= _power(length // chunk):
+            found += [Form(group, chunk, chunks, True, True), Form(group, chunk, chunks, True)]
+        if group >= 4 * WARP and length >= group * chunk:
+            found.append(Form(group, chunk, 0, True))
+    return found

@@ -1,0 +1,128 @@
+"""The GPU: kernels of a text, launches beside torch's, and times of calls that take turns."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from softq.artifact.device.cuda import Driver
+from softq.errors import SoftqError
+from softq.targets._gpu.code import compiler, machine_code
+from softq.targets._gpu.dialect import CUDA, Dialect
+
+Call = Callable[[], object]
+
+
+class NoGpuError(Exception):
+    """There is nothing to run on; one line."""
+
+
+class Card:
+    """A GPU, through CUDA's driver for softq's kernels and through torch for all else, in one context.
+
+    Args:
+        rounds: How often each call has its turn.
+    """
+
+    def __init__(self, rounds: int) -> None:
+        try:
+            import torch
+        except ImportError as error:
+            raise NoGpuError("torch is not installed") from error
+        if not torch.cuda.is_available():
+            raise NoGpuError("torch sees no GPU")
+        if not compiler():
+            raise NoGpuError("there is neither nvcc nor the NVRTC that torch for GPUs brings")
+        self.torch: Any = torch
+        self.rounds = rounds
+        torch.zeros(1, device="cuda")  # torch's context first; the driver's is the same one
+        try:
+            self._driver = Driver()
+        except SoftqError as error:
+            raise NoGpuError(str(error)) from error
+        self._facts = torch.cuda.get_device_properties(0)
+
+    @property
+    def dialect(self) -> Dialect:
+        """The language of its kernels."""
+        return CUDA
+
+    @property
+    def device(self) -> str:
+        """Torch's name of it."""
+        return "cuda"
+
+    @property
+    def cache_bytes(self) -> int:
+        """Size of the cache that all multiprocessors share."""
+        return int(getattr(self._facts, "L2_cache_size", 0) or 64 << 20)
+
+    def description(self) -> str:
+        """Return what it is, and the versions."""
+        torch = self.torch
+        parts = [
+            f"GPU: {self._driver.name}, {self._driver.arch}, {self._facts.multi_processor_count} multiprocessors",
+            f"memory: {self._facts.total_memory / 2**30:.0f} GiB, L2 {self.cache_bytes / 2**20:.0f} MiB",
+            f"copy: {self.copy_rate() / 1e9:.0f} GB/s read and written",
+            f"versions: torch {torch.__version__}, CUDA {torch.version.cuda}, kernels by {compiler()}",
+        ]
+        return "; ".join(parts)
+
+    def copy_rate(self) -> float:
+        """Return bytes a second, read and written, of a copy of 1 GiB."""
+        torch = self.torch
+        if not hasattr(self, "_copy_rate"):
+            source = torch.empty(1 << 28, dtype=torch.float32, device="cuda").normal_()
+            target = torch.empty_like(source)
+            seconds = statistics.median(self.times({"copy": [lambda: target.copy_(source)]})["copy"])
+            self._copy_rate = 2 * source.numel() * 4 / seconds
+        return self._copy_rate
+
+    def kernels(self, text: str) -> Callable[[str], Any]:
+        """Return what gives the kernels of a text by their symbols."""
+        module = self._driver.module(machine_code(self.dialect.prelude() + text, self._driver.arch))
+        return lambda symbol: self._driver.function(module, symbol)
+
+    def launch(self, kernel: Any, blocks: int, threads: int, arguments: Sequence[Any]) -> None:
+        """Start a kernel behind what torch has started; arguments are tensors and NumPy numbers."""
+        held = [x.data_ptr() if hasattr(x, "data_ptr") else x for x in arguments]
+        stream = self.torch.cuda.current_stream().cuda_stream
+        self._driver.start(kernel, blocks, threads, held, stream)
+
+    def times(self, calls: Mapping[str, Sequence[Call]]) -> dict[str, list[float]]:
+        """Return the seconds of one call of each kind in every round; kinds take turns.
+
+        Args:
+            calls: Of each kind the same call on different memory, one after the other in a graph: the processor's part
+                of a launch is not timed, and memory is out of the cache when its turn comes again.
+        """
+        torch = self.torch
+        graphs = {name: self._graph(some) for name, some in calls.items()}
+        found: dict[str, list[float]] = {name: [] for name in calls}
+        for counted in range(-3, self.rounds):
+            for name, graph in graphs.items():
+                start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                start.record()
+                graph.replay()
+                end.record()
+                end.synchronize()
+                if counted >= 0:
+                    found[name].append(start.elapsed_time(end) / 1e3 / len(calls[name]))
+        return found
+
+    def _graph(self, calls: Sequence[Call]) -> Any:
+        torch = self.torch
+        # Outside of a graph first: modules are loaded and algorithms chosen by the first call.
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for call in calls:
+                call()
+        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for call in calls:
+                call()
+        return graph

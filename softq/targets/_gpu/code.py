@@ -1,0 +1,21 @@
+"""Machine code for a GPU by whatever compiler there is: nvcc, else NVRTC."""
+
+from __future__ import annotations
+
+from softq.targets._gpu import nvcc, nvrtc
+
+
+def compiler() -> str:
+    """Return the name of the compiler that `machine_code` takes; empty if there is none."""
+    if nvcc.find() is not None:
+        return "nvcc"
+    return "NVRTC" if nvrtc.find() is not None else ""
+
+
+def machine_code(text: str, arch: str) -> bytes:
+    """Return the cubin of CUDA C++ for an architecture.
+
+    Raises:
+        SoftqError: there is no compiler, or it refuses the text.
+    """
+    return nvcc.compiled(text, arch).code if nvcc.find() is not None else nvrtc.compiled(text, arch)

@@ -1,0 +1,120 @@
+"""The GPU's benchmark, its kernels on PoCL: everything but the clock; no test asserts a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.gpu import attention, softmax
+from benchmarks.gpu.results import Result, compared, document, table
+from softq.targets._gpu.dialect import OPENCL
+from softq.targets._gpu.rows.form import candidates, choose
+from tests.opencl import OPTIONS, device
+
+
+class PoclCard:
+    """PoCL in the place of a GPU; every call is run once and takes no time."""
+
+    dialect, device, cache_bytes = OPENCL, "cpu", 1
+
+    def __init__(self) -> None:
+        self.torch: Any = pytest.importorskip("torch")
+        self.torch.manual_seed(0)
+        self._cl, self._queue = pytest.importorskip("pyopencl"), device()
+        self.spoiled = False
+
+    def copy_rate(self) -> float:
+        return 1e9
+
+    def kernels(self, text: str) -> Callable[[str], Any]:
+        program = self._cl.Program(self._queue.context, OPENCL.prelude() + text).build(options=OPTIONS)
+        return lambda symbol: getattr(program, symbol)
+
+    def launch(self, kernel: Any, blocks: int, threads: int, arguments: Sequence[Any]) -> None:
+        flags = self._cl.mem_flags.READ_WRITE | self._cl.mem_flags.COPY_HOST_PTR
+        arrays = [x.view(self.torch.uint8).numpy() if hasattr(x, "data_ptr") else x for x in arguments]
+        buffers = [
+            self._cl.Buffer(self._queue.context, flags, hostbuf=x) if isinstance(x, np.ndarray) else x for x in arrays
+        ]
+        kernel(self._queue, (blocks * threads,), (threads,), *buffers)
+        for array, buffer in zip(arrays, buffers, strict=True):
+            if isinstance(array, np.ndarray):
+                self._cl.enqueue_copy(self._queue, array, buffer)
+                if self.spoiled:
+                    array[..., 0] ^= 0x40
+
+    def times(self, calls: Mapping[str, Sequence[Callable[[], object]]]) -> dict[str, list[float]]:
+        for some in calls.values():
+            assert len(some) >= 2
+            some[0]()
+        return {name: [1e-3, 2e-3, 3e-3] for name in calls}
+
+
+def test_softmaxes_are_checked_and_compared() -> None:
+    found = list(softmax.measure(PoclCard(), (64, 128), 1 << 10, False))
+    assert [(r.place, r.work) for r in found] == [
+        (place, work.name) for place in ("16x64", "8x128") for work in softmax.WORKS
+    ]
+    assert {r.rival for r in found} == {"torch.softmax", "torch.softmax, float16"}
+    for r in found:
+        assert r.ratio == 1
+        # Float32 in and out: 2 x 4 bytes an element at 1e9 a second, in 2 ms.
+        assert r.work != softmax.WORKS[0].name or r.share == pytest.approx(8 * 1024 / 1e9 / 2e-3)
+
+
+@pytest.mark.slow
+def test_every_form_can_be_timed() -> None:
+    card = PoclCard()
+    found = list(softmax.measure(card, (256,), 1 << 9, True))
+    exact = {r.work.rsplit(", ", 1)[1] for r in found if r.work.startswith(softmax.WORKS[0].name)}
+    assert {"g32_c4a_2h", "g32_c4a_2r", "g64_c4a_1h", "g8_c4a_8h"} <= exact
+
+
+def test_a_wrong_result_is_not_timed() -> None:
+    card = PoclCard()
+    card.spoiled = True
+    with pytest.raises(AssertionError):
+        list(softmax.measure(card, (64,), 1 << 10, False))
+    with pytest.raises(AssertionError):
+        list(attention.measure(card, (32,), 1 << 14, False))
+
+
+@pytest.mark.slow
+def test_attention_is_checked_and_compared() -> None:
+    found = list(attention.measure(PoclCard(), (40,), 1, False))
+    assert len(found) == 2 * 2 * 3
+    for r in found:
+        assert r.place == "1x16x40"
+        assert r.error < (1e-2 if r.work.startswith("torch") else 0.25)
+        assert r.rate == pytest.approx(4 * 16 * 40 * 40 * (128 if "128" in r.work else 64) / 2e-3
+                                       / (2 if "causal" in r.work else 1))  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("even", [False, True])
+def test_the_chosen_form_is_among_the_candidates(size: int, even: bool) -> None:
+    for length in (512, 1024, 4096, 65536):
+        forms = candidates(length, size, even=even)
+        assert choose(length, size, even=even) in forms
+        assert all(form.fits(length) for form in forms)
+
+
+def test_the_document_says_what_was_not_measured(tmp_path: Path) -> None:
+    path = tmp_path / "gpu.json"
+    assert document(path).startswith("**Not measured**")
+    one = compared({"a": [1.0, 2.0, 9.0], "b": [4.0, 4.0, 12.0]}, "a", "b", work="w", place="4x2", error=1e-7,
+                   share=1.0, aim=1.0)  # fmt: skip
+    assert (one.ratio, one.low, one.high, one.share) == (0.5, 0.25, 0.75, 0.5)
+    path.write_text(json.dumps({"softmax": {"command": "c", "card": "GPU: X", "results": [vars(one)]}}))
+    text = document(path)
+    assert "Measured on: GPU: X." in text
+    assert text.endswith(
+        "## Attention\n\n**Not measured**: `python -m benchmarks.gpu --only attention` measures it on a GPU."
+    )
+    assert table([one]).splitlines()[-1] == "| w | 4x2 | 2000000.0 us | b | 0.50 (0.25-0.75) | 1 | 50% |  | 1.0e-07 |"
+    assert isinstance(one, Result)
