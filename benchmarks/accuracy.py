@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from softq.methods import METHODS, Method
+from softq.methods import METHODS
 from softq.sweep import run
 from softq.sweep.records import Outcome, Study
 
@@ -42,14 +42,13 @@ class Subject:
     folder: str
     metric: str
     data: str
-    scans: bool = True
 
 
 SUBJECTS = (
     Subject("MNIST ViT", None, "models/mnist_vit", "top1-accuracy", "data.npz"),
     Subject("Wikipedia language model", None, "models/wikipedia_lm", "perplexity", "data.npz"),
-    Subject("all-MiniLM-L6-v2", "models.minilm", "minilm", "spearman", "data.npz", scans=False),
-    Subject("SmolLM2-135M", "models.smollm2", "smollm2", "perplexity", "data", scans=False),
+    Subject("all-MiniLM-L6-v2", "models.minilm", "minilm", "spearman", "data.npz"),
+    Subject("SmolLM2-135M", "models.smollm2", "smollm2", "perplexity", "data"),
 )
 
 FORMS: Mapping[str, Sequence[Mapping[str, str]]] = {
@@ -79,7 +78,7 @@ def sweeps(
     found: list[tuple[Study, Sequence[Outcome]]] = []
     for name in names:
         method = METHODS.get(name)
-        if not method.drop_in or (_scans(method) and not subject.scans):
+        if not method.drop_in:
             continue
         for form in ({}, *FORMS.get(name, ())):
             label = "_".join([name, *(f"{k}-{v}" for k, v in form.items())])
@@ -97,12 +96,6 @@ def sweeps(
             for outcome in result.outcomes:
                 print(subject.name, label, outcome.setting.options.get("bits"), outcome.metric.value, flush=True)
     return found
-
-
-def _scans(method: Method) -> bool:
-    """Say whether a method carries a state along the row."""
-    program = method.program(method.resolve(method.configure({}), False))
-    return any(node.op == "scan" for node in program.nodes())
 
 
 def row(outcome: Outcome) -> dict[str, Any]:

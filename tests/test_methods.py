@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from fractions import Fraction
 
 import numpy as np
@@ -24,7 +25,7 @@ def default_program(method: Method, *, masked: bool = False, **settings: object)
 
 def some_fitted(options: Options) -> Fitted:
     """Return numbers for what deferred-log's options have to be fitted: one, or one for each of three heads."""
-    heads = {"r": (0.37, 0.61, 1.9), "slope": (0.0, 0.4, 1.0)}
+    heads = {"r": (0.37, 0.61, 1.9), "first": (0.4, 0.9, 0.05), "shift": (0.0, 0.4, 1.3), "slope": (0.0, 0.4, 1.0)}
     return {name: heads[name] if scope == "head" else heads[name][1] for name, scope in options.fitted.items()}
 
 
@@ -273,29 +274,37 @@ def test_a_slope_weighs_what_is_far_from_the_maximum_more(slope: float) -> None:
     assert weights[0] == 2**14
 
 
-def test_the_fit_of_rate_and_slope_finds_what_all_pairs_give() -> None:
+@pytest.mark.parametrize("bits", [2, 3])
+def test_the_fit_of_growing_steps_finds_what_a_grid_gives(bits: int) -> None:
     method = METHODS.get("deferred-log")
     rng = np.random.default_rng(3)
-    rows = [(rng.normal(size=(8, 200)) * 2, rng.normal(size=(200, 16))) for _ in range(3)]
+    rows = [(rng.normal(size=(8, 200)) * 2, rng.normal(size=(200, 16))) for _ in range(2)]
     samples = [Sample(scores.astype(np.float32), values.astype(np.float32), 0) for scores, values in rows]
-    options = method.resolve(method.configure({"bits": 2}), True)
+    options = method.resolve(method.configure({"bits": bits}), True)
+    program = method.program(options)
     found = fit(method, options, samples)
 
-    def error(r: float, slope: float) -> float:
-        values = method.parameters(options, {"r": r, "slope": slope})
+    def error(numbers: Mapping[str, float | tuple[float, ...]]) -> float:
+        values = method.parameters(options, numbers)
         total = 0.0
         for sample in samples:
-            out = run(method.program(options), sample.scores, params=values)
+            out = run(program, sample.scores, params=values)
             share = out["weights"].astype(np.float64) / out["normalizer"].astype(np.float64)
             assert sample.values is not None
-            total += float(np.sum(((share - softmax64(sample.scores)) @ sample.values.astype(np.float64)) ** 2))
+            exact = softmax64(sample.scores)
+            difference = (share - exact) @ sample.values.astype(np.float64)
+            total += float(np.sum(difference**2) / np.sum((exact @ sample.values.astype(np.float64)) ** 2))
         return total
 
-    pairs = [(r, s / 5) for r in np.geomspace(0.25, 2.0, 29) for s in range(8)]
-    best = min(error(float(r), s) for r, s in pairs)
-    assert not isinstance(found["r"], tuple)
-    assert not isinstance(found["slope"], tuple)
-    assert error(found["r"], found["slope"]) <= best * 1.02
+    rates = np.geomspace(0.6, 3.0, 8) if bits == 2 else np.geomspace(3.0, 12.0, 8)
+    firsts = np.geomspace(0.1, 1.5, 6)
+    best = min(
+        error({"r": float(r), "first": float(first), "shift": shift, "slope": slope})
+        for r in rates for first in firsts for shift in (0.0, 0.4, 0.8) for slope in (0.0, 0.3, 0.6)
+    )  # fmt: skip
+    plain = min(error({"r": float(r), "first": 0.25 / float(r), "shift": 0.0, "slope": 0.0}) for r in rates)
+    assert error(found) <= best * 1.05
+    assert error(found) <= plain * 0.85
 
 
 def test_growing_steps_are_for_few_bits() -> None:

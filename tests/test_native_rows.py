@@ -202,6 +202,7 @@ SETTINGS: list[tuple[str, dict[str, int | float | str], DType]] = [
     ("deferred-log", {"bits": 4, "r": 1}, DType.F32),
     ("deferred-log", {"bits": 8, "r": 16}, DType.F32),
     ("deferred-log", {"bits": 3, "r": 5, "steps": "growing"}, DType.F32),
+    ("deferred-log", {"bits": 3, "r": 5, "first": 0.3, "shift": 0.4, "steps": "growing"}, DType.F32),
     ("deferred-log", {"bits": 4, "r": 1, "step": 0.1}, DType.I8),
     ("deferred-log", {"bits": 8, "r": 16, "step": 0.03}, DType.U8),
     ("deferred-log", {"bits": 3, "r": 5, "steps": "growing", "step": 0.1}, DType.I8),

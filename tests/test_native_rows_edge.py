@@ -87,7 +87,7 @@ def method_cases() -> Iterator[Case]:
     for scope in ("site", "head"):
         method = METHODS.get("deferred-log")
         options = method.resolve(method.configure({"bits": 4, "r": scope}), True)
-        values = dict(method.parameters(options, {"r": 0.61 if scope == "site" else (0.37, 1.9)}))
+        values = dict(method.parameters(options, {"r": 15.0 if scope == "site" else (12.0, 29.0)}))
         for length in lengths:
             scores, _ = _rows(rng, (2, 2, 3, length), DType.F32, False)
             yield Case(method.program(options), ("weights", "normalizer"), scores, None, values)

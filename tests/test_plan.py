@@ -116,5 +116,5 @@ def test_defaults_follow_the_bits_and_the_data() -> None:
     assert growing == [2, 3]
     growing = [b for b in range(2, 9) if option("steps", b, calibrated=True) == "growing"]
     assert growing == [2, 3, 4]
-    assert [r(b, calibrated=False) for b in range(2, 9)] == [1.0, 5.0, 1.0, 2.0, 4.0, 8.0, 16.0]
+    assert [r(b, calibrated=False) for b in range(2, 9)] == [1.3, 6.5, 1.0, 2.0, 4.0, 8.0, 16.0]
     assert {r(b, calibrated=True) for b in range(2, 9)} == {"site"}

@@ -123,7 +123,7 @@ def test_the_specification_has_interface_special_values_and_both_programs() -> N
     for text in (
         "c = min(rint((max - x) * r * log2 e), 2^b - 1)",
         "ONNX function softq::DeferredLog_b4_r1(scores) -> (weights, normalizer), float32",
-        "ONNX function softq::DeferredLog_b4_rsite_growing(scores, given_weights, given_rate) -> ",
+        "ONNX function softq::DeferredLog_b4_rsite_growing(scores, given_weights, given_rate, given_offset, ",
         "program deferred-log b4_r1(scores: row f32)",
         " step=0.0625 (widest integer 26 bits, longest row 262,143):",
         "program deferred-log b4_r1_s0p0625(scores: row i8)",

@@ -4,13 +4,17 @@
     w[c] = rint(2^(W-1) * 2^(-c / r)) for c < 2^b - 1, and 0 for the greatest code
     output = sum(w[c_j] V_j) / sum(w[c_j])
 
-With steps=growing the codes lie the closer, the greater the weight, which is worth a third of a bit at 2 and 3 bits:
+With steps=growing the codes lie the closer, the greater the weight: of u octaves (powers of 2 of the weight)
 
-    c = min(rint(sqrt((max - x) * r * log2 e)), 2^b - 1)
-    w[c] = rint(2^(W-1) * mean of 2^-u over the octaves u in [(c - 1/2)^2 / r, (c + 1/2)^2 / r]), w[0] = 2^(W-1)
+    c = min(rint(sqrt(max(u r + o, 0)) - h), 2^b - 1),   u = (max - x) log2 e,   o = (h + 1/2)^2 - f r
+
+so that code c begins at u_c = ((c - 1/2 + h)^2 - o) / r, code 1 at f octaves, and
+
+    w[c] = rint(2^(W-1) * mean of 2^-u over [u_c, u_(c+1)]), w[0] = 2^(W-1)
 
 where the mean takes the elements to become more by a factor of 2^slope an octave: far from the maximum there are more
-of them than near it, so the middle of an interval weighs too much.
+of them than near it, so the middle of an interval weighs too much. f (`first`) makes the interval of the maximum itself
+wide or narrow, h (`shift`) the steps after it more alike. With h = 0 and f = 1 / (4 r) codes are the rounded roots.
 
 No exponential, logarithm or division an element: one table of 2^b entries, or shifts for r = 1. A masked element has
 the code of exact zero, the row's sum is one by construction, and b does not depend on N.
@@ -25,17 +29,16 @@ b = 4 and r = 1 each weight is exact, 2^(14 - c), and the sum stays in 31 bits u
 growing steps a table of 256 codes.
 Error: w / 2^(W-1) is within a factor of 2^(+-1 / (2r)) of e^-d, plus half a unit of 2^-(W-1), for codes below the
 greatest; the range is (2^b - 1.5) / r octaves, beyond which the weight is 0. With growing steps the range is
-(2^b - 1.5)^2 / r octaves.
-Calibration: optional; `r`, and with growing steps `slope` together with it, can be fitted, one a site or one a head,
-on the squared error of the attention output P V. The slope is worth a tenth of the loss of perplexity of SmolLM2-135M
-at 2 bits, and nothing that could be told from chance at 3.
+u_(2^b - 1), and w[c] lies between 2^-u at the ends of its interval.
+Calibration: optional; `r`, and with growing steps `first`, `shift` and `slope` together with it, can be fitted, one a
+site or one a head, on the squared error of the attention output P V.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,24 +49,61 @@ from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import LOG2_E, distance, rounded_multiple
 
 _LEAST_R, _GREATEST_R = 0.125, 64.0
+_LEAST_FIRST, _GREATEST_FIRST = 0.25 / _GREATEST_R, 4.0
+_GREATEST_SHIFT = 4.0
 _GREATEST_SLOPE = 2.0
-_SLOPE_BITS = 2
-"""Up to so many bits a fitted slope lowers SmolLM2's perplexity; with more it could not be told from chance."""
-
-_SLOPES = tuple(k / 5 for k in range(8))
 
 _WEIGHT_BITS = 15
 
+_SLOPE_BITS = 2
+"""Up to so many bits a slope is fitted; with more it raised SmolLM2's perplexity, though the error of P V fell."""
 
-# Codes an octave without calibration data. Equal steps: a range of 16 octaves from 4 bits on; below, finer steps are
-# worth more than the far end of the range. Growing steps: the middle of what the sites of two language models were
-# fitted to, SmolLM2-135M and models/wikipedia_lm.
+# Codes an octave of equal steps without calibration data: a range of 16 octaves from 4 bits on; below, finer steps are
+# worth more than the far end of the range.
 _R_EQUAL = {2: 0.5, 3: 0.75}
-_R_GROWING = {2: 1.0, 3: 5.0, 4: 24.0}
 
 
-def _default_r(bits: int, steps: OptionValue) -> float:
-    return _R_GROWING[bits] if steps == "growing" else _R_EQUAL.get(bits, 2.0 ** (bits - 4))
+@dataclass(frozen=True)
+class _Curve:
+    """The codes of growing steps: c = rint(sqrt(u r + offset) - shift) of u octaves, its weights' slope."""
+
+    r: float
+    first: float
+    shift: float
+    slope: float
+
+    @property
+    def offset(self) -> float:
+        """What makes code 1 begin at `first` octaves."""
+        return (0.5 + self.shift) ** 2 - self.first * self.r
+
+    def start(self, code: int) -> float:
+        """Return the octaves at which a code begins."""
+        return ((code - 0.5 + self.shift) ** 2 - self.offset) / self.r
+
+    def code(self, octaves: float) -> int:
+        """Return the code of a distance."""
+        return max(math.floor(math.sqrt(max(octaves * self.r + self.offset, 0.0)) - self.shift + 0.5), 0)
+
+
+_GROWING = {2: _Curve(1.3, 0.8, 0.2, 0.2), 3: _Curve(6.5, 0.4, 0.8, 0.0), 4: _Curve(23.0, 0.17, 0.7, 0.0)}
+"""Without calibration data: the middle of what the sites of SmolLM2-135M and models/wikipedia_lm were fitted to."""
+
+
+_SHAPE: Mapping[str, str] = {"first": "f", "shift": "h", "slope": "m"}
+"""The options that shape growing steps besides r, each with its letter in the structure's name."""
+
+
+def _plain(r: float) -> dict[str, float]:
+    """Return the shape whose codes are the rounded roots themselves."""
+    return {"first": 0.25 / r, "shift": 0.0, "slope": 0.0}
+
+
+def _usual(bits: int, r: OptionValue) -> Mapping[str, OptionValue]:
+    """Return the shape that goes with r: fitted with it, or for a number the plain one."""
+    if isinstance(r, str):
+        return {"first": r, "shift": r, "slope": r if bits <= _SLOPE_BITS else 0.0}
+    return _plain(float(r))
 
 
 @dataclass(frozen=True)
@@ -78,12 +118,22 @@ class DeferredLogOptions(Options):
     r: OptionValue = option(
         "auto", "codes an octave (factor of 2 of the weight; their square with growing steps), or fit one a site or "
         "head; auto: fitted a site where there are calibration data, else with equal steps 1 at 4 bits, doubled by "
-        "each further bit, 0.75 at 3 bits and 0.5 at 2, with growing steps 24, 5 and 1",
+        "each further bit, 0.75 at 3 bits and 0.5 at 2, with growing steps 23, 6.5 and 1.3",
         low=_LEAST_R, high=_GREATEST_R, words=("auto", *FITTED_SCOPES),
+    )  # fmt: skip
+    first: OptionValue = option(
+        "auto", "with growing steps: octaves below the maximum at which code 1 begins, or fit it one a site or head; "
+        "auto: fitted where r is; 1 / (4 r) where r is a number; else 0.8, 0.4 and 0.17 at 2, 3 and 4 bits",
+        low=_LEAST_FIRST, high=_GREATEST_FIRST, words=("auto", *FITTED_SCOPES),
+    )  # fmt: skip
+    shift: OptionValue = option(
+        "auto", "with growing steps: what is taken off the root, so that the first steps differ less; or fit it one a "
+        "site or head; auto: fitted where r is; 0 where r is a number; else 0.2, 0.8 and 0.7",
+        low=0.0, high=_GREATEST_SHIFT, words=("auto", *FITTED_SCOPES),
     )  # fmt: skip
     slope: OptionValue = option(
         "auto", "with growing steps: octaves by which the elements of a row become more an octave, or fit one a site "
-        "or head; auto: at 2 bits fitted where r is, else 0",
+        "or head; auto: fitted where r is at 2 bits; 0.2 at 2 bits without calibration data; else 0",
         low=0.0, high=_GREATEST_SLOPE, words=("auto", *FITTED_SCOPES),
     )  # fmt: skip
     weight_bits: OptionValue = option(_WEIGHT_BITS, "bits of an unsigned weight", low=8, high=24)
@@ -93,9 +143,12 @@ class DeferredLogOptions(Options):
 
     @property
     def structure(self) -> str:
-        """Names `steps`, `slope`, `weight_bits` and `step` where they are not equal, 0, 15, for float scores."""
+        """Names `steps`, `weight_bits` and `step` where they are not equal, 15, for float scores; an unusual shape."""
         given = {"b": self.bits, "r": self.r}
-        given |= {"m": self.slope} if self.slope and not isinstance(self.slope, str) else {}
+        if self.steps == "growing":
+            usual = _usual(int(self.bits), self.r)
+            curve = {name: getattr(self, name) for name in _SHAPE}
+            given |= {_SHAPE[name]: value for name, value in curve.items() if value not in ("auto", usual[name])}
         given |= {"w": self.weight_bits} if self.weight_bits != _WEIGHT_BITS else {}
         given |= {"s": self.step} if self.step else {}
         parts = [f"{k}{str(v).removesuffix('.0').replace('.', 'p').replace('-', 'm')}" for k, v in given.items()]
@@ -108,28 +161,46 @@ def _resolve(options: Options, calibrated: bool) -> Options:
     if options.steps == "auto":
         # Fitted numbers need a table anyway, and equal steps with r = 1 none.
         fitted = options.r in FITTED_SCOPES or (options.r == "auto" and calibrated)
-        growing = isinstance(options.r, str) and bits in (_R_GROWING if fitted else _R_EQUAL)
+        growing = isinstance(options.r, str) and bits in (_GROWING if fitted else _R_EQUAL)
         options = replace(options, steps="growing" if growing else "equal")
-    if options.steps == "growing" and bits not in _R_GROWING:
+    if options.steps == "growing" and bits not in _GROWING:
         raise UsageError(f"deferred-log: steps is growing with {bits} bits; growing steps are for 2 to 4 bits")
-    if options.r == "auto":
-        options = replace(options, r="site" if calibrated else _default_r(bits, options.steps))
-    if options.slope == "auto":
-        fitted = options.steps == "growing" and options.r in FITTED_SCOPES and bits <= _SLOPE_BITS
-        options = replace(options, slope=options.r if fitted else 0.0)
-    if options.slope and options.steps != "growing":
-        raise UsageError(f"deferred-log: slope is {options.slope} with {options.steps} steps; it is for growing ones")
-    return options
-
-
-def weight_table(options: DeferredLogOptions, r: float, slope: float = 0.0) -> list[int]:
-    """Return the weights of all codes for r codes an octave; `slope` is for growing steps."""
-    codes, one = range(2 ** int(options.bits) - 1), 2.0 ** (int(options.weight_bits) - 1)
-    # The exponential of a double is right to far more places than the rounding to an integer needs.
+    shape = {name: getattr(options, name) for name in _SHAPE}
     if options.steps != "growing":
-        return [round(one * 2.0 ** (-c / r)) for c in codes] + [0]
-    means = [_mean((c - 0.5) ** 2 / r, (c + 0.5) ** 2 / r, slope) if c else 1.0 for c in codes]
-    return [round(one * mean) for mean in means] + [0]
+        for name, value in shape.items():
+            if value not in ("auto", 0.0):
+                raise UsageError(f"deferred-log: {name} is {value} with {options.steps} steps; it is for growing ones")
+        r = options.r if options.r != "auto" else "site" if calibrated else _R_EQUAL.get(bits, 2.0 ** (bits - 4))
+        return replace(options, r=r)
+    if options.r == "auto" and not calibrated:
+        given = asdict(_GROWING[bits])
+    else:
+        r = "site" if options.r == "auto" else options.r
+        given = {"r": r, **_usual(bits, r)}
+    return replace(options, r=given["r"], **{name: given[name] for name, value in shape.items() if value == "auto"})
+
+
+def weight_table(options: DeferredLogOptions, r: float) -> list[int]:
+    """Return the weights of all codes of equal steps, r an octave."""
+    # The exponential of a double is right to far more places than the rounding to an integer needs.
+    return _integers(options, [2.0 ** (-c / r) for c in range(2 ** int(options.bits) - 1)])
+
+
+def _growing_table(options: DeferredLogOptions, curve: _Curve) -> list[int]:
+    codes = range(1, 2 ** int(options.bits) - 1)
+    return _integers(options, [1.0, *(_mean(curve.start(c), curve.start(c + 1), curve.slope) for c in codes)])
+
+
+def _integers(options: DeferredLogOptions, weights: Sequence[float]) -> list[int]:
+    return [round(2.0 ** (int(options.weight_bits) - 1) * weight) for weight in weights] + [0]
+
+
+def _curve(options: DeferredLogOptions, fitted: Mapping[str, float]) -> _Curve:
+    """Return the curve of growing steps; a shape that neither the options nor what is fitted say is the plain one."""
+    numbers = {name: value for name in _SHAPE if not isinstance(value := getattr(options, name), str)}
+    numbers |= {"r": options.r} if not isinstance(options.r, str) else {}
+    numbers |= fitted
+    return _Curve(**{**_plain(float(numbers["r"])), **{name: float(value) for name, value in numbers.items()}})
 
 
 def _mean(low: float, high: float, slope: float) -> float:
@@ -144,31 +215,46 @@ def _integral(rate: float, width: float) -> float:
 
 def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     assert isinstance(options, DeferredLogOptions)
-    # A number for r settles `steps` too: equal, unless growing is asked for; and a slope is for growing steps.
+    # A number for r settles `steps` too: equal, unless growing is asked for; and the shape is for growing ones.
     if options.r == "auto" or (options.steps == "auto" and options.r in FITTED_SCOPES):
         raise UsageError("deferred-log: steps or r is auto; resolve() the options first")
-    if options.slope == "auto":
-        options = replace(options, slope=0.0)
-    if options.slope in FITTED_SCOPES and options.r not in FITTED_SCOPES:
-        raise UsageError(f"deferred-log: slope is fitted for a {options.slope} and r is not; fit both")
+    growing, fitted = options.steps == "growing", options.r in FITTED_SCOPES
+    for name in _SHAPE:
+        value = getattr(options, name)
+        if value in FITTED_SCOPES and not fitted:
+            raise UsageError(f"deferred-log: {name} is fitted for a {value} and r is not; fit both")
     top = 2 ** int(options.bits) - 1
     if not t.scores.dtype.is_float:
         return _trace_integer(t, options, top)
-    if options.r in FITTED_SCOPES:
+    offset = shift = None
+    if fitted:
         scope = options.fitted["r"]
         rate = t.param("rate", scope, DType.F32, _LEAST_R, _GREATEST_R * 2, "r * log2(e): codes a unit of distance")
+        if growing:
+            least, most = (0.5**2 - _GREATEST_FIRST * _GREATEST_R), (0.5 + _GREATEST_SHIFT) ** 2
+            offset = t.param("offset", scope, DType.F32, least, most, "(1/2 + shift)^2 - first * r")
+            shift = t.param("shift", scope, DType.F32, 0, _GREATEST_SHIFT, "taken off the root")
         table = t.param(
             "weights", scope, DType.U32, 0, 2 ** (int(options.weight_bits) - 1), "weight of each code", top + 1
         )
+    elif growing:
+        curve = _curve(options, {})
+        rate = t.const(curve.r * LOG2_E, DType.F32)
+        if (curve.offset, curve.shift) != (0.0, 0.0):
+            offset, shift = t.const(curve.offset, DType.F32), t.const(curve.shift, DType.F32)
+        table = t.table(_growing_table(options, curve), DType.U32)
     else:
         rate = t.const(float(options.r) * LOG2_E, DType.F32)
-        table = t.table(weight_table(options, float(options.r), float(options.slope)), DType.U32)
+        table = t.table(weight_table(options, float(options.r)), DType.U32)
     d = distance(t)
     # A rate of 0 gives every element of a row that holds a NaN the code 0, at the price of one scalar operation.
     level = d.row * t.select(d.is_nan, 0.0, rate)
-    # Growing steps: a NaN (a score of +inf, or a row that holds a NaN) stays one, and the clamp makes it the code 0.
-    level = t.rint(t.sqrt(level) if options.steps == "growing" else level)
-    codes = t.cast(t.clamp(level, 0.0, float(top)), DType.U8)
+    if offset is not None and shift is not None:
+        # A NaN (a score of +inf, or a row that holds a NaN) becomes 0 here, below the first step.
+        level = t.sqrt(t.max(level + offset, 0.0)) - shift
+    elif growing:
+        level = t.sqrt(level)  # a NaN stays one, and the clamp makes it the code 0
+    codes = t.cast(t.clamp(t.rint(level), 0.0, float(top)), DType.U8)
     weights = t.lut(table, codes)
     total = t.row_sum(weights)
     normalizer = t.select(d.is_nan, math.nan, t.cast(total, DType.F32))
@@ -183,15 +269,17 @@ def _trace_integer(t: Trace, options: DeferredLogOptions, top: int) -> Mapping[s
         )
     x = t.scores if t.valid is None else t.select(t.valid, t.scores, t.scores.dtype.low)
     d = t.cast(t.row_max(x), DType.I32) - t.cast(x, DType.I32)
-    rate = float(options.r) * float(options.step) * LOG2_E
+    octaves = float(options.step) * LOG2_E
     if options.steps == "growing":
-        by_distance = [min(math.floor(math.sqrt(i * rate) + 0.5), top) for i in range(256)]
-        codes = t.lut(t.table(by_distance, DType.I32), d)
+        curve = _curve(options, {})
+        codes = t.lut(t.table([min(curve.code(i * octaves), top) for i in range(256)], DType.I32), d)
+        table = _growing_table(options, curve)
     else:
-        codes = t.min(rounded_multiple(t, d, rate, 255), top)
+        codes = t.min(rounded_multiple(t, d, float(options.r) * octaves, 255), top)
+        table = weight_table(options, float(options.r))
     if t.valid is not None:
         codes = t.select(t.valid, codes, top)
-    weights = t.lut(t.table(weight_table(options, float(options.r), float(options.slope)), DType.U32), codes)
+    weights = t.lut(t.table(table, DType.U32), codes)
     return {"weights": weights, "normalizer": t.row_sum(weights), "codes": t.cast(codes, DType.U8)}
 
 
@@ -199,13 +287,23 @@ def _parameters(options: Options, fitted: Fitted) -> Mapping[str, NDArray[np.gen
     assert isinstance(options, DeferredLogOptions)
     if "r" not in fitted:
         return {}
-    given = {"r": fitted["r"], "slope": fitted.get("slope", 0.0 if options.slope == "auto" else options.slope)}
-    r, slope = np.broadcast_arrays(*(np.atleast_1d(np.asarray(given[name], np.float64)) for name in ("r", "slope")))
-    rate = (r * LOG2_E).astype(np.float32)
-    weights = np.array([weight_table(options, *map(float, pair)) for pair in zip(r, slope, strict=True)], np.uint32)
+    names = [name for name in ("r", *_SHAPE) if name in fitted]
+    columns = np.broadcast_arrays(*(np.atleast_1d(np.asarray(fitted[name], np.float64)) for name in names))
+    each = [dict(zip(names, map(float, row), strict=True)) for row in zip(*columns, strict=True)]
+    values: dict[str, NDArray[np.generic]] = {"rate": np.array([one["r"] * LOG2_E for one in each], np.float32)}
+    if options.steps == "growing":
+        curves = [_curve(options, one) for one in each]
+        values["offset"] = np.array([curve.offset for curve in curves], np.float32)
+        values["shift"] = np.array([curve.shift for curve in curves], np.float32)
+        tables = [_growing_table(options, curve) for curve in curves]
+    else:
+        tables = [weight_table(options, one["r"]) for one in each]
+    weights = np.array(tables, np.uint32)
     if options.fitted["r"] == "site":
-        return {"rate": rate, "weights": weights[0]}
-    return {"rate": rate.reshape(-1, 1, 1), "weights": weights.reshape(len(r), 1, -1)}
+        return {**values, "weights": weights[0]}
+    return {name: value.reshape(-1, 1, 1) for name, value in values.items()} | {
+        "weights": weights.reshape(len(each), 1, -1)
+    }
 
 
 def rates_to_try(options: DeferredLogOptions) -> list[float]:
@@ -215,29 +313,62 @@ def rates_to_try(options: DeferredLogOptions) -> list[float]:
     return [float(x) for x in np.geomspace(max(span / 16, _LEAST_R), min(span / 2, _GREATEST_R), 29)]
 
 
+_MOVES = {"end": 0.12, "first": 0.4, "shift": 0.4, "slope": 0.3}
+"""The search's first steps; those of end and first are factors' logarithms."""
+
+_FINEST = 1 / 8
+"""The last steps of the search, of the first ones: below, the squared error falls by less than one per cent."""
+
+
 def _fit(options: Options, samples: Sequence[Sample], error: Error) -> Mapping[str, float]:
     assert isinstance(options, DeferredLogOptions)
     rates = rates_to_try(options)
-    if "slope" not in options.fitted:
+    if options.steps != "growing":
         return min(({"r": r} for r in rates), key=error)
-    # The error is smooth in both and their valley is wide, so a search along one after the other ends at its bottom.
-    at, slope = len(rates) // 2, _SLOPES[2]
-    seen: dict[tuple[int, float], float] = {}
+    top = 2 ** int(options.bits) - 1
+    free = [name for name in _MOVES if name == "end" or name in options.fitted]
+    known: dict[tuple[float, ...], float] = {}
 
-    def found(place: int, slope: float) -> float:
-        key = place, slope
-        if key not in seen:
-            seen[key] = error({"r": rates[place], "slope": slope})
-        return seen[key]
+    def numbers(at: Mapping[str, float]) -> dict[str, float]:
+        # r from the octaves where the code of zero begins: with r itself, a shift of the first steps would move the
+        # end as well, and the search would creep along a bent valley.
+        r = ((top - 0.5 + at["shift"]) ** 2 - (0.5 + at["shift"]) ** 2) / (at["end"] - at["first"])
+        return {"r": _limited("r", r), **{name: at[name] for name in free if name != "end"}}
 
-    places = range(len(rates))
-    while True:
-        before = at, slope
-        at = min(places, key=lambda place: found(place, slope))
-        slope = min(_SLOPES, key=lambda one: found(at, one))
-        if (at, slope) == before:
-            return {"r": rates[at], "slope": slope}
-        places = range(max(0, at - 3), min(len(rates), at + 4))
+    def loss(at: Mapping[str, float]) -> float:
+        key = tuple(at.values())
+        if key not in known:
+            known[key] = error(numbers(at))
+        return known[key]
+
+    usual = _curve(options, {name: value for name, value in asdict(_GROWING[top.bit_length()]).items() if name in
+                             options.fitted})  # fmt: skip
+    shape = {"first": usual.first, "shift": usual.shift, "slope": usual.slope}
+    best = min(({"end": replace(usual, r=r).start(top), **shape} for r in rates[::3]), key=loss)
+    # Along one axis after the other, with steps that are halved when none of them leads down any more.
+    size = 1.0
+    while size >= _FINEST:
+        before = best
+        for name in free:
+            for sign in (1, -1):
+                while loss(moved := _moved(best, name, sign * size)) < loss(best):
+                    best = moved
+        if best == before:
+            size /= 2
+    return numbers(best)
+
+
+def _moved(at: Mapping[str, float], name: str, by: float) -> dict[str, float]:
+    by *= _MOVES[name]
+    value = at[name] + by if name in ("shift", "slope") else at[name] * math.exp(by)
+    if name == "end":
+        return {**at, "end": max(value, 2 * at["first"])}
+    return {**at, name: min(_limited(name, value), at["end"] / 2) if name == "first" else _limited(name, value)}
+
+
+def _limited(name: str, value: float) -> float:
+    spec = DeferredLogOptions.specs()[name]
+    return min(max(value, spec.low), spec.high)
 
 
 METHOD = Method(
