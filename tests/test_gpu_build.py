@@ -17,14 +17,17 @@ from onnx import parser
 pytest.importorskip("tvm")
 
 import softq
+from softq.artifact.device import cuda
 from softq.artifact.device.executor import Executor
 from softq.artifact.device.steps import DeviceProgram, from_json, to_json
 from softq.artifact.weights import WeightsStream
 from softq.errors import SoftqError
 from softq.modelfile import as_model
+from softq.targets._gpu import build, code
 from softq.targets._gpu.build import device_program, machine_of
 from softq.targets._gpu.dialect import OPENCL
 from tests.opencl import OPTIONS, device
+from tests.pocl_driver import PoclDriver
 
 Array = NDArray[np.generic]
 VIT = Path(__file__).parent.parent / "models" / "mnist_vit" / "mnist_vit.onnx"
@@ -134,6 +137,65 @@ def test_what_softq_build_writes(tmp_path: Path) -> None:
     softq.build(parser.parse_model(ATTENTION), tmp_path / "built", target="cuda,arch=sm_75,code=ptx")
     with pytest.raises(SoftqError, match="needs an NVIDIA GPU; this computer has no driver for one"):
         softq.load(built.folder)
+
+
+@pytest.fixture
+def pocl_driver(monkeypatch: pytest.MonkeyPatch) -> PoclDriver:
+    """PoCL in the place of CUDA's driver, and of its compiler."""
+    driver = PoclDriver()
+    monkeypatch.setattr(cuda, "_library", lambda: driver)
+    monkeypatch.setattr(build, "CUDA", OPENCL)
+    monkeypatch.setattr(build, "compiler", lambda: "none")
+    monkeypatch.setattr(build, "machine_code", lambda text, *_, **__: text.encode())
+    return driver
+
+
+def test_an_artifact_runs_through_the_driver_interface(pocl_driver: PoclDriver, tmp_path: Path) -> None:
+    model = softq.convert(parser.parse_model(ATTENTION), method="exact").model
+    built = softq.build(model, tmp_path / "built", target="cuda,arch=sm_90")
+    rng = np.random.default_rng(0)
+    with softq.load(built.folder) as artifact:
+        for n in (5, 9):
+            feeds = {name: rng.normal(size=(1, 2, rows, width)).astype(np.float32)
+                     for name, rows, width in (("q", n, 16), ("k", 7, 16), ("v", 7, 8))}  # fmt: skip
+            given: dict[str, Array] = {**feeds, "keep": np.ones((1, 1, n, 7), np.bool_)}
+            (wanted,) = on_onnxruntime(model, given)
+            np.testing.assert_allclose(artifact(given)["y"].astype(np.float64), wanted.astype(np.float64), rtol=1e-4,
+                                       atol=1e-5)  # fmt: skip
+        assert pocl_driver.allocated
+        with pytest.raises(softq.InputError, match="input 'k' has shape"):
+            artifact({**given, "k": given["k"][:, :1]})
+    assert not pocl_driver.allocated
+    assert any(name.startswith("softq_exact") for name in pocl_driver.launched)
+    with pytest.raises(SoftqError, match="closed"):
+        artifact(given)
+
+
+def test_what_was_built_without_a_compiler_is_compiled_when_it_is_loaded(
+    pocl_driver: PoclDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(build, "compiler", lambda: "")
+    built = softq.build(parser.parse_model(ATTENTION), tmp_path / "built", target="cuda,arch=sm_80")
+    assert not list(built.folder.glob("*.cubin"))
+    asked: list[str] = []
+
+    def compiled(text: str, arch: str) -> bytes:
+        asked.append(arch)
+        return text.encode()
+
+    monkeypatch.setattr(code, "machine_code", compiled)
+    softq.load(built.folder).close()
+    assert asked == ["sm_90", "sm_90"]  # the device's own
+    assert not pocl_driver.allocated
+
+
+def test_code_for_another_gpu_is_one_error(pocl_driver: PoclDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+                                           ) -> None:  # fmt: skip
+    monkeypatch.setattr(build, "machine_code", lambda *_, **__: b"elf")
+    built = softq.build(parser.parse_model(ATTENTION), tmp_path / "built", target="cuda,arch=sm_80")
+    with pytest.raises(softq.InputError, match=r"was built for cuda,arch=sm_80; this GPU is PoCL: .*error 209"):
+        softq.load(built.folder)
+    assert not pocl_driver.allocated
 
 
 @pytest.mark.parametrize(("target", "message"), [

@@ -11,7 +11,7 @@ from softq.methods import METHODS
 from softq.rowprog import DType, Program
 from softq.rowprog.quotient import quotient
 from softq.rowprog.tabulate import tabulate_or_keep
-from softq.targets._gpu import nvcc
+from softq.targets._gpu import nvcc, nvrtc
 from softq.targets._gpu.dialect import CUDA
 from softq.targets._gpu.rows import Form, row_kernel
 from softq.targets._gpu.rows.form import choose
@@ -76,4 +76,15 @@ def test_ptx_is_text_and_an_error_is_one_line() -> None:
     assert b".visible .entry k0(" in nvcc.compiled(text, "sm_75", ptx=True).code
     with pytest.raises(SoftqError, match=r"nvcc refuses the kernels for sm_90: .*error.*") as raised:
         nvcc.compiled(text + "int broken( {", "sm_90")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.skipif(nvrtc.find() is None, reason="needs NVRTC: pip install 'softq[cuda]'")
+def test_the_library_compiles_what_the_program_does() -> None:
+    program, given = deferred_log("f16")
+    text = text_of([(program, choose(512, 2, even=True), given)])
+    assert nvrtc.compiled(text, "sm_90").startswith(b"\x7fELF")
+    assert b".visible .entry k0(" in nvrtc.compiled(text, "sm_75", ptx=True)
+    with pytest.raises(SoftqError, match=r"NVRTC refuses the kernels for sm_90: .*error.*") as raised:
+        nvrtc.compiled(text + "__device__ int broken( {", "sm_90")
     assert "\n" not in str(raised.value)

@@ -41,6 +41,7 @@ class Card:
             self._driver = Driver()
         except SoftqError as error:
             raise NoGpuError(str(error)) from error
+        self._modules: dict[str, Any] = {}
         self._facts = torch.cuda.get_device_properties(0)
 
     @property
@@ -81,8 +82,10 @@ class Card:
 
     def kernels(self, text: str) -> Callable[[str], Any]:
         """Return what gives the kernels of a text by their symbols."""
-        module = self._driver.module(machine_code(self.dialect.prelude() + text, self._driver.arch))
-        return lambda symbol: self._driver.function(module, symbol)
+        if text not in self._modules:
+            code = machine_code(self.dialect.prelude() + text, self._driver.arch)
+            self._modules[text] = self._driver.module(code)
+        return lambda symbol: self._driver.function(self._modules[text], symbol)
 
     def launch(self, kernel: Any, blocks: int, threads: int, arguments: Sequence[Any]) -> None:
         """Start a kernel behind what torch has started; arguments are tensors and NumPy numbers."""

@@ -1,8 +1,9 @@
 """GPUs of NVIDIA.
 
 Produces a folder: the kernels as CUDA C++ (`kernels.cu` are softq's, `graph.cu` TVM's for the rest of the model),
-compiled to a cubin or PTX if nvcc is there, the list of their launches, the weights and a manifest. Building needs no
-GPU; running needs one, and its driver alone: `softq.load` and `softq run` speak to it directly. Shapes may be dynamic.
+compiled to a cubin or PTX if nvcc or NVRTC is there, the list of their launches, the weights and a manifest. Building
+needs no GPU; running needs one, and its driver alone: `softq.load` and `softq run` speak to it directly. Shapes may be
+dynamic.
 
 A softmax is one kernel, in a form for each range of row lengths. Products are softq's, in float32 on the ordinary
 cores; attentions are not fused, and integer products are done in float32. None of it has run on a GPU yet: its logic is
@@ -43,8 +44,8 @@ def _build(model: ir.Model, options: TargetOptions) -> Built:
 TARGET = Target(
     name="cuda",
     summary="NVIDIA's GPUs from sm_75 on; built without one, not yet run on one.",
-    produces="a folder with CUDA sources, their code where nvcc is there, the list of launches, weights and manifest",
-    needs="the extra softq[tvm] to build, nvcc (softq[cuda]) to compile, a GPU and its driver to run",
+    produces="a folder with CUDA sources, their code where there is a compiler, the launches, weights and manifest",
+    needs="the extra softq[tvm] to build, nvcc or NVRTC (softq[cuda]) to compile, a GPU and its driver to run",
     passes=lambda: (),
     options=Options,
     build=_build,

@@ -27,8 +27,9 @@ class DeviceArtifact(Artifact):
         """Load an artifact whose files were checked.
 
         Raises:
-            UsageError: there is no GPU, or the artifact was built without a compiler.
-            SoftqError: the GPU is of another architecture.
+            UsageError: there is no GPU.
+            InputError: the GPU is of another architecture.
+            SoftqError: the artifact was built without a compiler, and there is none here.
         """
         self._describe(name, facts, threads)
         steps = from_json((folder / manifest.LAUNCHES).read_text(encoding="utf-8"))
@@ -36,7 +37,8 @@ class DeviceArtifact(Artifact):
             driver = Driver()
         except UsageError as error:
             raise UsageError(f"{name}: {error}") from error
-        code = {module: _code(name, folder, module) for module in {one.module for one in steps.launches.values()}}
+        modules = {one.module for one in steps.launches.values()}
+        code = {module: _code(folder, module, driver.arch) for module in sorted(modules)}
         try:
             gpu = Gpu(driver, code)
         except SoftqError as error:
@@ -71,10 +73,13 @@ def _close(executor: Executor, driver: Driver) -> None:
     driver.close()
 
 
-def _code(name: str, folder: Path, module: str) -> bytes:
+def _code(folder: Path, module: str, arch: str) -> bytes:
+    """Return a module's code, compiled now if it was built without a compiler."""
     for form in _FORMS:
         path = folder / f"{module}.{form}"
         if path.is_file():
             # PTX is text that ends with a zero.
             return path.read_bytes() + b"\0"
-    raise UsageError(f"{name}: has no code for a GPU, only sources; install nvcc (softq[cuda]) and build it again")
+    from softq.targets._gpu.code import machine_code
+
+    return machine_code((folder / f"{module}.cu").read_text(encoding="utf-8"), arch)

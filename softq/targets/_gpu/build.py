@@ -9,7 +9,7 @@ import onnx_ir as ir
 from softq.artifact.device.steps import DeviceProgram
 from softq.passes.split_products import SplitProducts
 from softq.targets._contract import Built
-from softq.targets._gpu import nvcc
+from softq.targets._gpu.code import compiler, machine_code
 from softq.targets._gpu.dialect import CUDA, Dialect
 from softq.targets._gpu.graph import source
 from softq.targets._gpu.kernels import GRAPH, ROWS, GpuKernels
@@ -29,11 +29,8 @@ def build(model: ir.Model, arch: str, form: str) -> Built:
     machine = machine_of(arch)
     device = device_program(model, machine, CUDA)
     code: Mapping[str, bytes] = {}
-    if nvcc.find() is not None:
-        code = {
-            name: nvcc.compiled(text, arch, ptx=form == "ptx", strict=name == ROWS).code
-            for name, text in device.sources.items()
-        }
+    if compiler():
+        code = {name: machine_code(text, arch, ptx=form == "ptx") for name, text in device.sources.items()}
     return Built(device.program, machine, DeviceProgram(device.program, device.launches, device.sources, code, form))
 
 

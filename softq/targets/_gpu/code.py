@@ -12,10 +12,12 @@ def compiler() -> str:
     return "NVRTC" if nvrtc.find() is not None else ""
 
 
-def machine_code(text: str, arch: str) -> bytes:
-    """Return the cubin of CUDA C++ for an architecture.
+def machine_code(text: str, arch: str, *, ptx: bool = False) -> bytes:
+    """Return the cubin, or the PTX, of CUDA C++ for an architecture; warnings are let pass.
 
     Raises:
         SoftqError: there is no compiler, or it refuses the text.
     """
-    return nvcc.compiled(text, arch).code if nvcc.find() is not None else nvrtc.compiled(text, arch)
+    if nvcc.find() is not None:
+        return nvcc.compiled(text, arch, ptx=ptx, strict=False).code
+    return nvrtc.compiled(text, arch, ptx=ptx)

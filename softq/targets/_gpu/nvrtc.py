@@ -23,12 +23,13 @@ def find() -> ctypes.CDLL | None:
     return None
 
 
-def compiled(text: str, arch: str) -> bytes:
-    """Return the cubin of CUDA C++ that includes nothing.
+def compiled(text: str, arch: str, *, ptx: bool = False) -> bytes:
+    """Return the cubin, or the PTX, of CUDA C++ that includes nothing.
 
     Args:
         text: The kernels.
         arch: What it is for, such as `sm_90`.
+        ptx: Whether PTX is wanted, which newer devices take too.
 
     Raises:
         SoftqError: there is no such library, it does not know the architecture, or it refuses the text.
@@ -38,13 +39,16 @@ def compiled(text: str, arch: str) -> bytes:
         raise SoftqError("there is no compiler for GPUs: neither nvcc nor NVRTC, which torch for GPUs brings")
     program = ctypes.c_void_p()
     _check(library, "nvrtcCreateProgram", ctypes.byref(program), text.encode(), b"kernels.cu", 0, None, None)
-    options = (ctypes.c_char_p * 2)(f"--gpu-architecture={arch}".encode(), b"--std=c++17")
+    wanted = arch.replace("sm_", "compute_") if ptx else arch
+    options = (ctypes.c_char_p * 2)(f"--gpu-architecture={wanted}".encode(), b"--std=c++17")
     try:
         if library.nvrtcCompileProgram(program, 2, options):
             said = _bytes(library, program, "nvrtcGetProgramLog").decode(errors="replace").strip("\0\n")
             lines = [line for line in said.splitlines() if "error" in line] or said.splitlines()
             raise SoftqError(f"NVRTC refuses the kernels for {arch}: {lines[0] if lines else 'it says nothing'}")
-        return _bytes(library, program, "nvrtcGetCUBIN")
+        return (
+            _bytes(library, program, "nvrtcGetPTX").rstrip(b"\0") if ptx else _bytes(library, program, "nvrtcGetCUBIN")
+        )
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))
 
