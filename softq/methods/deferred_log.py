@@ -44,6 +44,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softq.errors import UsageError
+from softq.methods import _growing as growing
 from softq.methods._contract import FITTED_SCOPES, Error, Fitted, Method, Options, OptionValue, Sample, option
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import LOG2_E, distance, rounded_multiple
@@ -55,55 +56,9 @@ _GREATEST_SLOPE = 2.0
 
 _WEIGHT_BITS = 15
 
-_SLOPE_BITS = 2
-"""Up to so many bits a slope is fitted; with more it raised SmolLM2's perplexity, though the error of P V fell."""
-
 # Codes an octave of equal steps without calibration data: a range of 16 octaves from 4 bits on; below, finer steps are
 # worth more than the far end of the range.
 _R_EQUAL = {2: 0.5, 3: 0.75}
-
-
-@dataclass(frozen=True)
-class _Curve:
-    """The codes of growing steps: c = rint(sqrt(u r + offset) - shift) of u octaves, its weights' slope."""
-
-    r: float
-    first: float
-    shift: float
-    slope: float
-
-    @property
-    def offset(self) -> float:
-        """What makes code 1 begin at `first` octaves."""
-        return (0.5 + self.shift) ** 2 - self.first * self.r
-
-    def start(self, code: int) -> float:
-        """Return the octaves at which a code begins."""
-        return ((code - 0.5 + self.shift) ** 2 - self.offset) / self.r
-
-    def code(self, octaves: float) -> int:
-        """Return the code of a distance."""
-        return max(math.floor(math.sqrt(max(octaves * self.r + self.offset, 0.0)) - self.shift + 0.5), 0)
-
-
-_GROWING = {2: _Curve(1.3, 0.8, 0.2, 0.2), 3: _Curve(6.5, 0.4, 0.8, 0.0), 4: _Curve(23.0, 0.17, 0.7, 0.0)}
-"""Without calibration data: the middle of what the sites of SmolLM2-135M and models/wikipedia_lm were fitted to."""
-
-
-_SHAPE: Mapping[str, str] = {"first": "f", "shift": "h", "slope": "m"}
-"""The options that shape growing steps besides r, each with its letter in the structure's name."""
-
-
-def _plain(r: float) -> dict[str, float]:
-    """Return the shape whose codes are the rounded roots themselves."""
-    return {"first": 0.25 / r, "shift": 0.0, "slope": 0.0}
-
-
-def _usual(bits: int, r: OptionValue) -> Mapping[str, OptionValue]:
-    """Return the shape that goes with r: fitted with it, or for a number the plain one."""
-    if isinstance(r, str):
-        return {"first": r, "shift": r, "slope": r if bits <= _SLOPE_BITS else 0.0}
-    return _plain(float(r))
 
 
 @dataclass(frozen=True)
@@ -146,9 +101,9 @@ class DeferredLogOptions(Options):
         """Names `steps`, `weight_bits` and `step` where they are not equal, 15, for float scores; an unusual shape."""
         given = {"b": self.bits, "r": self.r}
         if self.steps == "growing":
-            usual = _usual(int(self.bits), self.r)
-            curve = {name: getattr(self, name) for name in _SHAPE}
-            given |= {_SHAPE[name]: value for name, value in curve.items() if value not in ("auto", usual[name])}
+            usual = growing.beside(int(self.bits), self.r)
+            curve = {name: getattr(self, name) for name in growing.SHAPE}
+            given |= {growing.SHAPE[name]: value for name, value in curve.items() if value not in ("auto", usual[name])}
         given |= {"w": self.weight_bits} if self.weight_bits != _WEIGHT_BITS else {}
         given |= {"s": self.step} if self.step else {}
         parts = [f"{k}{str(v).removesuffix('.0').replace('.', 'p').replace('-', 'm')}" for k, v in given.items()]
@@ -161,11 +116,11 @@ def _resolve(options: Options, calibrated: bool) -> Options:
     if options.steps == "auto":
         # Fitted numbers need a table anyway, and equal steps with r = 1 none.
         fitted = options.r in FITTED_SCOPES or (options.r == "auto" and calibrated)
-        growing = isinstance(options.r, str) and bits in (_GROWING if fitted else _R_EQUAL)
-        options = replace(options, steps="growing" if growing else "equal")
-    if options.steps == "growing" and bits not in _GROWING:
+        grow = isinstance(options.r, str) and bits in (growing.USUAL if fitted else _R_EQUAL)
+        options = replace(options, steps="growing" if grow else "equal")
+    if options.steps == "growing" and bits not in growing.USUAL:
         raise UsageError(f"deferred-log: steps is growing with {bits} bits; growing steps are for 2 to 4 bits")
-    shape = {name: getattr(options, name) for name in _SHAPE}
+    shape = {name: getattr(options, name) for name in growing.SHAPE}
     if options.steps != "growing":
         for name, value in shape.items():
             if value not in ("auto", 0.0):
@@ -173,10 +128,10 @@ def _resolve(options: Options, calibrated: bool) -> Options:
         r = options.r if options.r != "auto" else "site" if calibrated else _R_EQUAL.get(bits, 2.0 ** (bits - 4))
         return replace(options, r=r)
     if options.r == "auto" and not calibrated:
-        given = asdict(_GROWING[bits])
+        given = asdict(growing.USUAL[bits])
     else:
         r = "site" if options.r == "auto" else options.r
-        given = {"r": r, **_usual(bits, r)}
+        given = {"r": r, **growing.beside(bits, r)}
     return replace(options, r=given["r"], **{name: given[name] for name, value in shape.items() if value == "auto"})
 
 
@@ -186,31 +141,12 @@ def weight_table(options: DeferredLogOptions, r: float) -> list[int]:
     return _integers(options, [2.0 ** (-c / r) for c in range(2 ** int(options.bits) - 1)])
 
 
-def _growing_table(options: DeferredLogOptions, curve: _Curve) -> list[int]:
-    codes = range(1, 2 ** int(options.bits) - 1)
-    return _integers(options, [1.0, *(_mean(curve.start(c), curve.start(c + 1), curve.slope) for c in codes)])
+def _growing_table(options: DeferredLogOptions, curve: growing.Curve) -> list[int]:
+    return _integers(options, curve.weights(2 ** int(options.bits) - 1))
 
 
 def _integers(options: DeferredLogOptions, weights: Sequence[float]) -> list[int]:
     return [round(2.0 ** (int(options.weight_bits) - 1) * weight) for weight in weights] + [0]
-
-
-def _curve(options: DeferredLogOptions, fitted: Mapping[str, float]) -> _Curve:
-    """Return the curve of growing steps; a shape that neither the options nor what is fitted say is the plain one."""
-    numbers = {name: value for name in _SHAPE if not isinstance(value := getattr(options, name), str)}
-    numbers |= {"r": options.r} if not isinstance(options.r, str) else {}
-    numbers |= fitted
-    return _Curve(**{**_plain(float(numbers["r"])), **{name: float(value) for name, value in numbers.items()}})
-
-
-def _mean(low: float, high: float, slope: float) -> float:
-    """Return the mean of 2^-u over [low, high], where the density grows as 2^(slope u)."""
-    return 2.0**-low * _integral(slope - 1, high - low) / _integral(slope, high - low)
-
-
-def _integral(rate: float, width: float) -> float:
-    """Return the integral of 2^(rate u) over [0, width]."""
-    return math.expm1(rate * math.log(2) * width) / (rate * math.log(2)) if rate else width
 
 
 def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
@@ -218,8 +154,8 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     # A number for r settles `steps` too: equal, unless growing is asked for; and the shape is for growing ones.
     if options.r == "auto" or (options.steps == "auto" and options.r in FITTED_SCOPES):
         raise UsageError("deferred-log: steps or r is auto; resolve() the options first")
-    growing, fitted = options.steps == "growing", options.r in FITTED_SCOPES
-    for name in _SHAPE:
+    grow, fitted = options.steps == "growing", options.r in FITTED_SCOPES
+    for name in growing.SHAPE:
         value = getattr(options, name)
         if value in FITTED_SCOPES and not fitted:
             raise UsageError(f"deferred-log: {name} is fitted for a {value} and r is not; fit both")
@@ -230,15 +166,15 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     if fitted:
         scope = options.fitted["r"]
         rate = t.param("rate", scope, DType.F32, _LEAST_R, _GREATEST_R * 2, "r * log2(e): codes a unit of distance")
-        if growing:
+        if grow:
             least, most = (0.5**2 - _GREATEST_FIRST * _GREATEST_R), (0.5 + _GREATEST_SHIFT) ** 2
             offset = t.param("offset", scope, DType.F32, least, most, "(1/2 + shift)^2 - first * r")
             shift = t.param("shift", scope, DType.F32, 0, _GREATEST_SHIFT, "taken off the root")
         table = t.param(
             "weights", scope, DType.U32, 0, 2 ** (int(options.weight_bits) - 1), "weight of each code", top + 1
         )
-    elif growing:
-        curve = _curve(options, {})
+    elif grow:
+        curve = growing.curve(options.to_json(), {})
         rate = t.const(curve.r * LOG2_E, DType.F32)
         if (curve.offset, curve.shift) != (0.0, 0.0):
             offset, shift = t.const(curve.offset, DType.F32), t.const(curve.shift, DType.F32)
@@ -252,7 +188,7 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     if offset is not None and shift is not None:
         # A NaN (a score of +inf, or a row that holds a NaN) becomes 0 here, below the first step.
         level = t.sqrt(t.max(level + offset, 0.0)) - shift
-    elif growing:
+    elif grow:
         level = t.sqrt(level)  # a NaN stays one, and the clamp makes it the code 0
     codes = t.cast(t.clamp(t.rint(level), 0.0, float(top)), DType.U8)
     weights = t.lut(table, codes)
@@ -271,7 +207,7 @@ def _trace_integer(t: Trace, options: DeferredLogOptions, top: int) -> Mapping[s
     d = t.cast(t.row_max(x), DType.I32) - t.cast(x, DType.I32)
     octaves = float(options.step) * LOG2_E
     if options.steps == "growing":
-        curve = _curve(options, {})
+        curve = growing.curve(options.to_json(), {})
         codes = t.lut(t.table([min(curve.code(i * octaves), top) for i in range(256)], DType.I32), d)
         table = _growing_table(options, curve)
     else:
@@ -287,12 +223,12 @@ def _parameters(options: Options, fitted: Fitted) -> Mapping[str, NDArray[np.gen
     assert isinstance(options, DeferredLogOptions)
     if "r" not in fitted:
         return {}
-    names = [name for name in ("r", *_SHAPE) if name in fitted]
+    names = [name for name in ("r", *growing.SHAPE) if name in fitted]
     columns = np.broadcast_arrays(*(np.atleast_1d(np.asarray(fitted[name], np.float64)) for name in names))
     each = [dict(zip(names, map(float, row), strict=True)) for row in zip(*columns, strict=True)]
     values: dict[str, NDArray[np.generic]] = {"rate": np.array([one["r"] * LOG2_E for one in each], np.float32)}
     if options.steps == "growing":
-        curves = [_curve(options, one) for one in each]
+        curves = [growing.curve(options.to_json(), one) for one in each]
         values["offset"] = np.array([curve.offset for curve in curves], np.float32)
         values["shift"] = np.array([curve.shift for curve in curves], np.float32)
         tables = [_growing_table(options, curve) for curve in curves]
@@ -313,62 +249,12 @@ def rates_to_try(options: DeferredLogOptions) -> list[float]:
     return [float(x) for x in np.geomspace(max(span / 16, _LEAST_R), min(span / 2, _GREATEST_R), 29)]
 
 
-_MOVES = {"end": 0.12, "first": 0.4, "shift": 0.4, "slope": 0.3}
-"""The search's first steps; those of end and first are factors' logarithms."""
-
-_FINEST = 1 / 8
-"""The last steps of the search, of the first ones: below, the squared error falls by less than one per cent."""
-
-
 def _fit(options: Options, samples: Sequence[Sample], error: Error) -> Mapping[str, float]:
     assert isinstance(options, DeferredLogOptions)
     rates = rates_to_try(options)
     if options.steps != "growing":
         return min(({"r": r} for r in rates), key=error)
-    top = 2 ** int(options.bits) - 1
-    free = [name for name in _MOVES if name == "end" or name in options.fitted]
-    known: dict[tuple[float, ...], float] = {}
-
-    def numbers(at: Mapping[str, float]) -> dict[str, float]:
-        # r from the octaves where the code of zero begins: with r itself, a shift of the first steps would move the
-        # end as well, and the search would creep along a bent valley.
-        r = ((top - 0.5 + at["shift"]) ** 2 - (0.5 + at["shift"]) ** 2) / (at["end"] - at["first"])
-        return {"r": _limited("r", r), **{name: at[name] for name in free if name != "end"}}
-
-    def loss(at: Mapping[str, float]) -> float:
-        key = tuple(at.values())
-        if key not in known:
-            known[key] = error(numbers(at))
-        return known[key]
-
-    usual = _curve(options, {name: value for name, value in asdict(_GROWING[top.bit_length()]).items() if name in
-                             options.fitted})  # fmt: skip
-    shape = {"first": usual.first, "shift": usual.shift, "slope": usual.slope}
-    best = min(({"end": replace(usual, r=r).start(top), **shape} for r in rates[::3]), key=loss)
-    # Along one axis after the other, with steps that are halved when none of them leads down any more.
-    size = 1.0
-    while size >= _FINEST:
-        before = best
-        for name in free:
-            for sign in (1, -1):
-                while loss(moved := _moved(best, name, sign * size)) < loss(best):
-                    best = moved
-        if best == before:
-            size /= 2
-    return numbers(best)
-
-
-def _moved(at: Mapping[str, float], name: str, by: float) -> dict[str, float]:
-    by *= _MOVES[name]
-    value = at[name] + by if name in ("shift", "slope") else at[name] * math.exp(by)
-    if name == "end":
-        return {**at, "end": max(value, 2 * at["first"])}
-    return {**at, name: min(_limited(name, value), at["end"] / 2) if name == "first" else _limited(name, value)}
-
-
-def _limited(name: str, value: float) -> float:
-    spec = DeferredLogOptions.specs()[name]
-    return min(max(value, spec.low), spec.high)
+    return growing.fit(int(options.bits), options.to_json(), rates[::3], options.specs(), error)
 
 
 METHOD = Method(
@@ -379,7 +265,7 @@ METHOD = Method(
     trace=_trace,
     integer_scores=True,
     drop_in=True,
-    calibration="optional: fits r, the codes an octave, and slope a site (or with r=head a head) on the error of P V",
+    calibration="optional: fits r, the codes an octave, and how steps grow, a site or a head, on the error of P V",
     contract=False,
     resolve=_resolve,
     parameters=_parameters,
