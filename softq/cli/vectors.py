@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 
+from softq.cli.arguments import parse_settings
+from softq.cli.options import METHOD_SETTINGS
+from softq.cli.printing import print_json
 from softq.errors import UsageError
 
 
@@ -14,7 +16,7 @@ from softq.errors import UsageError
 @click.argument("name")
 @click.argument("out")
 @click.option("--bits", type=int, metavar="N", help="Short for --set bits=N.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="An option of the method.")
+@METHOD_SETTINGS
 @click.option("--fitted", multiple=True, metavar="KEY=X", help="A number for an option that is fitted (KEY=site).")
 @click.option("--scores", default="f32", show_default=True, metavar="TYPE", help="f32, i8, u8 or i16.")
 @click.option("--masked", is_flag=True, help="The kernel takes a mask.")
@@ -33,20 +35,19 @@ def vectors(
     **given: Any,
 ) -> None:
     """Write OUT.npz and OUT.h: rows and what the method NAME makes of them, for checking a kernel made elsewhere."""
-    from softq.cli import _settings
     from softq.vectors import DEFAULT_LENGTHS, write_vectors
     from softq.vectors import vectors as make
 
     made = make(
         name,
-        _settings(settings, bits),
-        fitted={key: _number(key, value) for key, value in _settings(fitted, None).items()},
+        parse_settings(settings, bits),
+        fitted={key: _number(key, value) for key, value in parse_settings(fitted, None).items()},
         lengths=lengths or DEFAULT_LENGTHS,
         **given,
     )
     written = write_vectors(made, out)
     if as_json:
-        click.echo(json.dumps(dict(made.manifest), indent=2, allow_nan=False))
+        print_json(dict(made.manifest))
         return
     count, elements = made.arrays["length"].size, made.arrays["scores"].size
     click.echo(f"{count} rows, {elements} scores; wrote {' and '.join(map(str, written))}")

@@ -1,0 +1,84 @@
+"""The commands around an artifact: `softq build` writes it, `softq run` runs it on data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from softq.cli import options
+from softq.cli.arguments import check_outputs
+from softq.cli.printing import print_json, print_report, progress
+from softq.errors import UsageError
+
+
+@click.command()
+@click.argument("model")
+@click.argument("out_dir")
+@click.option("--target", required=True, metavar="NAME[,KEY=VALUE...]", help="What to build for; softq targets lists.")
+@options.JSON
+def build(model: str, out_dir: str, target: str, as_json: bool) -> None:
+    """Build MODEL for a target through TVM and write the artifact OUT_DIR."""
+    from softq.building import build as build_model
+    from softq.listing import artifact_to_text
+
+    with progress() as step:
+        built = build_model(model, out_dir, target=target, progress=step)
+    if as_json:
+        print_json(built.manifest)
+    else:
+        click.echo(artifact_to_text(out_dir, built.manifest), nl=False)
+
+
+@click.command()
+@click.argument("out_dir")
+@options.DATA
+@click.option("--reference", metavar="MODEL", help="An ONNX model or an artifact to compare with.")
+@options.METRICS
+@options.LABELS
+@options.OUTPUT
+@options.BATCH
+@options.MAX_DROP
+@click.option("--limit", type=float, metavar="X", help="Gate: the artifact's value is at least (at most) X.")
+@click.option("--threads", type=int, default=1, metavar="N", help="Threads of the artifact; 1 by default.")
+@options.MARKDOWN
+@options.JSON
+def run(
+    out_dir: str,
+    data: str,
+    reference: str | None,
+    metrics: Sequence[str],
+    labels: str | None,
+    output: str | None,
+    batch: int | None,
+    max_drop: str | None,
+    limit: float | None,
+    threads: int,
+    markdown: str | None,
+    as_json: bool,
+) -> None:
+    """Run the artifact OUT_DIR on data and compare it with a model, or with the labels alone; exit 1 on the gate."""
+    from softq.artifact import load
+    from softq.compare import check as check_models
+    from softq.compare import score
+
+    check_outputs([markdown], [out_dir, reference, data, *map(str, Path(out_dir).glob("*"))])
+    if reference is None and max_drop is not None:
+        raise UsageError(f"--max-drop {max_drop} needs --reference; --limit bounds the value itself")
+    with load(out_dir, threads) as artifact, progress() as step:
+        given: dict[str, Any] = {
+            "metrics": metrics,
+            "labels": labels,
+            "output": output,
+            "batch": batch,
+            "limit": limit,
+        }
+        given["progress"] = lambda done, total: step("run", done, total)
+        if reference is None:
+            report = score(artifact, data, **given)
+        else:
+            against = load(reference, threads) if Path(reference).is_dir() else reference
+            report = check_models(against, artifact, data, max_drop=max_drop, **given)
+    print_report(report, markdown, as_json)

@@ -1,0 +1,103 @@
+"""The command `softq convert`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from softq.cli import options
+from softq.cli.arguments import check_outputs, parse_settings
+from softq.cli.printing import print_json, print_notes, progress
+
+
+@click.command()
+@click.argument("model")
+@click.argument("out")
+@click.option("--method", metavar="NAME", help="The softmax method; softq methods lists them.")
+@options.METHOD_BITS
+@options.METHOD_SETTINGS
+@click.option(
+    "--calibration", metavar="DATA", help="Data for options that are fitted (.npz, a folder, or module:function)."
+)
+@options.SITES
+@options.ALL_SITES
+@click.option("--plan", metavar="FILE", help="Follow a plan instead of method, bits, settings, calibration and sites.")
+@click.option("--save-plan", metavar="FILE", help="Write what was done as a plan.")
+@click.option("--require", is_flag=True, help="Fail if nothing is converted.")
+@click.option("--inline", is_flag=True, help="Write plain operators instead of functions.")
+@click.option(
+    "--max-length",
+    type=int,
+    metavar="N",
+    help="Greatest length of a row that is proved where the graph gives none; 65536 by default.",
+)
+@click.option("--batch", type=int, metavar="N", help="Samples a run of the calibration.")
+@options.MASKS
+@options.ALLOW_FLOAT32
+@click.option("--allow-substitute", is_flag=True, help="Let a method that is no drop-in take the place of a softmax.")
+@click.option("--dry-run", is_flag=True, help="Do everything but write.")
+@options.JSON
+def convert(
+    model: str,
+    out: str,
+    method: str | None,
+    bits: int | None,
+    settings: Sequence[str],
+    calibration: str | None,
+    globs: Sequence[str],
+    all_sites: bool,
+    plan: str | None,
+    save_plan: str | None,
+    require: bool,
+    inline: bool,
+    max_length: int | None,
+    batch: int | None,
+    masks: Sequence[str],
+    allow_float32: bool,
+    allow_substitute: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Replace the softmaxes of MODEL and write OUT."""
+    from softq.conversion import convert as convert_model
+    from softq.listing import conversion_to_text
+    from softq.modelfile import check_output, save
+    from softq.site import SCHEMA
+    from softq.textfile import write_text
+
+    # Before the work, not after it.
+    check_outputs([out, save_plan], [model, plan, calibration])
+    if not dry_run:
+        check_output(out, source=model)
+    chosen = parse_settings(settings, bits)
+    with progress() as step:
+        result = convert_model(
+            model,
+            method=method,
+            bits=bits,
+            settings=chosen,
+            calibration=calibration,
+            sites=globs,
+            all_sites=all_sites,
+            plan=plan,
+            require=require,
+            inline=inline,
+            max_length=max_length,
+            batch=batch,
+            masks=masks,
+            allow_float32=allow_float32,
+            allow_substitute=allow_substitute,
+            progress=step,
+        )
+        if not dry_run:
+            save(result.model, out, source=model)
+    if save_plan is not None and not dry_run:
+        write_text(save_plan, result.plan.to_text())
+    print_notes([f"warning: {warning}" for warning in result.warnings])
+    if as_json:
+        sites = [site.to_json() for site in result.sites]
+        print_json({"schema": SCHEMA, "model": model, "output": None if dry_run else out, "sites": sites,
+                    "plan": result.plan.to_json(), "warnings": list(result.warnings)})  # fmt: skip
+    else:
+        click.echo(conversion_to_text(result.sites, result.plan, None if dry_run else out), nl=False)

@@ -1,0 +1,51 @@
+"""The group of all commands: every way out of the program has its exit code, and an error is one line."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import Any, NoReturn
+
+import click
+
+from softq.errors import SoftqError
+
+EXIT_GATE, EXIT_BAD, EXIT_INTERRUPTED = 1, 2, 130
+
+
+class Group(click.Group):
+    """A command group whose errors are one line and exit code 2; `--debug` shows where they come from."""
+
+    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+        """Run the command line; every way out has its exit code."""
+        if not standalone_mode:
+            return super().main(*args, standalone_mode=False, **extra)
+        try:
+            # An exit that a command asks for comes back as a number.
+            code = super().main(*args, standalone_mode=False, **extra)
+        except click.Abort:
+            click.echo("softq: interrupted", err=True)
+            sys.exit(EXIT_INTERRUPTED)
+        except click.ClickException as error:
+            _fail(error.format_message())
+        sys.exit(code if isinstance(code, int) else 0)
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a command and turn what it raises into one line."""
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            if ctx.params.get("debug"):
+                traceback.print_exc()
+            if isinstance(error, SoftqError):
+                _fail(str(error))
+            if isinstance(error, SystemExit):
+                _fail("a function of yours ended the program; a metric or data function returns or raises")
+            _fail(f"{type(error).__name__}: {error}; --debug (before the command) shows where")
+
+
+def _fail(message: str) -> NoReturn:
+    click.echo("softq: " + " ".join(message.split()), err=True)
+    sys.exit(EXIT_BAD)

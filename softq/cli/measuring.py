@@ -1,0 +1,95 @@
+"""What the commands that measure accuracy versus bits share: their arguments, their task, and how they end."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from softq.cli import options
+from softq.cli.printing import exit_unless, print_json, print_notes
+from softq.errors import SoftqError
+
+if TYPE_CHECKING:
+    from softq.report import Gate
+    from softq.sweep import Sweep, Task
+
+_COMMON = (
+    click.argument("model"),
+    options.DATA,
+    click.option("--metric", required=True, metavar="NAME", help="The task's metric, or module:function."),
+    click.option("--methods", default="all", show_default=True, metavar="LIST", help="Names with commas, or all."),
+    click.option("--bits", default="2-8", show_default=True, metavar="RANGE", help="Such as 4, 2-8 or 2,4,6-8."),
+    click.option("--set", "options", multiple=True, metavar="METHOD.KEY=VALUE", help="An option of a method."),
+    click.option("--calibration", metavar="DATA", help="Data for options that are fitted."),
+    click.option("--limit", type=int, metavar="N", help="The first N samples only."),
+    click.option("--sites", multiple=True, metavar="GLOB", help="Exactly the sites whose id matches."),
+    options.ALL_SITES,
+    click.option("--mask", "masks", multiple=True, metavar="NAME", help="A float tensor that is a mask: see convert."),
+    options.ALLOW_FLOAT32,
+    click.option("--allow-substitute", is_flag=True, help="Let methods take part that are no drop-in: see convert."),
+    click.option("--max-length", type=int, metavar="N", help="Greatest length of a row that is proved: see convert."),
+    options.LABELS,
+    click.option("--output", metavar="NAME", help="The model output that the metric looks at."),
+    options.BATCH,
+    options.THREADS,
+    click.option(
+        "--workers", type=int, default=1, metavar="N", help="Processes, each with so many threads; softq[cluster]."
+    ),
+    click.option("--scheduler", metavar="ADDRESS", help="The dask scheduler of a cluster whose workers measure."),
+    click.option(
+        "--timeout", type=float, metavar="S", help="A worker hangs after S seconds; by default 10 times the longest."
+    ),
+)
+OUT = click.option("--out", required=True, metavar="DIR", help="The folder of the results; made if it is not there.")
+FORCE = click.option("--force", is_flag=True, help="Remove what the folder holds and start anew.")
+
+
+def common(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the arguments that all these commands share."""
+    return reduce(lambda made, decorate: decorate(made), reversed(_COMMON), command)
+
+
+def task(model: str, given: dict[str, Any]) -> Task:
+    """Return what is measured, from the arguments that the commands share."""
+    from softq.sweep import Selection, Task
+
+    fields = ("sites", "all_sites", "masks", "allow_float32", "allow_substitute", "max_length", "batch")
+    chosen = {name: given.pop(name) for name in fields}
+    return Task(model=model, selection=Selection(**chosen), command=command_line(), **given)
+
+
+def command_line() -> str:
+    """Return the command as a user would type it."""
+    return shlex.join(["softq", *sys.argv[1:]])
+
+
+def write_page(out: str, budget: str | None) -> str:
+    """Write the report of a folder and return a line that says so; what goes wrong is a note: the values are there."""
+    from softq.sweep.page import report
+
+    try:
+        return f"wrote {report(out, budget=budget).files[0]}"
+    except SoftqError as error:
+        print_notes([f"no report was written: {error}"])
+        return ""
+
+
+def finish(found: Sweep, gate: Gate | None, as_json: bool, written: str) -> None:
+    """Print what was found, and end with the gate's exit code if that failed."""
+    from softq.sweep.listing import sweep_to_json, sweep_to_text
+
+    print_notes(found.notes)
+    if as_json:
+        print_json(sweep_to_json(found, gate))
+    else:
+        click.echo(sweep_to_text(found), nl=False)
+        if written:
+            click.echo(written)
+        if gate is not None:
+            click.echo(f"{'passed' if gate.passed else 'FAILED'}: {gate.sentence}")
+    exit_unless(gate is None or gate.passed)

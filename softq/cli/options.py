@@ -1,0 +1,41 @@
+"""The options that several commands have, in one wording."""
+
+from __future__ import annotations
+
+import click
+
+JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+
+# A method and its options
+
+METHOD_BITS = click.option("--bits", type=int, help="Short for --set bits=N.")
+METHOD_SETTINGS = click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="An option of the method.")
+
+# Which softmaxes
+
+SITES = click.option(
+    "--sites", "globs", multiple=True, metavar="GLOB", help="Exactly the sites whose id matches, whatever their role."
+)
+ALL_SITES = click.option(
+    "--all", "all_sites", is_flag=True, help="Every site that can be converted, not only attention."
+)
+MASKS = click.option(
+    "--mask", "masks", multiple=True, metavar="NAME",
+    help="A float tensor that is a mask, on your word: 0 where a position takes part, at most -1e4 elsewhere.",
+)  # fmt: skip
+ALLOW_FLOAT32 = click.option("--allow-float32", is_flag=True, help="Compute the softmax of double scores in float32.")
+
+# What is measured, on what
+
+DATA = click.option("--data", required=True, metavar="DATA", help="A .npz file, a folder of them, or module:function.")
+METRICS = click.option(
+    "--metric", "metrics", multiple=True, metavar="NAME", help="A metric, or module:function; several are allowed."
+)
+LABELS = click.option("--labels", metavar="NAME", help="The label array to use (label.NAME), or a model input.")
+OUTPUT = click.option("--output", metavar="NAME", help="The model output to compare.")
+BATCH = click.option("--batch", type=int, metavar="N", help="Samples a run.")
+THREADS = click.option("--threads", type=int, metavar="N", help="Threads of the runtime; all cores by default.")
+MAX_DROP = click.option(
+    "--max-drop", metavar="X|X%", help="Gate: worse than the reference by at most X (X% of its value)."
+)
+MARKDOWN = click.option("--markdown", metavar="FILE", help="Write the report as Markdown too.")

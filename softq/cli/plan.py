@@ -1,0 +1,61 @@
+"""The command `softq plan`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from softq.cli import measuring
+from softq.cli.arguments import check_outputs
+from softq.cli.options import JSON
+from softq.cli.printing import exit_unless, print_json, print_notes, progress
+from softq.errors import UsageError
+
+
+@click.command()
+@measuring.common
+@click.option("--max-drop", required=True, metavar="X|X%", help="The budget: worse by at most X (X% of float's value).")
+@click.option("--verify", metavar="DATA", help="Data to verify on; the second half of --data by default.")
+@click.option("--out", required=True, metavar="PLAN.json", help="The file of the plan, for convert --plan.")
+@JSON
+def plan(
+    model: str,
+    max_drop: str,
+    verify: str | None,
+    out: str,
+    as_json: bool,
+    methods: str,
+    bits: str,
+    options: Sequence[str],
+    **given: Any,
+) -> None:
+    """Find method and width for each softmax of MODEL under a budget; exit 1 if the best plan breaks it.
+
+    What was measured goes beside the plan, into PLAN.measured.json, for softq report --plan.
+    """
+    from softq.sweep.listing import plan_to_json, plan_to_text
+    from softq.sweep.planned import record_of, record_text
+    from softq.sweep.search import find_plan
+    from softq.textfile import write_text
+
+    if Path(out).is_dir():
+        raise UsageError(f"--out {out} is a folder; expected the name of a file")
+    check_outputs([out, str(record_of(out))], [model, given["data"], given["calibration"], verify])
+    task = measuring.task(model, given)
+    with progress() as step:
+        found = find_plan(
+            task, max_drop=max_drop, methods=methods, bits=bits, options=options, verify=verify,
+            progress=step,
+        )  # fmt: skip
+    text, result = found.plan.to_text(), plan_to_json(found, out)
+    write_text(out, text)
+    write_text(record_of(out), record_text(result, text, metric=task.metric, budget=max_drop, command=task.command))
+    print_notes(found.notes)
+    if as_json:
+        print_json(result)
+    else:
+        click.echo(plan_to_text(found, out), nl=False)
+    exit_unless(found.gate.passed)

@@ -1,0 +1,65 @@
+"""What commands print: JSON, notes, reports, a bar of progress; and the exit code that a gate gives."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from softq.cli.group import EXIT_GATE
+
+if TYPE_CHECKING:
+    from softq.report import Report
+
+
+def print_json(value: object) -> None:
+    """Print a value as JSON; NaN and infinity are refused, which JSON does not have."""
+    click.echo(json.dumps(value, indent=2, allow_nan=False))
+
+
+def print_notes(notes: Sequence[str]) -> None:
+    """Print what the user should know, a line each, beside the result."""
+    for note in notes:
+        click.echo(f"softq: {note}", err=True)
+
+
+def print_report(report: Report, markdown: str | None, as_json: bool) -> None:
+    """Print a report, write it, and end with the gate's exit code if that failed."""
+    from softq.report import to_json, to_markdown, to_text
+    from softq.textfile import write_text
+
+    terminal = sys.stdout.isatty()
+    click.echo(to_json(report) if as_json else to_text(report, terminal=terminal), nl=False)
+    if markdown is not None:
+        write_text(markdown, to_markdown(report))
+    exit_unless(report.passed)
+
+
+def exit_unless(passed: bool) -> None:
+    """End with the exit code of a gate that failed, if it did."""
+    if not passed:
+        click.get_current_context().exit(EXIT_GATE)
+
+
+@contextmanager
+def progress() -> Generator[Callable[[str, int, int | None], None]]:
+    """Give a callback that draws a progress bar on a terminal, and nothing in a pipe."""
+    if not sys.stderr.isatty():
+        yield lambda step, done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        tasks = {}
+
+        def show(step: str, done: int, total: int | None) -> None:
+            if step not in tasks:
+                tasks[step] = bar.add_task(step, total=total)
+            bar.update(tasks[step], completed=done, total=total)
+
+        yield show

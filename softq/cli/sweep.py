@@ -1,0 +1,64 @@
+"""The command `softq sweep`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from softq.cli import measuring, options
+from softq.cli.arguments import check_outputs
+from softq.cli.printing import progress
+
+if TYPE_CHECKING:
+    from softq.sweep import Sweep
+
+
+@click.command()
+@measuring.common
+@measuring.OUT
+@measuring.FORCE
+@click.option(
+    "--granularity",
+    type=click.Choice(["site", "head"]),
+    default="site",
+    show_default=True,
+    help="What options are fitted for on calibration data.",
+)
+@click.option("--max-drop", metavar="X|X%", help="Gate: some setting is worse by at most X (X% of the float value).")
+@click.option("--junit", metavar="FILE", help="Write a test case for each setting as JUnit XML.")
+@options.JSON
+def sweep(
+    model: str, out: str, force: bool, max_drop: str | None, junit: str | None, as_json: bool, **given: Any
+) -> None:
+    """Measure every combination of method and width for MODEL; the same command again goes on where it stopped.
+
+    With the extra `report` the report is written into the folder, as by softq report.
+    """
+    from softq.report import parse_drop
+    from softq.sweep import run
+    from softq.sweep.gate import Budget, judge_all
+
+    check_outputs([junit], [model, given["data"], given["calibration"]])
+    allowance = None if max_drop is None else parse_drop(max_drop)
+    with progress() as step:
+        found = run(model, out=out, force=force, command=measuring.command_line(), progress=step, **given)
+    budget = None if allowance is None else Budget.of(allowance, found.study)
+    written = measuring.write_page(out, max_drop)
+    if junit is not None:
+        _write_junit(junit, found, budget)
+    measuring.finish(found, None if budget is None else judge_all(budget, found.outcomes), as_json, written)
+
+
+def _write_junit(path: str, found: Sweep, budget: Any) -> None:
+    from softq.report import Case, to_junit
+    from softq.sweep.engine import describe
+    from softq.sweep.listing import study_name
+    from softq.textfile import write_text
+
+    cases: list[Case] = []
+    for outcome in found.outcomes:
+        gate = None if budget is None else budget.judge(outcome.metric)
+        message = f"{found.study.metric} is {outcome.metric.value:.6g}" if gate is None else gate.sentence
+        cases.append(Case(describe(outcome.setting), outcome.seconds, message, gate is None or gate.passed))
+    write_text(path, to_junit(study_name(found.study), cases))
