@@ -14,7 +14,7 @@ from tvm.ir import Expr
 
 from softq.rowprog.program import Node
 from softq.rowprog.types import DType
-from softq.targets._native.rows import planes
+from softq.targets._native.rows import floats, planes
 from softq.targets._native.rows.access import Row, load
 from softq.targets._native.rows.emission import Emission, Kernel
 from softq.targets._native.rows.levels import Levels
@@ -167,6 +167,10 @@ class Block:
         first = self.narrow.index(e) * ratio
         places = [self.wide[min(first + i, len(self.wide) - 1)] for i in range(ratio)]
         name, held = places[0].type_of(node), e.type_of(node)
+        raw = [floats.for_saturation(p, node) for p in places] if name == "int32" else []
+        saturated = [x for x in raw if x is not None]
+        if saturated and len(saturated) == ratio:
+            return reinterpret(planes.pack(saturated, name, planes.U8, self._kernel.processor), held, e.lanes)
         values = [p.value(node) for p in places]
         if name != BOOL:
             return planes.pack(values, name, held, self._kernel.processor)

@@ -139,8 +139,7 @@ _TO_NEAREST = {16: "llvm.x86.sse2.cvtps2dq", 32: "llvm.x86.avx.cvt.ps2dq.256",
 def _nearest(e: Emission, node: Node) -> Expr | None:
     """Return a rounded, clamped float as int32 by a conversion that rounds half to even; None if it is no such."""
     found = rounded(node)
-    size = e.processor.machine.vector_bytes
-    if found is None or e.lanes * 4 != size or size not in _TO_NEAREST:
+    if found is None or not _converts(e):
         return None
     node, bounds = found
     x = e.operand(node, 0)
@@ -148,12 +147,44 @@ def _nearest(e: Emission, node: Node) -> Expr | None:
         limit = e.const(number_of(bound.args[1]), F32)
         kept = tirx.LT(x, limit) if bound.op == "min" else tirx.LT(limit, x)
         x = e.share(tirx.Select(kept, x, limit), F32)
+    return _converted(e, x)
+
+
+def for_saturation(e: Emission, node: Node) -> Expr | None:
+    """Return int32 numbers that x86's unsigned saturation makes the bytes of a rounded float in [0, b], b <= 255.
+
+    What is below 0 and NaN (which is converted to the least int32) become 0 there, so that they need no clamp here.
+    None if the value is no such.
+    """
+    if node.op != "cast" or not node.args[0].dtype.is_float or not e.processor.is_x86 or not _converts(e):
+        return None
+    found = rounded(node.args[0])
+    if found is None or [bound.op for bound in found[1]] != ["min", "max"]:
+        return None
+    source, bounds = found
+    most, least = (number_of(b.args[1]) for b in bounds)
+    if least != 0 or not 0 <= most <= 255:
+        return None
+    x, limit = e.operand(source, 0), e.const(most, F32)
+    return _converted(e, e.share(tirx.Select(tirx.LT(limit, x), limit, x), F32))
+
+
+def _converts(e: Emission) -> bool:
+    """Say whether a vector of this many floats is rounded to integers in one instruction."""
+    size = e.processor.machine.vector_bytes
+    return (
+        e.lanes * 4 == size
+        and size in _TO_NEAREST
+        and (e.processor.is_x86 or e.processor.machine.triple.startswith("aarch64"))
+    )
+
+
+def _converted(e: Emission, x: Expr) -> Expr:
+    size = e.processor.machine.vector_bytes
     if e.processor.is_x86:
         more = (e.const(0, "int32"), tirx.const(-1, "int16"), tirx.const(4, "int32")) if size == 64 else ()
         return intrinsic(_TO_NEAREST[size], "int32", e.lanes, x, *more)
-    if e.processor.machine.triple.startswith("aarch64"):
-        return intrinsic("llvm.aarch64.neon.fcvtns", "int32", e.lanes, x)
-    return None
+    return intrinsic("llvm.aarch64.neon.fcvtns", "int32", e.lanes, x)
 
 
 def _is_wide(e: Emission, x: Expr, name: str) -> Expr:

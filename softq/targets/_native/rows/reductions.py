@@ -79,11 +79,15 @@ class Accumulators:
     def __init__(self, node: Node, place: Emission, count: int) -> None:
         self.node = node
         self.rule = REDUCTIONS[node.op]
+        self.condition = marked(node)
         self.name = place.type_of(node)
+        if self.condition is not None:
+            # All bits of a mark are set: what a comparison gives, or one instruction makes of a mask, the narrower the
+            # better.
+            self.name = "int8" if place.processor.masks or not place.bits else f"int{place.bits}"
         self.lanes = place.lanes
         self._least_word = place.processor.has_least_word
-        start = place.const(self.rule.identity(self.name), self.name)
-        self.condition = marked(node)
+        start = place.const(self.rule.identity(self.name) if self.condition is None else 0, self.name)
         self.parts = [Local.of(start, self.name, self.lanes) for _ in range(1 if self.condition else count)]
 
     def add(self, places: Sequence[Emission], first: bool = False) -> None:
@@ -97,8 +101,8 @@ class Accumulators:
             # Of many conditions the disjunction is one instruction each, and tests for NaN are one for two vectors.
             any_of = functools.reduce(tirx.Or, [e.arg(self.condition, BOOL) for e in places])
             e, part = places[0], self.parts[0]
-            x = tirx.Select(any_of, e.const(1, self.name), e.const(0, self.name))
-            part.set(x if first else self.rule.combine(part.get(), x))
+            x = tirx.Select(any_of, e.const(-1, self.name), e.const(0, self.name))
+            part.set(x if first else script.bitwise_or(part.get(), x))
             return
         for i, e in enumerate(places):
             x, part = e.arg(self.node.args[0], self.name), self.parts[i % len(self.parts)]
@@ -108,6 +112,11 @@ class Accumulators:
 
     def result(self) -> Expr:
         """Return the reduction of all accumulators in the type that the program names."""
+        if self.condition is not None:
+            marks, name = self.parts[0].get(), type_name(self.node.dtype)
+            if self.lanes > 1:
+                marks = intrinsic("llvm.vector.reduce.or", self.name, 1, marks)
+            return tirx.Select(tirx.NE(marks, const(0, self.name)), const(1, name), const(0, name))
         whole = _of_parts(self.parts, self.rule.combine)
         extreme = _extreme_of_lanes(whole, self.node.op, self.rule.combine, self._least_word)
         x = _of_lanes(whole, self.rule.combine) if extreme is None else extreme
