@@ -84,6 +84,11 @@ def test_operator_sets(opset: int) -> None:
     assert_equal(model_of(nodes, [value("x")], [value("z")], opset=opset), {"x": X})
 
 
+def test_a_softmax_and_its_division_are_one_kernel() -> None:
+    program = build_program(model_of([node("Softmax", "x", "z")], [value("x")], [value("z")]))
+    assert len(program.steps) == 1
+
+
 def test_names_of_nodes_and_values_may_be_odd() -> None:
     nodes = [helper.make_node("Exp", ["x y/;"], ["é::0"], name="1"), helper.make_node("Neg", ["é::0"], ["%z"])]
     assert_equal(model_of(nodes, [value("x y/;")], [value("%z")]), {"x y/;": X})

@@ -16,6 +16,7 @@ from softq.errors import RefusalError
 from softq.methods import METHODS
 from softq.rowprog.onnx import signature
 from softq.rowprog.onnx.emitter import output_names
+from softq.rowprog.quotient import quotient
 from softq.rowprog.types import Kind
 from softq.targets._native.calls import RowCall, constant
 from softq.targets._native.sizes import plain, size
@@ -80,12 +81,11 @@ def _softmax(node: Node) -> list[relax.Expr]:
     if axis != rank - 1:
         x = node.emit(relax.op.permute_dims(x, order))
     method = next(m for m in METHODS.entries().values() if m.operator == node.operator)
-    program = method.program(method.configure({}))
+    program = quotient(method.program(method.configure({})))
     length = plain(node.importer.dims(x, node.inputs[0])[-1])
     # Sums of floats cannot overflow; the limit only keeps the element's position in 32 bits.
     longest = max(length, 1) if isinstance(length, int) else 2**24
-    results = row_call(node, RowCall(program, longest, node.name), [x])
-    result = results[0] if len(results) == 1 else node.emit(relax.op.divide(results[0], results[1]))
+    (result,) = row_call(node, RowCall(program, longest, node.name), [x])
     if axis != rank - 1:
         result = node.emit(relax.op.permute_dims(result, [order.index(i) for i in range(rank)]))
     return [result if str(dtype) == "float32" else node.emit(relax.op.astype(result, dtype))]
