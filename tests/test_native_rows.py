@@ -19,6 +19,7 @@ pytest.importorskip("tvm")
 from softq.errors import UsageError
 from softq.methods import METHODS
 from softq.rowprog import DType, Program, Trace, run
+from softq.rowprog.library import EXP_LIMIT, exp_minus
 from softq.rowprog.onnx.interface import INTERFACE
 from softq.rowprog.ops import OPS
 from softq.rowprog.tabulate import tabulate_or_keep
@@ -435,3 +436,15 @@ def test_log2_is_within_three_units_everywhere() -> None:
         wanted, found = wanted[finite], found[finite]
         units = np.abs(found - wanted) / np.spacing(np.abs(wanted.astype(np.float32))).astype(np.float64)
         assert np.max(units) <= 3
+
+
+@needs_host
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.cpu}-{m.vector_bytes}")
+def test_the_exponential_keeps_its_bound(machine: Machine) -> None:
+    t = Trace("exponential", structure="x", scores=DType.F32)
+    host = Host(t.program(weights=exp_minus(t, t.scores), normalizer=t.length()), machine, outputs=["weights"])
+    d = np.linspace(0, EXP_LIMIT + 1, 400_001, dtype=np.float32)[None]
+    found, near = host(d)["weights"].astype(np.float64), d <= EXP_LIMIT
+    assert np.max(np.abs(found[near] / np.exp(-d.astype(np.float64))[near] - 1)) <= 1.95e-7
+    assert not np.any(found[~near])
+    assert host(np.array([[0.0, np.inf, 1e30, -0.0] * 9], np.float32))["weights"][0, :4].tolist() == [1, 0, 0, 1]
