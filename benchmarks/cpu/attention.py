@@ -130,7 +130,7 @@ def whole(length: int) -> onnx.ModelProto:
 def build(length: int, method: str, folder: Path, cpu: str) -> None:
     """Build the same model with a method in the softmax's place."""
     converted = softq.convert(model(length), method=method)
-    softq.build(converted.model, folder, target="cpu" if cpu == "native" else f"cpu:cpu={cpu}")
+    softq.build(converted.model, folder, target=f"cpu,mcpu={cpu}")
 
 
 def peak(made: partial[Loaded], length: int) -> float:

@@ -52,19 +52,19 @@ def _measured(place: str, work: Work, settings: Settings) -> Iterable[Result]:
             if work.build_seconds is not None:
                 yield _building(place, name, time.perf_counter() - start, work.build_seconds)
         for threads in settings.threads:
-            calls = {ONNXRUNTIME: _session(path, feeds, threads), **_bounds(path, work, settings.cpu, threads)}
+            calls = {ONNXRUNTIME: session(path, feeds, threads), **_bounds(path, work, settings.cpu, threads)}
             if work.module is not None:
                 calls[TORCH] = _torch(work.module(), feeds, threads)
             bounds = list(calls)
             for name in chosen:
-                calls[name] = _artifact(Path(scratch) / name, feeds, threads)
+                calls[name] = artifact(Path(scratch) / name, feeds, threads)
             times = take_turns(calls, settings.rounds or ROUNDS)
             for name, (_, _, limit) in chosen.items():
                 for rival in bounds:
                     aim = limit if rival == ONNXRUNTIME else None
                     yield ratio(times, name, rival, work=name, place=place, threads=threads, limit=aim)
         if place in _TVM_PLACES and 1 in settings.threads:
-            calls = {name: _artifact(Path(scratch) / name, feeds, 1) for name in chosen}
+            calls = {name: artifact(Path(scratch) / name, feeds, 1) for name in chosen}
             calls[TVM] = _tvm(path, work, feeds)
             times = take_turns(calls, _TVM_ROUNDS)
             for name in chosen:
@@ -90,7 +90,8 @@ def _bounds(path: Path, work: Work, cpu: str, threads: int) -> Mapping[str, Call
     return found
 
 
-def _session(path: Path, feeds: Feeds, threads: int) -> Call:
+def session(path: Path, feeds: Feeds, threads: int) -> Call:
+    """Return a run of a model in onnxruntime."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -114,10 +115,11 @@ def _torch(module: torch.nn.Module, feeds: Feeds, threads: int) -> Call:
     return call
 
 
-def _artifact(built: Path, feeds: Feeds, threads: int) -> Call:
-    artifact = softq.load(built, threads=threads)
-    given = {spec.name: feeds[spec.name] for spec in artifact.inputs}
-    return lambda: artifact(given)
+def artifact(built: Path, feeds: Feeds, threads: int) -> Call:
+    """Return a run of a built model."""
+    loaded = softq.load(built, threads=threads)
+    given = {spec.name: feeds[spec.name] for spec in loaded.inputs}
+    return lambda: loaded(given)
 
 
 def _tvm(path: Path, work: Work, feeds: Feeds) -> Call:

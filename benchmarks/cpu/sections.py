@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from benchmarks.cpu import attention, models, rows
+from benchmarks.cpu import attention, models, quantized, rows
 from benchmarks.cpu.section import Section
 
-SECTIONS: Mapping[str, Section] = {module.SECTION.name: module.SECTION for module in (rows, attention, models)}
+SECTIONS: Mapping[str, Section] = {
+    module.SECTION.name: module.SECTION for module in (rows, attention, models, quantized)
+}
