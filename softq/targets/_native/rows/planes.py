@@ -133,28 +133,37 @@ def _wide(registers: Sequence[Expr], at: Expr, lanes: int) -> Expr:
 def _permuted(registers: Sequence[Expr], at: Expr, lanes: int, processor: Processor) -> Expr:
     """Return the entries of several registers of 16: each gives 0 for the positions of the others."""
     found: Expr | None = None
-    for number, register in enumerate(registers):
+    together = 1 if processor.is_x86 else _TOGETHER
+    for number in range(0, len(registers), together):
         near = at
-        if len(registers) > 1:
+        if len(registers) > together:
             near = tirx.Sub(at, const(number * _GROUP, U8, lanes)) if number else at
             if processor.is_x86:
                 # The permute gives 0 where the top bit is set: for all that this brings to 128 or more.
                 near = intrinsic("llvm.uadd.sat", U8, lanes, near, const(0x80 - _GROUP, U8, lanes))
-        x = _SHUFFLES[processor.shuffle](register, near, lanes)
+        x = _SHUFFLES[processor.shuffle](registers[number : number + together], near, lanes)
         found = x if found is None else script.bitwise_or(found, x)
     assert found is not None
     return found
 
 
-def _x86(name: str) -> Callable[[Expr, Expr, int], Expr]:
-    return lambda register, at, lanes: intrinsic(name, U8, lanes, register, at)
+_TOGETHER = 4
+"""Registers of 16 that Arm's permute reads at once."""
 
 
-_SHUFFLES: dict[str, Callable[[Expr, Expr, int], Expr]] = {
+def _x86(name: str) -> Callable[[Sequence[Expr], Expr, int], Expr]:
+    return lambda registers, at, lanes: intrinsic(name, U8, lanes, *registers, at)
+
+
+def _arm(registers: Sequence[Expr], at: Expr, lanes: int) -> Expr:
+    return intrinsic(f"llvm.aarch64.neon.tbl{len(registers)}", U8, lanes, *registers, at)
+
+
+_SHUFFLES: dict[str, Callable[[Sequence[Expr], Expr, int], Expr]] = {
     "pshufb.512": _x86("llvm.x86.avx512.pshuf.b.512"),
     "pshufb.256": _x86("llvm.x86.avx2.pshuf.b"),
     "pshufb.128": _x86("llvm.x86.ssse3.pshuf.b.128"),
-    "tbl": lambda register, at, lanes: intrinsic("llvm.aarch64.neon.tbl1", U8, lanes, register, at),
+    "tbl": _arm,
 }
 
 

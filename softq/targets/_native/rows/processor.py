@@ -61,10 +61,17 @@ class Processor:
 
     @property
     def byte_entries(self) -> int:
-        """Entries of the largest table that is looked up by permutes of bytes; beyond, loading each lane costs less."""
-        if not self.shuffle:
-            return 0
-        return 256 if self.is_x86 else 64
+        """Entries of the largest table that is looked up by permutes of bytes."""
+        return 256 if self.shuffle else 0
+
+    @property
+    def cost_of_look_up(self) -> int:
+        """What looking a byte up in the largest table costs, in operations on 32 bits of an element.
+
+        Three instructions for each 16 entries where permutes stay within 16 bytes, which are 48 for 32 elements; across
+        the vector, or from four registers at once, a few.
+        """
+        return 12 if self.is_x86 and not self.has_wide_permutes else 4
 
     @property
     def is_32_bit(self) -> bool:

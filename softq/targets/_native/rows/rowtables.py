@@ -32,9 +32,6 @@ LEAST_LENGTH = 384
 
 _DEAR = ("lut", "divide", "log2", "sqrt", "exp_minus")
 _DEAR_COST = 4
-_LOOK_UP = 4
-"""What looking one byte of an entry up costs, in operations of one element's."""
-
 _BYTE = "byte"
 """Name of the row that holds each value of the byte once."""
 
@@ -67,7 +64,7 @@ def find(kernel: Kernel, phase: Phase, wanted: Iterable[Node]) -> RowTables | No
     # Before the first reduction there are no numbers of the row: what follows from the byte is the same in all rows.
     if not phase.number or kernel.processor.byte_entries < ENTRIES:
         return None
-    wanted = list(dict.fromkeys(wanted))
+    wanted, each = list(dict.fromkeys(wanted)), kernel.processor.cost_of_look_up
     best: tuple[int, RowTables] | None = None
     for byte in (*phase.loads, *phase.rows):
         if not byte.dtype.is_integer or not 0 <= carriers.interval(byte, kernel.proof)[0] <= _high(byte, kernel) <= 255:
@@ -77,9 +74,9 @@ def find(kernel: Kernel, phase: Phase, wanted: Iterable[Node]) -> RowTables | No
         for node in wanted:
             inner, size = _inner(node, byte, phase), _size(node, kernel)
             cost = sum(_DEAR_COST if n.op in _DEAR else 1 for n in inner or ())
-            if inner is not None and size and cost > _LOOK_UP * size:
+            if inner is not None and size and cost > each * size:
                 nodes[node] = size
-                gain += cost - _LOOK_UP * size
+                gain += cost - each * size
         if gain and (best is None or gain > best[0]):
             below = {n for node in nodes for n in _inner(node, byte, phase) or ()}
             inner = tuple(n for n in phase.rows if n in below)
