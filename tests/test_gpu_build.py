@@ -171,6 +171,11 @@ def test_an_artifact_runs_through_the_driver_interface(pocl_driver: PoclDriver, 
         artifact(given)
 
 
+def test_numbers_reach_a_kernel_as_they_are() -> None:
+    for value in (np.int32(-5), np.int64(-(2**40)), np.float32(1.4427), 2**40 + 256):
+        assert cuda._argument(value).value == value
+
+
 def test_what_was_built_without_a_compiler_is_compiled_when_it_is_loaded(
     pocl_driver: PoclDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ import sys
 from benchmarks.gpu import attention, softmax
 from benchmarks.gpu.card import Card, NoGpuError
 from benchmarks.gpu.results import Result, store, table
+from softq.errors import SoftqError
 
 SECTIONS = {"softmax": softmax.measure, "attention": attention.measure}
 
@@ -31,7 +32,7 @@ def main() -> int:
     given = parser.parse_args()
     try:
         card = Card(given.rounds)
-    except NoGpuError as error:
+    except (NoGpuError, SoftqError) as error:
         print(f"not run: {error}", file=sys.stderr)
         return 2
     print(card.description(), flush=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from softq.artifact.device.cuda import Driver
 from softq.errors import SoftqError
-from softq.targets._gpu.code import compiler, machine_code
+from softq.targets._gpu.code import compilers
 from softq.targets._gpu.dialect import CUDA, Dialect
 
 Call = Callable[[], object]
@@ -32,7 +32,7 @@ class Card:
             raise NoGpuError("torch is not installed") from error
         if not torch.cuda.is_available():
             raise NoGpuError("torch sees no GPU")
-        if not compiler():
+        if not compilers():
             raise NoGpuError("there is neither nvcc nor the NVRTC that torch for GPUs brings")
         self.torch: Any = torch
         self.rounds = rounds
@@ -42,6 +42,8 @@ class Card:
         except SoftqError as error:
             raise NoGpuError(str(error)) from error
         self._modules: dict[str, Any] = {}
+        self._compiler = "no compiler"
+        self.kernels("KERNEL(32) nothing() {}\n")  # which compiler's code the driver takes
         self._facts = torch.cuda.get_device_properties(0)
 
     @property
@@ -66,7 +68,7 @@ class Card:
             f"GPU: {self._driver.name}, {self._driver.arch}, {self._facts.multi_processor_count} multiprocessors",
             f"memory: {self._facts.total_memory / 2**30:.0f} GiB, L2 {self.cache_bytes / 2**20:.0f} MiB",
             f"copy: {self.copy_rate() / 1e9:.0f} GB/s read and written",
-            f"versions: torch {torch.__version__}, CUDA {torch.version.cuda}, kernels by {compiler()}",
+            f"versions: torch {torch.__version__}, CUDA {torch.version.cuda}, kernels by {self._compiler}",
         ]
         return "; ".join(parts)
 
@@ -83,9 +85,20 @@ class Card:
     def kernels(self, text: str) -> Callable[[str], Any]:
         """Return what gives the kernels of a text by their symbols."""
         if text not in self._modules:
-            code = machine_code(self.dialect.prelude() + text, self._driver.arch)
-            self._modules[text] = self._driver.module(code)
+            self._modules[text] = self._module(self.dialect.prelude() + text)
         return lambda symbol: self._driver.function(self._modules[text], symbol)
+
+    def _module(self, text: str) -> Any:
+        refused: list[str] = []
+        for name, compiled in compilers().items():
+            try:
+                module = self._driver.module(compiled(text, self._driver.arch))
+            except SoftqError as error:
+                refused.append(f"{name}: {error}")
+            else:
+                self._compiler = name
+                return module
+        raise SoftqError(f"no compiler's kernels run here: {'; '.join(refused)}")
 
     def launch(self, kernel: Any, blocks: int, threads: int, arguments: Sequence[Any]) -> None:
         """Start a kernel behind what torch has started; arguments are tensors and NumPy numbers."""

@@ -12,7 +12,6 @@ from benchmarks.gpu.results import Result, compared
 from softq.methods import METHODS
 from softq.rowprog import DType, Program
 from softq.rowprog.quotient import quotient
-from softq.rowprog.tabulate import tabulate_or_keep
 from softq.targets._gpu.rows import Form, RowKernel, row_kernel
 from softq.targets._gpu.rows.form import candidates, choose
 from softq.targets._gpu.rows.memory import bytes_of
@@ -48,7 +47,7 @@ class Work:
             settings = {"bits": _BITS, "r": 1.0, **({"step": _STEP} if self.kind == "i8" else {})}
         scores = DType.I8 if self.kind == "i8" else DType.F32
         program = method.program(method.resolve(method.configure(settings), False), scores=scores)
-        return tabulate_or_keep(program)[0] if self.codes else quotient(program)
+        return program if self.codes else quotient(program)
 
     def bytes(self, rows: int, length: int) -> int:
         """Return what it has to read and write."""

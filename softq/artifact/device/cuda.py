@@ -14,6 +14,8 @@ from softq.errors import SoftqError, UsageError
 Array = NDArray[np.generic]
 
 _LIBRARIES = ("libcuda.so.1", "libcuda.so")
+_NUMBERS = {"int32": ctypes.c_int32, "int64": ctypes.c_int64, "float32": ctypes.c_float}
+
 _MAJOR, _MINOR = 75, 76
 """Numbers of the attributes that say a device's compute capability, of cuda.h."""
 
@@ -146,5 +148,5 @@ def _library() -> ctypes.CDLL:
 
 def _argument(value: Any) -> Any:
     if isinstance(value, np.generic):
-        return ctypes.c_int32(int(value)) if value.dtype == np.int32 else ctypes.c_int64(int(value))
+        return _NUMBERS[value.dtype.name](value.item())
     return ctypes.c_uint64(value)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.resources import files
 
-from softq.rowprog.library import EXP_LIMIT
-
 
 @dataclass(frozen=True)
 class Dialect:
@@ -24,8 +22,7 @@ class Dialect:
 
     def prelude(self) -> str:
         """Return what stands before the kernels of a file."""
-        text = (files("softq.targets._gpu") / f"prelude.{self.suffix}").read_text(encoding="utf-8")
-        return f"#define EXP_LIMIT {EXP_LIMIT!r}f\n{text}"
+        return (files("softq.targets._gpu") / f"prelude.{self.suffix}").read_text(encoding="utf-8")
 
 
 CUDA = Dialect("CUDA C++", "cu", True)

@@ -40,10 +40,12 @@ typedef float f32;
 #define GREATER(a, b) fmax(a, b)
 #define ZEROS(x) ((i32)clz((u32)(x)))
 
-FUNCTION i32 nearest(f32 x) { return (i32)(BITS(x + 12582912.0f) - 0x4B400000u); }
+FUNCTION u32 nearest_bits(f32 x) { return BITS(x + 12582912.0f); }
+FUNCTION i32 nearest(f32 x) { return (i32)(nearest_bits(x) - 0x4B400000u); }
 
 // OpenCL promises 3 units in the last place; what a device has more is for a test to say.
-FUNCTION f32 exp_minus(f32 d) { return d <= EXP_LIMIT ? exp(-d) : 0.0f; }
+FUNCTION f32 exp_minus(f32 d) { return exp(-d); }
+FUNCTION f32 greater_or_nan(f32 a, f32 b) { return a == a && b == b ? fmax(a, b) : FLOAT(0x7fc00000u); }
 
 FUNCTION f32 from_f16(u32 bits) {
     const u16 held = (u16)bits;

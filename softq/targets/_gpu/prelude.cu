@@ -43,10 +43,22 @@ typedef float f32;
 #define OF_LANE(x, by) __shfl_xor_sync(0xffffffffu, x, by)
 
 // The nearest integer, half to even, of a number in [-2^22, 2^22]: 1.5 * 2^23 + x has it in its lowest bits.
-FUNCTION i32 nearest(f32 x) { return (i32)(BITS(__fadd_rn(x, 12582912.0f)) - 0x4B400000u); }
+FUNCTION u32 nearest_bits(f32 x) { return BITS(__fadd_rn(x, 12582912.0f)); }
+FUNCTION i32 nearest(f32 x) { return (i32)(nearest_bits(x) - 0x4B400000u); }
 
-// e^-d for d >= 0; expf is within one unit in the last place.
-FUNCTION f32 exp_minus(f32 d) { return d <= EXP_LIMIT ? expf(-d) : 0.0f; }
+// e^-d for d >= 0; expf is within one unit in the last place. No choice of 0 beyond a limit, which would be a branch.
+FUNCTION f32 exp_minus(f32 d) { return expf(-d); }
+
+// The greater one, NaN if either is.
+#if __CUDA_ARCH__ >= 800
+FUNCTION f32 greater_or_nan(f32 a, f32 b) {
+    f32 x;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
+    return x;
+}
+#else
+FUNCTION f32 greater_or_nan(f32 a, f32 b) { return a == a && b == b ? fmaxf(a, b) : FLOAT(0x7fc00000u); }
+#endif
 
 FUNCTION f32 from_f16(u32 bits) {
     f32 x;

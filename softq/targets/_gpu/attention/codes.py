@@ -13,7 +13,7 @@ _HALVES = 15
 """The greatest code of weights that are powers of two as halves."""
 
 _MOST = 1 << 15
-"""Greatest weight: beside its half it has 16 bits of a word."""
+"""Greatest weight, of 16 bits."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ Gimelshein's (arXiv 1805.02867); the layout of fragments is PTX's (ISA 8.5, 9.7.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -118,14 +118,14 @@ def attention_kernel(codes: Codes, shape: Shape, dialect: Dialect, *, symbol: st
 
 
 def _table(codes: Codes, shape: Shape, symbol: str) -> str:
-    """Return the weights: over the first one as a half above, as an integer below."""
+    """Return the weights over the first one, as halves."""
     shares = np.array(codes.table, np.float64) / codes.table[0]
     if shape.kind == "f16":
         bits = shares.astype(np.float16).view(np.uint16).astype(np.int64)
     else:
         whole = shares.astype(np.float32).view(np.uint32).astype(np.int64)
         bits = (whole + 0x7FFF + ((whole >> 16) & 1)) >> 16
-    words = ", ".join(f"{(int(b) << 16) | w}u" for b, w in zip(bits, codes.table, strict=True))
+    words = ", ".join(f"{int(b)}u" for b in bits)
     return f"CONSTANT u32 {symbol}_weights[{len(codes.table)}] = {{{words}}};\n"
 
 
@@ -179,13 +179,15 @@ class _Writer:
         self._tiles.declare()
         self._tiles.load_queries()
         parts = shape.parts
-        text.line(f"f32 top_score[{parts}][2], total[{parts}][2];")
+        text.line(f"f32 top_score[{parts}][2];")
         text.line(f"i32 bad[{parts}][2];")
         text.line(f"f32 sums[{parts}][{shape.width // 8}][4];")
+        # The weights times ones: the same total in all columns, of just what the values were multiplied with.
+        text.line(f"f32 total[{parts}][4];")
         with self._parts():
             with self._halves():
                 text.line(f"top_score[p][h] = {_LOW if shape.online else _NO_SCORE};")
-                text.line("total[p][h] = 0.0f;")
+                text.line("total[p][2 * h] = total[p][2 * h + 1] = 0.0f;")
                 text.line("bad[p][h] = 0;")
             with text.block(f"for (i32 d = 0; d < {shape.width // 8}; d++)", unroll="UNROLL"):
                 text.line("sums[p][d][0] = sums[p][d][1] = sums[p][d][2] = sums[p][d][3] = 0.0f;")
@@ -204,10 +206,10 @@ class _Writer:
         with self._tiles.along(with_values=False):
             self._scores()
             with self._each_score():
-                text.line("top_score[p][h] = GREATER(top_score[p][h], scores[p][j][2 * h + i]);")
-                text.line("bad[p][h] |= (i32)!(scores[p][j][2 * h + i] == scores[p][j][2 * h + i]);")
+                text.line("top_score[p][h] = greater_or_nan(top_score[p][h], scores[p][j][2 * h + i]);")
         with self._parts(), self._halves():
-            self._over_row("top_score[p][h]", "GREATER")
+            self._over_row("top_score[p][h]")
+            text.line("bad[p][h] = (i32)(top_score[p][h] != top_score[p][h]);")
             text.line(f"top_score[p][h] = GREATER(top_score[p][h], {_LOW});")
         with self._tiles.along(with_values=True):
             self._scores()
@@ -222,17 +224,17 @@ class _Writer:
             with self._parts(), self._halves():
                 text.line(f"peak[p][h] = {_NO_SCORE};")
             with self._each_score():
-                text.line("peak[p][h] = GREATER(peak[p][h], scores[p][j][2 * h + i]);")
-                text.line("bad[p][h] |= (i32)!(scores[p][j][2 * h + i] == scores[p][j][2 * h + i]);")
+                text.line("peak[p][h] = greater_or_nan(peak[p][h], scores[p][j][2 * h + i]);")
             with self._parts(), self._halves():
-                self._over_row("peak[p][h]", "GREATER")
+                self._over_row("peak[p][h]")
+                text.line("bad[p][h] |= (i32)(peak[p][h] != peak[p][h]);")
                 text.line("const f32 old = top_score[p][h];")
                 # By whole codes, to the nearest; as far as the numbers go for a row's first score.
                 text.line("const f32 rise = GREATER(ROUND(PRODUCT(peak[p][h] - old, rate)), 0.0f);")
                 text.line("const bool jumps = rise > 126.0f;")
                 text.line("top_score[p][h] = jumps ? peak[p][h] : old + QUOTIENT(rise, rate);")
                 text.line("const f32 rest = jumps ? 0.0f : FLOAT((u32)(127 - (i32)rise) << 23);")
-                text.line("total[p][h] *= rest;")
+                text.line("total[p][2 * h] *= rest;")
                 with text.block(f"for (i32 d = 0; d < {shape.width // 8}; d++)", unroll="UNROLL"):
                     text.line("sums[p][d][2 * h] *= rest;")
                     text.line("sums[p][d][2 * h + 1] *= rest;")
@@ -269,45 +271,40 @@ class _Writer:
         text, shape, top = self._text, self._shape, len(self._codes.table) - 1
         text.line(f"u32 shares[{shape.parts}][{shape.keys // 8}][2];")
         with self._parts(), self._columns(), self._halves():
-            words: list[str] = []
+            codes: list[str] = []
             for i in (0, 1):
                 level = f"PRODUCT(top_score[p][h] - scores[p][j][2 * h + {i}], rate)"
                 level = f"ROOT({level})" if self._codes.root else level
-                code = text.define("i32", f"nearest(LESSER(GREATER({level}, 0.0f), {literal(top, F32)}))", "code")
-                words.append(self._weight(code, top))
-            text.line(f"shares[p][j][h] = {words[0]} | {words[1]} << 16;")
+                clamped = f"LESSER(GREATER({level}, 0.0f), {literal(top, F32)})"
+                codes.append(text.define("u32", f"nearest_bits({clamped})", "code"))
+            text.line(f"shares[p][j][h] = {self._two_weights(codes, top)};")
 
-    def _weight(self, code: str, top: int) -> str:
-        """Return a weight over the greatest one as a half, after adding it to the row's total."""
-        text = self._text
-        if not self._codes.halves:
-            word = text.define("u32", f"weights[{code}]", "word")
-            text.line(f"total[p][h] += (f32)({word} & 0xffffu);")
-            return f"({word} >> 16)"
+    def _two_weights(self, codes: Sequence[str], top: int) -> str:
+        """Return two weights over the greatest one as halves, of codes in the lowest bits of words."""
         # Powers of two: the exponent is that of 1 less the code.
         one, bits = (15, 10) if self._shape.kind == "f16" else (127, 7)
-        half = f"(u32)({one} - {code}) << {bits}"
-        word = text.define("u32", half if top == one else f"{code} == {top} ? 0u : {half}", "word")
-        single = f"FLOAT((u32)(127 - {code}) << 23)"
-        text.line(f"total[p][h] += {code} == {top} ? 0.0f : {single};")
-        return f"({word})"
+        if self._codes.halves and top == one:
+            # The greatest code leaves no exponent, which is 0; what is above a code in its word is shifted out.
+            first = (one << bits) * 0x10001
+            return f"{first:#x}u - ({codes[0]} << {bits}) - ({codes[1]} << {bits + 16})"
+        if self._codes.halves:
+            words = [f"(({c} & 15u) == {top}u ? 0u : ({one}u - ({c} & 15u)) << {bits})" for c in codes]
+        else:
+            words = [f"weights[{c} & 255u]" for c in codes]
+        return f"{words[0]} | {words[1]} << 16"
 
-    def _over_row(self, name: str, word: str) -> None:
-        """Bring together what the four threads of a row have."""
+    def _over_row(self, name: str) -> None:
+        """Let the four threads of a row have their greatest number."""
         for by in (1, 2):
             other = self._text.define(F32, f"OF_NEIGHBOUR({name}, {by})", "other")
-            self._text.line(f"{name} = {word}({name}, {other});" if word else f"{name} += {other};")
+            self._text.line(f"{name} = greater_or_nan({name}, {other});")
 
     def _finish(self) -> None:
         text, shape = self._text, self._shape
-        first = 1 if self._codes.halves else self._codes.table[0]
         with self._parts(), self._halves():
-            self._over_row("total[p][h]", "")
-            text.line("f32 any_bad = (f32)bad[p][h];")
-            self._over_row("any_bad", "")
             text.line("const i32 row = mine + p * 16 + h * 8;")
-            inverse = f"total[p][h] > 0.0f ? QUOTIENT({literal(first, F32)}, total[p][h]) : 0.0f"
-            text.line(f"const f32 inverse = any_bad > 0.0f ? {literal(float('nan'), F32)} : {inverse};")
+            inverse = "total[p][2 * h] > 0.0f ? QUOTIENT(1.0f, total[p][2 * h]) : 0.0f"
+            text.line(f"const f32 inverse = bad[p][h] != 0 ? {literal(float('nan'), F32)} : {inverse};")
             with text.block("if (row < queries)"):
                 text.line(f"GLOBAL u16 *to = out + (head * queries + row) * {shape.width} + lane % 4 * 2;")
                 with text.block(f"for (i32 d = 0; d < {shape.width // 8}; d++)", unroll="UNROLL"):

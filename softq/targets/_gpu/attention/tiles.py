@@ -94,23 +94,25 @@ class Tiles:
                         text.line(f"MULTIPLY_ADD({self._kind}, scores[p][j], left[p][s + {half}], {words});")
 
     def add_values(self) -> None:
-        """Write the products of the weights in `shares` with the tile's values, added to `sums`."""
+        """Write the products of the weights in `shares` with the values, added to `sums`, and with 1, to `total`."""
         text = self._text
-        with (
-            text.block(f"for (i32 s = 0; s < {self._keys // 16}; s++)", unroll="UNROLL"),
-            text.block(f"for (i32 d = 0; d < {self._width // 8}; d += 2)", unroll="UNROLL"),
-        ):
-            text.line("u32 right[4];")
-            # Sixteen keys in two matrices, and 16 numbers of each.
-            at = f"(s * 16 + lane % 16) * {self._stride} + d * 8 + lane / 16 * 8"
-            text.line(f"LOAD_4_TURNED(right, value_tile, {at});")
+        ones = 0x3C003C00 if self._kind == "f16" else 0x3F803F80
+        with text.block(f"for (i32 s = 0; s < {self._keys // 16}; s++)", unroll="UNROLL"):
+            # Two tiles of eight keys are the left operand's two halves of columns.
+            text.line(f"u32 held[{self._parts}][4];")
             with self._each_part():
-                # Two tiles of eight keys are the left operand's two halves of columns.
-                text.line("const u32 held[4] = {shares[p][2 * s][0], shares[p][2 * s][1], "
-                          "shares[p][2 * s + 1][0], shares[p][2 * s + 1][1]};")  # fmt: skip
-                for half in (0, 1):
-                    words = f"right[{2 * half}], right[{2 * half + 1}]"
-                    text.line(f"MULTIPLY_ADD({self._kind}, sums[p][d + {half}], held, {words});")
+                for i in range(4):
+                    text.line(f"held[p][{i}] = shares[p][2 * s + {i // 2}][{i % 2}];")
+                text.line(f"MULTIPLY_ADD({self._kind}, total[p], held[p], {ones:#x}u, {ones:#x}u);")
+            with text.block(f"for (i32 d = 0; d < {self._width // 8}; d += 2)", unroll="UNROLL"):
+                text.line("u32 right[4];")
+                # Sixteen keys in two matrices, and 16 numbers of each.
+                at = f"(s * 16 + lane % 16) * {self._stride} + d * 8 + lane / 16 * 8"
+                text.line(f"LOAD_4_TURNED(right, value_tile, {at});")
+                with self._each_part():
+                    for half in (0, 1):
+                        words = f"right[{2 * half}], right[{2 * half + 1}]"
+                        text.line(f"MULTIPLY_ADD({self._kind}, sums[p][d + {half}], held[p], {words});")
 
     def _each_part(self) -> contextlib.AbstractContextManager[None]:
         return self._text.block(f"for (i32 p = 0; p < {self._parts}; p++)", unroll="UNROLL")

@@ -170,7 +170,9 @@ def _words(text: Text, out: Output, name: str, count: int, bits: int, form: Form
         else:
             text.line("words[w] = 0u;")
             with text.block(f"for (i32 k = 0; k < {per}; k++)", unroll="UNROLL"):
-                text.line(f"words[w] |= ((u32){name}[w * {per} + k] & {(1 << bits) - 1}u) << (k * {bits});")
+                # Numbers that may be negative have bits beyond their own.
+                mask = f" & {(1 << bits) - 1}u" if out.held[0] == "i" else ""
+                text.line(f"words[w] += ((u32){name}[w * {per} + k]{mask}) << (k * {bits});")
 
 
 def _single(out: Output, x: str) -> str:

@@ -73,6 +73,7 @@ class OnlineSum:
     def __init__(self, kernel: Kernel, form: Form, found: Sum, top: Reduction) -> None:
         self._kernel, self._form, self._found, self._top = kernel, form, found, top
         self.total = Reduction(kernel, found.node)
+        self.total.start()
         self._scores, self._mine = kernel.text.name("chunk"), kernel.text.name("mine")
         kernel.text.line(f"{F32} {self._mine} = {self._limited(top.name)};")
 

@@ -12,7 +12,7 @@ from softq.targets._gpu.rows.form import Form
 from softq.targets._gpu.rows.memory import Output, Scores, read_mask, write
 from softq.targets._gpu.rows.online import OnlineSum, Sum
 from softq.targets._gpu.rows.place import Kernel, Place
-from softq.targets._gpu.rows.reductions import Reduction, exchange
+from softq.targets._gpu.rows.reductions import Reduction, exchange, find_nans
 from softq.targets._gpu.text import BOOL
 
 
@@ -45,6 +45,15 @@ class Row:
             text.line(f"const i32 at = (v * {form.group} + lane) * {form.chunk};")
             with text.block("if (at < length)"):
                 self._read("v")
+        if form.holds:
+            # Each of them is taken out of its word once.
+            x, name = self.scores.element("v")
+            text.line(f"{name} held_scores[{form.chunks}][{form.chunk}];")
+            with (
+                text.block(f"for (i32 v = 0; v < {form.chunks}; v++)", unroll="UNROLL"),
+                text.block(f"for (i32 e = 0; e < {form.chunk}; e++)", unroll="UNROLL"),
+            ):
+                text.line(f"held_scores[v][e] = {x};")
 
     def hold(self, nodes: Sequence[Node]) -> None:
         """Make room for values that later passes need."""
@@ -60,7 +69,7 @@ class Row:
             place.bind(node, self._held[node], self.kernel.type_of(node))
         elif node.attrs["name"] == "scores":
             x, name = self.scores.element(v)
-            place.bind(node, x, name)
+            place.bind(node, "held_scores[v][e]" if self.form.holds else x, name)
             place.keep(node, place.arg(node))
         else:
             place.bind(node, f"((open[{v}] >> e & 1u) != 0u)", BOOL)
@@ -123,6 +132,7 @@ def write_pass(row: Row, phase: Phase, scalars: Place, live: str, sums: Sequence
     for node in phase.setup:
         scalars.compute(node)
     reductions = [Reduction(kernel, node) for node in phase.reductions if node.op != "scan"]
+    reductions = find_nans(reductions)
     scans = [_Scan(nodes, scalars) for nodes in group([*phase.rows, *phase.reductions])]
     tops = {r.node: r for r in reductions}
     online = [OnlineSum(kernel, row.form, one, tops[one.top]) for one in sums]
@@ -155,6 +165,7 @@ def write_pass(row: Row, phase: Phase, scalars: Place, live: str, sums: Sequence
     exchange(text, row.form, reductions, row.shuffles)
     for r in reductions:
         r.bind(scalars)
+        r.bind_mark(scalars)
     for scan in scans:
         scan.finish()
     for node in phase.scalars:

@@ -59,13 +59,33 @@ class Reduction:
         self._type = kernel.type_of(node)
         self._rule = REDUCTIONS[node.op](node.dtype.is_float)
         self._condition = marked(node)
+        self._mark: Reduction | None = None
         # Sums of parts may leave the interval of the whole; unsigned ones wrap and come back.
         self.held = unsigned(self._type) if node.op == "row_sum" and node.dtype.is_integer else self._type
         if self._condition is not None:
             self.held = I32
         self.name = kernel.text.name("all")
-        start = 0 if self._condition is not None else self._rule.identity(node.dtype)
-        kernel.text.line(f"{self.held} {self.name} = {literal(start, self.held)};")
+
+    def start(self) -> None:
+        """Declare the variable."""
+        start = 0 if self._condition is not None else self._rule.identity(self.node.dtype)
+        self._kernel.text.line(f"{self.held} {self.name} = {literal(start, self.held)};")
+
+    @property
+    def tested(self) -> Node | None:
+        """The row of which this says whether an element is NaN."""
+        return None if self._condition is None else _tested_for_nan(self._condition)
+
+    def mark_nans(self, mark: Reduction) -> None:
+        """Take the other reduction's part: a maximum of floats that is NaN if an element is, says whether one is."""
+        self._mark = mark
+
+    def bind_mark(self, scalars: Place) -> None:
+        """Let the row's scalars have what was found of NaN, if it was looked for."""
+        if self._mark is not None:
+            node = self._mark.node
+            lowest = literal(self._mark._rule.identity(node.dtype), self._mark._type)
+            scalars.keep(node, f"length > 0 ? ({self._mark._type})({self.name} != {self.name}) : {lowest}")
 
     def add(self, place: Place) -> None:
         """Take in the element of a place."""
@@ -76,6 +96,8 @@ class Reduction:
 
     def combined(self, other: str) -> str:
         """Return what was gathered together with something else."""
+        if self._mark is not None:
+            return f"greater_or_nan({self.name}, {other})"
         return f"{self.name} | {other}" if self._condition is not None else self._rule.combine(self.name, other)
 
     def bind(self, scalars: Place) -> None:
@@ -86,6 +108,28 @@ class Reduction:
         # A row without elements has no marks, not even 0.
         lowest = literal(self._rule.identity(self.node.dtype), self._type)
         scalars.keep(self.node, f"length > 0 ? {converted(self.name, I32, self._type)} : {lowest}")
+
+
+def _tested_for_nan(condition: Node) -> Node | None:
+    """Return the row of floats that a condition tests for NaN: not x = x."""
+    if condition.op != "not" or condition.args[0].op != "eq":
+        return None
+    a, b = condition.args[0].args
+    return a if a is b and a.dtype.is_float else None
+
+
+def find_nans(reductions: Sequence[Reduction]) -> list[Reduction]:
+    """Return the reductions of a pass, declared, those left out that the maximum of the same row finds by itself."""
+    greatest = {r.node.args[0]: r for r in reductions if r.node.op == "row_max" and r.node.dtype.is_float}
+    kept: list[Reduction] = []
+    for r in reductions:
+        if r.tested is not None and r.tested in greatest:
+            greatest[r.tested].mark_nans(r)
+        else:
+            kept.append(r)
+    for r in kept:
+        r.start()
+    return kept
 
 
 def exchange(text: Text, form: Form, reductions: Sequence[Reduction], shuffles: bool) -> None:
