@@ -41,6 +41,9 @@ BYTES = {
 }
 """Bits of the weights by the work; queries, keys and values are int8."""
 
+QUANTIZED = "attention of bytes, built from QuantizeLinear and DequantizeLinear, 4-bit deferred-log"
+"""A whole graph: operands and result are uint8, and so are the probabilities on their way to the values."""
+
 BYTES_LIMIT = 0.45
 METHODS = {"exact": "attention, exact", "deferred-log": "attention, 4-bit deferred-log"}
 
@@ -55,19 +58,24 @@ def measure(settings: Settings) -> Iterator[Result]:
         given = inputs(length)
         with tempfile.TemporaryDirectory() as folder:
             for method in chosen:
-                build(length, method, Path(folder) / method, settings.cpu)
+                build(model(length), method, Path(folder) / method, settings.cpu)
+            if settings.wants(place, QUANTIZED):
+                build(quantized(length), "deferred-log", Path(folder) / "quantized", settings.cpu)
             for threads in settings.threads:
                 rivals = {
                     ORT: Onnxruntime(model(length).SerializeToString(), threads)(given),
                     TORCH: _torch(given, threads),
                 }
                 built = {work: Built(Path(folder) / method, threads)(given) for method, work in chosen.items()}
+                if settings.wants(place, QUANTIZED):
+                    codes = {n: _codes(length, seed) for seed, n in enumerate("qkv")}
+                    built[QUANTIZED] = Built(Path(folder) / "quantized", threads)(codes)
                 if threads == 1:
                     built |= {w: _bytes(length, b, settings.cpu) for w, b in BYTES.items() if settings.wants(place, w)}
                 times = take_turns({**rivals, **built}, settings.rounds or ROUNDS[length])
                 for work in built:
                     for rival in rivals:
-                        aim = (BYTES_LIMIT if work in BYTES else limit) if rival == ORT else None
+                        aim = (BYTES_LIMIT if work in (*BYTES, QUANTIZED) else limit) if rival == ORT else None
                         yield ratio(times, work, rival, work=work, place=place, threads=threads, limit=aim)
             if length == max(LENGTHS):
                 models = {ORT: (model(length), None), WHOLE: (whole(length), MEMORY)}
@@ -83,6 +91,11 @@ def inputs(length: int) -> dict[str, Array]:
     """Return queries, keys and values as [1, length, heads x width]."""
     rng = np.random.default_rng(0)
     return {name: rng.standard_normal((1, length, HEADS * WIDTH), dtype=np.float32) for name in "qkv"}
+
+
+def _codes(length: int, seed: int) -> Array:
+    normal = np.random.default_rng(seed).normal(128, 1 / 0.03, (1, length, HEADS * WIDTH))
+    return np.clip(np.rint(normal), 0, 255).astype(np.uint8)
 
 
 def model(length: int) -> onnx.ModelProto:
@@ -127,9 +140,53 @@ def whole(length: int) -> onnx.ModelProto:
     """)
 
 
-def build(length: int, method: str, folder: Path, cpu: str) -> None:
-    """Build the same model with a method in the softmax's place."""
-    converted = softq.convert(model(length), method=method)
+def quantized(length: int) -> onnx.ModelProto:
+    """Return the same attention of uint8 codes, with quantization where onnxruntime's quantizer has it."""
+    import onnx
+
+    split = "".join(
+        f"""
+        {x}r = Reshape({x}, split)
+        {x}d = DequantizeLinear({x}r, step, zero)
+        {x}t = Transpose <perm = [0, 2, {rows}]> ({x}d)
+        {x}c = QuantizeLinear({x}t, step, zero)
+        {x}h = DequantizeLinear({x}c, step, zero)
+        """
+        for x, rows in (("q", "1, 3"), ("k", "3, 1"), ("v", "1, 3"))
+    )
+    codes = f"uint8[1, {length}, {HEADS * WIDTH}]"
+    return onnx.parser.parse_model(f"""
+    <ir_version: 10, opset_import: ["" : 20]>
+    attention ({", ".join(f"{codes} {x}" for x in "qkv")}) => ({codes} out)
+    <int64[4] split = {{1, {length}, {HEADS}, {WIDTH}}}, int64[3] flat = {{1, {length}, {HEADS * WIDTH}}},
+     float scale = {{{WIDTH**-0.5}}}, float step = {{0.03}}, uint8 zero = {{128}}, float of_scores = {{0.25}},
+     float of_scaled = {{0.03}}, float of_p = {{0.00392156863}}, uint8 zero_p = {{0}}>
+    {{
+        {split}
+        scores = MatMul(qh, kh)
+        scores_c = QuantizeLinear(scores, of_scores, zero)
+        scores_d = DequantizeLinear(scores_c, of_scores, zero)
+        scaled = Mul(scores_d, scale)
+        scaled_c = QuantizeLinear(scaled, of_scaled, zero)
+        scaled_d = DequantizeLinear(scaled_c, of_scaled, zero)
+        p = Softmax <axis = -1> (scaled_d)
+        p_c = QuantizeLinear(p, of_p, zero_p)
+        p_d = DequantizeLinear(p_c, of_p, zero_p)
+        heads = MatMul(p_d, vh)
+        heads_c = QuantizeLinear(heads, step, zero)
+        heads_d = DequantizeLinear(heads_c, step, zero)
+        turned = Transpose <perm = [0, 2, 1, 3]> (heads_d)
+        turned_c = QuantizeLinear(turned, step, zero)
+        turned_d = DequantizeLinear(turned_c, step, zero)
+        whole = Reshape(turned_d, flat)
+        out = QuantizeLinear(whole, step, zero)
+    }}
+    """)
+
+
+def build(graph: onnx.ModelProto, method: str, folder: Path, cpu: str) -> None:
+    """Build a model with a method in the softmax's place."""
+    converted = softq.convert(graph, method=method)
     softq.build(converted.model, folder, target=f"cpu,mcpu={cpu}")
 
 
@@ -241,8 +298,8 @@ SECTION = Section(
     "attention",
     "Attention",
     "Whole attentions of 12 heads, queries, keys and values [1, N, 768] as their projections give them (for torch "
-    "split into heads beforehand), through a built model. Those of bytes are kernels alone, with the packing of keys "
-    "and values, on one thread. Memory is what a process of its own grows by in its first run, the result's array "
-    "included.",
+    "split into heads beforehand), through a built model. Those of bytes with weights of so many bits are kernels "
+    "alone, with the packing of keys and values, on one thread. Memory is what a process of its own grows by in its "
+    "first run, the result's array included.",
     measure,
 )
