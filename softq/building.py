@@ -5,17 +5,16 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from softq.errors import UsageError
 from softq.modelfile import ModelLike, as_model, graph_hash, weights_fingerprint
+from softq.progress import Progress
 from softq.targets import TARGETS, Target
 from softq.targets._contract import TargetOptions
-
-Progress = Callable[[str, int, int | None], None]
 
 INSTALL = "pip install 'softq[tvm]'"
 """What installs TVM."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import glob
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, cast
 
@@ -14,7 +13,9 @@ from onnx_ir.passes.common import NameFixPass
 
 from softq._version import __version__
 from softq.errors import RefusalError, UsageError
-from softq.methods import DEFAULT_METHOD, METHODS, Fitted, Method, Options
+from softq.fitting import fitter
+from softq.following import follow
+from softq.methods import DEFAULT_METHOD, METHODS
 from softq.methods._contract import OptionValue
 from softq.modelfile import ModelLike, as_model, graph_hash, weights_fingerprint
 from softq.passes._forms._facts import Assumed
@@ -32,31 +33,27 @@ from softq.plan import (
     VERSION_KEY,
     Plan,
     SitePlan,
-    check_own,
     check_substitutes,
     load_plan,
     plan_sites,
     softmaxes,
 )
+from softq.progress import Progress
 from softq.site import Site
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     import onnx
     from typing_extensions import TypeVar
 
-    from softq.data import Array, Dataset
-    from softq.methods import Sample
+    from softq.data import DataSource
 
     M = TypeVar("M", bound=onnx.ModelProto | ir.Model, default=ir.Model)
-    DataSource = str | os.PathLike[str] | Iterable[Mapping[str, Array]]
 else:
     from typing import TypeVar
 
     M = TypeVar("M")
-
-Progress = Callable[[str, int, int | None], None]
 
 
 @dataclass(frozen=True)
@@ -186,7 +183,7 @@ def convert(
     graph, weights = graph_hash(work), weights_fingerprint(work)
     warnings: list[str] = []
     if followed is not None:
-        assumed, found, planned = _followed(work, followed, graph)
+        assumed, found, planned = follow(work, followed, graph)
         plain = {site.id for site in softmaxes(found)}
         check_substitutes(((s.id, s.method) for s in followed.sites if s.id in plain), allow_substitute)
         if followed.weights != weights:
@@ -211,9 +208,7 @@ def convert(
         check_substitutes(((site.id, name) for site in softmaxes(found)), allow_substitute)
         fit = None
         if calibration is not None:
-            fit, unused = _fitting(
-                work, found, calibration, METHODS.get(name), chosen_settings, batch, assumed, progress
-            )
+            fit, unused = fitter(work, found, calibration, METHODS.get(name), chosen_settings, batch, assumed, progress)
             warnings += unused
         made = plan_sites(found, name, chosen_settings, fit, allow_substitute=allow_substitute)
         planned = {s.id: s for s in made}
@@ -245,30 +240,10 @@ def exposed(model: ModelLike, plan: Plan) -> ir.Model:
         ProofError: as in `convert`.
     """
     work = as_model(model)
-    _, _, planned = _followed(work, plan, graph_hash(work))
+    _, _, planned = follow(work, plan, graph_hash(work))
     for step in _steps(planned, plan.rewrites, plan.max_length, expose=True):
         step(work)
     return work
-
-
-def _followed(work: ir.Model, plan: Plan, graph: str) -> tuple[Assumed, tuple[Site, ...], dict[str, SitePlan]]:
-    """Return what a plan assumes, the model's softmaxes with its verdicts, and what each site gets."""
-    assumed = Assumed(frozenset(plan.masks), plan.allow_float32)
-    found = locate(work, assumed=assumed)
-    planned = plan.match(graph, found)
-    if planned or plan.rewrites:
-        chosen = [glob.escape(key) for key in planned]
-        logarithms = [key for key, site in planned.items() if METHODS.get(site.method).logarithms]
-        methods = {key: site.method for key, site in planned.items()}
-        found = locate(
-            work, select=chosen, rewrites=plan.rewrites, logarithms=logarithms, methods=methods, assumed=assumed
-        )
-    _must_convert(found, list(planned), plan.rewrites)
-    known = {site.id: site for site in found}
-    for site in plan.sites:
-        site.configure()
-        check_own(known[site.id], site)
-    return assumed, found, planned
 
 
 def _steps(
@@ -296,83 +271,3 @@ def _nothing(sites: Sequence[Site]) -> str:
     if not sites:
         return "the model has no softmax: nothing to convert"
     return f"none of the {len(sites)} softmaxes is to be converted; the first, {sites[0].id}: {sites[0].verdict.reason}"
-
-
-def _must_convert(found: Sequence[Site], planned: Sequence[str], rewrites: Mapping[str, str]) -> None:
-    for site in found:
-        if site.id in planned and site.verdict.action != "convert":
-            raise RefusalError(f"plan: site {site.id} cannot be converted: {site.verdict.reason}")
-        if rewrites.get(site.id, "") != site.rewrite:
-            raise RefusalError(f"plan: {rewrites[site.id]} does not apply to site {site.id}: {site.verdict.reason}")
-
-
-def _fitting(
-    model: ir.Model,
-    found: Sequence[Site],
-    calibration: DataSource,
-    method: Method,
-    settings: Mapping[str, OptionValue],
-    batch: int | None,
-    assumed: Assumed,
-    progress: Progress | None,
-) -> tuple[Callable[[Site, Method, Options], Fitted], list[str]]:
-    """Return what fits a site's options on the calibration data, and what the user should know about them."""
-    from softq import calibrate
-    from softq.data import open_data
-
-    data = open_data(calibration, calibrate.input_specs(model), reject_nan=True)
-    options = method.resolve(method.configure(settings), True)
-    if not options.fitted:
-        for _ in data.batches(batch):  # so that damaged data are an error whether they are needed or not
-            pass
-        return lambda *_: {}, [
-            f"the calibration data are not used: with these settings {method.name} has nothing to fit"
-        ]
-    wanted = [site.id for site in found if site.takes_method]
-    report = None if progress is None else (lambda done, total: progress("calibrate", done, total))
-    samples = attention_rows(model, wanted, data, method.logarithms, assumed, batch=batch, progress=report)
-
-    def fit(site: Site, method: Method, options: Options) -> Fitted:
-        if progress is not None:
-            progress("fit", wanted.index(site.id), len(wanted))
-        return calibrate.fit(method, options, samples[site.id])
-
-    return fit, []
-
-
-def attention_rows(
-    model: ir.Model,
-    wanted: Sequence[str],
-    data: Dataset,
-    logarithms: bool,
-    assumed: Assumed,
-    *,
-    batch: int | None = None,
-    progress: Callable[[int, int | None], None] | None = None,
-    threads: int | None = None,
-    unseen: dict[str, str] | None = None,
-) -> dict[str, list[Sample]]:
-    """Return a bounded sample of rows for each wanted site, by id; the model is not changed.
-
-    Args:
-        model: The model as it was loaded.
-        wanted: Ids of sites that take a method.
-        data: Data for `softq.calibrate.input_specs(model)`.
-        logarithms: Whether the method to come gives logarithms of weights, as in `locate`.
-        assumed: As in `locate`.
-        batch: Samples a run; None for the data's own.
-        progress: Called with the samples done and the samples there are, if known.
-        threads: Threads of onnxruntime; all cores if None.
-        unseen: As in `softq.calibrate.collect`.
-
-    Raises:
-        RefusalError: a wanted site lies in a subgraph or function, whose values cannot be seen from outside.
-        InputError: the data give NaN scores at a site.
-    """
-    from softq import calibrate
-
-    copy = as_model(model)
-    chosen = [glob.escape(name) for name in wanted]
-    locate(copy, select=chosen, rewrites=(), logarithms=logarithms, assumed=assumed)
-    Normalize()(copy)
-    return calibrate.collect(copy, wanted, data, batch=batch, progress=progress, threads=threads, unseen=unseen)

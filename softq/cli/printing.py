@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
 from softq.cli.group import EXIT_GATE
+from softq.progress import Progress
 
 if TYPE_CHECKING:
     from softq.report import Report
@@ -46,15 +47,15 @@ def exit_unless(passed: bool) -> None:
 
 
 @contextmanager
-def progress() -> Generator[Callable[[str, int, int | None], None]]:
+def progress() -> Generator[Progress]:
     """Give a callback that draws a progress bar on a terminal, and nothing in a pipe."""
     if not sys.stderr.isatty():
         yield lambda step, done, total: None
         return
+    from rich import progress as bars
     from rich.console import Console
-    from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    with bars.Progress(console=Console(stderr=True), transient=True) as bar:
         tasks = {}
 
         def show(step: str, done: int, total: int | None) -> None:

@@ -16,11 +16,12 @@ from softq.data import DataSource
 from softq.errors import ProofError, RefusalError, SoftqError
 from softq.modelfile import ModelLike
 from softq.plan import Plan
+from softq.progress import Progress
 from softq.sweep.bench import Bench, Measurement, Subject
 from softq.sweep.cluster import Refused, Spread, check_workers, connected, opened_bench
 from softq.sweep.comparisons import shares
 from softq.sweep.folder import check_same, cleared, existing, opened, scratch, write_study
-from softq.sweep.pace import Pace, Progress
+from softq.sweep.pace import Pace
 from softq.sweep.planner import Planner, Selection, plan_for
 from softq.sweep.records import Estimate, Outcome, Setting, SiteErrors, Study, append
 from softq.sweep.rows import Rows, sampled_or_noted

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-Progress = Callable[[str, int, int | None], None]
-"""Called with a step's name, the work done and the work there is, if known."""
+from softq.progress import Progress
 
 
 class Pace:

@@ -9,9 +9,9 @@ from typing import Any
 
 from softq import calibrate
 from softq._version import __version__
-from softq.conversion import attention_rows
 from softq.data import DataSource, open_data
 from softq.errors import RefusalError
+from softq.fitting import attention_rows
 from softq.methods import METHODS, Fitted, Method, Options, Sample
 from softq.methods._contract import OptionValue
 from softq.modelfile import ModelLike, as_model, graph_hash, weights_fingerprint

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from softq.conversion import attention_rows
 from softq.errors import SoftqError
+from softq.fitting import attention_rows
 from softq.methods import METHODS
 from softq.sweep.bench import Subject
 from softq.sweep.planner import Planner

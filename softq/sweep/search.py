@@ -12,13 +12,13 @@ from softq.data import DataSource, open_data
 from softq.errors import ProofError, RefusalError, UsageError
 from softq.metrics import find_metric
 from softq.plan import Plan
+from softq.progress import Progress
 from softq.report import Gate, parse_drop
 from softq.sweep.bench import Measurement, Report, Subject
 from softq.sweep.cluster import check_workers, connected, opened_bench
 from softq.sweep.effects import with_gains
 from softq.sweep.frontier import Rung, State, choices, descent, ladder, mean_bits
 from softq.sweep.gate import Budget
-from softq.sweep.pace import Progress
 from softq.sweep.planner import Planner
 from softq.sweep.rows import Rows
 from softq.sweep.sensitivity import output_error

@@ -8,10 +8,10 @@ from collections.abc import Container, Sequence
 from functools import partial
 
 from softq.errors import RefusalError, UsageError
+from softq.progress import Progress
 from softq.sweep.bench import Subject
 from softq.sweep.engine import Job, Sweep, measure
 from softq.sweep.folder import opened
-from softq.sweep.pace import Progress
 from softq.sweep.planner import Planner
 from softq.sweep.records import Setting, SiteErrors
 from softq.sweep.rows import Rows
