@@ -14,12 +14,14 @@ from softq.errors import UsageError
 from softq.methods import DEFAULT_METHOD, METHODS
 from softq.methods._contract import OptionValue
 from softq.modelfile import ModelLike, as_model
+from softq.passes._candidates import Finding, shortened
 from softq.passes._canonical import leaves_scores
 from softq.passes._forms import FORMS
 from softq.passes._forms._facts import Assumed, Facts
 from softq.passes._forms._lifts import Source
 from softq.passes._graph import ModelView, node_label, operator_label
-from softq.passes.locate import Finding, Policy, findings, locate, shortened
+from softq.passes._policy import Policy
+from softq.passes.locate import findings, locate
 from softq.passes.normalize import normalize
 from softq.passes.replace import canonical_nodes, uses_mask
 from softq.plan import DEFAULT_MAX_LENGTH

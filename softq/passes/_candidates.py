@@ -1,0 +1,154 @@
+"""The candidates of a model: each softmax that a form claims, with its mask, its guard and what its result is for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import onnx_ir as ir
+
+from softq.errors import SoftqError
+from softq.passes._forms import FORMS, Inside, Match
+from softq.passes._forms._facts import Facts, named
+from softq.passes._forms._guards import Behind, look_behind, masked_row
+from softq.passes._forms._lifts import Lift
+from softq.passes._forms._masks import NO_MASK, FoundMask, find_mask
+from softq.passes._forms._roles import Usage, find_usage, is_chosen
+from softq.passes._forms.replaced import DOMAIN
+from softq.passes._forms.written_function import find_around
+from softq.passes._graph import Container, function_label, operator_label
+from softq.passes._logarithms import find_logarithms
+from softq.passes._superfluous import OrderOnly, find_order_only
+from softq.site import Role, Site, Verdict
+
+_SHOWN = 12
+"""How many site ids an error message lists."""
+
+_DTYPE_NAMES = {ir.DataType.FLOAT: "float32", ir.DataType.DOUBLE: "float64"}
+
+
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """A site with the nodes and values it was found at.
+
+    Attributes:
+        site: What is said about it.
+        node: The node that carries the site.
+        container: Where the node is.
+        match: What the rule recognised.
+        mask: The mask in front of it.
+        behind: What follows it; None where the result is inside an operator.
+        order: The one reader that needs no more than the order of the weights; None if there is more.
+        around: The function that a softmax is together with what stands in front of it; None if there is none.
+    """
+
+    site: Site
+    node: ir.Node
+    container: Container
+    match: Match
+    mask: FoundMask
+    behind: Behind | None
+    order: OrderOnly | None
+    around: Match | None = None
+
+
+def candidates(facts: Facts) -> list[Finding]:
+    """Return every softmax that a form claims, before any policy: its verdict says whether it could be converted."""
+    found: list[Finding] = []
+    taken: dict[str, int] = {}
+    for container in facts.view.containers:
+        if container.function is not None and container.function[0] == DOMAIN:
+            continue
+        for index, node in enumerate(container.body):
+            form, match = _match(node, facts)
+            if match is not None:
+                found.append(_finding(form, match, node, _site_id(container, node, index, taken), container, facts))
+    return found
+
+
+def _match(node: ir.Node, facts: Facts) -> tuple[str, Match | None]:
+    for last in (False, True):
+        asked = [form for form in FORMS.entries().values() if form.last == last]
+        hits = [(form.name, match) for form in asked if (match := form.match(node, facts)) is not None]
+        if len(hits) > 1:
+            raise SoftqError(f"the forms {' and '.join(name for name, _ in hits)} both claim node {node.name!r}")
+        if hits:
+            return hits[0]
+    return "", None
+
+
+def _site_id(container: Container, node: ir.Node, index: int, taken: dict[str, int]) -> str:
+    name = next((output.name for output in node.outputs if output.name), f"{operator_label(node)}#{index}")
+    site = "/".join((*container.path, name))
+    taken[site] = taken.get(site, 0) + 1
+    while taken[site] > 1:
+        # The same id once more: count up until it is new.
+        site = f"{site}#{taken[site]}"
+        taken[site] = taken.get(site, 0) + 1
+    return site
+
+
+def _finding(form: str, match: Match, node: ir.Node, site_id: str, container: Container, facts: Facts) -> Finding:
+    own = match.function is not None
+    mask = NO_MASK if match.scores is None or own else find_mask(match.scores, facts)
+    if match.hidden is not None:
+        mask = FoundMask("where", match.hidden.masked_row, Lift(match.scores, (), (match.hidden.source,)))
+    behind = None if match.weights is None else look_behind(match.weights, facts)
+    # Such a form is attention by its definition, also where a divisor stands between the weights and the product.
+    usage = Usage("attention", "MatMul") if own else _usage(match, behind, node, facts)
+    if usage.role == "other" and match.scores is not None and is_chosen(match.scores):
+        usage = replace(usage, role="router")
+    shape = facts.shape(match.scores)
+    shape = facts.shape(match.weights) if shape is None else shape
+    dtype = facts.dtype(match.scores) or facts.dtype(match.weights)
+    guard = "none" if behind is None else behind.guard
+    found = match.inside or Inside(dtype, shape, mask.kind, masked_row(mask.masked_row, guard), guard)
+    has_rank = found.shape is not None and len(found.shape) >= 4
+    has_heads = usage.role == "attention" and has_rank and match.axis in {-1, -2}
+    verdict = match.verdict
+    deferred = [] if match.weights is None else [found.node for found in find_logarithms(match.weights)]
+    if verdict is None and any(log not in deferred for log in usage.logs):
+        verdict = Verdict("keep", "the logarithm of its result is taken, and not of its weights alone")
+    if verdict is None and container.function is not None and container.function not in facts.view.reached:
+        verdict = Verdict("keep", f"nothing calls the function {function_label(container.function)} that holds it")
+    site = Site(
+        id=site_id,
+        container=container.path,
+        operator=match.operator,
+        form=form,
+        axis=match.axis,
+        head_axis=-3 if has_heads else None,
+        dtype="unknown" if found.dtype is None else _DTYPE_NAMES.get(found.dtype, found.dtype.name.lower()),
+        shape=None if found.shape is None else named(found.shape),
+        mask=found.mask,
+        masked_row=found.masked_row,
+        guard=found.guard,
+        role=usage.role,
+        consumer=usage.consumer,
+        verdict=verdict or Verdict("convert", match.note),
+        logarithm=match.logarithm or bool(usage.logs),
+        function=match.function,
+    )
+    around = find_around(node, facts) if verdict is None else None
+    order = None if own else find_order_only(match, facts)
+    return Finding(site, node, container, match, mask, behind, order, around)
+
+
+def _usage(match: Match, behind: Behind | None, node: ir.Node, facts: Facts) -> Usage:
+    if behind is not None:
+        usage = find_usage(behind.weights, match.axis, facts)
+        if not match.logarithm:
+            return usage
+        # A product with logarithms is no attention, and their logarithm is nobody's.
+        return replace(usage, role="other" if usage.role == "attention" else usage.role, logs=())
+    # The product with the values is inside the operator; what comes out is no longer a weight.
+    role: Role = "attention" if "ttention" in node.op_type else "other"
+    return Usage(role, "itself" if role == "attention" else "nothing")
+
+
+def shortened(ids: Sequence[str]) -> str:
+    """Return the ids for a message."""
+    if not ids:
+        return "the model has none"
+    more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
+    return f"there are: {', '.join(ids[:_SHOWN])}{more}"

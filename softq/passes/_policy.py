@@ -1,0 +1,127 @@
+"""The policy: which of the softmaxes that could be converted are, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+from softq.errors import UsageError
+from softq.methods import METHODS
+from softq.passes._candidates import Finding, shortened
+from softq.passes._forms._masks import NO_MASK
+from softq.site import OwnFunction, Role, Site, Verdict
+
+_EXACT_ONLY = (
+    "exact only: the logarithm of its weights is taken, and with another method a weight of zero would be -inf"
+)
+_KEPT: dict[Role, str] = {
+    "classifier": "a classifier head or output: its probabilities are the interface",
+    "router": "a router: another choice by TopK is a discrete error",
+    "sampler": "a sampler: what is drawn from it is a discrete decision",
+    "detector": "a part of a detector or of a sampling grid: small weights move coordinates",
+    "other": "not recognised as attention",
+}
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What is to be converted; the fields are arguments of `locate`.
+
+    Raises:
+        UsageError: all sites and a selection are asked for.
+    """
+
+    all_sites: bool = False
+    select: Sequence[str] = ()
+    rewrites: Collection[str] | None = None
+    logarithms: Collection[str] | bool = False
+    methods: Mapping[str, str] | str = ""
+
+    def __post_init__(self) -> None:
+        if self.all_sites and self.select:
+            names = ", ".join(self.select)
+            raise UsageError(f"all sites and a selection of sites ({names}) cannot be asked for at once")
+
+
+def judge(found: Sequence[Finding], policy: Policy) -> tuple[Finding, ...]:
+    """Return the findings with the verdicts of a policy.
+
+    Raises:
+        UsageError: a glob matches no site.
+    """
+    ids = [finding.site.id for finding in found]
+    chosen: set[str] | None = None if not policy.select and policy.rewrites is None else set()
+    for glob in policy.select:
+        hits = {i for i in ids if i == glob or fnmatchcase(i, glob)}
+        if not hits:
+            raise UsageError(f"no softmax matches {glob!r}; {shortened(ids)}")
+        chosen = hits | (chosen or set())
+    judged = [_judge(finding, policy, chosen) for finding in found]
+    inside = {
+        node: finding.site
+        for finding in judged
+        if finding.match.function is not None and finding.site.verdict.action == "convert"
+        for node in finding.match.nodes
+        if node is not finding.node
+    }
+    return tuple(_part_of(finding, inside.get(finding.node)) for finding in judged)
+
+
+def _part_of(finding: Finding, whole: Site | None) -> Finding:
+    """Keep what is a part of a function that is converted."""
+    if whole is None:
+        return finding
+    verdict = Verdict("keep", f"it is a part of {whole.id}, which is converted as a whole")
+    return replace(finding, site=replace(finding.site, verdict=verdict, rewrite=""))
+
+
+def _judge(finding: Finding, policy: Policy, chosen: set[str] | None) -> Finding:
+    """Apply the policy to a site that could be converted."""
+    if finding.site.verdict.action != "convert":
+        return finding
+    given = policy.methods if isinstance(policy.methods, str) else policy.methods.get(finding.site.id, "")
+    around = None if finding.around is None else finding.around.function
+    if finding.around is not None and around is not None and around.method == given:
+        # The whole is what the method is, and for any other the softmax is one like others.
+        site = replace(finding.site, function=around)
+        finding = replace(finding, site=site, match=finding.around, mask=NO_MASK, order=None)
+    site = finding.site
+    if site.function is not None and site.function.method != given:
+        reason = f"it is no softmax but {_said(site.function)}, and that method alone can take its place"
+        return replace(finding, site=replace(site, verdict=Verdict("keep", reason)))
+    tail = f"; {site.verdict.reason}" if site.verdict.reason else ""
+    if around is not None:
+        tail += f"; with what stands in front of it, it is {_said(around)}"
+    if finding.mask.why:
+        tail += f"; its mask stays in the scores: {finding.mask.why}"
+    by_default = chosen is None and not policy.all_sites
+    if finding.order is not None and (by_default if policy.rewrites is None else site.id in policy.rewrites):
+        verdict = Verdict("convert", f"only the order of its weights is used ({site.consumer}), which its scores have")
+        return replace(finding, site=replace(site, verdict=verdict, rewrite=finding.order.kind))
+    able = policy.logarithms if isinstance(policy.logarithms, bool) else site.id in policy.logarithms
+    if site.logarithm and not able:
+        verdict = Verdict("keep", _EXACT_ONLY)
+    elif chosen is not None:
+        verdict = Verdict("convert", f"selected{tail}") if site.id in chosen else Verdict("keep", "not selected")
+    elif policy.all_sites:
+        verdict = Verdict("convert", f"all sites were asked for{tail}")
+    elif site.role == "attention":
+        inside = site.consumer == "itself"
+        use = "the product with V is inside the operator" if inside else f"the result goes into {site.consumer}"
+        verdict = Verdict("convert", f"attention: {use}{tail}")
+    elif site.consumer == "nothing":
+        verdict = Verdict("keep", "nothing reads its result")
+    else:
+        verdict = Verdict("keep", f"{_KEPT[site.role]} (it goes into {site.consumer})")
+    return replace(finding, site=replace(site, verdict=verdict))
+
+
+def _said(function: OwnFunction) -> str:
+    """Return a function in words: its method and the options that are not the default ones."""
+    method = METHODS.get(function.method)
+    usual = method.resolve(method.configure({}), False).to_json()
+    options = {name: value for name, value in function.options.items() if value != usual[name]}
+    options |= {name: "/".join(f"{number:g}" for number in numbers) for name, numbers in function.fitted.items()}
+    with_options = " with " + ", ".join(f"{name}={value}" for name, value in options.items()) if options else ""
+    return f"the function of the method {method.name}{with_options}"
