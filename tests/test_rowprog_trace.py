@@ -15,7 +15,7 @@ from softq.errors import UsageError
 from softq.rowprog import DType, Kind, Program, Trace, Value, run, to_text
 from softq.rowprog.program import number_of, table_of
 from softq.rowprog.text import node_to_text
-from softq.rowprog.trace import Operand
+from softq.rowprog.value import Operand
 
 ROOT = Path(__file__).resolve().parent.parent
 NUMBERS = [d for d in DType if d is not DType.BOOL]

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from softq.errors import UsageError
-from softq.rowprog.trace import Trace, Value
+from softq.rowprog.trace import Trace
 from softq.rowprog.types import DType
+from softq.rowprog.value import Value
 
 F32_MAX = float.fromhex("0x1.fffffep+127")
 LOG2_E = math.log2(math.e)

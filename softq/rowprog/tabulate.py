@@ -22,8 +22,9 @@ from softq.rowprog.interpreter import run
 from softq.rowprog.program import Node, Number, Program, ScanBody, body_of
 from softq.rowprog.ranges import prove
 from softq.rowprog.text import to_text
-from softq.rowprog.trace import Trace, Value
+from softq.rowprog.trace import Trace
 from softq.rowprog.types import DType, Kind
+from softq.rowprog.value import Value
 
 Array = NDArray[np.generic]
 

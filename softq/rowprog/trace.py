@@ -11,96 +11,13 @@ is exactly representable there. Equal expressions become one node. Errors name t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from fractions import Fraction
-
-import numpy as np
 
 from softq.errors import UsageError
+from softq.rowprog.literals import exact
 from softq.rowprog.program import Node, Number, Param, Program, ScanBody, Scope, param_of, walk
 from softq.rowprog.types import DType, Kind
-
-
-class Value:
-    """A value of a program under construction: a row, or one number a row."""
-
-    __slots__ = ("node", "trace")
-
-    def __init__(self, trace: Trace, node: Node) -> None:
-        self.trace = trace
-        self.node = node
-
-    @property
-    def dtype(self) -> DType:
-        """Element type."""
-        return self.node.dtype
-
-    @property
-    def kind(self) -> Kind:
-        """Row, scalar or table."""
-        return self.node.kind
-
-    def __add__(self, other: Operand) -> Value:
-        return self.trace.binary("add", self, other)
-
-    def __radd__(self, other: Number) -> Value:
-        return self.trace.binary("add", other, self)
-
-    def __sub__(self, other: Operand) -> Value:
-        return self.trace.binary("sub", self, other)
-
-    def __rsub__(self, other: Number) -> Value:
-        return self.trace.binary("sub", other, self)
-
-    def __mul__(self, other: Operand) -> Value:
-        return self.trace.binary("mul", self, other)
-
-    def __rmul__(self, other: Number) -> Value:
-        return self.trace.binary("mul", other, self)
-
-    def __neg__(self) -> Value:
-        return self.trace.binary("sub", 0, self)
-
-    def __lshift__(self, other: Operand) -> Value:
-        return self.trace.binary("shl", self, other)
-
-    def __rshift__(self, other: Operand) -> Value:
-        return self.trace.binary("shr", self, other)
-
-    def __lt__(self, other: Operand) -> Value:
-        return self.trace.binary("lt", self, other)
-
-    def __le__(self, other: Operand) -> Value:
-        return self.trace.binary("le", self, other)
-
-    def __gt__(self, other: Operand) -> Value:
-        return self.trace.binary("lt", other, self)
-
-    def __ge__(self, other: Operand) -> Value:
-        return self.trace.binary("le", other, self)
-
-    def __and__(self, other: Operand) -> Value:
-        return self.trace.binary("and", self, other)
-
-    def __or__(self, other: Operand) -> Value:
-        return self.trace.binary("or", self, other)
-
-    def __invert__(self) -> Value:
-        return self.trace.unary("not", self)
-
-    def eq(self, other: Operand) -> Value:
-        """Return where the two are equal. Python's `==` stays identity, so that values can be dictionary keys."""
-        return self.trace.binary("eq", self, other)
-
-    def __bool__(self) -> bool:
-        raise UsageError("a traced value has no truth value: a row program has no branches; use select")
-
-    def __repr__(self) -> str:
-        return f"<{self.kind.value} {self.dtype.value} {self.node.op}>"
-
-
-Operand = Value | Number
+from softq.rowprog.value import Operand, Value
 
 _BOOL_ONLY = {"and", "or", "not"}
 _INTEGER_ONLY = {"shl", "shr"}
@@ -163,13 +80,13 @@ class Trace:
 
     def const(self, value: Number, dtype: DType) -> Value:
         """Return a constant. An integer type holds integers only; f32 takes the nearest f32, and bool a bool."""
-        return self._value("const", (), dtype, Kind.SCALAR, {"value": _exact(value, dtype, rounding=dtype.is_float)})
+        return self._value("const", (), dtype, Kind.SCALAR, {"value": exact(value, dtype, rounding=dtype.is_float)})
 
     def table(self, values: Sequence[Number], dtype: DType) -> Value:
         """Return a constant lookup table."""
         if not values:
             raise UsageError("a table needs at least one entry")
-        entries = tuple(_exact(value, dtype, rounding=dtype.is_float) for value in values)
+        entries = tuple(exact(value, dtype, rounding=dtype.is_float) for value in values)
         return self._value("table", (), dtype, Kind.TABLE, {"values": entries})
 
     def param(
@@ -179,7 +96,7 @@ class Trace:
         if not low <= high:
             raise UsageError(f"parameter {name}: the interval [{low}, {high}] is empty")
         param = Param(
-            name, scope, dtype, _exact(low, dtype, rounding=True), _exact(high, dtype, rounding=True), size, meaning
+            name, scope, dtype, exact(low, dtype, rounding=True), exact(high, dtype, rounding=True), size, meaning
         )
         for node in self._order:
             if node.op == "param" and param_of(node).name == name and param_of(node) != param:
@@ -293,8 +210,8 @@ class Trace:
         if a.dtype is DType.BOOL or not low <= high or not because:
             raise UsageError(f"assume needs a number, low <= high and a reason; got {a}, [{low}, {high}], {because!r}")
         attrs = {
-            "low": _exact(low, a.dtype, rounding=False),
-            "high": _exact(high, a.dtype, rounding=False),
+            "low": exact(low, a.dtype, rounding=False),
+            "high": exact(high, a.dtype, rounding=False),
             "because": because,
         }
         return self._value("assume", (a.node,), a.dtype, a.kind, attrs)
@@ -381,7 +298,7 @@ class Trace:
             tuple(v.node for v in after),
             tuple(v.node for v in outputs),
             tuple(
-                (_exact(low, v.dtype, rounding=False), _exact(high, v.dtype, rounding=False))
+                (exact(low, v.dtype, rounding=False), exact(high, v.dtype, rounding=False))
                 for v, (low, high) in zip(init, invariants, strict=True)
             ),
         )
@@ -419,8 +336,8 @@ class Trace:
         return x, y
 
     def _literal(self, op: str, value: Number, dtype: DType) -> Value:
-        exact = _exact(value, dtype, rounding=False, where=f"{op}: ")
-        return self._value("const", (), dtype, Kind.SCALAR, {"value": exact})
+        held = exact(value, dtype, rounding=False, where=f"{op}: ")
+        return self._value("const", (), dtype, Kind.SCALAR, {"value": held})
 
     def _own(self, value: Value) -> None:
         if value.trace is not self:
@@ -441,28 +358,3 @@ class Trace:
             self._nodes[key] = node
             self._order.append(node)
         return Value(self, node)
-
-
-def _exact(value: Number, dtype: DType, *, rounding: bool, where: str = "") -> Number:
-    """Return the number as the type holds it, or refuse one that it does not hold."""
-    if dtype is DType.BOOL:
-        if not isinstance(value, (bool, np.bool_)):
-            raise UsageError(f"{where}{value!r} is not a bool")
-        return bool(value)
-    if isinstance(value, (bool, np.bool_)):
-        raise UsageError(f"{where}{value!r} is a bool, expected a number of type {dtype.value}")
-    if dtype.is_float:
-        if isinstance(value, int) and abs(value) > DType.U64.high:
-            raise UsageError(f"{where}{value!r} is outside every integer type; write it as a float")
-        with np.errstate(over="ignore"):
-            held = float(np.float32(value))
-        if math.isfinite(held) and not rounding and Fraction(held) != Fraction(value):
-            raise UsageError(f"{where}{value!r} is not an f32 number; use const(), which rounds")
-        if math.isinf(held) and math.isfinite(value):
-            raise UsageError(f"{where}{value!r} is outside f32")
-        return held
-    if value != value or math.isinf(value) or int(value) != value:
-        raise UsageError(f"{where}{value!r} is not an integer, expected {dtype.value}")
-    if not dtype.low <= int(value) <= dtype.high:
-        raise UsageError(f"{where}{value!r} is outside {dtype.value}, which holds {dtype.low} to {dtype.high}")
-    return int(value)
