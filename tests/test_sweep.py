@@ -23,7 +23,7 @@ from softq.compare import check
 from softq.conversion import convert
 from softq.errors import InputError, UsageError
 from softq.metrics import PerSample, find_metric
-from softq.metrics._metric import mean, root_ratio
+from softq.metrics._reductions import mean, root_ratio
 from softq.sweep import run
 from softq.sweep.estimates import loss_of, value_of
 from softq.sweep.pace import Pace

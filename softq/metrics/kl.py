@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from softq.data import Array
-from softq.metrics._metric import Floats, PairedMetric, PerSample
+from softq.metrics._kinds import PairedMetric
+from softq.metrics._metric import Floats, PerSample
 from softq.metrics._rows import as_rows, by_blocks, has_nan, log_softmax, per_sample
 
 

@@ -6,7 +6,9 @@ import numpy as np
 
 from softq.data import Array
 from softq.errors import InputError
-from softq.metrics._metric import AloneMetric, Floats, PerSample, exp_mean
+from softq.metrics._kinds import AloneMetric
+from softq.metrics._metric import Floats, PerSample
+from softq.metrics._reductions import exp_mean
 from softq.metrics._rows import by_blocks, log_softmax
 
 

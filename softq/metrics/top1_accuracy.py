@@ -6,7 +6,8 @@ import numpy as np
 
 from softq.data import Array
 from softq.errors import InputError
-from softq.metrics._metric import AloneMetric, PerSample
+from softq.metrics._kinds import AloneMetric
+from softq.metrics._metric import PerSample
 from softq.metrics._rows import as_rows, first_best, per_sample
 
 IGNORED = -100

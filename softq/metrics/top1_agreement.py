@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from softq.metrics._agreement import agreement
-from softq.metrics._metric import PairedMetric
+from softq.metrics._kinds import PairedMetric
 
 METRIC = PairedMetric(
     name="top1-agreement",

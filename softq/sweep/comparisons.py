@@ -20,8 +20,9 @@ import numpy.typing as npt
 from softq.data import Array
 from softq.errors import InputError
 from softq.metrics import Metric, PerSample
-from softq.metrics._metric import AloneMetric, Floats, HeldMetric, PairedMetric, Tensors, _HeldMeter, exp_mean, is_nan
-from softq.metrics._metric import _joined as joined
+from softq.metrics._kinds import AloneMetric, HeldMeter, HeldMetric, PairedMetric, joined
+from softq.metrics._metric import Floats, Tensors, is_nan
+from softq.metrics._reductions import exp_mean
 from softq.sweep.estimates import Indices, loss_of, over_halves, spread, value_of
 from softq.sweep.records import Estimate
 
@@ -225,7 +226,7 @@ class _Held(Comparison):
         return self._reference
 
     def _scores(self, models: Sequence[Part]) -> tuple[float, Floats]:
-        metric, meter = self._metric, _HeldMeter(self._metric, self._output, self._label)
+        metric, meter = self._metric, HeldMeter(self._metric, self._output, self._label)
         whole = {name: meter._join(name, [part.outputs[name] for part in models]) for name in models[0].outputs}
         ours = self._ours
         labels = {name: meter._join(name, [part.labels[name] for part in ours]) for name in ours[0].labels}

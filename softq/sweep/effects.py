@@ -15,7 +15,8 @@ from pathlib import Path
 
 from softq.errors import ProofError, RefusalError
 from softq.metrics import find_metric
-from softq.metrics._metric import PairedMetric, mean
+from softq.metrics._kinds import PairedMetric
+from softq.metrics._reductions import mean
 from softq.plan import Plan
 from softq.runner import Runner
 from softq.sweep.bench import Bench, Subject

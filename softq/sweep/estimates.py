@@ -19,7 +19,8 @@ import numpy.typing as npt
 
 from softq.errors import SoftqError
 from softq.metrics import Direction, PerSample, mean_interval, paired_ratio_interval
-from softq.metrics._metric import Floats, exp_mean, maximum, mean
+from softq.metrics._metric import Floats
+from softq.metrics._reductions import exp_mean, maximum, mean
 from softq.sweep.records import Estimate
 
 Reduce = Callable[[PerSample], float]
