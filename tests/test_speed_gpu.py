@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.gpu import attention, softmax
+from benchmarks.gpu import attention, check, softmax
 from benchmarks.gpu.results import Result, compared, document, table
 from softq.targets._gpu.dialect import OPENCL
 from softq.targets._gpu.rows.form import candidates, choose
 from tests.opencl import OPTIONS, device
+
+OTHERS = ("exact", "i-exp", "log2", "edge-moe", "sparsemax", "uniform", "tflite-int8")
 
 
 class PoclCard:
@@ -26,7 +28,7 @@ class PoclCard:
         self.torch: Any = pytest.importorskip("torch")
         self.torch.manual_seed(0)
         self._cl, self._queue = pytest.importorskip("pyopencl"), device()
-        self.spoiled = False
+        self.spoiled: Any = None  # which bytes of each argument a launch changes
 
     def copy_rate(self) -> float:
         return 1e9
@@ -45,8 +47,8 @@ class PoclCard:
         for array, buffer in zip(arrays, buffers, strict=True):
             if isinstance(array, np.ndarray):
                 self._cl.enqueue_copy(self._queue, array, buffer)
-                if self.spoiled:
-                    array[..., 0] ^= 0x40
+                if self.spoiled is not None:
+                    array[self.spoiled] ^= 0x40
 
     def times(self, calls: Mapping[str, Sequence[Callable[[], object]]]) -> dict[str, list[float]]:
         for some in calls.values():
@@ -75,9 +77,18 @@ def test_every_form_can_be_timed() -> None:
     assert {"g32_c4a_2h", "g32_c4a_2r", "g64_c4a_1h", "g8_c4a_8h"} <= exact
 
 
+@pytest.mark.parametrize("name", ["deferred-log", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
+def test_kernels_are_compared_with_the_interpreter(name: str) -> None:
+    card = PoclCard()
+    for program in check.programs(name):
+        assert check.differences(card, program, (3, 64)) == ""
+    card.spoiled = np.s_[...]
+    assert "the interpreter has" in check.differences(card, check.programs(name)[0], (64,))
+
+
 def test_a_wrong_result_is_not_timed() -> None:
     card = PoclCard()
-    card.spoiled = True
+    card.spoiled = np.s_[..., 0]
     with pytest.raises(AssertionError):
         list(softmax.measure(card, (64,), 1 << 10, False))
     with pytest.raises(AssertionError):
