@@ -60,9 +60,11 @@ def test_a_finite_mask_masks() -> None:
 def test_numbers_a_head_go_to_their_heads() -> None:
     rng = np.random.default_rng(0)
     samples = [Sample(rng.normal(size=(8, 16)).astype(np.float32), None, head) for head in (0, 1)]
-    both = planned("deferred-log", {"r": (0.5, 4.0)}, bits=4, r="head")
-    for head, r in ((0, 0.5), (1, 4.0)):
-        alone = planned("deferred-log", {"r": r}, bits=4, r="site", steps=both.options["steps"])
+    numbers = {"r": (12.0, 30.0), "first": (0.02, 0.3), "shift": (0.0, 0.8)}
+    both = planned("deferred-log", numbers, bits=4, r="head")
+    for head in (0, 1):
+        own = {name: pair[head] for name, pair in numbers.items()}
+        alone = planned("deferred-log", own, bits=4, r="site", steps=both.options["steps"])
         assert site_errors(both, samples, head) == site_errors(alone, [samples[head]])
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from softq.errors import UsageError
 from softq.methods import METHODS, Method
-from softq.methods._contract import OptionValue
+from softq.methods._contract import FITTED_SCOPES, OptionValue
 from softq.sweep.records import Setting
 
 ALL = "all"
@@ -100,11 +100,13 @@ def _has_width(method: Method, given: Mapping[str, OptionValue]) -> bool:
 
 def _legal(method: Method, options: Mapping[str, OptionValue], calibrated: bool, granularity: Granularity) -> Setting:
     resolved = method.resolve(method.configure(options), calibrated)
-    if granularity == "head":
-        specs = method.options.specs()
-        wide = [name for name, scope in resolved.fitted.items() if scope == "site" and name not in options]
-        options = {**options, **{name: "head" for name in wide if "head" in specs[name].words}}
-        resolved = method.resolve(method.configure(options), calibrated)
+    # Options are fitted together: where the user names a scope, those that are not named go with it. And one may take
+    # others with it, so each is looked at after the one before.
+    if granularity == "head" and not any(value in FITTED_SCOPES for value in options.values()):
+        for name, spec in method.options.specs().items():
+            if resolved.fitted.get(name) == "site" and "head" in spec.words:
+                options = {**options, name: "head"}
+                resolved = method.resolve(method.configure(options), calibrated)
     if resolved.fitted and not calibrated:
         name, scope = next(iter(resolved.fitted.items()))
         raise UsageError(
