@@ -124,6 +124,32 @@ def test_a_vision_transformer() -> None:
         assert np.max(np.abs(value - theirs)) <= 2e-2 * np.max(np.abs(theirs))
 
 
+IN_BLOCKS = {
+    "grouped-convolution": """(float[b,4,9,7] x, float[8,2,3,2] w) => (float[b,8,5,7] y) {
+        y = Conv <group = 2, strides = [2, 1], pads = [1, 0, 1, 1]> (x, w) }""",
+    "depthwise-convolution": """(float[b,4,9] x, float[4,1,3] w) => (float[b,4,7] y) { y = Conv <group = 4> (x, w) }""",
+    "integers": """(uint8[b,300] x, int8[300,5] w) => (int32[b,5] y) <uint8 z = {131}> {
+        y = MatMulInteger (x, w, z) }""",
+}
+
+
+@pytest.mark.parametrize("name", IN_BLOCKS)
+def test_what_processors_compute_in_a_threads_own_memory(name: str) -> None:
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["": 18]> g {IN_BLOCKS[name]}')
+    rng, feeds = np.random.default_rng(0), dict[str, Array]()
+    for value in model.graph.input:
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        shape = [d.dim_value or 3 for d in value.type.tensor_type.shape.dim]
+        feeds[value.name] = np.asarray(rng.normal(0, 1 if dtype == np.float32 else 100, shape)).astype(dtype)
+    run, _ = on_device(opencl_of(model))
+    (wanted,) = on_onnxruntime(model, feeds)
+    found = run(feeds)["y"]
+    assert found.dtype == wanted.dtype
+    # Sums of integers are exact; those of at most 12 floats are rounded in another order.
+    np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64), rtol=0,
+                               atol=1e-5 * (found.dtype == np.float32))  # fmt: skip
+
+
 def test_what_softq_build_writes(tmp_path: Path) -> None:
     built = softq.build(softq.convert(parser.parse_model(ATTENTION), bits=4).model, tmp_path / "built",
                         target="cuda,arch=sm_90")  # fmt: skip

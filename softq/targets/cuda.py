@@ -6,8 +6,8 @@ needs no GPU; running needs one, and its driver alone: `softq.load` and `softq r
 dynamic.
 
 A softmax is one kernel, in a form for each range of row lengths. Products are softq's, in float32 on the ordinary
-cores; attentions are not fused, and integer products are done in float32. None of it has run on a GPU yet: its logic is
-tested as OpenCL on a processor.
+cores, those of dequantized codes too; MatMulInteger is TVM's loops, a thread an element; attentions are not fused. None
+of it has run on a GPU yet: its logic is tested as OpenCL on a processor.
 """
 
 from __future__ import annotations

@@ -42,6 +42,8 @@ def machine_of(arch: str) -> Machine:
 def device_program(model: ir.Model, machine: Machine, dialect: Dialect) -> DeviceProgram:
     """Return the program of a model as text in a language."""
     kernels = GpuKernels(machine, dialect)
-    program = lower(imported(model, SplitProducts()), kernels)
+    # A thread of a GPU has no memory for blocks.
+    program = lower(imported(model, SplitProducts(), blocks=False), kernels)
+    assert not program.scratch
     sources = {ROWS: kernels.text(), GRAPH: source(kernels.functions(), dialect, machine.cpu)}
     return DeviceProgram(program, kernels.launches(), {name: text for name, text in sources.items() if text})

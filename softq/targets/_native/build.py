@@ -22,10 +22,13 @@ def build(model: ir.Model, machine: Machine) -> Built:
     return Built(lower(found, Kernels(machine)), machine)
 
 
-def imported(model: ir.Model, *steps: ir.passes.InPlacePass) -> Imported:
-    """Return a converted model, which is not changed, in Relax, after these steps on its prepared copy."""
+def imported(model: ir.Model, *steps: ir.passes.InPlacePass, blocks: bool = True) -> Imported:
+    """Return a converted model, which is not changed, in Relax, after these steps on its prepared copy.
+
+    `blocks` is that of `import_model`.
+    """
     functions = row_functions(model)  # before anything touches their bodies
     prepared = prepare(model)
     for step in steps:
         step(prepared)
-    return import_model(prepared, functions)
+    return import_model(prepared, functions, blocks=blocks)

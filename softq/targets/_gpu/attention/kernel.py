@@ -6,8 +6,8 @@ stays in the registers that the first product leaves, which are laid out as the 
 
 In two phases the products with the keys are computed twice: first the maximum of each row, then codes against it, the
 same as the row program's but where rounding of the scores puts one on the other side of a boundary. In one phase codes
-are against a reference that rises by whole codes when the maximum does, by which what was summed is scaled
-(`deferred-log-online`); weights then have to halve from code to code.
+are against a reference that rises by whole codes when the maximum does, by which what was summed is scaled; weights
+then have to halve from code to code.
 
 Source: the order of the computation is that of FlashAttention-2 (arXiv 2307.08691), the recurrence Milakov and
 Gimelshein's (arXiv 1805.02867); the layout of fragments is PTX's (ISA 8.5, 9.7.14.5, mma.m16n8k16 and ldmatrix).

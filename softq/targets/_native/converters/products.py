@@ -48,7 +48,7 @@ def _matmul_integer(node: Node) -> list[relax.Expr] | None:
     if any(x is not None and product(node.importer.dims(x, node.name)) != 1 for x in zeros):
         return None
     (b, transposed), a = _right(node), node.tensor(0)
-    if {str(a.ty.dtype), str(b.ty.dtype)} - {"int8", "uint8"}:
+    if {str(a.ty.dtype), str(b.ty.dtype)} - {"int8", "uint8"} or not node.importer.blocks:
         return None
     points = [_point(node, i, like) for i, like in ((2, a), (3, b))]
     inner = node.importer.dims(a, node.name)[-1]
