@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,9 @@ from softq.artifact.device.steps import DeviceProgram, from_json, to_json
 from softq.artifact.weights import WeightsStream
 from softq.errors import SoftqError
 from softq.modelfile import as_model
-from softq.targets._gpu import build, code
+from softq.targets._gpu import build, code, nvcc
 from softq.targets._gpu.build import device_program, machine_of
-from softq.targets._gpu.dialect import OPENCL
+from softq.targets._gpu.dialect import CUDA, OPENCL
 from tests.opencl import OPTIONS, device
 from tests.pocl_driver import PoclDriver
 
@@ -148,6 +149,17 @@ def test_what_processors_compute_in_a_threads_own_memory(name: str) -> None:
     # Sums of integers are exact; those of at most 12 floats are rounded in another order.
     np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64), rtol=0,
                                atol=1e-5 * (found.dtype == np.float32))  # fmt: skip
+
+
+@pytest.mark.skipif(nvcc.find() is None, reason="needs nvcc: pip install 'softq[cuda]'")
+@pytest.mark.parametrize(("given", "operator", "words"), [
+    ("float", "Log", {"CUDART_INF_F", "CUDART_NAN_F"}), ("double", "ReduceMax", {"CUDART_INF"}),
+])  # fmt: skip
+def test_infinities_and_nan_compile(given: str, operator: str, words: set[str]) -> None:
+    text = f'<ir_version: 8, opset_import: ["": 18]> g ({given}[8] x) => ({given}[n] y) {{ y = {operator} (x) }}'
+    graph = device_program(as_model(parser.parse_model(text)), machine_of("sm_90"), CUDA).sources["graph"]
+    assert set(re.findall(r"CUDART_\w+", graph[graph.index('extern "C"') :])) == words
+    assert nvcc.compiled(graph, "sm_90", strict=False).usage
 
 
 def test_what_softq_build_writes(tmp_path: Path) -> None:
