@@ -62,6 +62,10 @@ class SitePlan:
                 raise InputError(f"plan: site {self.id}: {name} is an empty list; expected one number a head")
             for number in value if isinstance(value, tuple) else (value,):
                 type(options).specs()[name].parse(f"plan: site {self.id}: fitted {name}", number)
+        heads = {name: len(value) for name, value in self.fitted.items() if isinstance(value, tuple)}
+        if len(set(heads.values())) > 1:
+            counts = ", ".join(f"{name} {count}" for name, count in heads.items())
+            raise InputError(f"plan: site {self.id} has another number of heads for each option: {counts}")
         return options
 
 

@@ -312,6 +312,28 @@ def test_growing_steps_are_for_few_bits() -> None:
         default_program(METHODS.get("deferred-log"), bits=5, steps="growing")
 
 
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"bits": 5, "steps": "growing", "r": 5}, "steps is growing with 5 bits"),
+    ({"steps": "equal", "r": 5, "first": 0.5}, "first is 0.5 with equal steps; it is for growing ones"),
+    ({"steps": "equal", "r": "site", "shift": "site"}, "shift is site with equal steps; it is for growing ones"),
+    ({"steps": "growing", "r": "site", "first": 0.4, "shift": "auto", "slope": 0.0}, "shift is auto; resolve"),
+], ids=str)  # fmt: skip
+def test_options_that_contradict_each_other_are_refused_of_plans_too(settings: dict[str, object], message: str) -> None:
+    method = METHODS.get("deferred-log")
+    # What a plan says is not resolved.
+    with pytest.raises(UsageError, match=message):
+        method.program(method.configure(settings))
+
+
+def test_rounded_roots_have_nothing_to_add() -> None:
+    # 1 / 49 * 49 is not 1 in doubles, 1 / 4 * 4 is.
+    operators = [
+        [node.op for node in default_program(METHODS.get("deferred-log"), bits=4, r=r, steps="growing").nodes()]
+        for r in (4, 49)
+    ]
+    assert operators[0] == operators[1]
+
+
 def test_many_candidates_are_searched_in_part_and_the_least_error_is_found() -> None:
     tried: list[float] = []
 

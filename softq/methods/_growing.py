@@ -34,6 +34,9 @@ class Curve:
     @property
     def offset(self) -> float:
         """What makes code 1 begin at `first` octaves."""
+        # 1 / r * r is not always 1, and rounded roots have nothing to add.
+        if self.shift == 0 and self.first == plain(self.r)["first"]:
+            return 0.0
         return (0.5 + self.shift) ** 2 - self.first * self.r
 
     def start(self, code: int) -> float:

@@ -118,13 +118,9 @@ def _resolve(options: Options, calibrated: bool) -> Options:
         fitted = options.r in FITTED_SCOPES or (options.r == "auto" and calibrated)
         grow = isinstance(options.r, str) and bits in (growing.USUAL if fitted else _R_EQUAL)
         options = replace(options, steps="growing" if grow else "equal")
-    if options.steps == "growing" and bits not in growing.USUAL:
-        raise UsageError(f"deferred-log: steps is growing with {bits} bits; growing steps are for 2 to 4 bits")
+    _check_steps(options)
     shape = {name: getattr(options, name) for name in growing.SHAPE}
     if options.steps != "growing":
-        for name, value in shape.items():
-            if value not in ("auto", 0.0):
-                raise UsageError(f"deferred-log: {name} is {value} with {options.steps} steps; it is for growing ones")
         r = options.r if options.r != "auto" else "site" if calibrated else _R_EQUAL.get(bits, 2.0 ** (bits - 4))
         return replace(options, r=r)
     if options.r == "auto" and not calibrated:
@@ -133,6 +129,16 @@ def _resolve(options: Options, calibrated: bool) -> Options:
         r = "site" if options.r == "auto" else options.r
         given = {"r": r, **growing.beside(bits, r)}
     return replace(options, r=given["r"], **{name: given[name] for name, value in shape.items() if value == "auto"})
+
+
+def _check_steps(options: DeferredLogOptions) -> None:
+    """Refuse options that do not go with their steps, which are equal where they are auto."""
+    if options.steps == "growing" and options.bits not in growing.USUAL:
+        raise UsageError(f"deferred-log: steps is growing with {options.bits} bits; growing steps are for 2 to 4 bits")
+    for name in growing.SHAPE if options.steps != "growing" else ():
+        value = getattr(options, name)
+        if value not in ("auto", 0.0):
+            raise UsageError(f"deferred-log: {name} is {value} with equal steps; it is for growing ones")
 
 
 def weight_table(options: DeferredLogOptions, r: float) -> list[int]:
@@ -154,9 +160,12 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     # A number for r settles `steps` too: equal, unless growing is asked for; and the shape is for growing ones.
     if options.r == "auto" or (options.steps == "auto" and options.r in FITTED_SCOPES):
         raise UsageError("deferred-log: steps or r is auto; resolve() the options first")
+    _check_steps(options)
     grow, fitted = options.steps == "growing", options.r in FITTED_SCOPES
     for name in growing.SHAPE:
         value = getattr(options, name)
+        if value == "auto" and grow and fitted:
+            raise UsageError(f"deferred-log: {name} is auto; resolve() the options first")
         if value in FITTED_SCOPES and not fitted:
             raise UsageError(f"deferred-log: {name} is fitted for a {value} and r is not; fit both")
     top = 2 ** int(options.bits) - 1
