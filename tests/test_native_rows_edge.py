@@ -18,6 +18,8 @@ pytest.importorskip("tvm")
 
 from softq.methods import METHODS
 from softq.rowprog import DType, Program, Trace, run
+from softq.rowprog.codes import coded
+from softq.rowprog.tabulate import tabulate_or_keep
 from softq.targets._native.codegen import object_code
 from softq.targets._native.machine import Machine
 from softq.targets._native.rows import RowKernel, row_kernel
@@ -157,6 +159,23 @@ def operator_cases() -> Iterator[Case]:
         yield case(dtype, numbers, lambda t: {"copy": t.scores, "zeros": t.scores.eq(t.scores)})
 
 
+def byte_cases() -> Iterator[Case]:
+    """Scores of bytes whose sums are taken in bytes, and leave 32 bits: of float weights and of integers."""
+    rng = np.random.default_rng(2)
+    t = Trace("wide", scores=DType.I8)
+    d = t.row_max(t.cast(t.scores, DType.I32)) - t.cast(t.scores, DType.I32)
+    wide = t.lut(t.table([2**31 // (1 + i) for i in range(256)], DType.U32), d)
+    integers = t.program(weights=wide, normalizer=t.row_sum(t.cast(wide, DType.U64)))
+    method = METHODS.get("qlinear")
+    given = method.resolve(method.configure({"step": 0.1}), False)
+    floats = coded(tabulate_or_keep(method.program(given, scores=DType.I8))[0]).program
+    for length in (0, 1, 15, 17, 67, 400, 1000):
+        scores = np.clip(rng.normal(size=(3, length)) * 30, -128, 127).astype(np.int8)
+        yield Case(integers, ("normalizer",), scores)
+        # Sums of floats may be taken in any order: each of up to 1,000 additions rounds by 2^-24.
+        yield Case(floats, ("codes", "normalizer"), scores, close=6e-5)
+
+
 def numbered(cases: Sequence[Case], machine: Machine) -> list[tuple[int, RowKernel]]:
     """Return for each case the number of its kernel and the kernel; equal programs share one."""
     found: dict[tuple[int, tuple[str, ...]], tuple[int, RowKernel]] = {}
@@ -217,12 +236,12 @@ def test_bits_are_equal_on_small_processors(name: str, tmp_path: Path) -> None:
     pytest.importorskip("ziglang")
     if shutil.which(EMULATORS[name][0]) is None:
         pytest.skip(f"{EMULATORS[name][0]} is not installed")
-    run_cases([*method_cases(), *operator_cases()], EDGE[name], EMULATORS[name], tmp_path)
+    run_cases([*method_cases(), *operator_cases(), *byte_cases()], EDGE[name], EMULATORS[name], tmp_path)
 
 
 @pytest.mark.parametrize("machine", [EDGE["riscv64v"], AVX512, AVX2, SSE2, PLAIN], ids=lambda m: f"{m.name}-{m.cpu}")
 def test_no_symbol_is_undefined(machine: Machine) -> None:
-    kernels = numbered([*method_cases(), *operator_cases()], machine)
+    kernels = numbered([*method_cases(), *operator_cases(), *byte_cases()], machine)
     functions = {kernel.symbol: kernel.function for _, kernel in kernels}
     assert undefined_symbols(object_code(list(functions.values()), machine)) == []
 

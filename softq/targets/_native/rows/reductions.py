@@ -230,7 +230,7 @@ class ByteSums:
     def result(self) -> Expr:
         """Return the sum in the type that the program names, which holds it."""
         whole = [_of_parts(parts, tirx.Add) for parts in self._parts]
-        if self._dots and (self._wide or self._scale is not None):
+        if self._wide and bits_of(self._name) == 32:
             whole = [self._doubled(part) for part in whole]
         name, lanes = whole[0].name, whole[0].lanes
         for plane, part in enumerate(whole[1:], 1):
