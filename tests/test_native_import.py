@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -195,3 +196,13 @@ def test_functions_that_are_not_those_of_the_plan_are_refused(damage: str) -> No
         next(n for n in function if n.op_type in ("Sub", "Add", "Mul", "Max")).op_type = "Min"
     with pytest.raises(softq.RefusalError, match=rf"function {function.domain}::{function.name} is not"):
         build_program(model)
+
+
+@pytest.mark.parametrize("operator", ["NonZero", "Unknown"])
+def test_tvm_says_nothing_behind_an_error(operator: str, capfd: pytest.CaptureFixture[str]) -> None:
+    # One is refused while blocks are open, the other before there are any.
+    model = model_of([node(operator, "x", "y")], [value("x")], [value("y", [2, "k"], TensorProto.INT64)])
+    with pytest.raises(softq.RefusalError):
+        build_program(model)
+    gc.collect()
+    assert capfd.readouterr().err == ""

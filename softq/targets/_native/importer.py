@@ -18,6 +18,7 @@ What is different from TVM's importer:
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -91,7 +92,13 @@ def import_model(model: ir.Model, functions: Mapping[tuple[str, str], RowFunctio
     check_version()
     importer = Importer(model, functions, blocks)
     proto = proto_without_weights(model)
-    module = importer.from_onnx(proto.graph, model.opset_imports.get("", 18))
+    try:
+        module = importer.from_onnx(proto.graph, model.opset_imports.get("", 18))
+    except SoftqError:
+        # TVM prints a warning behind the error if a block is left open; there is none before the first operator.
+        with contextlib.suppress(RuntimeError):
+            importer.bb._end_block()
+        raise
     return Imported(
         module=module,
         inputs=tuple(importer.inputs),
