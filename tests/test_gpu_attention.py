@@ -24,6 +24,7 @@ F64 = NDArray[np.float64]
 
 PLAIN = program_of("deferred-log", {"bits": 4, "r": 1})
 GROWING = program_of("deferred-log", {"bits": 3, "r": 5, "steps": "growing"})
+SHAPED = program_of("deferred-log", {"bits": 2, "r": 1.3, "first": 0.8, "shift": 0.2, "slope": 0.2, "steps": "growing"})
 NARROW = program_of("deferred-log", {"bits": 3, "r": 1})
 
 
@@ -75,8 +76,8 @@ def reference(codes: Codes, kind: str, q: Array, k: Array, v: Array, scale: floa
         scores = np.where(keep, scores, -np.inf)
     top = np.maximum(np.max(scores, -1, keepdims=True, initial=-np.inf), -3.4e38)
     level = (top - scores) * codes.rate
-    level = np.sqrt(level) if codes.root else level
-    weights = np.array(codes.table, np.float64)[np.minimum(np.rint(level), len(codes.table) - 1).astype(int)]
+    level = np.sqrt(np.maximum(level + codes.offset, 0)) - codes.shift if codes.root else level
+    weights = np.array(codes.table, np.float64)[np.clip(np.rint(level), 0, len(codes.table) - 1).astype(int)]
     return weights @ values / np.maximum(np.sum(weights, -1, keepdims=True), 1e-300)
 
 
@@ -90,7 +91,7 @@ def assert_close(found: F64, wanted: F64, kind: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "width"), [("f16", 64), ("bf16", 64), ("f16", 128)])
-@pytest.mark.parametrize("program", [PLAIN, GROWING], ids=lambda p: p.structure)
+@pytest.mark.parametrize("program", [PLAIN, GROWING, SHAPED], ids=lambda p: p.structure)
 def test_two_phases_give_the_codes_of_the_row_program(kind: str, width: int, program: Any) -> None:
     codes = codes_of(program)
     attention = Attention(codes, Shape(kind, width))
@@ -139,8 +140,10 @@ def test_a_mask_of_bytes_broadcasts(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("online", [False, True])
-def test_rows_with_special_scores(online: bool) -> None:
-    attention = Attention(codes_of(NARROW), Shape("f16", 64, online=online))
+@pytest.mark.parametrize("program", [NARROW, SHAPED], ids=lambda p: p.structure)
+def test_rows_with_special_scores(online: bool, program: Any) -> None:
+    codes = codes_of(program)
+    attention = Attention(codes, Shape("f16", 64, online=online and codes.halves))
     q, k, v = (value_of(x, "f16").astype(np.float16) for x in inputs("f16", 1, 1, 4, 70, 64))
     q[:], k[..., 1:] = 0, 0
     q[..., 0] = 1
@@ -183,7 +186,8 @@ def test_kernels_compile_and_spill_nothing(arch: str) -> None:
     text, count = CUDA.prelude(), 0
     for kind in kinds:
         for width in (64, 128):
-            for program, given in ((PLAIN, {"causal": True}), (PLAIN, {"online": True}), (GROWING, {"masked": True})):
+            for program, given in ((PLAIN, {"causal": True}), (PLAIN, {"online": True}), (GROWING, {"masked": True}),
+                                   (SHAPED, {})):  # fmt: skip
                 kernel = attention_kernel(codes_of(program), Shape(kind, width, **given), CUDA, symbol=f"a{count}")
                 text, count = text + kernel.text, count + 1
     used = nvcc.compiled(text, arch).usage

@@ -18,17 +18,21 @@ _MOST = 1 << 15
 
 @dataclass(frozen=True)
 class Codes:
-    """Weights of the form table[min(rint(f((max - x) * rate)), top)], f being the identity or the square root.
+    """Weights of the form table[c], c = rint(f((max - x) * rate)) from 0 to the last code.
 
     Attributes:
         rate: Codes a unit of distance.
         table: The weight of each code.
-        root: Whether f is the square root.
+        root: Whether f(u) is sqrt(max(u + offset, 0)) - shift; else it is u.
+        offset: What is added under the root.
+        shift: What is taken off it.
     """
 
     rate: float
     table: tuple[int, ...]
     root: bool
+    offset: float = 0.0
+    shift: float = 0.0
 
     @property
     def halves(self) -> bool:
@@ -55,12 +59,20 @@ def codes_of(program: Program) -> Codes:
     inner = rounded(node)
     if inner is None or not all(isinstance(w, int) and 0 <= w <= _MOST for w in found.table):
         raise why
-    level = inner[0].args[0]
+    level, offset, shift = inner[0].args[0], 0.0, 0.0
+    if level.op == "sub" and level.args[1].op == "const":
+        level, shift = level.args[0], float(number_of(level.args[1]))
     root = level.op == "sqrt"
     level = level.args[0] if root else level
+    if root and level.op == "max" and level.args[0].op == "add" and level.args[0].args[1].op == "const":
+        if level.args[1].op != "const" or number_of(level.args[1]) != 0:
+            raise why
+        level, offset = level.args[0].args[0], float(number_of(level.args[0].args[1]))
+    if shift and not root:
+        raise why
     if level.op != "mul" or level.args[0].op != "sub":
         raise why
     rate = level.args[1].args[2] if level.args[1].op == "select" else level.args[1]
     if rate.op != "const":
         raise why
-    return Codes(float(number_of(rate)), tuple(int(w) for w in found.table), root)
+    return Codes(float(number_of(rate)), tuple(int(w) for w in found.table), root, offset, shift)

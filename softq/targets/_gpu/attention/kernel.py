@@ -274,10 +274,16 @@ class _Writer:
             codes: list[str] = []
             for i in (0, 1):
                 level = f"PRODUCT(top_score[p][h] - scores[p][j][2 * h + {i}], rate)"
-                level = f"ROOT({level})" if self._codes.root else level
+                level = self._rooted(level) if self._codes.root else level
                 clamped = f"LESSER(GREATER({level}, 0.0f), {literal(top, F32)})"
                 codes.append(text.define("u32", f"nearest_bits({clamped})", "code"))
             text.line(f"shares[p][j][h] = {self._two_weights(codes, top)};")
+
+    def _rooted(self, level: str) -> str:
+        codes = self._codes
+        if codes.offset:
+            level = f"GREATER({level} + {literal(codes.offset, F32)}, 0.0f)"
+        return f"ROOT({level}) - {literal(codes.shift, F32)}" if codes.shift else f"ROOT({level})"
 
     def _two_weights(self, codes: Sequence[str], top: int) -> str:
         """Return two weights over the greatest one as halves, of codes in the lowest bits of words."""
