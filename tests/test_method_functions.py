@@ -277,8 +277,10 @@ def test_huge_scores_give_numbers(name: str) -> None:
 @pytest.mark.parametrize(("name", "settings", "message"), [
     ("taylor", {"order": 3}, "order is 3; allowed is 2, 4 or 6"),
     ("power", {"power": 5}, "power is 5; allowed is an even number"),
+    ("relu", {"eps": 0.5}, "eps is 0.5 with divisor=length; it is for divisor=sum"),
+    ("relu", {"divisor": "row", "least": 1e-12}, "least is 1e-12 with divisor=row; it is for divisor=sum"),
 ])  # fmt: skip
-def test_odd_degrees_are_refused(name: str, settings: Settings, message: str) -> None:
+def test_settings_without_a_meaning_are_refused(name: str, settings: Settings, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         default_program(METHODS.get(name), **settings)
 

@@ -153,6 +153,10 @@ def test_the_stated_lengths_and_the_types_that_there_are() -> None:
     for kind in (DType.F32, DType.I8):
         assert largest_length(program_of("hls4ml", {}, kind), 2**24) == 2**22 - 1
         assert largest_length(program_of("hls4ml", {"tables": "latency"}, kind), 2**24) == 2**24
+    with pytest.raises(UsageError, match=r"inverse is 12\.0 with output=pair; it is a whole number, for output=fixed"):
+        program_of("hls4ml", {"inverse": 12})
+    with pytest.raises(UsageError, match=r"inverse is 10\.5 with output=fixed; it is a whole number"):
+        program_of("hls4ml", {"inverse": 10.5, "output": "fixed"})
     with pytest.raises(UsageError, match="bits is 6 and integer 8"):
         program_of("hls4ml", {"bits": 6, "integer": 8})
 

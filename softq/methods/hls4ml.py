@@ -150,6 +150,10 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     fraction = int(options.bits) - int(options.integer)
     if fraction < 0:
         raise UsageError(f"hls4ml: bits is {options.bits} and integer {options.integer}; allowed is at most as many")
+    if options.inverse != "auto" and (options.output != "fixed" or not float(options.inverse).is_integer()):
+        raise UsageError(
+            f"hls4ml: inverse is {options.inverse} with output={options.output}; it is a whole number, for output=fixed"
+        )
     unit = 2.0**-fraction
     step = unit if options.step == "auto" else float(options.step)
     stable = options.tables == "stable"

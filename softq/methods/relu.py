@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from softq.errors import UsageError
 from softq.methods._contract import Method, Options, OptionValue, option
 from softq.methods._pointwise import FLOATS, step_option, units, weight_bits_option, zero_option
 from softq.methods._unnormalized import scores
@@ -55,6 +56,10 @@ class ReluOptions(Options):
 
 def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     assert isinstance(options, ReluOptions)
+    for name in ("eps", "least"):
+        value = getattr(options, name)
+        if value and options.divisor != _SUM:
+            raise UsageError(f"relu: {name} is {value} with divisor={options.divisor}; it is for divisor=sum")
     if not t.scores.dtype.is_float:
         return _trace_integer(t, options)
     x = scores(t)
