@@ -13,7 +13,7 @@ from softq.cli import main
 from softq.compare import check
 from softq.conversion import convert
 from softq.errors import InputError, UsageError
-from softq.methods import METHODS, Sample
+from softq.methods import METHODS, Fitted, Sample
 from softq.plan import SitePlan
 from softq.sweep import Selection, Task
 from softq.sweep.proxies import site_errors
@@ -22,10 +22,10 @@ from softq.sweep.sensitivity import run
 from tests.test_sweep import IMAGES, LM, TEXT, VIT, cut, plain
 
 
-def planned(method: str, fitted: dict[str, float | tuple[float, ...]] | None = None, **options: object) -> SitePlan:
+def planned(method: str, fitted: Fitted | None = None, **options: object) -> SitePlan:
     configured = METHODS.get(method).configure(options)
     resolved = METHODS.get(method).resolve(configured, False)
-    return SitePlan("site", "", method, resolved.to_json(), fitted or {})
+    return SitePlan("site", "", method, resolved.to_json(), dict(fitted or {}))
 
 
 def test_errors_of_a_row_by_hand() -> None:
