@@ -49,6 +49,12 @@ OUT = click.option("--out", required=True, metavar="DIR", help="The folder of th
 FORCE = click.option("--force", is_flag=True, help="Remove what the folder holds and start anew.")
 
 
+def granularity(what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return the option that takes sites or heads, of which `what` says what they are taken for."""
+    choices = click.Choice(["site", "head"])
+    return click.option("--granularity", type=choices, default="site", show_default=True, help=what)
+
+
 def common(command: Callable[..., None]) -> Callable[..., None]:
     """Add the arguments that all these commands share."""
     return reduce(lambda made, decorate: decorate(made), reversed(_COMMON), command)

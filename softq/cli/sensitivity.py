@@ -19,13 +19,7 @@ if TYPE_CHECKING:
 @measuring.common
 @measuring.OUT
 @measuring.FORCE
-@click.option(
-    "--granularity",
-    type=click.Choice(["site", "head"]),
-    default="site",
-    show_default=True,
-    help="What is converted alone; heads have errors but no metric.",
-)
+@measuring.granularity("What is converted alone; heads have errors but no metric.")
 @click.option("--top", type=int, metavar="K", help="Measure the metric where the errors are greatest; 10 by default.")
 @JSON
 def sensitivity(

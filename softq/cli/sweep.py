@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 @measuring.common
 @measuring.OUT
 @measuring.FORCE
-@click.option(
-    "--granularity",
-    type=click.Choice(["site", "head"]),
-    default="site",
-    show_default=True,
-    help="What options are fitted for on calibration data.",
-)
+@measuring.granularity("What options are fitted for on calibration data.")
 @click.option("--max-drop", metavar="X|X%", help="Gate: some setting is worse by at most X (X% of the float value).")
 @click.option("--junit", metavar="FILE", help="Write a test case for each setting as JUnit XML.")
 @options.JSON
