@@ -134,7 +134,8 @@ def _source(
 
     if isinstance(model, (str, os.PathLike)):
         if not os.path.isfile(model):
-            raise InputError(f"{name}: no such file")
+            what = "is a folder; softq run takes what softq build wrote" if Path(model).is_dir() else "no such file"
+            raise InputError(f"{name}: {what}")
         return os.fspath(model)
     if isinstance(model, onnx.ModelProto):
         if any(t.data_location == onnx.TensorProto.EXTERNAL for t in model.graph.initializer):

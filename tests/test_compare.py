@@ -247,6 +247,8 @@ def test_bad_requests(tmp_path: Path) -> None:
         check(model(PLAIN), model(PLAIN), samples(), batch=0)
     with pytest.raises(InputError, match=r"none\.onnx: no such file"):
         check(tmp_path / "none.onnx", model(PLAIN), samples())
+    with pytest.raises(InputError, match="is a folder; softq run takes what softq build wrote"):
+        check(model(PLAIN), tmp_path, samples())
     (tmp_path / "text.onnx").write_text("hello")
     with pytest.raises(InputError, match=r"text\.onnx: onnxruntime cannot load it: \[ONNXRuntimeError\]") as error:
         check(tmp_path / "text.onnx", model(PLAIN), samples())
