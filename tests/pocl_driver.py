@@ -26,6 +26,7 @@ class PoclDriver:
         self._modules: list[tuple[Any, str]] = []
         self._functions: list[tuple[Any, list[str]]] = []
         self.launched: list[str] = []
+        self.contexts = 0
 
     def cuInit(self, flags: int) -> int:  # noqa: N802
         return flags
@@ -36,9 +37,11 @@ class PoclDriver:
 
     def cuDevicePrimaryCtxRetain(self, out: Any, handle: Any) -> int:  # noqa: N802
         out._obj.value = 7
+        self.contexts += 1
         return handle.value
 
     def cuDevicePrimaryCtxRelease_v2(self, handle: Any) -> int:  # noqa: N802
+        self.contexts -= 1
         return handle.value
 
     def cuCtxSetCurrent(self, context: Any) -> int:  # noqa: N802

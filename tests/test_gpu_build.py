@@ -204,6 +204,7 @@ def test_an_artifact_runs_through_the_driver_interface(pocl_driver: PoclDriver, 
         with pytest.raises(softq.InputError, match="input 'k' has shape"):
             artifact({**given, "k": given["k"][:, :1]})
     assert not pocl_driver.allocated
+    assert pocl_driver.contexts == 0
     assert any(name.startswith("softq_exact") for name in pocl_driver.launched)
     with pytest.raises(SoftqError, match="closed"):
         artifact(given)
@@ -230,6 +231,7 @@ def test_what_was_built_without_a_compiler_is_compiled_when_it_is_loaded(
     softq.load(built.folder).close()
     assert asked == ["sm_90", "sm_90"]  # the device's own
     assert not pocl_driver.allocated
+    assert pocl_driver.contexts == 0
 
 
 def test_code_for_another_gpu_is_one_error(pocl_driver: PoclDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -239,6 +241,7 @@ def test_code_for_another_gpu_is_one_error(pocl_driver: PoclDriver, monkeypatch:
     with pytest.raises(softq.InputError, match=r"was built for cuda,arch=sm_80; this GPU is PoCL: .*error 209"):
         softq.load(built.folder)
     assert not pocl_driver.allocated
+    assert pocl_driver.contexts == 0
 
 
 @pytest.mark.parametrize(("target", "message"), [

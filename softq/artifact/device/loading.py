@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -37,15 +38,18 @@ class DeviceArtifact(Artifact):
             driver = Driver()
         except UsageError as error:
             raise UsageError(f"{name}: {error}") from error
-        modules = {one.module for one in steps.launches.values()}
-        code = {module: _code(folder, module, driver.arch) for module in sorted(modules)}
-        try:
-            gpu = Gpu(driver, code)
-        except SoftqError as error:
-            built_for = facts["target"]
-            raise InputError(f"{name}: was built for {built_for}; this GPU is {driver.name}: {error}") from error
-        weights = np.memmap(folder / "weights.bin", np.uint8, "r")
-        self._driver, self._executor, self._turn = driver, Executor(steps, weights, gpu), threading.Lock()
+        with ExitStack() as opened:
+            opened.callback(driver.close)
+            modules = {one.module for one in steps.launches.values()}
+            code = {module: _code(folder, module, driver.arch) for module in sorted(modules)}
+            try:
+                gpu = Gpu(driver, code)
+            except SoftqError as error:
+                built_for = facts["target"]
+                raise InputError(f"{name}: was built for {built_for}; this GPU is {driver.name}: {error}") from error
+            weights = np.memmap(folder / "weights.bin", np.uint8, "r")
+            self._driver, self._executor, self._turn = driver, Executor(steps, weights, gpu), threading.Lock()
+            opened.pop_all()
         self._finalizer = weakref.finalize(self, _close, self._executor, driver)
 
     @property

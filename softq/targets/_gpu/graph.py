@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import tvm
-from tvm import s_tir, tirx
+from tvm import tirx
 
 from softq.errors import SoftqError
+from softq.targets._common.tvm_passes import to_plain_loops
 from softq.targets._gpu.dialect import CUDA, Dialect
 
 THREADS = 128
@@ -54,25 +55,8 @@ def source(functions: Sequence[tirx.PrimFunc], dialect: Dialect, arch: str) -> s
     description = {"kind": "cuda", "arch": arch} if is_cuda else {"kind": "opencl"}
     target = tvm.target.Target(description)
     module = tvm.IRModule({str(f.attrs["global_symbol"]): _device(f, target) for f in functions})
-    passes = [
-        s_tir.transform.LowerInitBlock(),
-        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
-        s_tir.transform.ConvertBlocksToOpaque(),
-        s_tir.transform.LowerMatchBuffer(),
-        s_tir.transform.LowerOpaqueBlock(),
-        tirx.transform.FlattenBuffer(),
-        tirx.transform.BF16ComputeLegalize(),
-        tirx.transform.StorageRewrite(),
-        tirx.transform.UnrollLoop(),
-        tirx.transform.StmtSimplify(),
-        tirx.transform.RemoveNoOp(),
-        s_tir.transform.RewriteUnsafeSelect(),
-        tirx.transform.BF16StorageLegalize(),
-        tirx.transform.LowerIntrin(),
-        tirx.transform.ConvertSSA(),
-    ]
     try:
-        lowered = tvm.ir.transform.Sequential(passes)(module)
+        lowered = tvm.ir.transform.Sequential(to_plain_loops())(module)
         text = str(tvm.get_global_func(f"target.build.{description['kind']}")(lowered, target).inspect_source())
     except (RuntimeError, ValueError) as error:
         raise SoftqError(f"TVM cannot write kernels for {dialect.name}: {str(error).splitlines()[-1]}") from error

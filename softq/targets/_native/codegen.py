@@ -15,6 +15,7 @@ import tvm
 from tvm import s_tir, tirx
 
 from softq.errors import SoftqError
+from softq.targets._common.tvm_passes import to_plain_loops
 from softq.targets._native.machine import Machine
 
 
@@ -27,30 +28,12 @@ def lower(functions: Sequence[tirx.PrimFunc], machine: Machine) -> tvm.IRModule:
         machine: What they are for.
     """
     module = tvm.IRModule({str(f.attrs["global_symbol"]): f for f in functions})
-    # TVM's own list without MakePackedAPI and without the passes for devices.
     return tvm.ir.transform.Sequential(
         [
             # Before a target is known: where vectors may have any length TVM writes a test for every element.
             tirx.transform.VectorizeLoop(True),
             tirx.transform.BindTarget(target_of(machine)),
-            s_tir.transform.LowerInitBlock(),
-            s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
-            s_tir.transform.ConvertBlocksToOpaque(),
-            _compacted,
-            s_tir.transform.LowerMatchBuffer(),
-            s_tir.transform.LowerOpaqueBlock(),
-            tirx.transform.FlattenBuffer(),
-            tirx.transform.BF16ComputeLegalize(),
-            tirx.transform.StorageRewrite(),
-            tirx.transform.UnrollLoop(),
-            tirx.transform.StmtSimplify(),
-            tirx.transform.RemoveNoOp(),
-            s_tir.transform.RewriteUnsafeSelect(),
-            tirx.transform.CommonSubexprElim(),
-            tirx.transform.BF16StorageLegalize(),
-            tirx.transform.LowerIntrin(),
-            # Quotients of the same expression are lowered to bindings of one name.
-            tirx.transform.ConvertSSA(),
+            *to_plain_loops([_compacted], [tirx.transform.CommonSubexprElim()]),
         ]
     )(module)
 

@@ -1,0 +1,37 @@
+"""TVM's passes from loops with blocks to what its code generators take, for functions of pointers and scalars.
+
+TVM's own list without MakePackedAPI and without the passes that split host from device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tvm
+from tvm import s_tir, tirx
+
+
+def to_plain_loops(
+    opaque: Sequence[tvm.ir.transform.Pass] = (), simplified: Sequence[tvm.ir.transform.Pass] = ()
+) -> list[tvm.ir.transform.Pass]:
+    """Return the passes in order, with others behind the making of opaque blocks and behind the simplification."""
+    return [
+        s_tir.transform.LowerInitBlock(),
+        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+        s_tir.transform.ConvertBlocksToOpaque(),
+        *opaque,
+        s_tir.transform.LowerMatchBuffer(),
+        s_tir.transform.LowerOpaqueBlock(),
+        tirx.transform.FlattenBuffer(),
+        tirx.transform.BF16ComputeLegalize(),
+        tirx.transform.StorageRewrite(),
+        tirx.transform.UnrollLoop(),
+        tirx.transform.StmtSimplify(),
+        tirx.transform.RemoveNoOp(),
+        s_tir.transform.RewriteUnsafeSelect(),
+        *simplified,
+        tirx.transform.BF16StorageLegalize(),
+        tirx.transform.LowerIntrin(),
+        # Quotients of the same expression are lowered to bindings of one name.
+        tirx.transform.ConvertSSA(),
+    ]
