@@ -14,6 +14,10 @@ Times = Mapping[str, Sequence[float]]
 _SHORTEST = 200e-6
 """Calls that take less are repeated within a round, so that the clock and the caches' refill weigh little."""
 
+_REST = 0.01
+"""Seconds before a turn without a call that warms up: a rival's threads, onnxruntime's by default, spin on for a while
+after its call, and who comes next would have the rest of the processor only."""
+
 
 def take_turns(calls: Mapping[str, Call], rounds: int, *, warm: bool = False) -> dict[str, list[float]]:
     """Return the seconds of one call of each in every round, after one round that is not counted.
@@ -30,6 +34,8 @@ def take_turns(calls: Mapping[str, Call], rounds: int, *, warm: bool = False) ->
         for name, call in calls.items():
             if warm:
                 call()
+            else:
+                time.sleep(_REST)
             seconds = _seconds(call, repeats[name])
             if counted >= 0:
                 times[name].append(seconds)
