@@ -95,8 +95,12 @@ def _errors(torch: Any, codes: Codes, one: Sequence[Any], out: Any, scale: float
         hidden = torch.arange(length, device=at.device)[None] > at[:, None]
         scores = scores.masked_fill(hidden, -torch.inf)
     exact = torch.softmax(scores, -1) @ v
-    level = ((scores.max(-1, keepdim=True).values - scores) * codes.rate).round().clamp(0, len(codes.table) - 1)
+    level = (scores.max(-1, keepdim=True).values - scores) * codes.rate
+    if codes.root:
+        level = (level + codes.offset).clamp(min=0).sqrt() - codes.shift
+    level = level.round().clamp(0, len(codes.table) - 1)
     weights = torch.tensor(codes.table, dtype=torch.float64, device=at.device)[level.to(torch.int64)]
     coded = weights @ v / weights.sum(-1, keepdim=True)
     found = out[sample, head][at].to(torch.float64)
-    return tuple(float((found - wanted).norm() / wanted.norm()) for wanted in (coded, exact))  # type: ignore[return-value]
+    of_codes, of_exact = (float((found - wanted).norm() / wanted.norm()) for wanted in (coded, exact))
+    return of_codes, of_exact
