@@ -1,6 +1,6 @@
 # make demo    convert, check and build the trained ViT of models/ (no torch)
 # make test    lint, types, tests, wheel smoke test
-# make test-all  make test, and the slow tests; needs the extras torch and cuda and Chromium, and a skipped test is a failure
+# make test-all  make test, and the slow tests; needs the extras torch and cuda, Chromium and qemu-user, and a skipped test is a failure
 # make runtimes  runs converted models in older releases of onnxruntime
 # make figures   the figures of the README, from real models (needs the extra torch; hours are spared by a cache)
 

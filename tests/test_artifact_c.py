@@ -18,6 +18,7 @@ from softq.artifact.program import Program
 from softq.errors import InputError
 from softq.targets._native.machine import Machine
 from tests import handmade
+from tests.emulators import emulator
 from tests.handmade import HOST, look_up_program, needs_host, rows_program
 
 pytestmark = needs_host
@@ -36,12 +37,7 @@ RISCV64 = Machine(
     "riscv64", "riscv64-unknown-linux-gnu", "generic-rv64", (), "riscv64-linux-gnu", 0, 32, ("d",), abi="lp64d"
 )
 
-# Linked without shared libraries, a program needs no system of its own in the emulator.
-EMULATED = {
-    "aarch64": (AARCH64, "aarch64-linux-musl", "qemu-aarch64"),
-    "armv7": (ARMV7, "arm-linux-musleabihf", "qemu-arm"),
-    "riscv64": (RISCV64, "riscv64-linux-musl", "qemu-riscv64"),
-}
+EMULATED = {"aarch64": AARCH64, "armv7": ARMV7, "riscv64": RISCV64}
 
 
 def zig(triple: str) -> list[str]:
@@ -148,23 +144,23 @@ def test_wrong_weights(rows: Path, tmp_path: Path, change: Callable[[Path], obje
 
 @pytest.mark.parametrize("name", EMULATED)
 def test_other_processors(name: str, tmp_path: Path) -> None:
-    machine, static, emulator = EMULATED[name]
-    needs(emulator)
+    machine, emulated = EMULATED[name], emulator(name)
     folder = write(rows_program(machine), machine, tmp_path / "model")
-    command = [*zig(static), "-O2", "-static", "-fno-sanitize=all"]
+    command = [*zig(emulated.zig), "-O2", "-static", "-fno-sanitize=all"]
     program = compile_c(command, folder, DRIVER, tmp_path / "program")
-    assert "all is well" in run_c(emulator, program, folder, "3")
+    assert "all is well" in run_c(*emulated.command, program, folder, "3")
     with pytest.raises(InputError, match=rf"was built for .*, machine {name} .*; this program runs on x86-64 \(64"):
         load(folder)
 
 
 def test_an_emulated_processor_without_the_feature(tmp_path: Path) -> None:
-    needs("qemu-arm")
+    emulated = emulator("armv7")
     folder = write(rows_program(ARMV7), ARMV7, tmp_path / "model")
-    command = [*zig("arm-linux-musleabihf"), "-O2", "-static", "-fno-sanitize=all"]
+    command = [*zig(emulated.zig), "-O2", "-static", "-fno-sanitize=all"]
     example = compile_c(command, folder, EXAMPLE, tmp_path / "example")
-    assert "output sums" in run_c("qemu-arm", "-cpu", "cortex-a7", example, folder)
-    done = subprocess.run(["qemu-arm", "-cpu", "cortex-a8", example, folder], capture_output=True, text=True)
+    assert "output sums" in run_c(*emulated.command, "-cpu", "cortex-a7", example, folder)
+    command = [*emulated.command, "-cpu", "cortex-a8", example, folder]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
     assert "this processor lacks 'vfp4'" in done.stderr
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,16 +15,14 @@ from onnx import parser
 
 import softq
 from softq.cli import main
+from tests.emulators import emulator
 
 pytest.importorskip("tvm")
 
 ROOT = Path(__file__).parent.parent
 MODELS = ROOT / "models"
-EMULATED = {
-    "aarch64": ("aarch64-linux-musl", "qemu-aarch64"),
-    "armv7": ("arm-linux-musleabihf", "qemu-arm"),
-    "riscv64": ("riscv64-linux-musl", "qemu-riscv64"),
-}
+EDGE = {"aarch64": "aarch64", "armv7": "armv7", "riscv64": "riscv64", "riscv64v": "riscv64,features=+m+a+f+d+c+v"}
+"""Targets by the name of the emulator."""
 
 
 def converted(name: str, method: str, folder: Path) -> Path:
@@ -145,17 +142,15 @@ def test_an_operator_that_tvm_lacks_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["exact", "deferred-log"])
-@pytest.mark.parametrize("target", EMULATED)
+@pytest.mark.parametrize("processor", EDGE)
 @pytest.mark.parametrize("name", ["mnist_vit", "wikipedia_lm"])
-def test_edge_targets_have_the_metric_of_the_model(name: str, target: str, method: str, folder: Path) -> None:
-    triple, emulator = EMULATED[target]
-    if shutil.which(emulator) is None:
-        pytest.skip(f"{emulator} is not installed (Debian: qemu-user)")
+def test_edge_targets_have_the_metric_of_the_model(name: str, processor: str, method: str, folder: Path) -> None:
+    emulated = emulator(processor)
     model = converted(name, method, folder)
-    out = softq.build(model, folder / f"{name}-{method}-{target}", target=target).folder
-    program = folder / f"{name}-{method}-{target}.out"
+    out = softq.build(model, folder / f"{name}-{method}-{processor}", target=EDGE[processor]).folder
+    program = folder / f"{name}-{method}-{processor}.out"
     sources = [ROOT / "tests" / "run_raw.c", out / "driver.c", out / "kernels.o"]
-    compiler = [sys.executable, "-m", "ziglang", "cc", "-target", triple, "-O2", "-static", "-fno-sanitize=all"]
+    compiler = [sys.executable, "-m", "ziglang", "cc", "-target", emulated.zig, "-O2", "-static", "-fno-sanitize=all"]
     subprocess.run([*compiler, f"-I{out}", *map(str, sources), "-lm", "-o", str(program)], check=True)
 
     session = ort.InferenceSession(str(model), providers=["CPUExecutionProvider"])
@@ -163,9 +158,8 @@ def test_edge_targets_have_the_metric_of_the_model(name: str, target: str, metho
     data = np.load(MODELS / name / "data.npz")[given.name][: 64 if name == "mnist_vit" else 1]
     (folder / "in.raw").write_bytes(np.ascontiguousarray(data).tobytes())
     dims = [str(n) for n, d in zip(data.shape, given.shape, strict=True) if isinstance(d, str)]
-    subprocess.run(
-        [emulator, str(program), str(out), str(folder / "in.raw"), str(folder / "out.raw"), *dims], check=True
-    )
+    files = [str(path) for path in (program, out, folder / "in.raw", folder / "out.raw")]
+    subprocess.run([*emulated.command, *files, *dims], check=True)
     expected = np.asarray(session.run(None, {given.name: data})[0])
     found = np.frombuffer((folder / "out.raw").read_bytes(), np.float32).reshape(expected.shape)
     if name == "mnist_vit":
