@@ -17,7 +17,7 @@ from tvm.tirx.buffer import is_buffer_var
 
 from softq.artifact.program import Program, Size
 from softq.errors import RefusalError
-from softq.targets._native import convolution, elementwise, epilogues, extrema, integer_matmul
+from softq.targets._native import convolution, elementwise, epilogues, extrema, integer_matmul, quantization
 from softq.targets._native.assembly import Array, Assembly, StepCall, Value
 from softq.targets._native.attention.forms import Attention, find
 from softq.targets._native.attention.lowering import lower_attention, packed_integers
@@ -46,8 +46,9 @@ def lower(imported: Imported, kernels: Kernels) -> Program:
     Raises:
         RefusalError: something in the model has no form in a built program; the message names it.
     """
+    own = {**elementwise.LEGALIZE, **extrema.LEGALIZE, **quantization.legalize(kernels.machine)}
     passes = [
-        relax.transform.LegalizeOps({**elementwise.LEGALIZE, **extrema.LEGALIZE}, skip_ops=list(_VIEWS)),
+        relax.transform.LegalizeOps(own, skip_ops=list(_VIEWS)),
         relax.transform.DeadCodeElimination(),
         relax.transform.AnnotateTIROpPattern(),
         relax.transform.FuseOps(fuse_opt_level=2),

@@ -20,6 +20,7 @@ class Machine:
         requires: Features that the driver looks for before it runs anything, as the system names them.
         float_abi: `hard` or `soft` where the architecture has both, else empty.
         abi: Name of the calling convention where LLVM needs one, else empty.
+        fused: Whether a multiply-add of float32 that is rounded once is an instruction.
         single_items: Whether a work item of an elementwise nest is one element: where each has a thread of its own.
     """
 
@@ -33,6 +34,7 @@ class Machine:
     requires: tuple[str, ...] = ()
     float_abi: str = ""
     abi: str = ""
+    fused: bool = False
     single_items: bool = False
 
     def lanes(self, bits: int) -> int:

@@ -46,14 +46,14 @@ def x86_64(name: str, cpu: str, features: str) -> Machine:
     width, registers = next(((w, r) for feature, w, r in _VECTOR_X86 if feature in known), (16, 16))
     requires = tuple(f for f in _ASKED_X86 if f in known)
     # 2.17 is the C library of the oldest Linux that manylinux wheels still serve.
-    return Machine(name, triple, cpu, chosen, "x86_64-linux-gnu.2.17", width, registers, requires)
+    return Machine(name, triple, cpu, chosen, "x86_64-linux-gnu.2.17", width, registers, requires, fused="fma" in known)
 
 
 def aarch64(name: str, cpu: str, features: str) -> Machine:
     """Return a 64-bit Arm processor with Linux; NEON belongs to every one."""
     triple, chosen = "aarch64-unknown-linux-gnu", split(features)
     _known(name, triple, cpu, chosen)
-    return Machine(name, triple, cpu, chosen, "aarch64-linux-gnu.2.17", 16, 32, ())
+    return Machine(name, triple, cpu, chosen, "aarch64-linux-gnu.2.17", 16, 32, (), fused=True)
 
 
 def armv7(name: str, cpu: str, features: str) -> Machine:
@@ -63,7 +63,16 @@ def armv7(name: str, cpu: str, features: str) -> Machine:
     neon = "neon" in known
     requires = tuple(f for f in ("neon", "vfp4") if f in known)
     return Machine(
-        name, triple, cpu, chosen, "arm-linux-gnueabihf.2.17", 16 if neon else 0, 16, requires, float_abi="hard"
+        name,
+        triple,
+        cpu,
+        chosen,
+        "arm-linux-gnueabihf.2.17",
+        16 if neon else 0,
+        16,
+        requires,
+        float_abi="hard",
+        fused="vfp4" in known,
     )
 
 
@@ -73,7 +82,8 @@ def riscv64(name: str, cpu: str, features: str) -> Machine:
     known = _known(name, triple, cpu, chosen)
     vectors = "v" in known
     requires = ("v",) if vectors else ()
-    return Machine(name, triple, cpu, chosen, "riscv64-linux-gnu", 16 if vectors else 0, 32, requires, abi="lp64d")
+    width, fused = 16 if vectors else 0, "f" in known
+    return Machine(name, triple, cpu, chosen, "riscv64-linux-gnu", width, 32, requires, abi="lp64d", fused=fused)
 
 
 def split(features: str) -> tuple[str, ...]:
