@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from softq.artifact.device.starting import MOST_BLOCKS
 from softq.artifact.device.steps import Launch, Steps
 from softq.artifact.program import Step, evaluate
 from softq.errors import InputError
 
 Array = NDArray[np.generic]
-Number = np.int32 | np.int64
 
 
 class Device(Protocol):
@@ -56,6 +57,7 @@ class Executor:
             self._weights[at] = device.allocate(max(size, 1))
             device.write(self._weights[at], weights[at : at + size])
         self._memory: dict[tuple[str, int], tuple[int, Any]] = {}
+        self._planned: tuple[dict[str, int], list[_Launched]] = ({}, [])
 
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Return the outputs by name.
@@ -74,8 +76,8 @@ class Executor:
             tensor = steps.tensors[number]
             results[tensor.name] = np.empty([evaluate(s, dims) for s in tensor.shape], tensor.dtype)
             self._room("output", k, results[tensor.name].nbytes)
-        for step in steps.steps:
-            self._run(step, dims)
+        for launched in self._plan(dims):
+            self._run(launched)
         for k, number in enumerate(steps.outputs):
             array = results[steps.tensors[number].name]
             if array.nbytes:
@@ -116,32 +118,45 @@ class Executor:
         self._memory[place, at] = (size, memory)
         return memory
 
-    def _run(self, step: Step, dims: Mapping[str, int]) -> None:
-        items = evaluate(step.items, dims)
-        if items == 0:
-            return
+    def _plan(self, dims: dict[str, int]) -> Sequence[_Launched]:
+        """Return the launches for these dimensions; those of the last call are kept."""
+        if not self._planned[1] or self._planned[0] != dims:
+            launches = self.steps.launches
+            found = [_launched(launches[s.kernel], s, dims) for s in self.steps.steps if evaluate(s.items, dims) > 0]
+            self._planned = (dims, found)
+        return self._planned[1]
+
+    def _run(self, launched: _Launched) -> None:
+        step = launched.step
         tensors = [self.steps.tensors[number] for number in step.tensors]
         memory = [self._weights[t.at] if t.place == "weight" else self._memory[t.place, t.at][1] for t in tensors]
         flag = np.zeros(1, np.int32)
         if step.error is not None:
             self._device.write(memory[0], flag)
-        scalars = [evaluate(size, dims) for size in step.scalars]
-        symbol, blocks, threads, numbers = _started(self.steps.launches[step.kernel], step.kernel, items, scalars)
-        module = self.steps.launches[step.kernel].module
-        self._device.launch(module, symbol, blocks, threads, [*memory, *numbers])
+        arguments = [*memory, *launched.numbers]
+        self._device.launch(launched.module, launched.symbol, launched.blocks, launched.threads, arguments)
         if step.error is not None:
             self._device.read(memory[0], flag)
             if flag[0]:
                 raise InputError(step.error)
 
 
-def _started(launch: Launch, name: str, items: int, scalars: Sequence[int]) -> tuple[str, int, int, list[Number]]:
-    """Return a launch's symbol, blocks, threads and numbers."""
-    if launch.kind == "items":
-        return name, -(-items // launch.threads), launch.threads, [*map(np.int64, scalars), np.int64(items)]
-    if launch.kind == "blocks":
-        return name, items, launch.threads, [*map(np.int64, scalars)]
-    length, strides = scalars[0], tuple(scalars[3:])
-    form = next(form for form in launch.forms if form.fits(length, strides))
-    numbers = [np.int64(items), *map(np.int32, scalars[:3]), *map(np.int64, strides)]
-    return form.symbol, -(-items // form.rows), form.threads, numbers
+@dataclass(frozen=True)
+class _Launched:
+    """A step's launch for some dimensions."""
+
+    step: Step
+    module: str
+    symbol: str
+    blocks: int
+    threads: int
+    numbers: Sequence[np.generic]
+
+
+def _launched(launch: Launch, step: Step, dims: Mapping[str, int]) -> _Launched:
+    start = next(one for one in launch.starts(step) if all(condition.holds(dims) for condition in one.when))
+    blocks = evaluate(start.blocks, dims)
+    if blocks > MOST_BLOCKS:
+        raise InputError(f"a launch of {start.symbol!r} has {blocks} blocks; a GPU takes at most {MOST_BLOCKS}")
+    numbers = [np.dtype(one.dtype).type(evaluate(one.size, dims)) for one in launch.numbers(step)]
+    return _Launched(step, launch.module, start.symbol, blocks, start.threads, numbers)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 import numpy as np
 
+from softq.artifact.device.starting import Number, Range, Start, multiple, over
 from softq.artifact.program import Limit, Op, Operator, Program, Size, Step, Tensor
 from softq.errors import InputError
 
@@ -37,12 +38,19 @@ class RowForm:
     aligned: bool
     longest: int | None
 
-    def fits(self, length: int, strides: tuple[int, ...]) -> bool:
-        """Say whether it takes rows of a length under a mask of these strides (none without a mask)."""
-        whole = [length, *(strides[:3] if strides and strides[3] else ())]
-        if self.aligned and any(number % self.chunk for number in whole):
-            return False
-        return self.longest is None or length <= self.longest
+    def start(self, items: Size, scalars: Sequence[Size]) -> Start:
+        """Return how it is started; the length comes first, a mask's strides come last."""
+        length, strides = scalars[0], scalars[3:]
+        when: list[Range] = []
+        if self.aligned:
+            when.append(multiple(length, self.chunk))
+            # The mask is read in chunks only if its last axis is as long as the rows: else that stride is 0.
+            when += (
+                Range(Op("mul", Op("floormod", one, self.chunk), Op("min", strides[3], 1)), 0, 0) for one in strides[:3]
+            )
+        if self.longest is not None:
+            when.append(Range(length, 0, self.longest))
+        return Start(self.symbol, self.threads, over(items, self.rows), tuple(when))
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,28 @@ class Launch:
     module: str
     threads: int
     forms: tuple[RowForm, ...] = ()
+
+    def starts(self, step: Step) -> tuple[Start, ...]:
+        """Return the ways to start it for a step; the first whose conditions hold is the one to take."""
+        match self.kind:
+            case "items":
+                return (Start(step.kernel, self.threads, over(step.items, self.threads)),)
+            case "blocks":
+                return (Start(step.kernel, self.threads, step.items),)
+            case "rows":
+                return tuple(form.start(step.items, step.scalars) for form in self.forms)
+
+    def numbers(self, step: Step) -> tuple[Number, ...]:
+        """Return what it gets behind its tensors."""
+        numbers = [Number("int64", size) for size in step.scalars]
+        items = Number("int64", step.items)
+        match self.kind:
+            case "items":
+                return (*numbers, items)
+            case "blocks":
+                return (*numbers,)
+            case "rows":
+                return (items, *(Number("int32", one.size) for one in numbers[:3]), *numbers[3:])
 
 
 @dataclass(frozen=True)

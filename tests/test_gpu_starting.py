@@ -1,0 +1,81 @@
+"""How kernels are started on a device: the form for each length and mask, blocks, numbers, and the grid's limit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from softq.artifact.device.executor import Executor
+from softq.artifact.device.steps import Launch, RowForm, Steps
+from softq.artifact.program import Op, Step, Tensor
+from softq.errors import InputError
+
+Array = NDArray[np.generic]
+
+FORMS = (
+    RowForm("short_aligned", 4, 128, 4, True, 16),
+    RowForm("short", 4, 128, 1, False, 16),
+    RowForm("long_aligned", 1, 512, 8, True, None),
+    RowForm("long", 1, 512, 1, False, None),
+)
+
+
+class Recorder:
+    """A device that keeps what is launched."""
+
+    def __init__(self) -> None:
+        self.launched: list[tuple[str, str, int, int, list[Any]]] = []
+
+    def allocate(self, size: int) -> int:
+        return size
+
+    def free(self, memory: int) -> None: ...
+
+    def write(self, memory: int, array: Array) -> None: ...
+
+    def read(self, memory: int, array: Array) -> None: ...
+
+    def launch(self, module: str, symbol: str, blocks: int, threads: int, arguments: Sequence[Any]) -> None:
+        self.launched.append((module, symbol, blocks, threads, [*arguments]))
+
+
+def run(launch: Launch, step: Step, shape: Mapping[str, int]) -> tuple[str, str, int, int, list[Any]]:
+    tensors = (Tensor("x", "float32", (*shape,), "input", 0),)
+    device = Recorder()
+    steps = Steps((0,), (), tensors, (), (step,), (), {}, {"k": launch})
+    Executor(steps, np.empty(0, np.uint8), device)({"x": np.broadcast_to(np.float32(0), tuple(shape.values()))})
+    return device.launched[0]
+
+
+@pytest.mark.parametrize(("length", "strides", "chosen"), [
+    (16, (), "short_aligned"), (15, (), "short"), (17, (), "long"), (24, (), "long_aligned"), (20, (), "long"),
+    (16, (0, 16, 32, 1), "short_aligned"), (16, (0, 16, 34, 1), "short"), (16, (2, 16, 32, 1), "short"),
+    # A mask that is the same for all elements of a row is not read in chunks.
+    (16, (1, 3, 5, 0), "short_aligned"), (24, (24, 48, 4, 1), "long"), (24, (24, 48, 8, 1), "long_aligned"),
+])  # fmt: skip
+def test_the_form_of_rows(length: int, strides: Sequence[int], chosen: str) -> None:
+    step = Step("k", (0,), ("n", 3, Op("mul", "r", 2), *strides), Op("mul", "r", 5), 0)
+    module, symbol, blocks, threads, arguments = run(Launch("rows", "m", 0, FORMS), step, {"r": 7, "n": length})
+    assert (module, symbol, threads) == ("m", chosen, 128 if "short" in chosen else 512)
+    assert blocks == (9 if "short" in chosen else 35)
+    assert arguments[1:] == [35, length, 3, 14, *strides]
+    assert [type(n) for n in arguments[1:]] == [np.int64] + [np.int32] * 3 + [np.int64] * len(strides)
+
+
+def test_threads_and_blocks_of_items() -> None:
+    step = Step("k", (0,), ("n",), "r", 0)
+    assert run(Launch("items", "m", 128), step, {"r": 129, "n": 1})[1:4] == ("k", 2, 128)
+    assert run(Launch("items", "m", 128), step, {"r": 129, "n": 1})[4][1:] == [1, 129]
+    assert run(Launch("blocks", "m", 256), step, {"r": 129, "n": 1})[1:4] == ("k", 129, 256)
+    assert run(Launch("blocks", "m", 256), step, {"r": 129, "n": 1})[4][1:] == [1]
+
+
+def test_more_blocks_than_a_gpu_takes_are_one_error() -> None:
+    step = Step("k", (0,), (), Op("mul", "n", 2**20), 0)
+    assert run(Launch("blocks", "m", 32), step, {"n": 2**11 - 1})[2] == 2**31 - 2**20
+    with pytest.raises(InputError, match=r"a launch of 'k' has 2147483648 blocks; a GPU takes at most 2147483647"):
+        run(Launch("blocks", "m", 32), step, {"n": 2**11})
