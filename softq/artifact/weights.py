@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from softq.artifact.driver import SEAL_BYTES
+from softq.artifact.ctext import SEAL_BYTES
 from softq.artifact.program import Program, evaluate
 from softq.errors import SoftqError
 

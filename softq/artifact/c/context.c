@@ -1,23 +1,12 @@
 /* ---- Contexts, and the interface of softq.h ----------------------------------------------------------------------- */
 
-/* A thread gets at least so many operations of a step, some 10 microseconds of work; waking it costs about as much. */
-#define SQ_CHUNK_COST 20000
-
-/* Chunks for each thread: those that are done early take more of them. */
-#define SQ_CHUNKS 4
-
-#define SQ_ALIGNMENT 64
-
 struct softq_context {
     struct sq_state state;
-    struct sq_weights *weights;
-    struct sq_pool *pool; /* NULL with one thread */
-    int threads;
+    struct sq_model *model; /* shared with clones */
+    struct sq_engine engine;
     int busy;
     int sized;  /* the sizes are those of state.dim */
     int placed; /* the slots are those of the sizes */
-    unsigned char *arena;
-    size_t arena_bytes;
     unsigned char *own[SQ_OUTPUTS + 1]; /* memory of outputs for which the caller has none */
     size_t own_bytes[SQ_OUTPUTS + 1];
     char error[SOFTQ_ERROR_BYTES];
@@ -26,6 +15,14 @@ struct softq_context {
 static int64_t sq_value(const struct sq_state *s, struct sq_ref ref)
 {
     return ref.kind == SQ_NUMBER ? ref.value : ref.kind == SQ_DIM ? s->dim[ref.value] : s->size[ref.value];
+}
+
+static sq_address sq_at(const struct sq_state *s, enum sq_place place, int64_t at)
+{
+    return place == SQ_INPUT    ? s->input[at]
+           : place == SQ_OUTPUT ? s->output[at]
+           : place == SQ_SLOT   ? s->slot[at]
+                                : s->weights + at;
 }
 
 static const char *sq_dtype_name(int32_t dtype)
@@ -113,48 +110,35 @@ static softq_status sq_say(softq_status status, const char *text, char *error, s
     return status;
 }
 
-static softq_status sq_weights_of(softq_context *c, const char *folder, const softq_context *original)
+static softq_status sq_model_of(softq_context *c, const char *folder, const softq_context *original)
 {
     if (original != NULL) {
-        c->weights = original->weights;
-        __atomic_fetch_add(&c->weights->users, 1, __ATOMIC_RELAXED);
+        c->model = original->model;
+        __atomic_fetch_add(&c->model->users, 1, __ATOMIC_RELAXED);
         return SOFTQ_OK;
     }
-    struct sq_weights *weights = calloc(1, sizeof *weights);
-    if (weights == NULL) {
+    struct sq_model *model = calloc(1, sizeof *model);
+    if (model == NULL) {
         return sq_fail(c->error, SOFTQ_NO_MEMORY, "there is no memory for a context");
     }
-    softq_status status = sq_map(weights, folder, c->error);
+    softq_status status = sq_load(model, folder, c->error);
     if (status != SOFTQ_OK) {
-        free(weights);
+        free(model);
         return status;
     }
-    weights->users = 1;
-    c->weights = weights;
+    model->users = 1;
+    c->model = model;
     return SOFTQ_OK;
 }
 
 static softq_status sq_start(softq_context *c, const char *folder, const softq_context *original, int threads)
 {
-    const char *missing = sq_missing_feature();
-    if (missing != NULL) {
-        return sq_fail(c->error, SOFTQ_BAD_CPU,
-                       "this processor lacks '%s', which the model was built for (machine %s, processor %s)", missing,
-                       SQ_MACHINE, SQ_CPU);
+    softq_status status = sq_model_of(c, folder, original);
+    if (status == SOFTQ_OK) {
+        c->state.weights = c->model->weights;
+        status = sq_engine_start(&c->engine, c->model, threads, c->error);
     }
-    softq_status status = sq_weights_of(c, folder, original);
-    if (status != SOFTQ_OK) {
-        return status;
-    }
-    c->state.weights = c->weights->data;
-    c->threads = threads;
-    if (threads > 1) {
-        c->pool = sq_pool_new(threads - 1);
-        if (c->pool == NULL) {
-            return sq_fail(c->error, SOFTQ_NO_THREADS, "%d threads cannot be started", threads - 1);
-        }
-    }
-    return SOFTQ_OK;
+    return status;
 }
 
 static softq_status sq_open(const char *folder, const softq_context *original, int threads, softq_context **context,
@@ -202,15 +186,16 @@ void softq_close(softq_context *context)
     if (context == NULL) {
         return;
     }
-    sq_pool_free(context->pool);
-    if (context->weights != NULL && __atomic_sub_fetch(&context->weights->users, 1, __ATOMIC_ACQ_REL) == 0) {
-        sq_unmap(context->weights);
-        free(context->weights);
+    if (context->model != NULL) {
+        sq_engine_stop(&context->engine, context->model);
+        if (__atomic_sub_fetch(&context->model->users, 1, __ATOMIC_ACQ_REL) == 0) {
+            sq_unload(context->model);
+            free(context->model);
+        }
     }
     for (int i = 0; i < SQ_OUTPUTS; i++) {
         free(context->own[i]);
     }
-    free(context->arena);
     free(context);
 }
 

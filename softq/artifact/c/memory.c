@@ -1,41 +1,30 @@
 /* ---- Memory: the arena, and the caller's buffers ----------------------------------------------------------------- */
 
-static softq_status sq_place_slots(softq_context *c)
+/* A size, rounded up to the distance of what lies in the arena. */
+static int64_t sq_padded(int *bad, int64_t bytes)
 {
-    int bad = 0;
+    *bad |= bytes < 0;
+    return sq_add(bad, bytes, (SQ_ALIGNMENT - bytes % SQ_ALIGNMENT) % SQ_ALIGNMENT);
+}
+
+static int64_t sq_slots_bytes(const softq_context *c, int *bad)
+{
     int64_t total = 0;
     for (int i = 0; i < SQ_SLOTS; i++) {
-        int64_t bytes = sq_value(&c->state, sq_slots[i]);
-        bad |= bytes < 0;
-        int64_t padding = (SQ_ALIGNMENT - bytes % SQ_ALIGNMENT) % SQ_ALIGNMENT;
-        total = sq_add(&bad, total, sq_add(&bad, bytes, padding));
+        total = sq_add(bad, total, sq_padded(bad, sq_value(&c->state, sq_slots[i])));
     }
-    int64_t scratch = sq_value(&c->state, sq_scratch);
-    bad |= scratch < 0;
-    int64_t each = sq_add(&bad, scratch, (SQ_ALIGNMENT - scratch % SQ_ALIGNMENT) % SQ_ALIGNMENT);
-    total = sq_add(&bad, total, sq_mul(&bad, each, c->threads));
-    if (bad || (uint64_t)total > SIZE_MAX / 2) {
-        return sq_too_large(c, "the intermediate results fit no memory");
-    }
-    if (c->arena == NULL || c->arena_bytes < (size_t)total) {
-        free(c->arena);
-        c->arena_bytes = (size_t)total;
-        c->arena = malloc(c->arena_bytes + SQ_ALIGNMENT);
-        if (c->arena == NULL) {
-            return sq_fail(c->error, SOFTQ_NO_MEMORY, "there is no memory for intermediate results of %" PRId64 " bytes",
-                           total);
-        }
-    }
-    unsigned char *next = c->arena + (SQ_ALIGNMENT - (uintptr_t)c->arena % SQ_ALIGNMENT) % SQ_ALIGNMENT;
+    return total;
+}
+
+/* Place the slots from an address on; the one behind them comes back. */
+static sq_address sq_put_slots(softq_context *c, sq_address next)
+{
+    int bad = 0;
     for (int i = 0; i < SQ_SLOTS; i++) {
-        size_t bytes = (size_t)sq_value(&c->state, sq_slots[i]);
         c->state.slot[i] = next;
-        next += (bytes + SQ_ALIGNMENT - 1) / SQ_ALIGNMENT * SQ_ALIGNMENT;
+        next += (size_t)sq_padded(&bad, sq_value(&c->state, sq_slots[i]));
     }
-    c->state.scratch = next;
-    c->state.scratch_bytes = (size_t)each;
-    c->placed = 1;
-    return SOFTQ_OK;
+    return next;
 }
 
 static softq_status sq_check_buffer(softq_context *c, const char *kind, const struct sq_interface *what, const void *data,
@@ -55,7 +44,7 @@ static softq_status sq_check_buffer(softq_context *c, const char *kind, const st
     return SOFTQ_OK;
 }
 
-static softq_status sq_take_inputs(softq_context *c, const softq_tensor *inputs)
+static softq_status sq_check_inputs(softq_context *c, const softq_tensor *inputs)
 {
     for (int i = 0; i < SQ_INPUTS; i++) {
         const softq_tensor *given = &inputs[i];
@@ -67,7 +56,6 @@ static softq_status sq_take_inputs(softq_context *c, const softq_tensor *inputs)
         if (status != SOFTQ_OK) {
             return status;
         }
-        c->state.input[i] = given->data;
     }
     return SOFTQ_OK;
 }
@@ -135,7 +123,6 @@ static softq_status sq_take_outputs(softq_context *c, const softq_tensor *inputs
         if (status != SOFTQ_OK) {
             return status;
         }
-        c->state.output[i] = output->data;
     }
     return SOFTQ_OK;
 }

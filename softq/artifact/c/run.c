@@ -1,78 +1,15 @@
 /* ---- Running ----------------------------------------------------------------------------------------------------- */
 
-static void sq_do(softq_context *c, const struct sq_step *step)
-{
-    int64_t items = sq_value(&c->state, step->items);
-    if (items <= 0) {
-        return;
-    }
-    int64_t chunks = 1;
-    if (sq_pool_here(c->pool)) {
-        int64_t worth = sq_value(&c->state, step->cost) / SQ_CHUNK_COST, most = (int64_t)c->threads * SQ_CHUNKS;
-        chunks = worth < most ? worth : most;
-        chunks = chunks < items ? chunks : items;
-    }
-    if (chunks > 1) {
-        sq_pool_run(c->pool, step->work, &c->state, items, (unsigned)chunks);
-    } else {
-        step->work(&c->state, sq_scratch_of(&c->state, 0), 0, items);
-    }
-}
-
-static softq_status sq_do_all(softq_context *c)
-{
-    for (int i = 0; i < SQ_STEPS; i++) {
-        const struct sq_step *step = &sq_steps[i];
-        int32_t flag = 0;
-        if (step->flag >= 0) {
-            memcpy(c->state.slot[step->flag], &flag, sizeof flag);
-        }
-        sq_do(c, step);
-        if (step->flag >= 0) {
-            memcpy(&flag, c->state.slot[step->flag], sizeof flag);
-            if (flag != 0) {
-                return sq_fail(c->error, SOFTQ_BAD_DATA, "%.400s", step->error);
-            }
-        }
-    }
-    return SOFTQ_OK;
-}
-
-/* Outputs that no step writes: an input, a weight, or what another output is too. */
-static void sq_copy_outputs(softq_context *c, const softq_tensor *outputs)
-{
-    for (int i = 0; i < SQ_OUTPUTS; i++) {
-        const struct sq_interface *what = &sq_outputs[i];
-        size_t bytes = (size_t)sq_bytes(what->dtype, outputs[i].shape, outputs[i].rank);
-        const unsigned char *from = what->place == SQ_INPUT    ? c->state.input[what->at]
-                                    : what->place == SQ_OUTPUT ? c->state.output[what->at]
-                                    : what->place == SQ_SLOT   ? c->state.slot[what->at]
-                                                               : c->state.weights + what->at;
-        if (from != c->state.output[i] && bytes > 0) {
-            memcpy(c->state.output[i], from, bytes);
-        }
-    }
-}
-
 static softq_status sq_run(softq_context *c, const softq_tensor *inputs, size_t input_count, softq_tensor *outputs)
 {
     softq_status status = sq_size(c, inputs, input_count);
     if (status == SOFTQ_OK) {
-        status = sq_take_inputs(c, inputs);
+        status = sq_check_inputs(c, inputs);
     }
     if (status == SOFTQ_OK) {
         status = sq_take_outputs(c, inputs, outputs);
     }
-    if (status == SOFTQ_OK && !c->placed) {
-        status = sq_place_slots(c);
-    }
-    if (status == SOFTQ_OK) {
-        status = sq_do_all(c);
-    }
-    if (status == SOFTQ_OK) {
-        sq_copy_outputs(c, outputs);
-    }
-    return status;
+    return status == SOFTQ_OK ? sq_execute(c, inputs, outputs) : status;
 }
 
 static softq_status sq_enter(softq_context *c, const softq_tensor *outputs, size_t output_count)

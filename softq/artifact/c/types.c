@@ -30,23 +30,10 @@ struct sq_limit {
 struct sq_state {
     int64_t dim[SQ_DIMS + 1];
     int64_t size[SQ_SIZES + 1];
-    unsigned char *slot[SQ_SLOTS + 1];
-    unsigned char *input[SQ_INPUTS + 1];
-    unsigned char *output[SQ_OUTPUTS + 1];
-    unsigned char *weights;
-    unsigned char *scratch; /* a part of it for each thread */
-    size_t scratch_bytes;   /* size of a part */
-};
-
-/* The work items of a step from `begin` up to `end`; `scratch` is memory of the calling thread. */
-typedef void sq_work(const struct sq_state *s, unsigned char *scratch, int64_t begin, int64_t end);
-
-struct sq_step {
-    sq_work *work;
-    struct sq_ref items;
-    struct sq_ref cost;
-    int flag;          /* the slot whose int32 tells of bad data, or -1 */
-    const char *error; /* what is said then */
+    sq_address slot[SQ_SLOTS + 1];
+    sq_address input[SQ_INPUTS + 1];
+    sq_address output[SQ_OUTPUTS + 1];
+    sq_address weights;
 };
 
 /* ---- Arithmetic on sizes: int64 with a note of overflow --------------------------------------------------------- */

@@ -1,85 +1,7 @@
-/* ---- The operating system: files and threads; everything above and below is plain C ----------------------------- */
+/* ---- Threads ----------------------------------------------------------------------------------------------------- */
 
-#include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-/* The weights file in memory, shared by the contexts that are clones of each other. */
-struct sq_weights {
-    unsigned char *data;
-    size_t bytes;
-    unsigned users;
-};
-
-static void sq_explain(char *text, size_t bytes, int number)
-{
-    if (strerror_r(number, text, bytes) != 0) {
-        snprintf(text, bytes, "error %d", number);
-    }
-}
-
-static softq_status sq_map_file(struct sq_weights *weights, const char *path, int file, char *error)
-{
-    struct stat status;
-    char why[128];
-    if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
-        return sq_fail(error, SOFTQ_BAD_WEIGHTS, "'%.300s' is not a file", path);
-    }
-    if ((uint64_t)status.st_size != SQ_WEIGHTS_BYTES) {
-        return sq_fail(error, SOFTQ_BAD_WEIGHTS,
-                       "'%.300s' has %" PRIu64 " bytes; expected %" PRIu64 ": it is truncated, or of another model",
-                       path, (uint64_t)status.st_size, SQ_WEIGHTS_BYTES);
-    }
-    if (SQ_WEIGHTS_BYTES > SIZE_MAX / 2) {
-        return sq_fail(error, SOFTQ_NO_MEMORY, "'%.300s' is larger than this processor's address space", path);
-    }
-    weights->bytes = (size_t)SQ_WEIGHTS_BYTES;
-    void *data = mmap(NULL, weights->bytes, PROT_READ, MAP_SHARED, file, 0);
-    if (data == MAP_FAILED) {
-        sq_explain(why, sizeof why, errno);
-        return sq_fail(error, SOFTQ_NO_MEMORY, "'%.300s' cannot be mapped: %s", path, why);
-    }
-    weights->data = data;
-    if (memcmp(weights->data + (weights->bytes - sizeof sq_seal), sq_seal, sizeof sq_seal) != 0) {
-        munmap(data, weights->bytes);
-        return sq_fail(error, SOFTQ_BAD_WEIGHTS, "'%.300s' holds the weights of another model", path);
-    }
-    return SOFTQ_OK;
-}
-
-static softq_status sq_map(struct sq_weights *weights, const char *folder, char *error)
-{
-    static const char name[] = "/weights.bin";
-    char why[128];
-    size_t length = strlen(folder);
-    char *path = malloc(length + sizeof name);
-    if (path == NULL) {
-        return sq_fail(error, SOFTQ_NO_MEMORY, "there is no memory for the path of the weights");
-    }
-    memcpy(path, folder, length);
-    memcpy(path + length, name, sizeof name);
-    /* A pipe under that name must not make the caller wait. */
-    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    softq_status status;
-    if (file < 0) {
-        sq_explain(why, sizeof why, errno);
-        status = sq_fail(error, SOFTQ_BAD_WEIGHTS, "'%.300s' cannot be opened: %s", path, why);
-    } else {
-        status = sq_map_file(weights, path, file, error);
-        close(file);
-    }
-    free(path);
-    return status;
-}
-
-static void sq_unmap(struct sq_weights *weights)
-{
-    munmap(weights->data, weights->bytes);
-}
 
 /* A pool of threads that share the items of one step after another.
  *
@@ -107,6 +29,7 @@ struct sq_pool {
     /* The job. */
     sq_work *work;
     const struct sq_state *model;
+    const struct sq_scratch *scratch;
     int64_t items;
     unsigned chunks, next, entered;
 };
@@ -120,12 +43,6 @@ static inline void sq_pause(void)
 #endif
 }
 
-/* The memory of a thread by its number in the job. */
-static unsigned char *sq_scratch_of(const struct sq_state *s, unsigned number)
-{
-    return s->scratch + number * s->scratch_bytes;
-}
-
 /* Do chunks of the job until none is left. */
 static void sq_pool_work(struct sq_pool *pool, unsigned thread)
 {
@@ -136,7 +53,7 @@ static void sq_pool_work(struct sq_pool *pool, unsigned thread)
             return;
         }
         int64_t begin = chunk * each + (chunk < rest ? chunk : rest);
-        pool->work(pool->model, sq_scratch_of(pool->model, thread), begin, begin + each + (chunk < rest));
+        pool->work(pool->model, sq_scratch_of(pool->scratch, thread), begin, begin + each + (chunk < rest));
     }
 }
 
@@ -191,10 +108,12 @@ static void *sq_pool_worker(void *argument)
 }
 
 /* Do a step on all threads, in so many chunks. */
-static void sq_pool_run(struct sq_pool *pool, sq_work *work, const struct sq_state *model, int64_t items, unsigned chunks)
+static void sq_pool_run(struct sq_pool *pool, sq_work *work, const struct sq_state *model,
+                        const struct sq_scratch *scratch, int64_t items, unsigned chunks)
 {
     pool->work = work;
     pool->model = model;
+    pool->scratch = scratch;
     pool->items = items;
     pool->chunks = chunks;
     __atomic_store_n(&pool->next, 0, __ATOMIC_RELAXED);
@@ -284,5 +203,3 @@ static struct sq_pool *sq_pool_new(int count)
     }
     return pool;
 }
-
-/* ---- The end of what the operating system gives ----------------------------------------------------------------- */

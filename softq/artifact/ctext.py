@@ -1,0 +1,179 @@
+"""What the C drivers of all devices share: the model's interface, sizes and limits, and the parts in the folder `c`.
+
+A driver knows the model's inputs and outputs, computes every size of their dimensions with a check for overflow, and
+places the slots of the arena; how steps are done is the device's own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
+
+from softq.artifact.abi import DTYPES, MAX_RANK
+from softq.artifact.program import Place, Program, Step, Tensor
+from softq.artifact.sizes import SizeTable, dimensions, number
+from softq.errors import SoftqError
+from softq.targets._native.machine import Machine
+
+SEAL_BYTES = 64
+"""Length of what ends the weights file and is known to the driver."""
+
+PLACES: Mapping[Place, str] = {"input": "SQ_INPUT", "output": "SQ_OUTPUT", "weight": "SQ_WEIGHT", "arena": "SQ_SLOT"}
+"""The places of tensors in C."""
+
+
+class ModelText:
+    """The generated declarations of a model, which share one table of sizes.
+
+    Attributes:
+        program: The model.
+        table: The sizes; complete when all declarations were made.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.dims = dimensions(program)
+        self.table = SizeTable(self.dims)
+
+    def interface(self) -> Iterable[str]:
+        """Yield the inputs, the outputs, the slots and the limits.
+
+        Raises:
+            SoftqError: the program has something that has no form in C.
+        """
+        for name, positions in (("inputs", self.program.inputs), ("outputs", self.program.outputs)):
+            entries = [self._tensor(self.program.tensors[position]) for position in positions]
+            yield array(f"static const struct sq_interface sq_{name}[SQ_{name.upper()} + 1]", [*entries, _NOTHING])
+        references = [self.table.reference(size) for size in self.program.slots]
+        yield array("static const struct sq_ref sq_slots[SQ_SLOTS + 1]", [*references, NO_SIZE])
+        yield from self._limits()
+
+    def _tensor(self, tensor: Tensor) -> str:
+        if tensor.dtype not in DTYPES:
+            raise SoftqError(f"{tensor.name!r} is {tensor.dtype}; inputs and outputs are one of: {', '.join(DTYPES)}")
+        if len(tensor.shape) > MAX_RANK:
+            raise SoftqError(
+                f"{tensor.name!r} has {len(tensor.shape)} axes; inputs and outputs have at most {MAX_RANK}"
+            )
+        shape = ", ".join(map(self.table.reference, tensor.shape)) or NO_SIZE
+        dtype = f"SOFTQ_{tensor.dtype.upper()}"
+        place = f"{PLACES[tensor.place]}, {number(tensor.at)}"
+        return f"{{{string(tensor.name)}, {dtype}, {len(tensor.shape)}, {{{shape}}}, {place}}}"
+
+    def _limits(self) -> Iterable[str]:
+        entries: list[str] = []
+        for limit in self.program.limits:
+            bounds = f"{number(limit.low)}, {number(limit.high)}"
+            entries.append(f"{{{self.table.reference(limit.size)}, {bounds}, {string(limit.because)}}}")
+        yield array("static const struct sq_limit sq_limits[SQ_LIMITS + 1]", [*entries, f"{{{NO_SIZE}, 0, 0, NULL}}"])
+
+    def flag(self, step: Step) -> str:
+        """Return the slot in which a step tells of bad data, and what is said then, as two initializers."""
+        if step.error is None:
+            return "-1, NULL"
+        first = self.program.tensors[step.tensors[0]]
+        if first.place != "arena" or first.dtype != "int32":
+            raise SoftqError(f"kernel {step.kernel!r} reports errors in {first.dtype} of place {first.place}")
+        return f"{first.at}, {string(step.error)}"
+
+    def source(
+        self,
+        machine: Machine,
+        *,
+        weights_bytes: int,
+        seal: bytes,
+        address: str,
+        counts: Mapping[str, int],
+        types: str,
+        declarations: Sequence[str],
+        device: Sequence[str],
+        execution: str,
+    ) -> str:
+        """Return the whole text of a driver.
+
+        Args:
+            machine: What its kernels were made for.
+            weights_bytes: Size of the weights file.
+            seal: Its last `SEAL_BYTES` bytes.
+            address: What kernels get of memory, as a type.
+            counts: Macros of the device beyond those of all, without their `SQ_`.
+            types: Name of the part that has the device's types.
+            declarations: The device's, which are generated.
+            device: What works on the device, in texts.
+            execution: Name of the part that executes the model.
+        """
+        assert len(seal) == SEAL_BYTES
+        program, body = self.program, [*self.interface(), *declarations]
+        macros = {
+            "INPUTS": len(program.inputs),
+            "OUTPUTS": len(program.outputs),
+            "DIMS": len(self.dims),
+            "SIZES": len(self.table),
+            "SLOTS": len(program.slots),
+            "LIMITS": len(program.limits),
+            "STEPS": len(program.steps),
+            **counts,
+        }
+        return "\n".join(
+            [
+                "/* The driver of one model, written by softq build; softq.h says how it is used. */",
+                part("prelude.c"),
+                "/* ---- The model: generated ---- */\n",
+                *(f"#define SQ_{name} {count}" for name, count in macros.items()),
+                f"#define SQ_WEIGHTS_BYTES UINT64_C({weights_bytes})",
+                f"#define SQ_MACHINE {string(machine.name)}",
+                f"#define SQ_CPU {string(machine.cpu)}\n",
+                "/* What a kernel gets of memory. */",
+                f"typedef {address} sq_address;\n",
+                *map(part, ("types.c", types)),
+                "/* ---- The model: generated ---- */\n",
+                "/* The end of the weights file. */",
+                f"static const unsigned char sq_seal[{SEAL_BYTES}] = {{{', '.join(f'0x{b:02x}' for b in seal)}}};\n",
+                array("static const char *const sq_dims[SQ_DIMS + 1]", [*map(string, self.dims), "NULL"]),
+                *_compute(self.table),
+                *body,
+                part("files.c"),
+                *device,
+                *map(part, ("context.c", "shapes.c", "memory.c", execution, "run.c")),
+            ]
+        )
+
+
+NO_SIZE = "{SQ_NUMBER, 0}"
+_NOTHING = f"{{NULL, SOFTQ_BOOL, 0, {{{NO_SIZE}}}, SQ_INPUT, 0}}"
+
+
+def _compute(table: SizeTable) -> Iterable[str]:
+    yield "/* Compute the sizes; 1 comes back if one of them overflows. */"
+    yield "static int sq_compute(const int64_t *dim, int64_t *size)"
+    yield "{"
+    yield "    int bad = 0;"
+    yield "    (void)dim;"
+    yield "    (void)size;"
+    for statement in table.statements():
+        yield f"    {statement}"
+    yield "    return bad;"
+    yield "}\n"
+
+
+def array(declaration: str, entries: Sequence[str]) -> str:
+    """Return an array; its last entry is there because C has no empty arrays."""
+    return f"{declaration} = {{\n" + "".join(f"    {entry},\n" for entry in entries) + "};\n"
+
+
+def string(text: str) -> str:
+    """Return a C string literal; what is not plain ASCII is written as octal bytes."""
+    plain = {ord(" "), *range(ord("0"), ord("9") + 1), *range(ord("A"), ord("Z") + 1), *range(ord("a"), ord("z") + 1)}
+    plain |= set(b"_-.,:;/()[]'+*=<>")
+    return '"' + "".join(chr(b) if b in plain else f"\\{b:03o}" for b in text.encode("utf-8", "replace")) + '"'
+
+
+def comment(text: str) -> str:
+    """Return a text that does not end the comment that it stands in."""
+    return re.sub(r"[^\w .:#,()/\[\]-]", "?", text, flags=re.ASCII)
+
+
+def part(name: str) -> str:
+    """Return a part that is the same for every model."""
+    return files("softq.artifact").joinpath("c", name).read_text("utf-8")
