@@ -96,6 +96,14 @@ def test_a_wrong_result_is_not_timed() -> None:
 
 
 @pytest.mark.slow
+def test_products_are_checked() -> None:
+    card, sizes = PoclCard(), [(2, 3, 32, 20)]
+    assert check.wrong_products(card, "f16", "f16", False, sizes) == ""
+    assert check.wrong_products(card, "u8", "i8", True, sizes) == ""
+    card.spoiled = np.s_[..., 1]
+    assert "of 120 are wrong" in check.wrong_products(card, "f16", "f16", False, sizes)
+
+
 def test_attention_is_checked_and_compared() -> None:
     found = list(attention.measure(PoclCard(), (40,), 1, False))
     assert len(found) == 2 * 2 * 3

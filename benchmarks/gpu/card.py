@@ -57,6 +57,11 @@ class Card:
         return "cuda"
 
     @property
+    def arch(self) -> str:
+        """Its architecture, such as `sm_90`."""
+        return self._driver.arch
+
+    @property
     def cache_bytes(self) -> int:
         """Size of the cache that all multiprocessors share."""
         return int(getattr(self._facts, "L2_cache_size", 0) or 64 << 20)

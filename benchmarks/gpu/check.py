@@ -1,9 +1,11 @@
-"""Every method's row kernels on this computer's GPU against the interpreter: what PoCL's tests say, on the device.
+"""Every method's row kernels on this computer's GPU against the interpreter, and every form of the products of matrices
+against float64: what PoCL's tests say, on the device.
 
-    python -m benchmarks.gpu.check [METHOD ...]
+    python -m benchmarks.gpu.check [products] [METHOD ...]
 
 Programs of integers have to be equal to the bit, sums of floats within 1e-5, and what is rounded after such a sum may
-differ by one step in one of 1,000 elements. Ends with 1 if a kernel does not keep that.
+differ by one step in one of 1,000 elements. Products of integers are equal to the bit, others within the rounding of
+each step of a sum. Ends with 1 if a kernel does not keep that.
 """
 
 from __future__ import annotations
@@ -15,12 +17,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.gpu import products
 from benchmarks.gpu.card import Card, NoGpuError
+from softq.artifact.device.steps import TileForm
 from softq.errors import SoftqError
 from softq.methods import METHODS
 from softq.rowprog import DType, Program, run
 from softq.rowprog.types import Kind
 from softq.targets._common.patterns import output_type
+from softq.targets._gpu.products import product
 from softq.targets._gpu.rows import RowKernel, row_kernel
 from softq.targets._gpu.rows.form import choose
 from softq.targets._gpu.rows.memory import bytes_of
@@ -41,7 +46,18 @@ def main() -> int:
         return 2
     print(card.description(), flush=True)
     wrong = 0
-    for name in sys.argv[1:] or METHODS.entries():
+    wanted = sys.argv[1:] or ["products", *METHODS.entries()]
+    if "products" in wanted:
+        for left, right in products.KINDS:
+            if left == "bf16" and card.arch == "sm_75":
+                continue  # whose tensor cores do not have it
+            for turned in (False, True):
+                said = wrong_products(card, left, right, turned)
+                print(f"product {left:4} {right:4} {'k-n' if turned else 'n-k'} {said or 'right'}", flush=True)
+                wrong += bool(said)
+    for name in wanted:
+        if name == "products":
+            continue
         for program in programs(name):
             found = differences(card, program, LENGTHS)
             print(
@@ -51,6 +67,28 @@ def main() -> int:
             wrong += bool(found)
     print(f"{wrong} programs are wrong" if wrong else "all are right")
     return int(wrong > 0)
+
+
+def wrong_products(card: Any, left: str, right: str, turned: bool, sizes: Sequence[products.Size] = products.SIZES
+                   ) -> str:  # fmt: skip
+    """Return what is wrong with the forms of a product, one line; empty if nothing is."""
+    torch, made = card.torch, product("p", left, right, turned)
+    functions = card.kernels("".join(made.texts))
+
+    def run(form: TileForm, blocks: int, arguments: list[Any], result: Array) -> Array:
+        given = [
+            torch.from_numpy(np.ascontiguousarray(one).view(np.uint8).reshape(-1)).to(card.device)
+            if isinstance(one, np.ndarray) else one for one in arguments
+        ]  # fmt: skip
+        card.launch(functions(form.symbol), blocks, form.threads, given)
+        (at,) = [i for i, one in enumerate(arguments) if one is result]
+        return given[at].cpu().numpy().view(result.dtype).reshape(result.shape)
+
+    for size in sizes:
+        for symbol, said in products.differences(made.forms, left, right, turned, size, run):
+            if said:
+                return f"{symbol}: {said}"
+    return ""
 
 
 def programs(name: str) -> list[Program]:

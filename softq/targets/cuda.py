@@ -5,9 +5,10 @@ compiled to a cubin or PTX if nvcc or NVRTC is there, the list of their launches
 needs no GPU; running needs one, and its driver alone: `softq.load` and `softq run` speak to it directly. Shapes may be
 dynamic.
 
-A softmax is one kernel, in a form for each range of row lengths. Products are softq's, in float32 on the ordinary
-cores, those of dequantized codes too; MatMulInteger is TVM's loops, a thread an element; attentions are not fused. None
-of it has run on a GPU yet: its logic is tested as OpenCL on a processor.
+A softmax is one kernel, in a form for each range of row lengths. Products are softq's: of float16 on tensor cores, of
+float32 and, by dp4a, of 8-bit integers on ordinary ones, those of dequantized codes among the last; a form for up to
+eight rows reads the weights once. Attentions are not fused. None of it has run on a GPU yet: its logic is tested as
+OpenCL on a processor.
 """
 
 from __future__ import annotations

@@ -9,13 +9,13 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from softq.artifact.device.starting import Number, Range, Start, multiple, over
+from softq.artifact.device.starting import MOST_BLOCKS, Number, Range, Start, multiple, over
 from softq.artifact.program import Limit, Op, Operator, Program, Size, Step, Tensor
 from softq.errors import InputError
 
 SCHEMA = 1
 
-Kind = Literal["items", "blocks", "rows"]
+Kind = Literal["items", "blocks", "rows", "tiles"]
 
 
 @dataclass(frozen=True)
@@ -54,21 +54,57 @@ class RowForm:
 
 
 @dataclass(frozen=True)
+class TileForm:
+    """A kernel of a product of matrices [m, k] and [k, n] for some of their sizes.
+
+    Attributes:
+        symbol: Its name.
+        rows: Rows of the result of a block.
+        columns: Columns of the result of a block.
+        threads: Threads of a block.
+        chunk: What k, and the distance between rows of the right operand, must be multiples of.
+        most_rows: Greatest m; None if there is no limit.
+        least_blocks: The fewest blocks with which it is worth while.
+    """
+
+    symbol: str
+    rows: int
+    columns: int
+    threads: int
+    chunk: int
+    most_rows: int | None
+    least_blocks: int
+
+    def start(self, items: Size, scalars: Sequence[Size]) -> Start:
+        """Return how it is started for so many products; the numbers are those of `Launch`."""
+        m, k, n, *_, pitch = scalars
+        blocks = Op("mul", Op("mul", items, over(m, self.rows)), over(n, self.columns))
+        when = [multiple(k, self.chunk), multiple(pitch, self.chunk)] if self.chunk > 1 else []
+        if self.most_rows is not None:
+            when.append(Range(m, 0, self.most_rows))
+        if self.least_blocks:
+            when.append(Range(blocks, self.least_blocks, MOST_BLOCKS))
+        return Start(self.symbol, self.threads, blocks, tuple(when))
+
+
+@dataclass(frozen=True)
 class Launch:
     """How a kernel is started.
 
     Attributes:
         kind: `items`: a thread a work item, the number of items as the last argument. `blocks`: a block a work item.
             `rows`: a row program; the number of rows comes before the other numbers, of which the first three are i32.
+            `tiles`: products of matrices, of which there are as many as work items; the numbers are m, k, n, the
+            elements from one left and one right operand to the next, and `pitch`, those between rows of the right one.
         module: The module that it stands in.
         threads: Threads of a block.
-        forms: Of a row program its kernels; the first that fits is the one to take.
+        forms: Of a row program, or of products, its kernels; the first that fits is the one to take.
     """
 
     kind: Kind
     module: str
     threads: int
-    forms: tuple[RowForm, ...] = ()
+    forms: tuple[RowForm | TileForm, ...] = ()
 
     def starts(self, step: Step) -> tuple[Start, ...]:
         """Return the ways to start it for a step; the first whose conditions hold is the one to take."""
@@ -77,7 +113,7 @@ class Launch:
                 return (Start(step.kernel, self.threads, over(step.items, self.threads)),)
             case "blocks":
                 return (Start(step.kernel, self.threads, step.items),)
-            case "rows":
+            case "rows" | "tiles":
                 return tuple(form.start(step.items, step.scalars) for form in self.forms)
 
     def numbers(self, step: Step) -> tuple[Number, ...]:
@@ -87,7 +123,7 @@ class Launch:
         match self.kind:
             case "items":
                 return (*numbers, items)
-            case "blocks":
+            case "blocks" | "tiles":
                 return (*numbers,)
             case "rows":
                 return (items, *(Number("int32", one.size) for one in numbers[:3]), *numbers[3:])
@@ -171,7 +207,7 @@ def from_json(text: str) -> Steps:
             tuple(Limit(_decoded(s), low, high, because) for s, low, high, because in value["limits"]),
             {int(at): size for at, size in value["weights"].items()},
             {
-                n: Launch(k, m, t, tuple(RowForm(*f) for f in forms))
+                n: Launch(k, m, t, tuple((TileForm if k == "tiles" else RowForm)(*f) for f in forms))
                 for n, (k, m, t, forms) in value["launches"].items()
             },
         )

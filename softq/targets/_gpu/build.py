@@ -7,13 +7,17 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from softq.artifact.device.steps import DeviceProgram
+from softq.passes.move_integers import MoveIntegers
+from softq.passes.multiply_integers import MultiplyIntegers
 from softq.passes.split_products import SplitProducts
 from softq.targets._contract import Built
 from softq.targets._gpu.code import compiler, machine_code
 from softq.targets._gpu.dialect import CUDA, Dialect
 from softq.targets._gpu.graph import source
 from softq.targets._gpu.kernels import GRAPH, ROWS, GpuKernels
+from softq.targets._gpu.products.lowering import KINDS
 from softq.targets._native.build import imported
+from softq.targets._native.importer import Offered
 from softq.targets._native.lower import lower
 from softq.targets._native.machine import Machine
 
@@ -43,7 +47,8 @@ def device_program(model: ir.Model, machine: Machine, dialect: Dialect) -> Devic
     """Return the program of a model as text in a language."""
     kernels = GpuKernels(machine, dialect)
     # A thread of a GPU has no memory for blocks.
-    program = lower(imported(model, SplitProducts(), blocks=False), kernels)
+    offered = Offered(products=tuple(KINDS), convolutions=False)
+    program = lower(imported(model, MoveIntegers(), MultiplyIntegers(), SplitProducts(), offered=offered), kernels)
     assert not program.scratch
     sources = {ROWS: kernels.text(), GRAPH: source(kernels.functions(), dialect, machine.cpu)}
     return DeviceProgram(program, kernels.launches(), {name: text for name, text in sources.items() if text})

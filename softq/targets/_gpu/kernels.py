@@ -6,20 +6,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from softq.artifact.device.steps import Launch, RowForm
 from softq.rowprog import Program
-from softq.targets._gpu import graph, products
+from softq.targets._gpu import graph
 from softq.targets._gpu.dialect import Dialect
+from softq.targets._gpu.products import product
+from softq.targets._gpu.products.lowering import multiply
+from softq.targets._gpu.products.operands import BYTE_KINDS
 from softq.targets._gpu.rows import Form, row_kernel
 from softq.targets._gpu.rows.form import choose
 from softq.targets._gpu.rows.memory import bytes_of
 from softq.targets._native import matmul
+from softq.targets._native.assembly import Assembly, Value
 from softq.targets._native.kernels import Kernels, row_symbol
 from softq.targets._native.machine import Machine
-from softq.targets._native.tiles import Tile
+from softq.targets._native.multiplying import Factors
 
 ROWS, GRAPH = "kernels", "graph"
 """The modules: softq's kernels, and TVM's."""
@@ -40,7 +45,6 @@ class GpuKernels(Kernels):
 
     def __init__(self, machine: Machine, dialect: Dialect) -> None:
         super().__init__(machine)
-        self.tile = Tile(4, products.COLUMNS, 1)
         self._dialect = dialect
         self._texts: list[str] = []
         self._launches: dict[str, Launch] = {}
@@ -64,13 +68,27 @@ class GpuKernels(Kernels):
             self._launches[symbol] = Launch("rows", ROWS, 0, tuple(found))
         return self._by_program[identity]
 
-    def matmul(self, epilogue: Any = None) -> str:
-        """Return the symbol of the product."""
+    def multiply(
+        self, out: Assembly, given: Factors, result: Any, epilogue: Any = None, others: Sequence[Value] = ()
+    ) -> Value:
+        """Append the step of a product and return its result."""
         assert epilogue is None
-        if matmul.MATMUL not in self._launches:
-            self._launches[matmul.MATMUL] = Launch("blocks", ROWS, products.THREADS)
-            self._texts.append(products.product(matmul.MATMUL))
-        return matmul.MATMUL
+        assert not others
+        return multiply(out, given, result, self._product)
+
+    def multiply_integers(self, out: Assembly, given: Factors, zeros: list[Value], result: Any) -> Value:
+        """Append the step of a product of 8-bit integers less their zero points, and return its result."""
+        return multiply(out, given, result, self._product, zeros)
+
+    def _product(self, left: str, right: str, turned: bool) -> str:
+        """Return the symbol of the product of operands of two types."""
+        symbol = f"{matmul.MATMUL}_{left}_{right}" if left in BYTE_KINDS else f"{matmul.MATMUL}_{left}"
+        symbol += "_kn" * turned
+        if symbol not in self._launches:
+            made = product(symbol, left, right, turned)
+            self._launches[symbol] = Launch("tiles", ROWS, 0, made.forms)
+            self._texts += made.texts
+        return symbol
 
     def objects(self) -> bytes:
         """Return nothing: kernels for devices are text."""

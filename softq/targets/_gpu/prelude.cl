@@ -12,6 +12,7 @@ typedef float f32;
 
 #define KERNEL(threads) __kernel __attribute__((reqd_work_group_size(threads, 1, 1))) void
 #define KERNEL_OF_TWO(threads) KERNEL(threads)
+#define KERNEL_OF_STAGES(threads) KERNEL(threads)
 #define GLOBAL __global
 #define SHARED __local
 #define LOCAL __local
@@ -63,6 +64,31 @@ FUNCTION u32 to_bf16(f32 x) {
 }
 FUNCTION u32 two_f16(f32 a, f32 b) { return to_f16(a) | to_f16(b) << 16; }
 FUNCTION u32 two_bf16(f32 a, f32 b) { return to_bf16(a) | to_bf16(b) << 16; }
+
+FUNCTION void load_words(u32 *into, const GLOBAL void *from, bool wanted) {
+    const uint4 held = wanted ? *(const GLOBAL uint4 *)from : (uint4)(0);
+    into[0] = held.x, into[1] = held.y, into[2] = held.z, into[3] = held.w;
+}
+FUNCTION u32 bytes_4(const GLOBAL u8 *from, i64 count) {
+    u32 word = 0u;
+    for (i32 i = 0; i < 4; i++) word |= (count > i ? (u32)from[i] : 0u) << (i * 8);
+    return word;
+}
+FUNCTION u32 halves_2(const GLOBAL u16 *from, i64 count) {
+    return (count > 0 ? (u32)from[0] : 0u) | (count > 1 ? (u32)from[1] : 0u) << 16;
+}
+#define DOT4(a_kind, b_kind, a, b, sum) dot4(a, b, sum, SIGN_##a_kind, SIGN_##b_kind)
+#define SIGN_i8 128
+#define SIGN_u8 0
+FUNCTION i32 dot4(u32 a, u32 b, i32 sum, i32 a_sign, i32 b_sign) {
+    for (i32 i = 0; i < 4; i++) {
+        // A byte with its sign: flipping the highest bit adds 128 to the signed number that it is.
+        const i32 x = (i32)((a >> (i * 8) & 255u) ^ (u32)a_sign) - a_sign;
+        const i32 y = (i32)((b >> (i * 8) & 255u) ^ (u32)b_sign) - b_sign;
+        sum += x * y;
+    }
+    return sum;
+}
 
 // What CUDA has of tensor cores, by plain multiply-adds: threads exchange their fragments through shared memory, laid out
 // as PTX has them, so that what is computed from the layout is the same text. All threads of a block have to be there.

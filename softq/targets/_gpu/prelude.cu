@@ -12,6 +12,12 @@ typedef float f32;
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
 // With as many registers as two blocks on a multiprocessor leave each thread.
 #define KERNEL_OF_TWO(threads) extern "C" __global__ void __launch_bounds__(threads, 2)
+// Of tiles in stages: before sm_80 there is shared memory for one block of the largest, and copies go through registers.
+#if __CUDA_ARCH__ >= 800
+#define KERNEL_OF_STAGES(threads) KERNEL_OF_TWO(threads)
+#else
+#define KERNEL_OF_STAGES(threads) KERNEL(threads)
+#endif
 #define GLOBAL
 #define SHARED __shared__
 #define LOCAL
@@ -91,6 +97,35 @@ FUNCTION u32 two_bf16(f32 a, f32 b) {
 FUNCTION u32 two_f16(f32 a, f32 b) { return to_f16(a) | to_f16(b) << 16; }
 FUNCTION u32 two_bf16(f32 a, f32 b) { return to_bf16(a) | to_bf16(b) << 16; }
 #endif
+
+// Four words of memory, of which the first is at a multiple of 16 bytes; zeros where they are not wanted.
+FUNCTION void load_words(u32 *into, const void *from, bool wanted) {
+    const uint4 held = wanted ? *(const uint4 *)from : make_uint4(0, 0, 0, 0);
+    into[0] = held.x, into[1] = held.y, into[2] = held.z, into[3] = held.w;
+}
+// The first bytes or halves of so many, one after the other; zeros where there are no more.
+FUNCTION u32 bytes_4(const u8 *from, i64 count) {
+    u32 word = count > 0 ? from[0] : 0u;
+    word |= (count > 1 ? (u32)from[1] : 0u) << 8;
+    word |= (count > 2 ? (u32)from[2] : 0u) << 16;
+    return word | (count > 3 ? (u32)from[3] : 0u) << 24;
+}
+FUNCTION u32 halves_2(const u16 *from, i64 count) {
+    return (count > 0 ? (u32)from[0] : 0u) | (count > 1 ? (u32)from[1] : 0u) << 16;
+}
+
+// The sum of the products of four bytes with four bytes, of either type, and a number.
+#define DOT4(a_kind, b_kind, a, b, sum) dot4_##a_kind##_##b_kind(a, b, sum)
+#define DOT4_OF(a_kind, b_kind, a_type, b_type)                                                            \
+    FUNCTION i32 dot4_##a_kind##_##b_kind(u32 a, u32 b, i32 sum) {                                         \
+        i32 result;                                                                                        \
+        asm("dp4a." #a_type "." #b_type " %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(sum));     \
+        return result;                                                                                     \
+    }
+DOT4_OF(i8, i8, s32, s32)
+DOT4_OF(i8, u8, s32, u32)
+DOT4_OF(u8, i8, u32, s32)
+DOT4_OF(u8, u8, u32, u32)
 
 // Tensor cores: a warp's product of 16 x 16 and 16 x 8 halves, added to 16 x 8 floats; fragments as PTX lays them out.
 #define EXCHANGE(threads)

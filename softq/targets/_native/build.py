@@ -10,7 +10,7 @@ from softq.passes.multiply_integers import MultiplyIntegers
 from softq.passes.split_products import SplitProducts
 from softq.provenance import row_functions
 from softq.targets._contract import Built
-from softq.targets._native.importer import Imported, import_model
+from softq.targets._native.importer import ALL_OFFERED, Imported, Offered, import_model
 from softq.targets._native.kernels import Kernels
 from softq.targets._native.lower import lower
 from softq.targets._native.machine import Machine
@@ -22,13 +22,10 @@ def build(model: ir.Model, machine: Machine) -> Built:
     return Built(lower(found, Kernels(machine)), machine)
 
 
-def imported(model: ir.Model, *steps: ir.passes.InPlacePass, blocks: bool = True) -> Imported:
-    """Return a converted model, which is not changed, in Relax, after these steps on its prepared copy.
-
-    `blocks` is that of `import_model`.
-    """
+def imported(model: ir.Model, *steps: ir.passes.InPlacePass, offered: Offered = ALL_OFFERED) -> Imported:
+    """Return a converted model, which is not changed, in Relax, after these steps on its prepared copy."""
     functions = row_functions(model)  # before anything touches their bodies
     prepared = prepare(model)
     for step in steps:
         step(prepared)
-    return import_model(prepared, functions, blocks=blocks)
+    return import_model(prepared, functions, offered)

@@ -29,7 +29,7 @@ class RowCall:
 
 @dataclass(frozen=True)
 class MatMulCall:
-    """A product of float32 matrices: [batch..., M, K] x [K, N] or [batch..., K, N], batch axes all alike, or [M, K] x
+    """A product of matrices of floats: [batch..., M, K] x [K, N] or [batch..., K, N], batch axes all alike, or [M, K] x
     [batch..., K, N].
 
     Attributes:

@@ -76,21 +76,39 @@ class Imported:
     limits: tuple[Limit, ...]
 
 
-def import_model(model: ir.Model, functions: Mapping[tuple[str, str], RowFunction], *, blocks: bool = True) -> Imported:
+@dataclass(frozen=True)
+class Offered:
+    """Kernels that not every device has; what has none here is TVM's.
+
+    Attributes:
+        products: Element types of products of matrices.
+        convolutions: Whether there are convolutions of few channels, which gather blocks in memory of their thread.
+    """
+
+    products: tuple[str, ...] = ("float32", "int8", "uint8")
+    convolutions: bool = True
+
+
+ALL_OFFERED = Offered()
+"""What processors have."""
+
+
+def import_model(
+    model: ir.Model, functions: Mapping[tuple[str, str], RowFunction], offered: Offered = ALL_OFFERED
+) -> Imported:
     """Return the model in Relax.
 
     Args:
         model: Prepared: no functions but softq's, no Constant nodes; it is not changed.
         functions: What each function of the model computes, by domain and name.
-        blocks: Whether there are kernels that gather blocks in memory of their thread: of products of 8-bit integers
-            and of convolutions of few channels.
+        offered: Which kernels there are.
 
     Raises:
         RefusalError: an operator is not known, or a shape depends on data; the message names it.
         SoftqError: the installed TVM is another than `TVM_VERSION`.
     """
     check_version()
-    importer = Importer(model, functions, blocks)
+    importer = Importer(model, functions, offered)
     proto = proto_without_weights(model)
     try:
         module = importer.from_onnx(proto.graph, model.opset_imports.get("", 18))
@@ -130,10 +148,10 @@ def check_version() -> None:
 class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     """TVM's importer with the parts replaced that the module's docstring names."""
 
-    def __init__(self, model: ir.Model, functions: Mapping[tuple[str, str], RowFunction], blocks: bool) -> None:
+    def __init__(self, model: ir.Model, functions: Mapping[tuple[str, str], RowFunction], offered: Offered) -> None:
         super().__init__({}, "float32", keep_params_in_input=True, sanitize=False)
         self.functions = functions
-        self.blocks = blocks
+        self.offered = offered
         self.sites = call_sites(model)
         self.initializers: dict[str, Array] = {
             name: value.const_value.numpy()

@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Mapping
-from typing import Any
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
@@ -30,6 +30,10 @@ from softq.targets._native.nests import Nest, nests
 from softq.targets._native.rows import RowKernel, row_kernel
 from softq.targets._native.sizes import ceiling
 from softq.targets._native.tiles import Tile, tile_of
+
+if TYPE_CHECKING:
+    from softq.targets._native.assembly import Assembly, Value
+    from softq.targets._native.multiplying import Factors
 
 PREFIX = "softq_"
 
@@ -97,6 +101,20 @@ class Kernels:
         where = "_".join(f"{o.position}{o.where}" for o in epilogue.operands)
         symbol = re.sub(r"\W", "_", f"{matmul.MATMUL}_{epilogue.name}_{where}")
         return self._named(symbol, lambda: matmul.matmul_kernel(self.tile, symbol, epilogue))
+
+    def multiply(
+        self, out: Assembly, given: Factors, result: Any, epilogue: Epilogue | None = None, others: Sequence[Value] = ()
+    ) -> Value:
+        """Append the steps of a product and return its result, of a type of Relax; `others` are the epilogue's."""
+        from softq.targets._native import multiplying
+
+        return multiplying.multiply(out, given, result, epilogue, others)
+
+    def multiply_integers(self, out: Assembly, given: Factors, zeros: list[Value], result: Any) -> Value:
+        """Append the steps of a product of 8-bit integers less their zero points, and return its result."""
+        from softq.targets._native import multiplying
+
+        return multiplying.multiply_integers(out, given, zeros, result)
 
     def pack(self, transposed: bool) -> str:
         """Return the symbol of the kernel that packs a right operand."""

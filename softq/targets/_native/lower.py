@@ -10,17 +10,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import tvm
 from tvm import relax, s_tir, tirx
 from tvm.tirx.buffer import is_buffer_var
 
 from softq.artifact.program import Program, Size
 from softq.errors import RefusalError
-from softq.targets._native import convolution, elementwise, epilogues, extrema, integer_matmul, quantization
+from softq.targets._native import convolution, elementwise, epilogues, extrema, quantization
 from softq.targets._native.assembly import Array, Assembly, StepCall, Value
 from softq.targets._native.attention.forms import Attention, find
-from softq.targets._native.attention.lowering import lower_attention, packed_integers
+from softq.targets._native.attention.lowering import lower_attention
 from softq.targets._native.calls import (
     ConvolutionCall,
     CumSumCall,
@@ -34,8 +33,9 @@ from softq.targets._native.calls import (
 from softq.targets._native.epilogues import Epilogue, Finished
 from softq.targets._native.importer import Imported, last_line
 from softq.targets._native.kernels import ROW_COST, Kernels
+from softq.targets._native.multiplying import Factors, Weight
 from softq.targets._native.nests import Nest
-from softq.targets._native.sizes import ceiling, computed, is_number, key, multiplied, plain, size
+from softq.targets._native.sizes import computed, is_number, key, multiplied, plain, size
 
 _VIEWS = ("relax.reshape",)
 
@@ -262,61 +262,20 @@ class _Lowering:
         epilogue: Epilogue | None = None,
         others: Sequence[Value] = (),
     ) -> Value:
-        tile = self.out.kernels.tile
-        a, right = self.value(arguments[0]), arguments[1]
-        array = self._constant(right)
-        *batch, rows, inner = a.dims
-        step: Size = rows if batch else 0
-        if array is not None and array.ndim == 2:
-            columns: Size = array.shape[0] if call.transposed else array.shape[1]
-            panels = self._packed_weight(right, array, call.transposed)
-        else:
-            b = self.value(right)
-            batch, columns = b.dims[:-2], b.dims[-2] if call.transposed else b.dims[-1]
-            count = self.out.kernels.panels(columns)
-            panels = self.out.allocated((*batch, count, inner, tile.columns), "float32")
-            self.out.step(
-                self.out.kernels.pack(call.transposed),
-                [b, panels],
-                [inner, columns],
-                multiplied([*batch, count]),
-                b.elements,
-            )
-        out, lead = self.out.new(binding.var.ty), multiplied(batch)
-        items = multiplied([lead, self.out.kernels.row_blocks(rows), self.out.kernels.panels(columns)])
-        cost = self.out.kernels.cost(multiplied([lead, rows, inner, columns]))
-        kernel = self.out.kernels.matmul(epilogue)
-        self.out.step(kernel, [a, panels, out, *others], [rows, inner, columns, step], items, cost)
-        return out
+        given = Factors(self.value(arguments[0]), self._right(arguments[1]), call.transposed)
+        return self.out.kernels.multiply(self.out, given, binding.var.ty, epilogue, others)
 
     def _integer_matmul(self, binding: Any, call: IntegerMatMulCall, arguments: list[Any]) -> Value:
-        kernels = self.out.kernels
-        a, array = self.value(arguments[0]), self._constant(arguments[1])
+        given = Factors(self.value(arguments[0]), self._right(arguments[1]), call.transposed)
         zeros = [self.value(x) for x in arguments[2:]]
-        *batch, rows, inner = a.dims
-        step: Size = rows if batch else 0
-        if array is not None and array.ndim == 2:
-            columns: Size = array.shape[0] if call.transposed else array.shape[1]
-            name = array.tobytes() if isinstance(arguments[1], tvm.ir.GenericConst) else self.values[key(arguments[1])]
-            panels, sums = integer_matmul.packed(array, kernels.block_tile, kernels.dot, call.transposed)
-            right = [
-                self.out.weight((part, name, call.transposed), x) for part, x in (("dots", panels), ("sums", sums))
-            ]
-            right_type = str(array.dtype)
-        else:
-            b = self.value(arguments[1])
-            batch, columns, right_type = b.dims[:-2], b.dims[-2] if call.transposed else b.dims[-1], b.dtype
-            heads = multiplied(batch)
-            strides = (1, b.dims[-1], multiplied(b.dims[-2:]), 0)
-            right = packed_integers(self.out, b, (heads, columns, inner), strides, call.transposed)
-        out, lead = self.out.new(binding.var.ty), multiplied(batch)
-        blocks = ceiling(rows, integer_matmul.ROWS)
-        items = multiplied([lead, blocks, kernels.panels(columns, kernels.block_tile)])
-        memory = self.out.scratch(integer_matmul.scratch_bytes(inner, kernels.dot))
-        kernel = kernels.integer_matmul(a.dtype, right_type)
-        cost = kernels.cost(multiplied([lead, rows, inner, columns]))
-        self.out.step(kernel, [a, *right, *zeros, out, memory], [rows, inner, columns, step], items, cost)
-        return out
+        return self.out.kernels.multiply_integers(self.out, given, zeros, binding.var.ty)
+
+    def _right(self, expr: Any) -> Value | Weight:
+        """Return the right operand of a product: a matrix that is known now, or a value."""
+        array = self._constant(expr)
+        if array is None or array.ndim != 2:
+            return self.value(expr)
+        return Weight(array.tobytes() if isinstance(expr, tvm.ir.GenericConst) else self.values[key(expr)], array)
 
     def _convolution(self, binding: Any, call: ConvolutionCall, arguments: list[Any]) -> Value:
         x, w, bias = (self.value(argument) for argument in arguments)
@@ -340,16 +299,6 @@ class _Lowering:
             return expr.value.numpy()
         named = self.values[key(expr)]
         return self.out.imported.weights[named] if isinstance(named, str) else None
-
-    def _packed_weight(self, expr: Any, array: Array, transposed: bool) -> Value:
-        from softq.targets._native.matmul import packed
-
-        name = array.tobytes() if isinstance(expr, tvm.ir.GenericConst) else self.values[key(expr)]
-        key_ = ("panels", name, transposed)
-        if key_ in self.out.weight_at:
-            at = self.out.weight_at[key_]
-            return Value(tuple(self.out.weights[at].shape), "float32", "weight", at)
-        return self.out.weight(key_, packed(np.asarray(array, np.float32), self.out.kernels.tile, transposed))
 
     def _row(self, binding: Any, call: RowCall, arguments: list[Any]) -> Any:
         values = [self.value(x) for x in arguments]

@@ -113,7 +113,7 @@ def _conv(node: Node) -> list[relax.Expr] | None:
     positions = [axis.positions for axis in axes]
     if any(isinstance(p, int) and p < 1 for p in positions) or not isinstance(count, int):
         return None
-    if groups > 1 and count // groups < _MANY and len(axes) < 3 and node.importer.blocks:
+    if groups > 1 and count // groups < _MANY and len(axes) < 3 and node.importer.offered.convolutions:
         return [_few(node, axes, groups, count)]
     inner = product([channels, *numbers])
     windows = x if all(axis.whole for axis in axes) else _windows(node, x, axes)

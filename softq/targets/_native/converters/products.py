@@ -48,7 +48,8 @@ def _matmul_integer(node: Node) -> list[relax.Expr] | None:
     if any(x is not None and product(node.importer.dims(x, node.name)) != 1 for x in zeros):
         return None
     (b, transposed), a = _right(node), node.tensor(0)
-    if {str(a.ty.dtype), str(b.ty.dtype)} - {"int8", "uint8"} or not node.importer.blocks:
+    types = {str(a.ty.dtype), str(b.ty.dtype)}
+    if types - {"int8", "uint8"} or types - {*node.importer.offered.products}:
         return None
     points = [_point(node, i, like) for i, like in ((2, a), (3, b))]
     inner = node.importer.dims(a, node.name)[-1]
@@ -79,13 +80,14 @@ def _transpose(node: Node) -> list[relax.Expr]:
 
 def matmul(node: Node, a: relax.Expr, b: relax.Expr, transposed: bool = False) -> relax.Expr:
     """Return NumPy's matmul of two tensors of any ranks; `transposed` stands for the last two axes of the right one."""
-    if str(a.ty.dtype) != "float32" or str(b.ty.dtype) != "float32":
+    dtype = str(a.ty.dtype)
+    if dtype != str(b.ty.dtype) or dtype not in node.importer.offered.products or "int" in dtype:
         if transposed:
             axes = range(len(node.importer.dims(b, node.name)))
             b = node.emit(relax.op.permute_dims(b, [*axes[:-2], axes[-1], axes[-2]]))
         return node.emit(relax.op.matmul(a, b))
     call = MatMulCall(transposed)
-    return _called(node, call, "matmul_t" if transposed else "matmul", a, b, [], "float32")
+    return _called(node, call, "matmul_t" if transposed else "matmul", a, b, [], dtype)
 
 
 def _called(
