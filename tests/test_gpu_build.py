@@ -108,7 +108,8 @@ def test_an_attention_with_a_mask_at_several_shapes(method: str) -> None:
         found, (wanted,) = run(feeds)["y"], on_onnxruntime(model, feeds)
         np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64), rtol=1e-4, atol=1e-5)
     assert any(
-        name.startswith("softq_deferred" if method == "deferred-log" else "softq_exact") for name in pocl.launches
+        name.startswith("softq_attention_deferred" if method == "deferred-log" else "softq_attention_exact")
+        for name in pocl.launches
     )
 
 
@@ -166,7 +167,7 @@ def test_what_softq_build_writes(tmp_path: Path) -> None:
     built = softq.build(softq.convert(parser.parse_model(ATTENTION), bits=4).model, tmp_path / "built",
                         target="cuda,arch=sm_90")  # fmt: skip
     names = {path.name for path in built.folder.iterdir()}
-    assert {"manifest.json", "weights.bin", "launches.json", "kernels.cu", "graph.cu"} <= names
+    assert {"manifest.json", "weights.bin", "launches.json", "kernels.cu"} <= names
     facts = json.loads((built.folder / "manifest.json").read_text())
     assert facts["machine"]["cpu"] == "sm_90"
     assert [kernel for kernels in facts["sites"].values() for kernel in kernels]
@@ -205,7 +206,7 @@ def test_an_artifact_runs_through_the_driver_interface(pocl_driver: PoclDriver, 
             artifact({**given, "k": given["k"][:, :1]})
     assert not pocl_driver.allocated
     assert pocl_driver.contexts == 0
-    assert any(name.startswith("softq_exact") for name in pocl_driver.launched)
+    assert any(name.startswith("softq_attention_exact") for name in pocl_driver.launched)
     with pytest.raises(SoftqError, match="closed"):
         artifact(given)
 

@@ -15,7 +15,7 @@ from softq.errors import InputError
 
 SCHEMA = 1
 
-Kind = Literal["items", "blocks", "rows", "tiles"]
+Kind = Literal["items", "blocks", "rows", "tiles", "attention"]
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,31 @@ class TileForm:
 
 
 @dataclass(frozen=True)
+class QueryForm:
+    """A kernel of an attention for some numbers of rows of queries.
+
+    Attributes:
+        symbol: Its name.
+        rows: Rows of a block, all of one matrix of keys.
+        threads: Threads of a block.
+        most_rows: Greatest number of rows for each matrix; None if there is no limit.
+    """
+
+    symbol: str
+    rows: int
+    threads: int
+    most_rows: int | None
+
+    def start(self, items: Size, scalars: Sequence[Size]) -> Start:
+        """Return how it is started for so many matrices of keys; the number of rows comes first."""
+        when = () if self.most_rows is None else (Range(scalars[0], 0, self.most_rows),)
+        return Start(self.symbol, self.threads, Op("mul", items, over(scalars[0], self.rows)), when)
+
+
+_FORMS = {"rows": RowForm, "tiles": TileForm, "attention": QueryForm}
+
+
+@dataclass(frozen=True)
 class Launch:
     """How a kernel is started.
 
@@ -96,15 +121,17 @@ class Launch:
             `rows`: a row program; the number of rows comes before the other numbers, of which the first three are i32.
             `tiles`: products of matrices, of which there are as many as work items; the numbers are m, k, n, the
             elements from one left and one right operand to the next, and `pitch`, those between rows of the right one.
+            `attention`: rows of queries for each of so many matrices of keys as there are work items; the first number
+            is how many rows.
         module: The module that it stands in.
         threads: Threads of a block.
-        forms: Of a row program, or of products, its kernels; the first that fits is the one to take.
+        forms: Of a row program, of products and of attentions its kernels; the first that fits is the one to take.
     """
 
     kind: Kind
     module: str
     threads: int
-    forms: tuple[RowForm | TileForm, ...] = ()
+    forms: tuple[RowForm | TileForm | QueryForm, ...] = ()
 
     def starts(self, step: Step) -> tuple[Start, ...]:
         """Return the ways to start it for a step; the first whose conditions hold is the one to take."""
@@ -113,7 +140,7 @@ class Launch:
                 return (Start(step.kernel, self.threads, over(step.items, self.threads)),)
             case "blocks":
                 return (Start(step.kernel, self.threads, step.items),)
-            case "rows" | "tiles":
+            case "rows" | "tiles" | "attention":
                 return tuple(form.start(step.items, step.scalars) for form in self.forms)
 
     def numbers(self, step: Step) -> tuple[Number, ...]:
@@ -123,7 +150,7 @@ class Launch:
         match self.kind:
             case "items":
                 return (*numbers, items)
-            case "blocks" | "tiles":
+            case "blocks" | "tiles" | "attention":
                 return (*numbers,)
             case "rows":
                 return (items, *(Number("int32", one.size) for one in numbers[:3]), *numbers[3:])
@@ -207,7 +234,7 @@ def from_json(text: str) -> Steps:
             tuple(Limit(_decoded(s), low, high, because) for s, low, high, because in value["limits"]),
             {int(at): size for at, size in value["weights"].items()},
             {
-                n: Launch(k, m, t, tuple((TileForm if k == "tiles" else RowForm)(*f) for f in forms))
+                n: Launch(k, m, t, tuple(_FORMS[k](*f) for f in forms))
                 for n, (k, m, t, forms) in value["launches"].items()
             },
         )

@@ -6,13 +6,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from softq.artifact.device.steps import Launch, RowForm
+from tvm import tirx
+
+from softq.artifact.device.steps import Launch, QueryForm, RowForm
 from softq.rowprog import Program
 from softq.targets._gpu import graph
+from softq.targets._gpu.attention import ordinary
+from softq.targets._gpu.attention.lowering import Plan, lower_attention, plan
 from softq.targets._gpu.dialect import Dialect
 from softq.targets._gpu.products import product
 from softq.targets._gpu.products.lowering import multiply
@@ -22,9 +26,16 @@ from softq.targets._gpu.rows.form import choose
 from softq.targets._gpu.rows.memory import bytes_of
 from softq.targets._native import matmul
 from softq.targets._native.assembly import Assembly, Value
-from softq.targets._native.kernels import Kernels, row_symbol
+from softq.targets._native.calls import KernelCall
+from softq.targets._native.kernels import PREFIX, Kernels, row_symbol
 from softq.targets._native.machine import Machine
 from softq.targets._native.multiplying import Factors
+from softq.targets._native.nests import Nest, nests
+from softq.targets._native.sizes import key
+
+if TYPE_CHECKING:
+    from softq.targets._native.attention.forms import Attention
+    from softq.targets._native.attention.lowering import Lowering
 
 ROWS, GRAPH = "kernels", "graph"
 """The modules: softq's kernels, and TVM's."""
@@ -42,6 +53,7 @@ class GpuKernels(Kernels):
     """The kernels of one program on a device."""
 
     fuses = False
+    spread = None
 
     def __init__(self, machine: Machine, dialect: Dialect) -> None:
         super().__init__(machine)
@@ -49,6 +61,9 @@ class GpuKernels(Kernels):
         self._texts: list[str] = []
         self._launches: dict[str, Launch] = {}
         self._by_program: dict[tuple[int, int], _Row] = {}
+        self._over_rows: dict[str, list[Nest]] = {}
+        self._plans: dict[int, Plan] = {}
+        self._attention_symbols: dict[str, str] = {}
 
     def row(self, program: Program, max_length: int) -> Any:
         """Return the kernels of a row program for all lengths."""
@@ -89,6 +104,39 @@ class GpuKernels(Kernels):
             self._launches[symbol] = Launch("tiles", ROWS, 0, made.forms)
             self._texts += made.texts
         return symbol
+
+    def nests(self, name: str, function: tirx.PrimFunc, rows: bool = False) -> list[Nest]:
+        """Return the kernels of a TIR function; with `rows` a nest over rows, which kernels are written of."""
+        if not rows:
+            return super().nests(name, function)
+        if name not in self._over_rows:
+            self._over_rows[name] = nests(function, name, replace(self.machine, single_items=False), rows=True)
+        return self._over_rows[name]
+
+    def takes(self, module: Any, calls: Mapping[str, KernelCall], attention: Attention) -> bool:
+        """Say whether there is a kernel that takes an attention; others are computed step by step."""
+        found = plan(self, module, calls, attention)
+        if found is not None:
+            self._plans[key(attention.last.var)] = found
+        return found is not None
+
+    def lower_attention(self, lowering: Lowering, attention: Attention) -> Value:
+        """Append the step of an attention and return its result."""
+        found = self._plans[key(attention.last.var)]
+        return lower_attention(lowering, attention, found, self._attention(found))
+
+    def _attention(self, found: Plan) -> str:
+        """Return the symbol of an attention's kernels."""
+        identity = found.text("attention")
+        if identity not in self._attention_symbols:
+            symbol = f"{PREFIX}attention_{row_symbol(found.spec.program, ()).removeprefix(PREFIX)}"
+            while symbol in self._launches:
+                symbol += "_"
+            self._attention_symbols[identity] = symbol
+            self._texts.append(found.text(symbol))
+            form = QueryForm(symbol, found.spec.queries, ordinary.THREADS, None)
+            self._launches[symbol] = Launch("attention", ROWS, 0, (form,))
+        return self._attention_symbols[identity]
 
     def objects(self) -> bytes:
         """Return nothing: kernels for devices are text."""

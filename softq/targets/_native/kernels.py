@@ -22,7 +22,7 @@ from softq.targets._native.attention import dots, packing
 from softq.targets._native.attention.blocks import BLOCK, block_kernel, tile_of_block
 from softq.targets._native.attention.dots import Dot
 from softq.targets._native.attention.kernel import Form, attention_kernel
-from softq.targets._native.calls import CumSumCall, ScatterCall
+from softq.targets._native.calls import CumSumCall, KernelCall, ScatterCall
 from softq.targets._native.codegen import object_code
 from softq.targets._native.epilogues import Epilogue
 from softq.targets._native.machine import Machine
@@ -33,6 +33,8 @@ from softq.targets._native.tiles import Tile, tile_of
 
 if TYPE_CHECKING:
     from softq.targets._native.assembly import Assembly, Value
+    from softq.targets._native.attention.forms import Attention
+    from softq.targets._native.attention.lowering import Lowering
     from softq.targets._native.multiplying import Factors
 
 PREFIX = "softq_"
@@ -45,10 +47,12 @@ class Kernels:
     """The kernels of one program for one machine.
 
     Attributes:
-        fuses: Whether attentions, and products with what follows them, are kernels of their own.
+        fuses: Whether products with what follows them are kernels of their own.
+        spread: Rows of values that an attention reads where they are, heads side by side; None for any number.
     """
 
     fuses = True
+    spread: int | None = 1024
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -163,6 +167,17 @@ class Kernels:
             self._attentions[form] = symbol
             self._functions[symbol] = attention_kernel(symbol, form)
         return self._attentions[form]
+
+    def takes(self, module: Any, calls: Mapping[str, KernelCall], attention: Attention) -> bool:
+        """Say whether an attention of a lowered model is a kernel of its own."""
+        del module, calls, attention
+        return True
+
+    def lower_attention(self, lowering: Lowering, attention: Attention) -> Value:
+        """Append the steps of an attention that `takes` took, and return its result."""
+        from softq.targets._native.attention.lowering import lower_attention
+
+        return lower_attention(lowering, attention)
 
     def panels(self, columns: Size, tile: Tile | None = None) -> Size:
         """Return the number of panels of a right operand."""

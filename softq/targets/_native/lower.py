@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,6 @@ from softq.errors import RefusalError
 from softq.targets._native import convolution, elementwise, epilogues, extrema, quantization
 from softq.targets._native.assembly import Array, Assembly, StepCall, Value
 from softq.targets._native.attention.forms import Attention, find
-from softq.targets._native.attention.lowering import lower_attention
 from softq.targets._native.calls import (
     ConvolutionCall,
     CumSumCall,
@@ -92,8 +91,8 @@ class _Lowering:
         body = main.body
         known = (self.module, self.out.imported.calls, self.out.kernels)
         inside, finished, delayed = set[int](), dict[int, Finished](), set[int]()
+        self.attentions, inside = find(*known)
         if self.out.kernels.fuses:
-            self.attentions, inside = find(*known)
             finished, delayed = epilogues.find(*known, {*self.attentions, *inside})
         for block in body.blocks:
             for binding in block.bindings:
@@ -104,7 +103,9 @@ class _Lowering:
                 elif key(binding.var) in finished:
                     self.values[key(binding.var)] = self._finished(binding, finished[key(binding.var)])
                 elif key(binding.var) in self.attentions:
-                    self.values[key(binding.var)] = lower_attention(self, self.attentions[key(binding.var)])
+                    self.values[key(binding.var)] = self.out.kernels.lower_attention(
+                        self, self.attentions[key(binding.var)]
+                    )
                 else:
                     self.values[key(binding.var)] = self._bound(binding)
         result = self.value(body.body)
@@ -162,14 +163,7 @@ class _Lowering:
         function = self.module[call.args[0]]
         params = list(function.params)
         buffers = [p for p in params if is_buffer_var(p)]
-        numbers = [x for x in _given(call) if is_number(x)]
-        known: dict[int, Size] = {}
-        for param, value in zip(buffers, [*inputs, *outputs], strict=True):
-            for dim, there in zip(param.shape, value.dims, strict=True):
-                if isinstance(dim, tirx.Var):
-                    known[key(dim)] = there
-        for param, number in zip([p for p in params if not is_buffer_var(p)], numbers, strict=True):
-            known[key(param)] = size(number)
+        known = self._known(call, [*inputs, *outputs])
         by_param = {key(p): v for p, v in zip(buffers, [*inputs, *outputs], strict=True)}
         temporary: dict[int, Value] = {}
         for nest in self._nests(call.args[0].name_hint, function, rows):
@@ -183,7 +177,7 @@ class _Lowering:
                     temporary[key(buffer)] = self.out.allocated(dims, str(buffer.dtype))
                 used.append(temporary[key(buffer)])
             cost = max((v.elements for v in used), key=lambda s: (not isinstance(s, int), str(s)))
-            scalars = [known[key(v)] if key(v) in known else self._dimension(v) for v in nest.scalars]
+            scalars = [self._size(v, known) for v in nest.scalars]
             symbol = str(nest.function.attrs["global_symbol"])
             yield StepCall(symbol, used, scalars, size(nest.items, known), cost)
 
@@ -194,7 +188,27 @@ class _Lowering:
             # A function of TVM's that is no list of loop nests over blocks: scatters, sorts.
             raise RefusalError(f"TVM's kernel {name!r} has a form that a built model cannot run") from error
 
-    def _dimension(self, var: tirx.Var) -> Size:
+    def sizes(self, call: Any, given: Sequence[Value]) -> Callable[[tirx.Var], Size]:
+        """Return what gives the size that a variable of a called function stands for."""
+        known = self._known(call, given)
+        return lambda var: self._size(var, known)
+
+    def _known(self, call: Any, given: Sequence[Value]) -> dict[int, Size]:
+        """Return what the variables of a called function stand for, as far as these tensors and its numbers say it."""
+        params = list(self.module[call.args[0]].params)
+        known: dict[int, Size] = {}
+        for param, value in zip([p for p in params if is_buffer_var(p)], given, strict=False):
+            for dim, there in zip(param.shape, value.dims, strict=True):
+                if isinstance(dim, tirx.Var):
+                    known[key(dim)] = there
+        numbers = [x for x in _given(call) if is_number(x)]
+        for param, number in zip([p for p in params if not is_buffer_var(p)], numbers, strict=True):
+            known[key(param)] = size(number)
+        return known
+
+    def _size(self, var: tirx.Var, known: Mapping[int, Size]) -> Size:
+        if key(var) in known:
+            return known[key(var)]
         if str(var.name) not in self.out.dims:
             raise RefusalError(f"TVM's kernel needs {var.name}, which is no dimension of an input")
         return str(var.name)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from softq.errors import UsageError
 from softq.rowprog.onnx.emitter import output_names
 from softq.rowprog.phases import phases
-from softq.rowprog.program import Node, Number, Program, param_of, table_of
+from softq.rowprog.program import Program
 from softq.rowprog.ranges import prove
 from softq.rowprog.types import DType, Kind
-from softq.targets._common.patterns import check_nibbles, everything, fenced, output_type
-from softq.targets._common.shifts import as_shift
+from softq.targets._common.patterns import check_nibbles, fenced, output_type
 from softq.targets._gpu.dialect import Dialect
 from softq.targets._gpu.rows.form import Form
 from softq.targets._gpu.rows.memory import HALVES, Output, Scores, scalar, word_type
@@ -22,10 +19,8 @@ from softq.targets._gpu.rows.online import Sum, merged
 from softq.targets._gpu.rows.passes import Row, write_pass
 from softq.targets._gpu.rows.place import Kernel, Place
 from softq.targets._gpu.rows.rules import RULES
-from softq.targets._gpu.text import F32, U32, Text, literal, pruned
-
-_SHARED_ENTRIES = 1024
-"""Tables up to this size are copied into each block's own memory."""
+from softq.targets._gpu.rows.tables import constants, held, read_tables
+from softq.targets._gpu.text import F32, Text, pruned
 
 STRIDES = ("valid_outer", "valid_head", "valid_query", "valid_element")
 """The numbers behind the others where there is a mask: how far apart its elements lie."""
@@ -98,7 +93,7 @@ def row_kernel(
     proof = prove(program, max_length=max(max_length, 1))
     for name in nibbles:
         check_nibbles(chosen, name, proof)
-    held = _stored(chosen, stored or {})
+    kept = _stored(chosen, stored or {})
     given = scores or program.scores.value
     if given != program.scores.value and not (program.scores.is_float and given in HALVES):
         raise UsageError(f"scores of {program.name} are {program.scores.value}; they cannot be read as {given}")
@@ -107,10 +102,10 @@ def row_kernel(
     if nibbles and form.chunk % 2:
         raise UsageError("two elements a byte take chunks of two")
     text = Text()
-    _Writer(program, chosen, form, dialect, Scores(given, form), held, nibbles).write(text, symbol, max_length)
-    tables = _constants(chosen, symbol)
+    _Writer(program, chosen, form, dialect, Scores(given, form), kept, nibbles).write(text, symbol, max_length)
+    tables = constants(chosen, symbol)
     parameters = tuple(param.name for param in program.params)
-    return RowKernel(symbol, tables + pruned(str(text)), form, parameters, tuple(names), held, given, program.masked)
+    return RowKernel(symbol, tables + pruned(str(text)), form, parameters, tuple(names), kept, given, program.masked)
 
 
 def _stored(program: Program, asked: Mapping[str, str]) -> dict[str, str]:
@@ -123,37 +118,6 @@ def _stored(program: Program, asked: Mapping[str, str]) -> dict[str, str]:
             raise UsageError(f"output {name} of {program.name} is {own}; it cannot be written as {kind}")
         result[name] = kind
     return result
-
-
-def _looked_up(program: Program) -> list[Node]:
-    """Return the tables, each once."""
-    return list(dict.fromkeys(node for node in everything(program) if node.kind is Kind.TABLE))
-
-
-def _literal_tables(program: Program) -> list[Node]:
-    """Return the constant tables that are no shifts."""
-    return [node for node in _looked_up(program) if node.op == "table" and as_shift(table_of(node)) is None]
-
-
-def _held(dtype: DType) -> str:
-    return "u8" if dtype is DType.BOOL else dtype.value
-
-
-def _constants(program: Program, symbol: str) -> str:
-    lines: list[str] = []
-    for k, node in enumerate(_literal_tables(program)):
-        name, values = _entries(node)
-        entries = ", ".join(literal(value, name) for value in values)
-        lines.append(f"CONSTANT {name} {symbol}_table{k}[{len(values)}] = {{{entries}}};\n")
-    return "".join(lines)
-
-
-def _entries(node: Node) -> tuple[str, Sequence[Number]]:
-    """Return the entries of a constant table and their type: floats as their bits, infinities being no literals."""
-    values = table_of(node)
-    if not node.dtype.is_float:
-        return _held(node.dtype), values
-    return U32, [int(x) for x in np.array(values, np.float32).view(np.uint32)]
 
 
 class _Writer:
@@ -189,7 +153,7 @@ class _Writer:
             text.line("const i64 outer = row / queries / heads;")
             if self._whole.masked:
                 text.line("const i64 mask = outer * valid_outer + head * valid_head + query * valid_query;")
-            self._tables(kernel, symbol)
+            read_tables(kernel, self._program, symbol, form.threads)
             scalars = Place(kernel)
             for node in self._program.nodes():
                 if node.kind is Kind.SCALAR and node.op in ("length", "param"):
@@ -220,49 +184,7 @@ class _Writer:
     def _signature(self) -> list[str]:
         result = [f"const GLOBAL {word_type(self._scores.stored)} *RESTRICT scores"]
         result += ["const GLOBAL u8 *RESTRICT valid"] * self._whole.masked
-        result += [f"const GLOBAL {_held(p.dtype)} *RESTRICT param_{p.name}" for p in self._whole.params]
+        result += [f"const GLOBAL {held(p.dtype)} *RESTRICT param_{p.name}" for p in self._whole.params]
         result += [f"GLOBAL {word_type(kind)} *RESTRICT output_{name}" for name, kind in self._stored.items()]
         result += ["i64 rows", "i32 length", "i32 heads", "i32 queries"]
         return result + [f"i64 {name}" for name in STRIDES * self._whole.masked]
-
-    def _tables(self, kernel: Kernel, symbol: str) -> None:
-        copied = False
-        literals = _literal_tables(self._program)
-        for node in _looked_up(self._program):
-            held = _held(node.dtype)
-            if node.op == "param":
-                param = param_of(node)
-                assert param.size is not None
-                pointer, size = f"param_{param.name}", param.size
-                if param.scope == "head":
-                    kernel.tables[node] = lambda at, p=pointer, n=size: f"{p}[head * {n} + {at}]"
-                    continue
-            elif node in literals:
-                pointer, size = f"{symbol}_table{literals.index(node)}", len(table_of(node))
-            else:
-                kernel.tables[node] = _shifted(node)
-                continue
-            if node.op == "table":
-                held = _entries(node)[0]
-            if size <= _SHARED_ENTRIES:
-                pointer, copied = self._copy(kernel.text, held, pointer, size), True
-            bits = held == U32 and node.dtype.is_float
-            kernel.tables[node] = lambda at, p=pointer, b=bits: f"FLOAT({p}[{at}])" if b else f"{p}[{at}]"
-        if copied:
-            kernel.text.line("BARRIER();")
-
-    def _copy(self, text: Text, held: str, pointer: str, size: int) -> str:
-        name = text.name("table")
-        text.line(f"SHARED {held} {name}[{size}];")
-        with text.block(f"for (i32 i = THREAD; i < {size}; i += {self._form.threads})"):
-            text.line(f"{name}[i] = {pointer}[i];")
-        return name
-
-
-def _shifted(node: Node) -> Callable[[str], str]:
-    shift = as_shift(table_of(node))
-    assert shift is not None
-    first = literal(shift.first, f"u{shift.bits}")
-    if node.dtype.is_float:
-        return lambda at: f"((f32)({first} >> {at}) * {literal(shift.scale, F32)})"
-    return lambda at: f"(({node.dtype.value})({first} >> {at}))"

@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from softq.targets._native.kernels import Kernels
 
 
-_SHORT = 1024
-"""Rows of values that are read where they are, heads side by side."""
-
-
 @dataclass(frozen=True)
 class Attention:
     """Bindings of `main` that are one attention.
@@ -82,12 +78,12 @@ class _Graph:
 def find(
     module: tvm.IRModule, calls: Mapping[str, KernelCall], kernels: Kernels
 ) -> tuple[dict[int, Attention], set[int]]:
-    """Return the attentions by the variable of the second product, and the variables that are computed inside them.
+    """Return the attentions by the variable of their result, and the variables that are computed inside them.
 
     Args:
         module: The lowered module.
         calls: What the kernels of our own compute, by name.
-        kernels: What gives the kernels of its functions.
+        kernels: What gives the kernels of its functions, and says which attentions are kernels of their own.
     """
     main = module["main"]
     graph = _Graph()
@@ -105,7 +101,7 @@ def find(
     for binding in graph.bindings.values():
         if finder.product_of(binding) is not None:
             attention = finder.attention(binding)
-            if attention is not None:
+            if attention is not None and kernels.takes(module, calls, attention):
                 found[key(attention.last.var)] = attention
                 inside |= finder.inside(attention)
     return found, inside
@@ -176,7 +172,7 @@ class _Finder:
             source, found = self._side_by_side(operand)
             # Queries that share keys would be rows of more than one head. Values are read for every block again: in
             # long rows their distance costs more (page tables, cache sets) than a copy with the rows together.
-            folds = (of_keys == 1, True, _is_short(right))[i]
+            folds = (of_keys == 1, True, _is_short(right, self.kernels.spread))[i]
             if found is not None and (heads == 1 or equal(found, heads)) and folds:
                 operands[i], heads, beside[i] = source, found, True
         return Attention(
@@ -402,9 +398,9 @@ def _elementwise_in(function: Any, position: int, exchanged: bool = False) -> bo
     return made[-1].same_as(result) and len(made) > 1
 
 
-def _is_short(values: Any) -> bool:
+def _is_short(values: Any, most: int | None) -> bool:
     length = plain(values.ty.shape.values[-2])
-    return isinstance(length, int) and length <= _SHORT
+    return most is None or (isinstance(length, int) and length <= most)
 
 
 def _exchanges_heads_and_rows(function: Any) -> bool:

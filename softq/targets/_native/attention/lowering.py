@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -47,6 +47,15 @@ class Lowering(Protocol):
         """Yield the steps of a call of a TIR function; `rows` asks for work items that are rows of the result."""
         ...
 
+    def sizes(self, call: Any, given: Sequence[Value]) -> Callable[[Any], Size]:
+        """Return what gives the size that a variable of a called function stands for.
+
+        Args:
+            call: The call.
+            given: The tensors of its arguments, and perhaps of its results.
+        """
+        ...
+
     def row_step(
         self,
         call: RowCall,
@@ -64,7 +73,7 @@ def lower_attention(lowering: Lowering, attention: Attention) -> Value:
     tile = out.kernels.block_tile
     operands = (attention.queries, attention.keys, attention.values)
     given = zip(operands, attention.side_by_side, strict=True)
-    queries, keys, values = (_Operand(lowering.value(x), beside) for x, beside in given)
+    queries, keys, values = (Operand(lowering.value(x), beside) for x, beside in given)
     heads = size(attention.heads)
     transposed = out.imported.calls[_name(attention.scores)].transposed
     width, columns = queries.width, values.width
@@ -165,7 +174,7 @@ def _block(rows: Size, length: Size) -> Size:
     return computed("max", 1, computed("min", rows, multiplied([most, STEP])))
 
 
-def _packed(out: Assembly, given: _Operand, sizes: tuple[Size, Size, Size], transposed: bool, wanted: Size) -> Value:
+def _packed(out: Assembly, given: Operand, sizes: tuple[Size, Size, Size], transposed: bool, wanted: Size) -> Value:
     """Append the step that packs matrices, of which it does none if `wanted` is 0; return the panels.
 
     Args:
@@ -213,7 +222,7 @@ def packed_integers(
 
 
 @dataclass(frozen=True)
-class _Operand:
+class Operand:
     """Matrices: [..., rows, width], or [batch, rows, heads, width]."""
 
     value: Value

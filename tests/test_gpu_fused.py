@@ -1,0 +1,259 @@
+"""Attentions of built models for GPUs as one kernel: the results of its parts, of onnxruntime and of float64."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+from onnx import parser
+
+pytest.importorskip("tvm")
+
+import softq
+from softq.artifact.device.executor import Executor
+from softq.artifact.device.steps import DeviceProgram, Launch, QueryForm, from_json, to_json
+from softq.artifact.program import Step, evaluate
+from softq.modelfile import as_model
+from softq.rowprog import run
+from softq.targets._gpu import nvcc
+from softq.targets._gpu.build import device_program, machine_of
+from softq.targets._gpu.dialect import CUDA
+from tests.test_gpu_build import Pocl, on_device, on_onnxruntime, opencl_of
+from tests.test_gpu_rows import program_of
+from tests.test_native_attention import inputs, model
+
+Array = NDArray[np.generic]
+Both = Callable[[onnx.ModelProto], tuple[DeviceProgram, DeviceProgram]]
+
+METHODS = ["deferred-log", "i-exp", "softermax", "exaq"]
+"""Those whose weights are integers: codes of scores that are alike to the bit."""
+
+
+def f32(array: Array) -> NDArray[np.float32]:
+    return np.asarray(array, np.float32)
+
+
+def attentions(program: DeviceProgram) -> list[str]:
+    return [step.kernel for step in program.program.steps if "attention" in step.kernel]
+
+
+@pytest.fixture
+def both(monkeypatch: pytest.MonkeyPatch) -> Both:
+    """Return what builds a model with and without attentions in one kernel."""
+
+    def build(converted: onnx.ModelProto) -> tuple[DeviceProgram, DeviceProgram]:
+        from softq.targets._gpu.kernels import GpuKernels
+
+        fused = opencl_of(converted)
+        with monkeypatch.context() as patched:
+            patched.setattr(GpuKernels, "takes", lambda *_: False)
+            plain = opencl_of(converted)
+        assert attentions(fused)
+        assert not attentions(plain)
+        return fused, plain
+
+    return build
+
+
+def whole(given: Mapping[str, Array]) -> dict[str, Array]:
+    """Return queries, keys and values as small whole numbers: their products and sums are exact in any order."""
+    return {n: np.rint(f32(x) * 2) if n in "qkv" else x for n, x in given.items()}
+
+
+def beside(given: Mapping[str, Array]) -> dict[str, Array]:
+    turned = {f"{n}s": np.ascontiguousarray(np.swapaxes(given[n], 1, 2)) for n in "qkv"}
+    return {**turned, **{n: x for n, x in given.items() if n not in "qkv"}}
+
+
+@pytest.mark.parametrize("options", [
+    {"mask": "byte", "keys": 2}, {"mask": "float", "beside": True}, {"width": "33"}, {"width": "128", "keys": 1},
+], ids=str)  # fmt: skip
+def test_equal_to_its_parts_to_the_bit(options: dict[str, object], both: Both) -> None:
+    converted = softq.convert(model(**{"width": "16", **options}), method="deferred-log").model  # pyright: ignore[reportArgumentType]
+    programs = both(converted)
+    runs = [on_device(program)[0] for program in programs]
+    width, keys = int(str(options.get("width", 16))), int(str(options.get("keys", 4)))
+    for batch, queries, length in ((2, 1, 1), (1, 70, 130), (2, 3, 64)):
+        given = whole(inputs(batch, queries, length, width, keys=keys, mask=str(options.get("mask", ""))))
+        given = beside(given) if "beside" in options else given
+        fused, plain = (f32(one(given)["out"]) for one in runs)
+        np.testing.assert_array_equal(fused, plain)
+        assert np.any(fused != 0) or length == 1
+    # Heads of keys are not repeated, and neither of the operands is copied.
+    assert [step.kernel for step in programs[0].program.steps] == attentions(programs[0])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_methods_of_two_passes(method: str, both: Both) -> None:
+    fused, plain = (on_device(p)[0] for p in both(softq.convert(model(width="16"), method=method).model))
+    given = whole(inputs(1, 20, 70, 16))
+    np.testing.assert_array_equal(f32(fused(given)["out"]), f32(plain(given)["out"]))
+
+
+def test_against_float64_and_onnxruntime() -> None:
+    converted = softq.convert(model(width="64", mask="byte", keys=2), bits=4).model
+    found, pocl = on_device(opencl_of(converted))
+    given = inputs(2, 70, 130, 64, keys=2, mask="byte")
+    result = found(given)["out"].astype(np.float64)
+    assert pocl.launches == ["softq_attention_deferred_log_b4_r1_valid"]
+    q, k, v = (given[n].astype(np.float64).repeat(1 if n == "q" else 2, 1) for n in "qkv")
+    program = replace(program_of("deferred-log", {"bits": 4, "r": 1}))
+    keep = np.broadcast_to(given["keep"], (2, 4, 70, 130))
+    scores = np.where(keep, q @ np.swapaxes(k, -1, -2) * np.float32(0.3), -np.inf).astype(np.float32)
+    out = run(program, scores)
+    with np.errstate(invalid="ignore"):
+        wanted = out["weights"].astype(np.float64) @ v / out["normalizer"].astype(np.float64)
+    rows = keep.any(-1)
+    # A row without an element is what it was in the model: NaN.
+    assert np.all(np.isnan(result[~rows]))
+    # A score at the boundary of a code may fall on either side: its sum is rounded in another order. Else float32's.
+    error = np.abs(result - wanted)[rows]
+    assert np.quantile(error, 0.99) <= 1e-5
+    assert np.max(error) <= 0.1
+    (theirs,) = on_onnxruntime(converted, given)
+    error = np.abs(result - theirs.astype(np.float64))[rows]
+    assert np.quantile(error, 0.99) <= 1e-5
+    assert np.max(error) <= 0.1
+
+
+def test_the_exact_softmax() -> None:
+    plain = model(width="32", mask="float")
+    found, pocl = on_device(opencl_of(softq.convert(plain, method="exact").model))
+    for queries, length in ((1, 1), (7, 50), (70, 197)):
+        given = inputs(1, queries, length, 32, mask="float")
+        (wanted,) = on_onnxruntime(plain, given)
+        # Scores up to 40 in float32, of which an exponential is taken, and sums of 200 terms.
+        np.testing.assert_allclose(f32(found(given)["out"]), f32(wanted), rtol=2e-4, atol=2e-5)
+    assert set(pocl.launches) == {"softq_attention_exact_f32"}
+
+
+@pytest.mark.parametrize("keys", [4, 2])
+def test_numbers_of_heads(keys: int, both: Both) -> None:
+    plan = softq.convert(model(keys=keys, width="16"), method="deferred-log").plan
+    site = replace(plan.sites[0], options={**plan.sites[0].options, "r": "head"}, fitted={"r": (0.5, 0.8, 1.1, 1.7)})
+    converted = softq.convert(model(keys=keys, width="16"), plan=replace(plan, sites=(site,))).model
+    fused, plain = (on_device(p)[0] for p in both(converted))
+    # Blocks of rows reach over the border between two heads that share keys.
+    given = whole(inputs(2, 31, 70, 16, keys=keys))
+    np.testing.assert_array_equal(f32(fused(given)["out"]), f32(plain(given)["out"]))
+
+
+def test_not_a_number_stays_in_its_row(both: Both) -> None:
+    fused, plain = (on_device(p)[0] for p in both(softq.convert(model(width="16"), method="deferred-log").model))
+    given = whole(inputs(1, 60, 70, 16))
+    given["q"][0, 1, 3, 5] = np.nan
+    given["q"][0, 2, 50] = np.inf
+    result = f32(fused(given)["out"])
+    np.testing.assert_array_equal(result, f32(plain(given)["out"]))
+    assert np.isnan(result[0, 1, 3]).all()
+
+
+def test_one_query_after_keys_of_the_past(both: Both) -> None:
+    text = """
+    <ir_version: 8, opset_import: ["" : 18]>
+    attention (float[1, 6, n, 8] q, float[1, 2, past, 8] before, float[1, 2, n, 8] x) => (float[1, 6, n, 8] out)
+    <int64[1] two = {2}, int64[5] spread = {1, 2, 3, 1, 1}, int64[4] flat = {1, 6, -1, 8}, int64 zero = {0},
+     int64 one = {1}, int64[1] first = {0}, int64[2] pair = {-1, 1}, float hidden = {-1e9}>
+    {
+        keys = Concat <axis = 2> (before, x)
+        apart = Unsqueeze (keys, two)
+        many = Expand (apart, spread)
+        repeated = Reshape (many, flat)
+        turned = Transpose <perm = [0, 1, 3, 2]> (repeated)
+        scores = MatMul (q, turned)
+        p1 = Shape <start = 2, end = 3> (before)
+        n1 = Shape <start = 2, end = 3> (x)
+        p = Squeeze (p1, first)
+        n = Squeeze (n1, first)
+        all = Add (p, n)
+        columns = Range (zero, all, one)
+        row = Range (p, all, one)
+        rows = Reshape (row, pair)
+        seen = LessOrEqual (columns, rows)
+        masked = Where (seen, scores, hidden)
+        weights = Softmax <axis = -1> (masked)
+        out = MatMul (weights, repeated)
+    }
+    """
+    converted = softq.convert(parser.parse_model(text), method="deferred-log").model
+    programs = both(converted)
+    fused, plain = (on_device(p)[0] for p in programs)
+    assert not [step.kernel for step in programs[0].program.steps if "broadcast" in step.kernel]
+    rng = np.random.default_rng(0)
+    for past, count in ((7, 1), (70, 1), (5, 3)):
+        shapes = {"q": (1, 6, count, 8), "before": (1, 2, past, 8), "x": (1, 2, count, 8)}
+        given: dict[str, Array] = {n: rng.integers(-2, 3, s).astype(np.float32) for n, s in shapes.items()}
+        result = f32(fused(given)["out"])
+        np.testing.assert_array_equal(result, f32(plain(given)["out"]))
+        np.testing.assert_allclose(result, f32(on_onnxruntime(converted, given)[0]), rtol=1e-6, atol=1e-6)
+
+
+def test_memory_grows_as_the_sequence_does(both: Both) -> None:
+    fused, plain = both(softq.convert(model(width="64", keys=2), method="deferred-log").model)
+
+    def arena(program: DeviceProgram, length: int) -> int:
+        dims = {"batch": 2, "m": length, "n": length}
+        return sum(evaluate(size, dims) for size in program.program.slots)
+
+    # A normalizer a row; the parts keep scores and weights, and repeated keys and values.
+    assert [arena(fused, n) for n in (1024, 4096)] == [2 * 4 * n * 4 for n in (1024, 4096)]
+    assert arena(plain, 4096) > 2 * 2 * 4 * 4096 * 4096 * 4
+
+
+@pytest.mark.parametrize("reason", ["wide", "passes", "scores"])
+def test_what_it_does_not_take_is_computed_in_parts(reason: str) -> None:
+    given = model(width="256" if reason == "wide" else "16")
+    if reason == "scores":
+        extra = onnx.helper.make_tensor_value_info("p", onnx.TensorProto.FLOAT, ["batch", 4, "m", "n"])
+        given.graph.output.append(extra)
+    converted = softq.convert(given, method="uniform" if reason == "passes" else "exact").model
+    program = opencl_of(converted)
+    assert not attentions(program)
+    feeds = inputs(1, 3, 9, 256 if reason == "wide" else 16)
+    found = f32(on_device(program)[0](feeds)["out"])
+    np.testing.assert_allclose(found, f32(on_onnxruntime(converted, feeds)[0]), rtol=1e-3, atol=1e-4)
+
+
+def test_the_manifest_names_the_kernel(tmp_path: Path) -> None:
+    built = softq.build(softq.convert(model(width="32"), bits=4).model, tmp_path / "built", target="cuda,arch=sm_90")
+    facts = json.loads((built.folder / "manifest.json").read_text())
+    assert list(facts["sites"].values()) == [["softq_attention_deferred_log_b4_r1"]]
+
+
+def test_a_launch_is_chosen_by_the_number_of_rows() -> None:
+    forms = (QueryForm("few", 8, 64, 8), QueryForm("many", 64, 128, None))
+    launch = Launch("attention", "kernels", 0, forms)
+    few, many = launch.starts(Step("x", (), ("n", 5), 3, 1))
+    assert [(few.symbol, few.threads, evaluate(few.blocks, {"n": 8})), few.when[0].holds({"n": 8})] == [
+        ("few", 64, 3),
+        True,
+    ]
+    assert not few.when[0].holds({"n": 9})
+    assert (many.symbol, many.threads, evaluate(many.blocks, {"n": 70}), many.when) == ("many", 128, 6, ())
+
+
+def test_no_rows_are_no_launch() -> None:
+    program = opencl_of(softq.convert(model(width="16"), bits=4).model)
+    given = inputs(2, 0, 5, 16)
+    pocl = Pocl(program.sources)
+    assert Executor(from_json(to_json(program)), np.zeros(0, np.uint8), pocl)(given)["out"].shape == (2, 4, 0, 16)
+    assert not pocl.launches
+
+
+@pytest.mark.skipif(nvcc.find() is None, reason="needs nvcc: pip install 'softq[cuda]'")
+@pytest.mark.parametrize("arch", [*(pytest.param(a, marks=pytest.mark.slow) for a in ("sm_75", "sm_80")), "sm_90"])
+def test_kernels_compile_and_spill_nothing(arch: str) -> None:
+    for options in ({"width": "64", "mask": "byte", "keys": 2}, {"width": "128", "mask": "float", "beside": True}):
+        converted = softq.convert(model(**options), bits=3).model  # pyright: ignore[reportArgumentType]
+        program = device_program(as_model(converted), machine_of(arch), CUDA)
+        used = nvcc.compiled(program.sources["kernels"], arch).usage
+        assert set(attentions(program)) <= set(used)
+        for symbol, usage in used.items():
+            assert usage.spilled == 0, (symbol, usage)
+            assert usage.shared <= 48 * 1024, (symbol, usage)
