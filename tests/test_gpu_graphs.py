@@ -1,14 +1,19 @@
-"""Graphs whose products are of halves or integers, for GPUs: their kernels as OpenCL on PoCL."""
+"""Graphs for GPUs whose products are of halves or integers, and norms: their kernels as OpenCL on PoCL."""
 
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from numpy.typing import NDArray
 from onnx import numpy_helper, parser
 
 pytest.importorskip("tvm")
 
+from softq.modelfile import as_model
+from softq.targets._gpu import nvcc
+from softq.targets._gpu.build import device_program, machine_of
+from softq.targets._gpu.dialect import CUDA
 from tests.test_gpu_build import on_device, on_onnxruntime, opencl_of
 
 Array = NDArray[np.generic]
@@ -84,3 +89,66 @@ def test_dequantized_codes_are_multiplied_as_integers() -> None:
         (wanted,) = on_onnxruntime(model, feeds)
         np.testing.assert_allclose(run(feeds)["y"].astype(np.float64), wanted.astype(np.float64), 1e-5, 1e-4)
     assert any(name.startswith("softq_matmul_u8_i8") for name in pocl.launches)
+
+
+NORMS = {
+    "layer": "y = LayerNormalization <axis = -1, epsilon = 1e-5> (x, s, c)",
+    "rms": """p = Mul (x, x) m = ReduceMean <keepdims = 1> (p, last) e = Add (m, tiny) q = Sqrt (e)
+              d = Div (x, q) y = Mul (s, d)""",
+    "mean": "m = ReduceMean <keepdims = 1> (x, last) y = Sub (x, m)",
+}
+
+
+def normed(kind: str, x: NDArray[np.float64], s: NDArray[np.float64], c: NDArray[np.float64]) -> NDArray[np.float64]:
+    mean = x.mean(-1, keepdims=True)
+    if kind == "rms":
+        return s * x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5)
+    return x - mean if kind == "mean" else (x - mean) / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * s + c
+
+
+def norm_model(kind: str, width: int | str, dtype: str = "float") -> onnx.ModelProto:
+    row = f"{dtype}[{width}]"
+    return parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["": 18]>
+        g ({dtype}[b,n,{width}] x, {row} s, {row} c) => ({dtype}[b,n,{width}] y)
+        <int64[1] last = {{-1}}, float tiny = {{1e-5}}> {{ {NORMS[kind]} }}""")
+
+
+@pytest.mark.parametrize("width", [64, 384, 1000, "w"])
+@pytest.mark.parametrize("kind", NORMS)
+def test_a_row_of_a_norm_is_summed_by_a_block(kind: str, width: int | str) -> None:
+    run, pocl = on_device(opencl_of(norm_model(kind, width)))
+    rng = np.random.default_rng(0)
+    for b, n, size in ((1, 3, 70), (2, 5, 600)):
+        size = width if isinstance(width, int) else size
+        x, s, c = (rng.normal(1, 2, shape).astype(np.float32) for shape in ((b, n, size), (size,), (size,)))
+        wanted = normed(kind, *(v.astype(np.float64) for v in (x, s, c)))
+        np.testing.assert_allclose(run({"x": x, "s": s, "c": c})["y"].astype(np.float64), wanted, 1e-5, 1e-5)
+    assert sum(name.startswith("softq_sums_") for name in pocl.launches) == 2
+    # What follows the sums is in the same kernel, if it is one function of TVM's.
+    assert kind != "layer" or len(pocl.launches) == 2
+
+
+def test_short_rows_and_other_reductions_have_a_thread_each() -> None:
+    model = parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 18]>
+        g (float[n,16] x, float[k,n] z) => (float[n,1] a, float[1,n] b, float[k,1] c)
+        <int64[1] last = {-1}, int64[1] first = {0}> {
+            a = ReduceSum (x, last) b = ReduceSum (z, first) c = ReduceMax (z, last) }""")
+    run, pocl = on_device(opencl_of(model))
+    rng = np.random.default_rng(0)
+    x, z = rng.normal(size=(70, 16)).astype(np.float32), rng.normal(size=(90, 70)).astype(np.float32)
+    found = run({"x": x, "z": z})
+    np.testing.assert_allclose(found["a"].astype(np.float64), x.astype(np.float64).sum(-1, keepdims=True), 0, 1e-5)
+    np.testing.assert_allclose(found["b"].astype(np.float64), z.astype(np.float64).sum(0, keepdims=True), 0, 1e-4)
+    np.testing.assert_array_equal(found["c"], z.max(-1, keepdims=True))
+    assert not any(name.startswith("softq_sums_") for name in pocl.launches)
+
+
+@pytest.mark.skipif(nvcc.find() is None, reason="needs nvcc: pip install 'softq[cuda]'")
+def test_kernels_of_norms_compile_and_spill_nothing() -> None:
+    for kind, dtype in (*((kind, "float") for kind in NORMS), ("layer", "float16")):
+        graph = device_program(as_model(norm_model(kind, 384, dtype)), machine_of("sm_90"), CUDA).sources["graph"]
+        used = nvcc.compiled(graph, "sm_90", strict=False).usage
+        (symbol,) = (name for name in used if name.startswith("softq_sums_"))
+        assert (used[symbol].spilled, used[symbol].registers <= 64) == (0, True), (kind, used[symbol])

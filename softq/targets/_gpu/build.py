@@ -13,7 +13,6 @@ from softq.passes.split_products import SplitProducts
 from softq.targets._contract import Built
 from softq.targets._gpu.code import compiler, machine_code
 from softq.targets._gpu.dialect import CUDA, Dialect
-from softq.targets._gpu.graph import source
 from softq.targets._gpu.kernels import GRAPH, ROWS, GpuKernels
 from softq.targets._gpu.products.lowering import KINDS
 from softq.targets._native.build import imported
@@ -50,5 +49,5 @@ def device_program(model: ir.Model, machine: Machine, dialect: Dialect) -> Devic
     offered = Offered(products=tuple(KINDS), convolutions=False)
     program = lower(imported(model, MoveIntegers(), MultiplyIntegers(), SplitProducts(), offered=offered), kernels)
     assert not program.scratch
-    sources = {ROWS: kernels.text(), GRAPH: source(kernels.functions(), dialect, machine.cpu)}
+    sources = {ROWS: kernels.text(), GRAPH: kernels.graph()}
     return DeviceProgram(program, kernels.launches(), {name: text for name, text in sources.items() if text})

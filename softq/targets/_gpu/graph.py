@@ -41,23 +41,31 @@ typedef unsigned int uint;
 _HEADED = ("half", "bfloat16")
 
 
-def source(functions: Sequence[tirx.PrimFunc], dialect: Dialect, arch: str) -> str:
-    """Return kernels over ranges of work items as kernels of a thread an item, in a language.
+def target_of(dialect: Dialect, arch: str) -> tvm.target.Target:
+    """Return TVM's description of a device."""
+    return tvm.target.Target({"kind": "cuda", "arch": arch} if dialect is CUDA else {"kind": "opencl"})
 
-    The last two parameters of a function are its range; in their place the kernel takes the number of items.
+
+def source(items: Sequence[tirx.PrimFunc], blocks: Sequence[tirx.PrimFunc], dialect: Dialect, arch: str) -> str:
+    """Return kernels as text in a language.
+
+    Args:
+        items: Kernels over ranges of work items, which become ones of a thread an item. The last two parameters are the
+            range; in their place the kernel takes the number of items.
+        blocks: Kernels with threads and blocks of their own.
+        dialect: The language.
+        arch: The device's architecture, if the language is CUDA's.
 
     Raises:
         SoftqError: TVM cannot write them.
     """
-    if not functions:
+    if not items and not blocks:
         return ""
-    is_cuda = dialect is CUDA
-    description = {"kind": "cuda", "arch": arch} if is_cuda else {"kind": "opencl"}
-    target = tvm.target.Target(description)
-    module = tvm.IRModule({str(f.attrs["global_symbol"]): _device(f, target) for f in functions})
+    is_cuda, target = dialect is CUDA, target_of(dialect, arch)
     try:
-        lowered = tvm.ir.transform.Sequential(to_plain_loops())(module)
-        text = str(tvm.get_global_func(f"target.build.{description['kind']}")(lowered, target).inspect_source())
+        module = _lowered([_device(f, target) for f in items], to_plain_loops())
+        module.update(_lowered([_marked(f, target, f) for f in blocks], _LAST))
+        text = str(tvm.get_global_func(f"target.build.{target.kind.name}")(module, target).inspect_source())
     except (RuntimeError, ValueError) as error:
         raise SoftqError(f"TVM cannot write kernels for {dialect.name}: {str(error).splitlines()[-1]}") from error
     return _without_header(text) if is_cuda else text
@@ -73,11 +81,30 @@ def _device(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc
     for var, name, extent in ((thread, "threadIdx.x", THREADS), (block, "blockIdx.x", _MOST_BLOCKS)):
         axis = tirx.IterVar(None, var, tirx.IterVar.ThreadIndex, name)
         body = tirx.AttrStmt(axis, "thread_extent", tirx.IntImm("int32", extent), body)
-    kernel = tirx.PrimFunc([*params, items], body)
+    return _marked(tirx.PrimFunc([*params, items], body), target, function)
+
+
+def _marked(kernel: Any, target: tvm.target.Target, named: tirx.PrimFunc) -> Any:
+    """Return a kernel with what TVM's code generation asks for, and the name of a function."""
     attributes = {"tirx.noalias": True, "target": target, "calling_conv": 2, "tirx.is_global_func": True, "s_tir": True}
     for name, value in attributes.items():
         kernel = kernel.with_attr(name, value)
-    return kernel.with_attr("global_symbol", function.attrs["global_symbol"])
+    return kernel.with_attr("global_symbol", named.attrs["global_symbol"])
+
+
+_LAST = [
+    tirx.transform.BF16StorageLegalize(),
+    tirx.transform.LowerWarpMemory(),
+    tirx.transform.StmtSimplify(),
+    tirx.transform.LowerIntrin(),
+    tirx.transform.ConvertSSA(),
+]
+"""What is left to do with kernels that have threads."""
+
+
+def _lowered(functions: Sequence[tirx.PrimFunc], passes: Sequence[tvm.ir.transform.Pass]) -> tvm.IRModule:
+    module = tvm.IRModule({str(f.attrs["global_symbol"]): f for f in functions})
+    return tvm.ir.transform.Sequential(list(passes))(module) if functions else module
 
 
 def _without_header(text: str) -> str:

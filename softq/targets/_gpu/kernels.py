@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from softq.targets._gpu.dialect import Dialect
 from softq.targets._gpu.products import product
 from softq.targets._gpu.products.lowering import multiply
 from softq.targets._gpu.products.operands import BYTE_KINDS
+from softq.targets._gpu.reductions import Reduction, reduction
 from softq.targets._gpu.rows import Form, row_kernel
 from softq.targets._gpu.rows.form import choose
 from softq.targets._gpu.rows.memory import bytes_of
@@ -64,6 +66,7 @@ class GpuKernels(Kernels):
         self._over_rows: dict[str, list[Nest]] = {}
         self._plans: dict[int, Plan] = {}
         self._attention_symbols: dict[str, str] = {}
+        self._reductions: dict[str, Reduction] = {}
 
     def row(self, program: Program, max_length: int) -> Any:
         """Return the kernels of a row program for all lengths."""
@@ -106,9 +109,18 @@ class GpuKernels(Kernels):
         return symbol
 
     def nests(self, name: str, function: tirx.PrimFunc, rows: bool = False) -> list[Nest]:
-        """Return the kernels of a TIR function; with `rows` a nest over rows, which kernels are written of."""
+        """Return the kernels of a TIR function; with `rows` a nest over rows, which kernels are written of.
+
+        Sums along rows are one kernel, a block a row.
+        """
         if not rows:
-            return super().nests(name, function)
+            symbol = re.sub(r"\W", "_", f"{PREFIX}sums_{name}")
+            if symbol not in self._reductions:
+                made = reduction(function, symbol, graph.target_of(self._dialect, self.machine.cpu))
+                if made is None:
+                    return super().nests(name, function)
+                self._reductions[symbol] = made
+            return [self._reductions[symbol].nest]
         if name not in self._over_rows:
             self._over_rows[name] = nests(function, name, replace(self.machine, single_items=False), rows=True)
         return self._over_rows[name]
@@ -145,7 +157,13 @@ class GpuKernels(Kernels):
     def launches(self) -> dict[str, Launch]:
         """Return how each kernel is started."""
         made = {str(f.attrs["global_symbol"]): Launch("items", GRAPH, graph.THREADS) for f in self.functions()}
+        made |= {symbol: Launch("blocks", GRAPH, one.threads) for symbol, one in self._reductions.items()}
         return {**made, **self._launches}
+
+    def graph(self) -> str:
+        """Return TVM's kernels."""
+        blocks = [one.nest.function for one in self._reductions.values()]
+        return graph.source(self.functions(), blocks, self._dialect, self.machine.cpu)
 
     def text(self) -> str:
         """Return softq's kernels."""

@@ -171,6 +171,33 @@ def _nest(
     allocated: Sequence[tirx.Var],
     symbol: str,
 ) -> Nest:
+    buffers, pointers, body = with_pointers(original, statement, declared, allocated)
+    begin, end = tirx.Var("begin", "int64"), tirx.Var("end", "int64")
+    items: Dim = 1
+    if isinstance(statement, tirx.For) and ITEMS in statement.annotations:
+        items = plain(statement.extent)
+        loop = statement.loop_var
+        first, count = begin, end - begin
+        if str(loop.ty) != "int64" and str(loop.dtype) != "int64":
+            first, count = begin.astype(loop.dtype), count.astype(loop.dtype)
+        statement = tirx.For(loop, first, count, tirx.ForKind.SERIAL, statement.body)
+    else:
+        statement = tirx.For(tirx.Var("once", "int64"), begin, end - begin, tirx.ForKind.SERIAL, statement)
+    whole = tirx.SeqStmt([*body, statement])
+    known = [*pointers, begin, end]
+    scalars = numbers_of(whole, known)
+    kernel = tirx.PrimFunc([*pointers, *scalars, begin, end], whole)
+    kernel = kernel.with_attr("global_symbol", symbol).with_attr("tirx.noalias", True).with_attr("s_tir", True)
+    return Nest(kernel, tuple(buffers), tuple(scalars), items)
+
+
+def with_pointers(
+    original: tirx.PrimFunc,
+    statement: tirx.Stmt,
+    declared: dict[int, tirx.DeclBuffer],
+    allocated: Sequence[tirx.Var],
+) -> tuple[list[int | tirx.Var], list[tirx.Var], list[tirx.Stmt]]:
+    """Return the buffers that a statement uses, as `Nest` has them, plain pointers in their place, and declarations."""
     params = list(original.params)
     buffers: list[int | tirx.Var] = []
     pointers: list[tirx.Var] = []
@@ -190,24 +217,13 @@ def _nest(
             buffers.append(var)
         body.append(tirx.DeclBuffer(var, data=pointer))
         pointers.append(pointer)
-    begin, end = tirx.Var("begin", "int64"), tirx.Var("end", "int64")
-    items: Dim = 1
-    if isinstance(statement, tirx.For) and ITEMS in statement.annotations:
-        items = plain(statement.extent)
-        loop = statement.loop_var
-        first, count = begin, end - begin
-        if str(loop.ty) != "int64" and str(loop.dtype) != "int64":
-            first, count = begin.astype(loop.dtype), count.astype(loop.dtype)
-        statement = tirx.For(loop, first, count, tirx.ForKind.SERIAL, statement.body)
-    else:
-        statement = tirx.For(tirx.Var("once", "int64"), begin, end - begin, tirx.ForKind.SERIAL, statement)
-    whole = tirx.SeqStmt([*body, statement])
-    known = [*pointers, begin, end]
-    scalars = [
+    return buffers, pointers, body
+
+
+def numbers_of(statement: tirx.Stmt, known: Sequence[tirx.Var]) -> list[tirx.Var]:
+    """Return the variables of a statement that are neither known nor memory."""
+    return [
         v
-        for v in tirx.analysis.undefined_vars(whole, known)
+        for v in tirx.analysis.undefined_vars(statement, known)
         if not is_buffer_var(v) and not isinstance(v.ty, tvm.ir.PointerType)
     ]
-    kernel = tirx.PrimFunc([*pointers, *scalars, begin, end], whole)
-    kernel = kernel.with_attr("global_symbol", symbol).with_attr("tirx.noalias", True).with_attr("s_tir", True)
-    return Nest(kernel, tuple(buffers), tuple(scalars), items)
