@@ -1,6 +1,7 @@
 /* Runs what `softq build model.onnx FOLDER` wrote: sizes that the model leaves open are SIZE, inputs are zeros.
  *
  *     cc -O2 -IFOLDER examples/run_artifact.c FOLDER/driver.c FOLDER/kernels.o -lm -pthread -o run_artifact
+ *     cc -O2 -IFOLDER examples/run_artifact.c FOLDER/driver.c -ldl -o run_artifact     (target cuda)
  *     ./run_artifact FOLDER [SIZE [FILE]]     FILE: raw values of the first input
  */
 #include <inttypes.h>

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from softq.artifact.device.executor import Executor
-from softq.artifact.device.steps import Launch, RowForm, Steps
+from softq.artifact.device.steps import Launch, RowForm, Steps, TileForm
 from softq.artifact.program import Op, Step, Tensor
 from softq.errors import InputError
 
@@ -44,11 +44,17 @@ class Recorder:
 
 
 def run(launch: Launch, step: Step, shape: Mapping[str, int]) -> tuple[str, str, int, int, list[Any]]:
+    """Return the one launch of a step."""
+    (launched,) = all_of(launch, step, shape)
+    return launched
+
+
+def all_of(launch: Launch, step: Step, shape: Mapping[str, int]) -> list[tuple[str, str, int, int, list[Any]]]:
     tensors = (Tensor("x", "float32", (*shape,), "input", 0),)
     device = Recorder()
     steps = Steps((0,), (), tensors, (), (step,), (), {}, {"k": launch})
     Executor(steps, np.empty(0, np.uint8), device)({"x": np.broadcast_to(np.float32(0), tuple(shape.values()))})
-    return device.launched[0]
+    return device.launched
 
 
 @pytest.mark.parametrize(("length", "strides", "chosen"), [
@@ -79,3 +85,12 @@ def test_more_blocks_than_a_gpu_takes_are_one_error() -> None:
     assert run(Launch("blocks", "m", 32), step, {"n": 2**11 - 1})[2] == 2**31 - 2**20
     with pytest.raises(InputError, match=r"a launch of 'k' has 2147483648 blocks; a GPU takes at most 2147483647"):
         run(Launch("blocks", "m", 32), step, {"n": 2**11})
+
+
+def test_nothing_is_launched_for_what_is_empty() -> None:
+    assert all_of(Launch("blocks", "m", 32), Step("k", (0,), (), "n", 0), {"n": 0}) == []
+    # Matrices without rows: work items, but no blocks.
+    tiles = Launch("tiles", "m", 0, (TileForm("t", 64, 64, 128, 1, None, 0),))
+    step = Step("k", (0,), ("n", 5, 5, 0, 0, 5), 3, 0)
+    assert all_of(tiles, step, {"n": 0}) == []
+    assert run(tiles, step, {"n": 65})[1:4] == ("t", 6, 128)

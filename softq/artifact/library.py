@@ -16,7 +16,7 @@ from softq.artifact.abi import DTYPES, ERROR_BYTES, MAX_RANK
 from softq.errors import InputError, SoftqError
 
 _OK = 0
-_OWN_FAULTS = (8, 9, 11)  # memory, threads, a context in use: nothing that another input would cure
+_OWN_FAULTS = (8, 9, 11, 12, 13)  # memory, threads, a context in use, the GPU: nothing that another input would cure
 
 
 class CTensor(ctypes.Structure):

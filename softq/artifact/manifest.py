@@ -24,10 +24,13 @@ FILES = ("weights.bin", "kernels.o", "driver.c", "softq.h", "libmodel.so")
 """The files beside the manifest of an artifact for a processor."""
 
 LAUNCHES = "launches.json"
-"""The file that an artifact for a device has in place of a library."""
+"""The file that an artifact for a device has, and one for a processor has not."""
 
 _OF_DEVICES = ("weights.bin", LAUNCHES)
-_OF_SOME_DEVICES = tuple(f"{module}.{form}" for module in ("kernels", "graph") for form in ("cu", "cubin", "ptx"))
+_OF_SOME_DEVICES = (
+    *("driver.c", "softq.h", "libmodel.so"),
+    *(f"{module}.{form}" for module in ("kernels", "graph") for form in ("cu", "cubin", "ptx")),
+)
 
 KNOWN = frozenset((NAME, *FILES, *_OF_DEVICES, *_OF_SOME_DEVICES))
 """Every file that an artifact may have."""
@@ -35,8 +38,27 @@ KNOWN = frozenset((NAME, *FILES, *_OF_DEVICES, *_OF_SOME_DEVICES))
 _MOST_BYTES = 64 << 20
 
 
+@dataclasses.dataclass(frozen=True)
+class DeviceLibrary:
+    """What became of the library of an artifact for a device.
+
+    Attributes:
+        processor: What it is for, as zig names it; None if nothing is known of that.
+        missing: Why there is none, or None.
+    """
+
+    processor: str | None
+    missing: str | None
+
+
 def describe(
-    program: Program, machine: Machine, *, target: str, model: Mapping[str, str], files: Mapping[str, tuple[int, str]]
+    program: Program,
+    machine: Machine,
+    *,
+    target: str,
+    model: Mapping[str, str],
+    files: Mapping[str, tuple[int, str]],
+    library: DeviceLibrary | None = None,
 ) -> dict[str, object]:
     """Return the manifest of a program.
 
@@ -46,6 +68,7 @@ def describe(
         target: The target with its options, as the user gave it.
         model: Hashes of the model that it was made from, by name.
         files: Size and SHA-256 of each file.
+        library: Of an artifact for a device, what became of its library.
     """
     sites: dict[str, list[str]] = {}
     for step in program.steps:
@@ -79,6 +102,7 @@ def describe(
             }
             for step in program.steps
         ],
+        **({} if library is None else {"library": dataclasses.asdict(library)}),
         "files": {name: {"bytes": size, "sha256": digest} for name, (size, digest) in files.items()},
     }
 

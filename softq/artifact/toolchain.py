@@ -22,7 +22,7 @@ INSTALL = "pip install ziglang"
 """What installs the compiler."""
 
 # Sanitizers off: zig turns some on by default, and their runtime is no part of an artifact.
-_FLAGS = ("-std=c99", "-O2", "-g0", "-fPIC", "-fno-sanitize=all", "-fvisibility=hidden", "-pthread")
+_FLAGS = ("-std=c99", "-O2", "-g0", "-fPIC", "-fno-sanitize=all", "-fvisibility=hidden")
 
 _LINK = ("-shared", "-Wl,-z,defs", "-Wl,--as-needed", "-Wl,-soname,libmodel.so")
 
@@ -63,8 +63,21 @@ def host_architecture() -> str:
     return "arm" if family.startswith("arm") else family
 
 
-def link_library(folder: Path, machine: Machine, cc: str | None = None) -> None:
-    """Compile `driver.c` of a folder and link it with `kernels.o` into `libmodel.so` there.
+PROCESSOR = ("kernels.o", "-lm", "-pthread")
+"""What the driver for a processor is linked with."""
+
+DEVICE = ("-ldl",)
+"""What the driver for a device is linked with."""
+
+
+def link_library(folder: Path, machine: Machine, cc: str | None = None, *, behind: Sequence[str] = PROCESSOR) -> None:
+    """Compile `driver.c` of a folder and link it into `libmodel.so` there.
+
+    Args:
+        folder: Where the files are.
+        machine: The processor that the library is for.
+        cc: The C compiler; see `compiler`.
+        behind: What it is linked with.
 
     Raises:
         UsageError: there is no compiler.
@@ -77,7 +90,7 @@ def link_library(folder: Path, machine: Machine, cc: str | None = None) -> None:
         exports = Path(scratch) / "exports.map"
         exports.write_text(f"{{ global: {' '.join(f'softq_{name};' for name in FUNCTIONS)} local: *; }};\n")
         link = [*_LINK, f"-Wl,--version-script={exports}", "-o", "libmodel.so"]
-        run([*command, *flags, "driver.c", "kernels.o", "-lm", *link], folder)
+        run([*command, *flags, "driver.c", *behind, *link], folder)
 
 
 def _is_clang(command: Sequence[str]) -> bool:

@@ -9,12 +9,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from softq.artifact import driver, manifest
+from softq.artifact.device import driver as device_driver
 from softq.artifact.device.steps import DeviceProgram, to_json
 from softq.artifact.folder import NewFolder, check_folder
 from softq.artifact.program import Program
-from softq.artifact.toolchain import compiler, link_library
+from softq.artifact.toolchain import DEVICE, compiler, link_library
 from softq.artifact.weights import WeightsStream
-from softq.errors import InputError
+from softq.errors import InputError, UsageError
 from softq.targets._native.machine import Machine
 
 _CHUNK = 1 << 20
@@ -41,7 +42,8 @@ def write(
         folder: Where it goes; its parent must exist.
         target: The target with its options, for the manifest.
         model: Hashes of the model that the program was made from, for the manifest.
-        cc: The C compiler with its arguments; by default zig's, or `cc`.
+        cc: The C compiler with its arguments; by default zig's, or `cc`. A program for a device is written without its
+            library if there is none.
         device: The launches and kernels, if the machine is a device.
 
     Raises:
@@ -50,22 +52,27 @@ def write(
         SoftqError: the program contradicts itself, or the compiler fails.
     """
     goal = check_folder(folder)
-    if device is None:
-        compiler(machine, cc)  # says before the work that there is none
+    processor = machine if device is None else device.host
+    if device is None or cc is not None:
+        compiler(processor or machine, cc)  # says before the work that there is none
     stream = WeightsStream(program)
     try:
         with NewFolder(goal) as new:
             _write(new.path / "weights.bin", stream)
+            _write(new.path / "softq.h", [driver.header().encode()])
             if device is None:
                 source = driver.driver_source(program, machine, weights_bytes=stream.bytes, seal=stream.seal)
                 _write(new.path / "driver.c", [source.encode()])
-                _write(new.path / "softq.h", [driver.header().encode()])
                 _write(new.path / "kernels.o", [program.objects])
                 link_library(new.path, machine, cc)
+                library = None
             else:
+                source = device_driver.driver_source(device, machine, weights_bytes=stream.bytes, seal=stream.seal)
+                _write(new.path / "driver.c", [source.encode()])
                 _write_device(new.path, device)
+                library = _device_library(new.path, device, cc)
             files = {path.name: _facts(path) for path in sorted(new.path.iterdir())}
-            facts = manifest.describe(program, machine, target=target, model=model or {}, files=files)
+            facts = manifest.describe(program, machine, target=target, model=model or {}, files=files, library=library)
             text = json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
             _write(new.path / manifest.NAME, [text.encode("utf-8", "replace")])
             new.commit()
@@ -80,6 +87,18 @@ def _write_device(folder: Path, device: DeviceProgram) -> None:
         _write(folder / f"{module}.cu", [text.encode()])
     for module, code in device.code.items():
         _write(folder / f"{module}.{device.form}", [code])
+
+
+def _device_library(folder: Path, device: DeviceProgram, cc: str | None) -> manifest.DeviceLibrary:
+    """Compile the library if that is possible; say for what it is, or why there is none."""
+    if device.host is None:
+        return manifest.DeviceLibrary(None, "softq has no C library for this computer's processor")
+    try:
+        compiler(device.host, cc)
+    except UsageError as error:
+        return manifest.DeviceLibrary(device.host.zig, str(error))
+    link_library(folder, device.host, cc, behind=DEVICE)
+    return manifest.DeviceLibrary(device.host.zig, None)
 
 
 def _write(path: Path, pieces: Iterable[bytes | memoryview]) -> None:

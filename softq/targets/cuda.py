@@ -1,9 +1,9 @@
 """GPUs of NVIDIA.
 
 Produces a folder: the kernels as CUDA C++ (`kernels.cu` are softq's, `graph.cu` TVM's for the rest of the model),
-compiled to a cubin or PTX if nvcc or NVRTC is there, the list of their launches, the weights and a manifest. Building
-needs no GPU; running needs one, and its driver alone: `softq.load` and `softq run` speak to it directly. Shapes may be
-dynamic.
+compiled to a cubin or PTX if nvcc or NVRTC is there, the list of their launches, a driver in C and a shared library of
+it (`softq.h`), the weights and a manifest. Building needs no GPU; running needs one, and its driver alone: the library,
+`softq.load` and `softq run` speak to it directly. Shapes may be dynamic.
 
 A softmax is one kernel, in a form for each range of row lengths. Products are softq's: of float16 on tensor cores, of
 float32 and, by dp4a, of 8-bit integers on ordinary ones, those of dequantized codes among the last; a form for up to
@@ -29,6 +29,7 @@ class Options(TargetOptions):
 
     arch: str = option("sm_80", "the architecture, sm_75 and later; code for it runs on it and its minor successors")
     code: str = option("cubin", "what nvcc makes: cubin, or ptx, which the driver of any newer GPU compiles")
+    host: str = option("", "the processor of the C library, x86_64 or aarch64; this computer's by default")
 
 
 def _build(model: ir.Model, options: TargetOptions) -> Built:
@@ -38,15 +39,17 @@ def _build(model: ir.Model, options: TargetOptions) -> Built:
         raise UsageError(f"arch is {options.arch!r}; expected sm_75 or later, such as sm_90")
     if options.code not in ("cubin", "ptx"):
         raise UsageError(f"code is {options.code!r}; expected cubin or ptx")
+    if options.host not in ("", "x86_64", "aarch64"):
+        raise UsageError(f"host is {options.host!r}; expected x86_64 or aarch64")
     from softq.targets._gpu import build
 
-    return build.build(model, options.arch, options.code)
+    return build.build(model, options.arch, options.code, options.host)
 
 
 TARGET = Target(
     name="cuda",
     summary="NVIDIA's GPUs from sm_75 on; built without one, not yet run on one.",
-    produces="a folder with CUDA sources, their code where there is a compiler, the launches, weights and manifest",
+    produces="a folder with CUDA sources and their code, the launches, a shared library, its C driver and weights",
     needs="the extra softq[tvm] to build, nvcc or NVRTC (softq[cuda]) to compile, a GPU and its driver to run",
     passes=lambda: (),
     options=Options,

@@ -22,7 +22,7 @@ static sq_address sq_at(const struct sq_state *s, enum sq_place place, int64_t a
     return place == SQ_INPUT    ? s->input[at]
            : place == SQ_OUTPUT ? s->output[at]
            : place == SQ_SLOT   ? s->slot[at]
-                                : s->weights + at;
+                                : s->weights + (size_t)at;
 }
 
 static const char *sq_dtype_name(int32_t dtype)

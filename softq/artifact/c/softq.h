@@ -1,7 +1,8 @@
 /* softq.h: running a model that softq built.
  *
- * The library libmodel.so, or driver.c and kernels.o linked into a program, holds one model. Its weights lie in
- * weights.bin of the same folder.
+ * The library libmodel.so, or driver.c and kernels.o linked into a program, holds one model; for a GPU, driver.c alone
+ * (cc -IFOLDER ... FOLDER/driver.c -ldl). Its weights lie in weights.bin of the same folder. Memory is always the
+ * processor's: a driver for a GPU copies what it needs.
  *
  *     softq_context *model;
  *     char error[SOFTQ_ERROR_BYTES];
@@ -49,10 +50,12 @@ typedef enum softq_status {
     SOFTQ_BAD_SIZE = 5,     /* a limit of the model does not hold for these shapes, or a size overflows */
     SOFTQ_BAD_WEIGHTS = 6,  /* weights.bin is missing, of another size, or of another model */
     SOFTQ_BAD_CPU = 7,      /* the processor lacks a feature that the kernels use */
-    SOFTQ_NO_MEMORY = 8,    /* memory is not to be had */
+    SOFTQ_NO_MEMORY = 8,    /* memory is not to be had, the GPU's neither */
     SOFTQ_NO_THREADS = 9,   /* threads cannot be started */
     SOFTQ_BAD_DATA = 10,    /* the inputs' values make no sense to the model, an index out of range for one */
-    SOFTQ_BUSY = 11         /* another thread is using this context */
+    SOFTQ_BUSY = 11,        /* another thread is using this context */
+    SOFTQ_NO_DEVICE = 12,   /* there is no GPU, no driver for it, or the kernels are not for it */
+    SOFTQ_DEVICE_FAILED = 13 /* the GPU's driver reports an error */
 } softq_status;
 
 typedef enum softq_dtype {
@@ -90,7 +93,8 @@ SOFTQ_API int softq_outputs(void);
 SOFTQ_API softq_status softq_input(int index, softq_tensor *description);
 SOFTQ_API softq_status softq_output(int index, softq_tensor *description);
 
-/* Open the model whose weights.bin lies in `folder`. The context runs on `threads` threads, the caller's one of them.
+/* Open the model whose weights.bin lies in `folder`. The context runs on `threads` threads, the caller's one of them;
+ * on a GPU, the first that the driver lists, the number is without effect.
  * When it fails, *context is NULL and `error` (SOFTQ_ERROR_BYTES, or NULL) holds one sentence. */
 SOFTQ_API softq_status softq_open(
     const char *folder, int threads, softq_context **context, char *error, size_t error_bytes);

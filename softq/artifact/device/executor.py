@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from softq.artifact.device.starting import MOST_BLOCKS
 from softq.artifact.device.steps import Launch, Steps
-from softq.artifact.program import Step, evaluate
+from softq.artifact.program import Step, Tensor, evaluate
 from softq.errors import InputError
 
 Array = NDArray[np.generic]
@@ -78,10 +78,11 @@ class Executor:
             self._room("output", k, results[tensor.name].nbytes)
         for launched in self._plan(dims):
             self._run(launched)
-        for k, number in enumerate(steps.outputs):
+        for number in steps.outputs:
+            # An output may be an input, a weight, or what another output is too.
             array = results[steps.tensors[number].name]
             if array.nbytes:
-                self._device.read(self._memory["output", k][1], array)
+                self._device.read(self._where(steps.tensors[number]), array)
         return results
 
     def close(self) -> None:
@@ -118,18 +119,22 @@ class Executor:
         self._memory[place, at] = (size, memory)
         return memory
 
+    def _where(self, tensor: Tensor) -> Any:
+        return self._weights[tensor.at] if tensor.place == "weight" else self._memory[tensor.place, tensor.at][1]
+
     def _plan(self, dims: dict[str, int]) -> Sequence[_Launched]:
         """Return the launches for these dimensions; those of the last call are kept."""
         if not self._planned[1] or self._planned[0] != dims:
             launches = self.steps.launches
             found = [_launched(launches[s.kernel], s, dims) for s in self.steps.steps if evaluate(s.items, dims) > 0]
-            self._planned = (dims, found)
+            # There are none where something is empty.
+            self._planned = (dims, [launched for launched in found if launched.blocks > 0])
         return self._planned[1]
 
     def _run(self, launched: _Launched) -> None:
         step = launched.step
         tensors = [self.steps.tensors[number] for number in step.tensors]
-        memory = [self._weights[t.at] if t.place == "weight" else self._memory[t.place, t.at][1] for t in tensors]
+        memory = [*map(self._where, tensors)]
         flag = np.zeros(1, np.int32)
         if step.error is not None:
             self._device.write(memory[0], flag)

@@ -12,6 +12,7 @@ import numpy as np
 from softq.artifact.device.starting import MOST_BLOCKS, Number, Range, Start, multiple, over
 from softq.artifact.program import Limit, Op, Operator, Program, Size, Step, Tensor
 from softq.errors import InputError
+from softq.targets._native.machine import Machine
 
 SCHEMA = 1
 
@@ -166,6 +167,7 @@ class DeviceProgram:
         sources: The text of each module.
         code: What was compiled of each module, empty if there was no compiler.
         form: What the code is: `cubin` or `ptx`.
+        host: The processor that the library in C is for; None if there is none for it.
     """
 
     program: Program
@@ -173,6 +175,7 @@ class DeviceProgram:
     sources: Mapping[str, str]
     code: Mapping[str, bytes] = field(default_factory=dict)
     form: str = "cubin"
+    host: Machine | None = None
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 import onnx_ir as ir
 
 from softq.artifact.device.steps import DeviceProgram
+from softq.artifact.toolchain import host_architecture
 from softq.passes.move_integers import MoveIntegers
 from softq.passes.multiply_integers import MultiplyIntegers
 from softq.passes.split_products import SplitProducts
@@ -15,26 +17,40 @@ from softq.targets._gpu.code import compiler, machine_code
 from softq.targets._gpu.dialect import CUDA, Dialect
 from softq.targets._gpu.kernels import GRAPH, ROWS, GpuKernels
 from softq.targets._gpu.products.lowering import KINDS
+from softq.targets._native import machines
 from softq.targets._native.build import imported
 from softq.targets._native.importer import Offered
 from softq.targets._native.lower import lower
 from softq.targets._native.machine import Machine
 
 
-def build(model: ir.Model, arch: str, form: str) -> Built:
+def build(model: ir.Model, arch: str, form: str, host: str = "") -> Built:
     """Return the program of a converted model for a GPU of NVIDIA, compiled if there is a compiler.
 
     Args:
         model: The model; it is not changed.
         arch: The architecture, such as `sm_90`.
         form: What to compile to: `cubin`, or `ptx`, which newer devices take too.
+        host: The processor of the library in C, `x86_64` or `aarch64`; by default this computer's.
     """
     machine = machine_of(arch)
     device = device_program(model, machine, CUDA)
     code: Mapping[str, bytes] = {}
     if compiler():
         code = {name: machine_code(text, arch, ptx=form == "ptx") for name, text in device.sources.items()}
-    return Built(device.program, machine, DeviceProgram(device.program, device.launches, device.sources, code, form))
+    whole = dataclasses.replace(device, code=code, form=form, host=host_of(host))
+    return Built(device.program, machine, whole)
+
+
+def host_of(family: str) -> Machine | None:
+    """Return the processor of a library in C, any of its family; None if this computer's has none."""
+    match family or host_architecture():
+        case "x86_64":
+            return machines.x86_64("cuda", "x86-64", "")
+        case "aarch64":
+            return machines.aarch64("cuda", "generic", "")
+        case _:
+            return None
 
 
 def machine_of(arch: str) -> Machine:
