@@ -156,6 +156,29 @@ def look_up(folder: Path) -> None:
                 np.testing.assert_array_equal(artifact({"ids": ids})["rows"], TABLE[ids])
 
 
+def started(folder: Path, short: Path) -> None:
+    """Kernels are started from C as from Python: form, blocks, threads, numbers of 32 and 64 bits; limits alike."""
+    for (r, n, s, t), begun in (
+        ((3, 16, 4, 1), (0, 12, 128)), ((3, 16, 6, 0), (0, 12, 128)), ((3, 16, 6, 1), (1, 12, 128)),
+        ((3, 15, 4, 1), (1, 12, 128)), ((5, 24, 8, 2), (2, 80, 512)), ((5, 24, 4, 2), (3, 80, 512)),
+        ((1, 999, 0, 1), (3, 16, 512)),
+    ):  # fmt: skip
+        given: dict[str, Array] = {"x": np.zeros((r, n, s, t), np.bool_)}
+        for opened in (softq.load, in_c):
+            with opened(folder) as artifact:
+                found = [*map(int, artifact(given)["how"])]
+            assert found == [*begun, 16 * r, n, r, s + 7, 0, s, 2 * s, min(t, 1)], opened
+    for where, shape, message in (
+        (folder, (1, 0, 2**31, 1), "a launch of 'short_aligned' has a number of 32 bits that is 2147483655"),
+        (folder, (2**30, 0, 4, 1), "a launch of 'short_aligned' has 4294967296 blocks; a GPU takes at most 2147483647"),
+        (short, (1, 17, 4, 1), "no kernel of .* fits for these dimensions: .*17"),
+    ):
+        for opened in (softq.load, in_c):
+            with opened(where) as artifact, pytest.raises(InputError, match=message):
+                artifact({"x": np.zeros(shape, np.bool_)})
+    STANDIN.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+
+
 def memory(folder: Path) -> None:
     """Too little memory is one error, and what was there before goes on."""
     inputs = rows_inputs(2, 3)

@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from softq.artifact.device.steps import DeviceProgram, Launch
-from softq.artifact.program import Program
+from softq.artifact.device.steps import DeviceProgram, Launch, RowForm
+from softq.artifact.program import Op, Program, Step, Tensor
 from softq.targets._native.machine import Machine
 from tests.handmade import HOST, KERNELS
 
@@ -18,10 +18,20 @@ GPU = Machine("cuda", "nvptx64-nvidia-cuda", "sm_90", (), "", 0, 16, single_item
 
 SOURCE = Path(__file__).parent / "libcuda.c"
 
+FORMS = (
+    RowForm("short_aligned", 4, 128, 4, True, 16),
+    RowForm("short_", 4, 128, 1, False, 16),
+    RowForm("long_aligned", 1, 512, 8, True, None),
+    RowForm("long_", 1, 512, 1, False, None),
+)
+"""Forms of rows, as a row program's kernels have them."""
+
 LAUNCHES: Mapping[str, Launch] = {
     "add": Launch("items", "kernels", 128),
     "row_sum": Launch("items", "graph", 32),
     "look_up": Launch("items", "graph", 32),
+    "started": Launch("rows", "kernels", 0, FORMS),
+    "started_short": Launch("rows", "kernels", 0, FORMS[:2]),
 }
 
 # Each kernel over items of tests/handmade.py as one that a device starts: a thread an item.
@@ -45,6 +55,23 @@ _AROUND = r"""
 KERNEL(add, 4, P(0), P(1), P(2), N(3))
 KERNEL(row_sum, 3, P(0), P(1), N(2))
 KERNEL(look_up, 6, P(0), P(1), P(2), P(3), N(4), N(5))
+
+// Says how it was started, and with which numbers.
+#define FORM(name, number) \
+    void name(void **arguments, unsigned blocks, unsigned threads) \
+    { \
+        int64_t *out = P(1); \
+        out[0] = number; \
+        out[1] = blocks; \
+        out[2] = threads; \
+        out[3] = N(2); \
+        for (int i = 0; i < 3; i++) out[4 + i] = *(int32_t *)arguments[3 + i]; \
+        for (int i = 0; i < 4; i++) out[7 + i] = N(6 + i); \
+    }
+FORM(short_aligned, 0)
+FORM(short_, 1)
+FORM(long_aligned, 2)
+FORM(long_, 3)
 """
 
 
@@ -57,6 +84,15 @@ def library(source: str, name: str, *flags: str) -> bytes:
         command += ["-fPIC", "-fno-sanitize=all", *flags, f"-Wl,-soname,{name}", "source.c", "-o", name]
         subprocess.run(command, cwd=path, check=True, capture_output=True)
         return (path / name).read_bytes()
+
+
+def started_program(kernel: str = "started") -> Program:
+    """x[r, n, s, t] -> the number of a form, and how it was started for 16 r rows of n under a mask's strides of s."""
+    shape = ("r", "n", "s", "t")
+    tensors = (Tensor("x", "bool", shape, "input", 0), Tensor("how", "int64", (11,), "output", 0))
+    strides = (0, "s", Op("mul", "s", 2), Op("min", "t", 1))
+    steps = (Step(kernel, (0, 1), ("n", "r", Op("add", "s", 7), *strides), Op("mul", "r", 16), 0),)
+    return Program((0,), (1,), tensors, (), steps, (), {}, b"")
 
 
 @cache

@@ -33,6 +33,7 @@ pytestmark = needs_host
 
 Array = NDArray[np.generic]
 ROOT = Path(__file__).parent.parent
+NO_DRIVER = "needs an NVIDIA GPU; this computer has no driver for one (libcuda.so.1)"
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +86,11 @@ def compiled(command: Sequence[str], folder: Path, source: Path, out: Path) -> P
 @pytest.mark.parametrize("name", ["rows", "look_up"])
 def test_models_made_by_hand(name: str, libcuda: Path, request: pytest.FixtureRequest) -> None:
     session(libcuda, name, request.getfixturevalue(name))
+
+
+def test_starts_of_kernels(libcuda: Path, tmp_path: Path) -> None:
+    short = written(standin.started_program("started_short"), tmp_path / "short")
+    session(libcuda, "started", written(standin.started_program(), tmp_path / "all"), short)
 
 
 def test_too_little_memory_of_the_gpu(libcuda: Path, rows: Path) -> None:
@@ -151,11 +157,10 @@ def test_declarations_are_those_of_cuda(tmp_path: Path) -> None:
 def test_no_gpu_is_one_line(libcuda: Path, rows: Path, tmp_path: Path) -> None:
     needs("gcc")
     example = compiled(["gcc", "-O0"], rows, EXAMPLE, tmp_path / "example")
-    none = "run_artifact: needs an NVIDIA GPU; this computer has no driver for one (libcuda.so.1)\n"
     empty = "run_artifact: needs an NVIDIA GPU; this computer has its driver, but no GPU that the driver sees\n"
     if shutil.which("nvidia-smi") is None:
         done = ended(example, rows)
-        assert (done.returncode, done.stderr) == (2, none)
+        assert (done.returncode, done.stderr) == (2, f"run_artifact: {NO_DRIVER}\n")
     done = ended(example, rows, libcuda=libcuda, STANDIN_EMPTY="1")
     assert (done.returncode, done.stderr) == (2, empty)
 
@@ -194,6 +199,25 @@ def test_a_library_for_another_processor(libcuda: Path, tmp_path: Path) -> None:
     done = ended(sys.executable, "-c", f"import softq; print(softq.load({str(folder)!r}))", PYTHONPATH=str(ROOT),
                  libcuda=libcuda)  # fmt: skip
     assert "<softq.Artifact" in done.stdout, done.stderr
+
+
+def test_another_processor_without_a_gpu(tmp_path: Path) -> None:
+    needs("qemu-aarch64")
+    folder = written(rows_program(), tmp_path / "rows", host=AARCH64)
+    # Linked without shared libraries, a program needs no system of its own, and finds no driver.
+    command = [*zig("aarch64-linux-musl"), "-O2", "-static", "-fno-sanitize=all"]
+    example = compiled(command, folder, EXAMPLE, tmp_path / "example")
+    done = ended("qemu-aarch64", example, folder)
+    assert (done.returncode, done.stderr) == (2, f"run_artifact: {NO_DRIVER}\n")
+    done = ended("qemu-aarch64", example, tmp_path)
+    assert done.returncode == 2
+    assert "weights.bin' cannot be opened" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["host=arm", "host=x86"])
+def test_processors_without_a_library_are_refused(option: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"host is '\w+'; expected x86_64 or aarch64"):
+        softq.build(parser.parse_model(ATTENTION), tmp_path / "built", target=f"cuda,{option}")
 
 
 def test_without_a_c_compiler_there_is_the_text_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

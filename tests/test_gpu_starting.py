@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,18 +11,12 @@ import pytest
 from numpy.typing import NDArray
 
 from softq.artifact.device.executor import Executor
-from softq.artifact.device.steps import Launch, RowForm, Steps, TileForm
+from softq.artifact.device.steps import Launch, Steps, TileForm
 from softq.artifact.program import Op, Step, Tensor
 from softq.errors import InputError
+from tests.standin import FORMS
 
 Array = NDArray[np.generic]
-
-FORMS = (
-    RowForm("short_aligned", 4, 128, 4, True, 16),
-    RowForm("short", 4, 128, 1, False, 16),
-    RowForm("long_aligned", 1, 512, 8, True, None),
-    RowForm("long", 1, 512, 1, False, None),
-)
 
 
 class Recorder:
@@ -58,10 +53,10 @@ def all_of(launch: Launch, step: Step, shape: Mapping[str, int]) -> list[tuple[s
 
 
 @pytest.mark.parametrize(("length", "strides", "chosen"), [
-    (16, (), "short_aligned"), (15, (), "short"), (17, (), "long"), (24, (), "long_aligned"), (20, (), "long"),
-    (16, (0, 16, 32, 1), "short_aligned"), (16, (0, 16, 34, 1), "short"), (16, (2, 16, 32, 1), "short"),
+    (16, (), "short_aligned"), (15, (), "short_"), (17, (), "long_"), (24, (), "long_aligned"), (20, (), "long_"),
+    (16, (0, 16, 32, 1), "short_aligned"), (16, (0, 16, 34, 1), "short_"), (16, (2, 16, 32, 1), "short_"),
     # A mask that is the same for all elements of a row is not read in chunks.
-    (16, (1, 3, 5, 0), "short_aligned"), (24, (24, 48, 4, 1), "long"), (24, (24, 48, 8, 1), "long_aligned"),
+    (16, (1, 3, 5, 0), "short_aligned"), (24, (24, 48, 4, 1), "long_"), (24, (24, 48, 8, 1), "long_aligned"),
 ])  # fmt: skip
 def test_the_form_of_rows(length: int, strides: Sequence[int], chosen: str) -> None:
     step = Step("k", (0,), ("n", 3, Op("mul", "r", 2), *strides), Op("mul", "r", 5), 0)
@@ -85,6 +80,15 @@ def test_more_blocks_than_a_gpu_takes_are_one_error() -> None:
     assert run(Launch("blocks", "m", 32), step, {"n": 2**11 - 1})[2] == 2**31 - 2**20
     with pytest.raises(InputError, match=r"a launch of 'k' has 2147483648 blocks; a GPU takes at most 2147483647"):
         run(Launch("blocks", "m", 32), step, {"n": 2**11})
+
+
+@pytest.mark.parametrize(("launch", "message"), [
+    (Launch("rows", "m", 0, FORMS), "a launch of 'long_aligned' has a number of 32 bits that is 2147483648"),
+    (Launch("rows", "m", 0, FORMS[:1]), "no kernel of 'k' fits for these dimensions: {'n': 2048}"),
+])  # fmt: skip
+def test_a_launch_that_cannot_be_is_one_error(launch: Launch, message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        run(launch, Step("k", (0,), ("n", Op("mul", "n", 2**20), 1), 5, 0), {"n": 2**11})
 
 
 def test_nothing_is_launched_for_what_is_empty() -> None:

@@ -159,9 +159,17 @@ class _Launched:
 
 
 def _launched(launch: Launch, step: Step, dims: Mapping[str, int]) -> _Launched:
-    start = next(one for one in launch.starts(step) if all(condition.holds(dims) for condition in one.when))
+    fitting = (one for one in launch.starts(step) if all(condition.holds(dims) for condition in one.when))
+    start = next(fitting, None)
+    if start is None:
+        raise InputError(f"no kernel of {step.kernel!r} fits for these dimensions: {dict(dims)}")
     blocks = evaluate(start.blocks, dims)
     if blocks > MOST_BLOCKS:
         raise InputError(f"a launch of {start.symbol!r} has {blocks} blocks; a GPU takes at most {MOST_BLOCKS}")
-    numbers = [np.dtype(one.dtype).type(evaluate(one.size, dims)) for one in launch.numbers(step)]
+    numbers: list[np.generic] = []
+    for one in launch.numbers(step):
+        value, limits = evaluate(one.size, dims), np.iinfo(one.dtype)
+        if not limits.min <= value <= limits.max:
+            raise InputError(f"a launch of {start.symbol!r} has a number of {limits.bits} bits that is {value}")
+        numbers.append(np.dtype(one.dtype).type(value))
     return _Launched(step, launch.module, start.symbol, blocks, start.threads, numbers)

@@ -91,7 +91,7 @@ static softq_status sq_start_step(softq_context *c, const struct sq_step *step)
     } values[SQ_ARGUMENTS + 1];
     void *arguments[SQ_ARGUMENTS + 1];
     if (form == NULL) {
-        return sq_too_large(c, "no kernel fits");
+        return sq_too_large(c, "no kernel of a step fits");
     }
     const char *symbol = sq_functions[form->function].symbol;
     int count = 0;
