@@ -4,8 +4,9 @@
 
 """Products of matrices of 8-bit integers as int32, over packed panels.
 
-Both operands are brought to one form, whatever their types: a' = a + 128 for signed a, b' = b - 128 for unsigned b,
-and their zero points with them. With z and w those zero points, the sum of (a' - z) (b' - w) over K products is
+Both operands are brought to one form, whatever their types, by offsets that their zero points get too: b' = b - 128 for
+unsigned b, and for a what the processor multiplies (`Dot`), a' = a - 128 for unsigned a or a' = a + 128 for signed a.
+With z and w those zero points, the sum of (a' - z) (b' - w) over K products is
 a' b' - z sum(b') - w sum(a') + K z w: the sums of columns come with the panels, those of rows with the rows' new form.
 """
 
@@ -20,7 +21,8 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from softq.artifact.program import Size
-from softq.targets._native.attention.dots import BYTES, OFFSET, Dot, rows_symbol
+from softq.targets._native.attention.dot_packing import rows_symbol
+from softq.targets._native.attention.dots import Dot
 from softq.targets._native.sizes import ceiling, computed, multiplied
 from softq.targets._native.tiles import Tile, number
 
@@ -38,7 +40,7 @@ def matmul_symbol(left: str, right: str) -> str:
 
 def packed(array: NDArray[Any], tile: Tile, dot: Dot, transposed: bool) -> tuple[NDArray[Any], NDArray[np.int32]]:
     """Return a matrix [K, N] (`transposed`: [N, K]) as panels [panels, groups, columns, count], and columns' sums."""
-    matrix = np.asarray(array.T if transposed else array).astype(np.int16) - (OFFSET if array.dtype == np.uint8 else 0)
+    matrix = np.asarray(array.T if transposed else array).astype(np.int16) + dot.right_offset(str(array.dtype))
     inner, columns = matrix.shape
     panels, groups = -(-columns // tile.columns), -(-inner // dot.count)
     whole = np.zeros((groups * dot.count, panels * tile.columns), dot.right)
@@ -87,7 +89,7 @@ def integer_matmul_kernel(tile: Tile, dot: Dot, left: str, right: str) -> tirx.P
         def address(name: str, position: Any) -> Any:
             return T.address_of(memory[name][position])
 
-        offsets = (OFFSET if left == "int8" else 0, -OFFSET if right == "uint8" else 0)
+        offsets = dot.left_offset(left), dot.right_offset(right)
         z, w = (
             memory[name][zero].astype("int64") + number(offset)
             for name, offset in zip(("a_zero", "b_zero"), offsets, strict=True)
@@ -117,4 +119,4 @@ def _call(symbol: str, *arguments: Any) -> None:
 
 def pack_symbol(dot: Dot, given: str, transposed: bool) -> str:
     """Return the name of the kernel that packs a right operand."""
-    return f"softq_pack_{'bytes' if dot is BYTES else 'words'}_{given}{'_transposed' * transposed}"
+    return f"{dot.symbol.replace('dot', 'pack')}_{given}{'_transposed' * transposed}"

@@ -18,7 +18,7 @@ from softq.artifact.program import Size
 from softq.rowprog import Program
 from softq.rowprog.onnx import function_name
 from softq.targets._native import convolution, extrema, integer_matmul, matmul
-from softq.targets._native.attention import dots, packing
+from softq.targets._native.attention import dot_kernels, dot_packing, dots, packing
 from softq.targets._native.attention.blocks import BLOCK, block_kernel, tile_of_block
 from softq.targets._native.attention.dots import Dot
 from softq.targets._native.attention.kernel import Form, attention_kernel
@@ -138,13 +138,13 @@ class Kernels:
 
     def sums(self, left: str) -> None:
         """Make the kernels of a block of rows of 8-bit integers of a type."""
-        self._named(f"{self.dot.symbol}_sums", lambda: dots.sum_kernel(self.machine, self.dot))
-        self._named(dots.rows_symbol(self.dot, left), lambda: dots.rows_kernel(self.dot, left))
+        self._named(f"{self.dot.symbol}_sums", lambda: dot_kernels.sum_kernel(self.machine, self.dot))
+        self._named(dot_packing.rows_symbol(self.dot, left), lambda: dot_packing.rows_kernel(self.dot, left))
 
     def pack_integers(self, given: str, transposed: bool) -> str:
         """Return the symbol of the kernel that packs a right operand of 8-bit integers."""
         symbol = integer_matmul.pack_symbol(self.dot, given, transposed)
-        make = dots.pack_dots_kernel
+        make = dot_packing.pack_dots_kernel
         return self._named(symbol, lambda: make(self.machine, self.dot, symbol, transposed=transposed, given=given))
 
     def pack_block(self, transposed: bool) -> str:

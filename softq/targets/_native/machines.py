@@ -15,6 +15,9 @@ _ASKED_X86 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "avx", "avx2", "fma
               "avx512cd", "avx512dq", "avx512vl", "avx512ifma", "avx512vbmi", "avx512vbmi2", "avx512vnni",
               "avx512bitalg", "avx512vpopcntdq", "gfni", "vpclmulqdq")  # fmt: skip
 
+# What code for an Arm processor may use beyond the 64-bit ones' common base, and a driver can ask for.
+_ASKED_AARCH64 = ("fullfp16", "rdm", "dotprod", "i8mm", "bf16", "sve", "sve2")
+
 
 def host(name: str, cpu: str, features: str) -> Machine:
     """Return the processor that this runs on, or one of its family.
@@ -52,8 +55,9 @@ def x86_64(name: str, cpu: str, features: str) -> Machine:
 def aarch64(name: str, cpu: str, features: str) -> Machine:
     """Return a 64-bit Arm processor with Linux; NEON belongs to every one."""
     triple, chosen = "aarch64-unknown-linux-gnu", split(features)
-    _known(name, triple, cpu, chosen)
-    return Machine(name, triple, cpu, chosen, "aarch64-linux-gnu.2.17", 16, 32, (), fused=True)
+    known = _known(name, triple, cpu, chosen)
+    requires = tuple(f for f in _ASKED_AARCH64 if f in known)
+    return Machine(name, triple, cpu, chosen, "aarch64-linux-gnu.2.17", 16, 32, requires, fused=True)
 
 
 def armv7(name: str, cpu: str, features: str) -> Machine:

@@ -26,7 +26,9 @@ from softq.rowprog.program import Node
 from softq.rowprog.ranges import prove
 from softq.rowprog.types import DType, Kind
 from softq.targets._native.attention.blocks import rows_of, tile_of_block
-from softq.targets._native.attention.dots import BYTES, OFFSET, WORDS, Dot, dot_kernel, pack_dots_kernel
+from softq.targets._native.attention.dot_kernels import dot_kernel
+from softq.targets._native.attention.dot_packing import pack_dots_kernel
+from softq.targets._native.attention.dots import BYTES, OFFSET, WORDS, Dot
 from softq.targets._native.attention.kernel import DEPTH
 from softq.targets._native.machine import Machine
 from softq.targets._native.rows import row_kernel

@@ -22,7 +22,8 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from softq.targets._native.attention.blocks import BLOCK, rows_of
-from softq.targets._native.attention.dots import Dot, rows_symbol
+from softq.targets._native.attention.dot_packing import rows_symbol
+from softq.targets._native.attention.dots import Dot
 from softq.targets._native.tiles import Tile, number
 
 DEPTH = 512

@@ -16,7 +16,6 @@ from tvm import relax
 
 from softq.artifact.program import Size
 from softq.targets._native.assembly import Assembly, StepCall, Value
-from softq.targets._native.attention.dots import OFFSET
 from softq.targets._native.attention.forms import Attention
 from softq.targets._native.attention.kernel import PRODUCT, SIZES, Form, Integers, Region, Stage, scratch_parts
 from softq.targets._native.calls import IntegerMatMulCall, RowCall
@@ -155,11 +154,8 @@ def _integers(out: Assembly, binding: Any) -> _Integers | None:
         return None
     a, b, *zeros = binding.value.args[1].fields
     left, right = (int(zero.value.numpy().item()) for zero in zeros)
-    types = str(a.ty.dtype), str(b.ty.dtype)
-    return _Integers(
-        Integers(out.kernels.dot, types[0]),
-        (left + (OFFSET if types[0] == "int8" else 0), right - (OFFSET if types[1] == "uint8" else 0)),
-    )
+    types, dot = (str(a.ty.dtype), str(b.ty.dtype)), out.kernels.dot
+    return _Integers(Integers(dot, types[0]), (left + dot.left_offset(types[0]), right + dot.right_offset(types[1])))
 
 
 def _cost(out: Assembly, scores: Size, inner: Size) -> Size:

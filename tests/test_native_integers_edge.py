@@ -1,0 +1,153 @@
+"""Products of 8-bit integers on small processors, with their dot products and without, equal to the bit to NumPy's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from onnx import ModelProto, parser
+
+pytest.importorskip("tvm")
+pytest.importorskip("ziglang")
+
+import softq
+from softq.targets._native.machine import Machine
+from softq.targets._native.machines import aarch64, armv7, riscv64
+from tests.emulators import emulator
+
+RUNNER = Path(__file__).with_name("run_raw.c")
+PROCESSORS = {
+    "neon": ("aarch64", "aarch64"),
+    "dotprod": ("aarch64", "aarch64,features=+dotprod"),
+    "i8mm": ("aarch64", "aarch64,features=+dotprod+i8mm"),
+    "cortex-a76": ("aarch64", "aarch64,mcpu=cortex-a76"),
+    "armv7": ("armv7", "armv7"),
+    "riscv64": ("riscv64", "riscv64"),
+    "riscv64v": ("riscv64v", "riscv64,features=+m+a+f+d+c+v"),
+}
+"""The emulator and the target."""
+
+SYMBOLS = {"dotprod": "softq_dot_signed", "i8mm": "softq_dot_bytes", "cortex-a76": "softq_dot_signed"}
+OTHERWISE = "softq_dot_words"
+
+ROWS, INNER, COLUMNS = 23, 37, 21
+
+
+def products() -> ModelProto:
+    """Return products of every pair of types, by constant and by computed right operands, one after another."""
+    rng = np.random.default_rng(0)
+    unsigned, signed = rng.integers(0, 256, (INNER, COLUMNS)), rng.integers(-128, 128, (INNER, COLUMNS))
+    constants = ", ".join(
+        f"{dtype}[{INNER}, {COLUMNS}] {name} = {{{str(array.ravel().tolist())[1:-1]}}}"
+        for name, dtype, array in (("du", "uint8", unsigned), ("ds", "int8", signed))
+    )
+    pairs = [(a, b) for a in ("x", "xs") for b in ("du", "ds", "xt", "xst")]
+    zeros = {"x": "zu", "xs": "zs", "du": "wu", "ds": "ws", "xt": "wu", "xst": "ws"}
+    lines = [f"p{i} = MatMulInteger({a}, {b}, {zeros[a]}, {zeros[b]}) f{i} = Reshape(p{i}, flat)"
+             for i, (a, b) in enumerate(pairs)]  # fmt: skip
+    return parser.parse_model(f"""
+    <ir_version: 8, opset_import: ["" : 18]>
+    g (uint8[m, {INNER}] x) => (int32[t] y)
+    <{constants}, uint8 zu = {{131}}, int8 zs = {{-5}}, uint8 wu = {{250}}, int8 ws = {{-128}}, int32 half = {{128}},
+     int64[1] flat = {{-1}}>
+    {{
+        wide = Cast <to = 6> (x)
+        less = Sub(wide, half)
+        xs = Cast <to = 3> (less)
+        xt = Transpose(x)
+        xst = Transpose(xs)
+        {" ".join(lines)}
+        y = Concat <axis = 0> ({", ".join(f"f{i}" for i in range(len(pairs)))})
+    }}
+    """)
+
+
+def expected(x: NDArray[np.uint8]) -> NDArray[np.int32]:
+    rng = np.random.default_rng(0)
+    unsigned, signed = rng.integers(0, 256, (INNER, COLUMNS)), rng.integers(-128, 128, (INNER, COLUMNS))
+    wide = x.astype(np.int64)
+    found = []
+    for a in (wide - 131, wide - 128 + 5):
+        for b in (unsigned - 250, signed + 128, wide.T - 250, wide.T - 128 + 128):
+            found.append((a @ b).ravel())
+    return np.concatenate(found).astype(np.int32)
+
+
+def attention() -> ModelProto:
+    """Return an attention of bytes between QuantizeLinear and DequantizeLinear, queries, keys and values in one."""
+    split = "\n".join(f"{n}d = DequantizeLinear({n}, s, z)" for n in "qkv")
+    return parser.parse_model(f"""
+    <ir_version: 8, opset_import: ["" : 18]>
+    g (uint8[2, n, 57] x) => (uint8[2, n, 19] y)
+    <float s = {{0.03}}, uint8 z = {{128}}, float t = {{0.11}}, float sp = {{0.0039215689}}, uint8 zp = {{0}},
+     int64[3] parts = {{19, 19, 19}}>
+    {{
+        q, k, v = Split <axis = 2> (x, parts)
+        {split}
+        kt = Transpose <perm = [0, 2, 1]> (kd)
+        scores = MatMul(qd, kt)
+        c = QuantizeLinear(scores, t, z)
+        d = DequantizeLinear(c, t, z)
+        p = Softmax <axis = -1> (d)
+        pc = QuantizeLinear(p, sp, zp)
+        pd = DequantizeLinear(pc, sp, zp)
+        o = MatMul(pd, vd)
+        y = QuantizeLinear(o, s, z)
+    }}
+    """)
+
+
+def on_processor(built: Path, name: str, x: NDArray[np.uint8], dims: Iterable[int]) -> bytes:
+    emulated = emulator(name)
+    program = built / "program"
+    sources = [RUNNER, built / "driver.c", built / "kernels.o"]
+    command = [sys.executable, "-m", "ziglang", "cc", "-target", emulated.zig, "-O1", "-static", "-fno-sanitize=all"]
+    subprocess.run([*command, f"-I{built}", *map(str, sources), "-lm", "-o", str(program)], check=True)
+    (built / "in").write_bytes(x.tobytes())
+    files = [str(built / n) for n in ("program", "", "in", "out")]
+    subprocess.run([*emulated.command, *files, *map(str, dims)], check=True)
+    return (built / "out").read_bytes()
+
+
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_products(name: str, tmp_path: Path) -> None:
+    processor, target = PROCESSORS[name]
+    built = softq.build(products(), tmp_path / "built", target=target).folder
+    assert f"{SYMBOLS.get(name, OTHERWISE)}_sums".encode() in (built / "kernels.o").read_bytes()
+    for rows in (1, ROWS, 70):
+        x = np.random.default_rng(rows).integers(0, 256, (rows, INNER)).astype(np.uint8)
+        found = np.frombuffer(on_processor(built, processor, x, [rows]), np.int32)
+        np.testing.assert_array_equal(found, expected(x))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_attention(name: str, tmp_path: Path) -> None:
+    processor, target = PROCESSORS[name]
+    model = softq.convert(attention(), method="deferred-log").model
+    built = softq.build(model, tmp_path / "built", target=target).folder
+    here = softq.load(softq.build(model, tmp_path / "here", target="cpu").folder)
+    for length in (1, 33, 130):
+        x = np.clip(np.random.default_rng(length).normal(128, 40, (2, length, 57)), 0, 255).astype(np.uint8)
+        found = np.frombuffer(on_processor(built, processor, x, [length]), np.uint8).reshape(2, length, 19)
+        np.testing.assert_array_equal(found, here({"x": x})["y"])
+        assert len(np.unique(found)) > 10 or length == 1
+
+
+@pytest.mark.parametrize(
+    ("machine", "features"),
+    [
+        (aarch64("aarch64", "cortex-a53", ""), ()),
+        (aarch64("aarch64", "cortex-a53", "+dotprod"), ("dotprod",)),
+        (aarch64("aarch64", "neoverse-n1", ""), ("fullfp16", "rdm", "dotprod")),
+        (armv7("armv7", "cortex-a7", ""), ("neon", "vfp4")),
+        (riscv64("riscv64", "generic-rv64", "+v"), ("v",)),
+    ],
+)
+def test_what_a_processor_must_have(machine: Machine, features: tuple[str, ...]) -> None:
+    assert machine.requires == features
