@@ -7,9 +7,9 @@ it (`softq.h`), the weights and a manifest. Building needs no GPU; running needs
 
 A softmax is one kernel, in a form for each range of row lengths. Products are softq's: of float16 on tensor cores, of
 float32 and, by dp4a, of 8-bit integers on ordinary ones, those of dequantized codes among the last; a form for up to
-eight rows reads the weights once. A norm is one kernel with a block a row. An attention of float32 whose softmax takes
-two passes over the row is one kernel that writes no scores to memory. None of it has run on a GPU yet: its logic is
-tested as OpenCL on a processor.
+eight rows reads the weights once, and what follows element by element is done before the result is written. A norm is
+one kernel with a block a row. An attention of float32 whose softmax takes two passes over the row is one kernel that
+writes no scores to memory. None of it has run on a GPU yet: its logic is tested as OpenCL on a processor.
 """
 
 from __future__ import annotations

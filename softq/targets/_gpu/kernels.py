@@ -19,7 +19,8 @@ from softq.targets._gpu import graph
 from softq.targets._gpu.attention import ordinary
 from softq.targets._gpu.attention.lowering import Plan, lower_attention, plan
 from softq.targets._gpu.dialect import Dialect
-from softq.targets._gpu.products import product
+from softq.targets._gpu.products import PLAIN, Finish, product
+from softq.targets._gpu.products.finish import finish
 from softq.targets._gpu.products.lowering import multiply
 from softq.targets._gpu.products.operands import BYTE_KINDS
 from softq.targets._gpu.reductions import Reduction, reduction
@@ -28,7 +29,8 @@ from softq.targets._gpu.rows.form import choose
 from softq.targets._gpu.rows.memory import bytes_of
 from softq.targets._native import matmul
 from softq.targets._native.assembly import Assembly, Value
-from softq.targets._native.calls import KernelCall
+from softq.targets._native.calls import IntegerMatMulCall, KernelCall, MatMulCall
+from softq.targets._native.epilogues import Epilogue
 from softq.targets._native.kernels import PREFIX, Kernels, row_symbol
 from softq.targets._native.machine import Machine
 from softq.targets._native.multiplying import Factors
@@ -56,6 +58,8 @@ class GpuKernels(Kernels):
 
     fuses = False
     spread = None
+
+    finished = (MatMulCall, IntegerMatMulCall)
 
     def __init__(self, machine: Machine, dialect: Dialect) -> None:
         super().__init__(machine)
@@ -86,26 +90,49 @@ class GpuKernels(Kernels):
             self._launches[symbol] = Launch("rows", ROWS, 0, tuple(found))
         return self._by_program[identity]
 
+    def finishes(self, epilogue: Epilogue, result: str) -> bool:
+        """Say whether a product's kernel can do that to its elements; the result has a type, by NumPy's name."""
+        own = str(epilogue.element.ty.dtype)
+        return (own == "int32" or result == own) and finish(epilogue, result) is not None
+
     def multiply(
-        self, out: Assembly, given: Factors, result: Any, epilogue: Any = None, others: Sequence[Value] = ()
+        self,
+        out: Assembly,
+        given: Factors,
+        result: Any,
+        epilogue: Epilogue | None = None,
+        others: Sequence[Value] = (),
     ) -> Value:
         """Append the step of a product and return its result."""
-        assert epilogue is None
-        assert not others
-        return multiply(out, given, result, self._product)
+        return self.multiply_integers(out, given, [], result, epilogue, others)
 
-    def multiply_integers(self, out: Assembly, given: Factors, zeros: list[Value], result: Any) -> Value:
-        """Append the step of a product of 8-bit integers less their zero points, and return its result."""
-        return multiply(out, given, result, self._product, zeros)
+    def multiply_integers(
+        self,
+        out: Assembly,
+        given: Factors,
+        zeros: list[Value],
+        result: Any,
+        epilogue: Epilogue | None = None,
+        others: Sequence[Value] = (),
+    ) -> Value:
+        """Append the step of a product, of 8-bit integers less their zero points, and return its result."""
+        made = None if epilogue is None else finish(epilogue, str(result.dtype))
 
-    def _product(self, left: str, right: str, turned: bool) -> str:
+        def kernel(left: str, right: str, turned: bool) -> str:
+            return self._product(left, right, turned, made or PLAIN)
+
+        return multiply(out, given, result, kernel, [*zeros], [*others])
+
+    def _product(self, left: str, right: str, turned: bool, made: Finish) -> str:
         """Return the symbol of the product of operands of two types."""
         symbol = f"{matmul.MATMUL}_{left}_{right}" if left in BYTE_KINDS else f"{matmul.MATMUL}_{left}"
         symbol += "_kn" * turned
+        if made.epilogue is not None:
+            symbol = f"{symbol}_{made.epilogue.suffix}"
         if symbol not in self._launches:
-            made = product(symbol, left, right, turned)
-            self._launches[symbol] = Launch("tiles", ROWS, 0, made.forms)
-            self._texts += made.texts
+            kernels = product(symbol, left, right, turned, made)
+            self._launches[symbol] = Launch("tiles", ROWS, 0, kernels.forms)
+            self._texts += kernels.texts
         return symbol
 
     def nests(self, name: str, function: tirx.PrimFunc, rows: bool = False) -> list[Nest]:

@@ -11,6 +11,7 @@ product's kernel applies it to what it has just written, while that is in the ca
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ import tvm
 from tvm import relax, s_tir, tirx
 from tvm_ffi.structural import structural_map
 
-from softq.targets._native.calls import KernelCall, MatMulCall
+from softq.targets._native.calls import KernelCall
 from softq.targets._native.expressions import copied, found
 from softq.targets._native.sizes import equal, is_number, key, plain, product, simplified
 
@@ -64,6 +65,12 @@ class Epilogue:
     element: tirx.Var
     operands: tuple[Operand, ...]
     value: Any
+
+    @property
+    def suffix(self) -> str:
+        """What tells the kernels of products with it from others."""
+        where = "_".join(f"{o.position}{o.where}" for o in self.operands)
+        return re.sub(r"\W", "_", f"{self.name}_{where}")
 
     def apply(self, element: Any, load: Callable[[int, Operand], Any]) -> Any:
         """Return the result for an element; `load` gives what an operand, by its number, has there."""
@@ -111,10 +118,10 @@ def find(
             if any(uses[v] != 1 or v in taken for v in chain) or not chain:
                 continue
             source = bindings[chain[-1]]
-            if not _is_product(source, calls):
+            if not _is_product(source, calls, kernels):
                 continue
             epilogue = _epilogue(module, binding, position, source, kernels)
-            if epilogue is not None:
+            if epilogue is not None and kernels.finishes(epilogue, str(binding.var.ty.dtype)):
                 finished[at] = Finished(source, epilogue)
                 inside.update(chain)
                 break
@@ -135,15 +142,15 @@ def _views(value: Any, bindings: Mapping[int, Any]) -> Iterator[int]:
         value = expr.args[0]
 
 
-def _is_product(binding: Any, calls: Mapping[str, KernelCall]) -> bool:
+def _is_product(binding: Any, calls: Mapping[str, KernelCall], kernels: Kernels) -> bool:
     value = binding.value
     if getattr(getattr(value, "op", None), "name", "") != "relax.call_dps_packed":
         return False
-    return isinstance(calls[str(value.args[0].global_symbol)], MatMulCall)
+    return isinstance(calls[str(value.args[0].global_symbol)], kernels.finished)
 
 
 def _epilogue(module: tvm.IRModule, binding: Any, position: int, source: Any, kernels: Kernels) -> Epilogue | None:
-    if not isinstance(binding.var.ty, relax.TensorType) or str(binding.var.ty.dtype) != "float32":
+    if not isinstance(binding.var.ty, relax.TensorType):
         return None
     given, out = list(binding.value.args[1].fields), list(binding.var.ty.shape.values)
     there = list(source.var.ty.shape.values)
@@ -156,10 +163,11 @@ def _epilogue(module: tvm.IRModule, binding: Any, position: int, source: Any, ke
         nests = kernels.nests(name, module[binding.value.args[0]], True)
     except s_tir.schedule.ScheduleError:
         return None
-    return _read(nests[0], name, position, len(given)) if len(nests) == 1 else None
+    dtype = str(source.var.ty.dtype)
+    return _read(nests[0], name, position, len(given), dtype) if len(nests) == 1 else None
 
 
-def _read(nest: Nest, name: str, position: int, result: int) -> Epilogue | None:
+def _read(nest: Nest, name: str, position: int, result: int, product_type: str) -> Epilogue | None:
     """Return the epilogue that a nest is, whose parameter at a position is the product."""
     body = nest.function.body
     *declared, loop = body.seq if isinstance(body, tirx.SeqStmt) else [body]
@@ -172,7 +180,7 @@ def _read(nest: Nest, name: str, position: int, result: int) -> Epilogue | None:
     own = item * inner.extent + column
     if owner.get(key(store.buffer)) != result or not _equal(store.indices, own):
         return None
-    element = tirx.Var("element", "float32")
+    element = tirx.Var("element", product_type)
     operands: list[Operand] = []
     fits = True
 
@@ -186,7 +194,7 @@ def _read(nest: Nest, name: str, position: int, result: int) -> Epilogue | None:
         else:
             where = "one"
             fits &= all(plain(index) == 0 for index in load.indices)
-        if at == position and where == "same" and dtype == "float32":
+        if at == position and where == "same" and dtype == product_type:
             return element
         fits &= isinstance(at, int) and at != position and at != result
         for operand in operands:

@@ -22,7 +22,7 @@ from softq.targets._native.attention import dot_kernels, dot_packing, dots, pack
 from softq.targets._native.attention.blocks import BLOCK, block_kernel, tile_of_block
 from softq.targets._native.attention.dots import Dot
 from softq.targets._native.attention.kernel import Form, attention_kernel
-from softq.targets._native.calls import CumSumCall, KernelCall, ScatterCall
+from softq.targets._native.calls import CumSumCall, KernelCall, MatMulCall, ScatterCall
 from softq.targets._native.codegen import object_code
 from softq.targets._native.epilogues import Epilogue
 from softq.targets._native.machine import Machine
@@ -47,11 +47,11 @@ class Kernels:
     """The kernels of one program for one machine.
 
     Attributes:
-        fuses: Whether products with what follows them are kernels of their own.
+        finished: The products whose kernels do what follows to their elements.
         spread: Rows of values that an attention reads where they are, heads side by side; None for any number.
     """
 
-    fuses = True
+    finished: tuple[type, ...] = (MatMulCall,)
     spread: int | None = 1024
 
     def __init__(self, machine: Machine) -> None:
@@ -102,9 +102,12 @@ class Kernels:
         """Return the symbol of the product."""
         if epilogue is None:
             return self._named(matmul.MATMUL, lambda: matmul.matmul_kernel(self.tile))
-        where = "_".join(f"{o.position}{o.where}" for o in epilogue.operands)
-        symbol = re.sub(r"\W", "_", f"{matmul.MATMUL}_{epilogue.name}_{where}")
+        symbol = f"{matmul.MATMUL}_{epilogue.suffix}"
         return self._named(symbol, lambda: matmul.matmul_kernel(self.tile, symbol, epilogue))
+
+    def finishes(self, epilogue: Epilogue, result: str) -> bool:
+        """Say whether a product's kernel can do that to its elements; the result has a type, by NumPy's name."""
+        return str(epilogue.element.ty.dtype) == result == "float32"
 
     def multiply(
         self, out: Assembly, given: Factors, result: Any, epilogue: Epilogue | None = None, others: Sequence[Value] = ()
@@ -114,9 +117,20 @@ class Kernels:
 
         return multiplying.multiply(out, given, result, epilogue, others)
 
-    def multiply_integers(self, out: Assembly, given: Factors, zeros: list[Value], result: Any) -> Value:
+    def multiply_integers(
+        self,
+        out: Assembly,
+        given: Factors,
+        zeros: list[Value],
+        result: Any,
+        epilogue: Epilogue | None = None,
+        others: Sequence[Value] = (),
+    ) -> Value:
         """Append the steps of a product of 8-bit integers less their zero points, and return its result."""
         from softq.targets._native import multiplying
+
+        assert epilogue is None
+        assert not others
 
         return multiplying.multiply_integers(out, given, zeros, result)
 

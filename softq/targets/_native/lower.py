@@ -90,10 +90,8 @@ class _Lowering:
                 self.values[key(param)] = str(param.name)  # a weight: placed where it is used, as it is used
         body = main.body
         known = (self.module, self.out.imported.calls, self.out.kernels)
-        inside, finished, delayed = set[int](), dict[int, Finished](), set[int]()
         self.attentions, inside = find(*known)
-        if self.out.kernels.fuses:
-            finished, delayed = epilogues.find(*known, {*self.attentions, *inside})
+        finished, delayed = epilogues.find(*known, {*self.attentions, *inside})
         for block in body.blocks:
             for binding in block.bindings:
                 if key(binding.var) in delayed:
@@ -265,8 +263,11 @@ class _Lowering:
         given, value = binding.value.args[1].fields, one.product.value
         others = [self.value(given[operand.position]) for operand in one.epilogue.operands]
         call = self.out.imported.calls[str(value.args[0].global_symbol)]
+        arguments = list(value.args[1].fields)
+        if isinstance(call, IntegerMatMulCall):
+            return self._integer_matmul(binding, call, arguments, one.epilogue, others)
         assert isinstance(call, MatMulCall)
-        return self._matmul(binding, call, list(value.args[1].fields), one.epilogue, others)
+        return self._matmul(binding, call, arguments, one.epilogue, others)
 
     def _matmul(
         self,
@@ -279,10 +280,17 @@ class _Lowering:
         given = Factors(self.value(arguments[0]), self._right(arguments[1]), call.transposed)
         return self.out.kernels.multiply(self.out, given, binding.var.ty, epilogue, others)
 
-    def _integer_matmul(self, binding: Any, call: IntegerMatMulCall, arguments: list[Any]) -> Value:
+    def _integer_matmul(
+        self,
+        binding: Any,
+        call: IntegerMatMulCall,
+        arguments: list[Any],
+        epilogue: Epilogue | None = None,
+        others: Sequence[Value] = (),
+    ) -> Value:
         given = Factors(self.value(arguments[0]), self._right(arguments[1]), call.transposed)
         zeros = [self.value(x) for x in arguments[2:]]
-        return self.out.kernels.multiply_integers(self.out, given, zeros, binding.var.ty)
+        return self.out.kernels.multiply_integers(self.out, given, zeros, binding.var.ty, epilogue, others)
 
     def _right(self, expr: Any) -> Value | Weight:
         """Return the right operand of a product: a matrix that is known now, or a value."""

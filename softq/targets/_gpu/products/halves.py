@@ -15,7 +15,7 @@ import contextlib
 from collections.abc import Generator
 from dataclasses import dataclass
 
-from softq.targets._gpu.products.finish import PLAIN, Finish, stored
+from softq.targets._gpu.products.finish import PLAIN, Finish, result_of, stored
 from softq.targets._gpu.products.operands import Operands, head, place
 from softq.targets._gpu.text import Text
 
@@ -72,7 +72,8 @@ class _Writer:
 
     def write(self, symbol: str) -> None:
         text, tile = self._text, self._tile
-        with text.block(head(symbol, self._of, tile.threads, self._finish.more, "KERNEL_OF_STAGES")):
+        result = result_of(self._of, self._finish)
+        with text.block(head(symbol, self._of, tile.threads, self._finish.more, "KERNEL_OF_STAGES", result)):
             text.line(f"EXCHANGE({tile.threads});")
             place(text, self._of, tile.size, tile.size)
             text.line("const i32 lane = THREAD % 32;")
@@ -186,4 +187,4 @@ class _Writer:
                     for i, x in enumerate(elements):
                         with text.block(f"if (column_at + {i} < n)"):
                             value = self._finish.value(text, x, f"there + {i}", f"column_at + {i}")
-                            text.line(f"c[there + {i}] = {stored(self._of, value)};")
+                            text.line(f"c[there + {i}] = {stored(self._of, self._finish, value)};")

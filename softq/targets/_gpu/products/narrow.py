@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 
-from softq.targets._gpu.products.finish import PLAIN, Finish, stored
+from softq.targets._gpu.products.finish import PLAIN, Finish, result_of, stored
 from softq.targets._gpu.products.operands import Operands, head, place
 from softq.targets._gpu.text import Text
 
@@ -55,7 +55,7 @@ def narrow_kernel(symbol: str, operands: Operands, form: Narrow, finish: Finish 
     assert operands.aligned
     assert not operands.turned
     text = Text()
-    with text.block(head(symbol, operands, form.threads, finish.more)):
+    with text.block(head(symbol, operands, form.threads, finish.more, result=result_of(operands, finish))):
         text.line(f"EXCHANGE({form.threads});")
         place(text, operands, form.rows, form.columns)
         text.line("const i32 lane = THREAD % 32;")
@@ -75,7 +75,8 @@ def _write(text: Text, operands: Operands, finish: Finish, element: str) -> None
     """Write an element of the result where `row` and `column` are in it."""
     with text.block("if (row < m && column < n)"):
         text.line("const i64 there = (batch * m + row) * n + column;")
-        text.line(f"c[there] = {stored(operands, finish.value(text, element, 'there', 'column'))};")
+        value = finish.value(text, element, "there", "column")
+        text.line(f"c[there] = {stored(operands, finish, value)};")
 
 
 def _on_ordinary_cores(text: Text, of: Operands, form: Narrow, finish: Finish) -> None:

@@ -71,8 +71,10 @@ def padded(array: NDArray[np.generic], transposed: bool) -> NDArray[np.generic]:
     return result
 
 
-def head(symbol: str, operands: Operands, threads: int, more: str = "", kernel: str = "KERNEL") -> str:
-    """Return the first line of a kernel, `kernel` the word that it begins with.
+def head(
+    symbol: str, operands: Operands, threads: int, more: str = "", kernel: str = "KERNEL", result: str = ""
+) -> str:
+    """Return the first line of a kernel, `kernel` the word that it begins with, `result` the type of `c`.
 
         void symbol(a, b, [a_zero, b_zero,] c, [more...], i64 m, i64 k, i64 n, i64 a_ahead, i64 b_ahead, i64 pitch)
 
@@ -82,7 +84,7 @@ def head(symbol: str, operands: Operands, threads: int, more: str = "", kernel: 
     names = [f"const GLOBAL {left} *RESTRICT a", f"const GLOBAL {right} *RESTRICT b"]
     if operands.integers:
         names += [f"const GLOBAL {left} *RESTRICT a_zero", f"const GLOBAL {right} *RESTRICT b_zero"]
-    names.append(f"GLOBAL {operands.result} *RESTRICT c")
+    names.append(f"GLOBAL {result or operands.result} *RESTRICT c")
     numbers = ", ".join(f"i64 {name}" for name in ("m", "k", "n", "a_ahead", "b_ahead", "pitch"))
     return f"{kernel}({threads}) {symbol}({', '.join(names)}{more}, {numbers})"
 

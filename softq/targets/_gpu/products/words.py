@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 
-from softq.targets._gpu.products.finish import PLAIN, Finish, stored
+from softq.targets._gpu.products.finish import PLAIN, Finish, four, result_of, stored
 from softq.targets._gpu.products.operands import Operands, head, place
 from softq.targets._gpu.text import Text
 
@@ -62,9 +62,9 @@ class _Writer:
 
     def write(self, symbol: str) -> None:
         text, size = self._text, self._tile.size
-        line = head(
-            symbol, self._of, self._tile.threads, self._finish.more, "KERNEL_OF_TWO" if size == LARGE.size else "KERNEL"
-        )
+        kernel = "KERNEL_OF_TWO" if size == LARGE.size else "KERNEL"
+        result = result_of(self._of, self._finish)
+        line = head(symbol, self._of, self._tile.threads, self._finish.more, kernel, result)
         with text.block(line):
             place(text, self._of, size, size)
             text.line("const i32 lane = THREAD % 32;")
@@ -224,7 +224,6 @@ class _Writer:
 
     def _write_result(self) -> None:
         text, size = self._text, self._tile.size
-        word = "(u32)" if self._of.integers else "BITS"
         with self._each("i", 8):
             text.line(f"const i32 own_row = row + i / 4 * {size // 2} + i % 4;")
             text.line("const i64 down_at = top + own_row;")
@@ -233,9 +232,9 @@ class _Writer:
                 text.line("const i64 column_at = first + own_column;")
                 text.line("const i64 there = (batch * m + down_at) * n + column_at;")
                 with text.block("if (n % 4 == 0 && column_at < n)"):
-                    values = [text.define(self._of.result, self._result(str(j))) for j in range(4)]
-                    four = ", ".join(f"{word}({value})" for value in values)
-                    text.line(f"*(GLOBAL uint4 *)(c + there) = FOUR({four});")
+                    held = result_of(self._of, self._finish)
+                    values = [text.define(held, self._result(str(j))) for j in range(4)]
+                    text.line(four(self._of, self._finish, values))
                 with text.block("else"), self._each("j", 4), text.block("if (column_at + j < n)"):
                     text.line(f"c[there + j] = {self._result('j')};")
 
@@ -243,4 +242,5 @@ class _Writer:
         element = f"sums[i][g * 4 + {j}]"
         if self._of.integers:
             element = f"(i32)((u32){element} + of_rows[own_row] + of_columns[own_column + {j}])"
-        return stored(self._of, self._finish.value(self._text, element, f"there + {j}", f"column_at + {j}"))
+        value = self._finish.value(self._text, element, f"there + {j}", f"column_at + {j}")
+        return stored(self._of, self._finish, value)
