@@ -28,9 +28,15 @@ PROFILE softq_status profile_run(softq_context *c, const softq_tensor *inputs, s
                                  double *taken)
 {
     softq_status status = sq_size(c, inputs, count);
-    status = status != SOFTQ_OK ? status : sq_take_inputs(c, inputs);
+    status = status != SOFTQ_OK ? status : sq_check_inputs(c, inputs);
     status = status != SOFTQ_OK ? status : sq_take_outputs(c, inputs, outputs);
-    status = status != SOFTQ_OK || c->placed ? status : sq_place_slots(c);
+    status = status != SOFTQ_OK || c->placed ? status : sq_place(c);
+    for (int i = 0; i < SQ_INPUTS; i++) {
+        c->state.input[i] = inputs[i].data;
+    }
+    for (int i = 0; i < SQ_OUTPUTS; i++) {
+        c->state.output[i] = outputs[i].data;
+    }
     for (int i = 0; i < SQ_STEPS && status == SOFTQ_OK; i++) {
         int32_t flag = 0;
         if (sq_steps[i].flag >= 0) {
