@@ -9,7 +9,8 @@ A softmax is one kernel, in a form for each range of row lengths. Products are s
 float32 and, by dp4a, of 8-bit integers on ordinary ones, those of dequantized codes among the last; a form for up to
 eight rows reads the weights once, and what follows element by element is done before the result is written. A norm is
 one kernel with a block a row. An attention of float32 whose softmax takes two passes over the row is one kernel that
-writes no scores to memory. None of it has run on a GPU yet: its logic is tested as OpenCL on a processor.
+writes no scores to memory, and so is one of float16 with `deferred-log`, on tensor cores. None of it has run on a GPU
+yet: its logic is tested as OpenCL on a processor.
 """
 
 from __future__ import annotations

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
 
-from softq.artifact.device.steps import Launch, QueryForm, RowForm
+from softq.artifact.device.steps import Launch, RowForm
 from softq.rowprog import Program
 from softq.targets._gpu import graph
-from softq.targets._gpu.attention import ordinary
 from softq.targets._gpu.attention.lowering import Plan, lower_attention, plan
 from softq.targets._gpu.dialect import Dialect
 from softq.targets._gpu.products import PLAIN, Finish, product
@@ -58,6 +57,7 @@ class GpuKernels(Kernels):
 
     fuses = False
     spread = None
+    widens = True
 
     finished = (MatMulCall, IntegerMatMulCall)
 
@@ -168,13 +168,12 @@ class GpuKernels(Kernels):
         """Return the symbol of an attention's kernels."""
         identity = found.text("attention")
         if identity not in self._attention_symbols:
-            symbol = f"{PREFIX}attention_{row_symbol(found.spec.program, ()).removeprefix(PREFIX)}"
+            symbol = f"{PREFIX}attention_{'f16_' * found.half}{row_symbol(found.spec.program, ()).removeprefix(PREFIX)}"
             while symbol in self._launches:
                 symbol += "_"
             self._attention_symbols[identity] = symbol
             self._texts.append(found.text(symbol))
-            form = QueryForm(symbol, found.spec.queries, ordinary.THREADS, None)
-            self._launches[symbol] = Launch("attention", ROWS, 0, (form,))
+            self._launches[symbol] = Launch("attention", ROWS, 0, (found.form(symbol),))
         return self._attention_symbols[identity]
 
     def objects(self) -> bytes:

@@ -49,9 +49,11 @@ class Kernels:
     Attributes:
         finished: The products whose kernels do what follows to their elements.
         spread: Rows of values that an attention reads where they are, heads side by side; None for any number.
+        widens: Whether an attention reads values of 16 bits that the graph widens for its second product.
     """
 
     finished: tuple[type, ...] = (MatMulCall,)
+    widens = False
     spread: int | None = 1024
 
     def __init__(self, machine: Machine) -> None:

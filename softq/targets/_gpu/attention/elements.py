@@ -24,7 +24,7 @@ from softq.targets._native.nests import Nest
 from softq.targets._native.sizes import key, plain
 
 TYPES: Mapping[str, str] = {
-    "float32": "f32", "int32": "i32", "int64": "i64", "uint8": "u8", "int8": "i8", "bool": "u8",
+    "float32": "f32", "float16": "u16", "int32": "i32", "int64": "i64", "uint8": "u8", "int8": "i8", "bool": "u8",
 }  # fmt: skip
 """Types of memory that are read, by NumPy's name."""
 
@@ -144,10 +144,13 @@ class Expressions:
         text: The kernel's lines, for names that expressions bind.
         names: The text of a variable.
         sizes: Whether they are of sizes, which are not negative.
+        halves: Whether float16 is computed as float32, without rounding in between; else it is only widened.
     """
 
-    def __init__(self, text: Text, names: Callable[[Any], str | None], *, sizes: bool = False) -> None:
-        self._text, self._names, self._sizes = text, names, sizes
+    def __init__(
+        self, text: Text, names: Callable[[Any], str | None], *, sizes: bool = False, halves: bool = False
+    ) -> None:
+        self._text, self._names, self._sizes, self._halves = text, names, sizes, halves
         self._bound: dict[int, str] = {}
 
     def of(self, expr: Any) -> str:
@@ -156,6 +159,8 @@ class Expressions:
         Raises:
             UnwrittenError: there is none.
         """
+        if str(expr.ty) == "float16" and not self._halves and not isinstance(expr, tirx.Var):
+            raise UnwrittenError
         if isinstance(expr, (tirx.FloatImm, tirx.IntImm)):
             return literal(plain(expr) if isinstance(expr, tirx.IntImm) else float(expr.value), _type(expr))
         if isinstance(expr, tirx.Var):
@@ -201,6 +206,8 @@ def _type(expr: Any) -> str:
     name = str(expr.ty.dtype) if hasattr(expr.ty, "dtype") else str(expr.ty)
     if name == "bool":
         return "bool"
+    if name == "float16":
+        return "f32"
     if name not in TYPES:
         raise UnwrittenError
     return TYPES[name]

@@ -16,7 +16,7 @@ Gimelshein's (arXiv 1805.02867); the layout of fragments is PTX's (ISA 8.5, 9.7.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +29,7 @@ from softq.targets._gpu.dialect import Dialect
 from softq.targets._gpu.rows.memory import HALVES
 from softq.targets._gpu.text import F32, Text, literal, pruned
 
-WIDTHS = (64, 128)
+WIDTHS = (32, 64, 96, 128)
 WARPS = 4
 THREADS = WARPS * 32
 
@@ -48,7 +48,7 @@ class Shape:
 
     Attributes:
         kind: f16 or bf16: queries, keys, values and results.
-        width: Numbers of a head, 64 or 128.
+        width: Numbers of a head, one of `WIDTHS`.
         causal: Whether query i sees keys up to i + keys - queries alone.
         masked: Whether there is a mask of bytes.
         online: Whether the keys are gone along once, else twice.
@@ -63,7 +63,7 @@ class Shape:
     @property
     def parts(self) -> int:
         """Tiles of 16 queries of a warp."""
-        return 2 if self.width == WIDTHS[0] else 1
+        return 2 if self.width <= WIDTHS[1] else 1
 
     @property
     def queries(self) -> int:
@@ -108,13 +108,17 @@ def attention_kernel(codes: Codes, shape: Shape, dialect: Dialect, *, symbol: st
             be gone along once.
     """
     if shape.kind not in HALVES or shape.width not in WIDTHS:
-        raise UsageError(f"attention of {shape.kind} with heads of {shape.width}; allowed are f16, bf16 and 64, 128")
+        raise UsageError(f"attention of {shape.kind} with heads of {shape.width}; allowed are f16, bf16 and {WIDTHS}")
     if shape.online and not codes.halves:
         raise UsageError("going along the keys once takes weights that halve from one code to the next")
     text = Text()
-    _Writer(codes, shape, text).write(symbol)
-    table = "" if codes.halves else _table(codes, shape, symbol)
-    return AttentionKernel(symbol, table + pruned(str(text)), shape)
+    Writer(codes, shape, text).write(symbol)
+    return AttentionKernel(symbol, weights(codes, shape, symbol) + pruned(str(text)), shape)
+
+
+def weights(codes: Codes, shape: Shape, symbol: str) -> str:
+    """Return the table that a kernel reads, to stand before it; empty if it needs none."""
+    return "" if codes.halves else _table(codes, shape, symbol)
 
 
 def _table(codes: Codes, shape: Shape, symbol: str) -> str:
@@ -129,42 +133,67 @@ def _table(codes: Codes, shape: Shape, symbol: str) -> str:
     return f"CONSTANT u32 {symbol}_weights[{len(codes.table)}] = {{{words}}};\n"
 
 
-class _Writer:
-    """The kernel while it is written."""
+class Writer:
+    """A kernel while it is written.
 
-    def __init__(self, codes: Codes, shape: Shape, text: Text) -> None:
+    Args:
+        codes: How weights are made.
+        shape: What is fixed in it.
+        text: Its lines.
+        rows: How far apart rows of queries, keys and values are, by name, if not `shape.width`.
+    """
+
+    EMPTY = "0.0f"
+    """What a row without weights is multiplied by."""
+
+    def __init__(self, codes: Codes, shape: Shape, text: Text, rows: Mapping[str, str] | None = None) -> None:
         self._codes, self._shape, self._text = codes, shape, text
-        self._tiles = Tiles(shape.kind, shape.width, shape.parts, shape.keys, shape.width + _PAD, THREADS, text)
+        apart = rows or dict.fromkeys(("query", "key", "value"), str(shape.width))
+        self._tiles = Tiles(shape.kind, shape.width, shape.parts, shape.keys, shape.width + _PAD, THREADS, text, apart)
 
-    def write(self, symbol: str) -> None:
-        text, shape = self._text, self._shape
+    def parameters(self) -> list[str]:
+        """Return the declarations of the kernel's parameters."""
+        shape = self._shape
         names = [f"const GLOBAL u16 *RESTRICT {name}" for name in ("q", "k", "v")]
         names += ["const GLOBAL u8 *RESTRICT valid"] * shape.masked
         names += ["GLOBAL u16 *RESTRICT out", "i32 queries", "i32 keys", "i32 share", "f32 rate"]
         strides = ("valid_outer", "valid_head", "valid_query", "valid_element")
-        names += ["i32 heads", *(f"i64 {name}" for name in strides)] if shape.masked else []
-        with text.block(f"KERNEL_OF_TWO({THREADS}) {symbol}({', '.join(names)})"):
+        return names + (["i32 heads", *(f"i64 {name}" for name in strides)] if shape.masked else [])
+
+    def write(self, symbol: str) -> None:
+        """Write the kernel."""
+        with self._text.block(f"KERNEL_OF_TWO({THREADS}) {symbol}({', '.join(self.parameters())})"):
             self._start(symbol)
-            if shape.online:
+            if self._shape.online:
                 self._once()
             else:
                 self._twice()
             self._finish()
 
-    def _start(self, symbol: str) -> None:
+    def place(self) -> None:
+        """Write which head, and which rows of it, the block and the thread have."""
         text, shape = self._text, self._shape
-        text.line(f"EXCHANGE({THREADS});")
-        text.line("const i32 lane = THREAD % 32;")
         text.line(f"const i64 blocks = (queries + {shape.queries - 1}) / {shape.queries};")
         text.line("const i64 head = GROUP / blocks;")
-        text.line(f"const i32 top = (i32)(GROUP % blocks) * {shape.queries};")
-        # Row 8 h + lane / 4 of part p is that of the first and of the second two numbers of its fragments, h = 0, 1.
-        text.line(f"const i32 mine = top + THREAD / 32 * {16 * shape.parts} + lane / 4;")
+        self.rows()
         text.line(f"const GLOBAL u16 *key = k + head / share * keys * {shape.width};")
         text.line(f"const GLOBAL u16 *value = v + head / share * keys * {shape.width};")
         text.line(f"const GLOBAL u16 *query = q + head * queries * {shape.width};")
         if shape.masked:
             text.line("const GLOBAL u8 *seen = valid + head / heads * valid_outer + head % heads * valid_head;")
+
+    def rows(self) -> None:
+        """Write the first row of the block, and of the thread."""
+        text, shape = self._text, self._shape
+        text.line(f"const i32 top = (i32)(GROUP % blocks) * {shape.queries};")
+        # Row 8 h + lane / 4 of part p is that of the first and of the second two numbers of its fragments, h = 0, 1.
+        text.line(f"const i32 mine = top + THREAD / 32 * {16 * shape.parts} + lane / 4;")
+
+    def _start(self, symbol: str) -> None:
+        text, shape = self._text, self._shape
+        text.line(f"EXCHANGE({THREADS});")
+        text.line("const i32 lane = THREAD % 32;")
+        self.place()
         last = "keys"
         if shape.causal:
             text.line(f"const i32 beyond = top + {shape.queries} + keys - queries;")
@@ -245,6 +274,7 @@ class _Writer:
         """Write the product with a tile of keys, and what a mask takes of it."""
         text, shape = self._text, self._shape
         self._tiles.multiply_keys()
+        self.change_scores()
         # Only tiles at the end, and those that a mask crosses, have scores that do not count.
         bound = f"at + {shape.keys} > keys"
         if shape.causal:
@@ -257,8 +287,15 @@ class _Writer:
             if shape.causal:
                 hidden.append("column > row + keys - queries")
             if shape.masked:
-                hidden.append("row >= queries || seen[row * valid_query + column * valid_element] == 0")
+                hidden.append(f"row >= queries || {self.unseen()}")
             text.line(f"if ({' || '.join(hidden)}) scores[p][j][2 * h + i] = {_NO_SCORE};")
+
+    def change_scores(self) -> None:
+        """Write what is done to each score before anything else; nothing here."""
+
+    def unseen(self) -> str:
+        """Return whether the mask takes a score away."""
+        return "seen[row * valid_query + column * valid_element] == 0"
 
     @contextlib.contextmanager
     def _each_score(self) -> Generator[None]:
@@ -305,14 +342,18 @@ class _Writer:
             other = self._text.define(F32, f"OF_NEIGHBOUR({name}, {by})", "other")
             self._text.line(f"{name} = greater_or_nan({name}, {other});")
 
+    def row_of_result(self) -> str:
+        """Return where the result of a row is."""
+        return f"out + (head * queries + row) * {self._shape.width}"
+
     def _finish(self) -> None:
         text, shape = self._text, self._shape
         with self._parts(), self._halves():
             text.line("const i32 row = mine + p * 16 + h * 8;")
-            inverse = "total[p][2 * h] > 0.0f ? QUOTIENT(1.0f, total[p][2 * h]) : 0.0f"
+            inverse = f"total[p][2 * h] > 0.0f ? QUOTIENT(1.0f, total[p][2 * h]) : {self.EMPTY}"
             text.line(f"const f32 inverse = bad[p][h] != 0 ? {literal(float('nan'), F32)} : {inverse};")
             with text.block("if (row < queries)"):
-                text.line(f"GLOBAL u16 *to = out + (head * queries + row) * {shape.width} + lane % 4 * 2;")
+                text.line(f"GLOBAL u16 *to = {self.row_of_result()} + lane % 4 * 2;")
                 with text.block(f"for (i32 d = 0; d < {shape.width // 8}; d++)", unroll="UNROLL"):
                     both = f"two_{shape.kind}(sums[p][d][2 * h] * inverse, sums[p][d][2 * h + 1] * inverse)"
                     text.line(f"*(GLOBAL u32 *)(to + d * 8) = {both};")

@@ -11,19 +11,22 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 from tvm.tirx.buffer import is_buffer_var
 
+from softq.artifact.device.steps import QueryForm
 from softq.artifact.program import Size
+from softq.errors import RefusalError
 from softq.rowprog.onnx.emitter import output_names
+from softq.targets._gpu.attention import halves, ordinary
 from softq.targets._gpu.attention.elements import UnwrittenError, elementwise
 from softq.targets._gpu.attention.middle import Function, takes
-from softq.targets._gpu.attention.ordinary import WIDEST, Spec, kernel
+from softq.targets._gpu.attention.ordinary import WIDEST, Spec
 from softq.targets._native.assembly import StepCall, Value
 from softq.targets._native.attention.forms import Attention
 from softq.targets._native.attention.lowering import Lowering, Operand
 from softq.targets._native.calls import KernelCall, MatMulCall, RowCall
-from softq.targets._native.expressions import mentions
+from softq.targets._native.expressions import found, mentions
 from softq.targets._native.kernels import ROW_COST
 from softq.targets._native.lower import mask_strides
 from softq.targets._native.nests import Nest
@@ -44,17 +47,25 @@ class Plan:
 
     Attributes:
         spec: What is fixed in it.
+        half: Whether operands and result are float16; else they are float32.
         others: The tensors that functions read, in the order of the kernel's pointers.
         sizes: The numbers that functions need: the call, and the variable of its function.
     """
 
     spec: Spec
+    half: bool
     others: list[Any]
     sizes: list[tuple[Any, Any]]
 
     def text(self, symbol: str) -> str:
         """Return the kernel of this name."""
-        return kernel(self.spec, symbol)
+        return (halves if self.half else ordinary).kernel(self.spec, symbol)
+
+    def form(self, symbol: str) -> QueryForm:
+        """Return how it is started."""
+        if self.half:
+            return QueryForm(symbol, halves.queries(self.spec), halves.THREADS, None)
+        return QueryForm(symbol, self.spec.queries, ordinary.THREADS, None)
 
 
 def plan(kernels: Nests, module: tvm.IRModule, calls: Mapping[str, KernelCall], attention: Attention) -> Plan | None:
@@ -63,11 +74,12 @@ def plan(kernels: Nests, module: tvm.IRModule, calls: Mapping[str, KernelCall], 
     row = calls[str(last.value.args[0].global_symbol)] if _is_kernel(last) else None
     products = [calls[str(b.value.args[0].global_symbol)] for b in (attention.scores, attention.product)]
     given = (attention.queries, attention.keys, attention.values, attention.scores.var, attention.last.var)
-    floats = all(str(x.ty.dtype) == "float32" for x in given) and all(isinstance(p, MatMulCall) for p in products)
-    if not isinstance(row, RowCall) or not floats or any(map(_is_kernel, functions)) or not takes(row.program):
+    types = {str(x.ty.dtype) for x in given}
+    known = types in ({"float32"}, {"float16"}) and all(isinstance(p, MatMulCall) for p in products)
+    if not isinstance(row, RowCall) or not known or any(map(_is_kernel, functions)):
         return None
     width, columns = (plain(x.ty.shape.values[-1]) for x in (attention.queries, attention.values))
-    if not isinstance(width, int) or not isinstance(columns, int) or not 0 < columns <= WIDEST or width < 1:
+    if not isinstance(width, int) or not isinstance(columns, int) or width < 1:
         return None
     reader = _Reader(kernels, module)
     before = [reader.function(b, {followed: "score"})
@@ -82,11 +94,50 @@ def plan(kernels: Nests, module: tvm.IRModule, calls: Mapping[str, KernelCall], 
         width, columns, products[0].transposed, row.program, row.max_length, tuple(f for f in before if f is not None),
         finish, at_hand, attention.exchanged, tuple(f"size{n}" for n in range(len(reader.sizes))),
     )  # fmt: skip
-    try:
-        kernel(spec, "attention")
-    except UnwrittenError:
+    half = types == {"float16"}
+    if not (_fits_halves(spec, module, attention) if half else _fits(spec)):
         return None
-    return Plan(spec, reader.others, reader.sizes)
+    found = Plan(spec, half, reader.others, reader.sizes)
+    try:
+        found.text("attention")
+    except (UnwrittenError, RefusalError):
+        return None
+    return found
+
+
+def _fits(spec: Spec) -> bool:
+    return takes(spec.program) and 0 < spec.columns <= WIDEST
+
+
+def _fits_halves(spec: Spec, module: tvm.IRModule, attention: Attention) -> bool:
+    """Say whether the kernel on tensor cores takes it: its heads, and a quotient that nothing else needs a part of."""
+    if spec.width not in halves.WIDTHS or spec.columns != spec.width or not spec.transposed or spec.program.params:
+        return False
+    value = None if spec.finish is None else spec.finish.what.value
+    quotient = value.value if isinstance(value, tirx.Cast) else None
+    if spec.finish is None or not isinstance(quotient, tirx.Div) or set(spec.at_hand.values()) != _QUOTIENT:
+        return False
+    held = {name: spec.finish.what.held[position] for position, name in spec.at_hand.items()}
+    if not (quotient.a.same_as(held["product"]) and quotient.b.same_as(held["normalizer"])):
+        return False
+    return _users(module, attention.between[-1].var) == {key(attention.finish.var), key(attention.product.var)}
+
+
+_QUOTIENT = {"product", "normalizer"}
+
+
+def _users(module: tvm.IRModule, value: Any) -> set[int]:
+    """Return the variables that are computed of parts of a value, seen through views."""
+    bindings = [b for block in module["main"].body.blocks for b in block.bindings]
+    views, users = {key(value)}, set[int]()
+    for binding in bindings:
+        used = {key(v) for v in found(binding.value, relax.Var)}
+        if not used & views:
+            continue
+        view = isinstance(binding.value, relax.TupleGetItem)
+        view |= getattr(getattr(binding.value, "op", None), "name", "") == "relax.reshape"
+        (views if view else users).add(key(binding.var))
+    return users | ({0} if {key(v) for v in found(module["main"].body.body, relax.Var)} & views else set())
 
 
 def lower_attention(lowering: Lowering, attention: Attention, found: Plan, symbol: str) -> Value:
@@ -117,7 +168,7 @@ def lower_attention(lowering: Lowering, attention: Attention, found: Plan, symbo
     many = isinstance(last.var.ty, relax.TupleType)
     between = len(spec.functions) and sum(len(f.memory) for f in spec.functions)
     others = [lowering.value(x) for x in found.others]
-    numbers = list(lowering.values[key(last.var)][1:]) if many else []
+    numbers = list(lowering.values[key(last.var)][1:]) if many and not found.half else []
     tensors = [queries.value, keys.value, values.value, result]
     tensors += [*others[:between], *masks, *others[between:], *numbers]
     # None where there are no rows.
@@ -172,10 +223,11 @@ class _Reader:
         call = binding.value
         function, given = self.module[call.args[0]], list(call.args[1].fields)
         result = max(i for i, p in enumerate(function.params) if is_buffer_var(p))
-        if any(str(given[i].ty.dtype) != "float32" for i in at_hand) or str(binding.var.ty.dtype) != "float32":
+        types = {i: str(given[i].ty.dtype) for i in at_hand}
+        if {*types.values(), str(binding.var.ty.dtype)} - {"float32", "float16"}:
             return None
         nests = self.kernels.nests(call.args[0].name_hint, function, True)
-        what = elementwise(nests[0], result, dict.fromkeys(at_hand, "float32")) if len(nests) == 1 else None
+        what = elementwise(nests[0], result, types) if len(nests) == 1 else None
         if what is None:
             return None
         memory, sizes = dict[int, str](), dict[int, str]()

@@ -230,14 +230,16 @@ def places(text: Text, function: Function, row: str, keep: Callable[[int, str], 
         keep(n, expressions.of(read.base))
 
 
-def applied(text: Text, function: Function, at_hand: Mapping[int, str], base: Callable[[int], str]) -> str:
+def applied(
+    text: Text, function: Function, at_hand: Mapping[int, str], base: Callable[[int], str], *, halves: bool = False
+) -> str:
     """Return a function's result for what is at hand, in the column `column`; `base` has the place of each read."""
     what = function.what
     known = {key(what.column): f"(({TYPES[str(what.column.ty.dtype)]})column)", **function.sizes}
     sizes = Expressions(text, lambda var: known.get(key(var)), sizes=True)
     for n, read in enumerate(what.reads):
         x = f"{function.memory[read.position]}[{base(n)} + column * {sizes.of(read.step)}]"
-        known[key(read.var)] = f"({x} != 0)" if read.dtype == "bool" else x
+        known[key(read.var)] = {"bool": f"({x} != 0)", "float16": f"from_f16({x})"}.get(read.dtype, x)
     for position, var in what.held.items():
         known[key(var)] = at_hand[position]
-    return Expressions(text, lambda var: known.get(key(var))).of(what.value)
+    return Expressions(text, lambda var: known.get(key(var)), halves=halves).of(what.value)

@@ -106,7 +106,7 @@ class _Writer:
         names += () if spec.finish is None else spec.finish.pointers()
         names += [f"GLOBAL f32 *RESTRICT scalar_{name}" for name in middle.scalars]
         names += [f"i64 {name}" for name in (*SIZES, *(STRIDES if spec.program.masked else ()), *spec.sizes)]
-        with text.block(f"KERNEL({THREADS}) {symbol}({', '.join(names)})"):
+        with text.block(f"KERNEL_OF_TWO({THREADS}) {symbol}({', '.join(names)})"):
             self._start(symbol)
             passes = middle.passes
             for phase in passes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 
 from softq.targets._gpu.text import Text
 
@@ -19,9 +19,21 @@ class Tiles:
         stride: Numbers from one row of a tile in shared memory to the next.
         threads: Threads of a block.
         text: The kernel's lines.
+        rows: How far apart rows of `query`, `key` and `value` are in memory.
     """
 
-    def __init__(self, kind: str, width: int, parts: int, keys: int, stride: int, threads: int, text: Text) -> None:
+    def __init__(
+        self,
+        kind: str,
+        width: int,
+        parts: int,
+        keys: int,
+        stride: int,
+        threads: int,
+        text: Text,
+        rows: Mapping[str, str],
+    ) -> None:
+        self._rows = rows
         self._kind, self._width, self._parts, self._keys = kind, width, parts, keys
         self._stride, self._threads, self._text = stride, threads, text
 
@@ -41,7 +53,7 @@ class Tiles:
         ):
             text.line("const i64 row = mine + p * 16 + i % 2 * 8;")
             text.line("const i32 column = s * 16 + lane % 4 * 2 + i / 2 * 8;")
-            word = f"*(const GLOBAL u32 *)(query + row * {self._width} + column)"
+            word = f"*(const GLOBAL u32 *)(query + row * {self._rows['query']} + column)"
             text.line(f"left[p][s][i] = row < queries ? {word} : 0u;")
 
     @contextlib.contextmanager
@@ -73,7 +85,7 @@ class Tiles:
             text.line(f"const i64 there = ({step}) * {self._keys} + row;")
             for name in names:
                 into = f"&{name}_tiles[({step}) % 2][row * {self._stride // 8} + part]"
-                start = f"{name} + (there < keys ? there : 0) * {self._width} + part * 8"
+                start = f"{name} + (there < keys ? there : 0) * {self._rows[name]} + part * 8"
                 text.line(f"COPY_16({into}, {start}, there < keys);")
 
     def multiply_keys(self) -> None:

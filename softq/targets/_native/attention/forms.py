@@ -164,9 +164,10 @@ class _Finder:
             finish = None
         if finish is None and not self._behind(second, between):
             return None
-        (keys, of_keys), (values, of_values) = self._repeated(keys), self._repeated(right)
+        unwidened = self._unwidened(right)
+        (keys, of_keys), (values, of_values) = self._repeated(keys), self._repeated(unwidened)
         if of_keys != of_values:
-            (keys, of_keys), values = (scores.value.args[1].fields[1], 1), right
+            (keys, of_keys), values = (scores.value.args[1].fields[1], 1), unwidened
         operands, heads, beside = [queries, keys, values], 1, [False] * 3
         for i, operand in enumerate(operands):
             source, found = self._side_by_side(operand)
@@ -287,6 +288,22 @@ class _Finder:
                 return False
         return True
 
+    def _unwidened(self, value: Any) -> Any:
+        """Return the matrices of 16 bits that a value is made of by widening, if such ones are read; else the value."""
+        binding = self.graph.bindings.get(key(value)) if self.kernels.widens else None
+        while binding is not None and getattr(getattr(binding.value, "op", None), "name", "") == "relax.reshape":
+            binding = self.graph.bindings.get(key(binding.value.args[0]))
+        if binding is None or getattr(getattr(binding.value, "op", None), "name", "") != "relax.call_tir":
+            return value
+        given = binding.value.args[1].fields
+        blocks = _blocks(self.module[binding.value.args[0]])
+        if len(given) != 1 or blocks is None or len(blocks) != 1:
+            return value
+        same = [given[0].ty.shape.values[-2:], value.ty.shape.values[-2:]]
+        if _widened(blocks[0]) is None or not all(equal(a, b) for a, b in zip(*same, strict=True)):
+            return value
+        return given[0]
+
     def _side_by_side(self, value: Any) -> tuple[Any, Any]:
         """Return the [batch, rows, heads, width] that a value [..., rows, width] is made of, and the heads, or None."""
         source, last = self.graph.bindings.get(key(value)), value.ty.shape.values[-2:]
@@ -298,7 +315,7 @@ class _Finder:
             return value, None
         function = self.module[source.value.args[0]]
         given = source.value.args[1].fields
-        if len(given) != 1 or not _exchanges_heads_and_rows(function):
+        if len(given) != 1 or not _exchanges_heads_and_rows(function, self.kernels.widens):
             return value, None
         return given[0], source.var.ty.shape.values[1]
 
@@ -403,13 +420,31 @@ def _is_short(values: Any, most: int | None) -> bool:
     return most is None or (isinstance(length, int) and length <= most)
 
 
-def _exchanges_heads_and_rows(function: Any) -> bool:
-    """Say whether a function gives its only parameter [batch, rows, heads, width] as [batch, heads, rows, width]."""
-    blocks = _blocks(function)
-    if blocks is None or len(blocks) != 1:
+def _exchanges_heads_and_rows(function: Any, widens: bool) -> bool:
+    """Say whether a function gives its only parameter [batch, rows, heads, width] as [batch, heads, rows, width].
+
+    `widens` allows it to widen numbers of 16 bits then.
+    """
+    blocks, result = _blocks(function), function.params[-1]
+    if blocks is not None and len(blocks) == 2 and widens:
+        result = _widened(blocks.pop())
+    if blocks is None or len(blocks) != 1 or result is None:
         return False
-    source = _exchanged(blocks[0], function.params[-1])
+    source = _exchanged(blocks[0], result)
     return source is not None and source.same_as(function.params[0])
+
+
+def _widened(block: Any) -> Any:
+    """Return what a block gives to its result at the same places as float32, if that is of 16 bits, or None."""
+    own, store = [v.var for v in block.iter_vars], block.body
+    load = store.value.value if isinstance(store.value, tirx.Cast) else None
+    if not isinstance(load, tvm.ir.TensorLoad) or str(load.ty.dtype) != "float16" or str(store.value.ty) != "float32":
+        return None
+    if not len(own) == len(load.indices) == len(store.indices):
+        return None
+    places = zip(load.indices, store.indices, own, load.source.shape, strict=True)
+    kept = all(b.same_as(v) and (a.same_as(v) or (plain(n) == 1 and plain(a) == 0)) for a, b, v, n in places)
+    return load.source if kept else None
 
 
 def _exchanged(block: Any, result: Any) -> Any:
