@@ -152,3 +152,32 @@ def test_kernels_of_norms_compile_and_spill_nothing() -> None:
         used = nvcc.compiled(graph, "sm_90", strict=False).usage
         (symbol,) = (name for name in used if name.startswith("softq_sums_"))
         assert (used[symbol].spilled, used[symbol].registers <= 64) == (0, True), (kind, used[symbol])
+
+
+def test_greatest_and_least_values_are_found_in_steps() -> None:
+    model = parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 18]>
+        g (float[b,n,96] x) => (float m, float[b,n,1] r, float[b] t, uint8[b,n,96] q)
+        <int64[1] last = {-1}, int64[2] two = {1, 2}> {
+            m = ReduceMax <keepdims = 0> (x)
+            r = ReduceMin (x, last)
+            t = ReduceMax <keepdims = 0> (x, two)
+            q, s, z = DynamicQuantizeLinear (x)
+        }""")
+    program = opencl_of(model)
+    run, _ = on_device(program)
+    rng = np.random.default_rng(0)
+    for b, n in ((1, 1), (2, 70)):
+        x = rng.normal(size=(b, n, 96)).astype(np.float32)
+        wanted = on_onnxruntime(model, {"x": x})
+        for (name, found), value in zip(run({"x": x}).items(), wanted, strict=True):
+            np.testing.assert_array_equal(found, value, name)
+    x[0, 0] = -np.inf
+    x[1, 3, 5], x[1, 4, 95] = np.nan, np.inf
+    found = run({"x": x})
+    assert np.isnan(found["m"]) & np.isnan(found["t"][1]) & np.isnan(found["r"][1, 3, 0])
+    assert np.isnan(found["r"]).sum() == 1
+    np.testing.assert_array_equal(found["t"][0], x[0].max())
+    np.testing.assert_array_equal(found["r"][0, 0], -np.inf)
+    # No thread goes along the tensor alone.
+    assert any("in_parts" in step.kernel for step in program.program.steps)

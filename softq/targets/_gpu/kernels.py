@@ -15,7 +15,7 @@ from tvm import tirx
 
 from softq.artifact.device.steps import Launch, RowForm
 from softq.rowprog import Program
-from softq.targets._gpu import graph
+from softq.targets._gpu import extrema, graph
 from softq.targets._gpu.attention.lowering import Plan, lower_attention, plan
 from softq.targets._gpu.dialect import Dialect
 from softq.targets._gpu.products import PLAIN, Finish, product
@@ -55,11 +55,10 @@ class _Row:
 class GpuKernels(Kernels):
     """The kernels of one program on a device."""
 
-    fuses = False
+    finished = (MatMulCall, IntegerMatMulCall)
+    extrema = extrema.LEGALIZE
     spread = None
     widens = True
-
-    finished = (MatMulCall, IntegerMatMulCall)
 
     def __init__(self, machine: Machine, dialect: Dialect) -> None:
         super().__init__(machine)

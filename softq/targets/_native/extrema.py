@@ -36,14 +36,15 @@ def lesser(a: Expr, b: Expr) -> Expr:
     return _chosen(a, b, a < b)
 
 
-def _outside(dtype: str, sign: int) -> Expr:
+def outside(dtype: str, sign: int) -> Expr:
     """Return the value that no other is beyond, in the direction of the sign."""
     if dtype.startswith(("float", "bfloat")):
         return tirx.const(sign * np.inf, dtype)
     return tirx.max_value(dtype) if sign > 0 else tirx.min_value(dtype)
 
 
-def _axes(call: Any, rank: int) -> list[int]:
+def axes_of(call: Any, rank: int) -> list[int]:
+    """Return the axes that a call of Relax reduces, counted from the front, in their order."""
     given = call.attrs.axis
     if given is None:
         return list(range(rank))
@@ -62,12 +63,14 @@ def _shape(x: Any, axes: list[int], keep: bool) -> list[Any]:
     return [1 if i in axes else d for i, d in enumerate(x.shape) if keep or i not in axes]
 
 
-def _reduction(function: Callable[[Expr, Expr], Expr], sign: int) -> Legalize:
+def reduction(function: Callable[[Expr, Expr], Expr], sign: int) -> Legalize:
+    """Return the reduction by a function whose neutral value is the last one in the direction of the sign."""
+
     def legalize(builder: Any, call: Any) -> Any:
         def compute(x: Any) -> Any:
             rank, keep = len(x.shape), bool(call.attrs.keepdims)
-            axes = _axes(call, rank)
-            reducer = te.comm_reducer(function, lambda dtype: _outside(str(dtype), sign))
+            axes = axes_of(call, rank)
+            reducer = te.comm_reducer(function, lambda dtype: outside(str(dtype), sign))
             along = [te.reduce_axis((0, x.shape[a]), f"k{a}") for a in axes]
             return te.compute(
                 _shape(x, axes, keep),
@@ -93,7 +96,7 @@ def _position(beyond: Callable[[Expr, Expr], Expr], name: str) -> Legalize:
     def legalize(builder: Any, call: Any) -> Any:
         def compute(x: Any) -> Any:
             rank, keep = len(x.shape), bool(call.attrs.keepdims)
-            axes = _axes(call, rank)
+            axes = axes_of(call, rank)
             reducer = te.comm_reducer(combine, lambda i, v: (tirx.const(-1, i), tirx.const(0, v)), name=name)
             along = te.reduce_axis((0, x.shape[axes[0]]), "k")
 
@@ -111,8 +114,8 @@ def _position(beyond: Callable[[Expr, Expr], Expr], name: str) -> Legalize:
 
 
 LEGALIZE: Mapping[str, Legalize] = {
-    "relax.max": _reduction(greater, -1),
-    "relax.min": _reduction(lesser, 1),
+    "relax.max": reduction(greater, -1),
+    "relax.min": reduction(lesser, 1),
     "relax.argmax": _position(lambda a, b: a > b, "argmax"),
     "relax.argmin": _position(lambda a, b: a < b, "argmin"),
 }

@@ -48,13 +48,15 @@ class Kernels:
 
     Attributes:
         finished: The products whose kernels do what follows to their elements.
+        extrema: How greatest and least values are computed, as TVM's `LegalizeOps` takes it.
         spread: Rows of values that an attention reads where they are, heads side by side; None for any number.
         widens: Whether an attention reads values of 16 bits that the graph widens for its second product.
     """
 
     finished: tuple[type, ...] = (MatMulCall,)
-    widens = False
+    extrema: Mapping[str, extrema.Legalize] = extrema.LEGALIZE
     spread: int | None = 1024
+    widens = False
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine

@@ -16,7 +16,7 @@ from tvm.tirx.buffer import is_buffer_var
 
 from softq.artifact.program import Program, Size
 from softq.errors import RefusalError
-from softq.targets._native import convolution, elementwise, epilogues, extrema, quantization
+from softq.targets._native import convolution, elementwise, epilogues, quantization
 from softq.targets._native.assembly import Array, Assembly, StepCall, Value
 from softq.targets._native.attention.forms import Attention, find
 from softq.targets._native.calls import (
@@ -45,7 +45,7 @@ def lower(imported: Imported, kernels: Kernels) -> Program:
     Raises:
         RefusalError: something in the model has no form in a built program; the message names it.
     """
-    own = {**elementwise.LEGALIZE, **extrema.LEGALIZE, **quantization.legalize(kernels.machine)}
+    own = {**elementwise.LEGALIZE, **kernels.extrema, **quantization.legalize(kernels.machine)}
     passes = [
         relax.transform.LegalizeOps(own, skip_ops=list(_VIEWS)),
         relax.transform.DeadCodeElimination(),
