@@ -79,7 +79,8 @@ def test_equal_to_its_parts_to_the_bit(options: dict[str, object], both: Both) -
     programs = both(converted)
     runs = [on_device(program)[0] for program in programs]
     width, keys = int(str(options.get("width", 16))), int(str(options.get("keys", 4)))
-    for batch, queries, length in ((2, 1, 1), (1, 70, 130), (2, 3, 64)):
+    # One query and few go through the form of few rows, whose tiles have 512 keys.
+    for batch, queries, length in ((2, 1, 1), (1, 70, 130), (2, 3, 64), (1, 2, 515)):
         given = whole(inputs(batch, queries, length, width, keys=keys, mask=str(options.get("mask", ""))))
         given = beside(given) if "beside" in options else given
         fused, plain = (f32(one(given)["out"]) for one in runs)
@@ -130,7 +131,7 @@ def test_the_exact_softmax() -> None:
         (wanted,) = on_onnxruntime(plain, given)
         # Scores up to 40 in float32, of which an exponential is taken, and sums of 200 terms.
         np.testing.assert_allclose(f32(found(given)["out"]), f32(wanted), rtol=2e-4, atol=2e-5)
-    assert set(pocl.launches) == {"softq_attention_exact_f32"}
+    assert set(pocl.launches) == {"softq_attention_exact_f32", "softq_attention_exact_f32_few"}
 
 
 @pytest.mark.parametrize("keys", [4, 2])
@@ -186,7 +187,7 @@ def test_one_query_after_keys_of_the_past(both: Both) -> None:
     fused, plain = (on_device(p)[0] for p in programs)
     assert not [step.kernel for step in programs[0].program.steps if "broadcast" in step.kernel]
     rng = np.random.default_rng(0)
-    for past, count in ((7, 1), (70, 1), (5, 3)):
+    for past, count in ((7, 1), (600, 1), (5, 3)):
         shapes = {"q": (1, 6, count, 8), "before": (1, 2, past, 8), "x": (1, 2, count, 8)}
         given: dict[str, Array] = {n: rng.integers(-2, 3, s).astype(np.float32) for n, s in shapes.items()}
         result = f32(fused(given)["out"])
@@ -318,7 +319,8 @@ def test_kernels_compile_and_spill_nothing(arch: str) -> None:
         converted = softq.convert(as_float16(given) if half else given, bits=bits).model
         program = device_program(as_model(converted), machine_of(arch), CUDA)
         used = nvcc.compiled(program.sources["kernels"], arch).usage
-        assert set(attentions(program)) == set(used)
+        assert set(attentions(program)) <= set(used)
+        assert len(used) == (1 if half else 2)
         for symbol, usage in used.items():
             assert usage.spilled == 0, (symbol, usage)
             assert usage.shared <= 48 * 1024, (symbol, usage)

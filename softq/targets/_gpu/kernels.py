@@ -172,7 +172,7 @@ class GpuKernels(Kernels):
                 symbol += "_"
             self._attention_symbols[identity] = symbol
             self._texts.append(found.text(symbol))
-            self._launches[symbol] = Launch("attention", ROWS, 0, (found.form(symbol),))
+            self._launches[symbol] = Launch("attention", ROWS, 0, found.forms(symbol))
         return self._attention_symbols[identity]
 
     def objects(self) -> bytes:

@@ -58,14 +58,21 @@ class Plan:
     sizes: list[tuple[Any, Any]]
 
     def text(self, symbol: str) -> str:
-        """Return the kernel of this name."""
-        return (halves if self.half else ordinary).kernel(self.spec, symbol)
-
-    def form(self, symbol: str) -> QueryForm:
-        """Return how it is started."""
+        """Return the kernels, whose names begin with this."""
         if self.half:
-            return QueryForm(symbol, halves.queries(self.spec), halves.THREADS, None)
-        return QueryForm(symbol, self.spec.queries, ordinary.THREADS, None)
+            return halves.kernel(self.spec, symbol)
+        few, many = ordinary.tiles(self.spec)
+        return ordinary.kernel(self.spec, symbol, many) + ordinary.kernel(self.spec, f"{symbol}_few", few)
+
+    def forms(self, symbol: str) -> tuple[QueryForm, ...]:
+        """Return how they are started."""
+        if self.half:
+            return (QueryForm(symbol, halves.queries(self.spec), halves.THREADS, None),)
+        few, many = ordinary.tiles(self.spec)
+        return (
+            QueryForm(f"{symbol}_few", few.queries, ordinary.THREADS, ordinary.FEW),
+            QueryForm(symbol, many.queries, ordinary.THREADS, None),
+        )
 
 
 def plan(kernels: Nests, module: tvm.IRModule, calls: Mapping[str, KernelCall], attention: Attention) -> Plan | None:

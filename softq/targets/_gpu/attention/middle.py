@@ -1,7 +1,7 @@
 """What lies between the two products of an attention: elementwise functions and a row program, as text.
 
-A thread holds a tile of scores, some rows of `COLUMNS` next to one another; `LANES` threads hold a tile of as many rows
-and `LANES * COLUMNS` columns. For each pass over the row that the program needs, the kernel computes the scores again.
+A thread holds a tile of scores, some rows of `COLUMNS` next to one another; the tiles of as many threads as there are
+lanes lie beside one another. For each pass over the row that the program needs, the kernel computes the scores again.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from softq.rowprog.ranges import prove
 from softq.rowprog.types import Kind
 from softq.targets._common.patterns import fenced
 from softq.targets._gpu.attention.elements import TYPES, Elementwise, Expressions
+from softq.targets._gpu.rows.form import WARP
 from softq.targets._gpu.rows.place import Kernel, Place
 from softq.targets._gpu.rows.reductions import Reduction, find_nans
 from softq.targets._gpu.rows.rules import RULES
@@ -24,7 +25,7 @@ from softq.targets._gpu.rows.tables import constants, held, read_tables
 from softq.targets._gpu.text import BOOL, F32, Text, bits_of, converted
 from softq.targets._native.sizes import key
 
-COLUMNS, LANES = 4, 16
+COLUMNS = 4
 
 _MOST_PASSES = 2
 """A program of more passes takes more products than it is worth."""
@@ -79,11 +80,14 @@ class Middle:
         max_length: Greatest length of a row that its proof covers.
         functions: What is done to a score before it.
         rows: Rows of a thread.
+        lanes: Threads that share rows: a power of two.
         text: The kernel's lines.
     """
 
-    def __init__(self, program: Program, max_length: int, functions: Sequence[Function], rows: int, text: Text) -> None:
-        self._rows = rows
+    def __init__(
+        self, program: Program, max_length: int, functions: Sequence[Function], rows: int, lanes: int, text: Text
+    ) -> None:
+        self._rows, self._lanes = rows, lanes
         self._whole, self._program, self._functions, self._text = program, _interface(program), functions, text
         params = {param.name: f"param_{param.name}" for param in program.params}
         proof = prove(program, max_length=max(max_length, 1))
@@ -185,15 +189,31 @@ class Middle:
 
     def end(self) -> None:
         """Let all threads of a row have what a pass gathered."""
-        text = self._text
+        text, warp = self._text, min(self._lanes, WARP)
         for r in self._reductions[-1]:
             assert bits_of(r.held) == _WORD, r.held
             with text.block(f"for (i32 i = 0; i < {self._rows}; i++)", unroll="UNROLL"):
-                for by in (1, 2, 4, 8):
+                for by in (1 << n for n in range(warp.bit_length() - 1)):
                     other = f"OF_NEIGHBOUR({r.name}, {by})"
                     if r.held != F32:
                         other = f"({r.held})BITS(OF_NEIGHBOUR(FLOAT((u32){r.name}), {by}))"
                     text.line(f"{r.name} = {r.combined(text.define(r.held, other, 'other'))};")
+            if self._lanes > warp:
+                self._over_warps(r)
+
+    def _over_warps(self, r: Reduction) -> None:
+        """Let the warps of a block, all of which have the same rows, have what each of them gathered."""
+        text, warps, memory = self._text, self._lanes // WARP, self._text.name("of_warp")
+        text.line(f"SHARED {r.held} {memory}[{self._rows}][{warps}];")
+        rows = f"for (i32 i = 0; i < {self._rows}; i++)"
+        with text.block(f"if (lane % {WARP} == 0)"), text.block(rows, unroll="UNROLL"):
+            text.line(f"{memory}[i][lane / {WARP}] = {r.name};")
+        text.line("BARRIER();")
+        # Each warp brings the same numbers together in the same order.
+        with text.block(rows, unroll="UNROLL"):
+            text.line(f"{r.name} = {memory}[i][0];")
+            for w in range(1, warps):
+                text.line(f"{r.name} = {r.combined(f'{memory}[i][{w}]')};")
 
     def scalars_of(self, number: int) -> Place:
         """Write the row's scalars that are known before a pass; return where they are."""
