@@ -5,6 +5,7 @@ The cases of a group are compiled as one model, since most of the time goes into
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -481,3 +482,26 @@ def test_positions_outside_their_axis_end_the_run() -> None:
     for wrong in (3, -4, 2**40):
         with pytest.raises(ValueError, match="ScatterND 'z0': an index is outside its axis"):
             run({**inputs, "i0": v([1], [wrong], dtype=np.int64)})
+
+
+def test_positions_outside_an_axis_are_flagged_and_read_nothing() -> None:
+    """A device starts what reads at them before it looks at the flag."""
+    from benchmarks.cpu.native import library, pointer
+    from softq.targets._native.kernels import Kernels
+    from softq.targets._native.machines import host
+
+    machine = host("cpu", "native", "")
+    kernels = Kernels(machine)
+    symbol = kernels.positions(2)
+    positions = library(kernels.functions(), machine)[symbol]
+    far = 2**62
+    for given, expected in (
+        ([[1, -1], [-3, 0], [2, 4]], [[1, 4], [0, 0], [2, 4]]),
+        ([[1, -1], [3, 0], [far, -6], [-4, 4]], [[1, 4], [0, 0], [0, 0], [0, 4]]),
+    ):
+        array, flag = np.array(given), np.zeros(1, np.int32)
+        out = np.full_like(array, 77)
+        numbers = (3, 5, 0, len(array))
+        positions(*map(pointer, (flag, array, out)), *map(ctypes.c_int64, numbers))
+        np.testing.assert_array_equal(out, expected)
+        assert flag[0] == (array.max() > 4 or array.min() < -3)

@@ -293,19 +293,20 @@ def _positions_kernel(symbol: str, axes: int) -> tirx.PrimFunc:
         T.func_name(symbol)
         pointers = [T.arg(n, T.handle(t)) for n, t in (("flag", "int32"), ("given", "int64"), ("out", "int64"))]
         extents = [T.arg(f"extent{i}", T.int64()) for i in range(axes)]
-        count, begin, end = (T.arg(name, T.int64()) for name in ("count", "begin", "end"))
+        begin, end = T.arg("begin", T.int64()), T.arg("end", T.int64())
         T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
         flag = T.decl_buffer((1,), "int32", data=pointers[0], align=4)
-        given, out = (T.decl_buffer((count,), "int64", data=p, align=8) for p in pointers[1:])
+        given, out = (T.decl_buffer((end * axes,), "int64", data=p, align=8) for p in pointers[1:])
         zero = tirx.IntImm("int64", 0)
-        with T.serial(begin, end), T.serial(zero, tirx.truncdiv(count, tirx.IntImm("int64", axes))) as item:
+        with T.serial(begin, end) as item:
             for axis, extent in enumerate(extents):
                 at = item * axes + axis
                 index = given[at] + tirx.Select(given[at] < 0, extent, zero)
                 inside = tirx.And(index >= 0, index < extent)
-                outside = tirx.Select(inside, tirx.IntImm("int32", 0), tirx.IntImm("int32", 1))
-                T.buffer_store(flag, flag[zero] | outside, [zero])
-                T.buffer_store(out, index, [at])
+                # A device looks at the flag when all is done: what reads in between stays inside its array.
+                T.buffer_store(out, tirx.Select(inside, index, zero), [at])
+                with T.If(tirx.Not(inside)), T.Then():
+                    T.buffer_store(flag, tirx.IntImm("int32", 1), [zero])
     return builder.get()
 
 

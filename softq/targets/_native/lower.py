@@ -244,9 +244,9 @@ class _Lowering:
         given, extents = self.value(arguments[0]), [size(d) for d in arguments[1].values]
         flag, out = self.out.allocated((1,), "int32"), self.out.new(binding.var.ty)
         kernel = self.out.kernels.positions(len(extents))
-        # One work item: the flag is written without a lock.
-        scalars = [*extents, given.elements]
-        self.out.step(kernel, [flag, given, out], scalars, 1, given.elements, error=call.message)
+        # Whoever writes the flag writes the same.
+        items = computed("floordiv", given.elements, len(extents))
+        self.out.step(kernel, [flag, given, out], extents, items, given.elements, error=call.message)
         return out
 
     def _scatter(self, binding: Any, call: ScatterCall, arguments: list[Any]) -> Value:
