@@ -237,8 +237,16 @@ def holds(plan: Plan) -> None:
     """Convert by the exact method, and by codes of 4 bits, and compare."""
     proto, feeds = build(plan)
     want = run(proto, feeds)[0].astype(np.float64)
-    result = softq.convert(proto, method="exact", all_sites=True)
     # Behind a function behind a loop the rank is not known, which is the one reason there may be.
+    places = [block.place for block in plan.blocks]
+    unranked = "loop" in places and "function" in places[places.index("loop") :]
+    try:
+        result = softq.convert(proto, method="exact", all_sites=True)
+    except softq.RefusalError as error:
+        # Below 13 an axis spans all later ones, and the whole model is refused.
+        if not (unranked and plan.opset < 13 and "the rank is not known" in str(error)):
+            raise
+        return
     assert all(site.verdict.action == "convert" or "rank" in site.verdict.reason for site in result.sites)
     assert len(result.sites) >= len(set(plan.blocks))
     onnx.checker.check_model(result.model, full_check=True)
@@ -255,6 +263,9 @@ REGRESSIONS = {
     # The scores under a lifted mask are another softmax, whose output has another owner when the second is replaced.
     "a mask over a softmax": Plan(
         (1,), 11, False, (Block((), "Softmax", 0, "nothing", "main"), Block((), "struck out", 0, "nothing", "main")), 0
+    ),
+    "an old axis in a function behind a loop": Plan(
+        (1,), 11, False, (Block((), "Softmax", 0, "nothing", "loop"), Block((), "Softmax", 0, "nothing", "function")), 0
     ),
     # What a Loop carries has no shape for inference.
     "behind a loop": Plan(
