@@ -2,8 +2,8 @@
 
     python -m benchmarks.cpu.instructions [--cpu haswell] [--cpu cortex-a72] [--shape 64x512] [--work PART]
 
-The kernels are those of the section `rows`. x86 kernels run in valgrind (which has no AVX-512), aarch64 ones in
-qemu-aarch64, each instruction a block of its own; zig compiles the program around them.
+The kernels are those of the section `rows`. x86 kernels run in valgrind (which has no AVX-512), the others in qemu,
+each instruction a block of its own; zig compiles the program around them. RISC-V's vectors take qemu 8 or later.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from benchmarks.cpu.rows import Kernel, kernels
 from softq.rowprog.types import Kind
 from softq.targets._native.codegen import object_code
 from softq.targets._native.machine import Machine
-from softq.targets._native.machines import aarch64, x86_64
+from softq.targets._native.machines import aarch64, riscv64, x86_64
 from softq.targets._native.rows import RowKernel, row_kernel
 
 SYMBOL = "softq_counted"
-CPUS, SHAPES = ("haswell", "cortex-a72"), ("64x512", "64x197", "64x50")
+CPUS, SHAPES = ("haswell", "cortex-a72", "generic-rv64"), ("64x512", "64x197", "64x50")
+EMULATORS = {"aarch64": ("qemu-aarch64",), "riscv64": ("qemu-riscv64", "-cpu", "rv64,v=true,vlen=128")}
+"""Commands by the first part of the triple."""
 
 _MAIN = """
 #include <stdint.h>
@@ -48,6 +50,8 @@ int main(void)
 
 def machine_of(cpu: str) -> Machine:
     """Return the processor by LLVM's name of it."""
+    if cpu.endswith("rv64"):
+        return riscv64("cpu", cpu, "+m+a+f+d+c+v")
     return aarch64("cpu", cpu, "") if cpu.startswith(("cortex", "neoverse", "apple")) else x86_64("cpu", cpu, "")
 
 
@@ -60,11 +64,11 @@ def counted(work: Kernel, machine: Machine, rows: int, length: int) -> float:
         folder = Path(name)
         (folder / "kernel.o").write_bytes(object_code([kernel.function], machine))
         (folder / "main.c").write_text(_main(work, kernel, rows, length), "utf-8")
-        target = machine.zig.replace("gnu.2.17", "musl")
+        target = re.sub(r"gnu.*", "musl", machine.zig)
         command = [sys.executable, "-m", "ziglang", "cc", "-target", target, "-static", "-O1", "-fno-sanitize=all"]
         subprocess.run([*command, "-w", "-o", "main", "main.c", "kernel.o"], cwd=folder, check=True)
-        count = _in_valgrind if machine.triple.startswith("x86") else _in_qemu
-        return count(folder) / (rows * length)
+        emulator = EMULATORS.get(machine.triple.partition("-")[0])
+        return (_in_qemu(folder, emulator) if emulator else _in_valgrind(folder)) / (rows * length)
 
 
 def _main(work: Kernel, kernel: RowKernel, rows: int, length: int) -> str:
@@ -99,11 +103,14 @@ def _in_valgrind(folder: Path) -> int:
     return int(found[1])
 
 
-def _in_qemu(folder: Path) -> int:
+def _in_qemu(folder: Path, emulator: Sequence[str]) -> int:
+    version = subprocess.run([emulator[0], "--version"], check=True, capture_output=True, text=True).stdout
+    found = re.search(r"version (\d+)", version)
+    single = "-one-insn-per-tb" if found is not None and int(found[1]) >= 8 else "-singlestep"
     names = subprocess.run(["nm", "-S", "main"], cwd=folder, check=True, capture_output=True, text=True).stdout
     start, size = next(line.split()[:2] for line in names.splitlines() if line.endswith(f" {SYMBOL}"))
     where = f"0x{start}+0x{size}"
-    command = ["qemu-aarch64", "-singlestep", "-d", "exec,nochain", "-dfilter", where, "-D", "log", "./main"]
+    command = [*emulator, single, "-d", "exec,nochain", "-dfilter", where, "-D", "log", "./main"]
     subprocess.run(command, cwd=folder, check=True)
     with (folder / "log").open(encoding="utf-8") as log:
         return sum(line.startswith("Trace") for line in log)
