@@ -109,6 +109,27 @@ def test_dequantized_products_are_scaled_in_their_kernel(quantized: bool) -> Non
     assert len(pocl.launches) == 2, pocl.launches
 
 
+def test_products_of_integers_become_halves() -> None:
+    model = parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 20]>
+        g (uint8[m,48] q) => (float16[m,20] y) <float s = {0.001}, uint8 z = {120}> {
+            p = MatMulInteger (q, w, z)
+            t = Cast <to = 1> (p)
+            u = Mul (t, s)
+            y = Cast <to = 10> (u)
+        }""")
+    rng = np.random.default_rng(0)
+    w = rng.integers(-127, 128, (48, 20)).astype(np.int8)
+    model.graph.initializer.append(numpy_helper.from_array(w, "w"))
+    run, pocl = on_device(opencl_of(model))
+    for m in (1, 7, 70):
+        q = rng.integers(0, 256, (m, 48)).astype(np.uint8)
+        wanted = ((q.astype(np.int32) - 120) @ w.astype(np.int32)).astype(np.float32) * np.float32(0.001)
+        np.testing.assert_array_equal(run({"q": q})["y"], wanted.astype(np.float16))
+    # All three write halves of their own.
+    assert len(set(pocl.launches)) == 3
+
+
 @pytest.mark.skipif(nvcc.find() is None, reason="needs nvcc: pip install 'softq[cuda]'")
 @pytest.mark.parametrize("arch", [*(pytest.param(a, marks=pytest.mark.slow) for a in ("sm_75", "sm_80")), "sm_90"])
 def test_they_compile_and_spill_nothing(arch: str) -> None:

@@ -169,5 +169,8 @@ def four(operands: Operands, made: Finish, values: list[str]) -> str:
     if held in BYTES and BYTES[held] == 1:
         word = " | ".join(f"((u32){value} & 255u) << {8 * i}" for i, value in enumerate(values))
         return f"*(GLOBAL u32 *)(c + there) = {word};"
+    if held == "u16":
+        low, high = (f"(u32){values[i]} | (u32){values[i + 1]} << 16" for i in (0, 2))
+        return f"*(GLOBAL uint2 *)(c + there) = TWO({low}, {high});"
     words = ", ".join(f"{'BITS' if held == 'f32' else '(u32)'}({value})" for value in values)
     return f"*(GLOBAL uint4 *)(c + there) = FOUR({words});"
