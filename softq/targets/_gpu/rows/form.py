@@ -32,8 +32,8 @@ class Form:
 
     @property
     def threads(self) -> int:
-        """Threads of a block."""
-        return max(self.group, _BLOCK)
+        """Threads of a block: where several warps have a row, no others, as what they tell each other stands once."""
+        return self.group if self.group > WARP else _BLOCK
 
     @property
     def rows(self) -> int:
