@@ -16,6 +16,7 @@ from onnx import parser
 pytest.importorskip("tvm")
 
 import softq
+from softq import methods
 from softq.artifact.device.executor import Executor
 from softq.artifact.device.steps import DeviceProgram, Launch, QueryForm, from_json, to_json
 from softq.artifact.program import Step, evaluate
@@ -31,8 +32,8 @@ from tests.test_native_attention import inputs, model
 Array = NDArray[np.generic]
 Both = Callable[[onnx.ModelProto], tuple[DeviceProgram, DeviceProgram]]
 
-METHODS = ["deferred-log", "i-exp", "softermax", "exaq"]
-"""Those whose weights are integers: codes of scores that are alike to the bit."""
+METHODS = ["deferred-log", "i-exp", "softermax", "exaq", "limit-exp", "tflite-int8"]
+"""Those whose weights are integers, codes of scores that are alike to the bit; sums of the last two have 64 bits."""
 
 
 def f32(array: Array) -> NDArray[np.float32]:
@@ -95,6 +96,21 @@ def test_methods_of_two_passes(method: str, both: Both) -> None:
     fused, plain = (on_device(p)[0] for p in both(softq.convert(model(width="16"), method=method).model))
     given = whole(inputs(1, 20, 70, 16))
     np.testing.assert_array_equal(f32(fused(given)["out"]), f32(plain(given)["out"]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mask", ["", "byte"])
+def test_every_method_is_built(mask: str) -> None:
+    built = 0
+    for name in methods.METHODS.entries():
+        try:
+            converted = softq.convert(model(width="32", mask=mask), method=name).model
+        except softq.UsageError as error:
+            assert "is a softmax, and" in str(error)
+            continue
+        assert opencl_of(converted).program.steps
+        built += 1
+    assert built > 20
 
 
 def test_against_float64_and_onnxruntime() -> None:

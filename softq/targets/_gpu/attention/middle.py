@@ -191,15 +191,21 @@ class Middle:
         """Let all threads of a row have what a pass gathered."""
         text, warp = self._text, min(self._lanes, WARP)
         for r in self._reductions[-1]:
-            assert bits_of(r.held) == _WORD, r.held
             with text.block(f"for (i32 i = 0; i < {self._rows}; i++)", unroll="UNROLL"):
                 for by in (1 << n for n in range(warp.bit_length() - 1)):
-                    other = f"OF_NEIGHBOUR({r.name}, {by})"
-                    if r.held != F32:
-                        other = f"({r.held})BITS(OF_NEIGHBOUR(FLOAT((u32){r.name}), {by}))"
+                    other = self._of_neighbour(r, by)
                     text.line(f"{r.name} = {r.combined(text.define(r.held, other, 'other'))};")
             if self._lanes > warp:
                 self._over_warps(r)
+
+    def _of_neighbour(self, r: Reduction, by: int) -> str:
+        """Return what a neighbour gathered, its words as the bits of floats."""
+        if r.held == F32:
+            return f"OF_NEIGHBOUR({r.name}, {by})"
+        words = [f"(u32){r.name}", *([f"(u32)({r.name} >> {_WORD})"] if bits_of(r.held) > _WORD else ())]
+        parts = [self._text.define("u32", f"BITS(OF_NEIGHBOUR(FLOAT({word}), {by}))", "word") for word in words]
+        whole = parts[0] if len(parts) == 1 else f"((u64){parts[1]} << {_WORD} | {parts[0]})"
+        return f"({r.held}){whole}"
 
     def _over_warps(self, r: Reduction) -> None:
         """Let the warps of a block, all of which have the same rows, have what each of them gathered."""
