@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.gpu import attention, check, softmax
+from benchmarks.gpu import attention, check, matmul, models, softmax
 from benchmarks.gpu.results import Result, compared, document, table
 from softq.targets._gpu.dialect import OPENCL
 from softq.targets._gpu.rows.form import candidates, choose
@@ -22,7 +22,7 @@ OTHERS = ("exact", "i-exp", "log2", "edge-moe", "sparsemax", "uniform", "tflite-
 class PoclCard:
     """PoCL in the place of a GPU; every call is run once and takes no time."""
 
-    dialect, device, cache_bytes = OPENCL, "cpu", 1
+    dialect, device, arch, cache_bytes = OPENCL, "cpu", "sm_90", 1
 
     def __init__(self) -> None:
         self.torch: Any = pytest.importorskip("torch")
@@ -132,8 +132,30 @@ def test_the_document_says_what_was_not_measured(tmp_path: Path) -> None:
     path.write_text(json.dumps({"softmax": {"command": "c", "card": "GPU: X", "results": [vars(one)]}}))
     text = document(path)
     assert "Measured on: GPU: X." in text
-    assert text.endswith(
-        "## Attention\n\n**Not measured**: `python -m benchmarks.gpu --only attention` measures it on a GPU."
-    )
+    for title, name in (("Attention", "attention"), ("Products of matrices", "products")):
+        assert f"## {title}\n\n**Not measured**: `python -m benchmarks.gpu --only {name}` measures it" in text
     assert table([one]).splitlines()[-1] == "| w | 4x2 | 2000000.0 us | b | 0.50 (0.25-0.75) | 1 | 50% |  | 1.0e-07 |"
     assert isinstance(one, Result)
+
+
+@pytest.mark.parametrize("work", [
+    pytest.param(models.WORKS[0], marks=pytest.mark.slow), *models.WORKS[1:]
+], ids=lambda work: work.name)  # fmt: skip
+def test_attentions_of_built_models_are_checked_and_compared(work: models.Work) -> None:
+    card = PoclCard()
+    assert models.wrong(card, work, 64, [(1, 3, 40)]) == ""
+    found = list(models.measured(card, models.Built(card, work, 64), 40, 1))
+    assert [r.place for r in found] == ["1x16x40"] * 2
+    assert found[0].error < (0.25 if "codes" in work.name else 1e-4)
+    card.spoiled = np.s_[...]
+    assert "an error of" in models.wrong(card, work, 64, [(1, 3, 40)])
+
+
+def test_products_are_compared() -> None:
+    for work in matmul.WORKS:
+        (found, _) = matmul.measured(PoclCard(), work, (9, 64, 48))
+        assert (found.place, found.rate) == ("9x64x48", 2 * 9 * 64 * 48 / 2e-3)
+        card = PoclCard()
+        card.spoiled = np.s_[..., -1:]
+        with pytest.raises(AssertionError):
+            list(matmul.measured(card, work, (9, 64, 48)))

@@ -1,10 +1,11 @@
 """softq's kernels beside torch's on this computer's GPU; writes benchmarks/gpu.json, which docs/speed-gpu.md shows.
 
-    python -m benchmarks.gpu [--only softmax attention] [--rounds N] [--lengths 512 ...] [--tune]
+    python -m benchmarks.gpu [--only softmax attention models products] [--rounds N] [--lengths 512 ...] [--tune]
 
-Needs an NVIDIA GPU, its driver and a torch for it, nothing else: where there is no nvcc, kernels are compiled by the
-NVRTC that torch brings. Every result is compared with float64 before it is timed. With `--tune` every form of a kernel
-is timed too, and with `--lengths` only some rows or sequences; then nothing is written.
+Needs an NVIDIA GPU, its driver and a torch for it: where there is no nvcc, kernels are compiled by the NVRTC that torch
+brings. The section `models` builds attentions as `softq build` does, and needs softq[tvm] too. Every result is compared
+with float64 before it is timed. With `--tune` every form of a kernel is timed too, and with `--lengths` only some rows
+or sequences; then nothing is written.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from __future__ import annotations
 import argparse
 import sys
 
-from benchmarks.gpu import attention, softmax
+from benchmarks.gpu import attention, matmul, models, softmax
 from benchmarks.gpu.card import Card, NoGpuError
 from benchmarks.gpu.results import Result, store, table
 from softq.errors import SoftqError
 
-SECTIONS = {"softmax": softmax.measure, "attention": attention.measure}
+SECTIONS = {"softmax": softmax, "attention": attention, "models": models, "products": matmul}
 
 
 def main() -> int:
@@ -38,7 +39,7 @@ def main() -> int:
     print(card.description(), flush=True)
     for name in given.only:
         found: list[Result] = []
-        for result in SECTIONS[name](card, tuple(given.lengths), given.elements, given.tune):
+        for result in SECTIONS[name].measure(card, tuple(given.lengths), given.elements, given.tune):
             found.append(result)
             print(result.line(), flush=True)
         print(table(found))

@@ -13,7 +13,7 @@ from softq.targets._gpu.attention import Codes, Shape, attention_kernel, codes_o
 from softq.targets._gpu.attention.kernel import THREADS
 
 LENGTHS = (2048, 4096, 8192, 16384)
-_HEADS = 16
+HEADS = 16
 _AIM = 1.3
 _TOKENS = 16384
 """Positions of all samples together; times the heads, where there are enough elements."""
@@ -34,8 +34,18 @@ def measure(card: Any, lengths: Sequence[int], elements: int, tune: bool) -> Ite
     for width in (64, 128):
         for causal in (False, True):
             for length in lengths or LENGTHS:
-                tokens = min(_TOKENS, max(elements // (_HEADS * width), length))
-                yield from _measured(card, codes, width, causal, length, max(tokens // length, 1))
+                yield from _measured(card, codes, width, causal, length, batch_of(length, width, elements))
+
+
+def batch_of(length: int, width: int, elements: int) -> int:
+    """Return how many samples of a length there are, for so many elements at most."""
+    tokens = min(_TOKENS, max(elements // (HEADS * width), length))
+    return max(tokens // length, 1)
+
+
+def operations(batch: int, length: int, width: int) -> float:
+    """Return the floating-point operations of both products of all heads."""
+    return 4.0 * batch * HEADS * length * length * width
 
 
 def _measured(card: Any, codes: Codes, width: int, causal: bool, length: int, batch: int) -> Iterator[Result]:
@@ -45,17 +55,17 @@ def _measured(card: Any, codes: Codes, width: int, causal: bool, length: int, ba
     kernels = {name: attention_kernel(codes, shape, card.dialect, symbol=f"a{i}")
                for i, (name, shape) in enumerate(shapes.items())}  # fmt: skip
     functions = card.kernels("".join(kernel.text for kernel in kernels.values()))
-    size = batch * _HEADS * length * width * 2
+    size = batch * HEADS * length * width * 2
     count = max(2, -(-3 * card.cache_bytes // (4 * size)) + 1)
-    shape = (batch, _HEADS, length, width)
+    shape = (batch, HEADS, length, width)
     sets = [[torch.randn(shape, device=card.device).to(torch.float16) for _ in range(3)] for _ in range(count)]
     outs = [torch.empty_like(one[0]) for one in sets]
     scale = width**-0.5
     calls: dict[str, list[Any]] = {}
-    errors: dict[str, float] = {}
+    exact: dict[str, float] = {}
     for name, kernel in kernels.items():
         function = functions(kernel.symbol)
-        blocks = batch * _HEADS * -(-length // kernel.shape.queries)
+        blocks = batch * HEADS * -(-length // kernel.shape.queries)
         rate = np.float32(codes.rate * scale)
         numbers = [np.int32(length), np.int32(length), np.int32(1), rate]
 
@@ -64,19 +74,19 @@ def _measured(card: Any, codes: Codes, width: int, causal: bool, length: int, ba
 
         calls[name] = [start(one, out) for one, out in zip(sets, outs, strict=True)]
         calls[name][-1]()
-        of_codes, errors[name] = _errors(torch, codes, sets[-1], outs[-1], scale, causal)
+        of_codes, exact[name] = errors(torch, codes, sets[-1], outs[-1], scale, causal)
         # Against a running reference codes are others, so that only the error of the output can tell.
         limit = 0.02 if name == "two phases" else 0.35
         assert of_codes <= limit, f"{name}: {of_codes:.3f} from the attention of the same codes in float64"
     calls[_RIVAL] = [_torch(functional, one, causal) for one in sets]
-    _, errors[_RIVAL] = _errors(torch, codes, sets[-1], calls[_RIVAL][-1](), scale, causal)
+    _, exact[_RIVAL] = errors(torch, codes, sets[-1], calls[_RIVAL][-1](), scale, causal)
     times = card.times(calls)
-    operations = 4.0 * batch * _HEADS * length * length * width / (2 if causal else 1)
+    work = operations(batch, length, width) / (2 if causal else 1)
     kind = f"heads of {width}{', causal' * causal}"
     for name in calls:
         yield compared(
-            times, name, _RIVAL, work=f"{name}, {kind}", place=f"{batch}x{_HEADS}x{length}", error=errors[name],
-            rate=operations, aim=None if name == _RIVAL else _AIM,
+            times, name, _RIVAL, work=f"{name}, {kind}", place=f"{batch}x{HEADS}x{length}", error=exact[name],
+            rate=work, aim=None if name == _RIVAL else _AIM,
         )  # fmt: skip
 
 
@@ -84,23 +94,27 @@ def _torch(functional: Any, one: Sequence[Any], causal: bool) -> Any:
     return lambda: functional.scaled_dot_product_attention(*one, is_causal=causal)
 
 
-def _errors(torch: Any, codes: Codes, one: Sequence[Any], out: Any, scale: float, causal: bool) -> tuple[float, float]:
-    """Return the relative errors from the attention of the codes and from the exact one, in float64."""
+def errors(
+    torch: Any, codes: Codes | None, one: Sequence[Any], out: Any, scale: float, causal: bool
+) -> tuple[float, float]:
+    """Return the relative errors from the attention of the codes, if there are any, and from the exact one."""
     length = one[0].shape[2]
     at = torch.randint(0, length, (min(_CHECKED, length),), device=one[0].device)
+    at[-1] = length - 1
     sample, head = one[0].shape[0] - 1, one[0].shape[1] - 1
     q, k, v = (x[sample, head].to(torch.float64) for x in one)
     scores = q[at] @ k.T * scale
     if causal:
         hidden = torch.arange(length, device=at.device)[None] > at[:, None]
         scores = scores.masked_fill(hidden, -torch.inf)
-    exact = torch.softmax(scores, -1) @ v
+    exact, found = torch.softmax(scores, -1) @ v, out[sample, head][at].to(torch.float64)
+    of_exact = float((found - exact).norm() / exact.norm())
+    if codes is None:
+        return of_exact, of_exact
     level = (scores.max(-1, keepdim=True).values - scores) * codes.rate
     if codes.root:
         level = (level + codes.offset).clamp(min=0).sqrt() - codes.shift
     level = level.round().clamp(0, len(codes.table) - 1)
     weights = torch.tensor(codes.table, dtype=torch.float64, device=at.device)[level.to(torch.int64)]
     coded = weights @ v / weights.sum(-1, keepdim=True)
-    found = out[sample, head][at].to(torch.float64)
-    of_codes, of_exact = (float((found - wanted).norm() / wanted.norm()) for wanted in (coded, exact))
-    return of_codes, of_exact
+    return float((found - coded).norm() / coded.norm()), of_exact

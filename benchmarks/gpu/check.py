@@ -1,7 +1,7 @@
-"""Every method's row kernels on this computer's GPU against the interpreter, and every form of the products of matrices
-against float64: what PoCL's tests say, on the device.
+"""Every method's row kernels on this computer's GPU against the interpreter, every form of the products of matrices and
+attentions of built models against float64: what PoCL's tests say, on the device.
 
-    python -m benchmarks.gpu.check [products] [METHOD ...]
+    python -m benchmarks.gpu.check [products] [models] [METHOD ...]
 
 Programs of integers have to be equal to the bit, sums of floats within 1e-5, and what is rounded after such a sum may
 differ by one step in one of 1,000 elements. Products of integers are equal to the bit, others within the rounding of
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.gpu import products
+from benchmarks.gpu import models, products
 from benchmarks.gpu.card import Card, NoGpuError
 from softq.artifact.device.steps import TileForm
 from softq.errors import SoftqError
@@ -46,7 +46,7 @@ def main() -> int:
         return 2
     print(card.description(), flush=True)
     wrong = 0
-    wanted = sys.argv[1:] or ["products", *METHODS.entries()]
+    wanted = sys.argv[1:] or ["products", "models", *METHODS.entries()]
     if "products" in wanted:
         for left, right in products.KINDS:
             if left == "bf16" and card.arch == "sm_75":
@@ -55,8 +55,14 @@ def main() -> int:
                 said = wrong_products(card, left, right, turned)
                 print(f"product {left:4} {right:4} {'k-n' if turned else 'n-k'} {said or 'right'}", flush=True)
                 wrong += bool(said)
+    if "models" in wanted:
+        for work in models.WORKS:
+            for width in models.WIDTHS:
+                said = models.wrong(card, work, width)
+                print(f"{work.name}, heads of {width} {said or 'right'}", flush=True)
+                wrong += bool(said)
     for name in wanted:
-        if name == "products":
+        if name in ("products", "models"):
             continue
         for program in programs(name):
             found = differences(card, program, LENGTHS)

@@ -109,13 +109,22 @@ def store(section: str, command: str, card: str, results: Sequence[Result]) -> N
     RESULTS.write_text(json.dumps(held, indent=1) + "\n", encoding="utf-8")
 
 
+_TITLES = {
+    "softmax": "Softmax of rows",
+    "attention": "Attention",
+    "models": "Attention of built models",
+    "products": "Products of matrices",
+}
+"""Of the sections."""
+
+
 def document(path: Path = RESULTS) -> str:
     """Return the tables for docs/speed-gpu.md; what was not measured is said to be so."""
     if not path.exists():
         return "**Not measured**: none of this has run on a GPU yet. `python -m benchmarks.gpu` measures it on one."
     held = json.loads(path.read_text(encoding="utf-8"))
     parts: list[str] = []
-    for name, title in (("softmax", "Softmax of rows"), ("attention", "Attention")):
+    for name, title in _TITLES.items():
         parts.append(f"## {title}")
         if name not in held:
             parts.append(f"**Not measured**: `python -m benchmarks.gpu --only {name}` measures it on a GPU.")
