@@ -24,10 +24,10 @@ def test_calls_take_turns_and_are_counted_once_a_round() -> None:
 
     times = take_turns({"a": lambda: call("a"), "b": lambda: call("b")}, 3)
     assert {name: len(seconds) for name, seconds in times.items()} == {"a": 3, "b": 3}
-    assert order[-6:] == ["a", "b"] * 3
+    assert order[-6:] == ["a", "b", "b", "a", "a", "b"]
     assert order.count("a") == order.count("b")
     take_turns({"a": lambda: call("a"), "b": lambda: call("b")}, 2, warm=True)
-    assert order[-4:] == ["a", "a", "b", "b"]
+    assert order[-8:] == ["a", "a", "b", "b", "b", "b", "a", "a"]
 
 
 def test_a_ratio_is_that_of_the_medians_with_the_quartiles_round_by_round() -> None:

@@ -22,6 +22,8 @@ after its call, and who comes next would have the rest of the processor only."""
 def take_turns(calls: Mapping[str, Call], rounds: int, *, warm: bool = False) -> dict[str, list[float]]:
     """Return the seconds of one call of each in every round, after one round that is not counted.
 
+    Every second round goes backwards, so that nobody always comes next after the same one.
+
     Args:
         calls: The rivals by name.
         rounds: How often each has its turn.
@@ -31,7 +33,7 @@ def take_turns(calls: Mapping[str, Call], rounds: int, *, warm: bool = False) ->
     repeats = {name: max(1, round(_SHORTEST / max(_seconds(call, 1), 1e-7))) for name, call in calls.items()}
     times: dict[str, list[float]] = {name: [] for name in calls}
     for counted in range(-1, rounds):
-        for name, call in calls.items():
+        for name, call in reversed(calls.items()) if counted % 2 else calls.items():
             if warm:
                 call()
             else:
