@@ -33,7 +33,7 @@ def take_turns(calls: Mapping[str, Call], rounds: int, *, warm: bool = False) ->
     repeats = {name: max(1, round(_SHORTEST / max(_seconds(call, 1), 1e-7))) for name, call in calls.items()}
     times: dict[str, list[float]] = {name: [] for name in calls}
     for counted in range(-1, rounds):
-        for name, call in reversed(calls.items()) if counted % 2 else calls.items():
+        for name, call in list(calls.items())[:: -1 if counted % 2 else 1]:
             if warm:
                 call()
             else:
