@@ -106,8 +106,7 @@ def compare(folder: Path, feeds: Path, results: Path) -> None:
     inputs = [{n.partition(".")[2]: given[n] for n in given if n.startswith(f"{turn}.")} for turn in turns]
     with softq.load(folder) as artifact:
         in_python = [(artifact(one), opencl.launched.copy(), opencl.launched.clear()) for one in inputs]
-    assert left() == 1, "the context that Python made current"
-    STANDIN.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+    assert left() == 0
     kept: Outputs = {}
     with in_c(folder) as artifact:
         for _ in range(2):
@@ -136,12 +135,12 @@ def rows(folder: Path) -> None:
                     same(found[name], wanted)
     with in_c(folder) as artifact:
         artifact(rows_inputs(1, 1))
-    assert STANDIN.standin_pop_another() == 1
     with softq.load(folder) as artifact:
         inputs = rows_inputs(5, 7)
         for name, value in artifact(inputs).items():
             same(value, rows_expected(**inputs)[name])
-    STANDIN.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+    assert STANDIN.standin_pop_another() == 1
+    assert left() == 0
 
 
 def look_up(folder: Path) -> None:
@@ -176,7 +175,6 @@ def started(folder: Path, short: Path) -> None:
         for opened in (softq.load, in_c):
             with opened(where) as artifact, pytest.raises(InputError, match=message):
                 artifact({"x": np.zeros(shape, np.bool_)})
-    STANDIN.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
 
 
 def memory(folder: Path) -> None:
@@ -196,6 +194,22 @@ def memory(folder: Path) -> None:
         with pytest.raises(SoftqError, match="no memory for inputs"):
             artifact(rows_inputs(1000, 100))
         same(artifact(inputs)["sums"], rows_expected(**inputs)["sums"])
+    assert left() == 0
+    # From Python, which gets each piece by itself: whichever is refused, nothing is left.
+    STANDIN.standin_limit(ctypes.c_size_t(130))
+    with softq.load(folder) as artifact:
+        for _ in range(2):
+            with pytest.raises(SoftqError, match=r"cuMemAlloc_v2: out of memory"):
+                artifact(rows_inputs(1000, 100))
+        STANDIN.standin_limit(ctypes.c_size_t(1 << 20))
+        same(artifact(inputs)["sums"], rows_expected(**inputs)["sums"])
+        with pytest.raises(SoftqError, match=r"cuMemAlloc_v2: out of memory"):
+            artifact(rows_inputs(1000, 100))
+        same(artifact(inputs)["sums"], rows_expected(**inputs)["sums"])
+    assert left() == 0
+    STANDIN.standin_limit(ctypes.c_size_t(0))
+    with pytest.raises(SoftqError, match=r"out of memory"):
+        softq.load(folder)
     assert left() == 0
 
 

@@ -225,13 +225,6 @@ API int cuCtxPopCurrent_v2(void **context)
     return OK;
 }
 
-/* Takes the place of the top; a program that only ever sets is left with one. */
-API int cuCtxSetCurrent(void *context)
-{
-    depth = 0;
-    return push(context);
-}
-
 static int load(void **module, const char *code)
 {
     if (!here()) return INVALID_CONTEXT;

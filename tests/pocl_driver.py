@@ -26,7 +26,7 @@ class PoclDriver:
         self._modules: list[tuple[Any, str]] = []
         self._functions: list[tuple[Any, list[str]]] = []
         self.launched: list[str] = []
-        self.contexts = 0
+        self.contexts = self.pushed = self.loaded = 0
 
     def cuInit(self, flags: int) -> int:  # noqa: N802
         return flags
@@ -44,8 +44,13 @@ class PoclDriver:
         self.contexts -= 1
         return handle.value
 
-    def cuCtxSetCurrent(self, context: Any) -> int:  # noqa: N802
+    def cuCtxPushCurrent_v2(self, context: Any) -> int:  # noqa: N802
+        self.pushed += 1
         return 0 if context.value == 7 else 201
+
+    def cuCtxPopCurrent_v2(self, out: Any) -> int:  # noqa: N802
+        self.pushed -= 1
+        return 0 if out._obj.value is None else 201
 
     def cuDeviceGetName(self, buffer: Any, size: int, handle: Any) -> int:  # noqa: N802
         buffer.value = b"PoCL"
@@ -61,7 +66,12 @@ class PoclDriver:
             return 209  # no binary for this GPU
         self._modules.append((self._cl.Program(self._queue.context, text).build(options=OPTIONS), text))
         out._obj.value = len(self._modules)
+        self.loaded += 1
         return 0
+
+    def cuModuleUnload(self, module: Any) -> int:  # noqa: N802
+        self.loaded -= 1
+        return 0 if module.value <= len(self._modules) else 400
 
     def cuModuleGetFunction(self, out: Any, module: Any, symbol: bytes) -> int:  # noqa: N802
         program, text = self._modules[module.value - 1]
@@ -120,3 +130,8 @@ class PoclDriver:
     def allocated(self) -> int:
         """Pieces of memory that were not given back."""
         return len(self._memory)
+
+    @property
+    def left(self) -> int:
+        """What was not given back: memory, modules, and contexts, whether retained or current."""
+        return len(self._memory) + self.loaded + self.contexts + self.pushed

@@ -202,10 +202,10 @@ def test_an_artifact_runs_through_the_driver_interface(pocl_driver: PoclDriver, 
             np.testing.assert_allclose(artifact(given)["y"].astype(np.float64), wanted.astype(np.float64), rtol=1e-4,
                                        atol=1e-5)  # fmt: skip
         assert pocl_driver.allocated
+        assert not pocl_driver.pushed
         with pytest.raises(softq.InputError, match="input 'k' has shape"):
             artifact({**given, "k": given["k"][:, :1]})
-    assert not pocl_driver.allocated
-    assert pocl_driver.contexts == 0
+    assert pocl_driver.left == 0
     assert any(name.startswith("softq_attention_exact") for name in pocl_driver.launched)
     with pytest.raises(SoftqError, match="closed"):
         artifact(given)
@@ -231,8 +231,7 @@ def test_what_was_built_without_a_compiler_is_compiled_when_it_is_loaded(
     monkeypatch.setattr(code, "machine_code", compiled)
     softq.load(built.folder).close()
     assert asked == ["sm_90", "sm_90"]  # the device's own
-    assert not pocl_driver.allocated
-    assert pocl_driver.contexts == 0
+    assert pocl_driver.left == 0
 
 
 def test_code_for_another_gpu_is_one_error(pocl_driver: PoclDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -241,8 +240,7 @@ def test_code_for_another_gpu_is_one_error(pocl_driver: PoclDriver, monkeypatch:
     built = softq.build(parser.parse_model(ATTENTION), tmp_path / "built", target="cuda,arch=sm_80")
     with pytest.raises(softq.InputError, match=r"was built for cuda,arch=sm_80; this GPU is PoCL: .*error 209"):
         softq.load(built.folder)
-    assert not pocl_driver.allocated
-    assert pocl_driver.contexts == 0
+    assert pocl_driver.left == 0
 
 
 @pytest.mark.parametrize(("target", "message"), [

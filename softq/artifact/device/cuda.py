@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ _MAJOR, _MINOR = 75, 76
 
 
 class Driver:
-    """The driver and one device's primary context, current in the thread that made this.
+    """The driver and one device's primary context, which has to be current for everything below `current`.
 
     Attributes:
         name: The device's name.
@@ -41,16 +42,20 @@ class Driver:
         if self._cuda.cuDeviceGet(ctypes.byref(handle), device):
             raise UsageError(f"there is no GPU of number {device}")
         self._handle = handle
-        self._check("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), handle)
-        self.make_current()
         text = ctypes.create_string_buffer(256)
         self._check("cuDeviceGetName", text, len(text), handle)
         self.name = text.value.decode(errors="replace")
         self.arch = f"sm_{self._attribute(_MAJOR)}{self._attribute(_MINOR)}"
+        self._check("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), handle)
 
-    def make_current(self) -> None:
-        """Make the context the calling thread's."""
-        self._check("cuCtxSetCurrent", self._context)
+    @contextlib.contextmanager
+    def current(self) -> Generator[None]:
+        """Make the context the calling thread's; behind it the thread has the one that it had."""
+        self._check("cuCtxPushCurrent_v2", self._context)
+        try:
+            yield
+        finally:
+            self._cuda.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
 
     def close(self) -> None:
         """Let the context go."""
@@ -65,6 +70,10 @@ class Driver:
         module = ctypes.c_void_p()
         self._check("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(code))
         return module
+
+    def unload(self, module: ctypes.c_void_p) -> None:
+        """Let a module go."""
+        self._check("cuModuleUnload", module)
 
     def function(self, module: ctypes.c_void_p, symbol: str) -> ctypes.c_void_p:
         """Return a kernel of a module."""
@@ -126,7 +135,13 @@ class Gpu:
 
     def __init__(self, driver: Driver, code: Mapping[str, bytes]) -> None:
         self._driver = driver
-        self._modules = {name: driver.module(one) for name, one in code.items()}
+        self._modules: dict[str, ctypes.c_void_p] = {}
+        try:
+            for name, one in code.items():
+                self._modules[name] = driver.module(one)
+        except BaseException:
+            self.close()
+            raise
         self._functions: dict[tuple[str, str], ctypes.c_void_p] = {}
         self.allocate, self.free, self.write, self.read = driver.allocate, driver.free, driver.write, driver.read
 
@@ -135,6 +150,12 @@ class Gpu:
         if (module, symbol) not in self._functions:
             self._functions[module, symbol] = self._driver.function(self._modules[module], symbol)
         self._driver.start(self._functions[module, symbol], blocks, threads, arguments)
+
+    def close(self) -> None:
+        """Let the modules go."""
+        for module in self._modules.values():
+            self._driver.unload(module)
+        self._modules.clear()
 
 
 def _library() -> ctypes.CDLL:

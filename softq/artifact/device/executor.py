@@ -53,11 +53,15 @@ class Executor:
     def __init__(self, steps: Steps, weights: Array, device: Device) -> None:
         self.steps, self._device = steps, device
         self._weights: dict[int, Any] = {}
-        for at, size in steps.weights.items():
-            self._weights[at] = device.allocate(max(size, 1))
-            device.write(self._weights[at], weights[at : at + size])
         self._memory: dict[tuple[str, int], tuple[int, Any]] = {}
         self._planned: tuple[dict[str, int], list[_Launched]] = ({}, [])
+        try:
+            for at, size in steps.weights.items():
+                self._weights[at] = device.allocate(max(size, 1))
+                device.write(self._weights[at], weights[at : at + size])
+        except BaseException:
+            self.close()
+            raise
 
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Return the outputs by name.
@@ -119,6 +123,7 @@ class Executor:
         if old is not None and old[0] >= size:
             return old[1]
         if old is not None:
+            del self._memory[place, at]  # also where there is no room for more
             self._device.free(old[1])
         memory = self._device.allocate(max(size, 1))
         self._memory[place, at] = (size, memory)

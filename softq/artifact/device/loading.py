@@ -38,19 +38,25 @@ class DeviceArtifact(Artifact):
             driver = Driver()
         except UsageError as error:
             raise UsageError(f"{name}: {error}") from error
-        with ExitStack() as opened:
-            opened.callback(driver.close)
+        with ExitStack() as kept:
+            kept.callback(driver.close)
             modules = {one.module for one in steps.launches.values()}
             code = {module: _code(folder, module, driver.arch) for module in sorted(modules)}
-            try:
-                gpu = Gpu(driver, code)
-            except SoftqError as error:
-                built_for = facts["target"]
-                raise InputError(f"{name}: was built for {built_for}; this GPU is {driver.name}: {error}") from error
-            weights = np.memmap(folder / "weights.bin", np.uint8, "r")
-            self._driver, self._executor, self._turn = driver, Executor(steps, weights, gpu), threading.Lock()
-            opened.pop_all()
-        self._finalizer = weakref.finalize(self, _close, self._executor, driver)
+            with driver.current(), ExitStack() as opened:
+                try:
+                    gpu = Gpu(driver, code)
+                except SoftqError as error:
+                    built_for = facts["target"]
+                    raise InputError(
+                        f"{name}: was built for {built_for}; this GPU is {driver.name}: {error}"
+                    ) from error
+                opened.callback(gpu.close)
+                weights = np.memmap(folder / "weights.bin", np.uint8, "r")
+                executor = Executor(steps, weights, gpu)
+                opened.pop_all()
+            kept.pop_all()
+        self._driver, self._executor, self._turn = driver, executor, threading.Lock()
+        self._finalizer = weakref.finalize(self, _close, executor, gpu, driver)
 
     @property
     def closed(self) -> bool:
@@ -63,17 +69,18 @@ class DeviceArtifact(Artifact):
         with self._turn:
             if self.closed:
                 raise SoftqError(f"{self.name}: the artifact is closed")
-            self._driver.make_current()
-            try:
-                found = self._executor({spec.name: x for spec, x in zip(self.inputs, arrays, strict=True)})
-            except InputError as error:
-                raise InputError(f"{self.name}: {error}") from error
+            with self._driver.current():
+                try:
+                    found = self._executor({spec.name: x for spec, x in zip(self.inputs, arrays, strict=True)})
+                except InputError as error:
+                    raise InputError(f"{self.name}: {error}") from error
         return {name: found[name] for name in wanted}
 
 
-def _close(executor: Executor, driver: Driver) -> None:
-    driver.make_current()
-    executor.close()
+def _close(executor: Executor, gpu: Gpu, driver: Driver) -> None:
+    with driver.current():
+        executor.close()
+        gpu.close()
     driver.close()
 
 
