@@ -23,6 +23,7 @@ from tvm_ffi.structural import structural_map
 
 from softq.targets._native.calls import KernelCall
 from softq.targets._native.expressions import copied, found
+from softq.targets._native.nests import elements_of
 from softq.targets._native.sizes import equal, is_number, key, plain, product, simplified
 
 if TYPE_CHECKING:
@@ -169,15 +170,11 @@ def _epilogue(module: tvm.IRModule, binding: Any, position: int, source: Any, ke
 
 def _read(nest: Nest, name: str, position: int, result: int, product_type: str) -> Epilogue | None:
     """Return the epilogue that a nest is, whose parameter at a position is the product."""
-    body = nest.function.body
-    *declared, loop = body.seq if isinstance(body, tirx.SeqStmt) else [body]
-    inner = loop.body if isinstance(loop, tirx.For) else None
-    store = inner.body if isinstance(inner, tirx.For) else None
-    if not all(isinstance(s, tirx.DeclBuffer) for s in declared) or not isinstance(store, tirx.BufferStore):
+    parts = elements_of(nest)
+    if parts is None:
         return None
-    owner = {key(d.buffer): at for d, at in zip(declared, nest.buffers, strict=True)}
-    item, column = loop.loop_var, inner.loop_var
-    own = item * inner.extent + column
+    store, owner, column = parts.store, parts.owner, parts.column.loop_var
+    own = parts.row.loop_var * parts.column.extent + column
     if owner.get(key(store.buffer)) != result or not _equal(store.indices, own):
         return None
     element = tirx.Var("element", product_type)

@@ -12,7 +12,7 @@ independent elements becomes the range of work items.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +57,35 @@ class Nest:
     buffers: tuple[int | tirx.Var, ...]
     scalars: tuple[tirx.Var, ...]
     items: Dim
+
+
+@dataclass(frozen=True)
+class Elements:
+    """A nest that writes each element of each row once.
+
+    Attributes:
+        row: The loop over rows, which are the work items.
+        column: The loop over the elements of a row.
+        store: What is written.
+        owner: By the key of a buffer what it is: see `Nest.buffers`.
+    """
+
+    row: tirx.For
+    column: tirx.For
+    store: tirx.BufferStore
+    owner: Mapping[int, int | tirx.Var]
+
+
+def elements_of(nest: Nest) -> Elements | None:
+    """Return the parts of a nest that is two loops and one store, or None for another one."""
+    body = nest.function.body
+    *declared, row = body.seq if isinstance(body, tirx.SeqStmt) else [body]
+    column = row.body if isinstance(row, tirx.For) else None
+    store = column.body if isinstance(column, tirx.For) else None
+    if not all(isinstance(s, tirx.DeclBuffer) for s in declared) or not isinstance(store, tirx.BufferStore):
+        return None
+    owner = {key(d.buffer): at for d, at in zip(declared, nest.buffers, strict=True)}
+    return Elements(row, column, store, owner)
 
 
 def nests(function: tirx.PrimFunc, symbol: str, machine: Machine, *, rows: bool = False) -> list[Nest]:

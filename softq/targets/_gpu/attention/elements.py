@@ -20,7 +20,7 @@ from tvm_ffi.structural import structural_map
 
 from softq.targets._gpu.text import Text, literal
 from softq.targets._native.expressions import found, mentions
-from softq.targets._native.nests import Nest
+from softq.targets._native.nests import Nest, elements_of
 from softq.targets._native.sizes import key, plain
 
 TYPES: Mapping[str, str] = {
@@ -77,14 +77,10 @@ def elementwise(nest: Nest, result: int, held: Mapping[int, str]) -> Elementwise
         result: Position of the result among the function's parameters.
         held: Arguments whose elements at the same place are at hand, and their types; by position.
     """
-    body = nest.function.body
-    *declared, loop = body.seq if isinstance(body, tirx.SeqStmt) else [body]
-    inner = loop.body if isinstance(loop, tirx.For) else None
-    store = inner.body if isinstance(inner, tirx.For) else None
-    if not all(isinstance(s, tirx.DeclBuffer) for s in declared) or not isinstance(store, tirx.BufferStore):
+    parts = elements_of(nest)
+    if parts is None:
         return None
-    owner = {key(d.buffer): at for d, at in zip(declared, nest.buffers, strict=True)}
-    row, column = loop.loop_var, inner.loop_var
+    store, owner, row, column = parts.store, parts.owner, parts.row.loop_var, parts.column.loop_var
     if owner.get(key(store.buffer)) != result or _line(store.indices, row, column) is None:
         return None
     stand = {position: tirx.Var("held", dtype) for position, dtype in held.items()}
