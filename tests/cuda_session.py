@@ -23,6 +23,7 @@ from softq.artifact.library import Contexts, Library
 from softq.errors import InputError, SoftqError
 from tests.handmade import TABLE, rows_expected, rows_inputs
 from tests.opencl import OPTIONS, device
+from tests.standin import SHARED
 
 Array = NDArray[np.generic]
 Outputs = dict[str, Array]
@@ -175,6 +176,19 @@ def started(folder: Path, short: Path) -> None:
         for opened in (softq.load, in_c):
             with opened(where) as artifact, pytest.raises(InputError, match=message):
                 artifact({"x": np.zeros(shape, np.bool_)})
+
+
+def shared(folder: Path) -> None:
+    """A kernel gets its shared memory where the GPU has as much; where it has not, another form is started."""
+    given: dict[str, Array] = {"x": np.zeros((1, 16, 8, 1), np.bool_)}
+    for most, (form, wanted) in ((SHARED, (2, SHARED)), (SHARED - 1, (3, 0)), (227 << 10, (2, SHARED))):
+        STANDIN.standin_most_shared(most)
+        for opened in (softq.load, in_c):
+            with opened(folder) as artifact:
+                for _ in range(2):
+                    assert artifact(given)["how"][0] == form
+                    assert STANDIN.standin_shared() == wanted
+    assert left() == 0
 
 
 def memory(folder: Path) -> None:

@@ -40,6 +40,7 @@ struct function {
     struct module *module;
     char symbol[200];
     kernel *code;
+    unsigned shared; /* most that a launch may give a block beside what the code says itself */
 };
 
 struct late {
@@ -55,6 +56,7 @@ static struct function functions[MOST];
 static struct late lates[MOST];
 static int piece_count, module_count, function_count, late_count, retained, streams, launches, calls, fail_at;
 static size_t used, limit = SIZE_MAX;
+static unsigned most_shared = 227 << 10, given_shared;
 static launcher *launch;
 static _Thread_local void *stack[16];
 static _Thread_local int depth;
@@ -69,6 +71,10 @@ static int due(void)
 API void standin_launcher(launcher *wanted) { launch = wanted; }
 API void standin_limit(size_t bytes) { limit = bytes; }
 API int standin_launches(void) { return launches; }
+
+/* How much shared memory a block may have, and what the last launch gave it. */
+API void standin_most_shared(unsigned bytes) { most_shared = bytes; }
+API unsigned standin_shared(void) { return given_shared; }
 
 /* Let the n-th call from now fail that may; 0: none. */
 API void standin_fail(int n)
@@ -174,8 +180,8 @@ API int cuDeviceGetName(char *name, int bytes, int device)
 
 API int cuDeviceGetAttribute(int *value, int attribute, int device)
 {
-    *value = attribute == 75 ? 9 : 0;
-    return device == 5 ? OK : INVALID_DEVICE;
+    *value = attribute == 75 ? 9 : attribute == 97 ? (int)most_shared : 0;
+    LOCKED(device == 5 ? OK : INVALID_DEVICE);
 }
 
 static int retain(void **context)
@@ -265,6 +271,7 @@ static int look_up(void **function, struct module *module, const char *symbol)
     if (function_count == MOST) abort();
     struct function *one = &functions[function_count++];
     one->module = module;
+    one->shared = 48 << 10;
     snprintf(one->symbol, sizeof one->symbol, "%s", symbol);
     void *found = module->library != NULL ? dlsym(module->library, symbol) : NULL;
     memcpy(&one->code, &found, sizeof found);
@@ -272,6 +279,15 @@ static int look_up(void **function, struct module *module, const char *symbol)
     return module->library == NULL || found != NULL ? OK : NOT_FOUND;
 }
 
+static int allow(struct function *function, int attribute, int value)
+{
+    if (!here()) return INVALID_CONTEXT;
+    if (attribute != 8 || value < 0 || (unsigned)value > most_shared) return INVALID_VALUE;
+    function->shared = (unsigned)value;
+    return OK;
+}
+
+API int cuFuncSetAttribute(void *function, int attribute, int value) { LOCKED(allow(function, attribute, value)); }
 API int cuModuleLoadData(void **module, const void *code) { LOCKED(load(module, code)); }
 API int cuModuleUnload(void *module) { RELEASED(unload(module)); }
 API int cuModuleGetFunction(void **f, void *module, const char *symbol) { LOCKED(look_up(f, module, symbol)); }
@@ -340,12 +356,13 @@ static int start(const struct function *function, const unsigned *sizes, unsigne
 {
     if (!here()) return INVALID_CONTEXT;
     if (!is_stream(stream)) return INVALID_HANDLE;
-    if (sizes[0] < 1 || sizes[0] > INT32_MAX || sizes[3] < 1 || sizes[3] > 1024 || extra != NULL || shared != 0)
+    if (sizes[0] < 1 || sizes[0] > INT32_MAX || sizes[3] < 1 || sizes[3] > 1024 || extra != NULL || shared > function->shared)
         return INVALID_VALUE;
     for (int i = 1; i < 6; i++) {
         if (i != 3 && sizes[i] != 1) return INVALID_VALUE;
     }
     launches++;
+    given_shared = shared;
     if (function->module->library == NULL)
         return launch(function->module->code, function->symbol, sizes[0], sizes[3], arguments);
     function->code(arguments, sizes[0], sizes[3]);

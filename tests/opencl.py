@@ -20,6 +20,7 @@ from softq.targets._gpu.rows.memory import bytes_of
 Array = NDArray[np.generic]
 
 GUARD = 64
+MOST_SHARED = 227 << 10
 # Optimising takes four times as long as all the rest of a test.
 OPTIONS = ["-cl-std=CL1.2", "-cl-fp32-correctly-rounded-divide-sqrt", "-cl-opt-disable"]
 
@@ -103,7 +104,9 @@ class OpenCl:
         if self._form is not None:
             return self._form
         in_order = any(node.op == "scan" for node in self.program.nodes())
-        return choose(length, bytes_of(self._scores), in_order=in_order, even=bool(self.nibbles))
+        return choose(
+            length, bytes_of(self._scores), in_order=in_order, even=bool(self.nibbles), shared_bytes=MOST_SHARED
+        )
 
     def __call__(self, scores: Array, *, valid: Array | None = None,
                  params: Mapping[str, Array] | None = None) -> dict[str, Array]:  # fmt: skip

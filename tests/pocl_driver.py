@@ -27,6 +27,8 @@ class PoclDriver:
         self._functions: list[tuple[Any, list[str]]] = []
         self.launched: list[str] = []
         self.contexts = self.pushed = self.loaded = 0
+        self.most_shared = 227 << 10
+        self._shared: dict[int, int] = {}
 
     def cuInit(self, flags: int) -> int:  # noqa: N802
         return flags
@@ -57,7 +59,7 @@ class PoclDriver:
         return 0 if size == 256 else handle.value + 1
 
     def cuDeviceGetAttribute(self, out: Any, attribute: int, handle: Any) -> int:  # noqa: N802
-        out._obj.value = {75: 9, 76: 0}[attribute]
+        out._obj.value = {75: 9, 76: 0, 97: self.most_shared}[attribute]
         return handle.value
 
     def cuModuleLoadData(self, out: Any, code: Any) -> int:  # noqa: N802
@@ -81,6 +83,10 @@ class PoclDriver:
         self._functions.append((getattr(program, name), found[1].split(",")))
         out._obj.value = len(self._functions)
         return 0
+
+    def cuFuncSetAttribute(self, function: Any, attribute: int, value: int) -> int:  # noqa: N802
+        self._shared[function.value] = value
+        return 0 if attribute == 8 and value <= self.most_shared else 1
 
     def cuMemAlloc_v2(self, out: Any, size: Any) -> int:  # noqa: N802
         flags = self._cl.mem_flags.READ_WRITE | self._cl.mem_flags.COPY_HOST_PTR
@@ -108,7 +114,8 @@ class PoclDriver:
 
     def cuLaunchKernel(self, function: Any, *rest: Any) -> int:  # noqa: N802
         blocks, _, _, threads, _, _, shared, stream, pointers, extra = rest
-        assert (shared.value, stream.value, extra) == (0, None, None)
+        assert (stream.value, extra) == (None, None)
+        assert shared.value == self._shared.get(function.value, 0)
         kernel, parameters = self._functions[function.value - 1]
         assert len(pointers) == len(parameters)
         arguments: list[Any] = []

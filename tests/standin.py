@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,12 +27,15 @@ FORMS = (
 )
 """Forms of rows, as a row program's kernels have them."""
 
+SHARED = 128 << 10
+
 LAUNCHES: Mapping[str, Launch] = {
     "add": Launch("items", "kernels", 128),
     "row_sum": Launch("items", "graph", 32),
     "look_up": Launch("items", "graph", 32),
     "started": Launch("rows", "kernels", 0, FORMS),
     "started_short": Launch("rows", "kernels", 0, FORMS[:2]),
+    "started_shared": Launch("rows", "kernels", 0, (replace(FORMS[2], shared=SHARED), FORMS[3])),
 }
 
 # Each kernel over items of tests/handmade.py as one that a device starts: a thread an item.

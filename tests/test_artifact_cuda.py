@@ -93,6 +93,10 @@ def test_starts_of_kernels(libcuda: Path, tmp_path: Path) -> None:
     session(libcuda, "started", written(standin.started_program(), tmp_path / "all"), short)
 
 
+def test_shared_memory_of_launches(libcuda: Path, tmp_path: Path) -> None:
+    session(libcuda, "shared", written(standin.started_program("started_shared"), tmp_path / "shared"))
+
+
 def test_too_little_memory_of_the_gpu(libcuda: Path, rows: Path) -> None:
     session(libcuda, "memory", rows)
 
@@ -146,6 +150,8 @@ def test_declarations_are_those_of_cuda(tmp_path: Path) -> None:
         "SQ_DRIVER(SAME)",
         "_Static_assert(SQ_OUT_OF_MEMORY == CUDA_ERROR_OUT_OF_MEMORY, \"\");",
         "_Static_assert(SQ_NON_BLOCKING == CU_STREAM_NON_BLOCKING, \"\");",
+        "_Static_assert(SQ_DEVICE_SHARED == CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, \"\");",
+        "_Static_assert(SQ_FUNCTION_SHARED == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, \"\");",
     ]  # fmt: skip
     (tmp_path / "same.c").write_text("\n".join(lines))
     (tmp_path / "softq.h").write_text(ctext.part("softq.h"))

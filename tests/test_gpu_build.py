@@ -20,6 +20,7 @@ pytest.importorskip("tvm")
 import softq
 from softq.artifact.device import cuda
 from softq.artifact.device.executor import Executor
+from softq.artifact.device.starting import Start
 from softq.artifact.device.steps import DeviceProgram, from_json, to_json
 from softq.artifact.weights import WeightsStream
 from softq.errors import SoftqError
@@ -27,7 +28,7 @@ from softq.modelfile import as_model
 from softq.targets._gpu import build, code, nvcc
 from softq.targets._gpu.build import device_program, machine_of
 from softq.targets._gpu.dialect import CUDA, OPENCL
-from tests.opencl import OPTIONS, device
+from tests.opencl import MOST_SHARED, OPTIONS, device
 from tests.pocl_driver import PoclDriver
 
 Array = NDArray[np.generic]
@@ -36,6 +37,8 @@ VIT = Path(__file__).parent.parent / "models" / "mnist_vit" / "mnist_vit.onnx"
 
 class Pocl:
     """PoCL as a device for the executor; memory is filled with noise first."""
+
+    shared_bytes = MOST_SHARED
 
     def __init__(self, sources: Mapping[str, str]) -> None:
         self._cl, self._queue = pytest.importorskip("pyopencl"), device()
@@ -58,7 +61,8 @@ class Pocl:
     def read(self, memory: Any, array: Array) -> None:
         self._cl.enqueue_copy(self._queue, array, memory)
 
-    def launch(self, module: str, symbol: str, blocks: int, threads: int, arguments: Sequence[Any]) -> None:
+    def launch(self, module: str, start: Start, blocks: int, arguments: Sequence[Any]) -> None:
+        symbol, threads = start.symbol, start.threads
         self.launches.append(symbol)
         if symbol not in self._kernels:
             self._kernels[symbol] = getattr(self._programs[module], symbol)
@@ -250,3 +254,18 @@ def test_code_for_another_gpu_is_one_error(pocl_driver: PoclDriver, monkeypatch:
 def test_options_out_of_range_are_refused(target: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(softq.UsageError, match=message):
         softq.build(parser.parse_model(ATTENTION), tmp_path / "built", target=target)
+
+
+def test_long_rows_are_read_once_where_the_gpu_has_the_memory(pocl_driver: PoclDriver, tmp_path: Path) -> None:
+    text = '<ir_version: 8, opset_import: ["": 18]> g (float[2,n] x) => (float[2,n] y) { y = Softmax (x) }'
+    model = softq.convert(parser.parse_model(text), method="exact").model
+    built = softq.build(model, tmp_path / "built", target="cuda,arch=sm_80")
+    x = np.random.default_rng(0).normal(size=(2, 40_000)).astype(np.float32)
+    (wanted,) = on_onnxruntime(model, {"x": x})
+    for kilobytes, form in ((163, "g1024_c4a_8r8m"), (99, "g512_c4a_s")):  # of sm_80 and of sm_86
+        pocl_driver.most_shared = kilobytes << 10
+        with softq.load(built.folder) as artifact:
+            found = artifact({"x": x})["y"]
+        assert any(name.endswith(form) for name in pocl_driver.launched)
+        pocl_driver.launched.clear()
+        np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64), rtol=1e-4)

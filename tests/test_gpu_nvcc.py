@@ -11,7 +11,7 @@ from softq.methods import METHODS
 from softq.rowprog import DType, Program
 from softq.rowprog.quotient import quotient
 from softq.rowprog.tabulate import tabulate_or_keep
-from softq.targets._gpu import nvcc, nvrtc
+from softq.targets._gpu import architectures, nvcc, nvrtc
 from softq.targets._gpu.dialect import CUDA
 from softq.targets._gpu.rows import Form, row_kernel
 from softq.targets._gpu.rows.form import choose
@@ -41,13 +41,23 @@ def deferred_log(kind: str) -> tuple[Program, Mapping[str, object]]:
 def test_the_forms_that_are_chosen_spill_nothing(arch: str) -> None:
     exact = quotient(default_program(METHODS.get("exact")))
     made: list[tuple[Program, Form, Mapping[str, object]]] = []
-    for length in (64, 512, 1024, 2048, 8192, 65536):
+    most = architectures.shared_bytes(arch)
+    for length in (64, 512, 1024, 2048, 8192, 32768, 65536):
         for kind in ("f32", "f16", "bf16"):
             given = {"scores": kind, "stored": {"probabilities": kind}}
-            made.append((exact, choose(length, bytes_of(kind)), given))
+            made.append((exact, choose(length, bytes_of(kind), shared_bytes=most), given))
         for kind in ("f32", "f16", "i8"):
             program, given = deferred_log(kind)
-            made.append((program, choose(length, bytes_of(kind), even=True), given))
+            made.append((program, choose(length, bytes_of(kind), even=True, shared_bytes=most), given))
+    codes = program_of("deferred-log", {"bits": 4, "r": 1}, masked=True)
+    for length in (32768, 65536):
+        made += [(program, choose(length, 4, shared_bytes=most), {}) for program in (default_program(
+            METHODS.get("exact"), masked=True), codes)]  # fmt: skip
+    for length in (30_001, 65_535) if arch != "sm_75" else ():
+        # Element by element, where neither registers nor memory hold it in chunks.
+        for kind in ("f32", "f16"):
+            form = choose(length, bytes_of(kind), shared_bytes=most)
+            made += [(program, form, {"scores": kind}) for program in (exact, codes, deferred_log(kind)[0])]
     used = nvcc.compiled(text_of(made), arch).usage
     assert len(used) == len(made)
     for (program, form, _), (symbol, usage) in zip(made, used.items(), strict=True):

@@ -16,6 +16,7 @@ from softq.rowprog.tabulate import tabulate_or_keep
 from softq.targets._common.patterns import output_type
 from softq.targets._gpu.dialect import OPENCL
 from softq.targets._gpu.rows import Form, row_kernel
+from softq.targets._gpu.rows.form import choose
 from tests.opencl import OpenCl
 from tests.test_methods import ALL, default_program, some_fitted
 
@@ -156,7 +157,7 @@ def test_masks_broadcast(shape: tuple[int, ...]) -> None:
 FORMS = [
     Form(4, 4, 8, True, True), Form(32, 4, 1, True, True), Form(32, 4, 2, True), Form(32, 1, 4, False, True),
     Form(64, 4, 0, True), Form(256, 1, 0, False), Form(512, 4, 1, True, True), Form(1, 1, 0, False),
-    Form(32, 2, 4, False), Form(8, 1, 16, False),
+    Form(32, 2, 4, False), Form(8, 1, 16, False), Form(8, 4, 4, True, shared=2), Form(8, 1, 16, False, shared=10),
 ]  # fmt: skip
 
 
@@ -178,13 +179,51 @@ def test_every_form_gives_the_same(form: Form) -> None:
                 np.testing.assert_allclose(value.astype(np.float64), wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("form", [Form(8, 4, 4, True, shared=2), Form(256, 2, 4, False, shared=3)], ids=str)
+@pytest.mark.parametrize("kind", ["f32", "f16"])
+def test_chunks_in_shared_memory(form: Form, kind: str) -> None:
+    program = program_of("deferred-log", {"bits": 4, "r": 1}, masked=True)
+    host = OpenCl(program, outputs=("codes", "normalizer"), nibbles=("codes",), scores=kind, form=form)
+    for length in (4, 100, 128):
+        rows = rows_of((19, length), DType.F32, length).astype(np.float16)
+        keep = np.random.default_rng(length).random(rows.shape) < 0.7
+        for valid in (keep, keep[:, :1]):
+            ours = run(program, rows.astype(np.float32), valid=valid)
+            found = host(rows.astype(np.float32) if kind == "f32" else rows, valid=valid)
+            np.testing.assert_array_equal(found["codes"], two_a_byte(ours["codes"].astype(np.uint8)))
+            np.testing.assert_array_equal(found["normalizer"], ours["normalizer"].astype(np.float32))
+
+
+@pytest.mark.parametrize(("length", "form"), [
+    (65_536, "g1024_c4a_8r8m"), (32_772, "g1024_c4a_8r8m"), (65_535, "g1024_c1u_24r40m"), (16_385, "g1024_c1u_24r8m"),
+])  # fmt: skip
+def test_long_rows_are_read_once(length: int, form: str) -> None:
+    host = OpenCl(program_of("deferred-log", {"bits": 4, "r": 1}, masked=True))
+    assert host.form(length).name == form
+    rows = rows_of((3, length), DType.F32, length)
+    rows[0, -1], rows[1] = 1e3, -np.inf
+    assert_same(host, rows, valid=np.random.default_rng(length).random(rows.shape) < 0.7)
+
+
+def test_the_form_is_one_that_the_memory_holds() -> None:
+    names = {most: choose(65_536, 4, shared_bytes=most << 10).name for most in (0, 64, 99, 163, 227)}
+    large = "g1024_c4a_8r8m"
+    assert names == {0: "g512_c4a_s", 64: "g512_c4a_s", 99: "g512_c4a_s", 163: large, 227: large}
+    assert choose(65_540, 4, shared_bytes=227 << 10).name == "g512_c4a_s"
+    assert choose(65_536, 2, shared_bytes=227 << 10).name == "g1024_c8a_8r"
+    assert choose(65_535, 2, shared_bytes=163 << 10).name == "g512_c1u_s"
+    kernel = row_kernel(program_of(*FLOATS[1]), choose(65_536, 4, shared_bytes=163 << 10), OPENCL, symbol="k",
+                        max_length=65_536)  # fmt: skip
+    assert kernel.shared_bytes == 128 << 10
+
+
 def softmax64(x: Array) -> NDArray[np.float64]:
     """The bound is of e^-d for the float32 distance d from the maximum."""
     e = np.exp((x - np.max(x, axis=-1, keepdims=True)).astype(np.float64))
     return e / np.sum(e, axis=-1, keepdims=True)
 
 
-@pytest.mark.parametrize("length", [1, 17, 128, 1000, 4096, 40_000])
+@pytest.mark.parametrize("length", [1, 17, 128, 1000, 4096, 40_000, 65_536, 70_000])
 def test_exact_softmax_is_within_its_bound(length: int) -> None:
     rows = rows_of((8, length), DType.F32, length)
     wanted = softmax64(rows)
@@ -277,5 +316,7 @@ def test_what_a_kernel_cannot_do_is_refused() -> None:
         kernel(scores="i8")
     with pytest.raises(UsageError, match="output codes of deferred-log is u8; it cannot be written as f16"):
         kernel(outputs=("codes",), stored={"codes": "f16"})
+    with pytest.raises(UsageError, match="shared memory takes some of the chunks"):
+        kernel(Form(32, 1, 4, False, shared=4))
     with pytest.raises(UsageError, match="edge-moe goes along the row element by element"):
         kernel(of=default_program(METHODS.get("edge-moe")))

@@ -41,8 +41,8 @@ class Shuffled(OpenCl):
         self._make = functools.cache(lambda _: (kernel, compiled(_WORDS + text, kernel.symbol)))
 
 
-FORMS = [form for length in (256, 4096) for form in candidates(length, 4)]
-QUICK = [next(form for form in FORMS if form.group == group) for group in (16, 32, 64, 128)]
+FORMS = [form for length in (256, 4096) for form in candidates(length, 4)] + [Form(64, 4, 8, True, shared=5)]
+QUICK = [FORMS[-1]] + [next(form for form in FORMS if form.group == group) for group in (16, 32, 64, 128)]
 
 
 @pytest.mark.parametrize("name", ["deferred-log", "exact"])

@@ -11,7 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from softq.artifact.device.executor import Executor
-from softq.artifact.device.steps import Launch, Steps, TileForm
+from softq.artifact.device.starting import Start
+from softq.artifact.device.steps import Launch, RowForm, Steps, TileForm
 from softq.artifact.program import Op, Step, Tensor
 from softq.errors import InputError
 from tests.standin import FORMS
@@ -22,7 +23,8 @@ Array = NDArray[np.generic]
 class Recorder:
     """A device that keeps what is launched."""
 
-    def __init__(self) -> None:
+    def __init__(self, shared_bytes: int = 0) -> None:
+        self.shared_bytes = shared_bytes
         self.launched: list[tuple[str, str, int, int, list[Any]]] = []
 
     def allocate(self, size: int) -> int:
@@ -34,19 +36,24 @@ class Recorder:
 
     def read(self, memory: int, array: Array) -> None: ...
 
-    def launch(self, module: str, symbol: str, blocks: int, threads: int, arguments: Sequence[Any]) -> None:
-        self.launched.append((module, symbol, blocks, threads, [*arguments]))
+    def launch(self, module: str, start: Start, blocks: int, arguments: Sequence[Any]) -> None:
+        assert start.shared <= self.shared_bytes
+        self.launched.append((module, start.symbol, blocks, start.threads, [*arguments]))
 
 
-def run(launch: Launch, step: Step, shape: Mapping[str, int]) -> tuple[str, str, int, int, list[Any]]:
+def run(
+    launch: Launch, step: Step, shape: Mapping[str, int], shared_bytes: int = 0
+) -> tuple[str, str, int, int, list[Any]]:
     """Return the one launch of a step."""
-    (launched,) = all_of(launch, step, shape)
+    (launched,) = all_of(launch, step, shape, shared_bytes)
     return launched
 
 
-def all_of(launch: Launch, step: Step, shape: Mapping[str, int]) -> list[tuple[str, str, int, int, list[Any]]]:
+def all_of(
+    launch: Launch, step: Step, shape: Mapping[str, int], shared_bytes: int = 0
+) -> list[tuple[str, str, int, int, list[Any]]]:
     tensors = (Tensor("x", "float32", (*shape,), "input", 0),)
-    device = Recorder()
+    device = Recorder(shared_bytes)
     steps = Steps((0,), (), tensors, (), (step,), (), {}, {"k": launch})
     Executor(steps, np.empty(0, np.uint8), device)({"x": np.broadcast_to(np.float32(0), tuple(shape.values()))})
     return device.launched
@@ -65,6 +72,13 @@ def test_the_form_of_rows(length: int, strides: Sequence[int], chosen: str) -> N
     assert blocks == (9 if "short" in chosen else 35)
     assert arguments[1:] == [35, length, 3, 14, *strides]
     assert [type(n) for n in arguments[1:]] == [np.int64] + [np.int32] * 3 + [np.int64] * len(strides)
+
+
+def test_a_form_takes_no_more_shared_memory_than_there_is() -> None:
+    forms = (RowForm("large", 1, 1024, 4, True, 65536, 1000), RowForm("streamed", 1, 512, 4, True, None))
+    step = Step("k", (0,), ("n", 1, 1), 3, 0)
+    for there, length, chosen in ((1000, 64, "large"), (999, 64, "streamed"), (1000, 65540, "streamed")):
+        assert run(Launch("rows", "m", 0, forms), step, {"n": length}, there)[1] == chosen
 
 
 def test_threads_and_blocks_of_items() -> None:

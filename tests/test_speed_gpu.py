@@ -22,7 +22,7 @@ OTHERS = ("exact", "i-exp", "log2", "edge-moe", "sparsemax", "uniform", "tflite-
 class PoclCard:
     """PoCL in the place of a GPU; every call is run once and takes no time."""
 
-    dialect, device, arch, cache_bytes = OPENCL, "cpu", "sm_90", 1
+    dialect, device, arch, cache_bytes, shared_bytes = OPENCL, "cpu", "sm_90", 1, 227 << 10
 
     def __init__(self) -> None:
         self.torch: Any = pytest.importorskip("torch")
@@ -33,11 +33,11 @@ class PoclCard:
     def copy_rate(self) -> float:
         return 1e9
 
-    def kernels(self, text: str) -> Callable[[str], Any]:
+    def kernels(self, text: str) -> Callable[..., Any]:
         program = self._cl.Program(self._queue.context, OPENCL.prelude() + text).build(options=OPTIONS)
-        return lambda symbol: getattr(program, symbol)
+        return lambda symbol, shared=0: getattr(program, symbol)
 
-    def launch(self, kernel: Any, blocks: int, threads: int, arguments: Sequence[Any]) -> None:
+    def launch(self, kernel: Any, blocks: int, threads: int, arguments: Sequence[Any], shared: int = 0) -> None:
         flags = self._cl.mem_flags.READ_WRITE | self._cl.mem_flags.COPY_HOST_PTR
         arrays = [x.view(self.torch.uint8).numpy() if hasattr(x, "data_ptr") else x for x in arguments]
         buffers = [
@@ -118,9 +118,10 @@ def test_attention_is_checked_and_compared() -> None:
 @pytest.mark.parametrize("even", [False, True])
 def test_the_chosen_form_is_among_the_candidates(size: int, even: bool) -> None:
     for length in (512, 1024, 4096, 65536):
-        forms = candidates(length, size, even=even)
-        assert choose(length, size, even=even) in forms
-        assert all(form.fits(length) for form in forms)
+        for shared in (0, 99 << 10, 227 << 10):
+            forms = candidates(length, size, even=even, shared_bytes=shared)
+            assert choose(length, size, even=even, shared_bytes=shared) in forms
+            assert all(form.fits(length) for form in forms)
 
 
 def test_the_document_says_what_was_not_measured(tmp_path: Path) -> None:

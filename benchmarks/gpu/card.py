@@ -87,11 +87,16 @@ class Card:
             self._copy_rate = 2 * source.numel() * 4 / seconds
         return self._copy_rate
 
-    def kernels(self, text: str) -> Callable[[str], Any]:
-        """Return what gives the kernels of a text by their symbols."""
+    @property
+    def shared_bytes(self) -> int:
+        """Most shared memory that a block may have."""
+        return self._driver.shared_bytes
+
+    def kernels(self, text: str) -> Callable[..., Any]:
+        """Return what gives the kernels of a text by their symbols, and the shared memory of their launches."""
         if text not in self._modules:
             self._modules[text] = self._module(self.dialect.prelude() + text)
-        return lambda symbol: self._driver.function(self._modules[text], symbol)
+        return lambda symbol, shared=0: self._driver.function(self._modules[text], symbol, shared)
 
     def _module(self, text: str) -> Any:
         refused: list[str] = []
@@ -105,11 +110,11 @@ class Card:
                 return module
         raise SoftqError(f"no compiler's kernels run here: {'; '.join(refused)}")
 
-    def launch(self, kernel: Any, blocks: int, threads: int, arguments: Sequence[Any]) -> None:
+    def launch(self, kernel: Any, blocks: int, threads: int, arguments: Sequence[Any], shared: int = 0) -> None:
         """Start a kernel behind what torch has started; arguments are tensors and NumPy numbers."""
         held = [x.data_ptr() if hasattr(x, "data_ptr") else x for x in arguments]
         stream = self.torch.cuda.current_stream().cuda_stream
-        self._driver.start(kernel, blocks, threads, held, stream)
+        self._driver.start(kernel, blocks, threads, held, shared=shared, stream=stream)
 
     def times(self, calls: Mapping[str, Sequence[Call]]) -> dict[str, list[float]]:
         """Return the seconds of one call of each kind in every round; kinds take turns.

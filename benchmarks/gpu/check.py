@@ -30,7 +30,7 @@ from softq.targets._gpu.rows import RowKernel, row_kernel
 from softq.targets._gpu.rows.form import choose
 from softq.targets._gpu.rows.memory import bytes_of
 
-LENGTHS = (1, 3, 17, 64, 197, 1024, 2048, 4097, 40_000)
+LENGTHS = (1, 3, 17, 64, 197, 1024, 2048, 4097, 30_001, 40_000, 65_536, 70_001)
 _ROWS = 9
 _SPECIAL = np.array([[1, 2, 3, -1], [np.inf, 0, np.inf, 1], [-np.inf] * 4, [np.nan, 1, 2, 3], [0, np.nan, np.inf, 1],
                      [-np.inf, 5, np.inf, -5], [1e-45, 0, -1e-45, -0.0]], np.float32)  # fmt: skip
@@ -114,15 +114,17 @@ def differences(card: Any, program: Program, lengths: Sequence[int]) -> str:
     in_order = any(node.op == "scan" for node in program.nodes())
     size = bytes_of(program.scores.value)
     names = list(program.outputs)
-    forms = list(dict.fromkeys(choose(length, size, in_order=in_order) for length in lengths))
+    chosen = {n: choose(n, size, in_order=in_order, shared_bytes=card.shared_bytes) for n in lengths}
+    forms = list(dict.fromkeys(chosen.values()))
     kernels = [row_kernel(program, form, card.dialect, symbol=f"k{i}", max_length=max(lengths), outputs=names)
                for i, form in enumerate(forms)]  # fmt: skip
     functions = card.kernels("".join(kernel.text for kernel in kernels))
     for length in lengths:
-        at = forms.index(choose(length, size, in_order=in_order))
+        at = forms.index(chosen[length])
         scores, valid = _inputs(program, length)
         ours = run(program, scores, valid=valid)
-        found = _run(card, program, kernels[at], functions(kernels[at].symbol), scores, valid)
+        function = functions(kernels[at].symbol, kernels[at].shared_bytes)
+        found = _run(card, program, kernels[at], function, scores, valid)
         for name, value in found.items():
             wanted = ours[name].astype(output_type(program, name).numpy)
             if name != "normalizer" and "normalizer" in ours:
@@ -165,7 +167,8 @@ def _run(card: Any, program: Program, kernel: RowKernel, function: Any, scores: 
         results[name] = torch.full((size,), 0x5A, dtype=torch.uint8, device=card.device)
     numbers = [np.int64(rows), np.int32(length), np.int32(1), np.int32(rows), *strides]
     blocks = -(-rows // kernel.form.rows)
-    card.launch(function, blocks, kernel.form.threads, [*arguments, *results.values(), *numbers])
+    given = [*arguments, *results.values(), *numbers]
+    card.launch(function, blocks, kernel.form.threads, given, kernel.shared_bytes)
     found: dict[str, Array] = {}
     for name, value in results.items():
         held = value.cpu().numpy().view(output_type(program, name).numpy)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from benchmarks.gpu.attention import HEADS, LENGTHS, batch_of, errors, operations
 from benchmarks.gpu.results import Result, compared
+from softq.artifact.device.starting import Start
 from softq.errors import SoftqError
 from softq.methods import METHODS
 from softq.targets._gpu.attention import Codes, codes_of
@@ -126,6 +127,7 @@ class _Memory:
 
     def __init__(self, card: Any, functions: Any) -> None:
         self._card, self._functions = card, functions
+        self.shared_bytes: int = card.shared_bytes
         self.read_last: Any = None  # what was read last: the result
 
     def allocate(self, size: int) -> Any:
@@ -142,8 +144,9 @@ class _Memory:
         self.read_last = memory[: array.nbytes]
         array.reshape(-1).view(np.uint8)[:] = self.read_last.cpu().numpy()
 
-    def launch(self, module: str, symbol: str, blocks: int, threads: int, arguments: Sequence[Any]) -> None:
-        self._card.launch(self._functions(symbol), blocks, threads, arguments)
+    def launch(self, module: str, start: Start, blocks: int, arguments: Sequence[Any]) -> None:
+        function = self._functions(start.symbol, start.shared)
+        self._card.launch(function, blocks, start.threads, arguments, start.shared)
 
 
 def _program(card: Any, work: Work, width: int) -> Any:

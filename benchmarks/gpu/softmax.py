@@ -78,15 +78,16 @@ def measure(card: Any, lengths: Sequence[int], elements: int, tune: bool) -> Ite
 
 
 def _measured(card: Any, work: Work, rows: int, length: int, tune: bool) -> Iterator[Result]:
-    chosen = choose(length, bytes_of(work.kind), even=work.codes)
-    forms = [chosen, *(f for f in candidates(length, bytes_of(work.kind), even=work.codes) if tune and f != chosen)]
+    chosen = choose(length, bytes_of(work.kind), even=work.codes, shared_bytes=card.shared_bytes)
+    others = candidates(length, bytes_of(work.kind), even=work.codes, shared_bytes=card.shared_bytes) if tune else ()
+    forms = [chosen, *(form for form in others if form != chosen)]
     kernels = [_kernel(card, work, form, f"k{i}") for i, form in enumerate(forms)]
     functions = card.kernels("".join(kernel.text for kernel in kernels))
     sets = [_Set(card, work, rows, length) for _ in range(_sets(card, work, rows, length))]
     errors: dict[str, float] = {}
     calls: dict[str, list[Any]] = {}
     for kernel in kernels:
-        function = functions(kernel.symbol)
+        function = functions(kernel.symbol, kernel.shared_bytes)
         launches = [one.launch(card, kernel, function) for one in sets]
         launches[-1]()
         errors[kernel.form.name] = sets[-1].error(card)
@@ -154,7 +155,7 @@ class _Set:
         blocks = -(-self._rows // kernel.form.rows)
         numbers = [np.int64(self._rows), np.int32(self._length), np.int32(1), np.int32(1)]
         arguments = [self.scores, *self.results, *numbers]
-        return lambda: card.launch(function, blocks, kernel.form.threads, arguments)
+        return lambda: card.launch(function, blocks, kernel.form.threads, arguments, kernel.shared_bytes)
 
     def error(self, card: Any) -> float:
         """Return how far the results of some rows are from float64; wrong ones end the run.

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from softq.artifact.device.starting import Start
 from softq.errors import SoftqError, UsageError
 
 Array = NDArray[np.generic]
@@ -17,8 +18,9 @@ Array = NDArray[np.generic]
 _LIBRARIES = ("libcuda.so.1", "libcuda.so")
 _NUMBERS = {"int32": ctypes.c_int32, "int64": ctypes.c_int64, "float32": ctypes.c_float}
 
-_MAJOR, _MINOR = 75, 76
-"""Numbers of the attributes that say a device's compute capability, of cuda.h."""
+# Of cuda.h: attributes of a device, its compute capability and most shared memory of a block, and of a function.
+_MAJOR, _MINOR, _SHARED = 75, 76, 97
+_FUNCTION_SHARED = 8
 
 
 class Driver:
@@ -27,6 +29,7 @@ class Driver:
     Attributes:
         name: The device's name.
         arch: Its architecture, such as `sm_90`.
+        shared_bytes: Most shared memory that a block may have.
     """
 
     def __init__(self, device: int = 0) -> None:
@@ -46,6 +49,7 @@ class Driver:
         self._check("cuDeviceGetName", text, len(text), handle)
         self.name = text.value.decode(errors="replace")
         self.arch = f"sm_{self._attribute(_MAJOR)}{self._attribute(_MINOR)}"
+        self.shared_bytes = self._attribute(_SHARED)
         self._check("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), handle)
 
     @contextlib.contextmanager
@@ -75,10 +79,12 @@ class Driver:
         """Let a module go."""
         self._check("cuModuleUnload", module)
 
-    def function(self, module: ctypes.c_void_p, symbol: str) -> ctypes.c_void_p:
-        """Return a kernel of a module."""
+    def function(self, module: ctypes.c_void_p, symbol: str, shared: int = 0) -> ctypes.c_void_p:
+        """Return a kernel of a module, of which launches give a block so many bytes of shared memory."""
         function = ctypes.c_void_p()
         self._check("cuModuleGetFunction", ctypes.byref(function), module, symbol.encode())
+        if shared:
+            self._check("cuFuncSetAttribute", function, _FUNCTION_SHARED, shared)
         return function
 
     def allocate(self, size: int) -> int:
@@ -104,12 +110,19 @@ class Driver:
         self._check("cuMemcpyDtoH_v2", pointer, ctypes.c_uint64(memory), ctypes.c_size_t(array.nbytes))
 
     def start(
-        self, function: ctypes.c_void_p, blocks: int, threads: int, arguments: Sequence[Any], stream: int = 0
+        self,
+        function: ctypes.c_void_p,
+        blocks: int,
+        threads: int,
+        arguments: Sequence[Any],
+        *,
+        shared: int = 0,
+        stream: int = 0,
     ) -> None:
-        """Start a kernel; arguments are addresses and NumPy numbers."""
+        """Start a kernel; arguments are addresses and NumPy numbers, `shared` is what its `function` was asked for."""
         held = [_argument(argument) for argument in arguments]
         pointers = (ctypes.c_void_p * len(held))(*(ctypes.addressof(one) for one in held))
-        sizes = [ctypes.c_uint(n) for n in (blocks, 1, 1, threads, 1, 1, 0)]
+        sizes = [ctypes.c_uint(n) for n in (blocks, 1, 1, threads, 1, 1, shared)]
         self._check("cuLaunchKernel", function, *sizes, ctypes.c_void_p(stream), pointers, None)
 
     def _attribute(self, number: int) -> int:
@@ -143,13 +156,15 @@ class Gpu:
             self.close()
             raise
         self._functions: dict[tuple[str, str], ctypes.c_void_p] = {}
+        self.shared_bytes = driver.shared_bytes
         self.allocate, self.free, self.write, self.read = driver.allocate, driver.free, driver.write, driver.read
 
-    def launch(self, module: str, symbol: str, blocks: int, threads: int, arguments: Sequence[Any]) -> None:
+    def launch(self, module: str, start: Start, blocks: int, arguments: Sequence[Any]) -> None:
         """Start a kernel of a module."""
-        if (module, symbol) not in self._functions:
-            self._functions[module, symbol] = self._driver.function(self._modules[module], symbol)
-        self._driver.start(self._functions[module, symbol], blocks, threads, arguments)
+        key = (module, start.symbol)
+        if key not in self._functions:
+            self._functions[key] = self._driver.function(self._modules[module], start.symbol, start.shared)
+        self._driver.start(self._functions[key], blocks, start.threads, arguments, shared=start.shared)
 
     def close(self) -> None:
         """Let the modules go."""

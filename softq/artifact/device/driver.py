@@ -81,7 +81,7 @@ class _Tables:
         used = dict.fromkeys(device.launches[step.kernel].module for step in device.program.steps)
         self.modules = [*used]
         self.compiled = all(module in device.code for module in used)
-        self.functions: dict[tuple[str, str], int] = {}
+        self.functions: dict[tuple[str, str, int], int] = {}
         self._ranges, self._forms = _Runs("range"), _Runs("form")
         self._operands, self._numbers = _Runs("operand"), _Runs("number")
 
@@ -89,8 +89,9 @@ class _Tables:
         """Yield the declarations."""
         steps = [*self._steps()]
         yield from self._code()
-        functions = [f"{{{self.modules.index(module)}, {string(symbol)}}}" for module, symbol in self.functions]
-        yield array("static const struct sq_function sq_functions[SQ_FUNCTIONS + 1]", [*functions, "{0, NULL}"])
+        functions = [f"{{{self.modules.index(module)}, {string(symbol)}, {shared}}}"
+                     for module, symbol, shared in self.functions]  # fmt: skip
+        yield array("static const struct sq_function sq_functions[SQ_FUNCTIONS + 1]", [*functions, "{0, NULL, 0}"])
         yield self._operands.text("{SQ_INPUT, 0}")
         yield self._numbers.text(f"{{8, {NO_SIZE}}}")
         yield self._ranges.text(f"{{{NO_SIZE}, 0, 0}}")
@@ -136,7 +137,7 @@ class _Tables:
         return f"{{{PLACES[tensor.place]}, {number(tensor.at)}}}"
 
     def _form(self, module: str, start: Start) -> str:
-        function = self.functions.setdefault((module, start.symbol), len(self.functions))
+        function = self.functions.setdefault((module, start.symbol, start.shared), len(self.functions))
         table = self._model.table
         ranges = [f"{{{table.reference(one.size)}, {number(one.low)}, {number(one.high)}}}" for one in start.when]
         blocks = table.reference(start.blocks)

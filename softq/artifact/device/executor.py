@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from softq.artifact.device.starting import MOST_BLOCKS
+from softq.artifact.device.starting import MOST_BLOCKS, Start
 from softq.artifact.device.steps import Launch, Steps
 from softq.artifact.program import Step, Tensor, evaluate
 from softq.errors import InputError
@@ -18,7 +18,13 @@ Array = NDArray[np.generic]
 
 
 class Device(Protocol):
-    """A device; memory is whatever `allocate` returns."""
+    """A device; memory is whatever `allocate` returns.
+
+    Attributes:
+        shared_bytes: Most shared memory that a block may have.
+    """
+
+    shared_bytes: int
 
     def allocate(self, size: int) -> Any:
         """Return so many bytes of its memory, at least 256-byte aligned."""
@@ -36,7 +42,7 @@ class Device(Protocol):
         """Wait for all launches, then copy memory to an array."""
         ...
 
-    def launch(self, module: str, symbol: str, blocks: int, threads: int, arguments: Sequence[Any]) -> None:
+    def launch(self, module: str, start: Start, blocks: int, arguments: Sequence[Any]) -> None:
         """Start a kernel; arguments are memory and NumPy numbers."""
         ...
 
@@ -136,7 +142,9 @@ class Executor:
         """Return the launches for these dimensions; those of the last call are kept."""
         if not self._planned[1] or self._planned[0] != dims:
             launches = self.steps.launches
-            found = [_launched(launches[s.kernel], s, dims) for s in self.steps.steps if evaluate(s.items, dims) > 0]
+            shared = self._device.shared_bytes
+            wanted = [step for step in self.steps.steps if evaluate(step.items, dims) > 0]
+            found = [_launched(launches[step.kernel], step, dims, shared) for step in wanted]
             # There are none where something is empty.
             self._planned = (dims, [launched for launched in found if launched.blocks > 0])
         return self._planned[1]
@@ -149,7 +157,7 @@ class Executor:
         if step.error is not None:
             self._device.write(memory[0], flag)
         arguments = [*memory, *launched.numbers]
-        self._device.launch(launched.module, launched.symbol, launched.blocks, launched.threads, arguments)
+        self._device.launch(launched.module, launched.start, launched.blocks, arguments)
         if step.error is not None:
             self._device.read(memory[0], flag)
             if flag[0]:
@@ -162,14 +170,15 @@ class _Launched:
 
     step: Step
     module: str
-    symbol: str
+    start: Start
     blocks: int
-    threads: int
     numbers: Sequence[np.generic]
 
 
-def _launched(launch: Launch, step: Step, dims: Mapping[str, int]) -> _Launched:
-    fitting = (one for one in launch.starts(step) if all(condition.holds(dims) for condition in one.when))
+def _launched(launch: Launch, step: Step, dims: Mapping[str, int], shared_bytes: int) -> _Launched:
+    # Code runs on devices of less shared memory than that which it was made for, too.
+    there = (one for one in launch.starts(step) if one.shared <= shared_bytes)
+    fitting = (one for one in there if all(condition.holds(dims) for condition in one.when))
     start = next(fitting, None)
     if start is None:
         raise InputError(f"no kernel of {step.kernel!r} fits for these dimensions: {dict(dims)}")
@@ -182,4 +191,4 @@ def _launched(launch: Launch, step: Step, dims: Mapping[str, int]) -> _Launched:
         if not limits.min <= value <= limits.max:
             raise InputError(f"a launch of {start.symbol!r} has a number of {limits.bits} bits that is {value}")
         numbers.append(np.dtype(one.dtype).type(value))
-    return _Launched(step, launch.module, start.symbol, blocks, start.threads, numbers)
+    return _Launched(step, launch.module, start, blocks, numbers)

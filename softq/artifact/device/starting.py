@@ -34,12 +34,14 @@ class Start:
         threads: Threads of a block.
         blocks: How many blocks.
         when: What must hold.
+        shared: Bytes of shared memory that a block is given, which the device has to have.
     """
 
     symbol: str
     threads: int
     blocks: Size
     when: tuple[Range, ...] = ()
+    shared: int = 0
 
 
 @dataclass(frozen=True)

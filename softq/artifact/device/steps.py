@@ -30,6 +30,7 @@ class RowForm:
         chunk: With `aligned`, what the length and the mask's strides must be multiples of.
         aligned: Whether they must.
         longest: Greatest length; None if there is no limit.
+        shared: Bytes of shared memory that a block is given.
     """
 
     symbol: str
@@ -38,6 +39,7 @@ class RowForm:
     chunk: int
     aligned: bool
     longest: int | None
+    shared: int = 0
 
     def start(self, items: Size, scalars: Sequence[Size]) -> Start:
         """Return how it is started; the length comes first, a mask's strides come last."""
@@ -51,7 +53,7 @@ class RowForm:
             )
         if self.longest is not None:
             when.append(Range(length, 0, self.longest))
-        return Start(self.symbol, self.threads, over(items, self.rows), tuple(when))
+        return Start(self.symbol, self.threads, over(items, self.rows), tuple(when), self.shared)
 
 
 @dataclass(frozen=True)

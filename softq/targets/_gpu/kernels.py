@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from tvm import tirx
 from softq.artifact.device.steps import Launch, RowForm
 from softq.rowprog import Program
 from softq.targets._gpu import extrema, graph
+from softq.targets._gpu.architectures import shared_bytes
 from softq.targets._gpu.attention.lowering import Plan, lower_attention, plan
 from softq.targets._gpu.dialect import Dialect
 from softq.targets._gpu.products import PLAIN, Finish, product
@@ -78,13 +80,16 @@ class GpuKernels(Kernels):
             symbol = row_symbol(program, self._launches)
             self._by_program[identity] = _Row(symbol)
             found: list[RowForm] = []
-            for form in forms(program, max_length):
+            for form in forms(program, max_length, shared_bytes(self.machine.cpu)):
                 kernel = row_kernel(
                     program, form, self._dialect, symbol=f"{symbol}_{form.name}", max_length=max_length
                 )  # fmt: skip
                 self._texts.append(kernel.text)
                 found.append(
-                    RowForm(kernel.symbol, form.rows, form.threads, form.chunk, form.aligned, form.longest)
+                    RowForm(
+                        kernel.symbol, form.rows, form.threads, form.chunk, form.aligned, form.longest,
+                        kernel.shared_bytes,
+                    )
                 )  # fmt: skip
             self._launches[symbol] = Launch("rows", ROWS, 0, tuple(found))
         return self._by_program[identity]
@@ -195,15 +200,20 @@ class GpuKernels(Kernels):
         return self._dialect.prelude() + "".join(self._texts)
 
 
-def forms(program: Program, max_length: int) -> list[Form]:
-    """Return the forms of all rows of up to so many elements, those of the shortest rows first."""
+def forms(program: Program, max_length: int, most_shared: int = 0) -> list[Form]:
+    """Return the forms of all rows of up to so many elements, those of the shortest rows first.
+
+    Behind those that take some of a block's shared memory, of which there may be `most_shared` bytes, there are those
+    that take none.
+    """
     in_order = any(node.op == "scan" for node in program.nodes())
     found: dict[Form, None] = {}
     length = 1
     while True:
         # A form is chosen for all lengths from one power of two to the next.
-        for aligned in (True, False):
-            found[choose(length, bytes_of(program.scores.value), aligned=aligned, in_order=in_order)] = None
+        for aligned, shared in itertools.product((True, False), (most_shared, 0)):
+            score_bytes = bytes_of(program.scores.value)
+            found[choose(length, score_bytes, aligned=aligned, in_order=in_order, shared_bytes=shared)] = None
         if length >= max_length:
             # Aligned ones first: those take what others take, too.
             return sorted(found, key=lambda form: (form.longest or 1 << 62, not form.aligned))

@@ -16,6 +16,8 @@ typedef float f32;
 #define GLOBAL __global
 #define SHARED __local
 #define LOCAL __local
+// Words of which the launch says how many there are: more than other shared memory may have. Here the text says it, too.
+#define SHARED_OF_LAUNCH(name, words) __local __attribute__((aligned(16))) u32 name[words]
 #define CONSTANT __constant
 #define TABLE __constant
 #define FUNCTION static inline

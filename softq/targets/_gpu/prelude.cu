@@ -21,6 +21,8 @@ typedef float f32;
 #define GLOBAL
 #define SHARED __shared__
 #define LOCAL
+// Words of which the launch says how many there are: more than other shared memory may have.
+#define SHARED_OF_LAUNCH(name, words) extern __shared__ __align__(16) u32 name[]
 #define CONSTANT static __device__ const
 #define TABLE const
 #define FUNCTION [[maybe_unused]] static __device__ __forceinline__

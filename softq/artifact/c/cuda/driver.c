@@ -13,6 +13,7 @@ typedef struct CUstream_st *sq_cu_stream;
     F(cuGetErrorString, (unsigned result, const char **text)) \
     F(cuDeviceGet, (int *device, int number)) \
     F(cuDeviceGetName, (char *name, int bytes, int device)) \
+    F(cuDeviceGetAttribute, (int *value, unsigned attribute, int device)) \
     F(cuDevicePrimaryCtxRetain, (sq_cu_context *context, int device)) \
     F(cuDevicePrimaryCtxRelease_v2, (int device)) \
     F(cuCtxPushCurrent_v2, (sq_cu_context context)) \
@@ -20,6 +21,7 @@ typedef struct CUstream_st *sq_cu_stream;
     F(cuModuleLoadData, (sq_cu_module *module, const void *code)) \
     F(cuModuleUnload, (sq_cu_module module)) \
     F(cuModuleGetFunction, (sq_cu_function *function, sq_cu_module module, const char *symbol)) \
+    F(cuFuncSetAttribute, (sq_cu_function function, unsigned attribute, int value)) \
     F(cuMemAlloc_v2, (sq_address *memory, size_t bytes)) \
     F(cuMemFree_v2, (sq_address memory)) \
     F(cuMemAllocHost_v2, (void **memory, size_t bytes)) \
@@ -34,9 +36,12 @@ typedef struct CUstream_st *sq_cu_stream;
                        unsigned threads_y, unsigned threads_z, unsigned shared_bytes, sq_cu_stream stream, \
                        void **arguments, void **extra))
 
-/* Of cuda.h: CUDA_ERROR_OUT_OF_MEMORY and CU_STREAM_NON_BLOCKING. */
+/* Of cuda.h: CUDA_ERROR_OUT_OF_MEMORY, CU_STREAM_NON_BLOCKING, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN and
+ * CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES. */
 #define SQ_OUT_OF_MEMORY 2u
 #define SQ_NON_BLOCKING 1u
+#define SQ_DEVICE_SHARED 97
+#define SQ_FUNCTION_SHARED 8
 
 #define SQ_MEMBER(name, parameters) unsigned (*name) parameters;
 

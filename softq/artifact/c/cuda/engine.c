@@ -64,11 +64,12 @@ static softq_status sq_send_inputs(softq_context *c, const softq_tensor *inputs)
     return status;
 }
 
-static const struct sq_form *sq_fitting(const struct sq_state *s, const struct sq_step *step)
+static const struct sq_form *sq_fitting(const softq_context *c, const struct sq_step *step)
 {
+    const struct sq_state *s = &c->state;
     for (int i = step->form; i < step->form + step->forms; i++) {
         const struct sq_form *form = &sq_forms[i];
-        int fits = 1;
+        int fits = sq_functions[form->function].shared <= c->model->shared;
         for (int j = form->range; j < form->range + form->ranges; j++) {
             int64_t value = sq_value(s, sq_ranges[j].size);
             fits &= value >= sq_ranges[j].low && value <= sq_ranges[j].high;
@@ -83,7 +84,7 @@ static const struct sq_form *sq_fitting(const struct sq_state *s, const struct s
 static softq_status sq_start_step(softq_context *c, const struct sq_step *step)
 {
     const struct sq_state *s = &c->state;
-    const struct sq_form *form = sq_fitting(s, step);
+    const struct sq_form *form = sq_fitting(c, step);
     union {
         sq_address address;
         int64_t wide;
@@ -93,7 +94,8 @@ static softq_status sq_start_step(softq_context *c, const struct sq_step *step)
     if (form == NULL) {
         return sq_too_large(c, "no kernel of a step fits");
     }
-    const char *symbol = sq_functions[form->function].symbol;
+    const struct sq_function *function = &sq_functions[form->function];
+    const char *symbol = function->symbol;
     int count = 0;
     for (int i = step->operand; i < step->operand + step->operands; i++, count++) {
         values[count].address = sq_at(s, sq_operands[i].place, sq_operands[i].at);
@@ -120,8 +122,8 @@ static softq_status sq_start_step(softq_context *c, const struct sq_step *step)
                        symbol, blocks, SQ_MOST_BLOCKS);
     }
     return SQ_CALL(&c->model->driver, c->error, cuLaunchKernel,
-                   (c->model->function[form->function], (unsigned)blocks, 1, 1, form->threads, 1, 1, 0,
-                    c->engine.stream, arguments, NULL));
+                   (c->model->function[form->function], (unsigned)blocks, 1, 1, form->threads, 1, 1,
+                    (unsigned)function->shared, c->engine.stream, arguments, NULL));
 }
 
 static softq_status sq_start_steps(softq_context *c)

@@ -3,6 +3,7 @@
 struct sq_model {
     struct sq_driver driver;
     int device;
+    int shared;            /* most bytes of shared memory that a block may have */
     sq_cu_context context; /* the device's primary one */
     sq_cu_module module[SQ_MODULES + 1];
     sq_cu_function function[SQ_FUNCTIONS + 1];
@@ -39,6 +40,11 @@ static softq_status sq_open_device(struct sq_model *model, char *error)
     if (driver->cuDeviceGet(&model->device, 0) != 0) {
         return sq_fail(error, SOFTQ_NO_DEVICE, "there is no GPU of number 0");
     }
+    softq_status status = SQ_CALL(driver, error, cuDeviceGetAttribute,
+                                  (&model->shared, SQ_DEVICE_SHARED, model->device));
+    if (status != SOFTQ_OK) {
+        return status;
+    }
     return SQ_CALL(driver, error, cuDevicePrimaryCtxRetain, (&model->context, model->device));
 }
 
@@ -58,14 +64,19 @@ static softq_status sq_load_module(struct sq_model *model, int number, char *err
 
 static softq_status sq_load_kernels(struct sq_model *model, char *error)
 {
+    const struct sq_driver *driver = &model->driver;
     softq_status status = SOFTQ_OK;
     for (int i = 0; i < SQ_MODULES && status == SOFTQ_OK; i++) {
         status = sq_load_module(model, i, error);
     }
     for (int i = 0; i < SQ_FUNCTIONS && status == SOFTQ_OK; i++) {
         const struct sq_function *one = &sq_functions[i];
-        status = SQ_CALL(&model->driver, error, cuModuleGetFunction,
+        status = SQ_CALL(driver, error, cuModuleGetFunction,
                          (&model->function[i], model->module[one->module], one->symbol));
+        /* What the GPU does not have, sq_fitting does not choose. */
+        if (status == SOFTQ_OK && one->shared > 0 && one->shared <= model->shared) {
+            status = SQ_CALL(driver, error, cuFuncSetAttribute, (model->function[i], SQ_FUNCTION_SHARED, one->shared));
+        }
     }
     return status;
 }

@@ -10,6 +10,7 @@
 struct sq_function {
     int module;
     const char *symbol;
+    int shared; /* bytes of shared memory that launches give a block */
 };
 
 /* What a kernel gets: addresses, then numbers. */

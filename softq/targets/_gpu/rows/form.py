@@ -22,6 +22,7 @@ class Form:
         aligned: Whether a chunk is one access: the row's length is a multiple of it and memory aligned for it; else
             elements are read one by one.
         holds: Whether values for later passes stay in registers, too; else they are computed again.
+        shared: How many of `chunks` a thread holds in shared memory instead, the last ones.
     """
 
     group: int
@@ -29,6 +30,12 @@ class Form:
     chunks: int
     aligned: bool
     holds: bool = False
+    shared: int = 0
+
+    @property
+    def registers(self) -> int:
+        """Chunks of a thread in registers."""
+        return self.chunks - self.shared
 
     @property
     def threads(self) -> int:
@@ -48,7 +55,8 @@ class Form:
     @property
     def name(self) -> str:
         """Suffix of symbols."""
-        held = f"{self.chunks}{'h' if self.holds else 'r'}" if self.chunks else "s"
+        held = f"{self.registers}{'h' if self.holds else 'r'}" if self.chunks else "s"
+        held += f"{self.shared}m" if self.shared else ""
         return f"g{self.group}_c{self.chunk}{'a' if self.aligned else 'u'}_{held}"
 
     def fits(self, length: int) -> bool:
@@ -64,11 +72,25 @@ _SHORT = 1024
 _HELD = 32
 """Elements a thread keeps at most, with values for later passes beside them; twice as many halves without those."""
 
+_HELD_SINGLY = 24
+"""Elements a thread keeps in registers of a row that is read element by element: of 32 some are spilled."""
+
+_BESIDE_BYTES = 16 << 10
+"""What is left of a block's shared memory for tables and for what its threads exchange."""
+
 _ACCESS_BYTES = 16
 _LEAST_GROUP, _STREAMED_GROUP, _GREATEST_GROUP = 4, 512, 1024
 
 
-def choose(length: int, score_bytes: int, *, aligned: bool = True, in_order: bool = False, even: bool = False) -> Form:
+def choose(
+    length: int,
+    score_bytes: int,
+    *,
+    aligned: bool = True,
+    in_order: bool = False,
+    even: bool = False,
+    shared_bytes: int = 0,
+) -> Form:
     """Return the form for rows of a length.
 
     Args:
@@ -77,6 +99,7 @@ def choose(length: int, score_bytes: int, *, aligned: bool = True, in_order: boo
         aligned: Whether all rows' memory is aligned for accesses of 16 bytes if the length is.
         in_order: Whether elements follow one another (a scan).
         even: Whether chunks must be even, for results of four bits.
+        shared_bytes: The shared memory that a block may have.
     """
     single = 2 if even else 1
     if in_order:
@@ -91,10 +114,15 @@ def choose(length: int, score_bytes: int, *, aligned: bool = True, in_order: boo
         # Half of what a thread may keep: more threads have more accesses on their way.
         group = min(max(_power(-(-length // (_HELD // 2))), 2 * WARP), _GREATEST_GROUP)
     chunks = _power(-(-pieces // group))
-    if chunks * chunk <= _HELD:
+    if chunks * chunk <= (_HELD if aligned else _HELD_SINGLY):
         return Form(group, chunk, chunks, aligned, True)
-    if aligned and score_bytes < 4 and chunks * chunk <= 2 * _HELD:
-        return Form(group, chunk, chunks, True)
+    if chunks * chunk <= 2 * _HELD:
+        if aligned and score_bytes < 4:
+            return Form(group, chunk, chunks, True)
+        words = chunk * score_bytes // 4 if aligned else chunk
+        shared = chunks - (_HELD if aligned else _HELD_SINGLY) // words
+        if score_bytes <= 4 and shared * words * 4 * group + _BESIDE_BYTES <= shared_bytes:
+            return Form(group, chunk, chunks, aligned, shared=shared)
     return Form(_STREAMED_GROUP, chunk, 0, aligned)
 
 
@@ -103,12 +131,13 @@ def _power(n: int) -> int:
     return 1 << (n - 1).bit_length()
 
 
-def candidates(length: int, score_bytes: int, *, even: bool = False) -> list[Form]:
+def candidates(length: int, score_bytes: int, *, even: bool = False, shared_bytes: int = 0) -> list[Form]:
     """Return every form that takes aligned rows of a length: for finding out which one is the fastest on a device."""
     chunk = _ACCESS_BYTES // score_bytes
     if length % chunk:
-        return [choose(length, score_bytes, even=even)]
-    found: list[Form] = []
+        return [choose(length, score_bytes, even=even, shared_bytes=shared_bytes)]
+    chosen = choose(length, score_bytes, even=even, shared_bytes=shared_bytes)
+    found = [chosen] if chosen.shared else []
     for group in (1 << k for k in range(_LEAST_GROUP.bit_length() - 1, _GREATEST_GROUP.bit_length())):
         chunks = _power(-(-(length // chunk) // group))
         if chunks * chunk <= 2 * _HELD and group <= _power(length // chunk):

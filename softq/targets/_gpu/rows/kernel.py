@@ -14,7 +14,7 @@ from softq.rowprog.types import DType, Kind
 from softq.targets._common.patterns import check_nibbles, fenced, output_type
 from softq.targets._gpu.dialect import Dialect
 from softq.targets._gpu.rows.form import Form
-from softq.targets._gpu.rows.memory import HALVES, Output, Scores, scalar, word_type
+from softq.targets._gpu.rows.memory import HALVES, Output, Scores, bytes_of, scalar, word_type
 from softq.targets._gpu.rows.online import Sum, merged
 from softq.targets._gpu.rows.passes import Row, write_pass
 from softq.targets._gpu.rows.place import Kernel, Place
@@ -24,6 +24,9 @@ from softq.targets._gpu.text import F32, Text, pruned
 
 STRIDES = ("valid_outer", "valid_head", "valid_query", "valid_element")
 """The numbers behind the others where there is a mask: how far apart its elements lie."""
+
+
+_WORD_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class RowKernel:
         stored: The type of each output in memory: f32, f16, bf16 or an integer type; those of two a byte are u8.
         scores: The same of the scores.
         masked: Whether there is a mask.
+        shared_bytes: Shared memory that its launch gives a block.
     """
 
     symbol: str
@@ -49,6 +53,7 @@ class RowKernel:
     stored: Mapping[str, str]
     scores: str
     masked: bool
+    shared_bytes: int = 0
 
 
 def row_kernel(
@@ -99,13 +104,19 @@ def row_kernel(
         raise UsageError(f"scores of {program.name} are {program.scores.value}; they cannot be read as {given}")
     if form.group > 1 and any(node.op == "scan" for node in program.nodes()):
         raise UsageError(f"{program.name} goes along the row element by element; that takes one thread a row")
+    if form.shared and (form.holds or not 0 < form.shared < form.chunks or bytes_of(given) > _WORD_BYTES):
+        raise UsageError(f"{form.name}: shared memory takes some of the chunks, of scores of at most 32 bits")
     if nibbles and form.chunk % 2:
         raise UsageError("two elements a byte take chunks of two")
     text = Text()
-    _Writer(program, chosen, form, dialect, Scores(given, form), kept, nibbles).write(text, symbol, max_length)
+    row = Scores(given, form)
+    _Writer(program, chosen, form, dialect, row, kept, nibbles).write(text, symbol, max_length)
     tables = constants(chosen, symbol)
     parameters = tuple(param.name for param in program.params)
-    return RowKernel(symbol, tables + pruned(str(text)), form, parameters, tuple(names), kept, given, program.masked)
+    whole = tables + pruned(str(text))
+    return RowKernel(
+        symbol, whole, form, parameters, tuple(names), kept, given, program.masked, row.shared_bytes
+    )  # fmt: skip
 
 
 def _stored(program: Program, asked: Mapping[str, str]) -> dict[str, str]:

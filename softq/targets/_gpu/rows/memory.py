@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from softq.rowprog.program import Node
 from softq.targets._gpu.rows.form import Form
 from softq.targets._gpu.rows.place import Place
-from softq.targets._gpu.text import BOOL, F32, Text, converted
+from softq.targets._gpu.text import BOOL, F32, U32, U64, Text, converted
 
 _BYTES = {"f32": 4, "f16": 2, "bf16": 2, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "i32": 4, "u32": 4, "i64": 8, "u64": 8}
+
+_WORD = 32
+"""Bits of a word."""
 
 HALVES = ("f16", "bf16")
 """Floats of 16 bits: computed in f32, in memory as their bits."""
@@ -47,21 +50,45 @@ class Scores:
         """Words that a chunk takes in registers."""
         return self.form.chunk * bytes_of(self.stored) // 4 if self.form.aligned else self.form.chunk
 
-    def read(self, text: Text, v: str) -> None:
-        """Read the chunk at `at` into `raw[v]`."""
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of a block's shared memory that hold scores."""
+        return self.form.shared * self.form.threads * self.words * (8 if self.word == "u64" else 4)
+
+    def read(self, text: Text, into: str) -> None:
+        """Read the chunk at `at`."""
         if self.form.aligned:
-            read_words(text, "scores + first + at", f"raw[{v}]", self.words)
+            read_words(text, "scores + first + at", into, self.words)
             return
         for e in range(self.form.chunk):
             x = f"scores[first + at + {e}]"
             bits = f"BITS({x})" if self.stored == F32 else f"({self.word}){x}"
             inside = f"at + {e} < length ? {bits} : 0u"
-            text.line(f"raw[{v}][{e}] = {inside};")
+            text.line(f"{into}[{e}] = {inside};")
 
-    def element(self, v: str) -> tuple[str, str]:
-        """Return element `e` of `raw[v]` and its type."""
+    def keep(self, text: Text, v: str) -> None:
+        """Read the chunk at `at` into the thread's part of shared memory."""
+        if self.form.aligned and self.words == 4:
+            text.line(f"COPY_16({self._kept(v)}, scores + first + at, true);")
+            return
+        text.line(f"{self.word} words[{self.words}];")
+        self.read(text, "words")
+        for i in range(self.words):
+            text.line(f"({self._kept(v)})[{i}] = words[{i}];")
+
+    def take(self, text: Text, v: str, into: str) -> None:
+        """Declare the words of a chunk in shared memory."""
+        text.line(f"{self.word} {into}[{self.words}];")
+        read_words(text, self._kept(v), into, self.words, "LOCAL")
+
+    def _kept(self, v: str) -> str:
+        """Return where a chunk is: those of neighbouring threads side by side, so that they are in different banks."""
+        return f"kept + (({v} - {self.form.registers}) * {self.form.threads} + THREAD) * {self.words}"
+
+    def element(self, chunk: str) -> tuple[str, str]:
+        """Return element `e` of a chunk's words and its type."""
         per = 4 // bytes_of(self.stored) if self.form.aligned else 1
-        word = f"raw[{v}][e / {per}]" if per > 1 else f"raw[{v}][e]"
+        word = f"{chunk}[e / {per}]" if per > 1 else f"{chunk}[e]"
         x = f"({word} >> (e % {per} * {32 // per}))" if per > 1 else word
         if self.stored == F32:
             return f"FLOAT({x})", F32
@@ -70,30 +97,42 @@ class Scores:
         return f"({self.stored}){x}", self.stored
 
 
+def mask_type(form: Form) -> str:
+    """Return the type that holds the bits of a thread's part of a mask; loops that are not unrolled shift them, too."""
+    return U64 if form.chunks * form.chunk > _WORD else U32
+
+
+def mask_bit(form: Form, v: str) -> str:
+    """Return the bit of element `e` of chunk `v`."""
+    return f"((open >> ({v} * {form.chunk} + e) & 1u) != 0u)"
+
+
 def read_mask(text: Text, form: Form, v: str) -> None:
-    """Read the mask of the chunk at `at` into the bits of `open[v]`."""
+    """Add the mask of the chunk at `at` to the bits of `open`, which are 0."""
+    shift = f"({v} * {form.chunk})"
     everything = (1 << form.chunk) - 1
     if not form.aligned:
         parts = [f"(at + {e} < length && valid[mask + (at + {e}) * valid_element] != 0 ? {1 << e}u : 0u)"
                  for e in range(form.chunk)]  # fmt: skip
-        text.line(f"open[{v}] = {' | '.join(parts)};")
+        text.line(f"open |= ({mask_type(form)})({' | '.join(parts)}) << {shift};")
         return
-    text.line(f"open[{v}] = valid_element == 0 && valid[mask] != 0 ? {everything}u : 0u;")
+    text.line(f"u32 seen = valid_element == 0 && valid[mask] != 0 ? {everything}u : 0u;")
     with text.block("if (valid_element != 0)"):
         words = form.chunk // 4
         text.line(f"u32 marks[{words}];")
         read_words(text, "valid + mask + at", "marks", words)
         with text.block(f"for (i32 e = 0; e < {form.chunk}; e++)", unroll="UNROLL"):
-            text.line(f"open[{v}] |= (u32)((marks[e / 4] >> (e % 4 * 8) & 255u) != 0u) << e;")
+            text.line("seen |= (u32)((marks[e / 4] >> (e % 4 * 8) & 255u) != 0u) << e;")
+    text.line(f"open |= ({mask_type(form)})seen << {shift};")
 
 
-def read_words(text: Text, pointer: str, into: str, words: int) -> None:
+def read_words(text: Text, pointer: str, into: str, words: int, space: str = "GLOBAL") -> None:
     """Read so many words from aligned memory, 16 bytes at once as far as there are."""
     if words == 1:
-        text.line(f"{into}[0] = *(const GLOBAL u32 *)({pointer});")
+        text.line(f"{into}[0] = *(const {space} u32 *)({pointer});")
     for start in range(0, words if words > 1 else 0, 4):
         count = min(words - start, 4)
-        name = text.define(f"uint{count}", f"((const GLOBAL uint{count} *)({pointer}))[{start // 4}]", "read")
+        name = text.define(f"uint{count}", f"((const {space} uint{count} *)({pointer}))[{start // 4}]", "read")
         for i, part in enumerate("xyzw"[:count]):
             text.line(f"{into}[{start + i}] = {name}.{part};")
 

@@ -9,7 +9,7 @@ from softq.rowprog.phases import Phase
 from softq.rowprog.program import Node, body_of
 from softq.targets._common.patterns import group, inner_nodes, result_of
 from softq.targets._gpu.rows.form import Form
-from softq.targets._gpu.rows.memory import Output, Scores, read_mask, write
+from softq.targets._gpu.rows.memory import Output, Scores, mask_bit, mask_type, read_mask, write
 from softq.targets._gpu.rows.online import OnlineSum, Sum
 from softq.targets._gpu.rows.place import Kernel, Place
 from softq.targets._gpu.rows.reductions import Reduction, exchange, find_nans
@@ -34,20 +34,29 @@ class Row:
         self.kernel, self.form, self.scores, self.masked = kernel, form, scores, masked
         self.outputs, self.shuffles = outputs, shuffles
         self._held: dict[Node, str] = {}
+        self._words = "raw[0]"
 
     def keep_scores(self) -> None:
-        """Read the row into registers, if it stays there."""
+        """Read the row into registers and shared memory, if it stays there."""
         text, form = self.kernel.text, self.form
         if not form.chunks:
             return
         self._declare()
-        with text.block(f"for (i32 v = 0; v < {form.chunks}; v++)", unroll="UNROLL"):
-            text.line(f"const i32 at = (v * {form.group} + lane) * {form.chunk};")
-            with text.block("if (at < length)"):
-                self._read("v")
+        if form.shared:
+            # First, so that they arrive while others are read. Each thread reads what it copied itself: no barrier.
+            text.line(f"SHARED_OF_LAUNCH(kept, {self.scores.shared_bytes // 4});")
+            with self._chunks(True):
+                self.scores.keep(text, "v")
+                self._read_mask("v")
+            text.line("COPIES_END();")
+        with self._chunks(False):
+            self.scores.read(text, "raw[v]")
+            self._read_mask("v")
+        if form.shared:
+            text.line("COPIES_ARRIVED_BUT(0);")
         if form.holds:
             # Each of them is taken out of its word once.
-            x, name = self.scores.element("v")
+            x, name = self.scores.element("raw[v]")
             text.line(f"{name} held_scores[{form.chunks}][{form.chunk}];")
             with (
                 text.block(f"for (i32 v = 0; v < {form.chunks}; v++)", unroll="UNROLL"),
@@ -64,36 +73,52 @@ class Row:
 
     def load(self, place: Place, node: Node) -> None:
         """Bind a value that stands somewhere."""
-        v = "v" if self.form.chunks else "0"
         if node.op != "input":
             place.bind(node, self._held[node], self.kernel.type_of(node))
         elif node.attrs["name"] == "scores":
-            x, name = self.scores.element(v)
+            x, name = self.scores.element(self._words)
             place.bind(node, "held_scores[v][e]" if self.form.holds else x, name)
             place.keep(node, place.arg(node))
         else:
-            place.bind(node, f"((open[{v}] >> e & 1u) != 0u)", BOOL)
+            place.bind(node, mask_bit(self.form, "v" if self.form.chunks else "0"), BOOL)
 
     def held(self, node: Node) -> str:
         """Return where a value for later passes stands."""
         return self._held[node]
 
+    @property
+    def parts(self) -> Sequence[bool]:
+        """The parts of a row that have a loop over chunks each: whether it is the one in shared memory."""
+        return (False, True) if self.form.shared else (False,)
+
     @contextlib.contextmanager
-    def chunks(self) -> Generator[None]:
-        """Write the loop over chunks and what is done for each."""
+    def chunks(self, shared: bool) -> Generator[None]:
+        """Write the loop over the chunks of a part and what is done for each."""
         text, form = self.kernel.text, self.form
         if form.chunks:
-            with text.block(f"for (i32 v = 0; v < {form.chunks}; v++)", unroll="UNROLL"):
-                text.line(f"const i32 at = (v * {form.group} + lane) * {form.chunk};")
-                with text.block("if (at < length)"):
-                    yield
+            self._words = "words" if shared else "raw[v]"
+            with self._chunks(shared):
+                if shared:
+                    self.scores.take(text, "v", self._words)
+                yield
             return
         step = form.group * form.chunk
         unroll = "" if form.group == 1 else "UNROLL_4"
         with text.block(f"for (i32 at = lane * {form.chunk}; at < length; at += {step})", unroll=unroll):
             self._declare()
-            self._read("0")
+            self.scores.read(text, self._words)
+            self._read_mask("0")
             yield
+
+    @contextlib.contextmanager
+    def _chunks(self, shared: bool) -> Generator[None]:
+        """Write the loop over the chunks of a part: registers have no numbers, so that theirs is unrolled."""
+        text, form = self.kernel.text, self.form
+        start, end = (form.registers, form.chunks) if shared else (0, form.registers)
+        with text.block(f"for (i32 v = {start}; v < {end}; v++)", unroll="UNROLL_4" if shared else "UNROLL"):
+            text.line(f"const i32 at = (v * {form.group} + lane) * {form.chunk};")
+            with text.block("if (at < length)"):
+                yield
 
     @contextlib.contextmanager
     def elements(self) -> Generator[None]:
@@ -107,13 +132,12 @@ class Row:
                     yield
 
     def _declare(self) -> None:
-        count = max(self.form.chunks, 1)
+        count = max(self.form.registers, 1)
         self.kernel.text.line(f"{self.scores.word} raw[{count}][{self.scores.words}];")
         if self.masked:
-            self.kernel.text.line(f"u32 open[{count}];")
+            self.kernel.text.line(f"{mask_type(self.form)} open = 0;")
 
-    def _read(self, v: str) -> None:
-        self.scores.read(self.kernel.text, v)
+    def _read_mask(self, v: str) -> None:
         if self.masked:
             read_mask(self.kernel.text, self.form, v)
 
@@ -139,29 +163,30 @@ def write_pass(row: Row, phase: Phase, scalars: Place, live: str, sums: Sequence
     row.hold(phase.stored)
     outputs = [row.outputs[name] for name in phase.outputs]
     if phase.reductions or phase.stored or outputs:
-        with row.chunks():
-            for out in outputs:
-                start = " = {0, 0}" if out.nibbles and not row.form.aligned else ""
-                text.line(f"{out.held} out_{out.name}[{row.form.chunk}]{start};")
-            for one in online:
-                one.begin_chunk()
-            with row.elements():
-                place = Place(kernel, scalars, "(at + e)")
-                for node in phase.loads:
-                    row.load(place, node)
-                _compute(place, phase.rows, scans)
-                for r in reductions:
-                    r.add(place)
-                for one in online:
-                    one.add(place)
-                for node in phase.stored:
-                    text.line(f"{row.held(node)} = {place.arg(node)};")
+        for shared in row.parts:
+            with row.chunks(shared):
                 for out in outputs:
-                    text.line(f"out_{out.name}[e] = {out.value(place)};")
-            for one in online:
-                one.end_chunk()
-            for out in outputs:
-                write(text, out, row.form, live)
+                    start = " = {0, 0}" if out.nibbles and not row.form.aligned else ""
+                    text.line(f"{out.held} out_{out.name}[{row.form.chunk}]{start};")
+                for one in online:
+                    one.begin_chunk()
+                with row.elements():
+                    place = Place(kernel, scalars, "(at + e)")
+                    for node in phase.loads:
+                        row.load(place, node)
+                    _compute(place, phase.rows, scans)
+                    for r in reductions:
+                        r.add(place)
+                    for one in online:
+                        one.add(place)
+                    for node in phase.stored:
+                        text.line(f"{row.held(node)} = {place.arg(node)};")
+                    for out in outputs:
+                        text.line(f"out_{out.name}[e] = {out.value(place)};")
+                for one in online:
+                    one.end_chunk()
+                for out in outputs:
+                    write(text, out, row.form, live)
     exchange(text, row.form, reductions, row.shuffles)
     for r in reductions:
         r.bind(scalars)
