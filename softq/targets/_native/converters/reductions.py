@@ -2,7 +2,11 @@
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
 # pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
 
-"""Reductions: axes given, absent or none; integers stay integers."""
+"""Reductions: axes given, absent or none; integers stay integers.
+
+Sums and products of float16 are of float32, and rounded once: a mean fits where its sum does not, and a sum of many
+would stand still where its terms are less than half of its last bit. ONNX leaves it open; onnxruntime computes so.
+"""
 
 from __future__ import annotations
 
@@ -40,51 +44,57 @@ def _axes(node: Node) -> list[int]:
     return sorted(node.axis(a, rank) for a in given)
 
 
-def _floats(node: Node) -> relax.Expr:
-    x = node.tensor(0)
+def _check_floats(node: Node, x: relax.Expr) -> None:
     if not str(x.ty.dtype).startswith(("float", "bfloat")):
         raise RefusalError(f"{node.operator} {node.name!r} of {x.ty.dtype} has no kernel; floating point is needed")
-    return x
 
 
 def _plain(reduction: Callable[..., Any]) -> Converter:
     return lambda node: [_reduced(node, reduction, node.tensor(0))]
 
 
-def _mean(node: Node) -> list[relax.Expr]:
-    x, dims = node.tensor(0), node.shape(0)
-    dtype = str(x.ty.dtype)
+def _summed(function: Callable[[Node, relax.Expr], relax.Expr]) -> Converter:
+    """Return the converter of a function of the node's tensor, which it gets as float32 where it is of float16."""
+
+    def convert(node: Node) -> list[relax.Expr]:
+        x = node.tensor(0)
+        dtype = str(x.ty.dtype)
+        if dtype != "float16":
+            return [function(node, x)]
+        return [node.emit(relax.op.astype(function(node, node.emit(relax.op.astype(x, "float32"))), dtype))]
+
+    return convert
+
+
+def _mean(node: Node, x: relax.Expr) -> relax.Expr:
+    dims, dtype = node.shape(0), str(x.ty.dtype)
     total = _reduced(node, relax.op.sum, x)
     count = node.importer.written(sizes([product([dims[a] for a in _axes(node)])], ()), "int64")
-    return [node.emit(relax.op.divide(total, node.emit(relax.op.astype(count, dtype))))]
+    return node.emit(relax.op.divide(total, node.emit(relax.op.astype(count, dtype))))
 
 
-def _square(node: Node) -> relax.Expr:
-    x = node.tensor(0)
-    return node.emit(relax.op.multiply(x, x))
+def _sum_square(node: Node, x: relax.Expr) -> relax.Expr:
+    return _reduced(node, relax.op.sum, node.emit(relax.op.multiply(x, x)))
 
 
-def _sum_square(node: Node) -> list[relax.Expr]:
-    return [_reduced(node, relax.op.sum, _square(node))]
+def _l1(node: Node, x: relax.Expr) -> relax.Expr:
+    return _reduced(node, relax.op.sum, node.emit(relax.op.abs(x)))
 
 
-def _l1(node: Node) -> list[relax.Expr]:
-    return [_reduced(node, relax.op.sum, node.emit(relax.op.abs(node.tensor(0))))]
+def _l2(node: Node, x: relax.Expr) -> relax.Expr:
+    _check_floats(node, x)
+    return node.emit(relax.op.sqrt(_sum_square(node, x)))
 
 
-def _l2(node: Node) -> list[relax.Expr]:
-    _floats(node)
-    return [node.emit(relax.op.sqrt(_reduced(node, relax.op.sum, _square(node))))]
+def _log_sum(node: Node, x: relax.Expr) -> relax.Expr:
+    _check_floats(node, x)
+    return node.emit(relax.op.log(_reduced(node, relax.op.sum, x)))
 
 
-def _log_sum(node: Node) -> list[relax.Expr]:
-    return [node.emit(relax.op.log(_reduced(node, relax.op.sum, _floats(node))))]
-
-
-def _log_sum_exp(node: Node) -> list[relax.Expr]:
-    x = _floats(node)
+def _log_sum_exp(node: Node, x: relax.Expr) -> relax.Expr:
+    _check_floats(node, x)
     if not _axes(node):
-        return [x]
+        return x
     # The greatest is taken out, so that no exponential overflows; it is no number to subtract if it is infinite.
     greatest = node.emit(relax.op.max(x, _axes(node), True))
     finite = node.emit(relax.op.isfinite(greatest))
@@ -94,19 +104,19 @@ def _log_sum_exp(node: Node) -> list[relax.Expr]:
         relax.op.add(node.emit(relax.op.log(node.emit(relax.op.sum(exponentials, _axes(node), True)))), base)
     )
     if node.attributes.get("keepdims", 1):
-        return [result]
-    return [node.emit(relax.op.squeeze(result, _axes(node)))]
+        return result
+    return node.emit(relax.op.squeeze(result, _axes(node)))
 
 
 CONVERTERS: Mapping[str, Converter] = {
     "ReduceMax": _plain(relax.op.max),
     "ReduceMin": _plain(relax.op.min),
-    "ReduceSum": _plain(relax.op.sum),
-    "ReduceProd": _plain(relax.op.prod),
-    "ReduceMean": _mean,
-    "ReduceSumSquare": _sum_square,
-    "ReduceL1": _l1,
-    "ReduceL2": _l2,
-    "ReduceLogSum": _log_sum,
-    "ReduceLogSumExp": _log_sum_exp,
+    "ReduceSum": _summed(lambda node, x: _reduced(node, relax.op.sum, x)),
+    "ReduceProd": _summed(lambda node, x: _reduced(node, relax.op.prod, x)),
+    "ReduceMean": _summed(_mean),
+    "ReduceSumSquare": _summed(_sum_square),
+    "ReduceL1": _summed(_l1),
+    "ReduceL2": _summed(_l2),
+    "ReduceLogSum": _summed(_log_sum),
+    "ReduceLogSumExp": _summed(_log_sum_exp),
 }
