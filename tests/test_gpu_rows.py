@@ -212,6 +212,8 @@ def test_the_form_is_one_that_the_memory_holds() -> None:
     assert choose(65_540, 4, shared_bytes=227 << 10).name == "g512_c4a_s"
     assert choose(65_536, 2, shared_bytes=227 << 10).name == "g1024_c8a_8r"
     assert choose(65_535, 2, shared_bytes=163 << 10).name == "g512_c1u_s"
+    # Few threads have more registers each.
+    assert {choose(1021, 4, shared_bytes=most).name for most in (0, 227 << 10)} == {"g32_c1u_32h"}
     kernel = row_kernel(program_of(*FLOATS[1]), choose(65_536, 4, shared_bytes=163 << 10), OPENCL, symbol="k",
                         max_length=65_536)  # fmt: skip
     assert kernel.shared_bytes == 128 << 10

@@ -73,7 +73,8 @@ _HELD = 32
 """Elements a thread keeps at most, with values for later passes beside them; twice as many halves without those."""
 
 _HELD_SINGLY = 24
-"""Elements a thread keeps in registers of a row that is read element by element: of 32 some are spilled."""
+"""The same for rows that are read element by element by the most threads, which leaves 64 registers for each: of 32
+elements some are spilled."""
 
 _BESIDE_BYTES = 16 << 10
 """What is left of a block's shared memory for tables and for what its threads exchange."""
@@ -114,13 +115,14 @@ def choose(
         # Half of what a thread may keep: more threads have more accesses on their way.
         group = min(max(_power(-(-length // (_HELD // 2))), 2 * WARP), _GREATEST_GROUP)
     chunks = _power(-(-pieces // group))
-    if chunks * chunk <= (_HELD if aligned else _HELD_SINGLY):
+    held = _HELD if aligned or group < _GREATEST_GROUP else _HELD_SINGLY
+    if chunks * chunk <= held:
         return Form(group, chunk, chunks, aligned, True)
     if chunks * chunk <= 2 * _HELD:
         if aligned and score_bytes < 4:
             return Form(group, chunk, chunks, True)
         words = chunk * score_bytes // 4 if aligned else chunk
-        shared = chunks - (_HELD if aligned else _HELD_SINGLY) // words
+        shared = chunks - held // words
         if score_bytes <= 4 and shared * words * 4 * group + _BESIDE_BYTES <= shared_bytes:
             return Form(group, chunk, chunks, aligned, shared=shared)
     return Form(_STREAMED_GROUP, chunk, 0, aligned)
