@@ -7,17 +7,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
-from tvm.script.ir_builder import tirx as T
 
 from softq.artifact.program import Size
 from softq.rowprog import Program
 from softq.rowprog.onnx import function_name
-from softq.targets._native import convolution, extrema, integer_matmul, matmul
+from softq.targets._native import convolution, extrema, integer_matmul, matmul, moving
 from softq.targets._native.attention import dot_kernels, dot_packing, dots, packing
 from softq.targets._native.attention.blocks import BLOCK, block_kernel, tile_of_block
 from softq.targets._native.attention.dots import Dot
@@ -221,26 +219,26 @@ class Kernels:
 
     def sizes(self, count: int) -> str:
         """Return the symbol of the kernel that writes so many sizes."""
-        return self._named(f"{PREFIX}sizes_{count}", lambda: _sizes_kernel(f"{PREFIX}sizes_{count}", count))
+        return self._named(f"{PREFIX}sizes_{count}", lambda: moving.sizes_kernel(f"{PREFIX}sizes_{count}", count))
 
     def cum_sum(self, dtype: str, call: CumSumCall) -> str:
         """Return the symbol of the kernel of sums along an axis."""
         symbol = f"{PREFIX}cumsum_{dtype}" + "_exclusive" * call.exclusive + "_reverse" * call.reverse
-        return self._named(symbol, lambda: _cum_sum_kernel(symbol, dtype, call))
+        return self._named(symbol, lambda: moving.cum_sum_kernel(symbol, dtype, call))
 
     def positions(self, axes: int) -> str:
         """Return the symbol of the kernel that checks indices into so many axes."""
         symbol = f"{PREFIX}positions_{axes}"
-        return self._named(symbol, lambda: _positions_kernel(symbol, axes))
+        return self._named(symbol, lambda: moving.positions_kernel(symbol, axes))
 
     def scatter(self, dtype: str, call: ScatterCall) -> str:
         """Return the symbol of the kernel that writes updates into a copy of the data."""
         symbol = f"{PREFIX}scatter_{dtype}_{call.depth}_{call.reduction}"
-        return self._named(symbol, lambda: _scatter_kernel(symbol, dtype, call))
+        return self._named(symbol, lambda: moving.scatter_kernel(symbol, dtype, call))
 
     def copy(self) -> str:
         """Return the symbol of the kernel that copies bytes."""
-        return self._named(f"{PREFIX}copy", lambda: _copy_kernel(f"{PREFIX}copy"))
+        return self._named(f"{PREFIX}copy", lambda: moving.copy_kernel(f"{PREFIX}copy"))
 
 
 def row_symbol(program: Program, taken: Container[str]) -> str:
@@ -250,101 +248,3 @@ def row_symbol(program: Program, taken: Container[str]) -> str:
     while symbol in taken:
         symbol += "_"
     return symbol
-
-
-def _sizes_kernel(symbol: str, count: int) -> tirx.PrimFunc:
-    with IRBuilder() as builder, T.prim_func(s_tir=True):
-        T.func_name(symbol)
-        pointer = T.arg("out", T.handle("int64"))
-        values = [T.arg(f"s{i}", T.int64()) for i in range(count)]
-        begin, end = T.arg("begin", T.int64()), T.arg("end", T.int64())
-        T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
-        out = T.decl_buffer((count,), "int64", data=pointer, align=8)
-        with T.serial(begin, end):
-            for position, value in enumerate(values):
-                T.buffer_store(out, value, [tirx.IntImm("int64", position)])
-    return builder.get()
-
-
-def _cum_sum_kernel(symbol: str, dtype: str, call: CumSumCall) -> tirx.PrimFunc:
-    with IRBuilder() as builder, T.prim_func(s_tir=True):
-        T.func_name(symbol)
-        pointers = [T.arg(name, T.handle(dtype)) for name in ("x", "out")]
-        length, inner, begin, end = (T.arg(name, T.int64()) for name in ("length", "inner", "begin", "end"))
-        T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
-        x, out = (T.decl_buffer((end * length,), dtype, data=p, align=1) for p in pointers)
-        total = T.alloc_buffer((1,), dtype, scope="local")
-        zero = tirx.IntImm("int64", 0)
-        with T.serial(begin, end) as item:
-            first = tirx.truncdiv(item, inner) * length * inner + tirx.truncmod(item, inner)
-            T.buffer_store(total, tirx.const(0, dtype), [zero])
-            with T.serial(zero, length) as step:
-                at = first + (length - 1 - step if call.reverse else step) * inner
-                if call.exclusive:
-                    T.buffer_store(out, total[zero], [at])
-                T.buffer_store(total, total[zero] + x[at], [zero])
-                if not call.exclusive:
-                    T.buffer_store(out, total[zero], [at])
-    return builder.get()
-
-
-def _positions_kernel(symbol: str, axes: int) -> tirx.PrimFunc:
-    with IRBuilder() as builder, T.prim_func(s_tir=True):
-        T.func_name(symbol)
-        pointers = [T.arg(n, T.handle(t)) for n, t in (("flag", "int32"), ("given", "int64"), ("out", "int64"))]
-        extents = [T.arg(f"extent{i}", T.int64()) for i in range(axes)]
-        begin, end = T.arg("begin", T.int64()), T.arg("end", T.int64())
-        T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
-        flag = T.decl_buffer((1,), "int32", data=pointers[0], align=4)
-        given, out = (T.decl_buffer((end * axes,), "int64", data=p, align=8) for p in pointers[1:])
-        zero = tirx.IntImm("int64", 0)
-        with T.serial(begin, end) as item:
-            for axis, extent in enumerate(extents):
-                at = item * axes + axis
-                index = given[at] + tirx.Select(given[at] < 0, extent, zero)
-                inside = tirx.And(index >= 0, index < extent)
-                # A device looks at the flag when all is done: what reads in between stays inside its array.
-                T.buffer_store(out, tirx.Select(inside, index, zero), [at])
-                with T.If(tirx.Not(inside)), T.Then():
-                    T.buffer_store(flag, tirx.IntImm("int32", 1), [zero])
-    return builder.get()
-
-
-_JOIN: Mapping[str, Callable[[Any, Any], Any]] = {
-    "none": lambda old, new: new,
-    "add": lambda old, new: old + new,
-    "mul": lambda old, new: old * new,
-    "max": extrema.greater,
-    "min": extrema.lesser,
-}
-
-
-def _scatter_kernel(symbol: str, dtype: str, call: ScatterCall) -> tirx.PrimFunc:
-    with IRBuilder() as builder, T.prim_func(s_tir=True):
-        T.func_name(symbol)
-        pointers = [T.arg(n, T.handle(t)) for n, t in (("at", "int64"), ("updates", dtype), ("out", dtype))]
-        extents = [T.arg(f"extent{i}", T.int64()) for i in range(call.depth)]
-        count, inner, begin, end = (T.arg(name, T.int64()) for name in ("count", "inner", "begin", "end"))
-        T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
-        at = T.decl_buffer((count,), "int64", data=pointers[0], align=8)
-        updates, out = (T.decl_buffer((count,), dtype, data=p, align=1) for p in pointers[1:])
-        zero = tirx.IntImm("int64", 0)
-        with T.serial(begin, end), T.serial(zero, count) as item, T.serial(zero, inner) as j:
-            place: Any = zero
-            for axis, extent in enumerate(extents):
-                place = place * extent + at[item * call.depth + axis]
-            place = place * inner + j
-            T.buffer_store(out, _JOIN[call.reduction](out[place], updates[item * inner + j]), [place])
-    return builder.get()
-
-
-def _copy_kernel(symbol: str) -> tirx.PrimFunc:
-    with IRBuilder() as builder, T.prim_func(s_tir=True):
-        T.func_name(symbol)
-        pointers = [T.arg(name, T.handle("uint8")) for name in ("source", "out")]
-        begin, end = T.arg("begin", T.int64()), T.arg("end", T.int64())
-        T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
-        source, out = (T.decl_buffer((end,), "uint8", data=p, align=1) for p in pointers)
-        with T.serial(begin, end) as i:
-            T.buffer_store(out, source[i], [i])
-    return builder.get()

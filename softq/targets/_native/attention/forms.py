@@ -17,9 +17,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import tvm
-from tvm import relax, s_tir, tirx
-from tvm_ffi.structural import structural_walk
+from tvm import relax, s_tir
 
+from softq.targets._native.attention.functions import (
+    blocks_of,
+    elementwise_in,
+    exchanges_heads_and_rows,
+    repeats,
+    same_rows,
+    widened,
+)
 from softq.targets._native.calls import IntegerMatMulCall, KernelCall, MatMulCall, RowCall
 from softq.targets._native.sizes import equal, key, plain, product
 
@@ -186,7 +193,7 @@ class _Finder:
         value, binding = second.var, None
         while binding is None or getattr(getattr(binding.value, "op", None), "name", "") == "relax.reshape":
             if binding is not None:
-                if not _same_rows(value.ty, binding.var.ty):
+                if not same_rows(value.ty, binding.var.ty):
                     return None, 0, False
                 value = binding.var
             users = self.graph.users[key(value)]
@@ -198,7 +205,7 @@ class _Finder:
         function, given = self.module[binding.value.args[0]], list(binding.value.args[1].fields)
         position = next(i for i, x in enumerate(given) if isinstance(x, relax.Var) and x.same_as(value))
         for exchanged in (False, True):
-            if _elementwise_in(function, position, exchanged) and self._keeps_rows(function, given, between, exchanged):
+            if elementwise_in(function, position, exchanged) and self._keeps_rows(function, given, between, exchanged):
                 return (binding, position, exchanged) if self._is_rowwise(binding) else (None, 0, False)
         return None, 0, False
 
@@ -214,7 +221,7 @@ class _Finder:
             return None
         name = getattr(expr.op, "name", "")
         if name == "relax.reshape":
-            return self._chain(expr.args[0], rows) if _same_rows(expr.args[0].ty, binding.var.ty) else None
+            return self._chain(expr.args[0], rows) if same_rows(expr.args[0].ty, binding.var.ty) else None
         if name == "relax.call_tir":
             return self._elementwise(binding, rows)
         call = self.call_of(binding)
@@ -237,7 +244,7 @@ class _Finder:
         function = self.module[binding.value.args[0]]
         given = list(binding.value.args[1].fields)
         for position, argument in enumerate(given):
-            if isinstance(argument, relax.Var) and _elementwise_in(function, position) and self._is_rowwise(binding):
+            if isinstance(argument, relax.Var) and elementwise_in(function, position) and self._is_rowwise(binding):
                 chain = self._chain(argument, rows)
                 if chain is not None and self._keeps_rows(function, given, chain[1]):
                     return self._longer(chain, binding, position)
@@ -260,12 +267,12 @@ class _Finder:
         for position, argument in enumerate(given):
             item = self.graph.bindings.get(key(argument)) if isinstance(argument, relax.Var) else None
             while item is not None and getattr(getattr(item.value, "op", None), "name", "") == "relax.reshape":
-                if not _same_rows(item.value.args[0].ty, item.var.ty):
+                if not same_rows(item.value.args[0].ty, item.var.ty):
                     break
                 item = self.graph.bindings.get(key(item.value.args[0]))
             if item is None or not isinstance(item.value, relax.TupleGetItem):
                 continue
-            if key(item.value.tuple_value) in made and not _elementwise_in(function, position, exchanged):
+            if key(item.value.tuple_value) in made and not elementwise_in(function, position, exchanged):
                 return False
         return True
 
@@ -296,11 +303,11 @@ class _Finder:
         if binding is None or getattr(getattr(binding.value, "op", None), "name", "") != "relax.call_tir":
             return value
         given = binding.value.args[1].fields
-        blocks = _blocks(self.module[binding.value.args[0]])
+        blocks = blocks_of(self.module[binding.value.args[0]])
         if len(given) != 1 or blocks is None or len(blocks) != 1:
             return value
         same = [given[0].ty.shape.values[-2:], value.ty.shape.values[-2:]]
-        if _widened(blocks[0]) is None or not all(equal(a, b) for a, b in zip(*same, strict=True)):
+        if widened(blocks[0]) is None or not all(equal(a, b) for a, b in zip(*same, strict=True)):
             return value
         return given[0]
 
@@ -315,7 +322,7 @@ class _Finder:
             return value, None
         function = self.module[source.value.args[0]]
         given = source.value.args[1].fields
-        if len(given) != 1 or not _exchanges_heads_and_rows(function, self.kernels.widens):
+        if len(given) != 1 or not exchanges_heads_and_rows(function, self.kernels.widens):
             return value, None
         return given[0], source.var.ty.shape.values[1]
 
@@ -326,7 +333,7 @@ class _Finder:
             source = self.graph.bindings.get(key(source.value.args[0]))
         if source is None or getattr(getattr(source.value, "op", None), "name", "") != "relax.call_tir":
             return value, 1
-        group = _repeats(self.module[source.value.args[0]])
+        group = repeats(self.module[source.value.args[0]])
         if group == 1 or not all(equal(a, b) for a, b in zip(last, source.var.ty.shape.values[-2:], strict=True)):
             return value, 1
         return source.value.args[1].fields[0], group
@@ -362,124 +369,6 @@ class _Finder:
         return made
 
 
-def _same_rows(a: Any, b: Any) -> bool:
-    return equal(a.shape.values[-1], b.shape.values[-1])
-
-
-def _blocks(function: Any) -> list[Any] | None:
-    """Return the blocks of a function if each is one statement without reductions, with their bodies."""
-    found: list[Any] = []
-    structural_walk(function.body, (s_tir.SBlock, found.append))
-    blocks = [block for block in found if block.name_hint != "root"]
-    for block in blocks:
-        kinds = [int(v.iter_type) for v in block.iter_vars]
-        if any(kind != tirx.IterVar.DataPar for kind in kinds) or not isinstance(block.body, tirx.BufferStore):
-            return None
-    return blocks
-
-
-def _elementwise_in(function: Any, position: int, exchanged: bool = False) -> bool:
-    """Say whether each element of the result depends on that element alone of a parameter.
-
-    Of an axis of one element the parameter may have the only one: then it depends on the row's. `exchanged` asks it of
-    a function that exchanges the heads and rows of such a result.
-    """
-    blocks = _blocks(function)
-    params = list(function.params)
-    if not blocks:
-        return False
-    result = params[-1]
-    if exchanged:
-        result = _exchanged(blocks[-1], result)
-        blocks = blocks[:-1]
-        if result is None or (not blocks and result.same_as(params[position])):
-            return result is not None
-    made = [params[position]]
-    for block in blocks:
-        variables = [v.var for v in block.iter_vars]
-        store = block.body
-        loads: list[Any] = []
-        structural_walk(store.value, (tvm.ir.TensorLoad, loads.append))
-        reads = [load for load in loads if any(load.source.same_as(m) for m in made)]
-        if not reads:
-            continue
-        for buffer, indices in [(load.source, load.indices) for load in reads] + [(store.buffer, store.indices)]:
-            extents = [plain(d) for d in buffer.shape]
-            if len(indices) != len(variables):
-                return False
-            for index, variable, extent in zip(indices, variables, extents, strict=True):
-                only = isinstance(extent, int) and extent == 1 and plain(index) == 0
-                if not (index.same_as(variable) or only):
-                    return False
-        made.append(store.buffer)
-    return made[-1].same_as(result) and len(made) > 1
-
-
 def _is_short(values: Any, most: int | None) -> bool:
     length = plain(values.ty.shape.values[-2])
     return most is None or (isinstance(length, int) and length <= most)
-
-
-def _exchanges_heads_and_rows(function: Any, widens: bool) -> bool:
-    """Say whether a function gives its only parameter [batch, rows, heads, width] as [batch, heads, rows, width].
-
-    `widens` allows it to widen numbers of 16 bits then.
-    """
-    blocks, result = _blocks(function), function.params[-1]
-    if blocks is not None and len(blocks) == 2 and widens:
-        result = _widened(blocks.pop())
-    if blocks is None or len(blocks) != 1 or result is None:
-        return False
-    source = _exchanged(blocks[0], result)
-    return source is not None and source.same_as(function.params[0])
-
-
-def _widened(block: Any) -> Any:
-    """Return what a block gives to its result at the same places as float32, if that is of 16 bits, or None."""
-    own, store = [v.var for v in block.iter_vars], block.body
-    load = store.value.value if isinstance(store.value, tirx.Cast) else None
-    if not isinstance(load, tvm.ir.TensorLoad) or str(load.ty.dtype) != "float16" or str(store.value.ty) != "float32":
-        return None
-    if not len(own) == len(load.indices) == len(store.indices):
-        return None
-    places = zip(load.indices, store.indices, own, load.source.shape, strict=True)
-    kept = all(b.same_as(v) and (a.same_as(v) or (plain(n) == 1 and plain(a) == 0)) for a, b, v, n in places)
-    return load.source if kept else None
-
-
-def _exchanged(block: Any, result: Any) -> Any:
-    """Return what a block gives to the result with its second and third of four axes exchanged, or None."""
-    store, own = block.body, [v.var for v in block.iter_vars]
-    load = store.value
-    if not store.buffer.same_as(result) or not isinstance(load, tvm.ir.TensorLoad):
-        return None
-    if not len(own) == len(load.indices) == len(store.indices) == 4:
-        return None
-    extents = [plain(d) for d in load.source.shape]
-    moved = zip(load.indices, (own[0], own[2], own[1], own[3]), extents, strict=True)
-    written = all(a.same_as(b) for a, b in zip(store.indices, own, strict=True))
-    read = all(index.same_as(v) or (extent == 1 and plain(index) == 0) for index, v, extent in moved)
-    return load.source if written and read else None
-
-
-def _repeats(function: Any) -> int:
-    """Return how often a function repeats each matrix of its only parameter, one copy behind another, else 1.
-
-    The result is [..., n, r, c] and its element [..., i, j, k] is [..., 0, j, k] of the parameter.
-    """
-    blocks = _blocks(function)
-    params = list(function.params)
-    if blocks is None or len(blocks) != 1:
-        return 1
-    store, variables = blocks[0].body, [v.var for v in blocks[0].iter_vars]
-    load = store.value
-    if not isinstance(load, tvm.ir.TensorLoad) or not load.source.same_as(params[0]) or len(variables) < 3:
-        return 1
-    if len(load.indices) != len(variables) or len(store.indices) != len(variables):
-        return 1
-    for axis, (index, out, variable) in enumerate(zip(load.indices, store.indices, variables, strict=True)):
-        repeated = axis == len(variables) - 3
-        if not out.same_as(variable) or not (plain(index) == 0 if repeated else index.same_as(variable)):
-            return 1
-    group = plain(params[-1].shape[-3])
-    return group if isinstance(group, int) and plain(params[0].shape[-3]) == 1 else 1
