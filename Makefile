@@ -44,7 +44,7 @@ types: $(VENV)/.dev
 	$(BIN)/basedpyright
 
 pytest: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 -m 'not slow' tests
+	$(BIN)/python -m pytest -n 2 -m 'not slow' --durations=30 tests
 
 wheel: $(VENV)/.dev
 	$(BIN)/python -m build --wheel --outdir build/dist . > build-wheel.log 2>&1 || (cat build-wheel.log; rm -f build-wheel.log; exit 1)

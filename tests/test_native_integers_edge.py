@@ -114,7 +114,13 @@ def on_processor(built: Path, name: str, x: NDArray[np.uint8], dims: Iterable[in
     return (built / "out").read_bytes()
 
 
-@pytest.mark.parametrize("name", PROCESSORS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("dotprod", "i8mm", "armv7") else pytest.param(name, marks=pytest.mark.slow)
+        for name in PROCESSORS
+    ],
+)
 def test_products(name: str, tmp_path: Path) -> None:
     processor, target = PROCESSORS[name]
     built = softq.build(products(), tmp_path / "built", target=target).folder
