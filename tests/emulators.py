@@ -5,9 +5,14 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
+
+_RUNNER = Path(__file__).with_name("run_raw.c")
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,16 @@ class Emulator:
     zig: str
     command: tuple[str, ...]
     least: int = 0
+
+    def run(self, built: Path, data: bytes, dims: Iterable[int]) -> bytes:
+        """Return the first output of a built model for its one input, whose symbolic sizes are `dims`."""
+        sources = [_RUNNER, built / "driver.c", built / "kernels.o"]
+        program, given, taken = (built / name for name in ("program", "in", "out"))
+        compiler = [sys.executable, "-m", "ziglang", "cc", "-target", self.zig, "-O1", "-static", "-fno-sanitize=all"]
+        subprocess.run([*compiler, f"-I{built}", *map(str, sources), "-lm", "-o", str(program)], check=True)
+        given.write_bytes(data)
+        subprocess.run([*self.command, *map(str, (program, built, given, taken, *dims))], check=True)
+        return taken.read_bytes()
 
 
 EMULATORS = {

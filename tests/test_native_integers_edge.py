@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +17,6 @@ from softq.targets._native.machine import Machine
 from softq.targets._native.machines import aarch64, armv7, riscv64
 from tests.emulators import emulator
 
-RUNNER = Path(__file__).with_name("run_raw.c")
 PROCESSORS = {
     "neon": ("aarch64", "aarch64"),
     "dotprod": ("aarch64", "aarch64,features=+dotprod"),
@@ -38,10 +34,15 @@ OTHERWISE = "softq_dot_words"
 ROWS, INNER, COLUMNS = 23, 37, 21
 
 
+def right_operands() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the constant right operands, the unsigned one first."""
+    rng = np.random.default_rng(0)
+    return rng.integers(0, 256, (INNER, COLUMNS)), rng.integers(-128, 128, (INNER, COLUMNS))
+
+
 def products() -> ModelProto:
     """Return products of every pair of types, by constant and by computed right operands, one after another."""
-    rng = np.random.default_rng(0)
-    unsigned, signed = rng.integers(0, 256, (INNER, COLUMNS)), rng.integers(-128, 128, (INNER, COLUMNS))
+    unsigned, signed = right_operands()
     constants = ", ".join(
         f"{dtype}[{INNER}, {COLUMNS}] {name} = {{{str(array.ravel().tolist())[1:-1]}}}"
         for name, dtype, array in (("du", "uint8", unsigned), ("ds", "int8", signed))
@@ -68,8 +69,7 @@ def products() -> ModelProto:
 
 
 def expected(x: NDArray[np.uint8]) -> NDArray[np.int32]:
-    rng = np.random.default_rng(0)
-    unsigned, signed = rng.integers(0, 256, (INNER, COLUMNS)), rng.integers(-128, 128, (INNER, COLUMNS))
+    unsigned, signed = right_operands()
     wide = x.astype(np.int64)
     found = []
     for a in (wide - 131, wide - 128 + 5):
@@ -102,18 +102,6 @@ def attention() -> ModelProto:
     """)
 
 
-def on_processor(built: Path, name: str, x: NDArray[np.uint8], dims: Iterable[int]) -> bytes:
-    emulated = emulator(name)
-    program = built / "program"
-    sources = [RUNNER, built / "driver.c", built / "kernels.o"]
-    command = [sys.executable, "-m", "ziglang", "cc", "-target", emulated.zig, "-O1", "-static", "-fno-sanitize=all"]
-    subprocess.run([*command, f"-I{built}", *map(str, sources), "-lm", "-o", str(program)], check=True)
-    (built / "in").write_bytes(x.tobytes())
-    files = [str(built / n) for n in ("program", "", "in", "out")]
-    subprocess.run([*emulated.command, *files, *map(str, dims)], check=True)
-    return (built / "out").read_bytes()
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -127,7 +115,7 @@ def test_products(name: str, tmp_path: Path) -> None:
     assert f"{SYMBOLS.get(name, OTHERWISE)}_sums".encode() in (built / "kernels.o").read_bytes()
     for rows in (1, ROWS, 70):
         x = np.random.default_rng(rows).integers(0, 256, (rows, INNER)).astype(np.uint8)
-        found = np.frombuffer(on_processor(built, processor, x, [rows]), np.int32)
+        found = np.frombuffer(emulator(processor).run(built, x.tobytes(), [rows]), np.int32)
         np.testing.assert_array_equal(found, expected(x))
 
 
@@ -140,7 +128,7 @@ def test_attention(name: str, tmp_path: Path) -> None:
     here = softq.load(softq.build(model, tmp_path / "here", target="cpu").folder)
     for length in (1, 33, 130):
         x = np.clip(np.random.default_rng(length).normal(128, 40, (2, length, 57)), 0, 255).astype(np.uint8)
-        found = np.frombuffer(on_processor(built, processor, x, [length]), np.uint8).reshape(2, length, 19)
+        found = np.frombuffer(emulator(processor).run(built, x.tobytes(), [length]), np.uint8).reshape(2, length, 19)
         np.testing.assert_array_equal(found, here({"x": x})["y"])
         assert len(np.unique(found)) > 10 or length == 1
 

@@ -22,6 +22,18 @@ def to_plain_loops(
         *opaque,
         s_tir.transform.LowerMatchBuffer(),
         s_tir.transform.LowerOpaqueBlock(),
+        *flattened(),
+        *simplified,
+        tirx.transform.BF16StorageLegalize(),
+        tirx.transform.LowerIntrin(),
+        # Quotients of the same expression are lowered to bindings of one name.
+        tirx.transform.ConvertSSA(),
+    ]
+
+
+def flattened() -> list[tvm.ir.transform.Pass]:
+    """Return the passes from buffers of several axes to flat ones, in order."""
+    return [
         tirx.transform.FlattenBuffer(),
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.StorageRewrite(),
@@ -29,9 +41,4 @@ def to_plain_loops(
         tirx.transform.StmtSimplify(),
         tirx.transform.RemoveNoOp(),
         s_tir.transform.RewriteUnsafeSelect(),
-        *simplified,
-        tirx.transform.BF16StorageLegalize(),
-        tirx.transform.LowerIntrin(),
-        # Quotients of the same expression are lowered to bindings of one name.
-        tirx.transform.ConvertSSA(),
     ]

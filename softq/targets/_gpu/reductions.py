@@ -17,6 +17,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir import dlight
 
+from softq.targets._common.tvm_passes import flattened
 from softq.targets._native.expressions import found
 from softq.targets._native.nests import Nest, numbers_of, with_pointers
 from softq.targets._native.sizes import key, plain
@@ -98,13 +99,7 @@ def _lowered(function: tirx.PrimFunc) -> tirx.PrimFunc:
         s_tir.transform.LowerMatchBuffer(),
         s_tir.transform.StmtSimplify(),
         s_tir.transform.LowerOpaqueBlock(),
-        tirx.transform.FlattenBuffer(),
-        tirx.transform.BF16ComputeLegalize(),
-        tirx.transform.StorageRewrite(),
-        tirx.transform.UnrollLoop(),
-        tirx.transform.StmtSimplify(),
-        tirx.transform.RemoveNoOp(),
-        s_tir.transform.RewriteUnsafeSelect(),
+        *flattened(),
         s_tir.transform.ThreadSync("shared"),
         s_tir.transform.ThreadSync("warp"),
         s_tir.transform.InferFragment(),
