@@ -2,7 +2,7 @@
 
     python -m benchmarks.accuracy [--models DIR] [--only MODEL] [--methods LIST]
 
-Sweeps the methods (`softq.sweep`) over the ViT and the language model of `models/`, all-MiniLM-L6-v2 and SmolLM2-135M,
+Sweeps the methods (`softq.sweeps`) over the ViT and the language model of `models/`, all-MiniLM-L6-v2 and SmolLM2-135M,
 options that are fitted fitted on each model's calibration data, and writes benchmarks/accuracy.json. Of a method with
 several forms the best one of each width is shown. A sweep that is interrupted goes on where it stopped: its folders lie
 beside the models. Methods that carry a state along the row are left out on the two greater models, where onnxruntime's
@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from softq.methods import METHODS
-from softq.sweep import run
-from softq.sweep.records import Outcome, Study
+from softq.sweeps import run
+from softq.sweeps.records import Outcome, Study
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "accuracy.json"

@@ -7,8 +7,11 @@ Names are imported when they are first used, so that `import softq` stays cheap.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+from softq import _aliases
 
 if TYPE_CHECKING:
     from softq._version import __version__
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from softq.errors import InputError, ProofError, RefusalError, SoftqError, UsageError
     from softq.explanation import Explanation, explain
     from softq.methods import METHODS
-    from softq.plan import Plan, SitePlan, load_plan
+    from softq.plans import Plan, SitePlan, load_plan
     from softq.site import Site, Verdict
     from softq.targets import TARGETS
 
@@ -32,7 +35,7 @@ _HOMES = {
     "softq.explanation": ("Explanation", "explain"),
     "softq.errors": ("InputError", "ProofError", "RefusalError", "SoftqError", "UsageError"),
     "softq.methods": ("METHODS",),
-    "softq.plan": ("Plan", "SitePlan", "load_plan"),
+    "softq.plans": ("Plan", "SitePlan", "load_plan"),
     "softq.site": ("Site", "Verdict"),
     "softq.targets": ("TARGETS",),
 }
@@ -64,10 +67,16 @@ __all__ = [
 ]
 
 
+_aliases.register()
+
+
 def __getattr__(name: str) -> object:
     for home, names in _HOMES.items():
         if name in names:
             return getattr(import_module(home), name)
+    alias = sys.modules.get(f"softq.{name}")
+    if alias is not None:
+        return alias
     raise AttributeError(f"module 'softq' has no attribute {name!r}")
 
 

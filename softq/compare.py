@@ -16,7 +16,7 @@ from softq.data import Dataset, DataSource, TensorSpec, open_data
 from softq.errors import UsageError
 from softq.metrics import Measured, Metric, find_metric, mean_interval, paired_ratio_interval
 from softq.pairing import batch_size, check_labels, common_inputs, common_output, label_of, run_batch, spec_of_label
-from softq.report import MetricResult, PairedInterval, Report, check_gate, judge
+from softq.reports import MetricResult, PairedInterval, Report, check_gate, judge
 from softq.runner import OnnxRunner, Runner
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import onnx_ir as ir
 from onnx_ir.passes.common import NameFixPass
 
 from softq._version import __version__
+from softq.calibration import make_fit
 from softq.errors import RefusalError, UsageError
-from softq.fitting import fitter
 from softq.following import follow
 from softq.methods import DEFAULT_METHOD, METHODS
 from softq.methods._contract import OptionValue
@@ -27,7 +27,7 @@ from softq.passes.inline_functions import InlineFunctions
 from softq.passes.locate import locate
 from softq.passes.normalize import Normalize
 from softq.passes.replace import Replace
-from softq.plan import (
+from softq.plans import (
     DEFAULT_MAX_LENGTH,
     PLAN_KEY,
     VERSION_KEY,
@@ -208,7 +208,9 @@ def convert(
         check_substitutes(((site.id, name) for site in softmaxes(found)), allow_substitute)
         fit = None
         if calibration is not None:
-            fit, unused = fitter(work, found, calibration, METHODS.get(name), chosen_settings, batch, assumed, progress)
+            fit, unused = make_fit(
+                work, found, calibration, METHODS.get(name), chosen_settings, batch, assumed, progress
+            )
             warnings += unused
         made = plan_sites(found, name, chosen_settings, fit, allow_substitute=allow_substitute)
         planned = {s.id: s for s in made}

@@ -24,7 +24,7 @@ from softq.passes._policy import Policy
 from softq.passes.locate import findings, locate
 from softq.passes.normalize import normalize
 from softq.passes.replace import canonical_nodes, uses_mask
-from softq.plan import DEFAULT_MAX_LENGTH
+from softq.plans import DEFAULT_MAX_LENGTH
 from softq.rowprog import Program
 from softq.rowprog.onnx import function_name
 from softq.rowprog.phases import phases

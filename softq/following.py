@@ -11,7 +11,7 @@ from softq.errors import RefusalError
 from softq.methods import METHODS
 from softq.passes._forms._facts import Assumed
 from softq.passes.locate import locate
-from softq.plan import Plan, SitePlan, check_own
+from softq.plans import Plan, SitePlan, check_own
 from softq.site import Site
 
 

@@ -8,7 +8,7 @@ from sys import modules
 from typing import Any
 
 from softq.passes._forms import FORMS
-from softq.plan import Plan
+from softq.plans import Plan
 from softq.site import Site
 from softq.targets import TARGETS, Target
 

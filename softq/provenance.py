@@ -12,7 +12,7 @@ from softq.errors import InputError, ProofError, RefusalError
 from softq.methods import METHODS
 from softq.passes._calls import same_function
 from softq.passes.replace import FUNCTION_DOMAIN
-from softq.plan import PLAN_KEY, Plan, parse_plan
+from softq.plans import PLAN_KEY, Plan, parse_plan
 from softq.rowprog import Program
 from softq.rowprog.onnx import emit, function_name
 from softq.site import META_KEY

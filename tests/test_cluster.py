@@ -22,17 +22,17 @@ from click.testing import CliRunner
 
 from softq.cli import main
 from softq.errors import InputError, UsageError
-from softq.plan import Plan
-from softq.sweep import Selection, Sweep, Task, run
-from softq.sweep.bench import open_subject
-from softq.sweep.cluster import connection, unit
-from softq.sweep.cluster.costs import Costs
-from softq.sweep.cluster.fitness import asked_names, unfitness, versions_here
-from softq.sweep.cluster.roster import Unit, Worker
-from softq.sweep.cluster.shards import LEAST, MOST, Shard, grouped, partition
-from softq.sweep.planner import Planner
-from softq.sweep.records import OUTCOMES, STUDY, read
-from softq.sweep.search import find_plan
+from softq.plans import Plan
+from softq.sweeps import Selection, Sweep, Task, run
+from softq.sweeps.bench import open_subject
+from softq.sweeps.cluster import connection, unit
+from softq.sweeps.cluster.costs import Costs
+from softq.sweeps.cluster.fitness import asked_names, unfitness, versions_here
+from softq.sweeps.cluster.roster import Unit, Worker
+from softq.sweeps.cluster.shards import LEAST, MOST, Shard, grouped, partition
+from softq.sweeps.planner import Planner
+from softq.sweeps.records import OUTCOMES, STUDY, read
+from softq.sweeps.search import find_plan
 from tests.test_sweep import IMAGES, LM, TEXT, VIT, plain
 
 # 12 batches, hence 3 shards; 4 settings.

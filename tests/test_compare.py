@@ -268,7 +268,7 @@ def test_texts_are_not_compared() -> None:
 
 
 def test_the_same_report_twice() -> None:
-    from softq.report import to_json
+    from softq.reports import to_json
 
     first, second = (to_json(check(model(PLAIN), model(DOUBLED), samples()), samples=True) for _ in range(2))
     assert first == second

@@ -8,7 +8,7 @@ from decimal import Decimal, localcontext
 import numpy as np
 import pytest
 
-from softq import calibrate
+from softq import calibration
 from softq.errors import UsageError
 from softq.methods import METHODS, Sample
 from softq.rowprog import run
@@ -77,7 +77,7 @@ def test_q_is_that_of_the_least_error_of_the_output(scope: str) -> None:
         for h in (0, 1, 0, 1)
     ]
     options = METHOD.configure({"bits": 3, "q": scope})
-    fitted = calibrate.fit(METHOD, options, samples)["q"]
+    fitted = calibration.fit(METHOD, options, samples)["q"]
 
     def best(group: list[Sample]) -> float:
         errors: dict[int, float] = {}

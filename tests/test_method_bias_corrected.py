@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from softq import calibrate
+from softq import calibration
 from softq.errors import ProofError, UsageError
 from softq.methods import METHODS, Sample
 from softq.rowprog import run
@@ -53,7 +53,7 @@ def test_the_closed_form_is_the_mean_error_over_unmasked_elements(scope: str, to
         Sample(masked_rows(1, 0.5), None, 0), Sample(masked_rows(2, 3), None, 1),
         Sample(masked_rows(3, 2)[:5], None, 1), Sample(np.full((2, 300), -math.inf, np.float32), None, 0),
     ]  # fmt: skip
-    fitted = calibrate.fit(METHOD, METHOD.configure({"bits": 6, "bias": scope, "top": top}), samples)["bias"]
+    fitted = calibration.fit(METHOD, METHOD.configure({"bits": 6, "bias": scope, "top": top}), samples)["bias"]
 
     def mean(group: list[Sample]) -> float:
         errors: list[NDArray[np.float64]] = []
@@ -92,7 +92,7 @@ def test_top_and_bias_are_fitted_together() -> None:
     v = (rng.normal(size=(300, 8)) + 0.5).astype(np.float32)
     samples = [Sample(masked_rows(s, 1), v, 0) for s in range(3)]
     options = METHOD.configure({"bits": 6, "bias": "site", "top": "site"})
-    fitted = calibrate.fit(METHOD, options, samples)
+    fitted = calibration.fit(METHOD, options, samples)
 
     def error(top: float, bias: float) -> float:
         total = 0.0
@@ -107,7 +107,7 @@ def test_top_and_bias_are_fitted_together() -> None:
     assert fitted == {"top": 2 ** (-best / 4), "bias": pytest.approx(mean_error(samples, 2 ** (-best / 4)))}
     assert 0 < best < 32
     with pytest.raises(UsageError, match="fitted together for a site or for a head, not top=site, bias=head"):
-        calibrate.fit(METHOD, METHOD.configure({"bias": "head", "top": "site"}), samples)
+        calibration.fit(METHOD, METHOD.configure({"bias": "head", "top": "site"}), samples)
 
 
 def mean_error(samples: list[Sample], top: float) -> float:
@@ -133,7 +133,7 @@ def test_what_the_correction_is_worth() -> None:
         method = METHODS.get(name)
         options = method.resolve(method.configure(settings), False)
         signal = noise = 0.0
-        fitted = calibrate.fit(method, options, seen)
+        fitted = calibration.fit(method, options, seen)
         for s in fresh:
             mine = {k: v[s.head] if isinstance(v, tuple) else v for k, v in fitted.items()}
             here = method.configure(settings | dict.fromkeys(mine, "site"))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from softq import calibrate
+from softq import calibration
 from softq.methods import METHODS, Sample
 from softq.rowprog import Program, run
 from softq.rowprog.ranges import prove
@@ -162,7 +162,7 @@ def test_proved_for_long_rows_and_fitted_a_head() -> None:
         for h in (0, 1)
     ]
     options = METHOD.configure({"bits": 3, "r": "head"})
-    fitted = calibrate.fit(METHOD, options, samples)
+    fitted = calibration.fit(METHOD, options, samples)
     x = np.stack([s.scores for s in samples])[None]
     params = METHOD.parameters(options, fitted)
     for _, out in everywhere(METHOD.program(options), x, ["weights", "normalizer"], params=params):

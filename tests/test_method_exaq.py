@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from softq.calibrate import fit
+from softq.calibration import fit
 from softq.methods import METHODS, Sample
 from softq.rowprog import DType, run
 from tests.conformance import assert_conforms, program_of

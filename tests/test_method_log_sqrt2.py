@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from softq import calibrate
+from softq import calibration
 from softq.methods import METHODS, Sample
 from softq.rowprog import run
 from softq.rowprog.onnx import to_model
@@ -62,7 +62,7 @@ def test_the_scale_is_the_best_of_three_percentiles_of_unmasked_elements(scope: 
         scores = (rng.normal(size=(16, 256)) * spread).astype(np.float32)
         scores[np.triu_indices(16, 200, 256)] = -math.inf
         samples.append(Sample(scores, rng.normal(size=(256, 4)).astype(np.float32), head))
-    fitted = calibrate.fit(METHOD, METHOD.configure({"scale": scope}), samples)["scale"]
+    fitted = calibration.fit(METHOD, METHOD.configure({"scale": scope}), samples)["scale"]
 
     def best(group: list[Sample]) -> float:
         p = np.concatenate([softmax64(s.scores)[np.isfinite(s.scores)] for s in group])

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from softq import calibrate
+from softq import calibration
 from softq.errors import UsageError
 from softq.methods import METHODS, Sample
 from softq.methods.minifloat import nearest
@@ -77,7 +77,7 @@ def test_the_search_is_the_paper_s(scope: str) -> None:
         for h in (0, 1)
     ]  # fmt: skip
     options = METHOD.configure({"bits": 3, "mantissa": scope, "top": scope})
-    fitted = calibrate.fit(METHOD, options, samples)
+    fitted = calibration.fit(METHOD, options, samples)
 
     def best(group: list[Sample]) -> tuple[float, float]:
         greatest = max(float(softmax64(s.scores).max()) for s in group)

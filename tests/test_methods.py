@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from softq.calibrate import _least, fit
+from softq.calibration import fit
+from softq.calibration.fit import _least
 from softq.errors import InputError, UsageError
 from softq.methods import METHODS, Fitted, Method, Options, Sample
 from softq.rowprog import DType, Program, prepare, run

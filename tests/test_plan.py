@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from softq.errors import InputError, UsageError
-from softq.plan import Plan, SitePlan, load_plan, parse_plan, plan_sites
+from softq.plans import Plan, SitePlan, load_plan, parse_plan, plan_sites
 from softq.site import Site, Verdict
 
 

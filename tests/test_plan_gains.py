@@ -9,12 +9,12 @@ import pytest
 
 from softq.conversion import convert
 from softq.errors import RefusalError
-from softq.plan import Plan
+from softq.plans import Plan
 from softq.runner import OnnxRunner
-from softq.sweep import Selection, Task
-from softq.sweep.effects import with_gains
-from softq.sweep.frontier import Rung, State, choices
-from softq.sweep.planner import Planner
+from softq.sweeps import Selection, Task
+from softq.sweeps.effects import with_gains
+from softq.sweeps.frontier import Rung, State, choices
+from softq.sweeps.planner import Planner
 from tests.test_sweep import IMAGES, VIT, cut
 
 WIDTHS = (8, 6, 4, 3)

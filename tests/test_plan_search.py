@@ -14,14 +14,14 @@ from softq.compare import check
 from softq.conversion import convert
 from softq.errors import UsageError
 from softq.metrics import find_metric
-from softq.plan import load_plan
-from softq.report import parse_drop
-from softq.sweep import Selection, Task
-from softq.sweep.frontier import FLOAT_BITS, Rung, choices, descent, ladder, mean_bits
-from softq.sweep.gate import Budget
-from softq.sweep.planned import read_planned
-from softq.sweep.records import Estimate
-from softq.sweep.search import find_plan
+from softq.plans import load_plan
+from softq.reports import parse_drop
+from softq.sweeps import Selection, Task
+from softq.sweeps.frontier import FLOAT_BITS, Rung, choices, descent, ladder, mean_bits
+from softq.sweeps.gate import Budget
+from softq.sweeps.planned import read_planned
+from softq.sweeps.records import Estimate
+from softq.sweeps.search import find_plan
 from tests.test_sweep import IMAGES, LM, TEXT, VIT, cut
 
 ONE, TWO = ("one", {"bits": 2}), ("two", {"bits": 2})

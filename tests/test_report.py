@@ -11,7 +11,7 @@ import pytest
 
 from softq.errors import UsageError
 from softq.metrics import Direction, NanCounts, PairedSamples, find_metric
-from softq.report import (
+from softq.reports import (
     MetricResult,
     PairedInterval,
     Report,

@@ -14,11 +14,11 @@ from softq.compare import check
 from softq.conversion import convert
 from softq.errors import InputError, UsageError
 from softq.methods import METHODS, Fitted, Sample
-from softq.plan import SitePlan
-from softq.sweep import Selection, Task
-from softq.sweep.proxies import site_errors
-from softq.sweep.records import OUTCOMES, read
-from softq.sweep.sensitivity import run
+from softq.plans import SitePlan
+from softq.sweeps import Selection, Task
+from softq.sweeps.proxies import site_errors
+from softq.sweeps.records import OUTCOMES, read
+from softq.sweeps.sensitivity import run
 from tests.test_sweep import IMAGES, LM, TEXT, VIT, cut, plain
 
 

@@ -12,10 +12,10 @@ from onnx import parser
 
 from softq.conversion import convert
 from softq.methods import METHODS
-from softq.plan import Plan
+from softq.plans import Plan
 from softq.runner import OnnxRunner
-from softq.sweep.planner import Planner, Selection
-from softq.sweep.sessions import Sessions
+from softq.sweeps.planner import Planner, Selection
+from softq.sweeps.sessions import Sessions
 from tests.test_methods import ALL
 
 VIT = Path(__file__).parent.parent / "models/mnist_vit/mnist_vit.onnx"

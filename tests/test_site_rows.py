@@ -16,10 +16,10 @@ from softq.data import TensorSpec, open_data
 from softq.errors import UsageError
 from softq.methods import Sample
 from softq.modelfile import as_model, save
-from softq.sweep import Selection, Task, run
-from softq.sweep.proxies import SiteRows, site_errors
-from softq.sweep.search import find_plan
-from softq.sweep.sensitivity import run as sensitivity
+from softq.sweeps import Selection, Task, run
+from softq.sweeps.proxies import SiteRows, site_errors
+from softq.sweeps.search import find_plan
+from softq.sweeps.sensitivity import run as sensitivity
 from tests.test_sensitivity import planned
 from tests.test_sweep import IMAGES, VIT, plain
 

@@ -16,8 +16,8 @@ from softq.errors import UsageError
 from softq.methods import METHODS
 from softq.modelfile import as_model
 from softq.passes.replace import Replace
-from softq.plan import load_plan
-from softq.sweep.settings import parse_methods
+from softq.plans import load_plan
+from softq.sweeps.settings import parse_methods
 from tests.attention import attention
 
 HOME = Path(__file__).parent.parent / "models/mnist_vit"

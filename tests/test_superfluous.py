@@ -18,7 +18,7 @@ from onnx import parser
 import softq
 from softq.passes.drop_argmax import DropArgmax
 from softq.passes.fuse_topk import FuseTopk
-from softq.plan import load_plan
+from softq.plans import load_plan
 
 X = np.random.default_rng(3).normal(0, 3, (4, 6, 8)).astype(np.float32)
 

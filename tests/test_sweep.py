@@ -24,11 +24,11 @@ from softq.conversion import convert
 from softq.errors import InputError, UsageError
 from softq.metrics import PerSample, find_metric
 from softq.metrics._reductions import mean, root_ratio
-from softq.sweep import run
-from softq.sweep.estimates import loss_of, value_of
-from softq.sweep.pace import Pace
-from softq.sweep.records import OUTCOMES, REPORTS, STUDY, Outcome, read
-from softq.sweep.settings import expand, parse_bits
+from softq.sweeps import run
+from softq.sweeps.estimates import loss_of, value_of
+from softq.sweeps.pace import Pace
+from softq.sweeps.records import OUTCOMES, REPORTS, STUDY, Outcome, read
+from softq.sweeps.settings import expand, parse_bits
 
 MODELS = Path(__file__).parent.parent / "models"
 VIT, IMAGES = MODELS / "mnist_vit/mnist_vit.onnx", MODELS / "mnist_vit/data.npz"
@@ -251,7 +251,7 @@ def test_another_model_is_refused(tmp_path: Path) -> None:
 
 
 def test_two_writers(tmp_path: Path) -> None:
-    from softq.sweep.folder import opened
+    from softq.sweeps.folder import opened
 
     with opened(tmp_path / "out", False):
         result = CliRunner().invoke(main, command(IMAGES, tmp_path / "out"))

@@ -13,7 +13,7 @@ from onnx import parser
 
 from softq.metrics import find_metric
 from softq.modelfile import as_model, save
-from softq.sweep.comparisons import comparison
+from softq.sweeps.comparisons import comparison
 
 MIB = 2**20
 FILES, IMAGES, SIZE = 40, 16, (3, 224, 224)
@@ -53,7 +53,7 @@ SPOILED = (
 
 CHILD = """
 import json, pathlib, re, resource, sys
-from softq.sweep import run
+from softq.sweeps import run
 model, data, out, given = sys.argv[1:]
 found = run(model, data, out=out, methods="uniform", bits="4", threads=1, **json.loads(given))
 # On Linux ru_maxrss starts with the peak of the process that started this one; VmHWM does not. macOS counts bytes.

@@ -61,7 +61,7 @@ def check(
             progress=lambda done, total: step("check", done, total),
         )
     if junit is not None:
-        from softq.report import to_case, to_junit
+        from softq.reports import to_case, to_junit
         from softq.textfile import write_text
 
         case = to_case(report, time.perf_counter() - start)

@@ -15,8 +15,8 @@ from softq.cli.printing import exit_unless, print_json, print_notes
 from softq.errors import SoftqError
 
 if TYPE_CHECKING:
-    from softq.report import Gate
-    from softq.sweep import Sweep, Task
+    from softq.reports import Gate
+    from softq.sweeps import Sweep, Task
 
 _COMMON = (
     click.argument("model"),
@@ -62,7 +62,7 @@ def common(command: Callable[..., None]) -> Callable[..., None]:
 
 def task(model: str, given: dict[str, Any]) -> Task:
     """Return what is measured, from the arguments that the commands share."""
-    from softq.sweep import Selection, Task
+    from softq.sweeps import Selection, Task
 
     fields = ("sites", "all_sites", "masks", "allow_float32", "allow_substitute", "max_length", "batch")
     chosen = {name: given.pop(name) for name in fields}
@@ -76,7 +76,7 @@ def command_line() -> str:
 
 def write_page(out: str, budget: str | None) -> str:
     """Write the report of a folder and return a line that says so; what goes wrong is a note: the values are there."""
-    from softq.sweep.page import report
+    from softq.sweeps.page import report
 
     try:
         return f"wrote {report(out, budget=budget).files[0]}"
@@ -87,7 +87,7 @@ def write_page(out: str, budget: str | None) -> str:
 
 def finish(found: Sweep, gate: Gate | None, as_json: bool, written: str) -> None:
     """Print what was found, and end with the gate's exit code if that failed."""
-    from softq.sweep.listing import sweep_to_json, sweep_to_text
+    from softq.sweeps.listing import sweep_to_json, sweep_to_text
 
     print_notes(found.notes)
     if as_json:

@@ -36,9 +36,9 @@ def plan(
 
     What was measured goes beside the plan, into PLAN.measured.json, for softq report --plan.
     """
-    from softq.sweep.listing import plan_to_json, plan_to_text
-    from softq.sweep.planned import record_of, record_text
-    from softq.sweep.search import find_plan
+    from softq.sweeps.listing import plan_to_json, plan_to_text
+    from softq.sweeps.planned import record_of, record_text
+    from softq.sweeps.search import find_plan
     from softq.textfile import write_text
 
     if Path(out).is_dir():

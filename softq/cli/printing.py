@@ -14,7 +14,7 @@ from softq.cli.group import EXIT_GATE
 from softq.progress import Progress
 
 if TYPE_CHECKING:
-    from softq.report import Report
+    from softq.reports import Report
 
 
 def print_json(value: object) -> None:
@@ -30,7 +30,7 @@ def print_notes(notes: Sequence[str]) -> None:
 
 def print_report(report: Report, markdown: str | None, as_json: bool) -> None:
     """Print a report, write it, and end with the gate's exit code if that failed."""
-    from softq.report import to_json, to_markdown, to_text
+    from softq.reports import to_json, to_markdown, to_text
     from softq.textfile import write_text
 
     terminal = sys.stdout.isatty()

@@ -12,7 +12,7 @@ from softq.cli.options import JSON
 from softq.cli.printing import progress
 
 if TYPE_CHECKING:
-    from softq.sweep.settings import Granularity
+    from softq.sweeps.settings import Granularity
 
 
 @click.command()
@@ -35,7 +35,7 @@ def sensitivity(
     **given: Any,
 ) -> None:
     """Measure each softmax of MODEL alone at each width: errors of its rows for all, the metric for the worst."""
-    from softq.sweep.sensitivity import run
+    from softq.sweeps.sensitivity import run
 
     with progress() as step:
         found = run(

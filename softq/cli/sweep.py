@@ -11,7 +11,7 @@ from softq.cli.arguments import check_outputs
 from softq.cli.printing import progress
 
 if TYPE_CHECKING:
-    from softq.sweep import Sweep
+    from softq.sweeps import Sweep
 
 
 @click.command()
@@ -29,9 +29,9 @@ def sweep(
 
     With the extra `report` the report is written into the folder, as by softq report.
     """
-    from softq.report import parse_drop
-    from softq.sweep import run
-    from softq.sweep.gate import Budget, judge_all
+    from softq.reports import parse_drop
+    from softq.sweeps import run
+    from softq.sweeps.gate import Budget, judge_all
 
     check_outputs([junit], [model, given["data"], given["calibration"]])
     allowance = None if max_drop is None else parse_drop(max_drop)
@@ -45,9 +45,9 @@ def sweep(
 
 
 def _write_junit(path: str, found: Sweep, budget: Any) -> None:
-    from softq.report import Case, to_junit
-    from softq.sweep.engine import describe
-    from softq.sweep.listing import study_name
+    from softq.reports import Case, to_junit
+    from softq.sweeps.engine import describe
+    from softq.sweeps.listing import study_name
     from softq.textfile import write_text
 
     cases: list[Case] = []

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from softq.methods import METHODS, Options
-from softq.plan import SitePlan
+from softq.plans import SitePlan
 from softq.rowprog import Program
 from softq.rowprog.onnx import Emission, arguments, emit, emit_exposed, signature
 

@@ -17,7 +17,7 @@ from softq.passes._canonical import CANONICAL_KEY, Canonical, leaves_scores
 from softq.passes._edit import cast_like, constant, floats, remove_if_unused, scalar_shape, take_over
 from softq.passes._graph import ModelView
 from softq.passes.normalize import Normalize
-from softq.plan import DEFAULT_MAX_LENGTH, SitePlan, plan_sites
+from softq.plans import DEFAULT_MAX_LENGTH, SitePlan, plan_sites
 from softq.rowprog import Program
 from softq.rowprog.onnx import function_name
 from softq.site import META_KEY

@@ -1,0 +1,188 @@
+"""Options fitted on calibration data: those with the least squared error of P V, or what a method itself asks for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from softq.calibration.rows import collect_rows, input_specs
+from softq.data import DataSource, open_data
+from softq.errors import InputError, UsageError
+from softq.methods import Fitted, Method, Options, Sample
+from softq.methods._contract import OptionValue
+from softq.passes._forms._facts import Assumed
+from softq.progress import Progress
+from softq.rowprog import prepare
+from softq.site import Site
+
+_SEARCHED_WHOLE = 48
+"""So many candidates of a number are all tried; of more, a part."""
+
+
+def make_fit(
+    model: ir.Model,
+    found: Sequence[Site],
+    calibration: DataSource,
+    method: Method,
+    settings: Mapping[str, OptionValue],
+    batch: int | None,
+    assumed: Assumed,
+    progress: Progress | None,
+) -> tuple[Callable[[Site, Method, Options], Fitted], list[str]]:
+    """Return what fits a site's options on the calibration data, and what the user should know about them.
+
+    Args:
+        model: The model as it was loaded; it is not changed.
+        found: Its softmaxes with their verdicts.
+        calibration: See `softq.data.open_data`.
+        method: The method that the sites get.
+        settings: Options of the method by name.
+        batch: Samples a run; None for the data's own.
+        assumed: As in `locate`.
+        progress: As in `softq.conversion.convert`.
+
+    Raises:
+        RefusalError: a site to convert lies in a subgraph or function, whose values cannot be seen from outside.
+        InputError: the data cannot be used.
+    """
+    data = open_data(calibration, input_specs(model), reject_nan=True)
+    options = method.resolve(method.configure(settings), True)
+    if not options.fitted:
+        for _ in data.batches(batch):  # so that damaged data are an error whether they are needed or not
+            pass
+        return lambda *_: {}, [
+            f"the calibration data are not used: with these settings {method.name} has nothing to fit"
+        ]
+    wanted = [site.id for site in found if site.takes_method]
+    report = None if progress is None else (lambda done, total: progress("calibrate", done, total))
+    samples = collect_rows(model, wanted, data, method.logarithms, assumed, batch=batch, progress=report)
+
+    def fit_site(site: Site, method: Method, options: Options) -> Fitted:
+        if progress is not None:
+            progress("fit", wanted.index(site.id), len(wanted))
+        return fit(method, options, samples[site.id])
+
+    return fit_site, []
+
+
+def fit(method: Method, options: Options, samples: Sequence[Sample]) -> Fitted:
+    """Return the numbers for the options that are to be fitted: those with the least squared error of P V.
+
+    Where a site has no product with V, the error of P itself counts. A method may have a criterion of its own (`fit`).
+
+    Raises:
+        InputError: no sample has a row that is not fully masked, or scores or V are not finite.
+        UsageError: several options are to be fitted that the method does not fit together.
+    """
+    if not any(bool(np.any(sample.scores > -math.inf)) for sample in samples):
+        raise InputError(
+            "the calibration data have no row to fit on at a site: all are fully masked, or there are none"
+        )
+    if not all(_usable(sample) for sample in samples):
+        raise InputError("the calibration data give +inf scores or values that are not finite at a site")
+    if not options.fitted:
+        return {}
+    if method.fit is None and method.candidates is None:
+        raise UsageError(f"{method.name}: {', '.join(options.fitted)} is learned in training and not fitted to data")
+    if len(options.fitted) > 1 and method.fit is None:
+        raise UsageError(f"{method.name}: only one option can be fitted, not {', '.join(options.fitted)}")
+    scopes = set(options.fitted.values())
+    if len(scopes) > 1:
+        each = ", ".join(f"{name}={scope}" for name, scope in options.fitted.items())
+        raise UsageError(f"{method.name}: options are fitted together for a site or for a head, not {each}")
+    # Samples carry the head; what is fitted for one of them is a site's number over the samples of that head.
+    searched = replace(options, **dict.fromkeys(options.fitted, "site"))
+    groups = [list(samples)]
+    if "head" in scopes:
+        groups = [[s for s in samples if s.head == head] for head in range(1 + max(s.head for s in samples))]
+    found = [_fit(method, searched, group) for group in groups]
+    return {name: tuple(f[name] for f in found) if "head" in scopes else found[0][name] for name in options.fitted}
+
+
+def _fit(method: Method, options: Options, samples: Sequence[Sample]) -> Mapping[str, float]:
+    program = method.program(options)
+    references = [reference for sample in samples if (reference := _reference(sample)) is not None]
+    # Rows of one length go through the program together: a step of a scan costs the same for one row and for hundreds.
+    alike: dict[int, list[_Reference]] = {}
+    for reference in references:
+        alike.setdefault(reference.sample.scores.shape[-1], []).append(reference)
+    runs = [(prepare(program, np.concatenate([one.sample.scores for one in of])), of) for of in alike.values()]
+
+    def error(numbers: Mapping[str, float]) -> float:
+        parameters = method.parameters(options, numbers)
+        return sum(_error(run(parameters), of) for run, of in runs)
+
+    if method.fit is not None:
+        return method.fit(options, [reference.sample for reference in references], error)
+    assert method.candidates is not None
+    (name,) = options.fitted
+    return {name: _least(method.candidates(options, name), lambda candidate: error({name: candidate}))}
+
+
+def _least(candidates: Sequence[float], error: Callable[[float], float]) -> float:
+    """Return the candidate with the least error; of many, the best of those around the best two of every so many.
+
+    The progressive search of AdaLog (arXiv 2407.12951, section 3.3), whose error is smooth in its 128 candidates but
+    for what rounding does: on MiniLM and the small language model the result was that of the whole search.
+    """
+    known: dict[int, float] = {}
+
+    def best(among: Iterable[int]) -> list[int]:
+        for at in among:
+            if at not in known:
+                known[at] = error(candidates[at])
+        return sorted(known, key=lambda at: (known[at], at))
+
+    every = max(1, math.isqrt(len(candidates)) * 2 // 3) if len(candidates) > _SEARCHED_WHOLE else 1
+    for at in best(range(0, len(candidates), every))[:2] if every > 1 else []:
+        best(range(max(0, at - every + 1), min(len(candidates), at + every)))
+    return candidates[best(range(0, len(candidates), every))[0]]
+
+
+def _usable(sample: Sample) -> bool:
+    return bool(np.all(sample.scores < math.inf)) and (
+        sample.values is None or bool(np.all(np.isfinite(sample.values)))
+    )
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """A sample without its fully masked rows, its exact weights, and their product with V (or themselves)."""
+
+    sample: Sample
+    weights: NDArray[np.float64]
+    output: NDArray[np.float64]
+
+
+def _reference(sample: Sample) -> _Reference | None:
+    alive = np.max(sample.scores, axis=-1, initial=-math.inf) > -math.inf
+    if not bool(alive.any()):
+        return None
+    scores = sample.scores[alive].astype(np.float64)
+    weights = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    values = None if sample.values is None else sample.values.astype(np.float64)
+    output = weights if values is None else weights @ values
+    return _Reference(replace(sample, scores=sample.scores[alive], values=values), weights, output)
+
+
+def _error(out: Mapping[str, NDArray[np.generic]], references: Sequence[_Reference]) -> float:
+    """Return the sum of the squared errors of P V (or of P where there is no V), each relative to its own size."""
+    if "normalizer" in out:
+        p = out["weights"].astype(np.float64) / out["normalizer"].astype(np.float64)
+    else:
+        p = out["probabilities"].astype(np.float64)
+    total, row = 0.0, 0
+    for reference in references:
+        rows = slice(row, row := row + len(reference.weights))
+        difference, v = p[rows] - reference.weights, reference.sample.values
+        if v is not None:
+            difference = difference @ v
+        size = float(np.sum(reference.output**2))
+        total += float(np.sum(difference**2)) / size if size > 0 else 0.0
+    return total

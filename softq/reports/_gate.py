@@ -1,0 +1,91 @@
+"""The accuracy gate: is the candidate good enough?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from softq.errors import UsageError
+from softq.metrics import Metric
+from softq.reports._types import Gate, MetricResult
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What a candidate may lose: `amount` in the metric's unit, or that fraction of the reference's value."""
+
+    amount: float
+    relative: bool
+    text: str
+
+
+def parse_drop(drop: str | float, option: str = "max-drop") -> Allowance:
+    """Return what `--max-drop X` or `X%` allows; `option` is what a message calls it.
+
+    Raises:
+        UsageError: it is not a finite number of at least 0, with or without a percent sign.
+    """
+    text = str(drop).strip()
+    relative = text.endswith("%")
+    try:
+        amount = float(text.removesuffix("%"))
+    except ValueError:
+        amount = math.nan
+    if not 0 <= amount < math.inf:
+        raise UsageError(f"{option} is {text!r}; it must be a number of at least 0, or one followed by %")
+    return Allowance(amount / 100 if relative else amount, relative, text)
+
+
+def check_gate(metric: Metric, max_drop: str | float | None, limit: float | None) -> Allowance | None:
+    """Return the parsed `max_drop`, after checking that the gate makes sense for the metric.
+
+    Raises:
+        UsageError: both gates are given, a number is out of range, or the metric has no drop.
+    """
+    if max_drop is not None and limit is not None:
+        raise UsageError(f"max-drop {max_drop} and limit {limit} are both given; one gate at a time")
+    if limit is not None and not math.isfinite(limit):
+        raise UsageError(f"limit is {limit}; it must be a finite number")
+    if max_drop is None:
+        return None
+    if metric.paired:
+        raise UsageError(
+            f"max-drop {max_drop}: metric {metric.name} compares the two models and has no drop; use limit, the"
+            f" {'least' if metric.direction == 'higher' else 'largest'} value allowed"
+        )
+    return parse_drop(max_drop)
+
+
+def judge(results: Sequence[MetricResult], drop: Allowance | None, limit: float | None) -> Gate | None:
+    """Return the gate's verdict on the first result, or None without a gate; new NaN in any result fails it always."""
+    for result in results:
+        if result.nan.candidate_only:
+            count = result.nan.candidate_only
+            return Gate(False, f"{result.name}: the candidate has {count} NaN where the reference has numbers")
+    first = results[0]
+    if drop is not None:
+        return _drop(first, drop)
+    if limit is not None:
+        higher = first.direction == "higher"
+        passed = first.candidate >= limit if higher else first.candidate <= limit
+        bound = f"{'at least' if higher else 'at most'} {limit:.6g} is asked for"
+        return Gate(passed, f"{first.name} is {first.candidate:.6g}; {bound}")
+    return None
+
+
+def _drop(result: MetricResult, drop: Allowance) -> Gate:
+    reference, candidate = result.reference, result.candidate
+    if reference is None:
+        raise UsageError(f"metric {result.name} has no value for the reference, so no drop")
+    worse = reference - candidate if result.direction == "higher" else candidate - reference
+    allowed = drop.amount * abs(reference) if drop.relative else drop.amount
+    # 0.970 - 0.967 is 0.0030000000000000027: the rounding of the inputs must not fail a gate of 0.003.
+    slack = 4 * math.ulp(max(abs(reference), abs(candidate), allowed)) if math.isfinite(candidate) else 0.0
+    passed = math.isfinite(reference) and worse <= allowed + slack
+    values = f"{result.name} goes from {reference:.6g} to {candidate:.6g}"
+    if math.isnan(worse):
+        return Gate(False, f"{values}, which is no number to compare")
+    change = "no change" if worse == 0 else f"{'worse' if worse > 0 else 'better'} by {abs(worse):.4g}"
+    limit = f"{drop.text} (that is {allowed:.4g})" if drop.relative else f"{allowed:.6g}"
+    return Gate(passed, f"{values}, {change}; at most {limit} worse is allowed")

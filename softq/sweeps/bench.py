@@ -1,0 +1,173 @@
+"""The bench that a sweep measures on: one data set, one metric, the float model run once, then the candidates."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from softq.data import Array, Batch, Dataset, DataSource, open_data
+from softq.errors import UsageError
+from softq.metrics import Metric, find_metric
+from softq.pairing import batch_size, check_labels, common_output, label_of
+from softq.pairing import run_batch as run_samples
+from softq.plans import Plan
+from softq.runner import Runner
+from softq.sweeps.comparisons import Comparison, comparison
+from softq.sweeps.records import Estimate
+from softq.sweeps.sessions import Sessions
+
+Report = Callable[[int], None]
+"""Called with the number of samples done."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a candidate measured: value, loss, samples, and seconds of the run."""
+
+    metric: Estimate
+    loss: Estimate
+    samples: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is measured with: a metric of an output and a label over the samples of a data set, in batches.
+
+    Attributes:
+        metric: The metric.
+        output: The output that it looks at.
+        names: The outputs that are computed.
+        label: The label, or None.
+        data: The samples.
+        batch: Samples a run.
+    """
+
+    metric: Metric
+    output: str
+    names: tuple[str, ...]
+    label: str | None
+    data: Dataset
+    batch: int
+
+    def hash(self) -> str:
+        """Return the SHA-256 over names, types, shapes and values of the samples, whatever the batches and files."""
+        return data_hash(self.data, self.batch)
+
+
+def data_hash(data: Dataset, batch: int | None = None) -> str:
+    """Return the SHA-256 over names, types, shapes and values of all samples, whatever the batches and files."""
+    digests: dict[str, hashlib._Hash] = {}
+    for part in data.batches(batch):
+        for name, array in [*part.inputs.items(), *((f"label.{k}", v) for k, v in part.labels.items())]:
+            digest = digests.setdefault(name, hashlib.sha256())
+            for sample in array:  # shapes may differ from file to file, and where a file ends says nothing
+                digest.update(f"{array.dtype.str}{sample.shape}".encode())
+                digest.update(np.ascontiguousarray(sample).tobytes())
+    whole = hashlib.sha256()
+    for name in sorted(digests):
+        whole.update(f"{name}\0{digests[name].hexdigest()}\0".encode())
+    return whole.hexdigest()
+
+
+def open_subject(
+    runner: Runner,
+    data: DataSource,
+    metric: str,
+    *,
+    labels: str | None = None,
+    output: str | None = None,
+    batch: int | None = None,
+    part: tuple[int, int | None] = (0, None),
+) -> Subject:
+    """Return what a model is to be measured with; batches are those of `softq.compare.check` on the same samples.
+
+    Args:
+        runner: The float model.
+        data: See `softq.data.open_data`.
+        metric: Name of the metric.
+        labels: As in `check`.
+        output: As in `check`.
+        batch: As in `check`.
+        part: First sample, and the one behind the last (None for all that are left).
+
+    Raises:
+        InputError: the data cannot be used, or have no sample there.
+        UsageError: an argument makes no sense.
+    """
+    chosen = find_metric(metric)
+    spec = common_output(runner, runner, output)
+    whole = open_data(data, runner.inputs)
+    if whole.samples is not None and part[0] >= whole.samples:
+        raise UsageError(f"{whole.source}: has {whole.samples} samples; there is none from number {part[0]} on")
+    cut = whole if part == (0, None) else whole.between(*part)
+    label = label_of(cut, labels)
+    check_labels([chosen], cut, label)
+    several = output is None and ":" in metric
+    names = tuple(one.name for one in runner.outputs) if several else (spec.name,)
+    return Subject(chosen, spec.name, names, label, cut, batch_size(cut, spec, batch))
+
+
+def run_batch(runner: Runner, subject: Subject, part: Batch) -> tuple[Mapping[str, Array], dict[str, Array]]:
+    """Return a model's outputs for a batch, and the labels; a label may be a model input."""
+    labels = dict(part.labels)
+    if subject.label is not None and subject.label not in labels:
+        labels[subject.label] = part.inputs[subject.label]
+    return run_samples(runner, part.inputs, subject.names, part.samples), labels
+
+
+class Bench:
+    """Measures candidates against a float model that is run once, when the bench is made.
+
+    Args:
+        runner: The float model.
+        subject: What to measure with.
+        folder: Where the float model's outputs can lie, if they are needed again.
+        sessions: Runs the candidates.
+        report: Called with the number of samples done of the float model.
+
+    Attributes:
+        reference: The float model's value.
+        samples: Number of samples.
+        seconds: Of the float model's run.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        subject: Subject,
+        folder: Path,
+        sessions: Sessions,
+        report: Report | None = None,
+    ) -> None:
+        self.subject, self._sessions = subject, sessions
+        self._comparison: Comparison = comparison(subject.metric, subject.output, subject.label, folder)
+        self.samples, self.seconds = self._pass(runner, self._comparison.reference, report)
+        self.reference = self._comparison.reference_value()
+
+    def measure(self, plan: Plan, report: Report | None = None) -> Measurement:
+        """Return what the outputs of the model that a plan makes give on the same samples.
+
+        Raises:
+            SoftqError: as in `softq.conversion.convert`.
+            InputError: onnxruntime cannot load or run it, or its outputs do not fit.
+        """
+        runner = self._sessions.runner(plan)
+        self._comparison.begin()
+        samples, seconds = self._pass(runner, self._comparison.candidate, report)
+        metric, loss = self._comparison.result()
+        return Measurement(metric, loss, samples, seconds)
+
+    def _pass(self, runner: Runner, take: Callable[..., None], report: Report | None) -> tuple[int, float]:
+        subject, done, start = self.subject, 0, time.perf_counter()
+        for number, part in enumerate(subject.data.batches(subject.batch)):
+            take(number, *run_batch(runner, subject, part))
+            done += part.samples
+            if report is not None:
+                report(done)
+        return done, time.perf_counter() - start

@@ -1,0 +1,117 @@
+"""The way to a cluster: processes of this machine that live as long as the sweep, or one that the user runs."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from softq.errors import InputError, UsageError
+from softq.sweeps.task import Task
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+_MOST_WORKERS = 256
+_REACH = 10.0
+"""Seconds in which a scheduler must answer."""
+
+
+def check_workers(task: Task) -> None:
+    """Say whether a task can be spread as it asks for.
+
+    Raises:
+        UsageError: an option makes no sense, dask.distributed is absent, or a model or data cannot be sent.
+    """
+    if not 1 <= task.workers <= _MOST_WORKERS:
+        raise UsageError(f"workers is {task.workers}; allowed is 1 to {_MOST_WORKERS}")
+    if task.timeout is not None and not task.timeout > 0:
+        raise UsageError(f"timeout is {task.timeout}; it must be above 0")
+    if not spread_out(task):
+        if task.timeout is not None:
+            raise UsageError("timeout is for --workers or --scheduler: this process does not watch itself")
+        return
+    if task.scheduler is not None and task.workers > 1:
+        raise UsageError("--workers starts processes on this machine, --scheduler uses those of a cluster: give one")
+    try:
+        import distributed  # noqa: F401  # pyright: ignore
+    except ImportError as error:
+        raise UsageError("workers need dask.distributed: pip install 'softq[cluster]'") from error
+    for what, given in (("model", task.model), ("data", task.data)):
+        if not isinstance(given, (str, PathLike)):
+            raise UsageError(f"workers load the {what} themselves: give its path or name, not a {type(given).__name__}")
+
+
+def spread_out(task: Task) -> bool:
+    """Return whether a task is measured by other processes than this one."""
+    return task.workers > 1 or task.scheduler is not None
+
+
+@contextmanager
+def connected(task: Task, folder: Path) -> Generator[Client | None]:
+    """Give a client of the cluster that a task asks for, or None where it asks for none.
+
+    Args:
+        task: What is measured.
+        folder: Where processes of this machine have their scratch files; the caller removes it.
+
+    Raises:
+        UsageError: there is no scheduler at the address.
+        InputError: no process can be started.
+    """
+    if not spread_out(task):
+        yield None
+        return
+    import distributed
+
+    with ExitStack() as stack:
+        stack.enter_context(_silent())
+        if task.scheduler is None:
+            try:
+                cluster = stack.enter_context(
+                    distributed.LocalCluster(
+                        n_workers=task.workers,
+                        threads_per_worker=1,
+                        processes=True,
+                        dashboard_address=None,  # pyright: ignore[reportArgumentType]
+                        # What a worker holds is bounded by a shard; dask's own limit would pause or kill a large model.
+                        memory_limit=0,
+                        local_directory=str(folder),
+                        silence_logs=logging.CRITICAL,
+                    )
+                )
+            except (OSError, RuntimeError) as error:
+                raise InputError(
+                    f"cannot start {task.workers} processes ({error}); a script needs if __name__ == '__main__'"
+                ) from error
+            client = distributed.Client(cluster, set_as_default=False)
+        else:
+            try:
+                client = distributed.Client(task.scheduler, timeout=_REACH, set_as_default=False)
+            except (OSError, ValueError, TypeError) as error:
+                raise UsageError(
+                    f"no scheduler answers at {task.scheduler!r}; `dask scheduler` starts one and prints its address"
+                ) from error
+        stack.enter_context(client)
+        yield client
+
+
+@contextmanager
+def _silent() -> Generator[None]:
+    """Keep distributed from printing: what matters is said once, by softq."""
+    # Its configuration gives some of its loggers levels of their own.
+    names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]
+    levels = {name: logging.getLogger(name).level for name in ("distributed", *names)}
+    try:
+        for name in levels:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)

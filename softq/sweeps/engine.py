@@ -1,0 +1,316 @@
+"""The sweep: every combination of method and width at all sites, measured on the same samples as the float model."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from softq._version import __version__
+from softq.compare import versions
+from softq.data import DataSource
+from softq.errors import ProofError, RefusalError, SoftqError
+from softq.modelfile import ModelLike
+from softq.plans import Plan
+from softq.progress import Progress
+from softq.sweeps.bench import Bench, Measurement, Subject
+from softq.sweeps.cluster import Refused, Spread, check_workers, connected, opened_bench
+from softq.sweeps.comparisons import shares
+from softq.sweeps.folder import check_same, cleared, existing, opened, scratch, write_study
+from softq.sweeps.pace import Pace
+from softq.sweeps.planner import Planner, Selection, plan_for
+from softq.sweeps.records import Estimate, Outcome, Setting, SiteErrors, Study, append
+from softq.sweeps.rows import Rows, sampled_or_noted
+from softq.sweeps.settings import Granularity, expand
+from softq.sweeps.task import Task
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a sweep found.
+
+    Attributes:
+        study: What its settings have in common.
+        outcomes: One for each setting, in the order in which they were measured.
+        notes: What was left out and why, one sentence each.
+    """
+
+    study: Study
+    outcomes: tuple[Outcome, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One setting to measure.
+
+    Attributes:
+        setting: The setting.
+        sites: Gives the errors by site, where they are known; called once, when the metric has been measured.
+        measured: Whether the metric is to be measured; if not, the outcome has the errors alone.
+    """
+
+    setting: Setting
+    sites: Callable[[], Mapping[str, SiteErrors]] = dict[str, SiteErrors]
+    measured: bool = True
+
+
+class Prepare(Protocol):
+    """Gives the jobs for a model and what it is measured with."""
+
+    def __call__(self, planner: Planner, subject: Subject, done: Container[str], notes: list[str]) -> Sequence[Job]:
+        """Return all jobs in order; `done` has the keys of those that are not measured again, `notes` takes notes."""
+        ...
+
+
+def run(
+    model: ModelLike,
+    data: DataSource,
+    *,
+    out: str | os.PathLike[str],
+    metric: str,
+    methods: str = "all",
+    bits: str = "2-8",
+    options: Sequence[str] = (),
+    limit: int | None = None,
+    calibration: DataSource | None = None,
+    granularity: Granularity = "site",
+    sites: Sequence[str] = (),
+    all_sites: bool = False,
+    masks: Sequence[str] = (),
+    allow_float32: bool = False,
+    allow_substitute: bool = False,
+    max_length: int | None = None,
+    labels: str | None = None,
+    output: str | None = None,
+    batch: int | None = None,
+    threads: int | None = None,
+    workers: int = 1,
+    scheduler: str | None = None,
+    timeout: float | None = None,
+    force: bool = False,
+    command: str = "",
+    progress: Progress | None = None,
+) -> Sweep:
+    """Return the outcome of every setting, and leave it in the folder `out` as soon as it is there.
+
+    With each go the errors of the rows of each site, from a sample (`softq.sweeps.rows`); a site whose rows cannot be
+    seen has none. A sweep that was interrupted goes on where it stopped. Values are those of `softq.compare.check` of
+    the model that `softq.conversion.convert` makes, to the bit, on the same samples with the same batch and threads.
+
+    Args:
+        model: A path or a model.
+        data: See `softq.data.open_data`; it is read once a setting, a batch at a time.
+        out: The sweep's folder, made if it is not there; `softq.sweeps.records` says what is in it.
+        metric: Name of the metric.
+        methods: `all`, or names joined by commas.
+        bits: Widths such as `4`, `2-8` or `2,4,6-8`.
+        options: Options of a method, `METHOD.KEY=VALUE` each.
+        limit: How many samples, from the first; all if None.
+        calibration: Data for options that are fitted.
+        granularity: Whether options are fitted one a site or, where a method can, one a head.
+        sites: As in `convert`.
+        all_sites: As in `convert`.
+        masks: As in `convert`.
+        allow_float32: As in `convert`.
+        allow_substitute: As in `convert`.
+        max_length: As in `convert`.
+        labels: As in `check`.
+        output: As in `check`.
+        batch: Samples a run, of the evaluation and of the calibration.
+        threads: Threads of onnxruntime; all cores if None.
+        workers: How many processes measure, each with so many threads; more than one need `softq[cluster]`. The
+            values are those of one process to the bit, and in the same order.
+        scheduler: The address of a dask scheduler whose workers measure instead; see `softq.sweeps.cluster`.
+        timeout: Seconds after which a worker that gives no answer is reported and another one measures; by default ten
+            times the longest so far, a minute at least.
+        force: Start anew in a folder that holds something else.
+        command: What reproduces the sweep, for the study.
+        progress: Called with a step's name, the milliseconds that passed, and those with the ones still to come.
+
+    Raises:
+        UsageError: an argument is wrong, or the folder holds a sweep under other conditions: the message names one.
+        InputError: the model or the data cannot be used.
+        RefusalError: no setting can be measured.
+    """
+    settings, notes = expand(methods, bits, options, calibration is not None, granularity)
+    selection = Selection(tuple(sites), all_sites, tuple(masks), allow_float32, max_length, batch, allow_substitute)
+    task = Task(model, data, metric, selection, calibration, limit, labels, output, threads, command, workers,
+                scheduler, timeout)  # fmt: skip
+    conditions = {"methods": methods, "bits": bits, "set": sorted(options), "granularity": granularity}
+
+    def jobs(planner: Planner, subject: Subject, done: Container[str], notes: list[str]) -> list[Job]:
+        planner.check(one.method for one in settings)
+        rows = Rows(planner, subject, task, {one.method for one in settings})
+        if any(one.key not in done for one in settings):
+            sampled_or_noted(rows, notes, None if progress is None else partial(progress, "rows"))
+        return [Job(one, partial(_errors, rows, one, notes)) for one in settings]
+
+    with opened(out, force) as folder:
+        return measure(task, folder, jobs, notes, conditions, step="sweep", force=force, progress=progress)
+
+
+def measure(
+    task: Task,
+    folder: Path,
+    prepare: Prepare,
+    notes: Sequence[str],
+    conditions: Mapping[str, Any],
+    *,
+    step: str,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Sweep:
+    """Measure the settings that a folder lacks; see `run`.
+
+    Args:
+        task: What is measured.
+        folder: The folder, opened for this process.
+        prepare: Gives the jobs.
+        notes: What was left out of them.
+        conditions: What the values depend on beside what `task` says.
+        step: What this is called in the progress.
+        force: Whether what the folder holds goes, as soon as the float model was measured.
+        progress: As in `run`.
+    """
+    check_workers(task)
+    planner = Planner(task.model, task.selection, task.calibration)
+    runner = task.runner()
+    subject = task.subject(runner)
+    known = identity(task, planner, subject, conditions)
+    before = None if force else existing(folder)
+    if before is not None:
+        check_same(folder, before[0], known)
+    done = {outcome.setting.key for outcome in before[1]} if before else set[str]()
+    left_out = list(notes)
+    jobs = prepare(planner, subject, done, left_out)
+    todo = [job for job in jobs if job.setting.key not in done]
+    if before is None or todo:
+        total = subject.data.samples
+        report = None if progress is None else lambda n: progress("float model", n, total)
+        with (
+            scratch(folder) as place,
+            connected(task, place) as client,
+            opened_bench(client, task, planner, runner, subject, (0, task.limit), place, report) as bench,
+        ):
+            study = _study(task, known, planner, sorted({job.setting.method for job in jobs}), bench)
+            if before is None:
+                cleared(folder)
+                write_study(folder, study)
+            else:
+                # The same model on the same data: another value says that the machine computes otherwise.
+                check_same(folder, before[0], {"reference": study.reference, "samples": study.samples})
+            nothing = Estimate(math.nan)
+            for job in todo:
+                if not job.measured:
+                    append(folder, Outcome(job.setting, nothing, nothing, 0, 0.0, job.sites()))
+            measured = [job for job in todo if job.measured]
+            for job, found in _measured([job.setting for job in measured], step, planner, bench, progress):
+                one = measured[job].setting
+                if isinstance(found, Measurement):
+                    sites = measured[job].sites()
+                    append(folder, Outcome(one, found.metric, found.loss, found.samples, found.seconds, sites))
+                else:
+                    left_out.append(f"left out: {describe(one)}: {found}")
+    now = existing(folder)
+    assert now is not None
+    if not now[1]:
+        raise RefusalError(f"no setting can be measured: {left_out[-1]}")
+    return Sweep(now[0], now[1], tuple(left_out))
+
+
+def _measured(
+    settings: Sequence[Setting], step: str, planner: Planner, bench: Bench | Spread, progress: Progress | None
+) -> Iterator[tuple[int, Measurement | Refused]]:
+    """Yield the number of each setting with what it measured, or why it cannot be measured, as they are done."""
+    if isinstance(bench, Spread):
+        kinds = [one.method for one in settings for _ in range(bench.shards)]
+        pace = Pace(step, kinds, bench.seconds / bench.shards, progress, bench.slots)
+
+        def took(number: int, seconds: float | None) -> None:
+            pace.abreast = bench.slots
+            pace.took(settings[number].method, seconds)
+
+        yield from bench.each(((describe(one), _plan(planner, one)) for one in settings), took)
+        return
+    pace = Pace(step, [one.method for one in settings], bench.seconds, progress)
+    for number, one in enumerate(settings):
+        pace.begin()
+        try:
+            found = bench.measure(plan_for(planner, one), lambda n: pace.part(n / bench.samples))
+        except (RefusalError, ProofError) as error:
+            found = error
+        pace.done(one.method)
+        yield number, found
+
+
+def _errors(rows: Rows, setting: Setting, notes: list[str]) -> Mapping[str, SiteErrors]:
+    try:
+        return rows.everywhere(setting)
+    except SoftqError as error:
+        notes.append(f"no errors of sites: {describe(setting)}: {error}")
+        return {}
+
+
+def _plan(planner: Planner, setting: Setting) -> Plan | Refused:
+    try:
+        return plan_for(planner, setting)
+    except (RefusalError, ProofError) as error:
+        return error
+
+
+def identity(task: Task, planner: Planner, subject: Subject, conditions: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a study that are known before the float model has run."""
+    chosen = task.selection
+    return {
+        "softq": __version__,
+        "versions": versions(),
+        "graph": planner.graph,
+        "weights": planner.weights,
+        "metric": task.metric,
+        "conditions": {
+            **conditions,
+            "limit": task.limit,
+            "sites": list(chosen.sites),
+            "all": chosen.all_sites,
+            "mask": list(chosen.masks),
+            "allow_float32": chosen.allow_float32,
+            "max_length": chosen.max_length,
+            "calibration": planner.calibration_hash(),
+            "labels": subject.label,
+            "output": subject.output,
+            "batch": subject.batch,
+            "threads": task.threads,
+        },
+        "data_hash": subject.hash(),
+    }
+
+
+def _study(
+    task: Task, known: Mapping[str, Any], planner: Planner, methods: Sequence[str], bench: Bench | Spread
+) -> Study:
+    return Study(
+        **known,
+        model=task.name,
+        data=bench.subject.data.source,
+        samples=bench.samples,
+        unit=bench.subject.metric.unit,
+        direction=bench.subject.metric.direction,
+        relative=shares(bench.subject.metric),
+        reference=bench.reference,
+        seconds=bench.seconds,
+        sites=planner.described(methods),
+        command=task.command,
+    )
+
+
+def describe(setting: Setting) -> str:
+    """Return a setting as a text: method, options, and where."""
+    options = [f"{key}={value}" for key, value in setting.options.items()]
+    where = [] if setting.site is None else [f"at {setting.site}"]
+    head = [] if setting.head is None else [f"head {setting.head}"]
+    return " ".join([setting.method, *options, *where, *head])

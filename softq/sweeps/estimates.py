@@ -1,0 +1,109 @@
+"""Values with their 95 % intervals: a metric of one model, and what it loses against the float model.
+
+Means, and perplexity as the exponential of one, have the intervals of `softq.metrics._interval`. What has no such form
+has the spread over 200 random halves of the samples, drawn without replacement: the value of half of them lies as far
+from the value of all as that from the truth, to first order (the delete-d jackknife with d = n / 2, whose factor
+(n - d) / d is 1: J. Shao & C. F. J. Wu, A general theory for jackknife variance estimation, Annals of Statistics 17,
+1989). No sample is drawn twice, as a bootstrap would, so metrics over pairs of samples keep their meaning. Both models
+are scored on the same halves. A maximum has no interval.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+from softq.errors import SoftqError
+from softq.metrics import Direction, PerSample, mean_interval, paired_ratio_interval
+from softq.metrics._metric import Floats
+from softq.metrics._reductions import exp_mean, maximum, mean
+from softq.sweeps.records import Estimate
+
+Reduce = Callable[[PerSample], float]
+Indices = npt.NDArray[np.int64]
+
+HALVES = 200
+_SEED = 0
+_LEAST = 4
+
+
+def value_of(reduce: Reduce, samples: PerSample) -> Estimate:
+    """Return one model's value over the samples, with its interval."""
+    value = reduce(samples)
+    if reduce is maximum or not _enough(value, samples):
+        return Estimate(value)
+    if reduce in (mean, exp_mean):
+        with np.errstate(over="ignore"):
+            one = mean_interval(samples.total, samples.weight)
+            low, high = (one.low, one.high) if reduce is mean else (float(np.exp(one.low)), float(np.exp(one.high)))
+        return Estimate(value, low, high)
+    return spread(value, over_halves(len(samples.total), lambda chosen: reduce(_chosen(samples, chosen))))
+
+
+def loss_of(reduce: Reduce, direction: Direction, reference: PerSample, candidate: PerSample) -> Estimate:
+    """Return how much worse the candidate is than the reference on the same samples, with the paired interval.
+
+    For an exponential of a mean it is the ratio minus 1, else the difference.
+    """
+    ours, theirs = reduce(reference), reduce(candidate)
+    sign = 1.0 if direction == "lower" else -1.0
+    change = theirs - ours if reduce is not exp_mean else theirs / ours - 1 if ours else math.nan
+    loss = sign * change + 0.0  # no -0
+    if reduce is maximum or not _enough(loss, reference) or not _enough(loss, candidate):
+        return Estimate(loss)
+    if reduce is exp_mean:
+        ratio = paired_ratio_interval(reference.total, candidate.total, reference.weight)
+        return _ordered(loss, sign * (ratio.low - 1), sign * (ratio.high - 1))
+    if reduce is mean:
+        one = mean_interval(sign * (candidate.total - reference.total), reference.weight)
+        return Estimate(loss, one.low, one.high)
+    return spread(
+        loss,
+        over_halves(
+            len(reference.total),
+            lambda chosen: sign * (reduce(_chosen(candidate, chosen)) - reduce(_chosen(reference, chosen))),
+        ),
+    )
+
+
+def _enough(value: float, samples: PerSample) -> bool:
+    there = int(np.count_nonzero(samples.weight))
+    return math.isfinite(value) and there >= 2 and bool(np.isfinite(samples.total).all())
+
+
+def _ordered(value: float, one: float, other: float) -> Estimate:
+    return Estimate(value, min(one, other), max(one, other))
+
+
+def _chosen(samples: PerSample, chosen: Indices) -> PerSample:
+    return PerSample(samples.total[chosen], samples.weight[chosen])
+
+
+@cache
+def halves(count: int) -> tuple[Indices, ...]:
+    """Return the same random halves of so many samples each time, each in the samples' order."""
+    generator = np.random.default_rng(_SEED)
+    return tuple(np.sort(generator.permutation(count)[: count // 2]) for _ in range(HALVES))
+
+
+def over_halves(count: int, value: Callable[[Indices], float]) -> Floats:
+    """Return the value of each half; empty where there are too few samples, or a half has no value."""
+    if count < _LEAST:
+        return np.zeros(0)
+    try:
+        return np.array([value(chosen) for chosen in halves(count)])
+    except SoftqError:  # a metric may refuse so few samples; the value of all of them stands without an interval
+        return np.zeros(0)
+
+
+def spread(value: float, parts: Sequence[float] | Floats) -> Estimate:
+    """Return the value with the 2.5 % and 97.5 % quantiles of its values on halves as the interval."""
+    values = np.asarray(parts, np.float64)
+    if not len(values) or not np.isfinite(values).all() or not math.isfinite(value):
+        return Estimate(value)
+    low, high = np.quantile(values, [0.025, 0.975])
+    return Estimate(value, float(low), float(high))

@@ -1,0 +1,93 @@
+"""The budget of a sweep: which settings lose no more than is allowed, and by how much the others lose more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from softq.errors import UsageError
+from softq.metrics import Metric, NanCounts, find_metric
+from softq.reports import Allowance, Gate, MetricResult, judge
+from softq.sweeps.comparisons import shares
+from softq.sweeps.engine import describe
+from softq.sweeps.records import Estimate, Outcome, Study
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What may be lost of a float model's value.
+
+    Attributes:
+        allowance: The amount as the user gave it.
+        metric: The metric.
+        reference: The float model's value.
+    """
+
+    allowance: Allowance
+    metric: Metric
+    reference: float
+
+    @classmethod
+    def of(cls, allowance: Allowance, study: Study) -> Budget:
+        """Return the budget of a sweep."""
+        return cls(allowance, find_metric(study.metric), study.reference.value)
+
+    def __post_init__(self) -> None:
+        """Refuse a share of a value that is 0.
+
+        Raises:
+            UsageError: the budget is a share, and the float model's value is 0 or no number.
+        """
+        if self.allowance.relative and not abs(self.reference) > 0:
+            raise UsageError(
+                f"max-drop is {self.allowance.text}, a share of the float model's {self.metric.name}, which is "
+                f"{self.reference:g}; give it without %"
+            )
+
+    @property
+    def amount(self) -> float:
+        """What may be lost, in the metric's unit."""
+        allowed = self.allowance
+        return allowed.amount * abs(self.reference) if allowed.relative else allowed.amount
+
+    def judge(self, value: Estimate) -> Gate:
+        """Return whether a value keeps the budget, by the rule of `softq check --max-drop`."""
+        metric, difference = self.metric, value.value - self.reference
+        result = MetricResult(
+            metric.name, metric.unit, metric.direction, self.reference, value.value, difference, NanCounts()
+        )  # fmt: skip
+        gate = judge([result], self.allowance, None)
+        assert gate is not None
+        over = self.excess(value)
+        return gate if gate.passed or not over > 0 else Gate(False, f"{gate.sentence}: {over:.4g} too much")
+
+    def excess(self, value: Estimate) -> float:
+        """Return by how much a value loses more than is allowed, in the metric's unit; NaN is infinitely too much."""
+        sign = 1.0 if self.metric.direction == "lower" else -1.0
+        over = sign * (value.value - self.reference) - self.amount
+        return math.inf if math.isnan(over) else over
+
+    def probably(self, loss: Estimate) -> bool:
+        """Return whether a loss keeps the budget with a standard error to spare; a loss without an interval never does.
+
+        A standard error is half of the way to the upper end of the 95 % interval. Other data of the same kind and as
+        many give less than that five times in six; the upper end itself would leave more bits unsaved than it is worth,
+        since a plan is verified anyway.
+        """
+        share = self.amount / abs(self.reference) if shares(self.metric) else self.amount
+        return loss.high is not None and (loss.value + loss.high) / 2 <= share
+
+
+def judge_all(budget: Budget, outcomes: Sequence[Outcome]) -> Gate:
+    """Return whether any setting keeps the budget, with the sentence on the best of them."""
+    best = min(outcomes, key=lambda outcome: budget.excess(outcome.metric))
+    kept = [outcome for outcome in outcomes if budget.judge(outcome.metric).passed]
+    if len(outcomes) == 1 or not kept:
+        gate = budget.judge(best.metric)
+        none = "" if len(outcomes) == 1 else f"none of the {len(outcomes)} settings keeps the budget; the best, "
+        return Gate(gate.passed, f"{none}{describe(best.setting)}: {gate.sentence}")
+    sentence = budget.judge(best.metric).sentence
+    return Gate(
+        True, f"{len(kept)} of {len(outcomes)} settings keep the budget; the best, {describe(best.setting)}: {sentence}"
+    )

@@ -1,0 +1,117 @@
+"""A sweep as text for people and as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from softq.reports import Gate
+from softq.sweeps.bench import Measurement
+from softq.sweeps.engine import Sweep, describe
+from softq.sweeps.records import SCHEMA, Estimate, Outcome, SiteErrors, Study, plain, to_plain
+from softq.sweeps.search import Found
+
+_HEAD = ("setting", "value", "95 % interval", "loss", "95 % interval", "seconds")
+_ERRORS = ("error of P V", "argmax", "top 5", "row sum")
+
+
+def sweep_to_json(sweep: Sweep, gate: Gate | None = None) -> dict[str, object]:
+    """Return the study, the outcomes, what was left out, and the gate, as values that `json` can write."""
+    return {
+        "schema": sweep.study.schema,
+        "study": to_plain(sweep.study),
+        "outcomes": [to_plain(outcome) for outcome in sweep.outcomes],
+        "notes": list(sweep.notes),
+        "gate": None if gate is None else {"passed": gate.passed, "sentence": gate.sentence},
+    }
+
+
+def sweep_to_text(sweep: Sweep) -> str:
+    """Return a table with a row a setting."""
+    study = sweep.study
+    better = "higher" if study.direction == "higher" else "lower"
+    loss = "as a share of float32" if study.relative else "in the same unit"
+    return "".join(
+        f"{line}\n"
+        for line in [
+            f"model    {study.model}",
+            f"data     {study.data}, {study.samples} samples",
+            f"metric   {study.metric} ({study.unit}, {better} is better), loss {loss}",
+            f"float32  {study.reference.value:.6g} {_interval(study.reference)}".rstrip(),
+            "",
+            *_table([_HEAD + (_ERRORS if any(map(_alone, sweep.outcomes)) else ()), *map(_row, sweep.outcomes)]),
+        ]
+    )
+
+
+def _alone(outcome: Outcome) -> bool:
+    """Return whether a setting is of one site; the errors of many belong into a report."""
+    return outcome.setting.site is not None
+
+
+def _row(outcome: Outcome) -> tuple[str, ...]:
+    metric, loss = outcome.metric, outcome.loss
+    measured = (f"{metric.value:.6g}", _interval(metric), f"{loss.value:+.4g}", _interval(loss))
+    return (
+        describe(outcome.setting),
+        *(measured if outcome.samples else ("",) * len(measured)),
+        f"{outcome.seconds:.2f}" if outcome.samples else "",
+        *(_cells(*outcome.sites.values()) if _alone(outcome) else ()),
+    )
+
+
+def _cells(errors: SiteErrors | None = None) -> tuple[str, ...]:
+    if errors is None:
+        return ("",) * len(_ERRORS)
+    error = "" if errors.output_error is None else f"{errors.output_error:.3g}"
+    return error, f"{errors.argmax_flips:.2%}", f"{errors.top5_flips:.2%}", f"{errors.mean_row_sum:.4f}"
+
+
+def _interval(estimate: Estimate) -> str:
+    return "" if estimate.low is None or estimate.high is None else f"[{estimate.low:.4g}, {estimate.high:.4g}]"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def study_name(study: Study) -> str:
+    """Return one line on what was measured."""
+    return f"{study.model}: {study.metric} on {study.data}"
+
+
+def plan_to_json(found: Found, out: str) -> dict[str, object]:
+    """Return what a search for a plan found as values that `json` can write; `out` is the plan's file."""
+    return {
+        "schema": SCHEMA,
+        "plan": out,
+        "mean_bits": found.mean_bits,
+        "bits": found.bits,
+        "split": found.split,
+        "search": plain(asdict(found.searched)),
+        "verification": plain(asdict(found.verified)),
+        "plans_measured": found.measured,
+        "notes": list(found.notes),
+        "gate": {"passed": found.gate.passed, "sentence": found.gate.sentence},
+    }
+
+
+def plan_to_text(found: Found, out: str) -> str:
+    """Return a table with a row a site, what was measured, and the verdict."""
+    methods = {site.id: site.method for site in found.plan.sites}
+    rows = [("site", "method", "bits"), *((s, methods.get(s, "float"), str(b)) for s, b in found.bits.items())]
+    lines = [
+        *_table(rows),
+        "",
+        f"{found.mean_bits:.4g} bits on the mean; {found.split}; {found.measured} plans measured",
+        f"search        {_measured(found.searched)}",
+        f"verification  {_measured(found.verified)}",
+        f"{'passed' if found.gate.passed else 'FAILED'}: {found.gate.sentence}",
+        f"wrote {out}",
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _measured(one: Measurement) -> str:
+    return f"loss {one.loss.value:+.4g} {_interval(one.loss)}, {one.samples} samples"

@@ -1,0 +1,262 @@
+"""From a sweep's study and outcomes to the content of its report."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from softq.errors import UsageError
+from softq.listing import PROOF_LENGTH
+from softq.methods import METHODS, Method
+from softq.methods._contract import OptionValue
+from softq.reports import parse_drop
+from softq.rowprog import DType, Kind, Program
+from softq.rowprog.ranges import largest_length, prove
+from softq.sweeps.page.content import SCHEMA, Content, Cost, Errors, Interval, Measured, Place, Subject
+from softq.sweeps.page.verdicts import answer, verdict, within
+from softq.sweeps.records import Estimate, Outcome, Setting, SiteErrors, Study
+
+_FREE = ("input", "param", "const")
+"""Operators that compute nothing."""
+
+
+def gather(study: Study, outcomes: Sequence[Outcome], budget: str | float | None = None) -> Content:
+    """Return the content of a report.
+
+    Args:
+        study: What all settings have in common.
+        outcomes: What was measured.
+        budget: The loss allowed, in the metric's unit, or a share of the float value as `X%`.
+
+    Raises:
+        UsageError: the budget is no number of at least 0.
+    """
+    allowed = _budget(study, budget)
+    ordered = sorted(outcomes, key=lambda outcome: _order(outcome.setting))
+    rows = tuple(_measured(number, outcome, allowed) for number, outcome in enumerate(ordered))
+    subject = _subject(study)
+    sites = tuple(_place(site) for site in study.sites)
+    errors = [
+        _errors(number, site, found) for number, outcome in enumerate(ordered) for site, found in outcome.sites.items()
+    ]
+    costs, notes = _costs(rows, sites)
+    integer_only = {row.method for row in rows if (known := _method(row.method)) is not None and known.integer_scores}
+    return Content(
+        schema=SCHEMA,
+        answer=answer(rows, subject, allowed, integer_only),
+        subject=subject,
+        settings=rows,
+        sites=sites,
+        errors=tuple(errors),
+        costs=tuple(costs),
+        notes=(*notes, *_unseen(sites, errors)),
+    )
+
+
+def _unseen(sites: Sequence[Place], errors: Sequence[Errors]) -> list[str]:
+    """Return a note on sites without errors where others have some."""
+    seen = {e.site for e in errors}
+    missing = [site.id for site in sites if site.id not in seen]
+    return [f"No errors of rows could be measured at {', '.join(missing)}."] if seen and missing else []
+
+
+def merge(found: Sequence[tuple[Study, Sequence[Outcome]]]) -> tuple[Study, tuple[Outcome, ...]]:
+    """Return several folders of one model, data and metric as one; of equal settings the first is kept.
+
+    Raises:
+        UsageError: they are of different models, data or metrics.
+    """
+    first, _ = found[0]
+    outcomes: dict[str, Outcome] = {}
+    for study, more in found:
+        for name in _COMMON:
+            one, other = getattr(first, name), getattr(study, name)
+            if one != other:
+                raise UsageError(f"the folders cannot be one report: {name} is {one!r} in the first and {other!r}")
+        for outcome in more:
+            outcomes.setdefault(outcome.setting.key, outcome)
+    commands = "\n".join(dict.fromkeys(study.command for study, _ in found))
+    return replace(first, command=commands), tuple(outcomes.values())
+
+
+_COMMON = ("graph", "weights", "data_hash", "samples", "metric", "relative")
+"""What the numbers of one report have in common."""
+
+
+def _budget(study: Study, budget: str | float | None) -> float | None:
+    if budget is None:
+        return None
+    allowance = parse_drop(budget, "budget")
+    if allowance.relative == study.relative:
+        return allowance.amount
+    # A percentage is a share of the float value; so is a loss where losses are shares.
+    size = abs(study.reference.value)
+    if not 0 < size < math.inf:
+        raise UsageError(f"the budget is {allowance.text}; nothing is a share of {study.metric} {size:g} of float")
+    return allowance.amount * size if allowance.relative else allowance.amount / size
+
+
+def _method(name: str) -> Method | None:
+    """Return a method, or None where the sweep had one that is not installed here."""
+    return METHODS.entries().get(name)
+
+
+def _bits(setting: Setting) -> int | None:
+    bits = setting.options.get("bits")
+    if bits is None and (method := _method(setting.method)) is not None:
+        bits = method.options().to_json().get("bits")
+    try:
+        return None if bits is None else int(bits)
+    except ValueError:
+        return None
+
+
+def _series(setting: Setting) -> str:
+    return " ".join([setting.method, *(f"{k}={v}" for k, v in sorted(setting.options.items()) if k != "bits")])
+
+
+def _order(setting: Setting) -> tuple[bool, bool, str, int, str]:
+    bits = _bits(setting)
+    return setting.site is not None, setting.head is not None, _series(setting), bits or 0, setting.key
+
+
+def _name(setting: Setting) -> str:
+    bits = _bits(setting)
+    name = _series(setting) + ("" if bits is None else f" with {bits} bits")
+    if setting.site is not None:
+        name += f" at {setting.site} alone"
+    return name + ("" if setting.head is None else f", head {setting.head}")
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def interval_of(estimate: Estimate) -> Interval:
+    """Return an estimate as a report has it: null where it is no finite number."""
+    return Interval(_finite(estimate.value), _finite(estimate.low), _finite(estimate.high))
+
+
+def _measured(number: int, outcome: Outcome, budget: float | None) -> Measured:
+    setting, loss = outcome.setting, interval_of(outcome.loss)
+    return Measured(
+        setting=number,
+        name=_name(setting),
+        series=_series(setting),
+        method=setting.method,
+        options=dict(sorted(setting.options.items())),
+        bits=_bits(setting),
+        site=setting.site,
+        head=setting.head,
+        metric=interval_of(outcome.metric),
+        loss=loss,
+        verdict=verdict(loss, outcome.samples),
+        within=within(loss, budget),
+        samples=outcome.samples,
+        seconds=_finite(outcome.seconds),
+    )
+
+
+def _subject(study: Study) -> Subject:
+    return Subject(
+        model=study.model,
+        graph=study.graph,
+        weights=study.weights,
+        data=study.data,
+        data_hash=study.data_hash,
+        samples=study.samples,
+        metric=study.metric,
+        unit=study.unit,
+        direction=study.direction,
+        relative=study.relative,
+        reference=interval_of(study.reference),
+        softq=study.softq,
+        versions=dict(sorted(study.versions.items())),
+        conditions={name: _told(value) for name, value in sorted(study.conditions.items())},
+        command=study.command,
+    )
+
+
+def _told(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _place(site: Mapping[str, Any]) -> Place:
+    shape = site.get("shape")
+    return Place(
+        id=str(site["id"]),
+        node=str(site.get("node") or ""),
+        operator=str(site.get("operator", "")),
+        role=str(site.get("role", "")),
+        shape=None if shape is None else tuple(shape),
+    )
+
+
+def _errors(number: int, site: str, found: SiteErrors) -> Errors:
+    return Errors(
+        setting=number,
+        site=site,
+        output_error=_finite(found.output_error),
+        row_sums=tuple(map(_finite, found.row_sums)),
+        mean_row_sum=_finite(found.mean_row_sum),
+        argmax_flips=_finite(found.argmax_flips),
+        top5_flips=_finite(found.top5_flips),
+        masked=_finite(found.masked),
+        rows=found.rows,
+    )
+
+
+def _costs(rows: Sequence[Measured], sites: Sequence[Place]) -> tuple[list[Cost], list[str]]:
+    costs: list[Cost] = []
+    notes: list[str] = []
+    widest: dict[tuple[int, int], int] = {}
+    for row in rows:
+        if row.site is not None or row.head is not None:
+            continue
+        try:
+            program = _program(row.method, row.options)
+        except UsageError as error:
+            notes.append(f"No cost of {row.name}: {error}")
+            continue
+        work = [node for node in program.nodes() if node.kind is Kind.ROW and node.op not in _FREE]
+        floats = sum(node.dtype is DType.F32 for node in work)
+        longest = largest_length(program)
+        for site in sites:
+            last = site.shape[-1] if site.shape else None
+            length = last if isinstance(last, int) and last > 0 else PROOF_LENGTH
+            length = min(length, longest)
+            key = (row.setting, length)
+            if key not in widest:
+                widest[key] = prove(program, max_length=length).widest_bits
+            elements = _elements(site)
+            costs.append(
+                Cost(
+                    setting=row.setting,
+                    site=site.id,
+                    integer_only=METHODS.get(row.method).integer_scores,
+                    float_operations=floats,
+                    row_length=length,
+                    widest_integer_bits=widest[key],
+                    matrix_bytes=None if elements is None or row.bits is None else -(-elements * row.bits // 8),
+                    float_bytes=None if elements is None else 4 * elements,
+                )
+            )
+    return costs, notes
+
+
+def _program(name: str, options: Mapping[str, OptionValue]) -> Program:
+    method = METHODS.get(name)
+    return method.program(method.resolve(method.configure(options), False))
+
+
+def _elements(site: Place) -> int | None:
+    """Return the elements of the probability matrix, of one sample where the first axis has no number."""
+    if not site.shape:
+        return None
+    numbers = [extent for axis, extent in enumerate(site.shape) if isinstance(extent, int) or axis > 0]
+    if not all(isinstance(extent, int) for extent in numbers):
+        return None
+    return math.prod(extent for extent in numbers if isinstance(extent, int))

@@ -1,0 +1,223 @@
+"""What a sweep measures, as it stands in its folder: `study.json`, and a line of `outcomes.jsonl` for each setting.
+
+A line is appended when its setting is done, so that a sweep that is interrupted loses the setting at hand and no more.
+The same fields as JSON are the interface for whoever reads the folder; `SCHEMA` is their version.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from softq.errors import InputError
+from softq.methods._contract import OptionValue
+
+SCHEMA = 1
+STUDY, OUTCOMES = "study.json", "outcomes.jsonl"
+REPORTS = ("report.html", "report.json", "report.csv", "report.md", "report.model-explorer.json")
+"""What `softq.sweeps.page` writes from them."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A method with its options, and where it is used.
+
+    Attributes:
+        method: Name of the method.
+        options: Its options by name, as the user gave them (`bits` among them); the others have their defaults.
+        site: The one site that gets it; None if every site that takes a method does.
+        head: The one head of the site that gets it, the others staying float; None if all do.
+    """
+
+    method: str
+    options: Mapping[str, OptionValue]
+    site: str | None = None
+    head: int | None = None
+
+    @property
+    def key(self) -> str:
+        """One text for equal settings, by which a sweep knows what is done."""
+        return json.dumps([self.method, sorted(self.options.items()), self.site, self.head])
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with its 95 % interval over the samples; the ends are None where no interval means anything."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class SiteErrors:
+    """What a setting does to one site, over the rows of a bounded sample with at least one unmasked element.
+
+    Attributes:
+        output_error: Norm of the change of P x V over the norm of P x V; None where there is no V.
+        row_sums: Quantiles 0, 0.05, 0.5, 0.95 and 1 of the sum of the weights.
+        mean_row_sum: Mean of the sum of the weights.
+        argmax_flips: Share of the rows whose greatest weight is at another position.
+        top5_flips: Share of the rows whose five greatest weights are another set.
+        masked: Share of the elements that are masked.
+        rows: Rows in the sample.
+    """
+
+    output_error: float | None
+    row_sums: tuple[float, float, float, float, float]
+    mean_row_sum: float
+    argmax_flips: float
+    top5_flips: float
+    masked: float
+    rows: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was measured for one setting.
+
+    Attributes:
+        setting: The setting.
+        metric: The task's metric; NaN, as the loss, where only the errors of sites were measured and `samples` is 0.
+        loss: How much worse than the float model, in the metric's unit, paired over the samples; negative is better.
+            For perplexity the ratio to the float model's, minus 1.
+        samples: Samples that were evaluated.
+        seconds: Of the evaluation.
+        sites: Errors by site, where they were measured.
+    """
+
+    setting: Setting
+    metric: Estimate
+    loss: Estimate
+    samples: int
+    seconds: float
+    sites: Mapping[str, SiteErrors] = field(default_factory=dict[str, SiteErrors])
+
+
+@dataclass(frozen=True)
+class Study:
+    """What all settings of a sweep have in common.
+
+    Attributes:
+        softq: Version that measured.
+        versions: Versions of what computed the values.
+        model: The model's name as the user gave it.
+        graph: Hash of its graph without weights.
+        weights: Fingerprint of its weights.
+        data: The data's name as the user gave it.
+        data_hash: Hash of the data.
+        samples: Number of samples evaluated.
+        metric: Name of the metric.
+        unit: Its unit.
+        direction: `higher` or `lower`: which is better.
+        relative: Whether losses are shares of the float value (ratio minus 1) instead of differences.
+        reference: The float model's metric.
+        seconds: Of the float model's evaluation.
+        sites: The sites that take a method, as `softq inspect --json` has them, with `node`, the name of the node.
+        command: What reproduces the sweep.
+        schema: Version of this form.
+        conditions: What else the values depend on, by name: the user's choices as he gave them, and the hash of the
+            calibration data. A sweep goes on only under the same ones.
+    """
+
+    softq: str
+    versions: Mapping[str, str]
+    model: str
+    graph: str
+    weights: str
+    data: str
+    data_hash: str
+    samples: int
+    metric: str
+    unit: str
+    direction: str
+    relative: bool
+    reference: Estimate
+    seconds: float
+    sites: tuple[Mapping[str, Any], ...]
+    command: str
+    schema: int = SCHEMA
+    conditions: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def to_plain(record: Study | Outcome) -> dict[str, object]:
+    """Return a record as values that `json` can write: NaN and the infinities are texts."""
+    values = plain(asdict(record))
+    assert isinstance(values, dict)
+    return values
+
+
+def plain(value: object) -> object:
+    """Return numbers, texts, lists and dicts as `json` can write them: NaN and the infinities are texts."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value
+
+
+def read(folder: str | os.PathLike[str]) -> tuple[Study, tuple[Outcome, ...]]:
+    """Return what stands in a sweep's folder; a last line that was cut off in the middle is left out.
+
+    Raises:
+        InputError: the folder holds no sweep, or one of another schema, or a file is damaged; the message says which.
+    """
+    path = Path(folder)
+    try:
+        study = json.loads((path / STUDY).read_text(encoding="utf-8"))
+        lines = (path / OUTCOMES).read_text(encoding="utf-8").split("\n") if (path / OUTCOMES).exists() else [""]
+    except OSError as error:
+        raise InputError(f"{path} holds no sweep: {STUDY}: {error.strerror}") from error
+    except ValueError as error:
+        raise InputError(f"{path / STUDY} is not JSON: {error}") from error
+    if not isinstance(study, dict) or study.get("schema") != SCHEMA:
+        raise InputError(f"{path / STUDY} is no sweep of schema {SCHEMA}")
+    outcomes: list[Outcome] = []
+    try:
+        found: dict[str, Any] = study | {"reference": estimate_of(study["reference"]), "sites": tuple(study["sites"])}
+        for line in lines[:-1]:  # what stands behind the last newline was cut off
+            outcomes.append(_outcome(json.loads(line)))
+        return Study(**found), tuple(outcomes)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: line {len(outcomes) + 1} of {OUTCOMES}, or {STUDY}, is damaged: {error}") from error
+
+
+def append(folder: str | os.PathLike[str], outcome: Outcome) -> None:
+    """Add an outcome to the folder; it is on the disk when this returns."""
+    line = json.dumps(to_plain(outcome), allow_nan=False) + "\n"
+    with open(Path(folder) / OUTCOMES, "a", encoding="utf-8") as file:
+        file.write(line)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def estimate_of(plain: Mapping[str, Any]) -> Estimate:
+    """Return an estimate from the plain values that `plain` makes of it."""
+    low, high = (None if plain[end] is None else float(plain[end]) for end in ("low", "high"))
+    return Estimate(float(plain["value"]), low, high)
+
+
+def _site_errors(plain: Mapping[str, Any]) -> SiteErrors:
+    # What is no finite number stands there as text.
+    numbers: dict[str, Any] = {key: float(value) if isinstance(value, str) else value for key, value in plain.items()}
+    numbers["row_sums"] = tuple(map(float, plain["row_sums"]))
+    return SiteErrors(**numbers)
+
+
+def _outcome(plain: Mapping[str, Any]) -> Outcome:
+    sites = {name: _site_errors(errors) for name, errors in plain["sites"].items()}
+    return Outcome(
+        Setting(**plain["setting"]),
+        estimate_of(plain["metric"]),
+        estimate_of(plain["loss"]),
+        int(plain["samples"]),
+        float(plain["seconds"]),
+        sites,
+    )

@@ -1,0 +1,113 @@
+"""Runners of converted models: one session of onnxruntime serves all plans that differ in numbers and tables alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from softq.conversion import exposed
+from softq.data import TensorSpec
+from softq.modelfile import as_model
+from softq.passes._calls import EXPOSED_KEY, Exposed, call_of, same_function
+from softq.runner import OnnxRunner, Runner
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from softq.data import Array
+    from softq.plans import Plan
+
+
+class Sessions:
+    """Gives a runner for each plan of one model; the sessions used last stay open.
+
+    To load a model takes as long as to evaluate it on some samples, and the widths of a method mostly differ in the
+    numbers and tables of one program: they are inputs of the session here, so that it is made once. Values are those of
+    the model that `softq.conversion.convert` makes, to the bit.
+
+    Args:
+        model: The model; it is not changed.
+        threads: Threads of onnxruntime; all cores if None.
+        most: Sessions that are open at a time.
+    """
+
+    def __init__(self, model: ir.Model, threads: int | None, most: int = 1) -> None:
+        self._model, self._threads, self._most = model, threads, most
+        self._open: list[_Shared] = []
+
+    def runner(self, plan: Plan) -> Runner:
+        """Return a runner of what the plan makes of the model.
+
+        Raises:
+            SoftqError: as in `softq.conversion.convert`.
+            InputError: onnxruntime cannot load it.
+        """
+        for number, there in enumerate(self._open):
+            if (arrays := there.arrays(plan)) is not None:
+                self._open.append(self._open.pop(number))
+                return _Fed(there.runner, arrays)
+        # Before the next is made: two models at a time may be more than the memory holds.
+        del self._open[: len(self._open) - self._most + 1]
+        made = _Shared.open(self._model, plan, self._threads)
+        self._open.append(made)
+        arrays = made.arrays(plan)
+        # None if a site lies in a function of the model, where nothing comes from outside.
+        return made.runner if arrays is None else _Fed(made.runner, arrays)
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """A session, what it was made for, and its inputs for the plans' numbers and tables."""
+
+    runner: OnnxRunner
+    plan: Plan
+    exposed: Mapping[str, Exposed]
+
+    @classmethod
+    def open(cls, model: ir.Model, plan: Plan, threads: int | None) -> _Shared:
+        made = exposed(as_model(model), plan)
+        places: Sequence[Exposed] = made.meta[EXPOSED_KEY]
+        return cls(OnnxRunner.open(made, threads=threads), plan, {place.site: place for place in places})
+
+    def arrays(self, plan: Plan) -> dict[str, Array] | None:
+        """Return what the session must be given to compute what a plan says; None if it cannot."""
+        if _frame(plan) != _frame(self.plan) or {site.id for site in plan.sites} != set(self.exposed):
+            return None
+        found: dict[str, Array] = {}
+        for planned in plan.sites:
+            there = self.exposed[planned.id]
+            call = call_of(planned, there.place, exposed=True)
+            if not same_function(call.function, there.function):
+                return None
+            names = [str(value.name) for value in there.inputs]
+            found |= dict(zip(names, call.arrays.values(), strict=True))
+        return found
+
+
+def _frame(plan: Plan) -> tuple[Plan, dict[str, str]]:
+    """Return what of a plan shapes the graph."""
+    return replace(plan, sites=()), {site.id: site.method for site in plan.sites}
+
+
+@dataclass(frozen=True)
+class _Fed:
+    """A runner that some of the inputs are always given to."""
+
+    runner: OnnxRunner
+    given: Mapping[str, Array]
+
+    @property
+    def name(self) -> str:
+        return self.runner.name
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        return tuple(spec for spec in self.runner.inputs if spec.name not in self.given)
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        return self.runner.outputs
+
+    def __call__(self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None) -> Mapping[str, Array]:
+        return self.runner({**inputs, **self.given}, outputs)

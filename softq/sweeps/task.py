@@ -1,0 +1,70 @@
+"""What a sweep, a sensitivity analysis and a search for a plan are asked for in common."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from softq.data import DataSource
+from softq.errors import UsageError
+from softq.modelfile import ModelLike
+from softq.runner import OnnxRunner
+from softq.sweeps.bench import Subject, open_subject
+from softq.sweeps.planner import Selection
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a sweep is asked for: a model, data, a metric, and what their values depend on.
+
+    Attributes:
+        model: A path or a model.
+        data: See `softq.data.open_data`.
+        metric: Name of the metric.
+        selection: Which sites take a method.
+        calibration: Data for options that are fitted, or None.
+        limit: How many samples, from the first; None for all.
+        labels: As in `softq.compare.check`.
+        output: As in `softq.compare.check`.
+        threads: Threads of onnxruntime; all cores if None.
+        command: What reproduces the sweep, for the study.
+        workers: How many processes measure, each with so many threads; more than one need `softq[cluster]`.
+        scheduler: Address of a dask scheduler whose workers measure, or None.
+        timeout: Seconds after which a worker that gives no answer hangs; None to judge by the longest answer so far.
+    """
+
+    model: ModelLike
+    data: DataSource
+    metric: str
+    selection: Selection
+    calibration: DataSource | None = None
+    limit: int | None = None
+    labels: str | None = None
+    output: str | None = None
+    threads: int | None = None
+    command: str = ""
+    workers: int = 1
+    scheduler: str | None = None
+    timeout: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return os.fspath(self.model) if isinstance(self.model, (str, os.PathLike)) else "<model>"
+
+    def runner(self) -> OnnxRunner:
+        """Return the float model, ready to run."""
+        return OnnxRunner.open(self.model, threads=self.threads)
+
+    def subject(self, runner: OnnxRunner, part: tuple[int, int | None] | None = None) -> Subject:
+        """Return what is measured with, on some of the samples: those up to the limit if not said.
+
+        Raises:
+            UsageError: the limit is below 1, or an option makes no sense.
+        """
+        if self.limit is not None and self.limit < 1:
+            raise UsageError(f"limit is {self.limit}; it must be at least 1")
+        return open_subject(
+            runner, self.data, self.metric, labels=self.labels, output=self.output, batch=self.selection.batch,
+            part=part or (0, self.limit),
+        )  # fmt: skip
