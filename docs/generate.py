@@ -1,15 +1,19 @@
-"""Fills the generated parts of README.md and docs/*.md, between `<!-- begin NAME -->` and `<!-- end NAME -->`.
+"""Builds the documentation: the pages of docs/ with everything in them that comes from the code or from a benchmark.
 
-    python docs/generate.py            writes them
-    python docs/generate.py --check    says which files differ, exit code 1 if any does
+    python docs/generate.py [--out build/docs]    fills what is committed, and writes all pages with their lists
+    python docs/generate.py --check [--out DIR]   changes nothing that is committed; exit code 1 if it is not as filled
 
-Every generated part comes from the code itself or from what a benchmark wrote, never from a hand.
+Committed are results and contracts: tables that a benchmark wrote, and JSON schemas, in README.md and docs/*.md between
+`<!-- begin NAME -->` and `<!-- end NAME -->`. Lists of what the code has (methods, metrics, forms, targets, operators)
+are in the built pages only, in the place of a line `<!-- list NAME -->`: a new entry changes no committed page.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # for `benchmarks`, which is never installed
 
+from softq.listing import target_to_text  # noqa: E402
 from softq.methods import METHODS  # noqa: E402
 from softq.metrics import METRICS  # noqa: E402
 from softq.passes._forms import FORMS  # noqa: E402
@@ -38,12 +43,10 @@ def _ops() -> str:
 
 
 def _methods() -> str:
-    return "\n\n".join(f"## {m.name}\n\n```\n{method_to_text(m)}```" for m in METHODS.entries().values())
-
-
-def _method_list() -> str:
-    rows = [(f"`{m.name}`", drop_in_to_text(m), m.summary) for m in METHODS.entries().values()]
-    return _rows(("method", "drop-in", "what it is"), rows)
+    methods = METHODS.entries().values()
+    rows = [(f"[{m.name}](#{m.name})", drop_in_to_text(m), m.summary) for m in methods]
+    listed = _rows(("method", "drop-in", "what it is"), rows)
+    return "\n\n".join([listed, *(f"## {m.name}\n\n```\n{method_to_text(m)}```" for m in methods)])
 
 
 def _metrics() -> str:
@@ -52,9 +55,7 @@ def _metrics() -> str:
 
 
 def _targets() -> str:
-    return _rows(
-        ("target", "what it is", "needs"), [(f"`{t.name}`", t.summary, t.needs) for t in TARGETS.entries().values()]
-    )
+    return "\n\n".join(f"## {t.name}\n\n```\n{target_to_text(t)}```" for t in TARGETS.entries().values())
 
 
 def _figures() -> str:
@@ -118,53 +119,67 @@ def _report_schema() -> str:
     return f"```json\n{json.dumps(content_schema(), indent=1)}\n```"
 
 
-PARTS: dict[str, Callable[[], str]] = {
-    "ops": _ops,
-    "methods": _methods,
-    "method-list": _method_list,
-    "metrics": _metrics,
-    "targets": _targets,
+COMMITTED: dict[str, Callable[[], str]] = {
     "figures": _figures,
     "accuracy": _accuracy,
     "synthetic": _synthetic,
     "speed": _speed,
     "speed-gpu": _speed_gpu,
-    "forms": _forms,
     "site-schema": _site_schema,
     "runtimes": _runtimes,
     "report-schema": _report_schema,
 }
+LISTS: dict[str, Callable[[], str]] = {
+    "methods": _methods,
+    "metrics": _metrics,
+    "targets": _targets,
+    "forms": _forms,
+    "ops": _ops,
+}
 
 
-def filled(text: str, name: str) -> str:
-    """Return the text with its generated parts as they should be; `name` stands in messages."""
+def fill(text: str, name: str) -> str:
+    """Return the text with its committed parts as they should be; `name` stands in messages."""
 
     def replace(match: re.Match[str]) -> str:
         part = match.group(1)
-        if part not in PARTS:
-            raise SystemExit(f"{name}: unknown part {part!r}; there are: {', '.join(PARTS)}")
-        return f"<!-- begin {part} -->\n{PARTS[part]()}\n<!-- end {part} -->"
+        return f"<!-- begin {part} -->\n{_known(COMMITTED, part, name)()}\n<!-- end {part} -->"
 
     return re.sub(r"<!-- begin ([\w-]+) -->\n.*?<!-- end \1 -->", replace, text, flags=re.DOTALL)
 
 
-def files() -> list[Path]:
-    """Return every file that may have generated parts."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+def add_lists(text: str, name: str) -> str:
+    """Return the text with each list in the place of its line; `name` stands in messages."""
+    return re.sub(r"<!-- list ([\w-]+) -->", lambda match: _known(LISTS, match.group(1), name)(), text)
+
+
+def _known(parts: dict[str, Callable[[], str]], part: str, name: str) -> Callable[[], str]:
+    if part not in parts:
+        raise SystemExit(f"{name}: unknown part {part!r}; there are: {', '.join(parts)}")
+    return parts[part]
 
 
 def main() -> None:
-    """Write the parts, or check them."""
+    """Fill or check the committed parts, and build the pages."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--check", action="store_true", help="change nothing that is committed")
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "docs", help="where the pages go")
+    given = parser.parse_args()
     stale: list[str] = []
-    for path in files():
+    given.out.mkdir(parents=True, exist_ok=True)
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         text = path.read_text(encoding="utf-8")
-        new = filled(text, path.name)
-        if new != text:
+        filled = fill(text, path.name)
+        if filled != text:
             stale.append(str(path.relative_to(ROOT)))
-            if "--check" not in sys.argv[1:]:
-                path.write_text(new, encoding="utf-8")
-    if stale and "--check" in sys.argv[1:]:
-        raise SystemExit(f"not as generated: {', '.join(stale)}; run make docs")
+            if not given.check:
+                path.write_text(filled, encoding="utf-8")
+        if path.parent != ROOT:
+            (given.out / path.name).write_text(add_lists(filled, path.name), encoding="utf-8")
+    for image in (ROOT / "docs").glob("*.png"):
+        shutil.copy(image, given.out)
+    if stale and given.check:
+        raise SystemExit(f"not as filled: {', '.join(stale)}; run make docs")
 
 
 if __name__ == "__main__":

@@ -6,20 +6,45 @@ import json
 import re
 import subprocess
 import sys
+from inspect import getdoc
 from pathlib import Path
+from sys import modules
 
 import pytest
 
 from benchmarks.figures import RESULTS, STUDIES, program_hash, tables
+from softq.methods import METHODS
+from softq.metrics import METRICS
+from softq.passes._forms import FORMS
+from softq.rowprog.ops import OPS
+from softq.targets import TARGETS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def test_generated_parts_are_as_the_code_gives_them() -> None:
-    command = [sys.executable, "docs/generate.py", "--check"]
+def test_committed_parts_are_as_measured_and_built_pages_have_every_entry(tmp_path: Path) -> None:
+    command = [sys.executable, "docs/generate.py", "--check", "--out", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    built = {page.name: page.read_text(encoding="utf-8") for page in tmp_path.glob("*.md")}
+    assert set(built) == {page.name for page in PAGES[1:]}
+    sections = built["methods.md"].split("\n## ")[1:]
+    assert [section.splitlines()[0] for section in sections] == list(METHODS.entries())
+    for section, method in zip(sections, METHODS.entries().values(), strict=True):
+        assert f"\n{method.name}: {method.summary}\n\n{getdoc(modules[method.trace.__module__])}\n" in section
+        assert f"| [{method.name}](#{method.name}) |" in built["methods.md"]
+        assert "\nprogram with the default options:\n" in section
+    for page, names in (
+        ("metrics", METRICS.entries()), ("sites", FORMS.entries()), ("rowprog", OPS), ("targets", TARGETS.entries())
+    ):  # fmt: skip
+        for name in names:
+            assert f"\n| `{name}` | " in built[f"{page}.md"] or f"\n## {name}\n\n```\n{name}: " in built[f"{page}.md"]
+    for page, text in built.items():
+        assert "<!-- list" not in text, page
+        for link, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", text):
+            assert link.startswith("http") or (tmp_path / link).exists(), (page, link)
+            assert not anchor or f"\n## {anchor}\n" in text, (page, anchor)
 
 
 def test_the_figures_are_of_these_programs() -> None:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import softq.methods
-import softq.passes
-import softq.targets
 from softq.errors import SoftqError
 from softq.methods import METHODS, Method
+from softq.metrics import METRICS
 from softq.passes import PASSES
-from softq.registry import Folder, _discover
+from softq.passes._forms import FORMS
+from softq.registry import Folder, Named, _discover
 from softq.targets import TARGETS
 
 TOY = '''
@@ -90,8 +91,6 @@ def test_two_owners_of_a_name_are_both_named(folder: Path, monkeypatch: pytest.M
 
         @staticmethod
         def load() -> object:
-            from importlib import import_module
-
             return import_module("toys._hidden").METHOD
 
     monkeypatch.setattr("softq.registry.entry_points", lambda group: [Point])
@@ -99,12 +98,11 @@ def test_two_owners_of_a_name_are_both_named(folder: Path, monkeypatch: pytest.M
         toys().entries()
 
 
-@pytest.mark.parametrize("name", ["METHODS", "PASSES", "TARGETS"])
-def test_every_file_of_the_folders_is_found(name: str) -> None:
-    listed = {"METHODS": METHODS, "PASSES": PASSES, "TARGETS": TARGETS}[name]
-    home = {"METHODS": softq.methods, "PASSES": softq.passes, "TARGETS": softq.targets}[name]
-    files = {p.stem.replace("_", "-") for p in Path(home.__path__[0]).glob("*.py") if not p.stem.startswith("_")}
-    assert set(listed.entries()) == files
+@pytest.mark.parametrize("folder", [METHODS, METRICS, FORMS, PASSES, TARGETS], ids=lambda folder: folder.noun)
+def test_every_file_of_the_folders_is_found(folder: Folder[Named]) -> None:
+    home = Path(import_module(folder.package).__path__[0])
+    files = {p.stem.replace("_", "-") for p in home.glob("*.py") if not p.stem.startswith("_")}
+    assert set(folder.entries()) == files
 
 
 def test_generic_code_names_no_method_and_no_target() -> None:
