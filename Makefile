@@ -1,6 +1,7 @@
 # make demo    convert, check and build the trained ViT of models/ (no torch)
 # make test    lint, types, tests, wheel smoke test
 # make test-all  make test, and the slow tests; needs the extras torch and cuda, Chromium and qemu-user, and a skipped test is a failure
+# make mutants   breaks softq in 25 places, one after the other, and checks that a test finds each
 # make runtimes  runs converted models in older releases of onnxruntime
 # make figures   the figures of the README, from real models (needs the extra torch; hours are spared by a cache)
 
@@ -10,7 +11,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: demo test test-all lint types pytest wheel figures runtimes docs clean
+.PHONY: demo test test-all lint types pytest mutants wheel figures runtimes docs clean
 
 $(VENV)/.base: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("softq needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
@@ -45,6 +46,9 @@ types: $(VENV)/.dev
 
 pytest: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 -m 'not slow' --durations=30 tests
+
+mutants: $(VENV)/.dev
+	$(BIN)/python -m tests.mutants
 
 wheel: $(VENV)/.dev
 	$(BIN)/python -m build --wheel --outdir build/dist . > build-wheel.log 2>&1 || (cat build-wheel.log; rm -f build-wheel.log; exit 1)
