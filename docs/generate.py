@@ -38,7 +38,10 @@ def _rows(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 
 def _ops() -> str:
-    rows = [(f"`{op.name}`", op.group, f"`{op.signature}`", op.meaning, op.demands) for op in OPS.values()]
+    rows = [
+        (f"`{op.name}`", op.group, f"`{op.signature}`", op.meaning, "; ".join(demand.text for demand in op.demands))
+        for op in OPS.values()
+    ]
     return _rows(("operator", "group", "types", "meaning", "proved"), rows)
 
 

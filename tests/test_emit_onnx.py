@@ -410,7 +410,7 @@ class Chaos:
         )  # fmt: skip
         a, b = self.wide(rng.choice([7, 15, 31, 33, 40])), self.wide(rng.choice([7, 15, 31, 33, 40]))
         if op in ("add", "sub", "min", "max"):
-            self.values.append(t.binary(op, a, b))
+            self.values.append(t.apply(op, a, b))
         elif op == "mul":
             self.values.append(self.wide(30) * self.wide(31))
         elif op == "divide":
@@ -422,7 +422,7 @@ class Chaos:
             by = t.clamp(t.cast(t.clamp(b, 0, 63), v.dtype), 0, v.dtype.bits - 1)
             self.values.append(v >> (by if rng.random() < 0.5 else rng.randrange(v.dtype.bits)))
         elif op in ("lt", "le", "eq"):
-            self.conditions.append(t.binary(op, a, b))
+            self.conditions.append(t.apply(op, a, b))
         elif op == "logic":
             p, q = rng.choice(self.conditions), rng.choice(self.conditions)
             self.conditions.append(rng.choice([p & q, p | q, ~p, t.select(p, q, ~q)]))

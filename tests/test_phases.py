@@ -93,7 +93,7 @@ def _random_program(seed: int) -> Program:
             )
             values += [*states, *outputs]
         else:
-            values.append(t.binary(rng.choice(["add", "sub", "min", "max", "mul"]), a, b))
+            values.append(t.apply(rng.choice(["add", "sub", "min", "max", "mul"]), a, b))
     rows = [v for v in values if v.kind is Kind.ROW]
     scalars = [v for v in values if v.kind is Kind.SCALAR]
     return t.program(weights=rows[-1], normalizer=scalars[-1], early=rows[len(rows) // 2])

@@ -228,16 +228,16 @@ def _grow(rng: random.Random, t: Trace, values: list[Value]) -> Value:
     choice = rng.random()
     if choice < 0.35:
         op = rng.choice(["add", "sub", "sub", "mul", "min", "max", "divide"])
-        return t.binary(op, a, b) if rng.random() < 0.7 else t.binary(op, b, a)
+        return t.apply(op, a, b) if rng.random() < 0.7 else t.apply(op, b, a)
     if choice < 0.45 and a.dtype.is_integer:
         amount = rng.choice([*same, t.const(rng.choice([0, 1, 3, a.dtype.bits - 1]), a.dtype)])
-        return t.binary(rng.choice(["shl", "shr"]), a, amount)
+        return t.apply(rng.choice(["shl", "shr"]), a, amount)
     if choice < 0.58:
-        condition = t.binary(rng.choice(["lt", "le", "eq"]), a, b)
+        condition = t.apply(rng.choice(["lt", "le", "eq"]), a, b)
         if rng.random() < 0.3:
             condition = ~condition
         if t.valid is not None and rng.random() < 0.3:
-            condition = t.binary(rng.choice(["and", "or"]), condition, t.valid)
+            condition = t.apply(rng.choice(["and", "or"]), condition, t.valid)
         return t.select(condition, rng.choice([a, rng.choice(same)]), rng.choice([a, b]))
     if choice < 0.72:
         if a.dtype.is_float and rng.random() < 0.5:
@@ -253,7 +253,7 @@ def _grow(rng: random.Random, t: Trace, values: list[Value]) -> Value:
         reduced = {"row_max": t.row_max, "row_min": t.row_min, "row_sum": t.row_sum}[
             rng.choice(["row_max", "row_max", "row_min", "row_sum"])
         ](row)
-        return reduced if rng.random() < 0.4 else t.binary("sub", reduced, row)
+        return reduced if rng.random() < 0.4 else t.apply("sub", reduced, row)
     if choice < 0.95 and a.dtype.is_integer:
         q = t.divide(a, b)
         return rng.choice([a - q * b, t.divide(a * 3, b), t.divide(a << t.const(2, a.dtype), b)])
@@ -370,7 +370,7 @@ def _hull(rng: random.Random) -> tuple[Bounds, list[float]]:
 def test_f32_rules_hold_every_pair_of_special_values(op: str) -> None:
     rng = random.Random(op)
     t = Trace("pair")
-    node = t.binary(op, t.scores, t.row_max(t.scores)).node
+    node = t.apply(op, t.scores, t.row_max(t.scores)).node
     with np.errstate(all="ignore"):
         for _ in range(3000):
             (a, xs), (b, ys) = _hull(rng), _hull(rng)
@@ -384,7 +384,7 @@ def test_f32_rules_hold_every_pair_of_special_values(op: str) -> None:
 def test_f32_rules_hold_every_special_value(op: str) -> None:
     rng = random.Random(op)
     t = Trace("one")
-    node = t.unary(op, t.scores).node
+    node = t.apply(op, t.scores).node
     with np.errstate(all="ignore"):
         for _ in range(500):
             a, xs = _hull(rng)

@@ -102,7 +102,7 @@ def test_every_backend_knows_every_operator() -> None:
 @pytest.mark.parametrize("op", ["add", "sub", "mul", "divide"])
 def test_float_arithmetic(op: str) -> None:
     a, b = pairs(DType.F32)
-    check(DType.F32, a, lambda t, x: t.binary(op, x, second(t, b, DType.F32)),
+    check(DType.F32, a, lambda t, x: t.apply(op, x, second(t, b, DType.F32)),
           [ieee(op, f32(x), f32(y)) for x, y in zip(a, b, strict=True)])  # fmt: skip
 
 
@@ -125,7 +125,7 @@ def test_integer_arithmetic(op: str, dtype: DType) -> None:
     expected = [
         {"add": p + q, "sub": p - q, "mul": p * q, "divide": p // max(q, 1)}[op] for p, q in zip(x, y, strict=True)
     ]
-    check(dtype, a, lambda t, v: t.binary(op, t.clamp(v, *bound), second(t, y, dtype)), expected)
+    check(dtype, a, lambda t, v: t.apply(op, t.clamp(v, *bound), second(t, y, dtype)), expected)
 
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, DType.F32], ids=lambda d: d.value)
@@ -140,7 +140,7 @@ def test_comparisons_and_choices(op: str, dtype: DType) -> None:
 
     def build(t: Trace, v: Value) -> Value:
         other = second(t, b, dtype)
-        return t.select(v <= other, v, other) if op == "select" else t.binary(op, v, other)
+        return t.select(v <= other, v, other) if op == "select" else t.apply(op, v, other)
 
     check(dtype, a, build, [expected(p, q) for p, q in zip(x, y, strict=True)])
 
@@ -156,7 +156,7 @@ def test_logic(op: str) -> None:
 
     def build(t: Trace, v: Value) -> Value:
         a, b = v.eq(1) | v.eq(3), v >= 2
-        return ~a if op == "not" else t.binary(op, a, b)
+        return ~a if op == "not" else t.apply(op, a, b)
 
     expected = {"and": [0, 0, 0, 1], "or": [0, 1, 1, 1], "not": [1, 0, 1, 0]}[op]
     check(DType.I32, values, build, expected)

@@ -33,7 +33,7 @@ def constant(value: Value) -> object:
 def test_operands_have_one_type(op: str) -> None:
     t = Trace("t")
     with pytest.raises(UsageError, match=rf"^{op} of f32 and i32: cast one of them, nothing is promoted$"):
-        t.binary(op, t.scores, t.index())
+        t.apply(op, t.scores, t.index())
 
 
 @pytest.mark.parametrize("op", ["add", "sub", "mul", "divide", "min", "max", "lt", "le", "shl", "shr"])
@@ -41,22 +41,22 @@ def test_numbers_only(op: str) -> None:
     t = Trace("t")
     truth = t.scores < 0.0
     with pytest.raises(UsageError, match=rf"^{op} takes (numbers|integers), not bool$"):
-        t.binary(op, truth, truth)
+        t.apply(op, truth, truth)
 
 
 @pytest.mark.parametrize("op", ["shl", "shr"])
 def test_shifts_take_integers(op: str) -> None:
     t = Trace("t")
     with pytest.raises(UsageError, match=rf"^{op} takes integers, not f32$"):
-        t.binary(op, t.scores, 1)
+        t.apply(op, t.scores, 1)
 
 
 @pytest.mark.parametrize("op", ["and", "or"])
 def test_logic_takes_bool(op: str) -> None:
     t = Trace("t", scores=DType.I8)
-    with pytest.raises(UsageError, match=rf"^{op} takes bool operands, not i8$"):
-        t.binary(op, t.scores, t.scores)
-    with pytest.raises(UsageError, match=r"^not takes a bool operand, not i8$"):
+    with pytest.raises(UsageError, match=rf"^{op} takes bool, not i8$"):
+        t.apply(op, t.scores, t.scores)
+    with pytest.raises(UsageError, match=r"^not takes bool, not i8$"):
         _ = ~t.scores
 
 
@@ -64,7 +64,7 @@ def test_logic_takes_bool(op: str) -> None:
 def test_float_functions_take_f32(op: str) -> None:
     t = Trace("t", scores=DType.I8)
     with pytest.raises(UsageError, match=rf"^{op} takes f32, not i8$"):
-        t.unary(op, t.scores)
+        t.apply(op, t.scores)
 
 
 def other_refusals() -> list[tuple[str, Callable[[Trace], object]]]:
@@ -72,19 +72,19 @@ def other_refusals() -> list[tuple[str, Callable[[Trace], object]]]:
         return t.scores + Trace("other").scores
 
     return [
-        (r"select needs a bool condition, not f32", lambda t: t.select(t.scores, 1.0, t.scores)),
-        (r"select of two Python numbers: at least one operand", lambda t: t.select(t.scores < 0.0, 1.0, 2.0)),
-        (r"add of two Python numbers: at least one operand", lambda t: t.binary("add", 1, 2)),
+        (r"select takes bool, not f32", lambda t: t.select(t.scores, 1.0, t.scores)),
+        (r"select of Python numbers: at least one operand", lambda t: t.select(t.scores < 0.0, 1.0, 2.0)),
+        (r"add of Python numbers: at least one operand", lambda t: t.apply("add", 1, 2)),
         (r"cast from f32 to bool is not defined; use select", lambda t: t.cast(t.scores, DType.BOOL)),
         (r"cast from bool to i8 is not defined; use select", lambda t: t.cast(t.scores < 0.0, DType.I8)),
-        (r"lut looks up a table, not a row", lambda t: t.lut(t.scores, t.index())),
-        (r"lut needs an integer position, not f32", lambda t: t.lut(t.table([1], DType.U8), t.scores)),
+        (r"lut takes a table of values, not a row of f32", lambda t: t.lut(t.scores, t.index())),
+        (r"lut takes integers, not f32", lambda t: t.lut(t.table([1], DType.U8), t.scores)),
         (r"add takes rows and scalars; a table is only looked up", lambda t: t.table([1.0], DType.F32) + t.scores),
         (r"exp2i takes i32, not f32", lambda t: t.exp2i(t.scores)),
         (r"normalize takes a scalar of u32, not a row of f32", lambda t: t.normalize(t.scores)),
         (r"normalize takes a scalar of u32, not a scalar of i32", lambda t: t.normalize(t.length())),
-        (r"row_sum reduces a row of numbers, not a scalar of i32", lambda t: t.row_sum(t.length())),
-        (r"row_max reduces a row of numbers, not a row of bool", lambda t: t.row_max(t.scores < 0.0)),
+        (r"row_sum takes a row of numbers, not a scalar of i32", lambda t: t.row_sum(t.length())),
+        (r"row_max takes a row of numbers, not a row of bool", lambda t: t.row_max(t.scores < 0.0)),
         (r"a table needs at least one entry", lambda t: t.table([], DType.U8)),
         (r"assume needs a number, low <= high and a reason", lambda t: t.assume(t.scores, 0.0, 1.0, "")),
         (r"assume needs a number, low <= high and a reason", lambda t: t.assume(t.scores, 1.0, 0.0, "so")),
@@ -233,9 +233,9 @@ def test_scan_says_what_it_takes() -> None:
     def keep(state: Value, element: Value) -> tuple[list[Value], list[Value]]:
         return [state], []
 
-    with pytest.raises(UsageError, match="scan carries scalars along rows, with one invariant a state"):
+    with pytest.raises(UsageError, match="scan carries scalars along rows, with one invariant per state"):
         t.scan([t.scores], [t.scores], keep, [(0, 1)])
-    with pytest.raises(UsageError, match="scan carries scalars along rows, with one invariant a state"):
+    with pytest.raises(UsageError, match="scan carries scalars along rows, with one invariant per state"):
         t.scan([zero], [t.scores], keep, [])
     with pytest.raises(UsageError, match=r"returns states of \['bool'\]; expected \['f32'\]"):
         t.scan([zero], [t.scores], lambda s, e: ([s < e], []), [(0, 1)])

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from softq.errors import UsageError
 from softq.methods._contract import OptionValue, option
-from softq.rowprog import DType, Trace, Value
+from softq.rowprog import Builder, DType, Value
 from softq.rowprog.library import IntegerDistance
 
 FRACTION = 8
@@ -79,13 +79,13 @@ def as_probabilities(
     return {"weights": d.weigh(weights), "normalizer": d.one(total, one << FRACTION)}
 
 
-def _elements(t: Trace, d: IntegerDistance) -> Value:
+def _elements(t: Builder, d: IntegerDistance) -> Value:
     if d.excluded is None:
         return t.length()
     return t.row_sum(t.select(d.excluded, 0, t.const(1, DType.I32)))
 
 
-def _share(t: Trace, surplus: Value, count: Value, most: int) -> Value:
+def _share(t: Builder, surplus: Value, count: Value, most: int) -> Value:
     """Return the surplus of each element in units of 2^-8, i32; 0 where there is none."""
     # As it is: no more than every element has. Intervals do not see it.
     share = t.min(t.divide(t.max(surplus, 0) << FRACTION, count), most << FRACTION)

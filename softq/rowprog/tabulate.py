@@ -263,7 +263,7 @@ class _Rebuild:
         attrs = dict(node.attrs)
         if node.op == "scan":
             attrs["body"] = self._body(body_of(node))
-        return self._t._value(node.op, args, node.dtype, node.kind, attrs)
+        return self._t.make(node.op, args, node.dtype, node.kind, attrs)
 
     def _body(self, body: ScanBody) -> ScanBody:
         if body not in self._bodies:
