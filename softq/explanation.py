@@ -11,15 +11,15 @@ from fnmatch import fnmatchcase
 import onnx_ir as ir
 
 from softq.errors import UsageError
+from softq.forms import FORMS
+from softq.forms.matching.facts import Assumed, Facts
+from softq.forms.matching.mask_lifts import Source
+from softq.graph.queries import ModelView, node_label, operator_label
 from softq.methods import DEFAULT_METHOD, METHODS
 from softq.methods._contract import OptionValue
 from softq.modelfile import ModelLike, as_model
 from softq.passes._candidates import Finding, shortened
 from softq.passes._canonical import leaves_scores
-from softq.passes._forms import FORMS
-from softq.passes._forms._facts import Assumed, Facts
-from softq.passes._forms._lifts import Source
-from softq.passes._graph import ModelView, node_label, operator_label
 from softq.passes._policy import Policy
 from softq.passes.locate import findings, locate
 from softq.passes.normalize import normalize

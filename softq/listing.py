@@ -7,7 +7,7 @@ from inspect import getdoc
 from sys import modules
 from typing import Any
 
-from softq.passes._forms import FORMS
+from softq.forms import FORMS
 from softq.plans import Plan
 from softq.site import Site
 from softq.targets import TARGETS, Target

@@ -81,8 +81,8 @@ def _discover(folder: Folder[T]) -> Mapping[str, T]:
 
     package = importlib.import_module(folder.package)
     for info in pkgutil.iter_modules(package.__path__):
-        if info.name.startswith("_"):
-            continue
+        if info.ispkg or info.name.startswith("_"):
+            continue  # What entries share.
         module = _import(f"{folder.package}.{info.name}", folder.noun)
         entry = _entry(folder, module)
         if entry.name != info.name.replace("_", "-"):

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from softq.artifact.machine import Machine
 from softq.artifact.program import Limit, Op, Program, Size, Step, Tensor
 from softq.artifact.toolchain import compiler
-from softq.targets._native.machine import Machine
 
 Array = np.ndarray[Any, Any]
 

@@ -82,6 +82,7 @@ class Executor:
 
 def build_program(model: onnx.ModelProto | ir.Model | str | Path) -> Program:
     """Return the program of a model for this computer."""
-    from softq.targets._native import build, machines
+    from softq.codegen.cpu import machines
+    from softq.compiler import pipeline
 
-    return build.build(as_model(model), machines.host("cpu", "native", "")).program
+    return pipeline.build(as_model(model), machines.host("cpu", "native", "")).program

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from softq.codegen.gpu.dialect.dialects import OPENCL
+from softq.codegen.gpu.rows import Form, RowKernel, row_kernel
+from softq.codegen.gpu.rows.form import choose
+from softq.codegen.gpu.rows.memory import bytes_of
 from softq.rowprog import Program
 from softq.rowprog.types import Kind
-from softq.targets._gpu.dialect import OPENCL
-from softq.targets._gpu.rows import Form, RowKernel, row_kernel
-from softq.targets._gpu.rows.form import choose
-from softq.targets._gpu.rows.memory import bytes_of
 
 Array = NDArray[np.generic]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from softq.artifact.device.steps import DeviceProgram, Launch, RowForm
+from softq.artifact.machine import Machine
 from softq.artifact.program import Op, Program, Step, Tensor
-from softq.targets._native.machine import Machine
 from tests.handmade import HOST, KERNELS
 
 GPU = Machine("cuda", "nvptx64-nvidia-cuda", "sm_90", (), "", 0, 16, single_items=True)

@@ -17,11 +17,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from softq.artifact import Artifact, check_folder, load, write
+from softq.artifact.machine import Machine
 from softq.artifact.program import Op, Program, Step, Tensor
 from softq.cli import main
 from softq.errors import InputError, SoftqError, UsageError
 from softq.runner import Runner
-from softq.targets._native.machine import Machine
 from tests import handmade
 from tests.handmade import HOST, TABLE, Array, look_up_program, needs_host, rows_expected, rows_inputs, rows_program
 

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from softq.artifact import load, write
+from softq.artifact.machine import Machine
 from softq.artifact.program import Program
 from softq.errors import InputError
-from softq.targets._native.machine import Machine
 from tests import handmade
 from tests.emulators import emulator
 from tests.handmade import HOST, look_up_program, needs_host, rows_program

@@ -136,7 +136,7 @@ def test_no_warnings(compiler: str, program: Callable[[], Program], tmp_path: Pa
 
 
 def test_declarations_are_those_of_cuda(tmp_path: Path) -> None:
-    nvcc = pytest.importorskip("softq.targets._gpu.nvcc", exc_type=ImportError).find()
+    nvcc = pytest.importorskip("softq.artifact.device.nvcc", exc_type=ImportError).find()
     headers = [] if nvcc is None else [Path(nvcc).resolve().parent.parent / "include", Path("/usr/local/cuda/include")]
     include = next((folder for folder in headers if (folder / "cuda.h").is_file()), None)
     if include is None:
@@ -302,14 +302,14 @@ def test_whole_models(
     pytest.importorskip("tvm")
     import onnxruntime
 
-    from softq.targets._gpu import build
-    from softq.targets._gpu.dialect import OPENCL
+    from softq.codegen.gpu import program
+    from softq.codegen.gpu.dialect.dialects import OPENCL
     from tests.opencl import device
 
     device()
-    monkeypatch.setattr(build, "CUDA", OPENCL)
-    monkeypatch.setattr(build, "compiler", lambda: "none")
-    monkeypatch.setattr(build, "machine_code", lambda text, *_, **__: text.encode())
+    monkeypatch.setattr(program, "CUDA", OPENCL)
+    monkeypatch.setattr(program, "compiler", lambda: "none")
+    monkeypatch.setattr(program, "machine_code", lambda text, *_, **__: text.encode())
     model, given = make(), feeds()
     built = softq.build(model, tmp_path / "built", target="cuda,arch=sm_90").folder
     arrays = {f"{turn}.{name}": x for turn, one in enumerate(given) for name, x in one.items()}

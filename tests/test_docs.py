@@ -13,9 +13,9 @@ from sys import modules
 import pytest
 
 from benchmarks.figures import RESULTS, STUDIES, program_hash, tables
+from softq.forms import FORMS
 from softq.methods import METHODS
 from softq.metrics import METRICS
-from softq.passes._forms import FORMS
 from softq.rowprog.ops import OPS
 from softq.targets import TARGETS
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from softq.artifact.device import nvcc
+from softq.codegen.gpu.attention import Codes, Shape, attention_kernel, codes_of
+from softq.codegen.gpu.attention.codes_kernel import THREADS
+from softq.codegen.gpu.dialect.dialects import CUDA, OPENCL
 from softq.errors import RefusalError, UsageError
 from softq.methods import METHODS
 from softq.rowprog import run
-from softq.targets._gpu import nvcc
-from softq.targets._gpu.attention import Codes, Shape, attention_kernel, codes_of
-from softq.targets._gpu.attention.kernel import THREADS
-from softq.targets._gpu.dialect import CUDA, OPENCL
 from tests.opencl import compiled, launch
 from tests.test_gpu_rows import as_bf16, from_bf16, program_of
 from tests.test_methods import default_program

@@ -18,16 +18,16 @@ from onnx import parser
 pytest.importorskip("tvm")
 
 import softq
-from softq.artifact.device import cuda
+from softq.artifact.device import compiling, cuda, nvcc
 from softq.artifact.device.executor import Executor
 from softq.artifact.device.starting import Start
 from softq.artifact.device.steps import DeviceProgram, from_json, to_json
 from softq.artifact.weights import WeightsStream
+from softq.codegen.gpu import program
+from softq.codegen.gpu.dialect.dialects import CUDA, OPENCL
+from softq.codegen.gpu.program import device_program, machine_of
 from softq.errors import SoftqError
 from softq.modelfile import as_model
-from softq.targets._gpu import build, code, nvcc
-from softq.targets._gpu.build import device_program, machine_of
-from softq.targets._gpu.dialect import CUDA, OPENCL
 from tests.opencl import MOST_SHARED, OPTIONS, device
 from tests.pocl_driver import PoclDriver
 
@@ -187,9 +187,9 @@ def pocl_driver(monkeypatch: pytest.MonkeyPatch) -> PoclDriver:
     """PoCL in the place of CUDA's driver, and of its compiler."""
     driver = PoclDriver()
     monkeypatch.setattr(cuda, "_library", lambda: driver)
-    monkeypatch.setattr(build, "CUDA", OPENCL)
-    monkeypatch.setattr(build, "compiler", lambda: "none")
-    monkeypatch.setattr(build, "machine_code", lambda text, *_, **__: text.encode())
+    monkeypatch.setattr(program, "CUDA", OPENCL)
+    monkeypatch.setattr(program, "compiler", lambda: "none")
+    monkeypatch.setattr(program, "machine_code", lambda text, *_, **__: text.encode())
     return driver
 
 
@@ -223,7 +223,7 @@ def test_numbers_reach_a_kernel_as_they_are() -> None:
 def test_what_was_built_without_a_compiler_is_compiled_when_it_is_loaded(
     pocl_driver: PoclDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(build, "compiler", lambda: "")
+    monkeypatch.setattr(program, "compiler", lambda: "")
     built = softq.build(parser.parse_model(ATTENTION), tmp_path / "built", target="cuda,arch=sm_80")
     assert not list(built.folder.glob("*.cubin"))
     asked: list[str] = []
@@ -232,7 +232,7 @@ def test_what_was_built_without_a_compiler_is_compiled_when_it_is_loaded(
         asked.append(arch)
         return text.encode()
 
-    monkeypatch.setattr(code, "machine_code", compiled)
+    monkeypatch.setattr(compiling, "machine_code", compiled)
     softq.load(built.folder).close()
     assert asked == ["sm_90", "sm_90"]  # the device's own
     assert pocl_driver.left == 0
@@ -240,7 +240,7 @@ def test_what_was_built_without_a_compiler_is_compiled_when_it_is_loaded(
 
 def test_code_for_another_gpu_is_one_error(pocl_driver: PoclDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
                                            ) -> None:  # fmt: skip
-    monkeypatch.setattr(build, "machine_code", lambda *_, **__: b"elf")
+    monkeypatch.setattr(program, "machine_code", lambda *_, **__: b"elf")
     built = softq.build(parser.parse_model(ATTENTION), tmp_path / "built", target="cuda,arch=sm_80")
     with pytest.raises(softq.InputError, match=r"was built for cuda,arch=sm_80; this GPU is PoCL: .*error 209"):
         softq.load(built.folder)

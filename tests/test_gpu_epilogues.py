@@ -10,10 +10,10 @@ from onnx import numpy_helper, parser
 
 pytest.importorskip("tvm")
 
+from softq.artifact.device import nvcc
+from softq.codegen.gpu.dialect.dialects import CUDA
+from softq.codegen.gpu.program import device_program, machine_of
 from softq.modelfile import as_model
-from softq.targets._gpu import nvcc
-from softq.targets._gpu.build import device_program, machine_of
-from softq.targets._gpu.dialect import CUDA
 from tests.test_gpu_build import on_device, on_onnxruntime, opencl_of
 
 Array = NDArray[np.generic]

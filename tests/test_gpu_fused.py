@@ -17,14 +17,14 @@ pytest.importorskip("tvm")
 
 import softq
 from softq import methods
+from softq.artifact.device import nvcc
 from softq.artifact.device.executor import Executor
 from softq.artifact.device.steps import DeviceProgram, Launch, QueryForm, from_json, to_json
 from softq.artifact.program import Step, evaluate
+from softq.codegen.gpu.dialect.dialects import CUDA
+from softq.codegen.gpu.program import device_program, machine_of
 from softq.modelfile import as_model
 from softq.rowprog import run
-from softq.targets._gpu import nvcc
-from softq.targets._gpu.build import device_program, machine_of
-from softq.targets._gpu.dialect import CUDA
 from tests.test_gpu_build import Pocl, on_device, on_onnxruntime, opencl_of
 from tests.test_gpu_rows import program_of
 from tests.test_native_attention import inputs, model
@@ -49,7 +49,7 @@ def both(monkeypatch: pytest.MonkeyPatch) -> Both:
     """Return what builds a model with and without attentions in one kernel."""
 
     def build(converted: onnx.ModelProto) -> tuple[DeviceProgram, DeviceProgram]:
-        from softq.targets._gpu.kernels import GpuKernels
+        from softq.codegen.gpu.backend import GpuKernels
 
         fused = opencl_of(converted)
         with monkeypatch.context() as patched:

@@ -6,16 +6,17 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from softq.artifact.device import nvcc, nvrtc
+from softq.codegen.gpu.dialect import architectures
+from softq.codegen.gpu.dialect.dialects import CUDA
+from softq.codegen.gpu.rows import Form, row_kernel
+from softq.codegen.gpu.rows.form import choose
+from softq.codegen.gpu.rows.memory import bytes_of
 from softq.errors import SoftqError
 from softq.methods import METHODS
 from softq.rowprog import DType, Program
 from softq.rowprog.quotient import quotient
 from softq.rowprog.tabulate import tabulate_or_keep
-from softq.targets._gpu import architectures, nvcc, nvrtc
-from softq.targets._gpu.dialect import CUDA
-from softq.targets._gpu.rows import Form, row_kernel
-from softq.targets._gpu.rows.form import choose
-from softq.targets._gpu.rows.memory import bytes_of
 from tests.test_gpu_rows import INTEGERS, program_of
 from tests.test_methods import ALL, default_program
 

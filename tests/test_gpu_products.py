@@ -11,11 +11,11 @@ import pytest
 from numpy.typing import NDArray
 
 from benchmarks.gpu.products import KINDS, SIZES, differences, in_float64
+from softq.artifact.device import nvcc
 from softq.artifact.device.steps import TileForm
 from softq.artifact.program import evaluate
-from softq.targets._gpu import nvcc
-from softq.targets._gpu.dialect import CUDA
-from softq.targets._gpu.products import padded, product
+from softq.codegen.gpu.dialect.dialects import CUDA
+from softq.codegen.gpu.gemm import padded, product
 from tests.opencl import compiled, launch
 
 Array = NDArray[np.generic]

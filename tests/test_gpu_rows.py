@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from softq.codegen.common.patterns import output_type
+from softq.codegen.gpu.dialect.dialects import OPENCL
+from softq.codegen.gpu.rows import Form, row_kernel
+from softq.codegen.gpu.rows.form import choose
 from softq.errors import UsageError
 from softq.methods import METHODS
 from softq.rowprog import DType, Program, run
 from softq.rowprog.quotient import quotient
 from softq.rowprog.tabulate import tabulate_or_keep
-from softq.targets._common.patterns import output_type
-from softq.targets._gpu.dialect import OPENCL
-from softq.targets._gpu.rows import Form, row_kernel
-from softq.targets._gpu.rows.form import choose
 from tests.opencl import OpenCl
 from tests.test_methods import ALL, default_program, some_fitted
 

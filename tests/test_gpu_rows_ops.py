@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from softq.codegen.gpu.rows.reductions import REDUCTIONS
+from softq.codegen.gpu.rows.rules import RULES
 from softq.rowprog import Program
 from softq.rowprog.ops import OPS
-from softq.targets._gpu.rows.reductions import REDUCTIONS
-from softq.targets._gpu.rows.rules import RULES
 from tests import test_rowprog_ops as ops
 from tests.opencl import OpenCl
 from tests.rowhost import Array, Outputs

@@ -8,10 +8,10 @@ import re
 import numpy as np
 import pytest
 
+from softq.codegen.gpu.dialect.dialects import Dialect
+from softq.codegen.gpu.rows import Form, row_kernel
+from softq.codegen.gpu.rows.form import WARP, candidates
 from softq.rowprog import Program, run
-from softq.targets._gpu.dialect import Dialect
-from softq.targets._gpu.rows import Form, row_kernel
-from softq.targets._gpu.rows.form import WARP, candidates
 from tests.opencl import OpenCl, compiled
 from tests.test_gpu_rows import program_of
 

@@ -11,8 +11,8 @@ import pytest
 from onnx import parser
 
 from softq.errors import UsageError
+from softq.forms import FORMS
 from softq.passes import PASSES
-from softq.passes._forms import FORMS
 from softq.passes.locate import SITES_KEY, Locate, all_nodes, locate
 from softq.site import META_KEY, Site
 

@@ -31,8 +31,9 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     from tvm.script.ir_builder import IRBuilder
     from tvm.script.ir_builder import tirx as t
 
-    from softq.targets._native import elementwise, machines
-    from softq.targets._native.codegen import object_code
+    from softq.codegen.cpu import machines
+    from softq.codegen.cpu.object_code import object_code
+    from softq.compiler.legalize import elementwise
 
     functions: list[Any] = []
     for name in FUNCTIONS:

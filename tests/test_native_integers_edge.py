@@ -13,8 +13,8 @@ pytest.importorskip("tvm")
 pytest.importorskip("ziglang")
 
 import softq
-from softq.targets._native.machine import Machine
-from softq.targets._native.machines import aarch64, armv7, riscv64
+from softq.artifact.machine import Machine
+from softq.codegen.cpu.machines import aarch64, armv7, riscv64
 from tests.emulators import emulator
 
 PROCESSORS = {

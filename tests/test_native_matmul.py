@@ -23,8 +23,9 @@ def pointer(array: NDArray[Any]) -> ctypes.c_void_p:
 
 @pytest.mark.parametrize("shape", TILES)
 def test_products(shape: tuple[int, int, int], tmp_path: Path) -> None:
-    from softq.targets._native import machines, matmul, tiles
-    from softq.targets._native.codegen import object_code
+    from softq.codegen.cpu import machines
+    from softq.codegen.cpu.gemm import matmul, tiles
+    from softq.codegen.cpu.object_code import object_code
 
     tile = tiles.Tile(*shape)
     kernels = [matmul.matmul_kernel(tile), matmul.pack_kernel(tile, False), matmul.pack_kernel(tile, True)]
@@ -65,10 +66,11 @@ def test_products(shape: tuple[int, int, int], tmp_path: Path) -> None:
 def test_epilogues_reach_every_element(shape: tuple[int, int, int], tmp_path: Path) -> None:
     from tvm import tirx
 
-    from softq.targets._native import machines, matmul
-    from softq.targets._native.codegen import object_code
-    from softq.targets._native.epilogues import Epilogue, Operand
-    from softq.targets._native.tiles import Tile
+    from softq.codegen.cpu import machines
+    from softq.codegen.cpu.gemm import matmul
+    from softq.codegen.cpu.gemm.tiles import Tile
+    from softq.codegen.cpu.object_code import object_code
+    from softq.compiler.fusion.epilogue import Epilogue, Operand
 
     tile = Tile(*shape)
     element, column, same, one = (tirx.Var(name, "float32") for name in ("element", "column", "same", "one"))

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from onnx import parser
 
 from softq.artifact.program import Op, Size, evaluate
+from softq.compiler.lowering.memory_plan import Buffer, slots
 from softq.rowprog import DType, Trace, run
-from softq.targets._native.memory import Buffer, slots
 from tests.native import Array, Executor, build_program
 
 pytest.importorskip("tvm")
@@ -96,9 +96,9 @@ def _executors() -> tuple[Executor, InParts]:
 
 
 def test_a_row_program_gets_the_scratch_that_it_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    from softq.targets._native import machines
-    from softq.targets._native.converters import softmaxes
-    from softq.targets._native.rows import row_kernel
+    from softq.codegen.cpu import machines
+    from softq.codegen.cpu.rows import row_kernel
+    from softq.compiler.frontend.converters import softmaxes
 
     t = Trace("stored", structure="x", scores=DType.F32)
     root = t.sqrt(t.max(t.scores, 0.0))

@@ -21,9 +21,9 @@ def kernels_of(path: Path, *results: Any) -> tuple[Any, list[Any]]:
     """Return the library and the nests of a function that TVM makes of these results, its first input `x`."""
     from tvm import te
 
-    from softq.targets._native import machines
-    from softq.targets._native.codegen import object_code
-    from softq.targets._native.nests import nests
+    from softq.codegen.cpu import machines
+    from softq.codegen.cpu.object_code import object_code
+    from softq.compiler.tir.loop_nests import nests
 
     machine = machines.host("cpu", "native", "")
     found = nests(te.create_prim_func(list(results), index_dtype_override="int64"), "kernel", machine)

@@ -487,8 +487,8 @@ def test_positions_outside_their_axis_end_the_run() -> None:
 def test_positions_outside_an_axis_are_flagged_and_read_nothing() -> None:
     """A device starts what reads at them before it looks at the flag."""
     from benchmarks.cpu.native import library, pointer
-    from softq.targets._native.kernels import Kernels
-    from softq.targets._native.machines import host
+    from softq.codegen.cpu.backend import Kernels
+    from softq.codegen.cpu.machines import host
 
     machine = host("cpu", "native", "")
     kernels = Kernels(machine)

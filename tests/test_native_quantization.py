@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper, parser
 pytest.importorskip("tvm")
 
 import softq
-from softq.targets._native.quantization import fused, is_exact
+from softq.compiler.legalize.quantization import fused, is_exact
 
 Floats = NDArray[np.float32]
 

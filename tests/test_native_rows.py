@@ -16,6 +16,12 @@ from numpy.typing import NDArray
 
 pytest.importorskip("tvm")
 
+from softq.artifact.machine import Machine
+from softq.codegen.cpu.machines import x86_64
+from softq.codegen.cpu.object_code import object_code
+from softq.codegen.cpu.rows import RowKernel, row_kernel
+from softq.codegen.cpu.rows.reductions import REDUCTIONS
+from softq.codegen.cpu.rows.rules import RULES
 from softq.errors import UsageError
 from softq.methods import METHODS
 from softq.rowprog import DType, Program, Trace, run
@@ -24,12 +30,6 @@ from softq.rowprog.onnx.interface import INTERFACE
 from softq.rowprog.ops import OPS
 from softq.rowprog.tabulate import tabulate_or_keep
 from softq.rowprog.types import Kind
-from softq.targets._native.codegen import object_code
-from softq.targets._native.machine import Machine
-from softq.targets._native.machines import x86_64
-from softq.targets._native.rows import RowKernel, row_kernel
-from softq.targets._native.rows.reductions import REDUCTIONS
-from softq.targets._native.rows.rules import RULES
 from tests.test_methods import some_fitted
 
 Array = NDArray[np.generic]

@@ -9,14 +9,14 @@ import pytest
 
 pytest.importorskip("tvm")
 
+from softq.artifact.machine import Machine
+from softq.codegen.cpu.rows import rowtables
 from softq.errors import RefusalError
 from softq.methods import METHODS
 from softq.rowprog import DType, Program, Trace
 from softq.rowprog.codes import coded
 from softq.rowprog.phases import phases
 from softq.rowprog.tabulate import tabulate_or_keep
-from softq.targets._native.machine import Machine
-from softq.targets._native.rows import rowtables
 from tests.test_codes import INTEGER_ONLY, program_of
 from tests.test_native_rows import AVX2, HOST, MACHINES, SSE2, VBMI, Array, Host, assert_same, needs_host, rows_of
 

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 pytest.importorskip("tvm")
 
+from softq.artifact.machine import Machine
+from softq.codegen.cpu.object_code import object_code
+from softq.codegen.cpu.rows import RowKernel, row_kernel
 from softq.methods import METHODS
 from softq.rowprog import DType, Program, Trace, run
 from softq.rowprog.codes import coded
 from softq.rowprog.tabulate import tabulate_or_keep
-from softq.targets._native.codegen import object_code
-from softq.targets._native.machine import Machine
-from softq.targets._native.rows import RowKernel, row_kernel
 from tests.emulators import EMULATORS, emulator
 from tests.test_native_rows import AVX2, AVX512, PLAIN, SSE2, Array, Call, call_of, expected, same_bits
 

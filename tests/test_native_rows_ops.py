@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("tvm")
 
+from softq.artifact.machine import Machine
 from softq.rowprog import Program
-from softq.targets._native.machine import Machine
 from tests import test_rowprog_ops as ops
 from tests.rowhost import Array, Outputs
 from tests.test_native_rows import HOST, MACHINES, Host

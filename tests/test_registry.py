@@ -12,10 +12,10 @@ import pytest
 
 import softq.methods
 from softq.errors import SoftqError
+from softq.forms import FORMS
 from softq.methods import METHODS, Method
 from softq.metrics import METRICS
 from softq.passes import PASSES
-from softq.passes._forms import FORMS
 from softq.registry import Folder, Named, _discover
 from softq.targets import TARGETS
 

@@ -12,8 +12,8 @@ import pytest
 
 from benchmarks.gpu import attention, check, matmul, models, softmax
 from benchmarks.gpu.results import Result, compared, document, table
-from softq.targets._gpu.dialect import OPENCL
-from softq.targets._gpu.rows.form import candidates, choose
+from softq.codegen.gpu.dialect.dialects import OPENCL
+from softq.codegen.gpu.rows.form import candidates, choose
 from tests.opencl import OPTIONS, device
 
 OTHERS = ("exact", "i-exp", "log2", "edge-moe", "sparsemax", "uniform", "tflite-int8")

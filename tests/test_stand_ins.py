@@ -8,8 +8,8 @@ import onnxruntime as ort
 import pytest
 from onnx import parser
 
-from softq.passes._forms._facts import Facts
-from softq.passes._graph import ModelView
+from softq.forms.matching.facts import Facts
+from softq.graph.queries import ModelView
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(2, 3, 8)).astype(np.float32)

@@ -227,9 +227,9 @@ class Onnxruntime(Loaded):
 def _bytes(length: int, weight_bits: int, cpu: str) -> Call:
     """Return a call of the kernels for bytes, packing included, on operands with a head's rows together."""
     from benchmarks.cpu.native import library, pointer
+    from softq.codegen.cpu.attention.integer import integer_attention
+    from softq.codegen.cpu.machines import host
     from softq.rowprog import DType
-    from softq.targets._native.attention.integer import integer_attention
-    from softq.targets._native.machines import host
 
     chosen = softq.METHODS.get("deferred-log")
     options = chosen.resolve(chosen.configure({"bits": 4, "weight_bits": weight_bits}), False)

@@ -17,11 +17,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.cpu.rows import Kernel, kernels
+from softq.artifact.machine import Machine
+from softq.codegen.cpu.machines import aarch64, riscv64, x86_64
+from softq.codegen.cpu.object_code import object_code
+from softq.codegen.cpu.rows import RowKernel, row_kernel
 from softq.rowprog.types import Kind
-from softq.targets._native.codegen import object_code
-from softq.targets._native.machine import Machine
-from softq.targets._native.machines import aarch64, riscv64, x86_64
-from softq.targets._native.rows import RowKernel, row_kernel
 
 SYMBOL = "softq_counted"
 CPUS, SHAPES = ("haswell", "cortex-a72", "generic-rv64"), ("64x512", "64x197", "64x50")

@@ -79,7 +79,7 @@ def _building(place: str, name: str, seconds: float, bound: float) -> Result:
 def _bounds(path: Path, work: Work, cpu: str, threads: int) -> Mapping[str, Call]:
     """Return what no program can be faster than."""
     from benchmarks.cpu.peak import peak_call
-    from softq.targets._native import machines
+    from softq.codegen.cpu import machines
 
     model, machine = as_model(path), machines.host("cpu", cpu, "")
     found: dict[str, Call] = {PEAK: peak_call(operations(model, work.sizes), machine, threads)}

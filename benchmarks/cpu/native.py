@@ -15,8 +15,8 @@ from numpy.typing import DTypeLike, NDArray
 from tvm import tirx
 
 from benchmarks.cpu.timing import Call
-from softq.targets._native.codegen import object_code
-from softq.targets._native.machine import Machine
+from softq.artifact.machine import Machine
+from softq.codegen.cpu.object_code import object_code
 
 Array = NDArray[np.generic]
 

@@ -16,8 +16,8 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from benchmarks.cpu.native import library, pointer
 from benchmarks.cpu.timing import Call
-from softq.targets._native.machine import Machine
-from softq.targets._native.tiles import broadcast, number, vector
+from softq.artifact.machine import Machine
+from softq.codegen.cpu.gemm.tiles import broadcast, number, vector
 
 # Enough for a latency of four cycles and two units; they fit 16 registers.
 _ACCUMULATORS = 12

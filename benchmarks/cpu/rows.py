@@ -25,7 +25,7 @@ from softq.rowprog.tabulate import tabulate_or_keep
 if TYPE_CHECKING:
     import onnx
 
-    from softq.targets._native.rows import RowKernel
+    from softq.codegen.cpu.rows import RowKernel
 
 Array = NDArray[np.generic]
 
@@ -137,8 +137,8 @@ def _calls(
 ) -> Iterator[tuple[str, Call]]:
     """Yield a call of each kernel."""
     from benchmarks.cpu.native import aligned, library
-    from softq.targets._native.machines import host
-    from softq.targets._native.rows import row_kernel
+    from softq.codegen.cpu.machines import host
+    from softq.codegen.cpu.rows import row_kernel
 
     machine = host("cpu", cpu, "")
     rows, length = floats.shape

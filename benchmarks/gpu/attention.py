@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu.results import Result, compared
+from softq.codegen.gpu.attention import Codes, Shape, attention_kernel, codes_of
+from softq.codegen.gpu.attention.codes_kernel import THREADS
 from softq.methods import METHODS
-from softq.targets._gpu.attention import Codes, Shape, attention_kernel, codes_of
-from softq.targets._gpu.attention.kernel import THREADS
 
 LENGTHS = (2048, 4096, 8192, 16384)
 HEADS = 16

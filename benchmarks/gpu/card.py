@@ -6,10 +6,10 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from softq.artifact.device.compiling import compilers
 from softq.artifact.device.cuda import Driver
+from softq.codegen.gpu.dialect.dialects import CUDA, Dialect
 from softq.errors import SoftqError
-from softq.targets._gpu.code import compilers
-from softq.targets._gpu.dialect import CUDA, Dialect
 
 Call = Callable[[], object]
 

@@ -20,15 +20,15 @@ from numpy.typing import NDArray
 from benchmarks.gpu import models, products
 from benchmarks.gpu.card import Card, NoGpuError
 from softq.artifact.device.steps import TileForm
+from softq.codegen.common.patterns import output_type
+from softq.codegen.gpu.gemm import product
+from softq.codegen.gpu.rows import RowKernel, row_kernel
+from softq.codegen.gpu.rows.form import choose
+from softq.codegen.gpu.rows.memory import bytes_of
 from softq.errors import SoftqError
 from softq.methods import METHODS
 from softq.rowprog import DType, Program, run
 from softq.rowprog.types import Kind
-from softq.targets._common.patterns import output_type
-from softq.targets._gpu.products import product
-from softq.targets._gpu.rows import RowKernel, row_kernel
-from softq.targets._gpu.rows.form import choose
-from softq.targets._gpu.rows.memory import bytes_of
 
 LENGTHS = (1, 3, 17, 64, 197, 1024, 2048, 4097, 30_001, 40_000, 65_536, 70_001)
 _ROWS = 9

@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.gpu.results import Result, compared
 from softq.artifact.program import evaluate
-from softq.targets._gpu.products import product
+from softq.codegen.gpu.gemm import product
 
 SIZES = (1, 8, 128, 2048, 4096)
 """Rows of the left operand: of one sequence while it is decoded, of several, and of prompts."""

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from benchmarks.gpu.attention import HEADS, LENGTHS, batch_of, errors, operations
 from benchmarks.gpu.results import Result, compared
 from softq.artifact.device.starting import Start
+from softq.codegen.gpu.attention import Codes, codes_of
 from softq.errors import SoftqError
 from softq.methods import METHODS
-from softq.targets._gpu.attention import Codes, codes_of
 
 Array = NDArray[np.generic]
 
@@ -153,8 +153,8 @@ def _program(card: Any, work: Work, width: int) -> Any:
     from onnx import numpy_helper, parser
 
     import softq
+    from softq.codegen.gpu.program import device_program, machine_of
     from softq.modelfile import as_model
-    from softq.targets._gpu.build import device_program, machine_of
 
     kind = "float16" if work.half else "float"
     operands = ", ".join(

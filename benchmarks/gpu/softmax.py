@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu.results import Result, compared
+from softq.codegen.gpu.rows import Form, RowKernel, row_kernel
+from softq.codegen.gpu.rows.form import candidates, choose
+from softq.codegen.gpu.rows.memory import bytes_of
 from softq.methods import METHODS
 from softq.rowprog import DType, Program
 from softq.rowprog.quotient import quotient
-from softq.targets._gpu.rows import Form, RowKernel, row_kernel
-from softq.targets._gpu.rows.form import candidates, choose
-from softq.targets._gpu.rows.memory import bytes_of
 
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
 _STEP = 0.1

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 
 from softq.artifact.abi import DTYPES, MAX_RANK
+from softq.artifact.machine import Machine
 from softq.artifact.program import Place, Program, Step, Tensor
 from softq.artifact.sizes import SizeTable, dimensions, number
 from softq.errors import SoftqError
-from softq.targets._native.machine import Machine
 
 SEAL_BYTES = 64
 """Length of what ends the weights file and is known to the driver."""

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 from softq.artifact import features
 from softq.artifact.ctext import NO_SIZE, ModelText, array, comment, part
+from softq.artifact.machine import Machine
 from softq.artifact.program import Program, Step, Tensor
 from softq.artifact.sizes import number
 from softq.errors import SoftqError
-from softq.targets._native.machine import Machine
 
 _SYMBOL = re.compile(r"(?!sq_)[A-Za-z_]\w*", re.ASCII)
 

@@ -6,8 +6,8 @@ Features have LLVM's names. The bits are those of Intel's and AMD's manuals (CPU
 
 from __future__ import annotations
 
+from softq.artifact.machine import Machine
 from softq.errors import SoftqError
-from softq.targets._native.machine import Machine
 
 # Leaf, subleaf, register, bit. Wide registers also need a system that saves them: the bits of XCR0 asked for.
 _SSE, _AVX, _AVX512, _AMX = 0x0, 0x6, 0xE6, 0x60000

@@ -14,7 +14,7 @@ from softq.artifact.sizes import dimensions, to_text
 from softq.errors import InputError
 
 if TYPE_CHECKING:
-    from softq.targets._native.machine import Machine
+    from softq.artifact.machine import Machine
 
 SCHEMA = 1
 KIND = "softq artifact"

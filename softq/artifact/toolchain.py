@@ -15,8 +15,8 @@ from pathlib import Path
 
 from softq.artifact.abi import FUNCTIONS
 from softq.artifact.features import architecture
+from softq.artifact.machine import Machine
 from softq.errors import SoftqError, UsageError
-from softq.targets._native.machine import Machine
 
 INSTALL = "pip install ziglang"
 """What installs the compiler."""

@@ -12,11 +12,11 @@ from softq.artifact import driver, manifest
 from softq.artifact.device import driver as device_driver
 from softq.artifact.device.steps import DeviceProgram, to_json
 from softq.artifact.folder import NewFolder, check_folder
+from softq.artifact.machine import Machine
 from softq.artifact.program import Program
 from softq.artifact.toolchain import DEVICE, compiler, link_library
 from softq.artifact.weights import WeightsStream
 from softq.errors import InputError, UsageError
-from softq.targets._native.machine import Machine
 
 _CHUNK = 1 << 20
 

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from softq.data import Dataset, TensorSpec
 from softq.errors import InputError, RefusalError
+from softq.forms.matching.facts import Assumed
 from softq.methods import Sample
 from softq.modelfile import as_model
 from softq.passes._canonical import Canonical
-from softq.passes._forms._facts import Assumed
 from softq.passes.defer_normalizer import products_with_v
 from softq.passes.locate import locate
 from softq.passes.normalize import normalize

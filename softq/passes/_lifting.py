@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from softq.forms.matching.mask_lifts import Lift, Source, Step
+from softq.graph.queries import constant, is_op, operand, producer
 from softq.passes._canonical import Mask
-from softq.passes._forms._lifts import Lift, Source, Step
-from softq.passes._graph import constant, is_op, operand, producer
 from softq.passes._scribe import Scribe, comes_before, scores_of
 
 _VALID_ABOVE = -1.0

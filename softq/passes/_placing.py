@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from softq.passes._forms._guards import look_behind
-from softq.passes._graph import is_op, operand, producer
+from softq.forms.matching.guards import look_behind
+from softq.graph.queries import is_op, operand, producer
 from softq.passes._scribe import Scribe, give_place, scores_of
 
 

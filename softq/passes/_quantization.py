@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from softq.passes._graph import constant, operand
+from softq.graph.queries import constant, operand
 
 EIGHT_BITS = (ir.DataType.INT8, ir.DataType.UINT8)
 

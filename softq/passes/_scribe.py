@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from softq.passes._forms._facts import Facts, named
-from softq.passes._forms._ranks import Dims
-from softq.passes._graph import ModelView, operand
-from softq.passes._names import Names
+from softq.forms.matching.facts import Facts, named
+from softq.forms.matching.ranks import Dims
+from softq.graph.names import Names
+from softq.graph.queries import ModelView, operand
 
 
 class Scribe:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from softq.passes._forms import Match
-from softq.passes._forms._facts import Facts
-from softq.passes._graph import constant, is_op, operand
+from softq.forms import Match
+from softq.forms.matching.facts import Facts
+from softq.graph.queries import constant, is_op, operand
 
 DROP_ARGMAX = "drop-argmax"
 FUSE_TOPK = "fuse-topk"

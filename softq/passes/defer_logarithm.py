@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from softq.graph.edits import cast_like, constant, floats, remove_if_unused, scalar_shape, take_over
+from softq.graph.queries import ModelView, operand, producer
 from softq.passes import PassEntry
-from softq.passes._edit import cast_like, constant, floats, remove_if_unused, scalar_shape, take_over
-from softq.passes._graph import ModelView, operand, producer
 from softq.passes._logarithms import Logarithm, find_logarithms
 from softq.passes.replace import PAIR_KEY, Pair
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import onnx_ir as ir
 
+from softq.graph.edits import cast_like, constant, floats, remove_if_unused, take_over
+from softq.graph.queries import ModelView, producer
 from softq.passes import PassEntry
-from softq.passes._edit import cast_like, constant, floats, remove_if_unused, take_over
-from softq.passes._graph import ModelView, producer
 from softq.passes.replace import PAIR_KEY, Pair, divided
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from softq.graph.edits import remove_if_unused
 from softq.passes import PassEntry
-from softq.passes._edit import remove_if_unused
 from softq.passes._superfluous import DROP_ARGMAX
 from softq.passes.locate import superfluous
 

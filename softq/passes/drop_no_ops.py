@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import onnx_ir as ir
 
+from softq.graph.edits import take_over
+from softq.graph.queries import Container, ModelView, constant, is_passthrough, operand
 from softq.passes import PassEntry
-from softq.passes._edit import take_over
-from softq.passes._graph import Container, ModelView, constant, is_passthrough, operand
 
 
 class DropNoOps(ir.passes.InPlacePass):

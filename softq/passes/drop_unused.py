@@ -5,9 +5,9 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx import defs
 
+from softq.graph.bodies import asked
+from softq.graph.queries import Container, ModelView
 from softq.passes import PassEntry
-from softq.passes._bodies import asked
-from softq.passes._graph import Container, ModelView
 
 
 class DropUnused(ir.passes.InPlacePass):

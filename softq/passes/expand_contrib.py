@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 import onnx
 import onnx_ir as ir
 
+from softq.graph.bodies import asked, body_of, given, number, open_nodes
 from softq.passes import PassEntry
-from softq.passes._bodies import asked, body_of, given, number, open_nodes
 
 DOMAIN = "com.microsoft"
 

@@ -1,6 +1,6 @@
 """Open operators that ONNX itself defines by a function, for consumers that lack them.
 
-Where the bodies come from: `softq/passes/_standard_bodies.py`.
+Where the bodies come from: `softq/graph/standard_bodies.py`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Set
 import onnx
 import onnx_ir as ir
 
+from softq.graph.bodies import open_nodes
+from softq.graph.standard_bodies import standard_body, type_of
 from softq.passes import PassEntry
-from softq.passes._bodies import open_nodes
-from softq.passes._standard_bodies import standard_body, type_of
 
 OPENED = frozenset(
     {

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 import onnx
 import onnx_ir as ir
 
+from softq.graph.bodies import body_of, given, number, open_nodes
 from softq.passes import PassEntry
-from softq.passes._bodies import body_of, given, number, open_nodes
 from softq.passes.expand_contrib import DOMAIN
 
 _FLOAT = int(ir.DataType.FLOAT)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from softq.errors import InputError
+from softq.graph.queries import ModelView
 from softq.passes import PassEntry
-from softq.passes._graph import ModelView
 
 
 class FixDimensions(ir.passes.InPlacePass):

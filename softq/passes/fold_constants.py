@@ -7,10 +7,10 @@ import math
 import numpy as np
 import onnx_ir as ir
 
+from softq.graph.constants import Array, become_constant, evaluate, is_pure
+from softq.graph.edits import remove_if_unused
+from softq.graph.queries import Container, ModelView, constant
 from softq.passes import PassEntry
-from softq.passes._constants import Array, become_constant, evaluate, is_pure
-from softq.passes._edit import remove_if_unused
-from softq.passes._graph import Container, ModelView, constant
 
 LIMIT = 1 << 20
 """Bytes of the largest result that is stored in the model: a causal mask of 512 x 512 floats."""

@@ -14,10 +14,10 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from softq.graph.constants import Array, become_constant, evaluate
+from softq.graph.edits import remove_if_unused
+from softq.graph.queries import Container, ModelView, constant
 from softq.passes import PassEntry
-from softq.passes._constants import Array, become_constant, evaluate
-from softq.passes._edit import remove_if_unused
-from softq.passes._graph import Container, ModelView, constant
 
 _LIMIT = 512
 """Bytes of the largest value that is followed: a shape has one int64 a dimension."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from softq.graph.edits import remove_if_unused, take_over
 from softq.passes import PassEntry
-from softq.passes._edit import remove_if_unused, take_over
 from softq.passes._superfluous import FUSE_TOPK
 from softq.passes.locate import superfluous
 

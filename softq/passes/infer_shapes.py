@@ -8,9 +8,9 @@ from collections import Counter
 import onnx
 import onnx_ir as ir
 
+from softq.graph.queries import ModelView, is_op, operand
 from softq.modelfile.tensors import LARGE_BYTES, Held, replaced_tensors
 from softq.passes import PassEntry
-from softq.passes._graph import ModelView, is_op, operand
 
 
 class InferShapes(ir.passes.InPlacePass):

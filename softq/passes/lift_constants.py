@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from softq.graph.constants import become_constant
+from softq.graph.queries import ModelView, is_op
 from softq.passes import PassEntry
-from softq.passes._constants import become_constant
-from softq.passes._graph import ModelView, is_op
 
 
 class LiftConstants(ir.passes.InPlacePass):

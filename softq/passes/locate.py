@@ -1,6 +1,6 @@
 """Find every softmax of a model and say what happens to it and why; changes nothing but `meta`.
 
-The rules of `softq/passes/_forms` say what is a candidate; `_candidates` walks all containers and works out mask, guard
+The rules of `softq/forms` say what is a candidate; `_candidates` walks all containers and works out mask, guard
 and use, and `_policy` decides: attention is converted; classifier heads, samplers, routers, detectors and everything
 else stay exact unless asked for, because what they decide (a class, a token, an expert) is a discrete error.
 """
@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import onnx_ir as ir
 
 from softq.errors import UsageError
+from softq.forms.matching.facts import ASSUMED_KEY, NOTHING, Assumed, Facts
+from softq.graph.queries import ModelView
 from softq.passes import PassEntry
 from softq.passes._candidates import Finding, candidates, shortened
-from softq.passes._forms._facts import ASSUMED_KEY, NOTHING, Assumed, Facts
-from softq.passes._graph import ModelView
 from softq.passes._policy import Policy, judge
 from softq.passes._superfluous import OrderOnly
 from softq.site import META_KEY, Site

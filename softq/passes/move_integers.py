@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from softq.graph.edits import remove_if_unused, take_over
+from softq.graph.queries import MOVES_ONLY, ModelView, is_op, producer
 from softq.passes import PassEntry
-from softq.passes._edit import remove_if_unused, take_over
-from softq.passes._graph import MOVES_ONLY, ModelView, is_op, producer
 from softq.passes._quantization import quantization
 
 _MOVES = MOVES_ONLY - {"Concat"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from softq.graph.edits import floats, remove_if_unused, take_over
+from softq.graph.queries import ModelView, is_op, producer
 from softq.passes import PassEntry
-from softq.passes._edit import floats, remove_if_unused, take_over
-from softq.passes._graph import ModelView, is_op, producer
 from softq.passes._quantization import Quantization, quantization
 
 _MOST = (1 << 31) - 1

@@ -12,14 +12,14 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from softq.errors import RefusalError
+from softq.forms import FORMS
+from softq.forms.matching.guards import ISNAN_WHERE, look_behind, masked_row
+from softq.forms.matching.masks import find_mask
+from softq.forms.matching.operators import find_axis
+from softq.forms.written_function import find_around
+from softq.graph.queries import ModelView, is_op, operand
 from softq.passes import PassEntry
 from softq.passes._canonical import CANONICAL_KEY, Canonical, Mask
-from softq.passes._forms import FORMS
-from softq.passes._forms._guards import ISNAN_WHERE, look_behind, masked_row
-from softq.passes._forms._masks import find_mask
-from softq.passes._forms._operators import find_axis
-from softq.passes._forms.written_function import find_around
-from softq.passes._graph import ModelView, is_op, operand
 from softq.passes._lifting import boolean, lift_mask
 from softq.passes._placing import bypass, move_axis_last, narrow, set_axis, unflatten
 from softq.passes._scribe import Scribe, scores_of

@@ -17,10 +17,10 @@ from onnx import checker, defs, version_converter
 from onnx_ir.passes.common import InlinePass
 
 from softq.errors import InputError, RefusalError
+from softq.graph.queries import constant_tensor
 from softq.modelfile import as_model
 from softq.modelfile.tensors import LARGE_BYTES, graphs, node_name
 from softq.passes import PassEntry
-from softq.passes._graph import constant_tensor
 from softq.passes.infer_shapes import InferShapes
 
 TARGET = 18

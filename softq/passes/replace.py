@@ -10,12 +10,12 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from softq.errors import RefusalError, SoftqError
+from softq.graph.edits import cast_like, constant, floats, remove_if_unused, scalar_shape, take_over
+from softq.graph.queries import ModelView
 from softq.methods import DEFAULT_METHOD, METHODS
 from softq.passes import PassEntry
 from softq.passes._calls import EXPOSED_KEY, Exposed, Place, call_of, same_function
 from softq.passes._canonical import CANONICAL_KEY, Canonical, leaves_scores
-from softq.passes._edit import cast_like, constant, floats, remove_if_unused, scalar_shape, take_over
-from softq.passes._graph import ModelView
 from softq.passes.normalize import Normalize
 from softq.plans import DEFAULT_MAX_LENGTH, SitePlan, plan_sites
 from softq.rowprog import Program

@@ -5,8 +5,8 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
+from softq.graph.bodies import body_of, given, open_nodes
 from softq.passes import PassEntry
-from softq.passes._bodies import body_of, given, open_nodes
 
 _REDUCTIONS = frozenset({"ReduceMax", "ReduceMin"})
 

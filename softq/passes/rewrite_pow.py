@@ -10,9 +10,9 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
+from softq.graph.bodies import body_of, open_nodes
+from softq.graph.queries import constant
 from softq.passes import PassEntry
-from softq.passes._bodies import body_of, open_nodes
-from softq.passes._graph import constant
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)
 _PRODUCTS = {

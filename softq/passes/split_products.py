@@ -8,9 +8,9 @@ from itertools import accumulate, pairwise
 import numpy as np
 import onnx_ir as ir
 
+from softq.graph.edits import take_over
+from softq.graph.queries import ModelView, is_op
 from softq.passes import PassEntry
-from softq.passes._edit import take_over
-from softq.passes._graph import ModelView, is_op
 
 
 @dataclass(frozen=True)

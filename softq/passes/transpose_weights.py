@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
+from softq.graph.constants import become_constant
+from softq.graph.edits import remove_if_unused
+from softq.graph.queries import ModelView, is_op
 from softq.passes import PassEntry
-from softq.passes._constants import become_constant
-from softq.passes._edit import remove_if_unused
-from softq.passes._graph import ModelView, is_op
 
 
 class TransposeWeights(ir.passes.InPlacePass):

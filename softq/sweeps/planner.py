@@ -11,11 +11,11 @@ from softq._version import __version__
 from softq.calibration import collect_rows, fit, input_specs
 from softq.data import DataSource, open_data
 from softq.errors import RefusalError
+from softq.forms.matching.facts import Assumed
+from softq.graph.queries import ModelView
 from softq.methods import METHODS, Fitted, Method, Options, Sample
 from softq.methods._contract import OptionValue
 from softq.modelfile import ModelLike, as_model, graph_hash, weights_fingerprint
-from softq.passes._forms._facts import Assumed
-from softq.passes._graph import ModelView
 from softq.passes.locate import locate
 from softq.plans import DEFAULT_MAX_LENGTH, Plan, SitePlan, check_substitutes, plan_sites
 from softq.site import META_KEY, Site

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softq.errors import InputError
+from softq.forms.matching.value_sets import MASKED
 from softq.methods import METHODS, Fitted, Options, Sample
-from softq.passes._forms._levels import MASKED
 from softq.plans import SitePlan
 from softq.rowprog import run
 from softq.sweeps.records import SiteErrors

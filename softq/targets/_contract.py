@@ -13,8 +13,8 @@ from softq.errors import UsageError
 
 if TYPE_CHECKING:
     from softq.artifact.device.steps import DeviceProgram
+    from softq.artifact.machine import Machine
     from softq.artifact.program import Program
-    from softq.targets._native.machine import Machine
 
 
 def option(default: str, help: str) -> str:

@@ -24,10 +24,11 @@ class Options(TargetOptions):
 
 
 def _build(model: ir.Model, options: TargetOptions) -> Built:
-    from softq.targets._native import build, machines
+    from softq.codegen.cpu import machines
+    from softq.compiler import pipeline
 
     assert isinstance(options, Options)
-    return build.build(model, machines.host("cpu", options.mcpu, options.features))
+    return pipeline.build(model, machines.host("cpu", options.mcpu, options.features))
 
 
 TARGET = Target(

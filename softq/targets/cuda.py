@@ -42,9 +42,9 @@ def _build(model: ir.Model, options: TargetOptions) -> Built:
         raise UsageError(f"code is {options.code!r}; expected cubin or ptx")
     if options.host not in ("", "x86_64", "aarch64"):
         raise UsageError(f"host is {options.host!r}; expected x86_64 or aarch64")
-    from softq.targets._gpu import build
+    from softq.codegen.gpu import program
 
-    return build.build(model, options.arch, options.code, options.host)
+    return program.build(model, options.arch, options.code, options.host)
 
 
 TARGET = Target(

@@ -11,10 +11,10 @@ from collections.abc import Hashable, Iterable, Sequence
 from softq.artifact.ctext import NO_SIZE, PLACES, ModelText, array, comment, part, string
 from softq.artifact.device.starting import MOST_BLOCKS, Number, Start
 from softq.artifact.device.steps import DeviceProgram
+from softq.artifact.machine import Machine
 from softq.artifact.program import Step
 from softq.artifact.sizes import number
 from softq.errors import SoftqError
-from softq.targets._native.machine import Machine
 
 
 def driver_source(device: DeviceProgram, machine: Machine, *, weights_bytes: int, seal: bytes) -> str:

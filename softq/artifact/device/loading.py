@@ -91,6 +91,6 @@ def _code(folder: Path, module: str, arch: str) -> bytes:
         if path.is_file():
             # PTX is text that ends with a zero.
             return path.read_bytes() + b"\0"
-    from softq.targets._gpu.code import machine_code
+    from softq.artifact.device.compiling import machine_code
 
     return machine_code((folder / f"{module}.cu").read_text(encoding="utf-8"), arch)

@@ -10,9 +10,9 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from softq.artifact.device.starting import MOST_BLOCKS, Number, Range, Start, multiple, over
+from softq.artifact.machine import Machine
 from softq.artifact.program import Limit, Op, Operator, Program, Size, Step, Tensor
 from softq.errors import InputError
-from softq.targets._native.machine import Machine
 
 SCHEMA = 1
 

@@ -1,0 +1,1 @@
+"""Kernels for processors: TIR with plain pointers, compiled by LLVM."""

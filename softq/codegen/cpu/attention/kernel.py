@@ -1,0 +1,356 @@
+# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
+# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
+
+"""The kernel of an attention: a block of rows goes from the queries to the result while it is in the cache.
+
+It computes nothing itself but calls other kernels for its rows: the product with the keys, what the graph has between
+the products (scaling, masks, the row program of any method), and the product with the values. They are the kernels that
+compute the same thing for all rows at once, so that the result is the same to the bit; the scores of a block are in
+memory of the thread, the scores of all rows nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from softq.codegen.cpu.gemm.block import BLOCK, rows_of
+from softq.codegen.cpu.gemm.dot_prepack import rows_symbol
+from softq.codegen.cpu.gemm.dot_product import Dot
+from softq.codegen.cpu.gemm.tiles import Tile, number
+
+DEPTH = 512
+"""Rows of the values that are used for all rows of the block before the next ones: so many stay in the L2 cache."""
+
+SIZES = (
+    "rows", "length", "width", "columns", "block", "packed", "heads", "query_row", "query_outer", "query_inner",
+    "queries", "result_heads", "key_row", "key_outer", "key_inner", "value_panel", "value_row", "value_outer",
+    "value_inner",
+)  # fmt: skip
+"""The kernel's first scalars: rows for each matrix of keys, length of a row of scores, width of a key, columns of the
+result, rows of a block, whether the keys are packed already, heads of the keys; queries and heads of the result; how
+far apart in an operand are rows, and matrices: number i starts at i // heads times `outer` and i % heads times `inner`;
+how far apart are panels of the values."""
+
+INTEGER_SIZES = ("query_zero", "key_zero", "weight_zero", "value_zero")
+"""The scalars behind them if a product is one of integers: zero points of the operands as `integer_matmul` has them."""
+
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Region:
+    """Rows of the thread's memory, of as many elements as the scores have.
+
+    Attributes:
+        number: Which region.
+        bytes: Bytes of an element.
+    """
+
+    number: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A kernel that the rows of a block go through between the products; its work items are rows.
+
+    Attributes:
+        symbol: Its name.
+        pointers: For each of its pointers a region, or the number of one of the attention's own further pointers.
+        scalars: How many it has.
+    """
+
+    symbol: str
+    pointers: tuple[Region | int, ...]
+    scalars: int
+
+
+@dataclass(frozen=True)
+class Integers:
+    """A product of 8-bit integers, whose right operand is packed and comes with the sums of its columns.
+
+    Attributes:
+        dot: How they are multiplied.
+        left: Type of the left operand.
+    """
+
+    dot: Dot
+    left: str
+
+
+@dataclass(frozen=True)
+class Form:
+    """What an attention calls, and in which memory.
+
+    Attributes:
+        tile: The tile of its products.
+        pack: Symbol of the kernel that packs keys, if they are floats.
+        stages: What lies between the products; scores start in region 0.
+        regions: Bytes of an element of each region.
+        last: The region that the product with the values reads.
+        finish: The kernel that makes the result of the second product's, in a region of its own, or None.
+        exchanged: Whether its rows are numbered with the heads behind the rows.
+        first: What the product with the keys is, if not one of floats.
+        second: What the product with the values is, if not one of floats.
+    """
+
+    tile: Tile
+    pack: str
+    stages: tuple[Stage, ...]
+    regions: tuple[int, ...]
+    last: int
+    finish: Stage | None = None
+    exchanged: bool = False
+    first: Integers | None = None
+    second: Integers | None = None
+
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """Names of the kernel's own scalars."""
+        return SIZES + (INTEGER_SIZES if self.first or self.second else ())
+
+    @property
+    def called(self) -> tuple[Stage, ...]:
+        """All stages, the last one included."""
+        return (*self.stages, *([] if self.finish is None else [self.finish]))
+
+
+PRODUCT = -1
+"""Number of the region of the second product's result, whose rows have as many elements as the result's."""
+
+
+def scratch_parts(form: Form) -> list[tuple[str, int, str, str]]:
+    """Return the parts of the thread's memory: name, bytes of an element, and what counts rows and elements of a row.
+
+    Beside `SIZES` these are `panel`, the columns of a panel, `query_groups` and `weight_groups`, numbers of 32 bits of
+    a row, and `one`.
+    """
+    parts = [(f"region{i}", size, "block", "length") for i, size in enumerate(form.regions)]
+    if form.first is None:
+        parts.append(("panel", 4, "width", "panel"))
+    for product, name in ((form.first, "query"), (form.second, "weight")):
+        if product is not None:
+            parts += [(f"{name}_rows", 4, "block", f"{name}_groups"), (f"{name}_sums", 4, "block", "one")]
+    if form.finish is not None:
+        parts.append(("product", 4, "block", "columns"))
+    return parts
+
+
+def attention_kernel(symbol: str, form: Form) -> tirx.PrimFunc:
+    """Return the kernel.
+
+        void symbol(const Q *queries, const float *keys, const K *panels, [const int32_t *key_sums,] const V *values,
+                    [const int32_t *value_sums,] O *out, void *others..., void *scratch, int64_t SIZES...,
+                    [int64_t INTEGER_SIZES...,] int64_t stages' scalars..., int64_t begin, int64_t end)
+
+    Work items are numbered over matrices of keys and blocks of rows. `out` is [matrices, rows, columns]; `keys` is what
+    the kernel `pack` takes, `panels` what it gives. In a product of integers the operands have their types, the right
+    one is always packed, and sums of its columns follow it.
+    """
+    others = sorted({p for stage in form.called for p in stage.pointers if isinstance(p, int)})
+    assert others == list(range(len(others)))
+    names = {"queries": "float32", "keys": "float32", "panels": "float32"}
+    if form.first is not None:
+        names |= {"queries": form.first.left, "panels": form.first.dot.right, "key_sums": "int32"}
+    names |= {"values": "float32"}
+    if form.second is not None:
+        names |= {"values": form.second.dot.right, "value_sums": "int32"}
+    names |= {"out": "float32"} | {f"other{i}": "uint8" for i in others} | {"scratch": "uint8"}
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        T.func_name(symbol)
+        pointers = {name: T.arg(name, T.handle(dtype)) for name, dtype in names.items()}
+        size = {name: T.arg(name, T.int64()) for name in form.sizes}
+        scalars = [[T.arg(f"s{i}_{j}", T.int64()) for j in range(stage.scalars)] for i, stage in enumerate(form.called)]
+        begin, end = T.arg("begin", T.int64()), T.arg("end", T.int64())
+        T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
+        memory = {
+            name: T.decl_buffer((end,), dtype, data=pointers[name], align=np.dtype(dtype).itemsize)
+            for name, dtype in names.items()
+        }
+        _Builder(form, pointers, memory, size, scalars).emit(begin, end)
+    return builder.get()
+
+
+class _Builder:
+    def __init__(self, form: Form, pointers: Any, memory: Any, size: Any, scalars: Sequence[Sequence[Any]]) -> None:
+        self._form, self._pointers, self._memory, self._size, self._scalars = form, pointers, memory, size, scalars
+        self._columns = form.tile.columns
+        counts = {**size, "panel": number(self._columns), "one": number(1)}
+        for product, name, inner in ((form.first, "query", "width"), (form.second, "weight", "length")):
+            if product is not None:
+                counts[f"{name}_groups"] = _ceiling(size[inner], number(product.dot.count))
+        self._counts = counts
+        self._start: dict[str, Any] = {}
+        start: Any = number(0)
+        for name, element, rows, each in scratch_parts(form):
+            self._start[name] = start
+            start = start + _aligned(counts[rows] * counts[each] * number(element))
+
+    def emit(self, begin: Any, end: Any) -> None:
+        size = self._size
+        form = self._form
+        with T.serial(begin, end) as item:
+            matrix, inside, first, rows = rows_of(item, size["rows"], size["block"])
+            if form.first is None:
+                self._scores(matrix, inside, rows)
+            else:
+                left = self._at("queries", self._matrix("query", matrix) + inside * size["query_row"])
+                operands = (left, size["query_row"], size["width"], size["length"])
+                self._integers(
+                    form.first, ("query", "key", "panels"), operands, matrix, rows, lambda x: self._rows_of(0, x)
+                )
+            for stage, scalars in zip(self._form.stages, self._scalars, strict=False):
+                self._stage(stage, scalars, first, (first, first + rows))
+            if form.second is None:
+                self._result(matrix, first, rows)
+            else:
+                left = self._at("scratch", self._start[f"region{form.last}"])
+                operands = (left, size["length"], size["length"], size["columns"])
+
+                def out(column: Any) -> Any:
+                    if form.finish is None:
+                        return self._at("out", first * size["columns"] + column)
+                    return self._at("scratch", self._start["product"] + column * number(4))
+
+                self._integers(form.second, ("weight", "value", "values"), operands, matrix, rows, out)
+            if self._form.finish is not None:
+                self._finish(self._form.finish, first, rows)
+
+    def _matrix(self, operand: str, matrix: Any) -> Any:
+        """Return the position of a matrix of an operand."""
+        heads, outer, inner = (self._size[name] for name in ("heads", f"{operand}_outer", f"{operand}_inner"))
+        return tirx.truncdiv(matrix, heads) * outer + tirx.truncmod(matrix, heads) * inner
+
+    def _at(self, name: str, position: Any) -> Any:
+        return T.address_of(self._memory[name][position])
+
+    def _rows_of(self, region: int, element: Any) -> Any:
+        """Return the address of a float of a region's first row."""
+        return self._at("scratch", self._start[f"region{region}"] + element * number(4))
+
+    def _part(self, name: str) -> Any:
+        """Return the address of a part of the thread's memory."""
+        return self._at("scratch", self._start[name])
+
+    def _integers(
+        self,
+        product: Integers,
+        names: tuple[str, str, str],
+        operands: tuple[Any, ...],
+        matrix: Any,
+        rows: Any,
+        out: Any,
+    ) -> None:
+        """Emit a product of integers, all of its columns.
+
+        Args:
+            product: What it is.
+            names: The left operand, the right one, and the pointer to the right one's panels.
+            operands: Address of the left operand's first row, how far apart its rows are, their length, and the number
+                of columns.
+            matrix: Number of the right matrix.
+            rows: How many rows.
+            out: Gives the address of the result's first row, with a column's number behind it.
+        """
+        left, right, there = names
+        source, source_row, inner, total = operands
+        dot, zero, columns = product.dot, number(0), number(self._columns)
+        groups = self._counts[f"{left}_groups"]
+        row, panels = groups * number(dot.count), _ceiling(total, columns)
+        z, w = self._size[f"{left}_zero"], self._size[f"{right}_zero"]
+        block, sums = self._part(f"{left}_rows"), self._part(f"{left}_sums")
+        _call(rows_symbol(dot, product.left), source, block, sums, source_row, row, inner, zero - w, zero, rows)
+        with T.serial(zero, panels) as panel:
+            at, start = matrix * panels + panel, panel * columns
+            operand, of_columns = self._at(there, at * row * columns), self._at(f"{right}_sums", at * columns)
+            numbers = (row, total, groups, tirx.min(columns, total - start), zero - z, inner * z * w, zero, rows)
+            _call(f"{dot.symbol}_sums", block, operand, of_columns, sums, out(start), *numbers)
+
+    def _scores(self, matrix: Any, inside: Any, rows: Any) -> None:
+        size, columns = self._size, number(self._columns)
+        panels = tirx.truncdiv(size["length"] + columns - number(1), columns)
+        with T.serial(number(0), panels) as panel:
+            at = matrix * panels + panel
+            start = panel * columns
+            width = tirx.min(columns, size["length"] - start)
+
+            def product(right: Any) -> None:
+                left = self._at("queries", self._matrix("query", matrix) + inside * size["query_row"])
+                out = self._rows_of(0, start)
+                strides = (size["query_row"], columns, size["length"])
+                _call(BLOCK, left, right, out, *strides, size["width"], width, number(0), number(0), rows)
+
+            each = size["width"] * columns
+            with T.If(size["packed"] != number(0)):
+                with T.Then():
+                    product(self._at("panels", at * each))
+                with T.Else():
+                    # The panel is where the kernel expects the one of this number.
+                    there = self._at("scratch", self._start["panel"] - at * each * number(4))
+                    sizes = [size[name] for name in ("width", "length", "heads", "key_row", "key_outer", "key_inner")]
+                    _call(self._form.pack, self._pointers["keys"], there, *sizes, at, at + 1)
+                    product(self._part("panel"))
+
+    def _finish(self, stage: Stage, first: Any, rows: Any) -> None:
+        """Call the last kernel: its work items are rows of the result, which may be in another order."""
+        if not self._form.exchanged:
+            self._stage(stage, self._scalars[-1], first, (first, first + rows))
+            return
+        queries, heads = self._size["queries"], self._size["result_heads"]
+        with T.serial(number(0), rows) as row:
+            matrix, query = tirx.truncdiv(first + row, queries), tirx.truncmod(first + row, queries)
+            batch, head = tirx.truncdiv(matrix, heads), tirx.truncmod(matrix, heads)
+            item = (batch * queries + query) * heads + head
+            self._stage(stage, self._scalars[-1], first, (item, item + number(1)))
+
+    def _stage(self, stage: Stage, scalars: Sequence[Any], first: Any, items: tuple[Any, Any]) -> None:
+        """Call a kernel for the rows; it takes their numbers among all rows, so memory seems to start before them."""
+        pointers: list[Any] = []
+        for pointer in stage.pointers:
+            if isinstance(pointer, int):
+                pointers.append(self._pointers[f"other{pointer}"])
+            else:
+                of_product = pointer.number == PRODUCT
+                start = self._start["product" if of_product else f"region{pointer.number}"]
+                each = self._size["columns" if of_product else "length"] * number(pointer.bytes)
+                pointers.append(self._at("scratch", start - first * each))
+        _call(stage.symbol, *pointers, *scalars, *items)
+
+    def _result(self, matrix: Any, first: Any, rows: Any) -> None:
+        size, columns = self._size, number(self._columns)
+        parts = tirx.truncdiv(size["length"] + number(DEPTH - 1), number(DEPTH))
+        # Rows without elements have a result too.
+        with T.serial(number(0), tirx.max(parts, number(1))) as part:
+            start = part * number(DEPTH)
+            steps = tirx.min(number(DEPTH), size["length"] - start)
+            with T.serial(number(0), tirx.truncdiv(size["columns"] + columns - number(1), columns)) as panel:
+                left = self._rows_of(self._form.last, start)
+                right = self._matrix("value", matrix) + panel * size["value_panel"] + start * size["value_row"]
+                if self._form.finish is None:
+                    out = self._at("out", first * size["columns"] + panel * columns)
+                else:
+                    out = self._at("scratch", self._start["product"] + panel * columns * number(4))
+                width = tirx.min(columns, size["columns"] - panel * columns)
+                strides = (size["length"], size["value_row"], size["columns"])
+                _call(BLOCK, left, self._at("values", right), out, *strides, steps, width, part, number(0), rows)
+
+
+def _ceiling(a: Any, b: Any) -> Any:
+    return tirx.truncdiv(a + b - number(1), b)
+
+
+def _aligned(size: Any) -> Any:
+    mask = number(_ALIGNMENT - 1)
+    return tirx.truncdiv(size + mask, number(_ALIGNMENT)) * number(_ALIGNMENT)
+
+
+def _call(symbol: str, *arguments: Any) -> None:
+    T.evaluate(T.call_extern("void", symbol, *arguments))

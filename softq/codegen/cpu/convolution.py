@@ -1,0 +1,240 @@
+# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
+# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
+
+"""Convolutions of groups of few channels, depthwise ones among them: products too small for packed panels.
+
+The planes of a group are copied into memory of the thread, with zeros around them and, where windows are `stride`
+columns apart, with the columns of each remainder by the stride one after another. Then what neighbouring windows read
+for one element of the kernel are neighbours in memory, whatever stride and dilation: a vector of results is a chain of
+multiply-adds of loaded vectors, with no test for the edges.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from softq.artifact.program import Size
+from softq.codegen.cpu.gemm.tiles import Matrix, Tile, broadcast, number, vector
+from softq.compiler.tir.symbolic import ceiling, computed, multiplied
+
+_UNROLLED = 8
+"""Columns of a kernel that are written one after another instead of as a loop."""
+
+
+_TAKEN = 4
+"""The greatest stride whose columns are taken out of vectors."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a kernel's code depends on.
+
+    Attributes:
+        stride: How many columns windows are apart.
+        taps: Columns of the kernel, or 0 for a loop over any number of them.
+    """
+
+    stride: int
+    taps: int
+
+    @staticmethod
+    def of(stride: int, columns: int) -> Shape:
+        """Return the shape for kernels of so many columns."""
+        return Shape(stride, columns if columns <= _UNROLLED else 0)
+
+    @property
+    def symbol(self) -> str:
+        """The kernel's name."""
+        return f"softq_convolution_{self.stride}_{self.taps or 'any'}"
+
+
+SIZES = (
+    "groups", "inner", "outer", "height", "width", "rows", "columns", "kernel_rows", "kernel_columns", "stride_rows",
+    "stride_columns", "dilation_rows", "dilation_columns", "before_rows", "before_columns",
+)  # fmt: skip
+"""The kernel's scalars: channels of a group in the input and in the result; lengths of the input's planes and of the
+result's; the kernel; how far windows and elements of a window are apart; zeros in front."""
+
+
+def scratch_bytes(sizes: dict[str, Size], tile: Tile) -> Size:
+    """Return the bytes that a thread needs."""
+    height = _reach(sizes, "rows")
+    quotient = ceiling(_reach(sizes, "columns"), sizes["stride_columns"])
+    elements = multiplied([sizes["inner"], height, sizes["stride_columns"], quotient])
+    table = multiplied([ceiling(sizes["kernel_columns"], 8), 64])
+    return computed("add", table, multiplied([computed("add", elements, tile.columns), 4]))
+
+
+def _reach(sizes: dict[str, Size], axis: str) -> Size:
+    """Return how many elements of an axis all windows cover."""
+    steps = multiplied([computed("sub", sizes[axis], 1), sizes[f"stride_{axis}"]])
+    inside = multiplied([computed("sub", sizes[f"kernel_{axis}"], 1), sizes[f"dilation_{axis}"]])
+    return computed("add", computed("add", steps, inside), 1)
+
+
+def convolution_kernel(tile: Tile, shape: Shape) -> tirx.PrimFunc:
+    """Return the kernel.
+
+        void symbol(const float *x, const float *w, const float *bias, float *y, void *scratch,
+                    int64_t SIZES..., int64_t begin, int64_t end)
+
+    `x` is [batch, groups x inner, height, width], `w` [groups x outer, inner, kernel], `bias` [groups x outer], `y`
+    [batch, groups x outer, rows, columns]. A work item is a group of an image.
+    """
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        T.func_name(shape.symbol)
+        types = {"x": "float32", "w": "float32", "bias": "float32", "y": "float32", "scratch": "uint8"}
+        pointers = {name: T.arg(name, T.handle(dtype)) for name, dtype in types.items()}
+        size = {name: T.arg(name, T.int64()) for name in SIZES}
+        begin, end = T.arg("begin", T.int64()), T.arg("end", T.int64())
+        T.func_attr({"global_symbol": shape.symbol, "tirx.noalias": True})
+        memory = {
+            name: T.decl_buffer((end,), dtype, data=pointers[name], align=1 if dtype == "uint8" else 4)
+            for name, dtype in types.items()
+        }
+        _Builder(tile, shape, size, memory).emit(begin, end)
+    return builder.get()
+
+
+class _Builder:
+    def __init__(self, tile: Tile, shape: Shape, size: dict[str, Any], memory: dict[str, Any]) -> None:
+        self._tile, self._shape, self._size, self._memory = tile, shape, size, memory
+        # Numbers that many expressions share are kept in memory: TVM would copy and simplify them together.
+        self._kept = T.alloc_buffer((8,), "int64", scope="local")
+        table = _ceiling(size["kernel_columns"], number(8)) * number(64)
+        self._offsets = T.decl_buffer((number(1),), "int64", data=self._scratch(number(0)), align=8)
+        self._planes = T.decl_buffer((number(1),), "float32", data=self._scratch(table), align=4)
+        self._sums = T.alloc_buffer((tile.rows * tile.columns,), "float32", scope="local")
+
+    def _scratch(self, position: Any) -> Any:
+        return T.address_of(self._memory["scratch"][position])
+
+    def _keep(self, at: int, value: Any) -> Any:
+        T.buffer_store(self._kept, value, [number(at)])
+        return self._kept[number(at)]
+
+    def emit(self, begin: Any, end: Any) -> None:
+        size, zero, one = self._size, number(0), number(1)
+        stride = number(self._shape.stride)
+        height, width = (
+            (size[axis] - one) * size[f"stride_{axis}"]
+            + (size[f"kernel_{axis}"] - one) * size[f"dilation_{axis}"]
+            + one
+            for axis in ("rows", "columns")
+        )
+        quotient = self._keep(0, _ceiling(width, stride))
+        plane = self._keep(1, height * stride * quotient)
+        with T.serial(zero, size["kernel_columns"]) as k:
+            column = k * size["dilation_columns"]
+            where = tirx.truncmod(column, stride) * quotient + tirx.truncdiv(column, stride)
+            T.buffer_store(self._offsets, where, [k])
+        # What is read behind the last plane is no part of a result, but it is read.
+        with T.serial(zero, size["inner"] * plane + number(self._tile.columns)) as i:
+            T.buffer_store(self._planes, tirx.FloatImm("float32", 0.0), [i])
+        with T.serial(begin, end) as item:
+            with T.serial(zero, size["inner"]) as channel:
+                self._copy(item * size["inner"] + channel, channel * plane, height)
+            first = tirx.truncmod(item, size["groups"]) * size["outer"]
+            done = self._keep(2, zero)
+            for rows in (self._tile.rows, *([1] if self._tile.rows > 1 else [])):
+                with (
+                    T.serial(zero, tirx.truncdiv(size["outer"] - done, number(rows))),
+                    T.serial(zero, size["rows"]) as row,
+                ):
+                    self._row(rows, first, item * size["outer"], row)
+                    with T.If(row == size["rows"] - one), T.Then():
+                        self._keep(2, done + number(rows))
+
+    def _copy(self, source: Any, to: Any, height: Any) -> None:
+        """Emit the copy of a plane; the zeros around it stay from the beginning."""
+        size, zero = self._size, number(0)
+        stride, quotient, before = number(self._shape.stride), self._kept[zero], size["before_columns"]
+        above = size["before_rows"]
+        with T.serial(above, tirx.min(height, above + size["height"])) as row, T.serial(zero, stride) as rest:
+            start = _ceiling(tirx.max(zero, before - rest), stride)
+            behind = _ceiling(tirx.max(zero, size["width"] + before - rest), stride)
+            out = to + (row * stride + rest) * quotient
+            there = (source * size["height"] + row - above) * size["width"] + rest - before
+            end, lanes, step = tirx.min(quotient, behind), self._tile.lanes, self._shape.stride
+            done = self._keep(7, start)
+            if lanes > 1 and 1 < step <= _TAKEN:
+                # What is read between the columns exists as long as another column follows.
+                with T.serial(zero, tirx.truncdiv(tirx.max(zero, end - start - number(1)), number(lanes))):
+                    at = there + done * stride
+                    loads = [self._memory["x"][vector(at + number(i * lanes), lanes)] for i in range(step)]
+                    every = tirx.Shuffle(loads, [tirx.const(lane * step, "int32") for lane in range(lanes)])
+                    T.buffer_store(self._planes, every, [vector(out + done, lanes)])
+                    self._keep(7, done + number(lanes))
+            with T.serial(zero, end - done) as rest_of_row:
+                column = done + rest_of_row
+                T.buffer_store(self._planes, self._memory["x"][there + column * stride], [out + column])
+
+    def _row(self, channels: int, first: Any, to: Any, row: Any) -> None:
+        """Emit a row of some channels of the result, from the group's channel `done` on."""
+        size, tile, zero, done = self._size, self._tile, number(0), self._kept[number(2)]
+        panels = _ceiling(size["columns"], number(tile.columns))
+        with T.serial(zero, panels) as panel:
+            column = self._keep(3, panel * number(tile.columns))
+            width = self._keep(4, tirx.min(number(tile.columns), size["columns"] - column))
+            for vectors in range(1, tile.vectors + 1):
+                least, most = number((vectors - 1) * tile.lanes), number(vectors * tile.lanes)
+                with T.If(tirx.And(least < width, width <= most)), T.Then():
+                    for c in range(channels):
+                        bias = broadcast(self._memory["bias"][first + done + number(c)], tile.lanes)
+                        for v in range(vectors):
+                            T.buffer_store(self._sums, bias, [self._at(c, v)])
+                    self._add(channels, vectors, first + done, row, column)
+                    start = ((to + done) * size["rows"] + row) * size["columns"] + column
+                    out = Matrix(self._memory["y"], start, size["rows"] * size["columns"])
+                    self._store(channels, vectors, out, width)
+
+    def _at(self, channel: int, v: int) -> Any:
+        return vector(number((channel * self._tile.vectors + v) * self._tile.lanes), self._tile.lanes)
+
+    def _add(self, channels: int, vectors: int, first: Any, row: Any, column: Any) -> None:
+        size, tile, zero = self._size, self._tile, number(0)
+        taps = size["kernel_rows"] * size["kernel_columns"]
+        with T.serial(zero, size["inner"]) as channel, T.serial(zero, size["kernel_rows"]) as k:
+            line = row * size["stride_rows"] + k * size["dilation_rows"]
+            at = channel * self._kept[number(1)] + line * number(self._shape.stride) * self._kept[zero] + column
+            start = self._keep(5, at)
+            weight = self._keep(6, (first * size["inner"] + channel) * taps + k * size["kernel_columns"])
+
+            def tap(j: Any) -> None:
+                here = start + self._offsets[j]
+                values = [self._planes[vector(here + number(v * tile.lanes), tile.lanes)] for v in range(vectors)]
+                for c in range(channels):
+                    factor = broadcast(self._memory["w"][weight + number(c) * size["inner"] * taps + j], tile.lanes)
+                    for v, value in enumerate(values):
+                        T.buffer_store(self._sums, self._sums[self._at(c, v)] + factor * value, [self._at(c, v)])
+
+            if self._shape.taps:
+                for j in range(self._shape.taps):
+                    tap(number(j))
+            else:
+                with T.serial(zero, size["kernel_columns"]) as j:
+                    tap(j)
+
+    def _store(self, channels: int, vectors: int, out: Matrix, width: Any) -> None:
+        lanes, last = self._tile.lanes, vectors - 1
+        skipped = number(last * lanes)
+        edge = Matrix(T.alloc_buffer((channels * lanes,), "float32", scope="local"), number(0), number(lanes))
+        for c in range(channels):
+            for v in range(last):
+                out.store(self._sums[self._at(c, v)], number(c), number(v * lanes), lanes)
+            edge.store(self._sums[self._at(c, last)], number(c), number(0), lanes)
+        with T.serial(number(0), number(channels)) as c, T.If(number(vectors * lanes) <= width):
+            with T.Then():
+                out.store(edge.load(c, number(0), lanes), c, skipped, lanes)
+            with T.Else(), T.serial(number(0), width - skipped) as column:
+                out.store(edge.load(c, column), c, skipped + column)
+
+
+def _ceiling(a: Any, b: Any) -> Any:
+    return tirx.truncdiv(a + b - number(1), b)

@@ -1,0 +1,122 @@
+# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
+# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
+
+"""Products of matrices of 8-bit integers as int32, over packed panels.
+
+Both operands are brought to one form, whatever their types, by offsets that their zero points get too: b' = b - 128 for
+unsigned b, and for a what the processor multiplies (`Dot`), a' = a - 128 for unsigned a or a' = a + 128 for signed a.
+With z and w those zero points, the sum of (a' - z) (b' - w) over K products is
+a' b' - z sum(b') - w sum(a') + K z w: the sums of columns come with the panels, those of rows with the rows' new form.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from softq.artifact.program import Size
+from softq.codegen.cpu.gemm.dot_prepack import rows_symbol
+from softq.codegen.cpu.gemm.dot_product import Dot
+from softq.codegen.cpu.gemm.tiles import Tile, number
+from softq.compiler.tir.symbolic import ceiling, computed, multiplied
+
+ROWS = 64
+"""Rows of the left operand in one work item."""
+
+_SUMS = ROWS * 4
+"""Bytes in front of the rows."""
+
+
+def matmul_symbol(left: str, right: str) -> str:
+    """Return the kernel's name for operands of these types."""
+    return f"softq_matmul_{left}_{right}"
+
+
+def packed(array: NDArray[Any], tile: Tile, dot: Dot, transposed: bool) -> tuple[NDArray[Any], NDArray[np.int32]]:
+    """Return a matrix [K, N] (`transposed`: [N, K]) as panels [panels, groups, columns, count], and columns' sums."""
+    matrix = np.asarray(array.T if transposed else array).astype(np.int16) + dot.right_offset(str(array.dtype))
+    inner, columns = matrix.shape
+    panels, groups = -(-columns // tile.columns), -(-inner // dot.count)
+    whole = np.zeros((groups * dot.count, panels * tile.columns), dot.right)
+    whole[:inner, :columns] = matrix
+    result = whole.reshape(groups, dot.count, panels, tile.columns).transpose(2, 0, 3, 1)
+    sums = whole.sum(axis=0, dtype=np.int32).reshape(panels, tile.columns)
+    return np.ascontiguousarray(result), sums
+
+
+def row_bytes(inner: Size, dot: Dot) -> Size:
+    """Return the bytes of a row in its new form."""
+    return multiplied([ceiling(inner, dot.count), 4])
+
+
+def scratch_bytes(inner: Size, dot: Dot) -> Size:
+    """Return the bytes that a thread needs."""
+    return computed("add", _SUMS, multiplied([ROWS, row_bytes(inner, dot)]))
+
+
+def integer_matmul_kernel(tile: Tile, dot: Dot, left: str, right: str) -> tirx.PrimFunc:
+    """Return the kernel of `batch` products, a matrix of panels for each.
+
+        void symbol(const A *a, const R *panels, const int32_t *sums, const A *a_zero, const B *b_zero, int32_t *c,
+                    void *scratch, int64_t m, int64_t k, int64_t n, int64_t step, int64_t begin, int64_t end)
+
+    Each product takes the rows of `a` that lie `step` behind those of the one before. Work items are numbered over
+    batch, panels, and blocks of `ROWS` rows. A is `left`, B is `right`.
+    """
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        symbol, zero = matmul_symbol(left, right), number(0)
+        T.func_name(symbol)
+        types = {"a": left, "panels": dot.right, "sums": "int32", "a_zero": left, "b_zero": right, "c": "int32",
+                 "scratch": "uint8"}  # fmt: skip
+        pointers = {name: T.arg(name, T.handle(dtype)) for name, dtype in types.items()}
+        m, k, n, step, begin, end = (T.arg(name, T.int64()) for name in ("m", "k", "n", "step", "begin", "end"))
+        T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
+        size = {"int8": 1, "uint8": 1, "int16": 2}
+        memory = {
+            name: T.decl_buffer((end * m * k,), dtype, data=pointers[name], align=size.get(dtype, 4))
+            for name, dtype in types.items()
+        }
+        columns, count = number(tile.columns), number(dot.count)
+        panels, blocks = _ceiling(n, columns), _ceiling(m, number(ROWS))
+        groups = _ceiling(k, count)
+
+        def address(name: str, position: Any) -> Any:
+            return T.address_of(memory[name][position])
+
+        offsets = dot.left_offset(left), dot.right_offset(right)
+        z, w = (
+            memory[name][zero].astype("int64") + number(offset)
+            for name, offset in zip(("a_zero", "b_zero"), offsets, strict=True)
+        )
+        with T.serial(begin, end) as item:
+            batch, within = tirx.truncdiv(item, panels * blocks), tirx.truncmod(item, panels * blocks)
+            panel, top = tirx.truncdiv(within, blocks), tirx.truncmod(within, blocks) * number(ROWS)
+            rows, first = tirx.min(number(ROWS), m - top), panel * columns
+            of_rows, of_block = address("scratch", zero), address("scratch", number(_SUMS))
+            there = batch * panels + panel
+            source = address("a", (batch * step + top) * k)
+            _call(rows_symbol(dot, left), source, of_block, of_rows, k, groups * count, k, zero - w, zero, rows)
+            right_panel = address("panels", there * groups * columns * count)
+            out = address("c", (batch * m + top) * n + first)
+            numbers = (groups * count, n, groups, tirx.min(columns, n - first), zero - z, k * z * w, zero, rows)
+            _call(f"{dot.symbol}_sums", of_block, right_panel, address("sums", there * columns), of_rows, out, *numbers)
+    return builder.get()
+
+
+def _ceiling(a: Any, b: Any) -> Any:
+    return tirx.truncdiv(a + b - number(1), b)
+
+
+def _call(symbol: str, *arguments: Any) -> None:
+    T.evaluate(T.call_extern("void", symbol, *arguments))
+
+
+def pack_symbol(dot: Dot, given: str, transposed: bool) -> str:
+    """Return the name of the kernel that packs a right operand."""
+    return f"{dot.symbol.replace('dot', 'pack')}_{given}{'_transposed' * transposed}"

@@ -1,0 +1,89 @@
+# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
+# pyright: reportUntypedFunctionDecorator=false
+
+"""Object code from kernels: TIR functions with plain pointers in, an object file without undefined symbols out."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import s_tir, tirx
+
+from softq.artifact.machine import Machine
+from softq.compiler.tir.transforms import to_plain_loops
+from softq.errors import SoftqError
+
+
+def lower(functions: Sequence[tirx.PrimFunc], machine: Machine) -> tvm.IRModule:
+    """Return the kernels as code generation takes them.
+
+    Args:
+        functions: Each has its `global_symbol` and only pointers and scalars as parameters, no buffer map; loops over
+            work items take their limits from the parameters, so nothing here is parallel.
+        machine: What they are for.
+    """
+    module = tvm.IRModule({str(f.attrs["global_symbol"]): f for f in functions})
+    return tvm.ir.transform.Sequential(
+        [
+            # Before a target is known: where vectors may have any length TVM writes a test for every element.
+            tirx.transform.VectorizeLoop(True),
+            tirx.transform.BindTarget(target_of(machine)),
+            *to_plain_loops([_compacted], [tirx.transform.CommonSubexprElim()]),
+        ]
+    )(module)
+
+
+@tvm.ir.transform.module_pass(opt_level=0)
+def _compacted(module: tvm.IRModule, context: Any) -> tvm.IRModule:
+    """Shrink the buffers of schedulable functions, which may hold blocks of TVM's own, to what of them is used.
+
+    Row kernels are none of these and say how much they need. In those the pass would join what gathers read from a
+    table, and it fails where their vectors are of several lengths.
+    """
+    blocks = {v: f for v, f in module.functions.items() if f.attrs is not None and f.attrs.get("s_tir")}
+    others = {v: f for v, f in module.functions.items() if v not in blocks}
+    whole = s_tir.transform.CompactBufferAllocation()(tvm.IRModule(blocks))
+    whole.update(tvm.IRModule(others))
+    return whole
+
+
+def target_of(machine: Machine) -> tvm.target.Target:
+    """Return TVM's description of the machine."""
+    description: dict[str, object] = {"kind": "llvm", "mtriple": machine.triple, "mcpu": machine.cpu}
+    if machine.features:
+        description["mattr"] = [f"+{feature}" for feature in machine.features]
+    if machine.float_abi:
+        description["mfloat-abi"] = machine.float_abi
+    if machine.abi:
+        description["mabi"] = machine.abi
+    return tvm.target.Target(description)
+
+
+def object_code(functions: Sequence[tirx.PrimFunc], machine: Machine) -> bytes:
+    """Return an ELF object file with the kernels.
+
+    Raises:
+        SoftqError: TVM cannot generate code for the machine.
+    """
+    runtime = _generate(functions, machine)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernels.o"
+        runtime.write_to_file(str(path))
+        return path.read_bytes()
+
+
+def source(functions: Sequence[tirx.PrimFunc], machine: Machine, form: str = "asm") -> str:
+    """Return the kernels as assembly (`asm`) or LLVM's intermediate form (`ll`), for tests and for reading."""
+    return str(_generate(functions, machine).inspect_source(form))
+
+
+def _generate(functions: Sequence[tirx.PrimFunc], machine: Machine) -> tvm.runtime.Module:
+    try:
+        return tvm.get_global_func("target.build.llvm")(lower(functions, machine), target_of(machine))
+    except (RuntimeError, ValueError) as error:
+        raise SoftqError(f"TVM cannot generate code for {machine.name}: {str(error).splitlines()[-1]}") from error

@@ -1,0 +1,87 @@
+"""Integer operators: shifts, division and normalization without calls of the compiler's library."""
+
+from __future__ import annotations
+
+from tvm import tirx
+from tvm.ir import Expr
+from tvm.script.ir_builder import tirx as script
+
+from softq.codegen.common import carriers
+from softq.codegen.cpu.rows.emission import Emission
+from softq.codegen.cpu.rows.tir import F64, Local, bits_of, broadcast, cast, is_signed
+from softq.rowprog.program import Node
+
+
+def shift(e: Emission, node: Node) -> Expr:
+    """Return `shl` or `shr`; the amount is proved below the width of the program's type, hence of the carrier's."""
+    name = e.common(node)
+    operation = script.shift_left if node.op == "shl" else script.shift_right
+    amount = e.operand(node, 1, name)
+    if e.bits and e.bits < node.dtype.bits:
+        # The carrier may be narrower than the type: all shifts from its width on give what the last one gives.
+        _, most = carriers.interval(node.args[1], e.kernel.proof)
+        if most >= e.bits:
+            return _far_shift(e, node, name)
+    return e.convert(operation(e.operand(node, 0, name), amount), name, e.type_of(node))
+
+
+def _far_shift(e: Emission, node: Node, name: str) -> Expr:
+    amount, last = e.operand(node, 1, name), e.const(e.bits - 1, name)
+    near = tirx.Select(tirx.LT(amount, last), amount, last)
+    x = e.operand(node, 0, name)
+    if node.op == "shr" and not is_signed(name):
+        # One more bit: shifting an unsigned number by its width would leave its top bit.
+        shifted = script.shift_right(script.shift_right(x, near), tirx.Cast(e.vector(name), tirx.LT(last, amount)))
+    else:
+        shifted = script.shift_right(x, near) if node.op == "shr" else script.shift_left(x, near)
+    return e.convert(shifted, name, e.type_of(node))
+
+
+def divide(e: Emission, node: Node) -> Expr:
+    """Return the quotient of integers, the dividend not negative and the divisor positive."""
+    name = e.common(node)
+    a, b = e.operand(node, 0, name), e.operand(node, 1, name)
+    result = e.type_of(node)
+    if bits_of(name) <= 32 and (e.lanes > 1 or e.processor.is_32_bit):
+        # Exact: two integers of 32 bits have quotients that lie 2^-32 from the next integer, and f64 has 53 bits. It
+        # has vectors, and processors without division of integers would call the compiler's library.
+        quotient = tirx.Div(cast(a, name, F64, e.lanes), cast(b, name, F64, e.lanes))
+        whole = "int32" if is_signed(name) or bits_of(name) < 32 else "uint32"
+        return cast(cast(quotient, F64, whole, e.lanes), whole, result, e.lanes)
+    if e.processor.is_32_bit:
+        return e.convert(long_division(a, b, name, e.lanes), name, result)
+    return e.convert(script.truncdiv(a, b), name, result)
+
+
+def long_division(a: Expr, b: Expr, name: str, lanes: int) -> Expr:
+    """Return the quotient bit by bit, of a dividend >= 0 and a divisor > 0."""
+    unsigned, bits = f"uint{bits_of(name)}", bits_of(name)
+    dividend = Local.of(cast(a, name, unsigned, lanes), unsigned, lanes)
+    divisor = Local.of(cast(b, name, unsigned, lanes), unsigned, lanes)
+    one, zero = (broadcast(tirx.const(v, unsigned), lanes) for v in (1, 0))
+    rest, quotient = Local.of(zero, unsigned, lanes), Local.of(zero, unsigned, lanes)
+    with script.serial(tirx.const(bits, "int32")):
+        top = script.shift_right(dividend.get(), broadcast(tirx.const(bits - 1, unsigned), lanes))
+        # A rest of 2^(bits - 1) and more, shifted, has lost its top bit and is above any divisor.
+        carry = Local.of(
+            script.shift_right(rest.get(), broadcast(tirx.const(bits - 1, unsigned), lanes)), unsigned, lanes
+        )
+        rest.set(script.bitwise_or(script.shift_left(rest.get(), one), top))
+        dividend.set(script.shift_left(dividend.get(), one))
+        fits = tirx.Or(tirx.LE(divisor.get(), rest.get()), tirx.NE(carry.get(), zero))
+        digit = Local.of(tirx.Select(fits, one, zero), unsigned, lanes)
+        rest.set(tirx.Sub(rest.get(), tirx.Mul(divisor.get(), digit.get())))
+        quotient.set(script.bitwise_or(script.shift_left(quotient.get(), one), digit.get()))
+    return cast(quotient.get(), unsigned, name, lanes)
+
+
+def normalize(e: Emission, node: Node) -> Expr:
+    """Return the mantissa or the shift of a positive u32 scalar: leading zeros by bisection, without a library."""
+    name = "uint32"
+    x = Local.of(e.operand(node, 0, name), name, 1)
+    count = Local.of(tirx.const(0, "int32"), "int32", 1)
+    for step in (16, 8, 4, 2, 1):
+        empty = Local.of(tirx.LT(x.get(), tirx.const(1 << (32 - step), name)), "bool", 1)
+        count.set(tirx.Add(count.get(), tirx.Select(empty.get(), tirx.const(step, "int32"), tirx.const(0, "int32"))))
+        x.set(tirx.Select(empty.get(), script.shift_left(x.get(), tirx.const(step, name)), x.get()))
+    return count.get() if node.attrs["part"] == "shift" else x.get()

@@ -1,0 +1,159 @@
+"""In which width each row value of a pass is computed: in bytes where they are enough, else in one wider type.
+
+A vector of bytes holds as many elements as several vectors of the wider type; together they are a block of the row
+(`blocks.Block`). A value changes its width where it goes from one to the other: at a code made of a float, at an entry
+of a table that is wider than a byte. Look-ups at bytes stay in bytes whatever the entries are: each byte of theirs is a
+plane of its own, and sums take the planes as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from softq.codegen.common import carriers
+from softq.codegen.common.patterns import marked
+from softq.codegen.cpu.rows import planes
+from softq.codegen.cpu.rows.emission import Kernel
+from softq.codegen.cpu.rows.fixed import Fixed, as_fixed
+from softq.codegen.cpu.rows.tir import F32, bits_of
+from softq.rowprog.program import Node
+from softq.rowprog.types import DType, Kind
+
+_LONGEST_SUM = (1 << 32) // 255
+"""Elements up to which the sum of one plane stays within 32 bits."""
+
+
+@dataclass(frozen=True)
+class Levels:
+    """The widths of a pass.
+
+    Attributes:
+        bits: Width of the wide lanes; 0 if nothing is wide.
+        narrow: Values that are computed in bytes.
+        planes: Look-ups in bytes whose entries are wider, with the number of their bytes.
+        reduced: Reductions that take in bytes.
+        fixed: Those of them that sum floats as whole numbers.
+        in_bytes: Whether there are vectors of bytes.
+    """
+
+    bits: int
+    narrow: frozenset[Node] = frozenset()
+    planes: Mapping[Node, int] = field(default_factory=dict)
+    reduced: frozenset[Node] = frozenset()
+    fixed: Mapping[Node, Fixed] = field(default_factory=dict)
+    in_bytes: bool = False
+
+    @property
+    def ratio(self) -> int:
+        """How many wide vectors hold the elements of one vector of bytes; 1 without those."""
+        return self.bits // 8 if self.in_bytes else 1
+
+
+def levels(
+    kernel: Kernel,
+    loads: Mapping[Node, str],
+    rows: Sequence[Node],
+    reductions: Sequence[Node],
+    writes: Iterable[tuple[Node, str]],
+) -> Levels:
+    """Return the widths of a pass.
+
+    Args:
+        kernel: What the whole kernel shares.
+        loads: The values that are read, with the types of their memory.
+        rows: The values that are computed, arguments first.
+        reductions: What is reduced.
+        writes: The values that are written, with the types of their memory.
+    """
+    writes, proof = list(writes), kernel.proof
+    plain = Levels(carriers.width((*loads, *rows, *(node for node, _ in writes)), reductions, proof))
+    if not kernel.processor.packs or kernel.longest > _LONGEST_SUM:
+        return plain
+    found = _Narrow(kernel, loads)
+    for node in rows:
+        found.take(node)
+    packed = [node for node, name in writes if bits_of(name) == 8 and fits(node, kernel)]
+    if not (found.narrow or found.planes or packed):
+        return plain
+    wide = [node for node in rows if node not in found.narrow and node not in found.planes]
+    in_bytes = frozenset(node for node in reductions if found.reduces(node))
+    used = [*(node for node, _ in writes), *(arg for node in (*rows, *reductions) for arg in node.args)]
+    fixed = {node: whole for node in in_bytes if (whole := as_fixed(node)) and used.count(node.args[0]) == 1}
+    in_bytes = frozenset(node for node in in_bytes if node in fixed or not node.dtype.is_float)
+    reduced = [node for node in reductions if node not in in_bytes]
+    needed = [carriers.width(wide, reduced, proof)] if wide or reduced else []
+    needed += [32 if name == F32 else carriers.bits(node, proof) for node, name in writes if node not in packed]
+    bits = next(w for w in (8, 16, 32, 64) if w >= max(needed)) if needed else 0
+    return Levels(bits, frozenset(found.narrow), found.planes, in_bytes, fixed, True)
+
+
+class _Narrow:
+    """The values that bytes are enough for."""
+
+    def __init__(self, kernel: Kernel, loads: Mapping[Node, str]) -> None:
+        self._kernel = kernel
+        self.planes: dict[Node, int] = {}
+        self.narrow = {node for node, name in loads.items() if bits_of(name) == 8 and fits(node, kernel)}
+
+    def take(self, node: Node) -> None:
+        """Take in a value whose operands were taken in."""
+        if node in self._kernel.row_tables:
+            self._enter(node)
+        elif node.op == "lut":
+            self._look_up(node)
+        elif node.op == "cast" and node.args[0] in self.planes and node.dtype.is_integer:
+            # The same bytes: the type is one that holds the value.
+            if node.args[0].dtype.is_integer:
+                self.planes[node] = self.planes[node.args[0]]
+        elif fits(node, self._kernel) and self._operands_are_narrow(node):
+            integers = node.args[-1].dtype.is_integer
+            plain = node.op in ("and", "or", "not") or (node.op in ("add", "sub", "cast", "assume") and integers)
+            same_type = node.op in ("min", "max", "select", "lt", "le", "eq") and integers
+            if plain or (same_type and _in_a_byte(*carriers.common(node, self._kernel.proof))):
+                self.narrow.add(node)
+
+    def reduces(self, node: Node) -> bool:
+        """Say whether a reduction takes in bytes: extremes of them, and sums of numbers that are not negative."""
+        arg = marked(node) or node.args[0]
+        if node.op != "row_sum":
+            return arg in self.narrow
+        if arg.dtype.is_float:
+            return arg in self.planes
+        return carriers.interval(arg, self._kernel.proof)[0] >= 0 and (arg in self.narrow or arg in self.planes)
+
+    def _operands_are_narrow(self, node: Node) -> bool:
+        rows = [arg for arg in node.args if arg.kind is Kind.ROW]
+        return bool(rows) and all(
+            arg in self.narrow if arg.kind is Kind.ROW else fits(arg, self._kernel) for arg in node.args
+        )
+
+    def _look_up(self, node: Node) -> None:
+        table, at = node.args
+        low, high = carriers.interval(at, self._kernel.proof)
+        if at.kind is not Kind.ROW or not 0 <= low <= high <= 255:
+            return
+        if planes.are_possible(table, self._kernel.processor):
+            self._enter(node)
+
+    def _enter(self, node: Node) -> None:
+        """Take in a look-up at a byte."""
+        if fits(node, self._kernel):
+            self.narrow.add(node)
+        elif node.dtype is DType.F32:
+            self.planes[node] = 4
+        else:
+            least, greatest = carriers.interval(node, self._kernel.proof)
+            if least >= 0 and greatest < 1 << 32:
+                self.planes[node] = (greatest.bit_length() + 7) // 8
+
+
+def fits(node: Node, kernel: Kernel) -> bool:
+    """Say whether a value is a boolean, or an integer that a byte holds."""
+    if node.dtype is DType.BOOL:
+        return True
+    return node.dtype.is_integer and _in_a_byte(*carriers.interval(node, kernel.proof))
+
+
+def _in_a_byte(low: int, high: int) -> bool:
+    return (0 <= low and high <= 255) or (-128 <= low and high <= 127)

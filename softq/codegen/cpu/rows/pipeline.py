@@ -1,0 +1,156 @@
+"""Rows pass by pass, where the passes of neighbouring rows take turns.
+
+The end of a pass is a chain: lanes are reduced to one number, which the next pass waits for. So the first pass is over
+one row, the second over the row before it, and so on: what a pass waits for was done a whole pass ago. The numbers of
+a row wait in a ring. Long rows, where the chain is little, are taken one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tvm import tirx
+from tvm.ir import Expr
+from tvm.script.ir_builder import tirx as script
+
+from softq.codegen.cpu.rows.access import Row
+from softq.codegen.cpu.rows.emission import Emission, Kernel
+from softq.codegen.cpu.rows.passes import Pass
+from softq.codegen.cpu.rows.tir import BOOL, Local, const, type_name
+from softq.rowprog.phases import Phase
+from softq.rowprog.program import Node
+from softq.rowprog.types import Kind
+
+_RING = 4
+"""Rows whose numbers are kept: a power of two, and at least as many as there are passes."""
+
+_NEAR_BYTES = (2**13, 2**10)
+"""Rows of scores up to which the second pass is one row behind the first, and every further one behind the one before
+it: measured; in longer rows the misses of what is written cost more than the chains."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One pass and what it takes from earlier ones.
+
+    Attributes:
+        phase: What it computes.
+        needed: Numbers of the row that earlier passes computed.
+        kept: Numbers that it computes for later ones.
+        outputs: Names of outputs that are numbers it computes.
+    """
+
+    phase: Phase
+    needed: tuple[Node, ...]
+    kept: tuple[Node, ...]
+    outputs: tuple[str, ...]
+
+
+def stages(passes: Sequence[Phase], outputs: Mapping[str, Node]) -> list[Stage]:
+    """Return the passes with the numbers that go from one to another."""
+    made = {n: p.number for p in passes for n in (*p.setup, *p.reductions, *p.scalars)}
+    found: list[Stage] = []
+    used: dict[int, dict[Node, None]] = {}
+    for phase in passes:
+        computed = (*phase.setup, *phase.rows, *phase.reductions, *phase.scalars)
+        args = (arg for node in computed for arg in node.args)
+        used[phase.number] = {
+            a: None for a in args if a.kind is Kind.SCALAR and made.get(a, phase.number) < phase.number
+        }
+    for phase in passes:
+        later = {node for number, nodes in used.items() if number > phase.number for node in nodes}
+        kept = tuple(n for n in (*phase.setup, *phase.reductions, *phase.scalars) if n in later)
+        names = tuple(name for name, n in outputs.items() if n.kind is Kind.SCALAR and made.get(n) == phase.number)
+        found.append(Stage(phase, tuple(used[phase.number]), kept, names))
+    return found
+
+
+class Pipeline:
+    """The emitter of all rows.
+
+    Args:
+        kernel: What the whole kernel shares.
+        found: The passes.
+        outputs: The outputs by name.
+        begin: Number of the first row.
+        count: Number of rows.
+    """
+
+    def __init__(
+        self, kernel: Kernel, found: Sequence[Stage], outputs: Mapping[str, Node], begin: Expr, count: Expr
+    ) -> None:
+        self._kernel, self._stages, self._outputs, self._begin, self._count = kernel, found, outputs, begin, count
+        self._ring = {node: _Ring(node) for stage in found for node in stage.kept}
+
+    @staticmethod
+    def is_possible(passes: Sequence[Phase]) -> bool:
+        """Say whether there is something to take turns, and no scan, whose step may use any number of the row."""
+        return 1 < len(passes) <= _RING and not any(n.op == "scan" for p in passes for n in (*p.rows, *p.reductions))
+
+    def emit(
+        self,
+        row_bytes: Expr,
+        start: Callable[[int, Expr], tuple[Kernel, Row, Emission]],
+        finish: Callable[[int, Emission, Expr, Sequence[str]], None],
+        ahead: tuple[Phase | None, Expr],
+    ) -> None:
+        """Emit the rows.
+
+        Args:
+            row_bytes: Bytes of a row of scores.
+            start: Gives what a pass needs of the row with a number.
+            finish: Ends a pass over the row with a number: outputs to write are named.
+            ahead: Which pass asks for the next row of scores, and how far behind its own they stand.
+        """
+        index = self._kernel.index
+        zero, one = tirx.const(0, index), tirx.const(1, index)
+        first, further = (
+            Local.of(tirx.Select(tirx.LE(row_bytes, tirx.const(limit, index)), one, zero), index, 1).get()
+            for limit in _NEAR_BYTES
+        )
+
+        def behind(number: int) -> Expr:
+            """Return how many rows a pass is behind the first one."""
+            return tirx.Add(first, tirx.Mul(further, tirx.const(number - 1, index))) if number else zero
+
+        turns = tirx.Add(self._count, behind(len(self._stages) - 1))
+        with script.serial(turns) as turn:
+            for number, stage in enumerate(self._stages):
+                done = Local.of(tirx.Sub(turn, behind(number)), index, 1).get()
+                inside = tirx.And(tirx.LE(zero, done), tirx.LT(done, self._count))
+                with script.If(inside), script.Then():
+                    row = Local.of(tirx.Add(self._begin, done), index, 1).get()
+                    kernel, memory, scalars = start(number, row)
+                    slot = Local.of(script.bitwise_and(done, tirx.const(_RING - 1, index)), index, 1).get()
+                    for node in stage.needed:
+                        scalars.keep(node, self._ring[node].load(slot))
+                    for node in stage.phase.setup:
+                        scalars.compute(node)
+                    asks = None
+                    if stage.phase is ahead[0]:
+                        asks = Local.of(tirx.Mul(ahead[1], tirx.Add(one, behind(number))), index, 1).get()
+                    Pass(kernel, stage.phase, memory, scalars, self._outputs, asks).emit()
+                    for node in stage.phase.scalars:
+                        scalars.compute(node)
+                    for node in stage.kept:
+                        self._ring[node].store(slot, scalars.value(node))
+                    finish(number, scalars, row, stage.outputs)
+
+
+class _Ring:
+    """The values of a number of the last rows."""
+
+    def __init__(self, node: Node) -> None:
+        self._name = type_name(node.dtype)
+        held = "int8" if self._name == BOOL else self._name
+        self._buffer = script.alloc_buffer((_RING,), held, scope="local")
+
+    def load(self, slot: Expr) -> Expr:
+        x = tirx.BufferLoad(self._buffer, [slot])
+        return tirx.NE(x, const(0, "int8")) if self._name == BOOL else x
+
+    def store(self, slot: Expr, x: Expr) -> None:
+        if self._name == BOOL:
+            x = tirx.Select(x, const(1, "int8"), const(0, "int8"))
+        script.buffer_store(self._buffer, x, [slot])

@@ -1,0 +1,104 @@
+"""What the emitter of rows asks of a processor beyond the width of its vectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from softq.artifact.machine import Machine
+
+
+@dataclass(frozen=True)
+class Processor:
+    """A machine as the emitter sees it."""
+
+    machine: Machine
+
+    @property
+    def is_x86(self) -> bool:
+        """Whether x86's intrinsics exist."""
+        return self.machine.triple.startswith(("x86_64", "i386", "i686"))
+
+    def has(self, feature: str) -> bool:
+        """Say whether the machine is known to have a feature, as LLVM names it."""
+        return feature in self.machine.requires or feature in self.machine.features
+
+    @property
+    def packs(self) -> bool:
+        """Whether vectors of bytes stand beside wider ones, packed and summed by instructions of their own."""
+        if self.is_x86:
+            return self.machine.vector_bytes in (16, 32) or (self.machine.vector_bytes == 64 and self.has("avx512bw"))
+        return self.machine.triple.startswith("aarch64") and self.machine.vector_bytes == 16
+
+    @property
+    def masks(self) -> bool:
+        """Whether a vector is loaded and stored under a mask as fast as without one."""
+        return self.is_x86 and self.machine.vector_bytes == 64 and self.has("avx512bw")
+
+    @property
+    def has_wide_permutes(self) -> bool:
+        """Whether bytes are permuted across a vector of 64, and across two."""
+        return self.machine.vector_bytes == 64 and self.has("avx512vbmi")
+
+    @property
+    def has_dots(self) -> bool:
+        """Whether bytes are multiplied and added up four at a time into 32 bits."""
+        return self.machine.vector_bytes == 64 and self.has("avx512vnni")
+
+    @property
+    def has_least_word(self) -> bool:
+        """Whether the least of eight words is one instruction."""
+        return self.is_x86 and (self.machine.vector_bytes > 16 or self.has("sse4.1"))
+
+    @property
+    def shuffle(self) -> str:
+        """The permute of bytes within 16; empty if there is none."""
+        if not self.packs:
+            return ""
+        if not self.is_x86:
+            return "tbl"
+        known = self.machine.vector_bytes > 16 or self.has("ssse3")
+        return f"pshufb.{self.machine.vector_bytes * 8}" if known else ""
+
+    @property
+    def byte_entries(self) -> int:
+        """Entries of the largest table that is looked up by permutes of bytes."""
+        return 256 if self.shuffle else 0
+
+    @property
+    def cost_of_look_up(self) -> int:
+        """What looking a byte up in the largest table costs, in operations on 32 bits of an element.
+
+        Three instructions for each 16 entries where permutes stay within 16 bytes, which are 48 for 32 elements; across
+        the vector, or from four registers at once, a few.
+        """
+        return 12 if self.is_x86 and not self.has_wide_permutes else 4
+
+    @property
+    def is_32_bit(self) -> bool:
+        """Whether 64-bit division and conversions would be library calls."""
+        return self.machine.triple.startswith(("arm", "thumb", "riscv32", "i386", "i686", "wasm32"))
+
+    @property
+    def flushes_vectors(self) -> bool:
+        """Whether float vectors lose subnormal numbers: NEON of 32-bit ARM does, its scalar unit does not."""
+        return self.machine.triple.startswith(("arm", "thumb"))
+
+    @property
+    def rounds(self) -> bool:
+        """Whether rounding to integers half to even is one instruction; else LLVM may call the C library."""
+        return self.machine.triple.startswith("aarch64") or (self.is_x86 and self.machine.vector_bytes >= 32)
+
+    @property
+    def index(self) -> str:
+        """The type of positions in memory."""
+        return "int32" if self.is_32_bit else "int64"
+
+    @property
+    def unroll(self) -> int:
+        """How many vectors a step of a loop takes, each with accumulators of its own."""
+        return 4 if self.machine.vectors >= 32 else 2
+
+    def lanes(self, bits: int, floats: bool) -> int:
+        """Return how many elements of this width are computed at once; 1 for plain scalar code."""
+        lanes = self.machine.vector_bytes * 8 // bits
+        return 1 if lanes < 2 or (floats and self.flushes_vectors) else lanes

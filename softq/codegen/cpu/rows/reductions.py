@@ -1,0 +1,256 @@
+"""Reductions: what accumulators begin with, how an element is added, and how lanes become one number."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tvm import tirx
+from tvm.ir import Expr
+from tvm.script.ir_builder import tirx as script
+
+from softq.codegen.common.patterns import marked
+from softq.codegen.cpu.rows import planes
+from softq.codegen.cpu.rows.emission import Emission
+from softq.codegen.cpu.rows.processor import Processor
+from softq.codegen.cpu.rows.tir import (
+    BOOL,
+    F32,
+    Local,
+    bits_of,
+    cast,
+    const,
+    half,
+    intrinsic,
+    is_signed,
+    lane,
+    reinterpret,
+    type_name,
+)
+from softq.rowprog.program import Node
+
+Combine = Callable[[Expr, Expr], Expr]
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """One kind of reduction.
+
+    Attributes:
+        combine: Of an accumulator and a value.
+        identity: What an accumulator of a type begins with.
+        repeats: Whether an element may be taken in twice.
+    """
+
+    combine: Combine
+    identity: Callable[[str], float]
+    repeats: bool
+
+
+def _lowest(name: str) -> float:
+    if name == F32:
+        return -math.inf
+    return -(1 << (bits_of(name) - 1)) if is_signed(name) else 0
+
+
+def _highest(name: str) -> float:
+    return math.inf if name == F32 else (1 << (bits_of(name) - is_signed(name))) - 1
+
+
+# The comparison has the accumulator first where it may be kept, so that it is one instruction on x86.
+REDUCTIONS: Mapping[str, Reduction] = {
+    "row_max": Reduction(lambda a, x: tirx.Select(tirx.LT(a, x), x, a), _lowest, True),
+    "row_min": Reduction(lambda a, x: tirx.Select(tirx.LT(x, a), x, a), _highest, True),
+    "row_sum": Reduction(lambda a, x: tirx.Add(a, x), lambda name: 0, False),
+}
+
+
+class Accumulators:
+    """The accumulators of one reduction in one pass: `count` vectors.
+
+    Args:
+        node: The reduction.
+        place: Where elements of this many lanes are computed; gives the type.
+        count: Number of accumulators.
+    """
+
+    def __init__(self, node: Node, place: Emission, count: int) -> None:
+        self.node = node
+        self.rule = REDUCTIONS[node.op]
+        self.condition = marked(node)
+        self.name = place.type_of(node)
+        if self.condition is not None:
+            # All bits of a mark are set: what a comparison gives, or one instruction makes of a mask, the narrower the
+            # better.
+            self.name = "int8" if place.processor.masks or not place.bits else f"int{place.bits}"
+        self.lanes = place.lanes
+        self._least_word = place.processor.has_least_word
+        start = place.const(self.rule.identity(self.name) if self.condition is None else 0, self.name)
+        self.parts = [Local.of(start, self.name, self.lanes) for _ in range(1 if self.condition else count)]
+
+    def add(self, places: Sequence[Emission], first: bool = False) -> None:
+        """Take in the elements of places, each into an accumulator of its own as far as there are accumulators.
+
+        Args:
+            places: The places.
+            first: Whether nothing was taken in before, and every accumulator has its place.
+        """
+        if self.condition is not None:
+            # Of many conditions the disjunction is one instruction each, and tests for NaN are one for two vectors.
+            any_of = functools.reduce(tirx.Or, [e.arg(self.condition, BOOL) for e in places])
+            e, part = places[0], self.parts[0]
+            x = tirx.Select(any_of, e.const(-1, self.name), e.const(0, self.name))
+            part.set(x if first else script.bitwise_or(part.get(), x))
+            return
+        for i, e in enumerate(places):
+            x, part = e.arg(self.node.args[0], self.name), self.parts[i % len(self.parts)]
+            if e.counted is not None and not self.rule.repeats:
+                x = tirx.Select(e.counted.get(), x, e.const(0, self.name))
+            part.set(x if first else self.rule.combine(part.get(), x))
+
+    def result(self) -> Expr:
+        """Return the reduction of all accumulators in the type that the program names."""
+        if self.condition is not None:
+            marks, name = self.parts[0].get(), type_name(self.node.dtype)
+            if self.lanes > 1:
+                marks = intrinsic("llvm.vector.reduce.or", self.name, 1, marks)
+            return tirx.Select(tirx.NE(marks, const(0, self.name)), const(1, name), const(0, name))
+        whole = _of_parts(self.parts, self.rule.combine)
+        extreme = _extreme_of_lanes(whole, self.node.op, self.rule.combine, self._least_word)
+        x = _of_lanes(whole, self.rule.combine) if extreme is None else extreme
+        return cast(x, self.name, type_name(self.node.dtype), 1)
+
+
+def _of_parts(parts: Sequence[Local], combine: Combine) -> Local:
+    """Return the reduction of vectors, in the first of them."""
+    while len(parts) > 1:
+        half_count = (len(parts) + 1) // 2
+        for i in range(len(parts) - half_count):
+            parts[i].set(combine(parts[i].get(), parts[half_count + i].get()))
+        parts = parts[:half_count]
+    return parts[0]
+
+
+def _of_lanes(vector: Local, combine: Combine) -> Expr:
+    """Return the reduction of a vector's lanes."""
+    x, lanes = vector.get(), vector.lanes
+    while lanes > 2:
+        lower, upper = half(x, lanes, False), half(x, lanes, True)
+        lanes //= 2
+        x = Local.of(combine(lower, upper), vector.name, lanes).get()
+    return combine(lane(x, 0), lane(x, 1)) if lanes == 2 else x
+
+
+def _extreme_of_lanes(vector: Local, op: str, combine: Combine, least_word: bool) -> Expr | None:
+    """Return the least or greatest of integers, for which processors have instructions of their own; else None."""
+    if op == "row_sum" or vector.name == F32 or vector.lanes == 1:
+        return None
+    if least_word and bits_of(vector.name) == 8 and vector.lanes >= _WORDS * 2:
+        return _extreme_byte(vector, op, combine)
+    kind = ("s" if is_signed(vector.name) else "u") + op.removeprefix("row_")
+    return intrinsic(f"llvm.vector.reduce.{kind}", vector.name, 1, vector.get())
+
+
+_WORDS = 8
+"""Unsigned words of which x86 finds the least in one instruction."""
+
+
+def _extreme_byte(vector: Local, op: str, combine: Combine) -> Expr:
+    """Return the least or greatest byte by the least of unsigned words: of each two bytes the lesser one."""
+    x, lanes = vector.get(), vector.lanes
+    while lanes > _WORDS * 2:
+        lower, upper = half(x, lanes, False), half(x, lanes, True)
+        lanes //= 2
+        x = Local.of(combine(lower, upper), vector.name, lanes).get()
+    # What is extreme comes first among unsigned bytes.
+    mask = (0x80 if is_signed(vector.name) else 0) ^ (0xFF if op == "row_max" else 0)
+
+    def turned(y: Expr, size: int) -> Expr:
+        return script.bitwise_xor(y, const(mask, planes.U8, size)) if mask else y
+
+    first = Local.of(turned(reinterpret(x, planes.U8, lanes), lanes), planes.U8, lanes).get()
+    words = script.shift_right(reinterpret(first, "uint16", _WORDS), const(8, "uint16", _WORDS))
+    upper = Local.of(reinterpret(words, planes.U8, lanes), planes.U8, lanes).get()
+    lesser = Local.of(tirx.Select(tirx.LT(first, upper), first, upper), planes.U8, lanes).get()
+    least = intrinsic("llvm.x86.sse41.phminposuw", "uint16", _WORDS, reinterpret(lesser, "uint16", _WORDS))
+    whole = Local.of(reinterpret(least, planes.U8, lanes), planes.U8, lanes).get()
+    back = Local.of(reinterpret(turned(whole, lanes), vector.name, lanes), vector.name, lanes).get()
+    return lane(back, 0)
+
+
+class ByteSums:
+    """The accumulators of the sum of a value that stands in bytes: sums of its planes.
+
+    Args:
+        node: The sum.
+        processor: What it is for.
+        lanes: Number of bytes of a vector.
+        bytes_each: Number of planes.
+        count: Number of accumulators of a plane.
+        scale: If the planes are those of whole numbers in the place of floats, what one unit of them is.
+        wide: Whether 32 bits do not hold the sum.
+        short: Whether each accumulator takes in one vector only.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        processor: Processor,
+        lanes: int,
+        bytes_each: int,
+        count: int,
+        scale: float | None = None,
+        wide: bool = True,
+        short: bool = False,
+    ) -> None:
+        self.node = node
+        self._processor, self._scale, self._wide = processor, scale, wide
+        self._dots = processor.has_dots and not short
+        self._name = "int32" if self._dots else planes.sum_type(processor)
+        self._lanes = lanes * 8 // bits_of(self._name)
+        zero = const(0, self._name, self._lanes)
+        # Several planes keep the processor busy by themselves, and registers are few.
+        count = max(1, count // bytes_each)
+        self._parts = [[Local.of(zero, self._name, self._lanes) for _ in range(count)] for _ in range(bytes_each)]
+
+    def add(self, found: Sequence[Sequence[Expr]], places: Sequence[Emission], first: bool = False) -> None:
+        """Take in the planes of the vectors at places; `first` says that nothing was taken in before."""
+        for i, (e, bytes_of) in enumerate(zip(places, found, strict=True)):
+            for parts, x in zip(self._parts, bytes_of, strict=True):
+                y = x if e.counted is None else tirx.Select(e.counted.get(), x, e.const(0, planes.U8))
+                part = parts[i % len(parts)]
+                if self._dots:
+                    part.set(planes.add_up(part.get(), y, e.lanes))
+                    continue
+                sums = planes.sums(y, e.lanes, self._processor)
+                part.set(sums if first and i < len(parts) else tirx.Add(part.get(), sums))
+
+    def result(self) -> Expr:
+        """Return the sum in the type that the program names, which holds it."""
+        whole = [_of_parts(parts, tirx.Add) for parts in self._parts]
+        if self._wide and bits_of(self._name) == 32:
+            whole = [self._doubled(part) for part in whole]
+        name, lanes = whole[0].name, whole[0].lanes
+        for plane, part in enumerate(whole[1:], 1):
+            # Where 32 bits hold the sum, what is beyond them is of no account.
+            shift = const(8 * plane, name, lanes)
+            whole[0].set(tirx.Add(whole[0].get(), script.shift_left(part.get(), shift)))
+        total, unsigned = _of_lanes(whole[0], tirx.Add), f"uint{bits_of(name)}"
+        total, name = cast(total, name, unsigned, 1), unsigned
+        if self._scale is None:
+            return cast(total, name, type_name(self.node.dtype), 1)
+        return tirx.Mul(cast(total, name, F32, 1), const(self._scale, F32))
+
+    def _doubled(self, part: Local) -> Local:
+        """Return the sums of neighbouring lanes, which are unsigned, in lanes of twice the width."""
+        name, lanes = "uint64", part.lanes // 2
+        pairs = Local.of(reinterpret(part.get(), name, lanes), name, lanes).get()
+        low = script.bitwise_and(pairs, const((1 << 32) - 1, name, lanes))
+        return Local.of(tirx.Add(low, script.shift_right(pairs, const(32, name, lanes))), name, lanes)
+
+
+def of_empty_row(node: Node) -> float:
+    """Return what a reduction gives for a row without elements."""
+    return REDUCTIONS[node.op].identity(type_name(node.dtype))

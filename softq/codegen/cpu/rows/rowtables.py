@@ -1,0 +1,188 @@
+"""Tables that are made once a row: of what follows from one byte of an element and from numbers of the row.
+
+What is computed after the sum often is such a value: a quotient, a logarithm of a share. For a long row its entries
+for all values of the byte are computed first, as elements of a row that holds each of them once, and then looked up.
+Entries whose byte does not occur in the row may be anything, so that nothing may depend on them: no position in a table
+and no divisor is made of the byte and of the row's numbers together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as script
+
+from softq.codegen.common import carriers
+from softq.codegen.cpu.rows import planes
+from softq.codegen.cpu.rows.access import Line, Row
+from softq.codegen.cpu.rows.emission import Kernel
+from softq.codegen.cpu.rows.levels import fits
+from softq.codegen.cpu.rows.memory import Place
+from softq.codegen.cpu.rows.tables import Table, constant_table
+from softq.codegen.cpu.rows.tir import F32, Memory
+from softq.rowprog.phases import Phase
+from softq.rowprog.program import Node
+from softq.rowprog.types import DType, Kind
+
+ENTRIES = 256
+LEAST_LENGTH = 384
+"""Elements from which a row is worth its tables."""
+
+_DEAR = ("lut", "divide", "log2", "sqrt", "exp_minus")
+_DEAR_COST = 4
+_BYTE = "byte"
+"""Name of the row that holds each value of the byte once."""
+
+
+@dataclass(frozen=True)
+class RowTables:
+    """The tables of one pass.
+
+    Attributes:
+        byte: What they are looked up at.
+        nodes: The values that are looked up, with the bytes of their entries.
+        inner: What is computed for each entry, arguments first.
+        rows: What is left to be computed for each element.
+    """
+
+    byte: Node
+    nodes: Mapping[Node, int]
+    inner: tuple[Node, ...]
+    rows: tuple[Node, ...]
+
+
+def find(kernel: Kernel, phase: Phase, wanted: Iterable[Node]) -> RowTables | None:
+    """Return the tables of a pass, or None where they are not worth their while.
+
+    Args:
+        kernel: What the whole kernel shares.
+        phase: The pass.
+        wanted: The row values that are written or reduced.
+    """
+    # Before the first reduction there are no numbers of the row: what follows from the byte is the same in all rows.
+    if not phase.number or kernel.processor.byte_entries < ENTRIES:
+        return None
+    wanted, each = list(dict.fromkeys(wanted)), kernel.processor.cost_of_look_up
+    best: tuple[int, RowTables] | None = None
+    for byte in (*phase.loads, *phase.rows):
+        if not byte.dtype.is_integer or not 0 <= carriers.interval(byte, kernel.proof)[0] <= _high(byte, kernel) <= 255:
+            continue
+        nodes: dict[Node, int] = {}
+        gain = 0
+        for node in wanted:
+            inner, size = _inner(node, byte, phase), _size(node, kernel)
+            cost = sum(_DEAR_COST if n.op in _DEAR else 1 for n in inner or ())
+            if inner is not None and size and cost > each * size:
+                nodes[node] = size
+                gain += cost - each * size
+        if gain and (best is None or gain > best[0]):
+            below = {n for node in nodes for n in _inner(node, byte, phase) or ()}
+            inner = tuple(n for n in phase.rows if n in below)
+            best = gain, RowTables(byte, nodes, inner, _left(phase, wanted, byte, nodes))
+    return None if best is None else best[1]
+
+
+def _high(node: Node, kernel: Kernel) -> int:
+    return carriers.interval(node, kernel.proof)[1]
+
+
+def _size(node: Node, kernel: Kernel) -> int:
+    """Return the bytes of an entry; 0 if it can be none."""
+    if fits(node, kernel):
+        return 1
+    if node.dtype is DType.F32:
+        return 4
+    low, high = carriers.interval(node, kernel.proof)
+    return (high.bit_length() + 7) // 8 if node.dtype.is_integer and 0 <= low <= high < 1 << 32 else 0
+
+
+def _inner(node: Node, byte: Node, phase: Phase) -> set[Node] | None:
+    """Return the row values between a byte and a value; None if that needs anything else of the element."""
+    inner: set[Node] = set()
+    loose: set[Node] = set()
+    wanted = [node]
+    while wanted:
+        value = wanted.pop()
+        if value is byte or value in inner:
+            continue
+        if value not in phase.rows or value.op == "scan":
+            return None
+        inner.add(value)
+        # A position or a divisor may be made of the byte, or of the row's numbers, but not of both.
+        if value.op in ("lut", "divide"):
+            loose.add(value.args[1])
+        rows = [arg for arg in value.args if arg.kind is Kind.ROW]
+        if any(arg.op == "index" for arg in rows):
+            return None
+        wanted.extend(arg for arg in rows if arg.op != "const")
+    if node is byte or any(_is_mixed(value, byte) for value in loose):
+        return None
+    return inner
+
+
+def _is_mixed(value: Node, byte: Node) -> bool:
+    """Say whether a row value is made of the byte and of numbers of the row."""
+    seen: set[Node] = {byte}
+    wanted = [value] if value.kind is Kind.ROW else []
+    while wanted:
+        node = wanted.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node.kind is Kind.SCALAR and node.op != "const":
+            return True
+        wanted.extend(node.args)
+    return False
+
+
+def _left(phase: Phase, wanted: Sequence[Node], byte: Node, nodes: Mapping[Node, int]) -> tuple[Node, ...]:
+    used: set[Node] = set()
+    open_ = list(wanted)
+    while open_:
+        node = open_.pop()
+        if node in used or node not in phase.rows:
+            continue
+        used.add(node)
+        open_.extend([byte] if node in nodes else node.args)
+    return tuple(node for node in phase.rows if node in used)
+
+
+class Entries:
+    """The memory of a pass's tables.
+
+    Args:
+        kernel: What the whole kernel shares.
+        found: The tables.
+    """
+
+    def __init__(self, kernel: Kernel, found: RowTables) -> None:
+        self._kernel, self._found = kernel, found
+        self._memories: dict[Node, Memory] = {}
+        for node, size in found.nodes.items():
+            low = carriers.interval(node, kernel.proof)[0] if node.dtype.is_integer else 0
+            signed = "int8" if low < 0 else "uint8"
+            name = {1: signed, 2: "uint16"}.get(size, F32 if node.dtype is DType.F32 else "uint32")
+            self._memories[node] = Memory(script.alloc_buffer((ENTRIES,), name, scope="local"), name, kernel.index)
+
+    def made(self) -> tuple[Kernel, Phase, Row, Mapping[str, Node]]:
+        """Return the pass that makes the tables: its kernel, what it computes, its memory, and what it writes."""
+        kernel, zero = self._kernel, tirx.const(0, self._kernel.index)
+        every = Node("table", (), DType.U8, Kind.TABLE, {"values": tuple(range(ENTRIES))})
+        given = Line(constant_table(every, kernel.index).memory, zero)
+        names = {f"table{i}": node for i, node in enumerate(self._memories)}
+        lines = {name: Line(self._memories[node], zero) for name, node in names.items()}
+        places = {self._found.byte: Place(_BYTE, 0, DType.U8)}
+        row = Row(given, None, {**lines, _BYTE: given}, places, ())
+        phase = Phase(1, (), (self._found.byte,), self._found.inner, (), (), (), tuple(names))
+        return replace(kernel, length=tirx.const(ENTRIES, kernel.index)), phase, row, names
+
+    def kernel(self) -> Kernel:
+        """Return the kernel for the elements; the tables are made, and their entries go to registers here."""
+        zero, processor = tirx.const(0, self._kernel.index), self._kernel.processor
+        tables: dict[Node, Table] = {}
+        for node, memory in self._memories.items():
+            table = Table(memory, zero, ENTRIES)
+            tables[node] = replace(table, registers=planes.registers(table, self._found.nodes[node], processor))
+        return replace(self._kernel, row_tables={node: (tables[node], self._found.byte) for node in tables})

@@ -1,0 +1,1 @@
+"""Kernels for GPUs, as text in CUDA C++ or OpenCL C."""

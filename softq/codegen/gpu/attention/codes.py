@@ -1,0 +1,78 @@
+"""What an attention needs to know of a row program: codes an element from its distance, and the weight of each code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from softq.codegen.common.patterns import rounded
+from softq.errors import RefusalError
+from softq.rowprog.codes import CODES, coded
+from softq.rowprog.program import Program, number_of
+
+_HALVES = 15
+"""The greatest code of weights that are powers of two as halves."""
+
+_MOST = 1 << 15
+"""Greatest weight, of 16 bits."""
+
+
+@dataclass(frozen=True)
+class Codes:
+    """Weights of the form table[c], c = rint(f((max - x) * rate)) from 0 to the last code.
+
+    Attributes:
+        rate: Codes a unit of distance.
+        table: The weight of each code.
+        root: Whether f(u) is sqrt(max(u + offset, 0)) - shift; else it is u.
+        offset: What is added under the root.
+        shift: What is taken off it.
+    """
+
+    rate: float
+    table: tuple[int, ...]
+    root: bool
+    offset: float = 0.0
+    shift: float = 0.0
+
+    @property
+    def halves(self) -> bool:
+        """Whether each code has half the weight of the one before it, and the last one none."""
+        top = len(self.table) - 1
+        # 2^-14 is the least half with all its bits.
+        few = not self.root and top <= _HALVES and self.table[top] == 0
+        return few and all(self.table[c] << c == self.table[0] for c in range(top))
+
+
+def codes_of(program: Program) -> Codes:
+    """Return how a program of float scores makes its weights.
+
+    Raises:
+        RefusalError: it makes them in another way, or has fitted numbers.
+    """
+    why = RefusalError(f"{program.name} {program.structure} does not make its weights of codes of a scaled distance")
+    if not program.scores.is_float:
+        raise why
+    found = coded(program)
+    node = found.program.outputs[CODES]
+    while node.op in ("cast", "assume"):
+        node = node.args[0]
+    inner = rounded(node)
+    if inner is None or not all(isinstance(w, int) and 0 <= w <= _MOST for w in found.table):
+        raise why
+    level, offset, shift = inner[0].args[0], 0.0, 0.0
+    if level.op == "sub" and level.args[1].op == "const":
+        level, shift = level.args[0], float(number_of(level.args[1]))
+    root = level.op == "sqrt"
+    level = level.args[0] if root else level
+    if root and level.op == "max" and level.args[0].op == "add" and level.args[0].args[1].op == "const":
+        if level.args[1].op != "const" or number_of(level.args[1]) != 0:
+            raise why
+        level, offset = level.args[0].args[0], float(number_of(level.args[0].args[1]))
+    if shift and not root:
+        raise why
+    if level.op != "mul" or level.args[0].op != "sub":
+        raise why
+    rate = level.args[1].args[2] if level.args[1].op == "select" else level.args[1]
+    if rate.op != "const":
+        raise why
+    return Codes(float(number_of(rate)), tuple(int(w) for w in found.table), root, offset, shift)

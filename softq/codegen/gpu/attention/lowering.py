@@ -1,0 +1,250 @@
+# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
+# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
+
+"""An attention of a lowered model as one launch: whether a kernel can take it, and the step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import tvm
+from tvm import relax, tirx
+from tvm.tirx.buffer import is_buffer_var
+
+from softq.artifact.device.steps import QueryForm
+from softq.artifact.program import Size
+from softq.codegen.cpu.attention.lowering import Lowering, Operand
+from softq.codegen.cpu.backend import ROW_COST
+from softq.codegen.gpu.attention import simt, tensorcore
+from softq.codegen.gpu.attention.elementwise import UnwrittenError, elementwise
+from softq.codegen.gpu.attention.score_mod import Function, takes
+from softq.codegen.gpu.attention.simt import WIDEST, Spec
+from softq.compiler.fusion.attention import Attention
+from softq.compiler.lowering.builder import StepCall, Value
+from softq.compiler.lowering.lower import mask_strides
+from softq.compiler.ops import KernelCall, MatMulCall, RowCall
+from softq.compiler.tir.expressions import found, mentions
+from softq.compiler.tir.loop_nests import Nest
+from softq.compiler.tir.symbolic import computed, is_number, key, multiplied, plain, size
+from softq.errors import RefusalError
+from softq.rowprog.onnx.emitter import output_names
+
+
+class Nests(Protocol):
+    """What gives the loop nests of a function."""
+
+    def nests(self, name: str, function: Any, rows: bool = False) -> list[Nest]:
+        """Return them; with `rows` a work item is a row of the result."""
+        ...
+
+
+@dataclass
+class Plan:
+    """A kernel that takes an attention.
+
+    Attributes:
+        spec: What is fixed in it.
+        half: Whether operands and result are float16; else they are float32.
+        others: The tensors that functions read, in the order of the kernel's pointers.
+        sizes: The numbers that functions need: the call, and the variable of its function.
+    """
+
+    spec: Spec
+    half: bool
+    others: list[Any]
+    sizes: list[tuple[Any, Any]]
+
+    def text(self, symbol: str) -> str:
+        """Return the kernels, whose names begin with this."""
+        if self.half:
+            return tensorcore.kernel(self.spec, symbol)
+        few, many = simt.tiles(self.spec)
+        return simt.kernel(self.spec, symbol, many) + simt.kernel(self.spec, f"{symbol}_few", few)
+
+    def forms(self, symbol: str) -> tuple[QueryForm, ...]:
+        """Return how they are started."""
+        if self.half:
+            return (QueryForm(symbol, tensorcore.queries(self.spec), tensorcore.THREADS, None),)
+        few, many = simt.tiles(self.spec)
+        return (
+            QueryForm(f"{symbol}_few", few.queries, simt.THREADS, simt.FEW),
+            QueryForm(symbol, many.queries, simt.THREADS, None),
+        )
+
+
+def plan(kernels: Nests, module: tvm.IRModule, calls: Mapping[str, KernelCall], attention: Attention) -> Plan | None:
+    """Return the kernel that takes an attention, or None if there is none: that is computed step by step."""
+    *functions, last = attention.between
+    row = calls[str(last.value.args[0].global_symbol)] if _is_kernel(last) else None
+    products = [calls[str(b.value.args[0].global_symbol)] for b in (attention.scores, attention.product)]
+    given = (attention.queries, attention.keys, attention.values, attention.scores.var, attention.last.var)
+    types = {str(x.ty.dtype) for x in given}
+    known = types in ({"float32"}, {"float16"}) and all(isinstance(p, MatMulCall) for p in products)
+    if not isinstance(row, RowCall) or not known or any(map(_is_kernel, functions)):
+        return None
+    width, columns = (plain(x.ty.shape.values[-1]) for x in (attention.queries, attention.values))
+    if not isinstance(width, int) or not isinstance(columns, int) or width < 1:
+        return None
+    reader = _Reader(kernels, module)
+    before = [reader.function(b, {followed: "score"})
+              for b, followed in zip(functions, attention.followed, strict=False)]  # fmt: skip
+    finish, at_hand = None, dict[int, str]()
+    if attention.finish is not None:
+        at_hand = _at_hand(module, attention, row)
+        finish = reader.function(attention.finish, at_hand)
+    if None in before or (attention.finish is not None and finish is None):
+        return None
+    spec = Spec(
+        width, columns, products[0].transposed, row.program, row.max_length, tuple(f for f in before if f is not None),
+        finish, at_hand, attention.exchanged, tuple(f"size{n}" for n in range(len(reader.sizes))),
+    )  # fmt: skip
+    half = types == {"float16"}
+    if not (_fits_halves(spec, module, attention) if half else _fits(spec)):
+        return None
+    found = Plan(spec, half, reader.others, reader.sizes)
+    try:
+        found.text("attention")
+    except (UnwrittenError, RefusalError):
+        return None
+    return found
+
+
+def _fits(spec: Spec) -> bool:
+    return takes(spec.program) and 0 < spec.columns <= WIDEST
+
+
+def _fits_halves(spec: Spec, module: tvm.IRModule, attention: Attention) -> bool:
+    """Say whether the kernel on tensor cores takes it: its heads, and a quotient that nothing else needs a part of."""
+    if spec.width not in tensorcore.WIDTHS or spec.columns != spec.width or not spec.transposed or spec.program.params:
+        return False
+    value = None if spec.finish is None else spec.finish.what.value
+    quotient = value.value if isinstance(value, tirx.Cast) else None
+    if spec.finish is None or not isinstance(quotient, tirx.Div) or set(spec.at_hand.values()) != _QUOTIENT:
+        return False
+    held = {name: spec.finish.what.held[position] for position, name in spec.at_hand.items()}
+    if not (quotient.a.same_as(held["product"]) and quotient.b.same_as(held["normalizer"])):
+        return False
+    return _users(module, attention.between[-1].var) == {key(attention.finish.var), key(attention.product.var)}
+
+
+_QUOTIENT = {"product", "normalizer"}
+
+
+def _users(module: tvm.IRModule, value: Any) -> set[int]:
+    """Return the variables that are computed of parts of a value, seen through views."""
+    bindings = [b for block in module["main"].body.blocks for b in block.bindings]
+    views, users = {key(value)}, set[int]()
+    for binding in bindings:
+        used = {key(v) for v in found(binding.value, relax.Var)}
+        if not used & views:
+            continue
+        view = isinstance(binding.value, relax.TupleGetItem)
+        view |= getattr(getattr(binding.value, "op", None), "name", "") == "relax.reshape"
+        (views if view else users).add(key(binding.var))
+    return users | ({0} if {key(v) for v in found(module["main"].body.body, relax.Var)} & views else set())
+
+
+def lower_attention(lowering: Lowering, attention: Attention, found: Plan, symbol: str) -> Value:
+    """Append the step of an attention and return its result."""
+    out, spec = lowering.out, found.spec
+    operands = (attention.queries, attention.keys, attention.values)
+    given = zip(operands, attention.side_by_side, strict=True)
+    queries, keys, values = (Operand(lowering.value(x), beside) for x, beside in given)
+    heads, length = size(attention.heads), keys.rows if spec.transposed else keys.width
+    rows = multiplied([attention.group, queries.rows])
+    query_row, *query = queries.strides(heads)
+    query = [multiplied([attention.group, x]) for x in query]
+    result = out.new(attention.last.var.ty)
+    last = attention.between[-1]
+    row = out.imported.calls[str(last.value.args[0].global_symbol)]
+    assert isinstance(row, RowCall)
+    scores, *arguments = last.value.args[1].fields
+    dims = list(out.typed(scores.ty, "scratch", 0).dims)
+    dims = [*([1] * max(0, 4 - len(dims))), *dims]
+    masks = [lowering.value(x) for x in arguments]
+    scalars: list[Size] = [
+        rows, length, heads, query_row, *query, *keys.strides(heads), *values.strides(heads), dims[-2], dims[-3],
+        result.dims[-2] if attention.exchanged else 1,
+    ]  # fmt: skip
+    if row.program.masked:
+        scalars += mask_strides(masks[0].dims, dims)
+    scalars += [_size(lowering, call, var) for call, var in found.sizes]
+    many = isinstance(last.var.ty, relax.TupleType)
+    between = len(spec.functions) and sum(len(f.memory) for f in spec.functions)
+    others = [lowering.value(x) for x in found.others]
+    numbers = list(lowering.values[key(last.var)][1:]) if many and not found.half else []
+    tensors = [queries.value, keys.value, values.value, result]
+    tensors += [*others[:between], *masks, *others[between:], *numbers]
+    # None where there are no rows.
+    items = multiplied([keys.matrices, computed("min", rows, 1)])
+    cells = multiplied([keys.matrices, rows, length])
+    cost = out.kernels.cost(multiplied([cells, computed("add", spec.width, spec.columns)]))
+    cost = computed("add", cost, multiplied([cells, ROW_COST]))
+    out.append(StepCall(symbol, tensors, scalars, items, cost, row.site))
+    return result
+
+
+def _is_kernel(binding: Any) -> bool:
+    return binding.value.op.name == "relax.call_dps_packed"
+
+
+def _size(lowering: Lowering, call: Any, var: Any) -> Size:
+    given = [lowering.out.typed(x.ty, "scratch", 0) for x in call.args[1].fields if not is_number(x)]
+    return lowering.sizes(call, given)(var)
+
+
+def _at_hand(module: tvm.IRModule, attention: Attention, row: RowCall) -> dict[int, str]:
+    """Return the arguments of the last function that the kernel has in registers: the product, scalars of the row."""
+    bindings = {key(b.var): b for block in module["main"].body.blocks for b in block.bindings}
+    names, last = output_names(row.program, None), attention.between[-1]
+    found = {attention.finished: "product"}
+    for position, argument in enumerate(attention.finish.value.args[1].fields):
+        source = bindings.get(key(argument)) if isinstance(argument, relax.Var) else None
+        while source is not None and getattr(getattr(source.value, "op", None), "name", "") == "relax.reshape":
+            source = bindings.get(key(source.value.args[0]))
+        item = None if source is None else source.value
+        if isinstance(item, relax.TupleGetItem) and key(item.tuple_value) == key(last.var):
+            found[position] = names[item.index]
+    return found
+
+
+@dataclass
+class _Reader:
+    """Functions while they are read.
+
+    Attributes:
+        others: What they read, in their order.
+        sizes: The numbers that they need, in their order.
+    """
+
+    kernels: Nests
+    module: tvm.IRModule
+    others: list[Any] = field(default_factory=list)
+    sizes: list[tuple[Any, Any]] = field(default_factory=list)
+
+    def function(self, binding: Any, at_hand: Mapping[int, str]) -> Function | None:
+        """Return the function that a binding calls, or None if it is not done within a kernel."""
+        call = binding.value
+        function, given = self.module[call.args[0]], list(call.args[1].fields)
+        result = max(i for i, p in enumerate(function.params) if is_buffer_var(p))
+        types = {i: str(given[i].ty.dtype) for i in at_hand}
+        if {*types.values(), str(binding.var.ty.dtype)} - {"float32", "float16"}:
+            return None
+        nests = self.kernels.nests(call.args[0].name_hint, function, True)
+        what = elementwise(nests[0], result, types) if len(nests) == 1 else None
+        if what is None:
+            return None
+        memory, sizes = dict[int, str](), dict[int, str]()
+        for read in what.reads:
+            if read.position not in memory:
+                memory[read.position] = f"other{len(self.others)}"
+                self.others.append(given[read.position])
+        used = [what.value, *(part for read in what.reads for part in (read.base, read.step))]
+        for var in what.scalars:
+            if any(mentions(part, var) for part in used):
+                sizes[key(var)] = f"size{len(self.sizes)}"
+                self.sizes.append((call, var))
+        return Function(what, memory, sizes)

@@ -1,0 +1,271 @@
+"""What lies between the two products of an attention: elementwise functions and a row program, as text.
+
+A thread holds a tile of scores, some rows of `COLUMNS` next to one another; the tiles of as many threads as there are
+lanes lie beside one another. For each pass over the row that the program needs, the kernel computes the scores again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from softq.codegen.common.patterns import fenced
+from softq.codegen.gpu.attention.elementwise import TYPES, Elementwise, Expressions
+from softq.codegen.gpu.dialect.text import BOOL, F32, Text, bits_of, converted
+from softq.codegen.gpu.rows.form import WARP
+from softq.codegen.gpu.rows.place import Kernel, Place
+from softq.codegen.gpu.rows.reductions import Reduction, find_nans
+from softq.codegen.gpu.rows.rules import RULES
+from softq.codegen.gpu.rows.tables import constants, held, read_tables
+from softq.compiler.tir.symbolic import key
+from softq.rowprog.onnx.emitter import output_names
+from softq.rowprog.phases import Phase, phases
+from softq.rowprog.program import Node, Program
+from softq.rowprog.ranges import prove
+from softq.rowprog.types import Kind
+
+COLUMNS = 4
+
+_MOST_PASSES = 2
+"""A program of more passes takes more products than it is worth."""
+
+_WORD = 32
+
+
+@dataclass(frozen=True)
+class Function:
+    """An elementwise function in a kernel.
+
+    Attributes:
+        what: What it does.
+        memory: The kernel's pointers, by position of the argument.
+        sizes: The kernel's numbers, by `key` of the variable that stands for them.
+    """
+
+    what: Elementwise
+    memory: Mapping[int, str]
+    sizes: Mapping[int, str]
+
+    def pointers(self) -> Iterator[str]:
+        """Yield the declarations of its pointers."""
+        for position, name in self.memory.items():
+            (dtype,) = {TYPES[read.dtype] for read in self.what.reads if read.position == position}
+            yield f"const GLOBAL {dtype} *RESTRICT {name}"
+
+
+def takes(program: Program) -> bool:
+    """Say whether a program can lie between the products of one kernel."""
+    nodes = program.nodes()
+    first, *rest = output_names(program, None)
+    kinds = [program.outputs[first].kind is Kind.ROW, *(program.outputs[n].kind is Kind.SCALAR for n in rest)]
+    if not program.scores.is_float or any(node.op == "scan" for node in nodes) or not all(kinds):
+        return False
+    return len(_passes(_interface(program))) <= _MOST_PASSES
+
+
+def _interface(program: Program) -> Program:
+    return replace(program, outputs={name: program.outputs[name] for name in output_names(program, None)})
+
+
+def _passes(program: Program) -> list[Phase]:
+    return [phase for phase in phases(program, stores=False) if phase.reductions or phase.outputs]
+
+
+class Middle:
+    """The functions and the program while a kernel is written.
+
+    Args:
+        program: The program.
+        max_length: Greatest length of a row that its proof covers.
+        functions: What is done to a score before it.
+        rows: Rows of a thread.
+        lanes: Threads that share rows: a power of two.
+        text: The kernel's lines.
+    """
+
+    def __init__(
+        self, program: Program, max_length: int, functions: Sequence[Function], rows: int, lanes: int, text: Text
+    ) -> None:
+        self._rows, self._lanes = rows, lanes
+        self._whole, self._program, self._functions, self._text = program, _interface(program), functions, text
+        params = {param.name: f"param_{param.name}" for param in program.params}
+        proof = prove(program, max_length=max(max_length, 1))
+        self._kernel = Kernel(text, proof, RULES, fenced(self._program), params)
+        self._reductions: list[list[Reduction]] = []
+        self._phases = phases(self._program, stores=False)
+        self.weights, *self.scalars = self._program.outputs
+
+    @property
+    def passes(self) -> list[Phase]:
+        """The passes over the row; the last one gives the weights."""
+        return _passes(self._program)
+
+    def pointers(self) -> list[str]:
+        """Return the declarations of what is read: tensors, the mask, parameters."""
+        result = [pointer for function in self._functions for pointer in function.pointers()]
+        result += ["const GLOBAL u8 *RESTRICT valid"] * self._whole.masked
+        return result + [f"const GLOBAL {held(p.dtype)} *RESTRICT param_{p.name}" for p in self._whole.params]
+
+    def constants(self, symbol: str) -> str:
+        """Return what stands before the kernel."""
+        return constants(self._program, symbol)
+
+    def start(self, symbol: str, threads: int) -> None:
+        """Write what comes before the first pass."""
+        text = self._text
+        read_tables(self._kernel, self._program, symbol, threads)
+        for k, function in enumerate(self._functions):
+            for n in range(len(function.what.reads)):
+                text.line(f"i64 base{k}_{n}[{self._rows}];")
+        if self._whole.masked:
+            text.line(f"i64 seen[{self._rows}];")
+        if not self._whole.masked and not any(function.what.reads for function in self._functions):
+            return
+        with self.rows(masked=self._whole.masked):
+            for k, function in enumerate(self._functions):
+                places(text, function, "row", lambda n, base, k=k: text.line(f"base{k}_{n}[i] = {base};"))
+            if self._whole.masked:
+                outer = "row / queries / score_heads * valid_outer"
+                text.line(f"seen[i] = {outer} + head * valid_head + row % queries * valid_query;")
+
+    @contextlib.contextmanager
+    def rows(self, *, named: bool = True, masked: bool = False) -> Generator[None]:
+        """Write the loop over the thread's rows: `i`, and if asked for the number among all, and of its head."""
+        with self._text.block(f"for (i32 i = 0; i < {self._rows}; i++)", unroll="UNROLL"):
+            heads = masked or any(param.scope == "head" for param in self._program.params)
+            if named or heads:
+                self._text.line("const i64 within = top + part + i;")
+                # Rows that are not there are computed as the last one is, and not written.
+                self._text.line("const i64 row = matrix * rows + (within < rows ? within : rows - 1);")
+            if heads:
+                self._text.line("const i64 head = row / queries % score_heads;")
+            yield
+
+    def begin(self, phase: Phase) -> None:
+        """Declare what a pass gathers."""
+        text, found = self._text, [Reduction(self._kernel, node) for node in phase.reductions]
+        kept = find_nans(found)
+        for r in kept:
+            name = f"{r.name}_of"
+            text.line(f"{r.held} {name}[{self._rows}];")
+            text.line(f"UNROLL for (i32 i = 0; i < {self._rows}; i++) {name}[i] = {r.name};")
+            r.name = f"{name}[i]"
+        self._reductions.append(kept)
+
+    def step(self, phase: Phase) -> None:
+        """Write what a pass does with `scores`, whose first column is `start`; weights take their place."""
+        text, last = self._text, bool(phase.outputs)
+        with self.rows(named=False):
+            place = self.scalars_of(phase.number)
+            with text.block(f"for (i32 j = 0; j < {COLUMNS}; j++)", unroll="UNROLL"):
+                text.line(f"const i32 column = (i32)start + lane * {COLUMNS} + j;")
+                if last:
+                    text.line("f32 weight = 0.0f;")
+                with text.block("if (column < length)"):
+                    element = Place(self._kernel, place, "column")
+                    self._load(element, phase.loads)
+                    for node in phase.rows:
+                        element.compute(node)
+                    for r in self._reductions[-1]:
+                        r.add(element)
+                    if last:
+                        node = self._program.outputs[self.weights]
+                        text.line(f"weight = {converted(element.arg(node), element.type_of(node), F32)};")
+                if last:
+                    text.line("scores[i][j] = weight;")
+
+    def _load(self, element: Place, loads: Sequence[Node]) -> None:
+        text = self._text
+        for node in loads:
+            if node.attrs["name"] != "scores":
+                element.bind(node, "(valid[seen[i] + column * valid_element] != 0)", BOOL)
+                continue
+            x = "scores[i][j]"
+            for k, function in enumerate(self._functions):
+                x = applied(text, function, {next(iter(function.what.held)): x}, lambda n, k=k: f"base{k}_{n}[i]")
+            element.bind(node, x, F32)
+            element.keep(node, element.arg(node))
+
+    def end(self) -> None:
+        """Let all threads of a row have what a pass gathered."""
+        text, warp = self._text, min(self._lanes, WARP)
+        for r in self._reductions[-1]:
+            with text.block(f"for (i32 i = 0; i < {self._rows}; i++)", unroll="UNROLL"):
+                for by in (1 << n for n in range(warp.bit_length() - 1)):
+                    other = self._of_neighbour(r, by)
+                    text.line(f"{r.name} = {r.combined(text.define(r.held, other, 'other'))};")
+            if self._lanes > warp:
+                self._over_warps(r)
+
+    def _of_neighbour(self, r: Reduction, by: int) -> str:
+        """Return what a neighbour gathered, its words as the bits of floats."""
+        if r.held == F32:
+            return f"OF_NEIGHBOUR({r.name}, {by})"
+        words = [f"(u32){r.name}", *([f"(u32)({r.name} >> {_WORD})"] if bits_of(r.held) > _WORD else ())]
+        parts = [self._text.define("u32", f"BITS(OF_NEIGHBOUR(FLOAT({word}), {by}))", "word") for word in words]
+        whole = parts[0] if len(parts) == 1 else f"((u64){parts[1]} << {_WORD} | {parts[0]})"
+        return f"({r.held}){whole}"
+
+    def _over_warps(self, r: Reduction) -> None:
+        """Let the warps of a block, all of which have the same rows, have what each of them gathered."""
+        text, warps, memory = self._text, self._lanes // WARP, self._text.name("of_warp")
+        text.line(f"SHARED {r.held} {memory}[{self._rows}][{warps}];")
+        rows = f"for (i32 i = 0; i < {self._rows}; i++)"
+        with text.block(f"if (lane % {WARP} == 0)"), text.block(rows, unroll="UNROLL"):
+            text.line(f"{memory}[i][lane / {WARP}] = {r.name};")
+        text.line("BARRIER();")
+        # Each warp brings the same numbers together in the same order.
+        with text.block(rows, unroll="UNROLL"):
+            text.line(f"{r.name} = {memory}[i][0];")
+            for w in range(1, warps):
+                text.line(f"{r.name} = {r.combined(f'{memory}[i][{w}]')};")
+
+    def scalars_of(self, number: int) -> Place:
+        """Write the row's scalars that are known before a pass; return where they are."""
+        place = Place(self._kernel)
+        for node in self._program.nodes():
+            if node.kind is Kind.SCALAR and node.op in ("length", "param"):
+                place.compute(node)
+        done = iter(self._reductions)
+        for phase in self._phases:
+            if phase.number >= number and phase.number:
+                break
+            for node in phase.setup:
+                place.compute(node)
+            if phase.number >= number:
+                break
+            for r in next(done) if phase.reductions or phase.outputs else ():
+                r.bind(place)
+                r.bind_mark(place)
+            for node in phase.scalars:
+                place.compute(node)
+        return place
+
+    def value(self, place: Place, name: str) -> str:
+        """Return a scalar output as f32."""
+        node = self._program.outputs[name]
+        return converted(place.arg(node), place.type_of(node), F32)
+
+
+def places(text: Text, function: Function, row: str, keep: Callable[[int, str], object]) -> None:
+    """Give the base of each read of a function in a row."""
+    known = {key(function.what.row): row, **function.sizes}
+    expressions = Expressions(text, lambda var: known.get(key(var)), sizes=True)
+    for n, read in enumerate(function.what.reads):
+        keep(n, expressions.of(read.base))
+
+
+def applied(
+    text: Text, function: Function, at_hand: Mapping[int, str], base: Callable[[int], str], *, halves: bool = False
+) -> str:
+    """Return a function's result for what is at hand, in the column `column`; `base` has the place of each read."""
+    what = function.what
+    known = {key(what.column): f"(({TYPES[str(what.column.ty.dtype)]})column)", **function.sizes}
+    sizes = Expressions(text, lambda var: known.get(key(var)), sizes=True)
+    for n, read in enumerate(what.reads):
+        x = f"{function.memory[read.position]}[{base(n)} + column * {sizes.of(read.step)}]"
+        known[key(read.var)] = {"bool": f"({x} != 0)", "float16": f"from_f16({x})"}.get(read.dtype, x)
+    for position, var in what.held.items():
+        known[key(var)] = at_hand[position]
+    return Expressions(text, lambda var: known.get(key(var)), halves=halves).of(what.value)

@@ -1,0 +1,1 @@
+"""The languages that GPU kernels are written in."""

@@ -1,0 +1,176 @@
+# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
+# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
+
+"""What is done to each element of a product before it is written: biases, activations, residual sums, quantization.
+
+An epilogue of TVM's as text, on an element that is in a register. It is computed in float32, also where the model has
+halves, and rounded when it is written; products and sums may be contracted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tvm
+from tvm import tirx
+
+from softq.codegen.gpu.attention.elementwise import TYPES, Expressions, UnwrittenError
+from softq.codegen.gpu.dialect.text import Text, literal
+from softq.codegen.gpu.gemm.operands import BYTES, HALF_KINDS, Operands
+from softq.compiler.tir.symbolic import key, plain
+
+if TYPE_CHECKING:
+    from softq.compiler.fusion.epilogue import Epilogue, Operand
+
+_MEMORY: Mapping[str, str] = {**TYPES, "float16": "f16"}
+"""Types in memory by NumPy's name."""
+
+_HELD: Mapping[str, str] = {**_MEMORY, "float16": "f32", "bool": "bool", "uint32": "u32"}
+"""Types in registers."""
+
+_FLOATS: Mapping[type, str] = {tirx.Add: "+", tirx.Sub: "-", tirx.Mul: "*", tirx.Div: "/"}
+
+_CALLS: Mapping[str, str] = {
+    "tirx.sqrt": "ROOT({})", "tirx.rsqrt": "QUOTIENT(1.0f, ROOT({}))", "tirx.nearbyint": "ROUND({})",
+    "tirx.round": "ROUND({})",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Finish:
+    """An epilogue, or none: then elements are written as they are.
+
+    Attributes:
+        epilogue: What is done to each of them.
+        result: Type of the result in memory, if it is another one than the product's own.
+    """
+
+    epilogue: Epilogue | None = None
+    result: str = ""
+
+    @property
+    def more(self) -> str:
+        """The parameters for what is read, which stand behind the result."""
+        operands = () if self.epilogue is None else self.epilogue.operands
+        types = [_MEMORY[operand.dtype].replace("f16", "u16") for operand in operands]
+        return "".join(f", const GLOBAL {held} *RESTRICT operand{i}" for i, held in enumerate(types))
+
+    def value(self, text: Text, element: str, at: str, column: str) -> str:
+        """Return the result for an element (f32, or i32 of integers) at a place and column of the result.
+
+        Raises:
+            UnwrittenError: the epilogue has no text.
+        """
+        if self.epilogue is None:
+            return element
+        own = text.define("i32" if str(self.epilogue.element.ty.dtype) == "int32" else "f32", element, "element")
+        names = {key(self.epilogue.element): own}
+        places = {"same": at, "column": column, "one": "0"}
+        for i, operand in enumerate(self.epilogue.operands):
+            names[key(operand.var)] = _read(text, operand, f"operand{i}[{places[operand.where]}]")
+        return _Numbered(text, names).of(self.epilogue.value)
+
+
+PLAIN = Finish()
+
+
+def finish(epilogue: Epilogue, result: str) -> Finish | None:
+    """Return an epilogue whose result has a type, by NumPy's name; None if it has no text."""
+    made = Finish(epilogue, _MEMORY.get(result, ""))
+    try:
+        made.value(Text(), "0", "0", "0")
+    except (UnwrittenError, KeyError):
+        return None
+    return made if made.result in ("f32", "f16", "i32", "u8", "i8") else None
+
+
+def _read(text: Text, operand: Operand, load: str) -> str:
+    kind = _MEMORY[operand.dtype]
+    if kind == "f16":
+        load = f"from_f16({load})"
+    return text.define(_HELD[operand.dtype], load, "read")
+
+
+class _Numbered(Expressions):
+    """Expressions of which each part has a name, so that what is there several times is computed once."""
+
+    def __init__(self, text: Text, names: Mapping[int, str]) -> None:
+        super().__init__(text, lambda var: self._lets.get(key(var)) or names.get(key(var)))
+        self._lines, self._lets = text, dict[int, str]()
+        self._known: dict[str, str] = {}
+
+    def of(self, expr: Any) -> str:
+        if isinstance(expr, tirx.Let):
+            self._lets[key(expr.var)] = self.of(expr.value)
+            return self.of(expr.body)
+        if isinstance(expr, tirx.Var):
+            return super().of(expr)
+        kind = _held(expr)
+        if isinstance(expr, tirx.FloatImm):
+            return literal(float(np.float32(expr.value)), kind)
+        if isinstance(expr, tirx.IntImm):
+            return literal(plain(expr), kind)
+        written = f"{kind} {self._part(expr, kind)}"
+        if written not in self._known:
+            self._known[written] = self._lines.define(*written.split(" ", 1))
+        return self._known[written]
+
+    def _part(self, expr: Any, kind: str) -> str:
+        if isinstance(expr, tirx.Cast):
+            return self._converted(expr, kind)
+        if kind == "f32" and type(expr) in _FLOATS:
+            return f"{self.of(expr.a)} {_FLOATS[type(expr)]} {self.of(expr.b)}"
+        if isinstance(expr, tirx.LShift):
+            return f"({kind})((u32){self.of(expr.a)} << {self.of(expr.b)})"
+        if isinstance(expr, tirx.RShift):
+            return f"({self.of(expr.a)} >> {self.of(expr.b)})"
+        if not isinstance(expr, tvm.ir.Call):
+            return super().of(expr)
+        name = str(getattr(expr.op, "name", ""))
+        given = [self.of(x) for x in expr.args]
+        if name == "tirx.reinterpret":
+            return f"FLOAT((u32)({given[0]}))" if kind == "f32" else f"({kind})BITS({given[0]})"
+        if name in _CALLS:
+            return _CALLS[name].format(*given)
+        return super().of(expr)
+
+    def _converted(self, expr: Any, kind: str) -> str:
+        value, given = expr.value, self.of(expr.value)
+        if str(expr.ty.dtype) == "float16" and str(value.ty.dtype) != "float16":
+            return f"from_f16(to_f16((f32)({given})))"
+        return f"({given} != 0)" if kind == "bool" else f"({kind})({given})"
+
+
+def _held(expr: Any) -> str:
+    name = str(expr.ty.dtype)
+    if name not in _HELD:
+        raise UnwrittenError
+    return _HELD[name]
+
+
+def result_of(operands: Operands, made: Finish) -> str:
+    """Return the type of the result's elements in memory."""
+    return made.result.replace("f16", "u16") or operands.result
+
+
+def stored(operands: Operands, made: Finish, value: str) -> str:
+    """Return an element as it stands in memory."""
+    kind = made.result or operands.left
+    return f"(u16)to_{kind}({value})" if kind in HALF_KINDS else f"({result_of(operands, made)})({value})"
+
+
+def four(operands: Operands, made: Finish, values: list[str]) -> str:
+    """Return the statement that writes four elements, as they stand in memory, to `c + there`."""
+    held = result_of(operands, made)
+    if held in BYTES and BYTES[held] == 1:
+        word = " | ".join(f"((u32){value} & 255u) << {8 * i}" for i, value in enumerate(values))
+        return f"*(GLOBAL u32 *)(c + there) = {word};"
+    if held == "u16":
+        low, high = (f"(u32){values[i]} | (u32){values[i + 1]} << 16" for i in (0, 2))
+        return f"*(GLOBAL uint2 *)(c + there) = TWO({low}, {high});"
+    words = ", ".join(f"{'BITS' if held == 'f32' else '(u32)'}({value})" for value in values)
+    return f"*(GLOBAL uint4 *)(c + there) = FOUR({words});"

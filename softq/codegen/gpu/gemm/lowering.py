@@ -1,0 +1,54 @@
+"""The step of a product in a built model: nothing is packed at run time, weights once when the model is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from softq.artifact.program import Size
+from softq.codegen.cpu.gemm.lowering import Factors, Weight
+from softq.codegen.gpu.gemm.operands import padded
+from softq.compiler.lowering.builder import Assembly, Value
+from softq.compiler.tir.symbolic import computed, multiplied
+
+KINDS: Mapping[str, str] = {
+    "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "uint8": "u8",
+}  # fmt: skip
+"""Types of operands that have kernels, and what kernels call them."""
+
+
+def multiply(
+    out: Assembly,
+    given: Factors,
+    result: Any,
+    kernel: Callable[[str, str, bool], str],
+    zeros: list[Value] | None = None,
+    others: list[Value] | None = None,
+) -> Value:
+    """Append the step of a product and return its result.
+
+    Args:
+        out: What is lowered.
+        given: What is multiplied.
+        result: Relax's type of the result.
+        kernel: What gives a kernel's symbol for the types of both operands, and for a right one that is [k, n].
+        zeros: The zero points of integers.
+        others: What an epilogue reads.
+    """
+    (rows, inner, columns), b = given.sizes, given.right
+    if isinstance(b, Weight):
+        # The name of a weight that something else has as it is stands for that.
+        array = padded(b.array, given.transposed)
+        right, pitch, turned = out.weight(("rows", b.name, given.transposed), array), array.shape[1], False
+        ahead: Size = 0
+    else:
+        right, turned = b, not given.transposed
+        pitch, ahead = (columns if turned else inner), multiplied([inner, columns])
+    product = out.new(result)
+    symbol = kernel(KINDS[given.left.dtype], KINDS[right.dtype], turned)
+    scalars: list[Size] = [rows, inner, columns, multiplied([given.step, inner]), ahead, pitch]
+    # None where the result has no elements, so that nothing is started.
+    lead = multiplied([*given.lead, computed("min", rows, 1), computed("min", columns, 1)])
+    tensors = [given.left, right, *(zeros or ()), product, *(others or ())]
+    out.step(symbol, tensors, scalars, lead, product.elements)
+    return product

@@ -1,0 +1,201 @@
+"""The kernel of a row program: its signature, its tables, the row of each thread, and its passes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from softq.codegen.common.patterns import check_nibbles, fenced, output_type
+from softq.codegen.gpu.dialect.dialects import Dialect
+from softq.codegen.gpu.dialect.text import F32, Text, pruned
+from softq.codegen.gpu.rows.form import Form
+from softq.codegen.gpu.rows.memory import HALVES, Output, Scores, bytes_of, scalar, word_type
+from softq.codegen.gpu.rows.online import Sum, merged
+from softq.codegen.gpu.rows.passes import Row, write_pass
+from softq.codegen.gpu.rows.place import Kernel, Place
+from softq.codegen.gpu.rows.rules import RULES
+from softq.codegen.gpu.rows.tables import constants, held, read_tables
+from softq.errors import UsageError
+from softq.rowprog.onnx.emitter import output_names
+from softq.rowprog.phases import phases
+from softq.rowprog.program import Program
+from softq.rowprog.ranges import prove
+from softq.rowprog.types import DType, Kind
+
+STRIDES = ("valid_outer", "valid_head", "valid_query", "valid_element")
+"""The numbers behind the others where there is a mask: how far apart its elements lie."""
+
+
+_WORD_BYTES = 4
+
+
+@dataclass(frozen=True)
+class RowKernel:
+    """The kernel of a row program.
+
+    Attributes:
+        symbol: Its name.
+        text: Its text, to stand behind the prelude of its language.
+        form: Its shape.
+        parameters: Names of the run-time parameters in their order.
+        outputs: Names of the outputs in their order.
+        stored: The type of each output in memory: f32, f16, bf16 or an integer type; those of two a byte are u8.
+        scores: The same of the scores.
+        masked: Whether there is a mask.
+        shared_bytes: Shared memory that its launch gives a block.
+    """
+
+    symbol: str
+    text: str
+    form: Form
+    parameters: tuple[str, ...]
+    outputs: tuple[str, ...]
+    stored: Mapping[str, str]
+    scores: str
+    masked: bool
+    shared_bytes: int = 0
+
+
+def row_kernel(
+    program: Program,
+    form: Form,
+    dialect: Dialect,
+    *,
+    symbol: str,
+    max_length: int,
+    outputs: Sequence[str] | None = None,
+    nibbles: Collection[str] = (),
+    scores: str | None = None,
+    stored: Mapping[str, str] | None = None,
+) -> RowKernel:
+    """Return the kernel of a program.
+
+        void symbol(const S *scores, [const u8 *valid,] const P *param..., O *output...,
+                    i64 rows, i32 length, i32 heads, i32 queries, [i64 valid_outer, i64 valid_head, i64 valid_query,
+                    i64 valid_element])
+
+    Rows are numbered over the axes (outer, heads, queries); a block takes `form.rows` of them. All arrays are
+    row-major. The mask has strides of its own, in elements; its last one is 0 or 1.
+
+    Args:
+        program: What to compute.
+        form: The kernel's shape.
+        dialect: The language.
+        symbol: Name of the function.
+        max_length: Greatest length of a row that the proof covers.
+        outputs: Names of the outputs; by default those of the interface.
+        nibbles: Those of them that are written two elements a byte, as the kernels of processors do.
+        scores: Type of the scores in memory: f32, f16 or bf16 for float scores; by default the program's.
+        stored: Type of an output in memory where it is not its own: f16 or bf16 for f32.
+
+    Raises:
+        ProofError: the program has no complete proof.
+        UsageError: an output is unknown or named twice, has numbers that four bits do not hold, or cannot have the type
+            asked for; or the form cannot compute the program.
+    """
+    names = output_names(program, outputs)
+    chosen = replace(program, outputs={name: program.outputs[name] for name in names})
+    proof = prove(program, max_length=max(max_length, 1))
+    for name in nibbles:
+        check_nibbles(chosen, name, proof)
+    kept = _stored(chosen, stored or {})
+    given = scores or program.scores.value
+    if given != program.scores.value and not (program.scores.is_float and given in HALVES):
+        raise UsageError(f"scores of {program.name} are {program.scores.value}; they cannot be read as {given}")
+    if form.group > 1 and any(node.op == "scan" for node in program.nodes()):
+        raise UsageError(f"{program.name} goes along the row element by element; that takes one thread a row")
+    if form.shared and (form.holds or not 0 < form.shared < form.chunks or bytes_of(given) > _WORD_BYTES):
+        raise UsageError(f"{form.name}: shared memory takes some of the chunks, of scores of at most 32 bits")
+    if nibbles and form.chunk % 2:
+        raise UsageError("two elements a byte take chunks of two")
+    text = Text()
+    row = Scores(given, form)
+    _Writer(program, chosen, form, dialect, row, kept, nibbles).write(text, symbol, max_length)
+    tables = constants(chosen, symbol)
+    parameters = tuple(param.name for param in program.params)
+    whole = tables + pruned(str(text))
+    return RowKernel(
+        symbol, whole, form, parameters, tuple(names), kept, given, program.masked, row.shared_bytes
+    )  # fmt: skip
+
+
+def _stored(program: Program, asked: Mapping[str, str]) -> dict[str, str]:
+    result: dict[str, str] = {}
+    for name in program.outputs:
+        own = output_type(program, name)
+        own = "u8" if own is DType.BOOL else own.value
+        kind = asked.get(name, own)
+        if kind != own and not (own == F32 and kind in HALVES):
+            raise UsageError(f"output {name} of {program.name} is {own}; it cannot be written as {kind}")
+        result[name] = kind
+    return result
+
+
+class _Writer:
+    """The kernel while it is written."""
+
+    def __init__(
+        self,
+        whole: Program,
+        program: Program,
+        form: Form,
+        dialect: Dialect,
+        scores: Scores,
+        stored: Mapping[str, str],
+        nibbles: Collection[str],
+    ) -> None:
+        self._whole, self._program, self._form, self._dialect = whole, program, form, dialect
+        self._scores, self._stored, self._nibbles = scores, stored, nibbles
+
+    def write(self, text: Text, symbol: str, max_length: int) -> None:
+        params = {param.name: f"param_{param.name}" for param in self._whole.params}
+        proof = prove(self._whole, max_length=max(max_length, 1))
+        kernel = Kernel(text, proof, RULES, fenced(self._program), params)
+        form = self._form
+        with text.block(f"KERNEL({form.threads}) {symbol}({', '.join(self._signature())})"):
+            text.line(f"const i32 lane = THREAD % {form.group};")
+            text.line(f"const i64 asked = GROUP * {form.rows} + THREAD / {form.group};")
+            text.line("const bool live = asked < rows;")
+            # Threads without a row of their own go along with the last one, so that all meet at each barrier.
+            text.line("const i64 row = live ? asked : rows - 1;")
+            text.line("const i64 first = row * length;")
+            text.line("const i64 query = row % queries;")
+            text.line("const i64 head = row / queries % heads;")
+            text.line("const i64 outer = row / queries / heads;")
+            if self._whole.masked:
+                text.line("const i64 mask = outer * valid_outer + head * valid_head + query * valid_query;")
+            read_tables(kernel, self._program, symbol, form.threads)
+            scalars = Place(kernel)
+            for node in self._program.nodes():
+                if node.kind is Kind.SCALAR and node.op in ("length", "param"):
+                    scalars.compute(node)
+            self._passes(kernel, scalars)
+
+    def _passes(self, kernel: Kernel, scalars: Place) -> None:
+        nibbles = self._nibbles
+        outputs = {n: Output(n, v, self._stored[n], n in nibbles) for n, v in self._program.outputs.items()}
+        masked = self._whole.masked and any(
+            node.op == "input" and node.attrs["name"] == "valid" for node in self._program.nodes()
+        )
+        row = Row(kernel, self._form, self._scores, masked, outputs, self._dialect.shuffles)
+        row.keep_scores()
+        live = "live" if self._form.rows > 1 else ""
+        passes, sums = phases(self._program, stores=self._form.holds), list[Sum]()
+        if not self._form.chunks and self._form.group > 1:
+            passes, sums = merged(passes)
+        for phase in passes:
+            write_pass(row, phase, scalars, live, sums)
+            sums = []
+        numbers = [out for out in outputs.values() if out.node.kind is Kind.SCALAR]
+        if numbers:
+            with kernel.text.block(f"if ({live + ' && ' if live else ''}lane == 0)"):
+                for out in numbers:
+                    kernel.text.line(f"output_{out.name}[row] = {scalar(out, scalars)};")
+
+    def _signature(self) -> list[str]:
+        result = [f"const GLOBAL {word_type(self._scores.stored)} *RESTRICT scores"]
+        result += ["const GLOBAL u8 *RESTRICT valid"] * self._whole.masked
+        result += [f"const GLOBAL {held(p.dtype)} *RESTRICT param_{p.name}" for p in self._whole.params]
+        result += [f"GLOBAL {word_type(kind)} *RESTRICT output_{name}" for name, kind in self._stored.items()]
+        result += ["i64 rows", "i32 length", "i32 heads", "i32 queries"]
+        return result + [f"i64 {name}" for name in STRIDES * self._whole.masked]

@@ -1,0 +1,261 @@
+"""One pass over the row: its chunks, element by element, and what the threads of a row then tell each other."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Mapping, Sequence
+
+from softq.codegen.common.patterns import group, inner_nodes, result_of
+from softq.codegen.gpu.dialect.text import BOOL
+from softq.codegen.gpu.rows.form import Form
+from softq.codegen.gpu.rows.memory import Output, Scores, mask_bit, mask_type, read_mask, write
+from softq.codegen.gpu.rows.online import OnlineSum, Sum
+from softq.codegen.gpu.rows.place import Kernel, Place
+from softq.codegen.gpu.rows.reductions import Reduction, exchange, find_nans
+from softq.rowprog.phases import Phase
+from softq.rowprog.program import Node, body_of
+
+
+class Row:
+    """What all passes over a row share.
+
+    Args:
+        kernel: What all places share.
+        form: The kernel's shape.
+        scores: How scores are read.
+        masked: Whether there is a mask.
+        outputs: The output rows by name.
+        shuffles: Whether the threads of a warp see each other's registers.
+    """
+
+    def __init__(
+        self, kernel: Kernel, form: Form, scores: Scores, masked: bool, outputs: Mapping[str, Output], shuffles: bool
+    ) -> None:
+        self.kernel, self.form, self.scores, self.masked = kernel, form, scores, masked
+        self.outputs, self.shuffles = outputs, shuffles
+        self._held: dict[Node, str] = {}
+        self._words = "raw[0]"
+
+    def keep_scores(self) -> None:
+        """Read the row into registers and shared memory, if it stays there."""
+        text, form = self.kernel.text, self.form
+        if not form.chunks:
+            return
+        self._declare()
+        if form.shared:
+            # First, so that they arrive while others are read. Each thread reads what it copied itself: no barrier.
+            text.line(f"SHARED_OF_LAUNCH(kept, {self.scores.shared_bytes // 4});")
+            with self._chunks(True):
+                self.scores.keep(text, "v")
+                self._read_mask("v")
+            text.line("COPIES_END();")
+        with self._chunks(False):
+            self.scores.read(text, "raw[v]")
+            self._read_mask("v")
+        if form.shared:
+            text.line("COPIES_ARRIVED_BUT(0);")
+        if form.holds:
+            # Each of them is taken out of its word once.
+            x, name = self.scores.element("raw[v]")
+            text.line(f"{name} held_scores[{form.chunks}][{form.chunk}];")
+            with (
+                text.block(f"for (i32 v = 0; v < {form.chunks}; v++)", unroll="UNROLL"),
+                text.block(f"for (i32 e = 0; e < {form.chunk}; e++)", unroll="UNROLL"),
+            ):
+                text.line(f"held_scores[v][e] = {x};")
+
+    def hold(self, nodes: Sequence[Node]) -> None:
+        """Make room for values that later passes need."""
+        for node in nodes:
+            name = self.kernel.text.name("held")
+            self.kernel.text.line(f"{self.kernel.type_of(node)} {name}[{self.form.chunks}][{self.form.chunk}];")
+            self._held[node] = f"{name}[v][e]"
+
+    def load(self, place: Place, node: Node) -> None:
+        """Bind a value that stands somewhere."""
+        if node.op != "input":
+            place.bind(node, self._held[node], self.kernel.type_of(node))
+        elif node.attrs["name"] == "scores":
+            x, name = self.scores.element(self._words)
+            place.bind(node, "held_scores[v][e]" if self.form.holds else x, name)
+            place.keep(node, place.arg(node))
+        else:
+            place.bind(node, mask_bit(self.form, "v" if self.form.chunks else "0"), BOOL)
+
+    def held(self, node: Node) -> str:
+        """Return where a value for later passes stands."""
+        return self._held[node]
+
+    @property
+    def parts(self) -> Sequence[bool]:
+        """The parts of a row that have a loop over chunks each: whether it is the one in shared memory."""
+        return (False, True) if self.form.shared else (False,)
+
+    @contextlib.contextmanager
+    def chunks(self, shared: bool) -> Generator[None]:
+        """Write the loop over the chunks of a part and what is done for each."""
+        text, form = self.kernel.text, self.form
+        if form.chunks:
+            self._words = "words" if shared else "raw[v]"
+            with self._chunks(shared):
+                if shared:
+                    self.scores.take(text, "v", self._words)
+                yield
+            return
+        step = form.group * form.chunk
+        unroll = "" if form.group == 1 else "UNROLL_4"
+        with text.block(f"for (i32 at = lane * {form.chunk}; at < length; at += {step})", unroll=unroll):
+            self._declare()
+            self.scores.read(text, self._words)
+            self._read_mask("0")
+            yield
+
+    @contextlib.contextmanager
+    def _chunks(self, shared: bool) -> Generator[None]:
+        """Write the loop over the chunks of a part: registers have no numbers, so that theirs is unrolled."""
+        text, form = self.kernel.text, self.form
+        start, end = (form.registers, form.chunks) if shared else (0, form.registers)
+        with text.block(f"for (i32 v = {start}; v < {end}; v++)", unroll="UNROLL_4" if shared else "UNROLL"):
+            text.line(f"const i32 at = (v * {form.group} + lane) * {form.chunk};")
+            with text.block("if (at < length)"):
+                yield
+
+    @contextlib.contextmanager
+    def elements(self) -> Generator[None]:
+        """Write the loop over the elements of a chunk."""
+        text, form = self.kernel.text, self.form
+        with text.block(f"for (i32 e = 0; e < {form.chunk}; e++)", unroll="UNROLL"):
+            if form.aligned or form.chunk == 1:
+                yield
+            else:
+                with text.block("if (at + e < length)"):
+                    yield
+
+    def _declare(self) -> None:
+        count = max(self.form.registers, 1)
+        self.kernel.text.line(f"{self.scores.word} raw[{count}][{self.scores.words}];")
+        if self.masked:
+            self.kernel.text.line(f"{mask_type(self.form)} open = 0;")
+
+    def _read_mask(self, v: str) -> None:
+        if self.masked:
+            read_mask(self.kernel.text, self.form, v)
+
+
+def write_pass(row: Row, phase: Phase, scalars: Place, live: str, sums: Sequence[Sum] = ()) -> None:
+    """Write a pass; the results of its reductions are scalars then.
+
+    Args:
+        row: What all passes share.
+        phase: What the pass computes.
+        scalars: Where the row's scalars are.
+        live: The condition under which results are written, empty if always.
+        sums: Sums of a later pass that this one takes along.
+    """
+    kernel, text = row.kernel, row.kernel.text
+    for node in phase.setup:
+        scalars.compute(node)
+    reductions = [Reduction(kernel, node) for node in phase.reductions if node.op != "scan"]
+    reductions = find_nans(reductions)
+    scans = [_Scan(nodes, scalars) for nodes in group([*phase.rows, *phase.reductions])]
+    tops = {r.node: r for r in reductions}
+    online = [OnlineSum(kernel, row.form, one, tops[one.top]) for one in sums]
+    row.hold(phase.stored)
+    outputs = [row.outputs[name] for name in phase.outputs]
+    if phase.reductions or phase.stored or outputs:
+        for shared in row.parts:
+            with row.chunks(shared):
+                for out in outputs:
+                    start = " = {0, 0}" if out.nibbles and not row.form.aligned else ""
+                    text.line(f"{out.held} out_{out.name}[{row.form.chunk}]{start};")
+                for one in online:
+                    one.begin_chunk()
+                with row.elements():
+                    place = Place(kernel, scalars, "(at + e)")
+                    for node in phase.loads:
+                        row.load(place, node)
+                    _compute(place, phase.rows, scans)
+                    for r in reductions:
+                        r.add(place)
+                    for one in online:
+                        one.add(place)
+                    for node in phase.stored:
+                        text.line(f"{row.held(node)} = {place.arg(node)};")
+                    for out in outputs:
+                        text.line(f"out_{out.name}[e] = {out.value(place)};")
+                for one in online:
+                    one.end_chunk()
+                for out in outputs:
+                    write(text, out, row.form, live)
+    exchange(text, row.form, reductions, row.shuffles)
+    for r in reductions:
+        r.bind(scalars)
+        r.bind_mark(scalars)
+    for scan in scans:
+        scan.finish()
+    for node in phase.scalars:
+        scalars.compute(node)
+    for one in online:
+        one.rescale(scalars)
+    exchange(text, row.form, [one.total for one in online], row.shuffles)
+    for one in online:
+        one.total.bind(scalars)
+
+
+def _compute(place: Place, rows: Sequence[Node], scans: Sequence[_Scan]) -> None:
+    waiting = {node: scan for scan in scans for node in scan.nodes}
+
+    def step(scan: _Scan) -> None:
+        scan.step(place)
+        for node in scan.nodes:
+            waiting.pop(node, None)
+
+    for node in rows:
+        if node.op != "scan":
+            place.compute(node)
+        elif node in waiting:
+            step(waiting[node])
+    for scan in dict.fromkeys(waiting.values()):
+        step(scan)
+
+
+class _Scan:
+    """One scan in its pass: all nodes with the same step and the same arguments."""
+
+    def __init__(self, nodes: Sequence[Node], scalars: Place) -> None:
+        self.nodes = nodes
+        self._scalars = scalars
+        self._body, self._args = body_of(nodes[0]), nodes[0].args
+        self._inner = [node for node in inner_nodes(self._body, self._args) if node.op not in ("table", "const")]
+        self._states: list[tuple[str, str]] = []
+        kernel = scalars.kernel
+        for holder, start in zip(self._body.states, self._args, strict=False):
+            name, text = kernel.type_of(holder), kernel.text.name("state")
+            kernel.text.line(f"{name} {text} = {scalars.arg(start, name)};")
+            self._states.append((text, name))
+
+    def step(self, place: Place) -> None:
+        """Take in the element of a place, and bind the rows that the scan gives there."""
+        body, kernel = self._body, place.kernel
+        inner = Place(kernel, place)
+        for holder, (text, name) in zip(body.states, self._states, strict=True):
+            inner.bind(holder, text, name)
+        for holder, row in zip(body.elements, self._args[len(body.states) :], strict=False):
+            inner.bind(holder, place.arg(row, kernel.type_of(holder)), kernel.type_of(holder))
+        for node in self._inner:
+            inner.compute(node)
+        for node in self.nodes:
+            at = result_of(node) - len(body.states)
+            if at >= 0:
+                place.keep(node, inner.arg(body.outputs[at], place.type_of(node)))
+        # All of them from the old states: a step may exchange two.
+        after = [kernel.text.define(name, inner.arg(node, name), "next")
+                 for node, (_, name) in zip(body.next, self._states, strict=True)]  # fmt: skip
+        for (text, _), new in zip(self._states, after, strict=True):
+            kernel.text.line(f"{text} = {new};")
+
+    def finish(self) -> None:
+        """Bind the last states."""
+        for node in self.nodes:
+            if result_of(node) < len(self._states):
+                self._scalars.bind(node, *self._states[result_of(node)])

@@ -1,0 +1,181 @@
+"""Reductions: what a thread gathers, and how the threads of a row bring it together.
+
+The exchange is one of two, chosen by the language: registers of a warp that each thread sees (and one word a warp in
+shared memory where a row has several warps), or shared memory with barriers alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from softq.codegen.common.patterns import marked
+from softq.codegen.gpu.dialect.text import I32, Text, converted, literal, unsigned
+from softq.codegen.gpu.rows.form import WARP, Form
+from softq.codegen.gpu.rows.place import Kernel, Place
+from softq.rowprog.program import Node
+from softq.rowprog.types import DType
+
+
+@dataclass(frozen=True)
+class _Rule:
+    combine: Callable[[str, str], str]
+    identity: Callable[[DType], float | int]
+
+
+def _lowest(dtype: DType) -> float | int:
+    return -math.inf if dtype.is_float else dtype.low
+
+
+def _highest(dtype: DType) -> float | int:
+    return math.inf if dtype.is_float else dtype.high
+
+
+def _extreme(word: str, sign: str) -> Callable[[bool, str, str], str]:
+    return lambda is_float, a, x: f"{word}({a}, {x})" if is_float else f"{a} {sign} {x} ? {a} : {x}"
+
+
+_LEAST, _GREATEST = _extreme("LESSER", "<"), _extreme("GREATER", ">")
+
+REDUCTIONS: Mapping[str, Callable[[bool], _Rule]] = {
+    "row_max": lambda is_float: _Rule(lambda a, x: _GREATEST(is_float, a, x), _lowest),
+    "row_min": lambda is_float: _Rule(lambda a, x: _LEAST(is_float, a, x), _highest),
+    "row_sum": lambda is_float: _Rule(lambda a, x: f"{a} + {x}", lambda dtype: 0),
+}
+
+
+class Reduction:
+    """One reduction in one pass: what a thread has gathered stands in a variable.
+
+    Args:
+        kernel: What all places share.
+        node: The reduction.
+    """
+
+    def __init__(self, kernel: Kernel, node: Node) -> None:
+        self.node = node
+        self._kernel = kernel
+        self._type = kernel.type_of(node)
+        self._rule = REDUCTIONS[node.op](node.dtype.is_float)
+        self._condition = marked(node)
+        self._mark: Reduction | None = None
+        # Sums of parts may leave the interval of the whole; unsigned ones wrap and come back.
+        self.held = unsigned(self._type) if node.op == "row_sum" and node.dtype.is_integer else self._type
+        if self._condition is not None:
+            self.held = I32
+        self.name = kernel.text.name("all")
+
+    def start(self) -> None:
+        """Declare the variable."""
+        start = 0 if self._condition is not None else self._rule.identity(self.node.dtype)
+        self._kernel.text.line(f"{self.held} {self.name} = {literal(start, self.held)};")
+
+    @property
+    def tested(self) -> Node | None:
+        """The row of which this says whether an element is NaN."""
+        return None if self._condition is None else _tested_for_nan(self._condition)
+
+    def mark_nans(self, mark: Reduction) -> None:
+        """Take the other reduction's part: a maximum of floats that is NaN if an element is, says whether one is."""
+        self._mark = mark
+
+    def bind_mark(self, scalars: Place) -> None:
+        """Let the row's scalars have what was found of NaN, if it was looked for."""
+        if self._mark is not None:
+            node = self._mark.node
+            lowest = literal(self._mark._rule.identity(node.dtype), self._mark._type)
+            scalars.keep(node, f"length > 0 ? ({self._mark._type})({self.name} != {self.name}) : {lowest}")
+
+    def add(self, place: Place) -> None:
+        """Take in the element of a place."""
+        if self._condition is not None:
+            self._kernel.text.line(f"{self.name} |= (i32)({place.arg(self._condition)});")
+        else:
+            self._kernel.text.line(f"{self.name} = {self.combined(place.arg(self.node.args[0], self.held))};")
+
+    def combined(self, other: str) -> str:
+        """Return what was gathered together with something else."""
+        if self._mark is not None:
+            return f"greater_or_nan({self.name}, {other})"
+        return f"{self.name} | {other}" if self._condition is not None else self._rule.combine(self.name, other)
+
+    def bind(self, scalars: Place) -> None:
+        """Let the row's scalars have the result."""
+        if self._condition is None:
+            scalars.bind(self.node, self.name, self.held)
+            return
+        # A row without elements has no marks, not even 0.
+        lowest = literal(self._rule.identity(self.node.dtype), self._type)
+        scalars.keep(self.node, f"length > 0 ? {converted(self.name, I32, self._type)} : {lowest}")
+
+
+def _tested_for_nan(condition: Node) -> Node | None:
+    """Return the row of floats that a condition tests for NaN: not x = x."""
+    if condition.op != "not" or condition.args[0].op != "eq":
+        return None
+    a, b = condition.args[0].args
+    return a if a is b and a.dtype.is_float else None
+
+
+def find_nans(reductions: Sequence[Reduction]) -> list[Reduction]:
+    """Return the reductions of a pass, declared, those left out that the maximum of the same row finds by itself."""
+    greatest = {r.node.args[0]: r for r in reductions if r.node.op == "row_max" and r.node.dtype.is_float}
+    kept: list[Reduction] = []
+    for r in reductions:
+        if r.tested is not None and r.tested in greatest:
+            greatest[r.tested].mark_nans(r)
+        else:
+            kept.append(r)
+    for r in kept:
+        r.start()
+    return kept
+
+
+def exchange(text: Text, form: Form, reductions: Sequence[Reduction], shuffles: bool) -> None:
+    """Let each thread of a row have what all of them gathered."""
+    if form.group == 1 or not reductions:
+        return
+    if shuffles:
+        _by_shuffles(text, form, reductions)
+    else:
+        _by_memory(text, form, reductions)
+
+
+def _by_shuffles(text: Text, form: Form, reductions: Sequence[Reduction]) -> None:
+    by = text.name("by")
+    with text.block(f"for (i32 {by} = {min(form.group, WARP) // 2}; {by} > 0; {by} /= 2)", unroll="UNROLL"):
+        for r in reductions:
+            text.line(f"{r.name} = {r.combined(f'OF_LANE({r.name}, {by})')};")
+    warps = form.group // WARP
+    if warps <= 1:
+        return
+    words = [text.name("of_warp") for _ in reductions]
+    for r, word in zip(reductions, words, strict=True):
+        text.line(f"SHARED {r.held} {word}[{warps}];")
+    with text.block(f"if (lane % {WARP} == 0)"):
+        for r, word in zip(reductions, words, strict=True):
+            text.line(f"{word}[lane / {WARP}] = {r.name};")
+    text.line("BARRIER();")
+    # Each warp brings the same words together: the result is the same in all threads, to the bit.
+    for r, word in zip(reductions, words, strict=True):
+        text.line(f"{r.name} = {word}[lane % {warps}];")
+    by = text.name("by")
+    with text.block(f"for (i32 {by} = {warps // 2}; {by} > 0; {by} /= 2)", unroll="UNROLL"):
+        for r in reductions:
+            text.line(f"{r.name} = {r.combined(f'OF_LANE({r.name}, {by})')};")
+
+
+def _by_memory(text: Text, form: Form, reductions: Sequence[Reduction]) -> None:
+    for r in reductions:
+        memory = text.name("of_thread")
+        text.line(f"SHARED {r.held} {memory}[{form.threads}];")
+        text.line(f"{memory}[THREAD] = {r.name};")
+        text.line("BARRIER();")
+        by = text.name("by")
+        with text.block(f"for (i32 {by} = {form.group // 2}; {by} > 0; {by} /= 2)"):
+            with text.block(f"if (lane < {by})"):
+                text.line(f"{r.name} = {r.combined(f'{memory}[THREAD + {by}]')};")
+                text.line(f"{memory}[THREAD] = {r.name};")
+            text.line("BARRIER();")
+        text.line(f"{r.name} = {memory}[THREAD - lane];")

@@ -1,0 +1,156 @@
+"""How each operator is written: the text of its value, of the type that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from softq.codegen.common.patterns import rounded
+from softq.codegen.gpu.dialect.text import BOOL, F32, I32, U32, bits_of, converted, literal, unsigned
+from softq.codegen.gpu.rows.place import Place, Rule
+from softq.rowprog.program import Node, number_of, param_of
+
+_NEAREST = 1 << 22
+"""`nearest` takes numbers up to this one."""
+
+_LEAST_SCALE = 126
+_MANTISSA_BITS = 23
+
+
+def _param(p: Place, node: Node) -> str:
+    param = param_of(node)
+    x = f"{p.kernel.params[param.name]}[{'head' if param.scope == 'head' else '0'}]"
+    return f"{x} != 0" if node.dtype.value == BOOL else converted(x, node.dtype.value, p.type_of(node))
+
+
+def _at_hand(p: Place, node: Node) -> str:
+    raise AssertionError(f"{node.op} is no computation")
+
+
+def _arithmetic(sign: str) -> Rule:
+    def rule(p: Place, node: Node) -> str:
+        name = p.type_of(node)
+        if name == F32:
+            a, b = p.operand(node, 0), p.operand(node, 1)
+            return f"PRODUCT({a}, {b})" if node in p.kernel.fenced else f"{a} {sign} {b}"
+        # Whatever is cut off the operands, the result is right in any type that holds it; unsigned ones wrap.
+        held = name if p.common(node) == name else unsigned(name)
+        return converted(f"{p.operand(node, 0, held)} {sign} {p.operand(node, 1, held)}", held, name)
+
+    return rule
+
+
+def _divide(p: Place, node: Node) -> str:
+    name = p.common(node)
+    a, b = p.operand(node, 0, name), p.operand(node, 1, name)
+    return f"QUOTIENT({a}, {b})" if name == F32 else converted(f"{a} / {b}", name, p.type_of(node))
+
+
+def _extreme(first: int, second: int, word: str) -> Rule:
+    def rule(p: Place, node: Node) -> str:
+        name = p.common(node)
+        a, b = p.operand(node, 0, name), p.operand(node, 1, name)
+        if name == F32 and node.args[1].op == "const" and number_of(node.args[1]) == number_of(node.args[1]):
+            return f"{word}({a}, {b})"
+        chosen = f"{(a, b)[first]} < {(a, b)[second]} ? {a} : {b}"
+        return chosen if name == F32 else converted(chosen, name, p.type_of(node))
+
+    return rule
+
+
+def _shift(sign: str) -> Rule:
+    def rule(p: Place, node: Node) -> str:
+        name = p.common(node)
+        if p.kernel.interval(node.args[1])[1] >= bits_of(name):
+            name = "u64" if name[0] == "u" else "i64"
+        amount = p.operand(node, 1, I32)
+        if sign == "<<":
+            x = f"{p.operand(node, 0, unsigned(name))} << {amount}"
+            return converted(x, unsigned(name), p.type_of(node))
+        return converted(f"{p.operand(node, 0, name)} >> {amount}", name, p.type_of(node))
+
+    return rule
+
+
+def _compare(sign: str) -> Rule:
+    def rule(p: Place, node: Node) -> str:
+        name = p.common(node)
+        return f"{p.operand(node, 0, name)} {sign} {p.operand(node, 1, name)}"
+
+    return rule
+
+
+def _select(p: Place, node: Node) -> str:
+    name = p.common(node) if node.dtype.is_integer else p.type_of(node)
+    condition, a, b = p.operand(node, 0), p.operand(node, 1, name), p.operand(node, 2, name)
+    return converted(f"{condition} ? {a} : {b}", name, p.type_of(node))
+
+
+def _cast(p: Place, node: Node) -> str:
+    arg, new = node.args[0], p.type_of(node)
+    if not (arg.dtype.is_float and node.dtype.is_integer):
+        return converted(p.operand(node, 0), p.type_of(arg), new)
+    found = rounded(arg)
+    low, high = p.kernel.interval(node)
+    if found is None or low < -_NEAREST or high > _NEAREST:
+        return f"({new})({p.operand(node, 0)})"
+    inner, bounds = found
+    x = p.operand(inner, 0)
+    for bound in reversed(bounds):
+        x = f"{'LESSER' if bound.op == 'min' else 'GREATER'}({x}, {literal(number_of(bound.args[1]), F32)})"
+    return converted(f"nearest({x})", I32, new)
+
+
+def _lut(p: Place, node: Node) -> str:
+    table = node.args[0]
+    x = p.kernel.tables[table](p.operand(node, 1))
+    return f"{x} != 0" if node.dtype.value == BOOL else converted(x, table.dtype.value, p.type_of(node))
+
+
+def _exp2i(p: Place, node: Node) -> str:
+    return f"FLOAT((u32)({p.operand(node, 0, I32)} + {_LEAST_SCALE + 1}) << {_MANTISSA_BITS})"
+
+
+def _normalize(p: Place, node: Node) -> str:
+    x = p.operand(node, 0, U32)
+    if node.attrs["part"] == "shift":
+        return converted(f"ZEROS({x})", I32, p.type_of(node))
+    return converted(f"{x} << ZEROS({x})", U32, p.type_of(node))
+
+
+def _call(word: str) -> Rule:
+    return lambda p, node: f"{word}({p.operand(node, 0)})"
+
+
+RULES: Mapping[str, Rule] = {
+    "input": _at_hand,
+    "param": _param,
+    "const": _at_hand,
+    "table": _at_hand,
+    "index": _at_hand,
+    "length": lambda p, node: converted("length", I32, p.type_of(node)),
+    "add": _arithmetic("+"),
+    "sub": _arithmetic("-"),
+    "mul": _arithmetic("*"),
+    "divide": _divide,
+    "min": _extreme(0, 1, "LESSER"),
+    "max": _extreme(1, 0, "GREATER"),
+    "shl": _shift("<<"),
+    "shr": _shift(">>"),
+    "lt": _compare("<"),
+    "le": _compare("<="),
+    "eq": _compare("=="),
+    "and": lambda p, node: f"{p.operand(node, 0)} && {p.operand(node, 1)}",
+    "or": lambda p, node: f"{p.operand(node, 0)} || {p.operand(node, 1)}",
+    "not": lambda p, node: f"!{p.operand(node, 0)}",
+    "select": _select,
+    "cast": _cast,
+    "rint": _call("ROUND"),
+    "lut": _lut,
+    "exp2i": _exp2i,
+    "normalize": _normalize,
+    "log2": _call("LOG2"),
+    "sqrt": _call("ROOT"),
+    "exp_minus": _call("exp_minus"),
+    "assume": lambda p, node: converted(p.operand(node, 0), p.type_of(node.args[0]), p.type_of(node)),
+}
+"""All operators of elements and scalars; reductions and scans are written by the passes."""

@@ -1,0 +1,156 @@
+# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
+# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
+
+"""Convolutions as products of matrices: the kernels' matrix and, for each image, its windows as columns.
+
+The windows are gathered into a tensor of their own, [batch, channels x kernel, positions]; TVM's loops over the seven
+axes take tens of times as long. Groups are products of their own; those of few channels have another kernel.
+
+Source of the form: K. Chellapilla, S. Puri, P. Simard, "High Performance Convolutional Neural Networks for Document
+Processing", IWFHR 2006.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tvm import relax, te, tirx
+
+from softq.compiler.frontend.converters import limits
+from softq.compiler.frontend.converters.products import matmul, product_with_one
+from softq.compiler.frontend.converters.shapes import reshaped
+from softq.compiler.ops import ConvolutionCall, constant
+from softq.compiler.tir.symbolic import Dim, expression, plain, product, quotient, simplified
+
+if TYPE_CHECKING:
+    from softq.compiler.frontend.onnx_node import Converter, Node
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """How windows lie along one axis."""
+
+    length: Dim
+    kernel: int
+    stride: int
+    dilation: int
+    before: int
+    after: int
+
+    @property
+    def positions(self) -> Dim:
+        """Number of windows."""
+        reach = (self.kernel - 1) * self.dilation + 1
+        span = expression(self.length) + (self.before + self.after - reach)
+        return simplified(tirx.floordiv(span, expression(self.stride)) + 1)
+
+    @property
+    def whole(self) -> bool:
+        """Whether windows are the elements themselves."""
+        return (self.kernel, self.stride, self.before, self.after) == (1, 1, 0, 0)
+
+
+def _axes(node: Node, lengths: Sequence[Dim], kernel: Sequence[int]) -> list[_Axis]:
+    rank = len(lengths)
+    strides = list(node.attributes.get("strides") or [1] * rank)
+    dilations = list(node.attributes.get("dilations") or [1] * rank)
+    pads = list(node.attributes.get("pads") or [0] * (2 * rank))
+    auto = str(node.attributes.get("auto_pad", "NOTSET"))
+    axes: list[_Axis] = []
+    for i, (length, size, stride, dilation) in enumerate(zip(lengths, kernel, strides, dilations, strict=True)):
+        before, after = (pads[i], pads[rank + i]) if auto == "NOTSET" else (0, 0)
+        length = plain(length)
+        if auto.startswith("SAME"):
+            assert isinstance(length, int)  # checked in `limits`
+            total = max((-(-length // stride) - 1) * stride + (size - 1) * dilation + 1 - length, 0)
+            before = total // 2 if auto == "SAME_UPPER" else total - total // 2
+            after = total - before
+        axes.append(_Axis(length, size, stride, dilation, before, after))
+    return axes
+
+
+def _windows(node: Node, x: relax.Expr, axes: Sequence[_Axis]) -> relax.Expr:
+    """Return the windows, [batch, channels, kernel..., positions...]."""
+    positions, rank = [axis.positions for axis in axes], len(axes)
+
+    def compute(tensor: Any) -> Any:
+        shape = [*tensor.shape[:2], *(axis.kernel for axis in axes), *map(expression, positions)]
+
+        def element(*index: Any) -> Any:
+            batch, channel, within, window = *index[:2], index[2 : 2 + rank], index[2 + rank :]
+            at = [
+                w * axis.stride + k * axis.dilation - axis.before
+                for axis, k, w in zip(axes, within, window, strict=True)
+            ]
+            inside = [
+                check
+                for axis, i in zip(axes, at, strict=True)
+                for check in [i >= 0] * bool(axis.before) + [i < axis.length] * bool(axis.after)
+            ]
+            value = tensor[(batch, channel, *at)]
+            return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, tensor.dtype)) if inside else value
+
+        return te.compute(shape, element, name="windows")
+
+    return node.importer.bb.emit_te(compute, x, primfunc_name_hint="windows")
+
+
+def _conv(node: Node) -> list[relax.Expr] | None:
+    limits.check_auto_pad(node)
+    x, weights = node.tensor(0), node.tensor(1)
+    batch, channels, *lengths = node.shape(0)
+    count, _, *kernel = map(plain, node.shape(1))
+    numbers = [size for size in kernel if isinstance(size, int)]
+    types = {str(x.ty.dtype), str(weights.ty.dtype)}
+    if types != {"float32"} or len(numbers) < len(kernel):
+        return None
+    axes, groups = _axes(node, lengths, numbers), int(node.attributes.get("group", 1))
+    positions = [axis.positions for axis in axes]
+    if any(isinstance(p, int) and p < 1 for p in positions) or not isinstance(count, int):
+        return None
+    if groups > 1 and count // groups < _MANY and len(axes) < 3 and node.importer.offered.convolutions:
+        return [_few(node, axes, groups, count)]
+    inner = product([channels, *numbers])
+    windows = x if all(axis.whole for axis in axes) else _windows(node, x, axes)
+    if groups == 1:
+        columns = reshaped(node, windows, [batch, inner, product(positions)])
+        y = product_with_one(node, reshaped(node, weights, [count, inner]), columns)
+    else:
+        inner = quotient([inner], [groups])
+        columns = reshaped(node, windows, [batch, groups, inner, product(positions)])
+        y = matmul(node, reshaped(node, weights, [1, groups, count // groups, inner]), columns)
+    y = reshaped(node, y, [batch, count, *positions])
+    if node.has(2):
+        y = node.emit(relax.op.add(y, reshaped(node, node.tensor(2), [count, *[1] * len(axes)])))
+    return [y]
+
+
+_MANY = 8
+"""Channels of a group in the result that fill the rows of a product's tile."""
+
+
+def _few(node: Node, axes: Sequence[_Axis], groups: int, count: int) -> relax.Expr:
+    """Return a convolution of groups of few channels; one of one axis has rows of one element."""
+    batch, channels, *lengths = node.shape(0)
+    spare = [_Axis(1, 1, 1, 1, 0, 0)] * (2 - len(axes))
+    both = [*spare, *axes]
+    ones = [1] * len(spare)
+    x = reshaped(node, node.tensor(0), [batch, channels, *ones, *lengths])
+    weights = reshaped(node, node.tensor(1), [count, quotient([channels], [groups]), *(axis.kernel for axis in both)])
+    bias = node.tensor(2) if node.has(2) else constant(np.zeros(count, np.float32))
+    rows, columns = both
+    call = ConvolutionCall(
+        groups, (rows.stride, columns.stride), (rows.dilation, columns.dilation), (rows.before, columns.before)
+    )
+    shape = [expression(d) for d in (batch, count, rows.positions, columns.positions)]
+    name = "convolution_" + re.sub(r"\W+", "_", str(call))
+    y = node.call(name, call, [x, weights, bias], relax.TensorType(shape, "float32"))
+    return reshaped(node, y, [batch, count, *(axis.positions for axis in axes)])
+
+
+CONVERTERS: Mapping[str, Converter] = {"Conv": _conv}

@@ -1,0 +1,134 @@
+# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
+# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
+
+"""Operators that take positions as data: each is checked against its axis while the model runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from tvm import relax
+
+from softq.compiler.frontend.converters.shapes import expanded, reshaped
+from softq.compiler.ops import PositionsCall, ScatterCall, constant
+from softq.compiler.tir.symbolic import Dim, equal, expression, plain
+from softq.errors import RefusalError
+
+if TYPE_CHECKING:
+    from softq.compiler.frontend.onnx_node import Converter, Node
+
+
+def _gather(node: Node) -> list[relax.Expr]:
+    axis = node.axis(node.attributes.get("axis", 0), len(node.shape(0)))
+    return [node.emit(relax.op.take(node.tensor(0), _positions(node, [node.shape(0)[axis]]), axis, mode="clip"))]
+
+
+def _gather_elements(node: Node) -> list[relax.Expr]:
+    axis = node.axis(node.attributes.get("axis", 0), len(node.shape(0)))
+    return [node.emit(relax.op.gather_elements(node.tensor(0), _positions(node, [node.shape(0)[axis]]), axis))]
+
+
+def _gather_nd(node: Node) -> list[relax.Expr]:
+    batch = node.attributes.get("batch_dims", 0)
+    depth = plain(node.shape(1)[-1])
+    if not isinstance(depth, int):
+        raise RefusalError(f"GatherND {node.name!r}: the last axis of its indices has no constant length")
+    positions = _positions(node, node.shape(0)[batch : batch + depth])
+    return [node.emit(relax.op.gather_nd(node.tensor(0), positions, batch))]
+
+
+def _positions(node: Node, extents: list[Dim]) -> relax.Expr:
+    """Return the indices, input 1, as int64 counted from the front.
+
+    Args:
+        node: The node.
+        extents: Length of the axis that is indexed; of several axes, one for each number of an index.
+    """
+    at = node.tensor(1)
+    if str(at.ty.dtype) != "int64":
+        at = node.emit(relax.op.astype(at, "int64"))
+    known = node.array(1)
+    limits = [plain(d) for d in extents]
+    if known is not None and (known >= 0).all() and all(isinstance(d, int) for d in limits):
+        greatest = known.reshape(-1, len(limits)).max(axis=0, initial=0)
+        if all(int(g) < d for g, d in zip(greatest, limits, strict=True) if isinstance(d, int)):
+            return at
+    return _checked(node, at, extents)
+
+
+def _checked(node: Node, at: relax.Expr, extents: list[Dim]) -> relax.Expr:
+    call = PositionsCall(f"{node.operator} {node.name!r}: an index is outside its axis")
+    shape = relax.ShapeExpr([expression(d) for d in extents])
+    name = f"positions{len(node.importer.calls)}"
+    return node.call(name, call, [at, shape], relax.TensorType(list(at.ty.shape.values), "int64"))
+
+
+def _scatter_nd(node: Node) -> list[relax.Expr]:
+    dims, depth = node.shape(0), plain(node.shape(1)[-1])
+    if not isinstance(depth, int):
+        raise RefusalError(f"ScatterND {node.name!r}: the last axis of its indices has no constant length")
+    return [_scattered(node, _positions(node, dims[:depth]), dims, depth)]
+
+
+def _scatter_elements(node: Node) -> list[relax.Expr]:
+    dims, shape = node.shape(0), node.shape(1)
+    axis = node.axis(node.attributes.get("axis", 0), len(dims))
+    at = node.tensor(1)
+    if str(at.ty.dtype) != "int64":
+        at = node.emit(relax.op.astype(at, "int64"))
+    # Along the other axes an update stands where it is written: every update gets all its coordinates.
+    parts: list[relax.Expr] = []
+    for other, length in enumerate(shape):
+        part = at
+        if other != axis:
+            count = node.emit(relax.op.arange(expression(0), expression(length), expression(1), "int64"))
+            column = [length if i == other else 1 for i in range(len(shape))]
+            part = expanded(node, reshaped(node, count, column), list(shape))
+        parts.append(reshaped(node, part, [*shape, 1]))
+    where = parts[0] if len(parts) == 1 else node.emit(relax.op.concat(parts, -1))
+    return [_scattered(node, _checked(node, where, dims), dims, len(dims))]
+
+
+def _scattered(node: Node, at: relax.Expr, dims: list[Dim], depth: int) -> relax.Expr:
+    reduction = node.attributes.get("reduction", "none")
+    data, updates = node.tensor(0), node.tensor(2)
+    expected = [*list(at.ty.shape.values)[:-1], *dims[depth:]]
+    found = node.shape(2)
+    if len(found) != len(expected) or not all(equal(a, b) for a, b in zip(found, expected, strict=True)):
+        raise RefusalError(f"{node.operator} {node.name!r}: updates of {found} do not fit; expected {expected}")
+    call = ScatterCall(depth, reduction)
+    name = f"scatter_{depth}_{reduction}"
+    return node.call(name, call, [data, at, updates], relax.TensorType([expression(d) for d in dims], data.ty.dtype))
+
+
+def _one_hot(node: Node) -> list[relax.Expr]:
+    depth, values = node.sizes(1).ravel().tolist(), node.tensor(2)
+    if len(depth) != 1 or not isinstance(depth[0], int):
+        raise RefusalError(f"OneHot {node.name!r}: its depth is not constant")
+    indices, dims = node.tensor(0), node.shape(0)
+    if not str(indices.ty.dtype).startswith(("int", "uint")):
+        raise RefusalError(f"OneHot {node.name!r} of {indices.ty.dtype} has no kernel; indices are integers")
+    axis = node.axis(node.attributes.get("axis", -1), len(dims) + 1)
+    indices = node.emit(relax.op.astype(indices, "int64"))
+    extent = relax.const(depth[0], "int64")
+    negative = node.emit(relax.op.less(indices, relax.const(0, "int64")))
+    indices = node.emit(relax.op.where(negative, node.emit(relax.op.add(indices, extent)), indices))
+    indices = reshaped(node, indices, [*dims[:axis], 1, *dims[axis:]])
+    numbers = np.arange(depth[0]).reshape([-1] + [1] * (len(dims) - axis))
+    hot = node.emit(relax.op.equal(indices, constant(numbers)))
+    off, on = (node.emit(relax.op.take(values, constant(np.array(i)), 0, mode="clip")) for i in (0, 1))
+    return [node.emit(relax.op.where(hot, on, off))]
+
+
+CONVERTERS: Mapping[str, Converter] = {
+    "Gather": _gather,
+    "GatherElements": _gather_elements,
+    "GatherND": _gather_nd,
+    "ScatterElements": _scatter_elements,
+    "Scatter": _scatter_elements,
+    "ScatterND": _scatter_nd,
+    "OneHot": _one_hot,
+}

@@ -1,0 +1,159 @@
+# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
+# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
+
+"""Products of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from tvm import relax
+
+from softq.artifact.program import Limit
+from softq.compiler.frontend.converters.shapes import broadcast, expanded, reshaped
+from softq.compiler.ops import IntegerMatMulCall, MatMulCall, constant
+from softq.compiler.tir.symbolic import equal, expression, product, size
+from softq.errors import RefusalError
+
+if TYPE_CHECKING:
+    from softq.compiler.frontend.onnx_node import Converter, Node
+
+
+def _matmul(node: Node) -> list[relax.Expr]:
+    b, transposed = _right(node)
+    return [matmul(node, node.tensor(0), b, transposed)]
+
+
+def _right(node: Node) -> tuple[relax.Expr, bool]:
+    """Return the right operand, and whether it is to be transposed.
+
+    It is packed anyway, and packing reads it in either order: its last two axes need no transposition.
+    """
+    name, order = node.importer.transposes.get(node.inputs[1], ("", []))
+    if not order or order[-1] == len(order) - 1:
+        return node.tensor(1), False
+    order = [*order[:-2], order[-1], order[-2]]
+    b = node.importer.tensor(name)
+    if order != list(range(len(order))):
+        b = node.emit(relax.op.permute_dims(b, order))
+    return b, True
+
+
+def _matmul_integer(node: Node) -> list[relax.Expr] | None:
+    zeros = [node.tensor(i) if node.has(i) else None for i in (2, 3)]
+    # A zero point for each row or column stays with TVM.
+    if any(x is not None and product(node.importer.dims(x, node.name)) != 1 for x in zeros):
+        return None
+    (b, transposed), a = _right(node), node.tensor(0)
+    types = {str(a.ty.dtype), str(b.ty.dtype)}
+    if types - {"int8", "uint8"} or types - {*node.importer.offered.products}:
+        return None
+    points = [_point(node, i, like) for i, like in ((2, a), (3, b))]
+    inner = node.importer.dims(a, node.name)[-1]
+    why = f"{node.operator} {node.name} of rows so long that their sums may leave 32 bits"
+    node.require(Limit(size(inner), 0, _LONGEST, why))
+    call = IntegerMatMulCall(transposed)
+    return [_called(node, call, f"matmul_integer{'_t' * transposed}", a, b, points, "int32")]
+
+
+def _point(node: Node, position: int, like: relax.Expr) -> relax.Expr:
+    if not node.has(position):
+        return constant(np.zeros(1, str(like.ty.dtype)))
+    known = node.array(position)
+    return reshaped(node, node.tensor(position), [1]) if known is None else constant(known.reshape(1))
+
+
+_LONGEST = ((1 << 31) - 1) // (255 * 255)
+"""Products of two 8-bit numbers, less their zero points, whose sum fits 32 bits."""
+
+
+def _transpose(node: Node) -> list[relax.Expr]:
+    rank = len(node.shape(0))
+    order = list(node.attributes.get("perm", reversed(range(rank))))
+    if rank >= 2:
+        node.importer.transposes[node.outputs[0]] = (node.inputs[0], order)
+    return [node.emit(relax.op.permute_dims(node.tensor(0), order))]
+
+
+def matmul(node: Node, a: relax.Expr, b: relax.Expr, transposed: bool = False) -> relax.Expr:
+    """Return NumPy's matmul of two tensors of any ranks; `transposed` stands for the last two axes of the right one."""
+    dtype = str(a.ty.dtype)
+    if dtype != str(b.ty.dtype) or dtype not in node.importer.offered.products or "int" in dtype:
+        if transposed:
+            axes = range(len(node.importer.dims(b, node.name)))
+            b = node.emit(relax.op.permute_dims(b, [*axes[:-2], axes[-1], axes[-2]]))
+        return node.emit(relax.op.matmul(a, b))
+    call = MatMulCall(transposed)
+    return _called(node, call, "matmul_t" if transposed else "matmul", a, b, [], dtype)
+
+
+def _called(
+    node: Node,
+    call: MatMulCall | IntegerMatMulCall,
+    name: str,
+    a: relax.Expr,
+    b: relax.Expr,
+    others: list[relax.Expr],
+    dtype: str,
+) -> relax.Expr:
+    """Return NumPy's matmul of two tensors by a kernel of our own."""
+    transposed = call.transposed
+    left, right = node.importer.dims(a, node.name), node.importer.dims(b, node.name)
+    vectors = len(left) == 1, len(right) == 1
+    if vectors[0]:
+        left = [1, *left]
+    if vectors[1]:
+        right = [right[0], 1]
+        b = reshaped(node, b, right)
+    inner, columns = (right[-1], right[-2]) if transposed else (right[-2], right[-1])
+    if not equal(left[-1], inner):
+        raise RefusalError(f"{node.operator} {node.name!r}: inner dimensions {left[-1]} and {inner} differ")
+    if len(right) == 2:
+        # One matrix for all: the batch axes of the left operand are rows too.
+        lead, shape = left[:-2], [product(left[:-1]), columns]
+        a = reshaped(node, a, [shape[0], left[-1]])
+    else:
+        lead = broadcast(node, left[:-2], right[:-2])
+        shape = [product(lead), left[-2], columns]
+        a = expanded(node, reshaped(node, a, left), [*lead, *left[-2:]])
+        a = reshaped(node, a, [shape[0], *left[-2:]])
+        b = expanded(node, b, [*lead, *right[-2:]])
+        b = reshaped(node, b, [shape[0], *right[-2:]])
+    out = node.call(name, call, [a, b, *others], relax.TensorType([expression(d) for d in shape], dtype))
+    result = [*lead, *([] if vectors[0] else [left[-2]]), *([] if vectors[1] else [columns])]
+    return reshaped(node, out, result)
+
+
+def product_with_one(node: Node, one: relax.Expr, many: relax.Expr) -> relax.Expr:
+    """Return the products of one matrix [M, K] with each of [batch, K, N]."""
+    rows, (batch, _, columns) = node.importer.dims(one, node.name)[0], node.importer.dims(many, node.name)
+    shape = relax.TensorType([expression(d) for d in (batch, rows, columns)], "float32")
+    return node.call("matmul", MatMulCall(False), [one, many], shape)
+
+
+def _gemm(node: Node) -> list[relax.Expr]:
+    alpha, beta = node.attributes.get("alpha", 1.0), node.attributes.get("beta", 1.0)
+    a = node.tensor(0)
+    if node.attributes.get("transA", 0):
+        a = node.emit(relax.op.permute_dims(a))
+    dtype = str(a.ty.dtype)
+    y = matmul(node, a, node.tensor(1), bool(node.attributes.get("transB", 0)))
+    if alpha != 1.0:
+        y = node.emit(relax.op.multiply(y, constant(np.array(alpha, dtype))))
+    if node.has(2):
+        c = node.tensor(2)
+        if beta != 1.0:
+            c = node.emit(relax.op.multiply(c, constant(np.array(beta, dtype))))
+        y = node.emit(relax.op.add(y, c))
+    return [y]
+
+
+CONVERTERS: Mapping[str, Converter] = {
+    "MatMul": _matmul,
+    "Transpose": _transpose,
+    "MatMulInteger": _matmul_integer,
+    "Gemm": _gemm,
+}

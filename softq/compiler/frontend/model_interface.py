@@ -1,0 +1,82 @@
+# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
+# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
+
+"""The inputs and outputs of a model: what a built model can take and give."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import onnx
+from tvm import tirx
+
+from softq.artifact.abi import DTYPES, MAX_RANK
+from softq.compiler.tir.symbolic import Dim
+from softq.errors import RefusalError
+
+
+def element_type(value: onnx.ValueInfoProto, what: str) -> str:
+    """Return NumPy's name of the element type of an input or output.
+
+    Raises:
+        RefusalError: it is no tensor, or of a type that a built model does not exchange.
+    """
+    kind = value.type.WhichOneof("value")
+    if kind != "tensor_type":
+        raise RefusalError(f"{what} {value.name!r} is no tensor but {(kind or 'of no type').replace('_type', '')}")
+    code = value.type.tensor_type.elem_type
+    name = str(onnx.TensorProto.DataType.Name(code)).lower() if code else "of unknown type"
+    dtype = {"float": "float32", "double": "float64"}.get(name, name)
+    if dtype not in DTYPES:
+        raise RefusalError(f"{what} {value.name!r} is {name}; inputs and outputs are one of: {', '.join(DTYPES)}")
+    return dtype
+
+
+def check_output(value: onnx.ValueInfoProto) -> None:
+    """Refuse an output that a built model cannot give.
+
+    Raises:
+        RefusalError: naming the output and its type.
+    """
+    if value.type.WhichOneof("value") is None:
+        return  # Its type is the one that its node gives it.
+    element_type(value, "output")
+    _check_rank(value, "output")
+
+
+def input_shape(value: onnx.ValueInfoProto, names: Collection[str], known: dict[str, tirx.Var]) -> list[Dim]:
+    """Return the dimensions of an input.
+
+    Args:
+        value: The input.
+        names: Names that stand for a dimension somewhere in the model.
+        known: The variables of the dimensions so far, by name; new ones are added. A dimension without a name gets
+            that of its place.
+
+    Raises:
+        RefusalError: the number of axes is not known, or too large.
+    """
+    if not value.type.tensor_type.HasField("shape"):
+        raise RefusalError(f"input {value.name!r} has an unknown number of axes; give it a shape")
+    _check_rank(value, "input")
+    dims: list[Dim] = []
+    for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+        if dim.WhichOneof("value") == "dim_value":
+            if dim.dim_value < 0:
+                raise RefusalError(f"input {value.name!r} has an axis of length {dim.dim_value}")
+            dims.append(int(dim.dim_value))
+            continue
+        name = dim.dim_param
+        if not name:
+            name = f"{value.name}_{axis}"
+            while name in names or name in known:
+                name += "_"
+        dims.append(known.setdefault(name, tirx.Var(name, "int64")))
+    return dims
+
+
+def _check_rank(value: onnx.ValueInfoProto, what: str) -> None:
+    rank = len(value.type.tensor_type.shape.dim)
+    if rank > MAX_RANK:
+        raise RefusalError(f"{what} {value.name!r} has {rank} axes; inputs and outputs have at most {MAX_RANK}")

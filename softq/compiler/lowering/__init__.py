@@ -1,0 +1,1 @@
+"""A Relax program as steps with their memory."""

@@ -1,0 +1,204 @@
+# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
+# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
+
+"""The parts of a built program while they are gathered: values with their memory, weights, steps."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from softq.artifact.program import Place, Program, Size, Step, Tensor
+from softq.codegen.cpu.backend import Kernels
+from softq.compiler.frontend.importer import Imported
+from softq.compiler.lowering.memory_plan import Buffer, slots
+from softq.compiler.tir.symbolic import computed, multiplied, size
+from softq.errors import RefusalError
+
+Array = NDArray[np.generic]
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor while lowering.
+
+    Attributes:
+        dims: Its shape.
+        dtype: NumPy's name of the element type.
+        place: Who owns the memory.
+        at: Position of the input, offset of the weight, or number of the buffer.
+    """
+
+    dims: tuple[Size, ...]
+    dtype: str
+    place: Place
+    at: int
+
+    @property
+    def elements(self) -> Size:
+        """Number of elements."""
+        return multiplied(self.dims)
+
+
+@dataclass(frozen=True)
+class StepCall:
+    """A step whose tensors have no memory yet."""
+
+    kernel: str
+    tensors: list[Value]
+    scalars: list[Size]
+    items: Size
+    cost: Size
+    site: str | None = None
+    error: str | None = None
+
+
+@dataclass
+class Assembly:
+    """What a lowering has gathered so far.
+
+    Attributes:
+        imported: The model.
+        kernels: The kernels that the steps call.
+        steps: The steps in their order.
+        buffers: The memory that the steps write.
+        weights: The arrays of the weights file by their offset.
+        weight_at: The offset of each weight by what it is.
+        end: Bytes of the weights file.
+        dims: Names of the dimensions that the inputs give.
+    """
+
+    imported: Imported
+    kernels: Kernels
+    steps: list[StepCall] = field(default_factory=list)
+    buffers: list[Buffer] = field(default_factory=list)
+    weights: dict[int, Array] = field(default_factory=dict)
+    weight_at: dict[object, int] = field(default_factory=dict)
+    end: int = 0
+    dims: set[str] = field(default_factory=set)
+
+    def typed(self, ty: Any, place: Place, at: int) -> Value:
+        """Return a value of the type of an expression of Relax.
+
+        Raises:
+            RefusalError: its shape depends on data.
+        """
+        shape = getattr(ty, "shape", None)
+        if shape is None or not hasattr(shape, "values"):
+            raise RefusalError(f"a tensor of type {ty} has a shape that depends on data")
+        return Value(tuple(size(d) for d in shape.values), str(ty.dtype), place, at)
+
+    def new(self, ty: Any) -> Value:
+        """Return a value of this type in memory of its own."""
+        return self.allocated(self.typed(ty, "arena", 0).dims, str(ty.dtype))
+
+    def allocated(self, dims: tuple[Size, ...], dtype: str) -> Value:
+        """Return a value of this shape in memory of its own."""
+        total = multiplied([*dims, np.dtype(dtype).itemsize])
+        self.buffers.append(Buffer(total, len(self.steps), len(self.steps)))
+        return Value(dims, dtype, "arena", len(self.buffers) - 1)
+
+    def weight(self, name: object, array: Array) -> Value:
+        """Return the value of an array in the weights file; `name` stands for equal arrays."""
+        if name not in self.weight_at:
+            self.weight_at[name] = self.end
+            self.weights[self.end] = array
+            self.end += -(-array.nbytes // 64) * 64
+        return Value(tuple(array.shape), str(array.dtype), "weight", self.weight_at[name])
+
+    def step(
+        self,
+        kernel: str,
+        tensors: list[Value],
+        scalars: list[Size],
+        items: Size,
+        cost: Size,
+        *,
+        site: str | None = None,
+        error: str | None = None,
+    ) -> None:
+        """Append a step.
+
+        Args:
+            kernel: Name of the kernel.
+            tensors: What it reads and writes, in the order of its parameters.
+            scalars: Its numbers, in their order.
+            items: How many work items there are.
+            cost: What all of them take, in elements; it decides whether threads are worth it.
+            site: The softmax that the step computes.
+            error: What it means if the first tensor, a flag, is set.
+        """
+        self.append(StepCall(kernel, tensors, scalars, items, cost, site, error))
+
+    def append(self, step: StepCall) -> None:
+        """Append a step."""
+        for tensor in step.tensors:
+            if tensor.place == "arena":
+                self.buffers[tensor.at].last = len(self.steps)
+        self.steps.append(step)
+
+    def scratch(self, size: Size) -> Value:
+        """Return so many bytes of the calling thread's memory."""
+        return Value((size,), "uint8", "scratch", 0)
+
+    def copied(self, value: Value) -> Value:
+        """Return a copy in memory of its own."""
+        copy = self.allocated(value.dims, value.dtype)
+        count = multiplied([value.elements, np.dtype(value.dtype).itemsize])
+        self.step(self.kernels.copy(), [value, copy], [], count, value.elements)
+        return copy
+
+    def outputs(self, values: list[Value]) -> list[Value]:
+        """Return the outputs, each in memory of its own that is not an input's or a weight's."""
+        taken: set[int] = set()
+        results: list[Value] = []
+        for value in values:
+            if value.place != "arena" or value.at in taken:
+                value = self.copied(value)
+            taken.add(value.at)
+            results.append(value)
+        return results
+
+    def program(self, inputs: list[Value], outputs: list[Value]) -> Program:
+        """Return the program, its memory laid out."""
+        dims = sorted(self.dims)
+        place = {value.at: position for position, value in enumerate(outputs)}
+        kept = [i for i in range(len(self.buffers)) if i not in place]
+        chosen, sizes_ = slots([self.buffers[i] for i in kept], dims)
+        slot = dict(zip(kept, chosen, strict=True))
+        tensors: list[Tensor] = []
+        numbers: dict[object, int] = {}
+
+        def number(value: Value, name: str = "") -> int:
+            where: tuple[Place, int] = (value.place, value.at)
+            if value.place == "arena":
+                where = ("output", place[value.at]) if value.at in place else ("arena", slot[value.at])
+            identity = (value.dims, value.dtype, where, name)
+            if identity not in numbers:
+                numbers[identity] = len(tensors)
+                tensors.append(Tensor(name, value.dtype, value.dims, *where))
+            return numbers[identity]
+
+        first = tuple(number(v, n) for v, n in zip(inputs, self.imported.inputs, strict=True))
+        last = tuple(number(v, n) for v, n in zip(outputs, self.imported.outputs, strict=True))
+        steps = tuple(
+            Step(s.kernel, tuple(number(v) for v in s.tensors), tuple(s.scalars), s.items, s.cost, s.site, s.error)
+            for s in self.steps
+        )
+        needed = dict.fromkeys(t.elements for s in self.steps for t in s.tensors if t.place == "scratch")
+        return Program(
+            inputs=first,
+            outputs=last,
+            tensors=tuple(tensors),
+            slots=tuple(sizes_),
+            steps=steps,
+            limits=self.imported.limits,
+            weights=self.weights,
+            objects=self.kernels.objects(),
+            scratch=functools.reduce(lambda a, b: computed("max", a, b), needed, 0),
+        )

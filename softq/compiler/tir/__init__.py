@@ -1,0 +1,1 @@
+"""TIR functions: expressions, loop nests, and their fusion."""

@@ -1,0 +1,140 @@
+# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
+# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
+
+"""Sums along a row as vectors of partial sums.
+
+A sum of floats has an order, which a compiler keeps: one addition waits for the one before. Here a loop that adds to
+one number becomes one over several vectors, which are added to each other in the end. The order is fixed by the machine
+and the length, so that results are the same in every run and for every number of threads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm_ffi.structural import structural_equal, structural_map
+
+from softq.artifact.machine import Machine
+from softq.compiler.tir.expressions import copied, found, mentions
+from softq.compiler.tir.symbolic import plain
+
+# Additions take three or four cycles, and two may begin in each.
+_VECTORS = 4
+
+
+def with_partial_sums(statement: tirx.Stmt, machine: Machine) -> tirx.Stmt:
+    """Return a statement of which the loops that add floats in consecutive places do so by vectors."""
+    return structural_map(statement, (tirx.For, lambda loop: _by_vectors(loop, machine)))
+
+
+def _by_vectors(loop: tirx.For, machine: Machine) -> tirx.Stmt:
+    store = loop.body
+    if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, tirx.Add) or int(plain(loop.min)):
+        return loop
+    total, term = store.value.a, store.value.b
+    dtype, k, extent = str(store.value.ty.dtype), loop.loop_var, plain(loop.extent)
+    if dtype not in ("float32", "float64") or not _is_element(total, store) or not _in_a_row(term, store, k):
+        return loop
+    lanes = machine.lanes(int(dtype.removeprefix("float")))
+    if lanes < 2 or (isinstance(extent, int) and extent < 2 * lanes):
+        return loop
+    vectors = _VECTORS if not isinstance(extent, int) else min(_VECTORS, extent // lanes)
+    return _Sum(store, term, k, loop.extent, dtype, lanes, vectors).statement()
+
+
+def _is_element(load: Any, store: tirx.BufferStore) -> bool:
+    if not isinstance(load, tvm.ir.TensorLoad) or not load.source.same_as(store.buffer):
+        return False
+    return structural_equal(list(load.indices), list(store.indices))
+
+
+def _in_a_row(term: Any, store: tirx.BufferStore, k: tirx.Var) -> bool:
+    """Say whether what is added lies in consecutive places, or does not depend on the position, and is not the sum."""
+    fine = [not mentions(index, k) for index in store.indices]
+
+    for load in found(term, tvm.ir.TensorLoad):
+        fine.append(not load.source.same_as(store.buffer))
+        for index in load.indices:
+            step = tvm.sym.detect_linear_equation(index, [k])
+            fine.append(len(step) == 2 and plain(step[0]) in (0, 1))
+    return all(fine)
+
+
+class _Sum:
+    """The loops of one sum."""
+
+    def __init__(
+        self, store: tirx.BufferStore, term: Any, k: tirx.Var, extent: Any, dtype: str, lanes: int, vectors: int
+    ) -> None:
+        self.store, self.term, self.k, self.extent = store, term, k, extent
+        self.dtype, self.lanes, self.vectors = dtype, lanes, vectors
+        self.index = str(k.ty.dtype)
+        self.parts = tirx.decl_buffer((lanes * vectors,), dtype, "parts", scope="local")
+
+    def number(self, value: int) -> Any:
+        return tirx.IntImm(self.index, value)
+
+    def statement(self) -> tirx.Stmt:
+        chunk, lanes = self.lanes * self.vectors, self.lanes
+        whole = tirx.truncdiv(self.extent, self.number(chunk))
+        rest = tirx.truncdiv(tirx.truncmod(self.extent, self.number(chunk)), self.number(lanes))
+        done = whole * self.number(chunk)
+        after = done + rest * self.number(lanes)
+        zero = tirx.Broadcast(tirx.const(0, self.dtype), lanes)
+        return tirx.SeqStmt(
+            [
+                tirx.AllocBuffer(self.parts),
+                *(self._put(v * lanes, lanes, zero) for v in range(self.vectors)),
+                self._loop(whole, lambda i: [self._add(v, i * self.number(chunk)) for v in range(self.vectors)]),
+                self._loop(rest, lambda i: [self._add(0, done + i * self.number(lanes))]),
+                *self._together(),
+                self._loop(self.extent - after, lambda i: [self._to_total(self._term(after + i))]),
+            ]
+        )
+
+    def _loop(self, extent: Any, body: Any) -> tirx.Stmt:
+        var = tirx.Var("i", self.index)
+        statements = body(var)
+        whole = statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
+        return tirx.For(var, self.number(0), extent, tirx.ForKind.SERIAL, whole)
+
+    def _term(self, position: Any) -> Any:
+        return copied(self.term, {self.k: position})
+
+    def _add(self, vector: int, first: Any) -> tirx.Stmt:
+        lane = tirx.Var("lane", self.index)
+        at = self.number(vector * self.lanes) + lane
+        value = self.parts[at] + self._term(first + self.number(vector * self.lanes) + lane)
+        body = tirx.BufferStore(self.parts, value, [at])
+        return tirx.For(lane, self.number(0), self.number(self.lanes), tirx.ForKind.VECTORIZED, body)
+
+    def _at(self, start: int, count: int) -> Any:
+        return self.number(start) if count == 1 else tirx.Ramp(self.number(start), self.number(1), count)
+
+    def _put(self, start: int, count: int, value: Any) -> tirx.Stmt:
+        return tirx.BufferStore(self.parts, value, [self._at(start, count)])
+
+    def _together(self) -> list[tirx.Stmt]:
+        """Return the statements that add all vectors, then the halves of what is left, then to the total."""
+        parts: list[tirx.Stmt] = []
+        count = self.vectors
+        while count > 1:
+            half = (count + 1) // 2
+            for v in range(count - half):
+                parts.append(self._sum(v * self.lanes, (half + v) * self.lanes, self.lanes))
+            count = half
+        lanes = self.lanes
+        while lanes > 1:
+            lanes //= 2
+            parts.append(self._sum(0, lanes, lanes))
+        return [*parts, self._to_total(self.parts[self.number(0)])]
+
+    def _sum(self, a: int, b: int, count: int) -> tirx.Stmt:
+        return self._put(a, count, self.parts[self._at(a, count)] + self.parts[self._at(b, count)])
+
+    def _to_total(self, value: Any) -> tirx.Stmt:
+        total = self.store.buffer[tuple(self.store.indices)]
+        return tirx.BufferStore(self.store.buffer, total + value, list(self.store.indices))

@@ -1,0 +1,114 @@
+"""The forms in which a softmax appears in graphs, one rule a file; names with an underscore hold what rules share.
+
+A rule looks at one node and says what it recognises there. To add one, write `softq/forms/name_of_form.py` that
+exposes
+
+    FORM = Form(name="name-of-form", summary="One line that says what it is", match=match)
+
+where `match(node, facts)` returns a `Match`, or None for a node that is something else. A form that cannot be
+converted is a rule all the same: its match carries the sentence that says why, so that nothing is skipped silently, and
+the form says `verdict="refuse"` or `"keep"`. `softq inspect --forms` lists them.
+At most one rule may match a node.
+
+A form that is no Softmax operator also gives `open`, which writes what it found as one with the very same results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from softq.forms.matching.facts import Facts
+from softq.forms.matching.mask_lifts import Source
+from softq.forms.matching.ranks import Dims
+from softq.registry import Folder
+from softq.site import Action, MaskedRow, MaskKind, OwnFunction, Verdict
+
+
+@dataclass(frozen=True)
+class Inside:
+    """A softmax in an operator, as it is when the operator is opened; the attributes are those of `Site`."""
+
+    dtype: ir.DataType | None
+    shape: Dims | None
+    mask: MaskKind
+    masked_row: MaskedRow
+    guard: str = "none"
+
+
+@dataclass(frozen=True, eq=False)
+class Hidden:
+    """A mask inside a function that is no softmax.
+
+    Attributes:
+        source: What says which positions take part.
+        masked_row: What a row is that it hides throughout.
+        guarded: Whether the method has no weights in such a row, where the function has zeros.
+    """
+
+    source: Source
+    masked_row: MaskedRow
+    guarded: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Match:
+    """A softmax that a rule found at a node.
+
+    Attributes:
+        operator: What the site is called, `Softmax` or `com.microsoft::Attention`.
+        scores: The value that the softmax is taken of, in the layout of the weights; None where there is none, as
+            inside an operator.
+        weights: The value that holds the result, or None where it is inside the operator.
+        axis: The reduced axis counted from the end, or None if it is not known.
+        verdict: Why it is not converted whatever the user asks for; None if it can be.
+        note: A sentence worth telling about a site that can be converted.
+        logarithm: Whether `weights` are the logarithms of the weights.
+        inside: What holds of the softmax in an operator, where the graph around it does not show it.
+        function: Where it is no softmax but another function of a row: the method that is this function. What reads
+            `weights` reads nothing else of what is between it and `scores`, which stays as it is for other methods.
+        nodes: The nodes of such a function.
+        hidden: The mask inside such a function; None if there is none.
+    """
+
+    operator: str
+    scores: ir.Value | None
+    weights: ir.Value | None
+    axis: int | None
+    verdict: Verdict | None = None
+    note: str = ""
+    logarithm: bool = False
+    inside: Inside | None = None
+    function: OwnFunction | None = None
+    nodes: tuple[ir.Node, ...] = ()
+    hidden: Hidden | None = None
+
+
+@dataclass(frozen=True)
+class Form:
+    """A rule as the folder lists it.
+
+    Attributes:
+        name: Unique, in lower case with hyphens.
+        summary: One line.
+        match: Recognises what a node is the last node of.
+        open: Takes a model of opset 18 or later and the nodes that `match` recognised and that are to be converted;
+            rewrites each, with the results it had, around a node `Softmax` of the default domain whose row is one
+            axis; returns these nodes in the order of the nodes given. None where the node itself is one.
+        verdict: What becomes of it at best.
+        stage: Forms are opened in ascending order: one that recognises another's last node inside it goes first.
+        last: Whether it is asked about nodes only that no other form recognises.
+    """
+
+    name: str
+    summary: str
+    match: Callable[[ir.Node, Facts], Match | None]
+    open: Callable[[ir.Model, Sequence[ir.Node]], Sequence[ir.Node]] | None = None
+    verdict: Action = "convert"
+    stage: int = 0
+    last: bool = False
+
+
+FORMS = Folder(package="softq.forms", attribute="FORM", kind=Form, group="softq.forms", noun="form")

@@ -1,0 +1,154 @@
+"""The operator Attention of ONNX, opset 23 and later: opened into the body that ONNX gives it.
+
+By the erratum of 2026 (onnx#8068) a query whose keys are all masked gives a row of zeros; the body does so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx
+import onnx_ir as ir
+
+from softq.forms import Form, Inside, Match
+from softq.forms.matching.facts import Facts, named
+from softq.forms.matching.guards import ROW_WHERE
+from softq.forms.matching.mask_sources import is_declared
+from softq.forms.matching.opened import open_operators
+from softq.forms.matching.operators import FLOATS, NEWEST_OPSET, refusal_of
+from softq.forms.matching.ranks import Dims
+from softq.graph.queries import ModelView, is_op, node_label, operand
+from softq.graph.standard_bodies import standard_body, type_of
+from softq.site import MaskKind, Verdict
+
+_OLDEST_OPSET = 23
+_Q, _K, _V, _MASK, _PAST, _LENGTHS = 0, 1, 2, 3, 4, 6
+"""Places of the inputs Q, K, V, attn_mask, past_key and nonpad_kv_seqlen."""
+
+
+def match(node: ir.Node, facts: Facts) -> Match | None:
+    """Recognise an Attention of the default domain."""
+    if not is_op(node, "Attention"):
+        return None
+    refusal = _refusal(node, facts)
+    inside = Inside(_precision(node, facts), _shape_of_scores(node, facts), _mask_kind(node, facts), "zero", ROW_WHERE)
+    return Match("Attention", None, None, -1, Verdict("refuse", refusal) if refusal else None, inside=inside)
+
+
+def _refusal(node: ir.Node, facts: Facts) -> str:
+    name, opset, query = node_label(node), facts.view.container_of(node).opset, operand(node, _Q)
+    if not _OLDEST_OPSET <= opset <= NEWEST_OPSET:
+        return f"node {name} is an Attention of opset {opset}; known are {_OLDEST_OPSET} to {NEWEST_OPSET}"
+    if query is None or any(operand(node, place) is None for place in (_K, _V)):
+        return f"node {name} lacks one of Q, K and V"
+    reference = next((attribute.name for attribute in node.attributes.values() if attribute.is_ref()), None)
+    if reference is not None:
+        return f"not yet: the attribute {reference} of node {name} is that of the function that holds it"
+    refusal = refusal_of(node, query, facts)
+    if refusal:
+        return refusal
+    precision = _precision(node, facts)
+    if precision == ir.DataType.DOUBLE and not facts.assumed.float32:
+        return f"node {name} has a softmax of double, and softq computes in float32 (allowed by --allow-float32)"
+    if precision is not None and precision not in FLOATS | {ir.DataType.DOUBLE}:
+        return f"node {name} has a softmax of {precision.name.lower()}, which is no float type that softq knows"
+    unknown = next((v for v in node.inputs if v is not None and _type(v, facts) is None), None)
+    if unknown is not None:
+        return f"the element type or the rank of {unknown.name}, which node {name} reads, is not known"
+    refusal = _disputed(node, query, facts)
+    if refusal:
+        return refusal
+    return "" if _body(node, opset, facts) is not None else f"ONNX defines no body for node {name}"
+
+
+def _disputed(node: ir.Node, query: ir.Value, facts: Facts) -> str:
+    """Return why the body may not mean what consumers compute: there ONNX's body and its reference differ."""
+    softcap = node.attributes.get_float("softcap", 0.0)
+    if softcap < 0:  # the body caps by its absolute value; the reference and onnxruntime do not cap
+        return f"node {node_label(node)} has a softcap of {softcap}, below 0, where ONNX's definitions differ"
+    shape = facts.shape(query)
+    given = [heads for heads in ("q_num_heads", "kv_num_heads") if heads in node.attributes]
+    if given and shape is not None and len(shape) == 4:  # the body's result has three axes, onnxruntime's four
+        return f"node {node_label(node)} has {given[0]}, which ONNX allows for inputs of three axes; Q has four"
+    return ""
+
+
+def _precision(node: ir.Node, facts: Facts) -> ir.DataType | None:
+    """Return the element type of the softmax."""
+    attribute = node.attributes.get("softmax_precision")
+    if attribute is None or attribute.is_ref():
+        return facts.dtype(operand(node, _Q))
+    return ir.DataType(attribute.as_int())
+
+
+def _shape_of_scores(node: ir.Node, facts: Facts) -> Dims | None:
+    """Return batch, heads of Q, queries, and keys with the past ones, as far as they are known."""
+    query, key = facts.shape(operand(node, _Q)), facts.shape(operand(node, _K))
+    if query is None or len(query) not in {3, 4}:
+        return None
+    heads = query[1] if len(query) == 4 else node.attributes.get_int("q_num_heads", 0) or None
+    keys = None if key is None or len(key) not in {3, 4} else key[-2]
+    past = operand(node, _PAST)
+    if past is not None:
+        shape = facts.shape(past)
+        before = None if shape is None or len(shape) != 4 else shape[-2]
+        keys = keys + before if isinstance(keys, int) and isinstance(before, int) else None
+    return named((query[0], heads, query[-2], keys))
+
+
+def _mask_kind(node: ir.Node, facts: Facts) -> MaskKind:
+    mask = operand(node, _MASK)
+    if mask is not None and facts.dtype(mask) != ir.DataType.BOOL and not is_declared(mask, facts):
+        return "unproven"
+    windows = ("left_window_size", "right_window_size")
+    hides = node.attributes.get_int("is_causal", 0) == 1 or operand(node, _LENGTHS) is not None
+    hides = hides or any(node.attributes.get_int(window, -1) >= 0 for window in windows)
+    return "additive" if hides or mask is not None else "none"
+
+
+def _type(value: ir.Value, facts: Facts) -> onnx.TypeProto | None:
+    dtype, shape = facts.dtype(value), facts.shape(value)
+    return None if dtype is None or shape is None else type_of(dtype, ir.Shape(named(shape)))
+
+
+def _body(node: ir.Node, opset: int, facts: Facts) -> onnx.FunctionProto | None:
+    types = [onnx.TypeProto() if value is None else _type(value, facts) for value in node.inputs]
+    body = standard_body(node, opset, [kind for kind in types if kind is not None])
+    if body is not None:
+        _guard_first(body)
+    return body
+
+
+def _guard_first(body: onnx.FunctionProto) -> None:
+    """Put the Where that makes rows zeros right behind the Softmax, in front of the Cast to the type of the output.
+
+    Zero is zero in either type; so the guard is where `look_behind` finds it.
+    """
+    makers = {name: node for node in body.node for name in node.output}
+    for place, guard in enumerate(body.node):
+        cast = makers.get(guard.input[2]) if guard.op_type == "Where" else None
+        softmax = None if cast is None or cast.op_type != "Cast" else makers.get(cast.input[0])
+        if cast is None or softmax is None or softmax.op_type != "Softmax":
+            continue
+        zero, guarded, result = makers[guard.input[1]], f"{cast.output[0]}Guarded", guard.output[0]
+        late = onnx.NodeProto()
+        late.CopyFrom(cast)
+        late.input[0], late.output[0] = guarded, result
+        # Cast to the type that the scores were cast to, not like them: nothing but the Softmax shall read the scores.
+        zero.op_type = "Cast"
+        del zero.input[1]
+        zero.attribute.extend(makers[softmax.input[0]].attribute)
+        guard.input[2] = softmax.output[0]
+        guard.output[0] = guarded
+        body.node.remove(cast)
+        body.node.insert(place, late)
+        return
+
+
+def open_all(model: ir.Model, nodes: Sequence[ir.Node]) -> list[ir.Node]:
+    """Replace each Attention by its body."""
+    facts = Facts(ModelView(model))
+    return open_operators(model, {node: _body(node, facts.view.container_of(node).opset, facts) for node in nodes})
+
+
+FORM = Form("attention", "The operator Attention of ONNX, opened into its body", match, open_all)

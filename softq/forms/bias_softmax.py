@@ -1,0 +1,71 @@
+"""onnxruntime's BiasSoftmax: the softmax of scores with a bias added.
+
+Source: ContribOperators.md and the fusion that writes it (bias_softmax_fusion.cc), which takes an Add and a Softmax and
+leaves the bias as it is: it is broadcast as the Add's operand was, whatever `is_inner_broadcast` tells the kernel.
+There is no CPU kernel to compare with; the tests compare with the formula.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from softq.forms import Form, Inside, Match
+from softq.forms.matching.facts import Facts
+from softq.forms.matching.opened import open_operators
+from softq.forms.matching.operators import refusal_of
+from softq.graph.bodies import body_of
+from softq.graph.queries import node_label, operand, operator_label
+from softq.site import Verdict
+
+
+def match(node: ir.Node, facts: Facts) -> Match | None:
+    """Recognise a BiasSoftmax."""
+    identifier = node.op_identifier()
+    if identifier[:2] != ("com.microsoft", "BiasSoftmax") or identifier in facts.view.model.functions:
+        return None
+    scores, weights = operand(node, 0), node.outputs[0]
+    shape, dtype = facts.shape(scores), facts.dtype(scores) or facts.dtype(weights)
+    refusal = _refusal(node, facts)
+    verdict = Verdict("refuse", refusal) if refusal else None
+    # What its bias is shows when it is opened: there it is an addend like any other.
+    inside = Inside(dtype, shape, "unproven", "nan")
+    return Match(operator_label(node), None, weights, -1, verdict, inside=inside)
+
+
+def _refusal(node: ir.Node, facts: Facts) -> str:
+    name, (scores, bias) = f"node {node_label(node)} is a {operator_label(node)}", (operand(node, 0), operand(node, 1))
+    if scores is None or bias is None:
+        return f"{name} without scores or without a bias"
+    if any(attribute.is_ref() for attribute in node.attributes.values()):
+        return f"not yet: {name} whose attributes are those of the function that holds it"
+    general = refusal_of(node, scores, facts)
+    if general:
+        return general
+    shape, added, axis = facts.shape(scores), facts.shape(bias), node.attributes.get_int("axis", 1)
+    if axis != -1 and (shape is None or axis != len(shape) - 1):
+        return f"{name} over axis {axis}, of scores that are not known to end there: it flattens all axes from there on"
+    if shape is None or added is None or not _is_addend(shape, added):
+        return f"{name} whose bias is not known to broadcast to its scores"
+    return ""
+
+
+def _is_addend(scores: Sequence[int | str | None], bias: Sequence[int | str | None]) -> bool:
+    pairs = list(zip(reversed(scores), reversed(bias), strict=False))
+    return len(bias) <= len(scores) and all(b == 1 or (s == b and s is not None) for s, b in pairs)
+
+
+def open_biased(model: ir.Model, nodes: Sequence[ir.Node]) -> Sequence[ir.Node]:
+    """Write each as an Add and a Softmax."""
+    lines = ["S = Add (x, bias)", "y = Softmax <axis: int = -1> (S)"]
+    opset = model.opset_imports[""]
+    return open_operators(model, {node: body_of(opset, ["x", "bias"], ["y"], lines) for node in nodes})
+
+
+FORM = Form(
+    name="bias-softmax",
+    summary="onnxruntime's BiasSoftmax, the softmax of a sum",
+    match=match,
+    open=open_biased,
+)

@@ -1,0 +1,1 @@
+"""What forms share: facts of a graph, and the parts of a softmax (exponentials, sums, quotients, masks)."""

@@ -1,0 +1,290 @@
+"""Types and shapes of values, read from the model and, where it is silent, inferred on a copy without weights."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import onnx
+import onnx_ir as ir
+
+from softq.forms.matching.ranks import Dims, find_rank
+from softq.forms.matching.shape_stubs import put_in
+from softq.graph.queries import Container, FunctionId, ModelView, function_label, is_op, producer
+
+UNKNOWN = "softq.unknown"
+"""Domain of operators about which inference shall know nothing."""
+
+SMALL = 1024
+"""Bytes up to which a constant keeps its value in the copy: the operands of Reshape, Slice and their like."""
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What is known of one value."""
+
+    dtype: ir.DataType | None
+    shape: Dims | None
+
+
+ASSUMED_KEY = "softq.assumed"
+"""Key under which `locate` leaves the `Assumed` of a model in its meta."""
+
+
+@dataclass(frozen=True)
+class Assumed:
+    """What the user says of a model that its graph does not prove.
+
+    Attributes:
+        masks: Names of float tensors whose elements are 0 where a position takes part and at most -1e4 elsewhere.
+        float32: Whether the softmax of double scores may be computed in float32.
+    """
+
+    masks: frozenset[str] = frozenset()
+    float32: bool = False
+
+
+NOTHING = Assumed()
+
+Inferred = dict[tuple[tuple[str, ...], str], Known]
+"""What inference found, by path of the container and name of the value."""
+
+
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """Types and shapes of the values of a model; inference runs once, at the first question the model cannot answer."""
+
+    view: ModelView
+    _ranks: dict[ir.Value, int | None] = field(default_factory=dict[ir.Value, int | None], repr=False)
+
+    @property
+    def assumed(self) -> Assumed:
+        """What the user says of the model."""
+        assumed = self.view.model.meta.get(ASSUMED_KEY)
+        return assumed if isinstance(assumed, Assumed) else NOTHING
+
+    def dtype(self, value: ir.Value | None) -> ir.DataType | None:
+        """Return the element type of `value`, or None."""
+        if value is None:
+            return None
+        if value.dtype is not None and value.dtype != ir.DataType.UNDEFINED:
+            return value.dtype
+        known = self._inferred_of(value)
+        return None if known is None else known.dtype
+
+    def shape(self, value: ir.Value | None) -> Dims | None:
+        """Return the shape of `value`: a number, a symbol or None for each axis; None if not even the rank is known."""
+        if value is None:
+            return None
+        shape = self._known_shape(value)
+        if shape is None and (rank := find_rank(value, self._known_shape, self._ranks)) is not None:
+            return (None,) * rank
+        return shape
+
+    def _known_shape(self, value: ir.Value) -> Dims | None:
+        if value.shape is not None and not self._is_placeholder(value):
+            return dims(value.shape)
+        known = self._inferred_of(value)
+        return None if known is None else known.shape
+
+    def _is_placeholder(self, value: ir.Value) -> bool:
+        # onnx's version converter annotates the values it inserts as scalars, whatever they are.
+        return value.shape is not None and len(value.shape) == 0 and producer(value, "Softmax") is not None
+
+    def _inferred_of(self, value: ir.Value) -> Known | None:
+        if value.const_value is not None:
+            return _of_constant(value)
+        if value.graph is None or not value.name:
+            return None
+        container = self.view.by_graph.get(value.graph)
+        return None if container is None else self._inferred.get((container.path, value.name))
+
+    @cached_property
+    def _inferred(self) -> Inferred:
+        found: Inferred = {}
+        functions: dict[FunctionId, onnx.FunctionProto] = {}
+        # Inference is help, not a judge: where onnx gives up on a model, less is known and nothing else happens.
+        with contextlib.suppress(Exception):
+            light = _light_copy(self.view.model)
+            put_in(light)
+            functions = {identifier: ir.to_proto(function) for identifier, function in light.functions.items()}
+            found.update(_infer(ir.to_proto(light), ()))
+        for identifier in _callers_first(self.view):
+            with contextlib.suppress(Exception):
+                found.update(self._infer_function(identifier, functions, found))
+        return found
+
+    def _infer_function(
+        self, identifier: FunctionId, functions: Mapping[FunctionId, onnx.FunctionProto], found: Inferred
+    ) -> Inferred:
+        """Infer the body of a function for inputs that have what the operands of all its calls have in common."""
+        function, calls = self.view.model.functions[identifier], self.view.calls[identifier]
+        proto = functions[identifier]
+        nodes: list[onnx.NodeProto] = []
+        for node, original in zip(proto.node, function, strict=True):
+            copy = onnx.NodeProto()
+            copy.CopyFrom(node)
+            _bind(copy, original, self.view)
+            nodes.append(copy)
+        inputs: list[onnx.ValueInfoProto] = []
+        for index, value in enumerate(function.inputs):
+            known = [self._operand(call, index, found) for call in calls]
+            inputs.append(_value_info(value.name or "", _common(known)))
+        outputs = [onnx.ValueInfoProto(name=name) for name in proto.output]
+        graph = onnx.GraphProto(name="body", node=nodes, input=inputs, output=outputs)
+        model = onnx.ModelProto(
+            ir_version=10, graph=graph, opset_import=proto.opset_import, functions=functions.values()
+        )
+        return _infer(model, (function_label(identifier),))
+
+    def _operand(self, call: ir.Node, index: int, found: Inferred) -> Known:
+        value = call.inputs[index] if index < len(call.inputs) else None
+        if value is None:
+            return Known(None, None)
+        graph = value.graph
+        container = None if graph is None else self.view.by_graph.get(graph)
+        inferred = None if container is None else found.get((container.path, value.name or ""))
+        said = Known(value.dtype, None if value.shape is None else dims(value.shape))
+        for other in (inferred, _of_constant(value)):
+            if other is not None:
+                said = Known(said.dtype or other.dtype, other.shape if said.shape is None else said.shape)
+        if said.shape is None:
+            rank = find_rank(value, lambda v: self._found_shape(v, found), {})
+            said = Known(said.dtype, None if rank is None else (None,) * rank)
+        return said
+
+    def _found_shape(self, value: ir.Value, found: Inferred) -> Dims | None:
+        """Return the shape of a value while inference still runs: what the model says or was found so far."""
+        if value.shape is not None and not self._is_placeholder(value):
+            return dims(value.shape)
+        if value.const_value is not None:
+            return tuple(int(d) for d in value.const_value.shape.numpy())
+        container = None if value.graph is None else self.view.by_graph.get(value.graph)
+        known = None if container is None else found.get((container.path, value.name or ""))
+        return None if known is None else known.shape
+
+
+def named(shape: Dims) -> Dims:
+    """Return a shape without the symbols that inference made up, which mean nothing beyond one run of it."""
+    return tuple(None if isinstance(d, str) and d.startswith("unk__") else d for d in shape)
+
+
+def _of_constant(value: ir.Value) -> Known | None:
+    tensor = value.const_value
+    return None if tensor is None else Known(tensor.dtype, tuple(int(d) for d in tensor.shape.numpy()))
+
+
+def dims(shape: ir.Shape) -> Dims:
+    """Return a shape as plain values."""
+    return tuple(d if isinstance(d, int) else d.value for d in shape)
+
+
+def _common(known: list[Known]) -> Known:
+    """What holds for every one: a type all agree on, and the axes all agree on if all have one rank."""
+    dtypes = {k.dtype for k in known}
+    shapes = [k.shape for k in known]
+    shape: Dims | None = None
+    first = shapes[0] if shapes else None
+    if first is not None and all(s is not None and len(s) == len(first) for s in shapes):
+        columns = list(zip(*(s for s in shapes if s is not None), strict=True))
+        shape = tuple(column[0] if len(set(column)) == 1 else None for column in columns)
+    return Known(dtypes.pop() if len(dtypes) == 1 else None, shape)
+
+
+def _value_info(name: str, known: Known) -> onnx.ValueInfoProto:
+    if known.dtype is None:
+        return onnx.ValueInfoProto(name=name)
+    return onnx.helper.make_tensor_value_info(name, known.dtype.value, known.shape)
+
+
+def _bind(proto: onnx.NodeProto, node: ir.Node, view: ModelView) -> None:
+    """Put the values of a function's attributes in place of the references to them."""
+    for attribute in list(proto.attribute):
+        if not attribute.ref_attr_name:
+            continue
+        try:
+            value = view.attribute(node, attribute.name)
+        except LookupError:
+            # Without its attribute the node would be another operator: make it one that inference does not know.
+            proto.domain = UNKNOWN
+            value = None
+        proto.attribute.remove(attribute)
+        if value is not None:
+            bound = ir.to_proto(value)
+            bound.name = attribute.name
+            proto.attribute.append(bound)
+
+
+def _callers_first(view: ModelView) -> list[FunctionId]:
+    order: list[FunctionId] = []
+    waiting = dict(view.calls)
+    while waiting:
+        ready = [
+            name
+            for name, calls in waiting.items()
+            if all(view.container_of(call).function not in waiting for call in calls)
+        ]
+        if not ready:
+            # Functions that call each other in a circle are no ONNX; checkers say so, and nothing is known of them.
+            break
+        order.extend(ready)
+        for name in ready:
+            del waiting[name]
+    return [name for name in order if view.calls[name]]
+
+
+def _infer(model: onnx.ModelProto, prefix: tuple[str, ...]) -> Inferred:
+    inferred = onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=True)
+    del inferred.functions[:]
+    found: Inferred = {}
+    for container in ModelView(ir.from_proto(inferred)).containers:
+        for value in _values(container):
+            if value.name:
+                shape = None if value.shape is None else dims(value.shape)
+                found[((*prefix, *container.path), value.name)] = Known(value.dtype, shape)
+    return found
+
+
+def _values(container: Container) -> list[ir.Value]:
+    return [*container.body.inputs, *(output for node in container.body for output in node.outputs)]
+
+
+def _light_copy(model: ir.Model) -> ir.Model:
+    """Return a copy in which each large constant comes from an operator that inference does not know, with its type."""
+    copy = model.clone()
+    for container in ModelView(copy).containers:
+        container.body.opset_imports[UNKNOWN] = 1
+        for value in list(container.graph.initializers.values()):
+            tensor = value.const_value
+            small = None if tensor is None else _in_memory(tensor)
+            if small is not None:
+                value.const_value = small
+                continue
+            assert value.name is not None, "an initializer has a name"
+            container.graph.initializers.pop(value.name)
+            if not value.is_graph_input():
+                _annotate(value, tensor)
+                source = ir.Node(UNKNOWN, "Weight", [], outputs=[value])
+                if len(container.graph):
+                    container.graph.insert_before(container.graph[0], source)
+        for node in list(container.body):
+            tensor = node.attributes.get_tensor("value") if is_op(node, "Constant") else None
+            if tensor is not None and tensor.nbytes > SMALL:
+                _annotate(node.outputs[0], tensor)
+                node.attributes.clear()
+                node.domain = UNKNOWN
+    return copy
+
+
+def _annotate(value: ir.Value, tensor: ir.TensorProtocol | None) -> None:
+    # A new type object: the copy shares the old one with the model.
+    if tensor is not None:
+        value.type, value.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy())
+
+
+def _in_memory(tensor: ir.TensorProtocol) -> ir.TensorProtocol | None:
+    if tensor.nbytes > SMALL or tensor.dtype == ir.DataType.STRING:
+        return None
+    return ir.Tensor(tensor.numpy(), dtype=tensor.dtype) if isinstance(tensor, ir.ExternalTensor) else tensor

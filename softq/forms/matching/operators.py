@@ -1,0 +1,89 @@
+"""What the operators Softmax, LogSoftmax and Hardmax have in common: the axis in each opset, and the types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from softq.forms import Match
+from softq.forms.matching.facts import Facts
+from softq.graph.queries import node_label, operand, operator_label
+from softq.site import Verdict
+
+NEWEST_OPSET = 28
+"""The newest opset whose Softmax these rules were written against; a later one may mean something else."""
+
+FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The axis of a softmax.
+
+    Attributes:
+        axis: The reduced axis counted from the end; of several flattened ones the first. None if it is not known.
+        flattened: Whether all axes from `axis` on are one row (below opset 13).
+        refusal: Why the axis is not known; empty if it is.
+    """
+
+    axis: int | None
+    flattened: bool = False
+    refusal: str = ""
+
+
+def find_axis(node: ir.Node, facts: Facts) -> Axis:
+    """Return the axis of a Softmax, LogSoftmax or Hardmax node of the default domain.
+
+    From opset 13 on `axis` (default -1) is reduced. Before, `axis` (default 1) is where the tensor is cut into rows:
+    all axes from there on are flattened into one, which is the same only if `axis` is the last.
+    """
+    opset, name = facts.view.container_of(node).opset, node_label(node)
+    if not 1 <= opset <= NEWEST_OPSET:
+        return Axis(None, refusal=f"node {name} has opset {opset}; known are 1 to {NEWEST_OPSET}")
+    try:
+        attribute = facts.view.attribute(node, "axis")
+    except LookupError as error:
+        return Axis(None, refusal=f"the axis of node {name} is not known: {error.args[0]}")
+    axis = (-1 if opset >= 13 else 1) if attribute is None else attribute.as_int()
+    shape = facts.shape(operand(node, 0))
+    shape = facts.shape(node.outputs[0]) if shape is None else shape
+    rank = None if shape is None else len(shape)
+    if rank is not None and not -rank <= axis < rank:
+        return Axis(None, refusal=f"node {name} has axis {axis}, outside a tensor of rank {rank}")
+    if axis == -1:
+        return Axis(-1)
+    if rank is None and opset < 13:
+        why = f"below opset 13 axis {axis} flattens all axes from there on, and the rank of the input is not known"
+        return Axis(None, refusal=f"node {name} is undecidable: {why}")
+    if rank is None:
+        return Axis(None, refusal=f"node {name} reduces axis {axis} of a tensor of unknown rank")
+    from_end = axis if axis < 0 else axis - rank
+    return Axis(from_end, flattened=opset < 13 and from_end != -1)
+
+
+def match_operator(node: ir.Node, axis: Axis, facts: Facts) -> Match:
+    """Return the match of a Softmax node of the default domain, refused for what holds at any axis."""
+    scores = operand(node, 0)
+    refusal = f"node {node_label(node)} has no input" if scores is None else refusal_of(node, scores, facts)
+    refusal = refusal or axis.refusal
+    verdict = Verdict("refuse", refusal) if refusal else None
+    return Match(operator_label(node), scores, node.outputs[0], axis.axis, verdict)
+
+
+def refusal_of(node: ir.Node, scores: ir.Value, facts: Facts) -> str:
+    """Return why a softmax that ends in `node` cannot be converted, whatever its form; empty if it can."""
+    dtype = facts.dtype(scores) or facts.dtype(node.outputs[0])
+    container = facts.view.container_of(node)
+    if dtype is None and (container.function is None or container.function in facts.view.reached):
+        return f"the element type of the scores of node {node_label(node)} is not known"
+    if dtype == ir.DataType.DOUBLE and not facts.assumed.float32:
+        return f"node {node_label(node)} has double scores, and softq computes in float32 (allowed by --allow-float32)"
+    if dtype is not None and dtype not in FLOATS | {ir.DataType.DOUBLE}:
+        return f"node {node_label(node)} has {dtype.name.lower()} scores, which are no float type that softq knows"
+    if container.opset != facts.view.containers[0].opset:
+        return (
+            f"node {node_label(node)} is in a function of opset {container.opset} in a model of opset "
+            f"{facts.view.containers[0].opset}, which checkers reject"
+        )
+    return ""

@@ -1,0 +1,159 @@
+"""Reductions that are read beside what they reduce, as the sum in a quotient and the maximum in a difference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from softq.forms.matching.facts import Facts
+from softq.forms.matching.layout_ops import Layout, Moved, axes_of, follow, is_plain, moved_layout, own_layout, same
+from softq.graph.queries import is_op, operand, producer
+
+
+@dataclass(frozen=True, eq=False)
+class Reduced:
+    """A reduction as it is read, behind nodes that move or repeat it.
+
+    Attributes:
+        node: The reduction.
+        source: What is reduced, above nodes that move.
+        axes: The axes of `source` that are reduced, counted from the end, ascending; None if they are not known.
+        layout: The axes of `source` at the reader; None if not proved.
+        spreads: Whether the result is repeated on the way, as by an Expand.
+        simple: Whether nothing but the reduction, with its axes kept, changes the layout.
+    """
+
+    node: ir.Node
+    source: ir.Value
+    axes: tuple[int, ...] | None
+    layout: Layout | None
+    spreads: bool
+    simple: bool
+
+
+def find_reduction(value: ir.Value | None, names: Sequence[str], facts: Facts) -> Reduced | None:
+    """Return the reduction of one of the named kinds that `value` is, behind nodes that move."""
+    if value is None:
+        return None
+    behind = follow(value, facts)
+    return reduction_of(behind.source, behind.path, names, facts)
+
+
+def reduction_of(value: ir.Value, path: tuple[ir.Node, ...], names: Sequence[str], facts: Facts) -> Reduced | None:
+    """Return the reduction whose result is `value`, read at the end of `path`."""
+    node = producer(value, *names)
+    inside = None if node is None else operand(node, 0)
+    if node is None or inside is None:
+        return None
+    before = follow(inside, facts)
+    spreads = any(is_op(other, "Expand") for other in (*before.path, *path))
+    layout = moved_layout(own_layout(before.source, facts), before.path, facts)
+    keeps = _flag(node, "keepdims", 1)
+    if layout is None:
+        # Without a rank only the last axis means something, and only if nothing moves.
+        simple = axes_of(node, facts) == (-1,) and keeps is True and is_plain(before.path) and is_plain(path)
+        return Reduced(node, before.source, (-1,) if simple else None, None, spreads, simple)
+    places = _places(node, len(layout), facts)
+    if places is None or keeps is None:
+        return Reduced(node, before.source, None, None, spreads, simple=False)
+    labels = sorted({label for place in places if (label := layout[place]) is not None})
+    behind = tuple(
+        None if place in places else label for place, label in enumerate(layout) if keeps or place not in places
+    )
+    simple = keeps and is_plain(before.path) and is_plain(path)
+    return Reduced(node, before.source, tuple(labels), moved_layout(behind, path, facts), spreads, simple)
+
+
+def _flag(node: ir.Node, name: str, default: int) -> bool | None:
+    attribute = node.attributes.get(name)
+    return bool(default) if attribute is None else None if attribute.is_ref() else bool(attribute.as_int())
+
+
+def _places(node: ir.Node, rank: int, facts: Facts) -> frozenset[int] | None:
+    absent = "axes" not in node.attributes and operand(node, 1) is None
+    axes = axes_of(node, facts)
+    if absent or axes == ():
+        none = _flag(node, "noop_with_empty_axes", 0)
+        return frozenset(() if none else range(rank)) if none is not None else None
+    if axes is None or any(not -rank <= a < rank for a in axes):
+        return None
+    return frozenset(a % rank for a in axes)
+
+
+def fits(beside: Moved, reduced: Reduced, result: ir.Value, facts: Facts) -> bool:
+    """Whether each element beside a reduction meets the reduction of its own row.
+
+    Args:
+        beside: The elements, with the path on which they come.
+        reduced: What they are combined with, element by element.
+        result: What comes of it.
+        facts: Shapes of the model.
+    """
+    if reduced.axes is None or not same(beside.source, reduced.source):
+        return False
+    if any(is_op(node, "Expand") for node in beside.path):
+        return False
+    if reduced.simple and is_plain(beside.path):
+        return True
+    mine = moved_layout(own_layout(beside.source, facts), beside.path, facts)
+    if mine is None or reduced.layout is None or len(reduced.layout) > len(mine):
+        return False
+    # What is shorter is filled up at the front; an axis that went without being reduced had the length 1.
+    theirs = (None,) * (len(mine) - len(reduced.layout)) + reduced.layout
+    shape = facts.shape(beside.source)
+    assert shape is not None, "a layout has a rank"
+    for label, other in zip(mine, theirs, strict=True):
+        if other is not None and other != label:
+            return False
+        if other is None and label is not None and label not in reduced.axes and shape[label] != 1:
+            return False
+    return not reduced.spreads or _keeps_shape(beside, result, mine, reduced, facts)
+
+
+def _keeps_shape(beside: Moved, result: ir.Value, mine: Layout, reduced: Reduced, facts: Facts) -> bool:
+    """Whether a repeated reduction is proved not to repeat what it meets."""
+    end = beside.path[-1].outputs[0] if beside.path else beside.source
+    before, after = facts.shape(end), facts.shape(result)
+    if before is not None and None not in before and before == after:
+        return True
+    shape = facts.shape(beside.source)
+    assert shape is not None, "a layout has a rank"
+    lengths = [None if label is None else shape[label] for label in mine]
+    if all(isinstance(length, int) and length != 1 for length in lengths):
+        # A longer repetition would not be allowed beside them.
+        return True
+    expands = [node for node in _above(reduced, result) if is_op(node, "Expand")]
+    return bool(expands) and all(_has_shape_of(node, beside, end) for node in expands)
+
+
+def _above(reduced: Reduced, result: ir.Value) -> list[ir.Node]:
+    """Return the nodes between a reduction and the operator that reads it."""
+    found, stack = list[ir.Node](), [node for node in (result.producer(),) if node is not None]
+    while stack:
+        node = stack.pop()
+        for value in node.inputs:
+            above = None if value is None else value.producer()
+            if above is not None and above is not reduced.node and above not in found and len(found) < 64:
+                found.append(above)
+                stack.append(above)
+    return found
+
+
+def _has_shape_of(expand: ir.Node, beside: Moved, end: ir.Value) -> bool:
+    """Whether an Expand goes to the shape of what stands beside it."""
+    shape = producer(operand(expand, 1), "Shape")
+    value = None if shape is None else operand(shape, 0)
+    if value is None or shape is None or any(name in shape.attributes for name in ("start", "end")):
+        return False
+    candidates: list[ir.Value | None] = [end]
+    if is_plain(beside.path):
+        # Elementwise operators with one operand, and the difference from a maximum, keep the shape.
+        candidates.append(beside.source)
+        exponential = producer(beside.source, "Exp")
+        inner = None if exponential is None else operand(exponential, 0)
+        candidates.append(inner)
+        difference = producer(inner, "Sub")
+        candidates.append(None if difference is None else operand(difference, 0))
+    return any(value is candidate for candidate in candidates)

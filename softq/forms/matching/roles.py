@@ -1,0 +1,112 @@
+"""What the result of a softmax is used for, which decides whether it is converted without being asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from softq.forms.matching.facts import Facts
+from softq.graph.queries import (
+    MOVES_ONLY,
+    SAME_VALUES,
+    Use,
+    is_constant,
+    is_op,
+    is_passthrough,
+    operand,
+    operator_label,
+    producer,
+)
+from softq.site import Role
+
+_THROUGH = MOVES_ONLY | SAME_VALUES | {"QuantizeLinear", "DequantizeLinear", "Where"}
+_BY_OPERATOR: dict[str, Role] = {
+    "TopK": "router",
+    "Multinomial": "sampler",
+    "CumSum": "sampler",
+    "Conv": "detector",
+    "NonMaxSuppression": "detector",
+    "GridSample": "detector",
+    "DeformConv": "detector",
+    "ArgMax": "classifier",
+    "ZipMap": "classifier",
+}
+_ORDER: tuple[Role, ...] = ("attention", "router", "sampler", "detector", "classifier", "other")
+
+
+@dataclass(frozen=True)
+class Usage:
+    """A role and the operator that shows it; `logs` are the nodes that take the logarithm of the result."""
+
+    role: Role
+    consumer: str
+    logs: tuple[ir.Node, ...] = ()
+
+
+def find_usage(weights: ir.Value, axis: int | None, facts: Facts) -> Usage:
+    """Return what `weights` are used for; of several uses the first in the order of `Role`."""
+    found: list[tuple[int, str]] = []
+    logs: list[ir.Node] = []
+    seen: set[tuple[ir.Value, bool]] = set()
+    stack = [(weights, False)]
+    while stack:
+        value, transposed = stack.pop()
+        if (value, transposed) in seen:
+            continue
+        seen.add((value, transposed))
+        for use in facts.view.uses(value):
+            if use.node is not None and _goes_on(use, facts):
+                flips = transposed != is_op(use.node, "Transpose")
+                stack.extend((output, flips) for output in use.node.outputs[: _handed_on(use.node)])
+                continue
+            if is_op(use.node, "CastLike") and use.index == 1:
+                continue  # only the type is read
+            if use.node is not None and is_op(use.node, "Log"):
+                logs.append(use.node)
+            role = _role(use, axis, transposed)
+            found.append((_ORDER.index(role), "graph output" if use.node is None else operator_label(use.node)))
+    if not found:
+        return Usage("other", "nothing")
+    order, consumer = min(found, key=lambda pair: pair[0])
+    return Usage(_ORDER[order], consumer, tuple(logs))
+
+
+def is_chosen(scores: ir.Value) -> bool:
+    """Whether scores are the greatest of others, as in a router that weighs the experts it has chosen."""
+    value: ir.Value | None = scores
+    while (node := producer(value, "TopK", "Cast", "Identity", "Reshape", "Transpose")) is not None:
+        if node.op_type == "TopK":
+            return value is node.outputs[0]
+        value = operand(node, 0)
+    return False
+
+
+def _handed_on(node: ir.Node) -> int:
+    # The second output of Dropout is its mask.
+    return len(node.outputs) if node.op_type == "Split" else 1
+
+
+def _goes_on(use: Use, facts: Facts) -> bool:
+    node = use.node
+    if node is None or node.domain or node.op_type not in _THROUGH:
+        return False
+    if node.op_type == "Dropout":
+        return use.index == 0 and is_passthrough(node, facts.view.container_of(node).opset)
+    if node.op_type == "Where":
+        return use.index > 0
+    return node.op_type == "Concat" or use.index == 0
+
+
+def _role(use: Use, axis: int | None, transposed: bool) -> Role:
+    node = use.node
+    if node is None:
+        return "classifier"
+    if is_op(node, "MatMul", "Gemm", "Einsum"):
+        others = [v for i, v in enumerate(node.inputs[:2]) if v is not None and i != use.index]
+        if any(is_constant(other) for other in others):
+            return "other"
+        # As the right operand the weights are summed along their last axis only if they come transposed.
+        sums_row = node.op_type != "MatMul" or use.index == 0 or transposed or axis not in {None, -1}
+        return "attention" if sums_row else "other"
+    return _BY_OPERATOR.get(node.op_type, "other") if node.domain in {"", "ai.onnx.ml"} else "other"

@@ -1,0 +1,91 @@
+"""Standard operators that have the type and shape of onnxruntime's own, so that ONNX can infer through them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import onnx
+import onnx_ir as ir
+
+from softq.graph.bodies import asked, body_of, given, open_nodes
+from softq.graph.queries import constant_tensor
+
+_DOMAIN = "com.microsoft"
+_LEAST_OPSET = 13
+"""From here on ReduceSum takes its axes as an input."""
+
+
+def put_in(model: ir.Model) -> None:
+    """Replace the operators that are known here; their values mean nothing any more, their types and shapes do."""
+    open_nodes(model, _body)
+
+
+def _body(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
+    make = _BODIES.get(node.op_type) if node.domain == _DOMAIN and opset >= _LEAST_OPSET else None
+    lines = None if make is None else make(node)
+    if lines is None:
+        return None
+    outputs = [f"o{place}" for place in range(len(node.outputs))]
+    unknown = [place for place, name in enumerate(outputs) if not any(line.startswith(f"{name} =") for line in lines)]
+    if any(asked(node, place) for place in unknown):
+        return None
+    inputs = [f"i{place}" for place in range(len(node.inputs))]
+    return body_of(opset, inputs, outputs, [*lines, *(f"o{place} = Identity (o0)" for place in unknown)])
+
+
+def _first(node: ir.Node) -> Sequence[str]:
+    return ["o0 = Identity (i0)"]
+
+
+def _sum(node: ir.Node) -> Sequence[str]:
+    return ["o0 = Add (i0, i1)"] if given(node, 1) else _first(node)
+
+
+def _skip(node: ir.Node) -> Sequence[str]:
+    # The last of the four outputs is the sum that is normalised.
+    return [*_sum(node), *(["o3 = Identity (o0)"] if asked(node, 3) else [])]
+
+
+def _embedding(node: ir.Node) -> Sequence[str]:
+    # Inputs: input_ids, segment_ids, word_embedding, ...; outputs: the embedding, one int32 a sample, the sum.
+    lines = ["o0 = Gather (i2, i0)", "middle = Constant <value: tensor = int64[1] {1}> ()"]
+    lines += ["ids = Cast <to: int = 6> (i0)", "o1 = ReduceSum <keepdims: int = 0> (ids, middle)"]
+    return [*lines, *(["o2 = Identity (o0)"] if asked(node, 2) else [])]
+
+
+def _attention(node: ir.Node) -> Sequence[str] | None:
+    """Return lines for [batch, sequence, width of V] of an input [batch, sequence, width]."""
+    sizes = node.attributes.get("qkv_hidden_sizes")
+    weights = node.inputs[1] if len(node.inputs) > 1 else None
+    tensor = constant_tensor(weights)
+    shape = tensor.shape if tensor is not None else None if weights is None else weights.shape
+    columns = None if shape is None or len(shape) != 2 else shape[1]
+    width = sizes.as_ints()[-1] if sizes is not None else columns // 3 if isinstance(columns, int) else None
+    if width is None:
+        return None
+    numbers = {"first": 0, "last": width, "axis": 1}
+    lines = [f"{name} = Constant <value: tensor = int64[1] {{{value}}}> ()" for name, value in numbers.items()]
+    return [*lines, "columns = Slice (i1, first, last, axis)", "o0 = MatMul (i0, columns)"]
+
+
+def _multi_head_attention(node: ir.Node) -> Sequence[str] | None:
+    """Return lines for [batch, queries, width of V] of query [batch, queries, ...] and value [batch, keys, width]."""
+    value = node.inputs[2] if len(node.inputs) > 2 else None
+    if value is None or value.shape is None or len(value.shape) != 3:
+        return None
+    lines = [f"a{axis} = Constant <value: tensor = int64[1] {{{axis}}}> ()" for axis in (1, 2)]
+    return [*lines, "column = ReduceSum (i0, a2)", "row = ReduceSum (i2, a1)", "o0 = MatMul (column, row)"]
+
+
+_BODIES: Mapping[str, Callable[[ir.Node], Sequence[str] | None]] = {
+    "Attention": _attention,
+    "BiasGelu": _sum,
+    "EmbedLayerNormalization": _embedding,
+    "FastGelu": _first,
+    "Gelu": _first,
+    "MultiHeadAttention": _multi_head_attention,
+    "QuickGelu": _first,
+    "SimplifiedLayerNormalization": _first,
+    "SkipLayerNormalization": _skip,
+    "SkipSimplifiedLayerNormalization": _skip,
+}

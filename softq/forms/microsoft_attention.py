@@ -1,0 +1,134 @@
+"""onnxruntime's Attention: projects one input to Q, K and V; `softq/forms/matching/heads.py` says what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx
+import onnx_ir as ir
+
+from softq.forms import Form, Match
+from softq.forms.matching import heads
+from softq.forms.matching.facts import Facts
+from softq.forms.matching.opened import open_operators
+from softq.graph.bodies import body_of, given
+from softq.graph.queries import ModelView, node_label, operand, operator_label
+from softq.site import Verdict
+
+_INPUT, _WEIGHTS, _BIAS, _MASK, _PAST, _ADDED = range(6)
+_INPUTS = ("input", "weights", "bias", "mask", "past", "attention_bias")
+_PRESENT = 1
+
+
+def match(node: ir.Node, facts: Facts) -> Match | None:
+    """Recognise an Attention of onnxruntime."""
+    identifier = node.op_identifier()
+    if identifier[:2] != ("com.microsoft", "Attention") or identifier in facts.view.model.functions:
+        return None
+    refusal = _refusal(node, facts)
+    query, past = facts.shape(operand(node, _INPUT)), operand(node, _PAST)
+    keys = None if query is None or len(query) != 3 else query[1]
+    if past is not None:
+        shape = facts.shape(past)
+        before = None if shape is None or len(shape) != 5 else shape[3]
+        keys = keys + before if isinstance(keys, int) and isinstance(before, int) else None
+    mask = heads.mask_of(node, _MASK, facts, starts=True)
+    inside = heads.inside(query, node.attributes.get_int("num_heads", 0), keys, mask, given(node, _ADDED))
+    verdict = Verdict("refuse", refusal) if refusal else None
+    return Match(operator_label(node), None, None, -1, verdict, inside=inside)
+
+
+def _refusal(node: ir.Node, facts: Facts) -> str:
+    refusal = heads.refusal(node, facts, (_INPUT, _WEIGHTS, _BIAS), len(_INPUTS))
+    if refusal:
+        return refusal
+    name = f"node {node_label(node)} is a {operator_label(node)}"
+    if node.attributes.get_int("do_rotary", 0):
+        return f"{name} with rotary embedding, which onnxruntime's CPU kernel does not run"
+    if node.attributes.get_int("past_present_share_buffer", 0):
+        return f"not yet: {name} that shares the buffer of its cache"
+    shape = facts.shape(operand(node, _INPUT))
+    if shape is None or len(shape) != 3:
+        return f"{name} whose input is not known to be of rank 3"
+    sizes = _sizes(node, facts)
+    if sizes is None:
+        return f"{name}, and its hidden sizes are not known"
+    count = node.attributes.get_int("num_heads", 0)
+    if sizes[0] != sizes[1] or any(size % count for size in sizes):
+        return f"{name} with the hidden sizes {sizes} and {count} heads, which onnxruntime's CPU kernel does not run"
+    mask = facts.shape(operand(node, _MASK))
+    if mask is not None and len(mask) == 4:
+        return f"{name} with a mask of rank 4, which onnxruntime's CPU kernel does not run"
+    if heads.mask_of(node, _MASK, facts, starts=True) is None:
+        return f"{name} whose mask is not known to be of rank 1, 2 or 3"
+    if given(node, _PAST) and given(node, _ADDED):
+        return f"{name} with past keys and a bias on the scores, which onnxruntime's CPU kernel does not run"
+    if given(node, _PAST) and not heads.is_named(node, _PRESENT):
+        return f"{name} with past keys and no present ones, which onnxruntime's CPU kernel does not run"
+    if heads.is_named(node, _PRESENT) and sizes[0] != sizes[2]:
+        return f"{name} that hands on keys and values of different sizes in one tensor"
+    return ""
+
+
+def _sizes(node: ir.Node, facts: Facts) -> tuple[int, int, int] | None:
+    """Return the widths of Q, K and V."""
+    given_sizes = node.attributes.get("qkv_hidden_sizes")
+    if given_sizes is not None and given_sizes.as_ints():
+        sizes = given_sizes.as_ints()
+        return (sizes[0], sizes[1], sizes[2]) if len(sizes) == 3 and min(sizes) > 0 else None
+    shape = facts.shape(operand(node, _WEIGHTS))
+    width = None if shape is None or len(shape) != 2 else shape[1]
+    if not isinstance(width, int) or width < 3 or width % 3:
+        return None
+    return width // 3, width // 3, width // 3
+
+
+def _body(node: ir.Node, opset: int, facts: Facts) -> onnx.FunctionProto | None:
+    mask, sizes = heads.mask_of(node, _MASK, facts, starts=True), _sizes(node, facts)
+    if mask is None or sizes is None:
+        return None
+    count = node.attributes.get_int("num_heads", 0)
+    lines = heads.widened([name for place, name in enumerate(_INPUTS) if given(node, place) and place != _MASK])
+    lines += [
+        "Projected = MatMul (inputF, weightsF)",
+        "Biased = Add (Projected, biasF)",
+        f"Sizes = Constant <value: tensor = int64[3] {{{', '.join(map(str, sizes))}}}> ()",
+        "QJoined, KJoined, VJoined = Split <axis: int = 2> (Biased, Sizes)",
+    ]
+    for name, result, size in zip("QKV", ("Q", "NewK", "NewV"), sizes, strict=True):
+        lines += heads.split_heads(f"{name}Joined", result, count, size // count)
+    if given(node, _PAST):
+        lines += [
+            "First = Constant <value: tensor = int64 {0}> ()",
+            "Second0 = Constant <value: tensor = int64 {1}> ()",
+            "PastK = Gather <axis: int = 0> (pastF, First)",
+            "PastV = Gather <axis: int = 0> (pastF, Second0)",
+            "K = Concat <axis: int = 2> (PastK, NewK)",
+            "V = Concat <axis: int = 2> (PastV, NewV)",
+            "PastLength = Shape <start: int = 3, end: int = 4> (pastF)",
+        ]
+    else:
+        lines += ["K = Identity (NewK)", "V = Identity (NewV)"]
+        lines.append("PastLength = Constant <value: tensor = int64[1] {0}> ()")
+    lines += heads.attend(node, mask, "mask", sizes[0] // count, sizes[2], given(node, _ADDED))
+    lines.append("output = CastLike (Y, input)")
+    outputs = ["output"]
+    if heads.is_named(node, _PRESENT):
+        lines += [
+            "Front = Constant <value: tensor = int64[1] {0}> ()",
+            "KPart = Unsqueeze (K, Front)",
+            "VPart = Unsqueeze (V, Front)",
+            "Both = Concat <axis: int = 0> (KPart, VPart)",
+            "present = CastLike (Both, input)",
+        ]
+        outputs.append("present")
+    return body_of(opset, _INPUTS, outputs, lines)
+
+
+def open_all(model: ir.Model, nodes: Sequence[ir.Node]) -> list[ir.Node]:
+    """Replace each Attention by its body."""
+    facts = Facts(ModelView(model))
+    return open_operators(model, {node: _body(node, facts.view.container_of(node).opset, facts) for node in nodes})
+
+
+FORM = Form("microsoft-attention", "onnxruntime's Attention, opened", match, open_all)

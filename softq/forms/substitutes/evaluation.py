@@ -1,0 +1,282 @@
+"""The values of a part of a graph, in float64 whatever its types are: what it means, before it is rounded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from numpy.typing import NDArray
+from onnx.reference import ReferenceEvaluator
+
+from softq.forms.matching.facts import Facts
+from softq.forms.matching.ranks import Dims
+from softq.forms.substitutes.reference import OPERATORS, REAL, Expm1, Log1p
+from softq.forms.substitutes.regions import ELEMENTWISE, Region
+from softq.graph.queries import constant, is_op, operand, producer
+
+Array = NDArray[np.generic]
+Rows = NDArray[np.float64]
+
+_LARGEST = 1 << 20
+"""Bytes of the largest constant that a function may hold."""
+
+_MOST = 1 << 21
+"""Elements of the largest tensor that a function is evaluated on."""
+
+_ODD = 7919
+"""Stands for an axis of unknown length: what depends on it is not known."""
+
+_LAID_OUT = {"Shape", "Reshape", "Expand", "ConstantOfShape", "Tile", "ScatterElements"}
+
+
+@dataclass(frozen=True)
+class Written:
+    """A part of a graph as ONNX, self-contained: equal parts are equal.
+
+    Attributes:
+        model: One graph to `y` from `x`, the shapes `shape0`, `shape1`, ..., and the boolean `mask` if there is one,
+            serialized.
+        shape: Shape of `x` as far as the model knows it, of two axes or more.
+        shapes: Shapes of the values outside of which it reads the shape.
+        numbers: The float constants in it that are one number, or a number a head.
+        laid_out: Whether it may depend on more of a shape than the length of the row.
+        counts: Whole numbers that it takes the greatest of a row by.
+        mask: The type of what says inside which positions take part; empty if nothing does.
+        swallows: Whether it takes the logarithm of a sum with 1, which where it runs hides a small number.
+    """
+
+    model: bytes
+    shape: Dims
+    shapes: tuple[Dims, ...]
+    numbers: tuple[tuple[float, ...], ...]
+    laid_out: bool
+    counts: tuple[int, ...]
+    swallows: bool
+    mask: Literal["", "bool", "float64"]
+
+
+def written(region: Region, facts: Facts) -> Written | None:
+    """Return a region as ONNX, None where its shapes or constants are not known."""
+    shape = facts.shape(region.entry)
+    shapes = tuple(known for value in region.shapes if (known := facts.shape(value)) is not None)
+    if shape is None or len(shape) < 2 or len(shapes) < len(region.shapes):
+        return None
+    # Only where the result has the shape of the scores can nothing have been repeated by a constant.
+    keeps_shape = None not in shape and facts.shape(region.result) == shape
+    names: dict[int, str] = {id(region.entry): "x"}
+    names |= {id(value): f"shape{i}" for i, value in enumerate(region.shapes)}
+    names |= {id(region.mask): "mask"} if region.mask is not None else {}
+    graph = onnx.GraphProto(name="function")
+    numbers: list[tuple[float, ...]] = []
+    for node in region.nodes:
+        for value in node.inputs:
+            if value is not None and id(value) not in names:
+                array = constant(value)
+                if array is not None and keeps_shape:
+                    array = _shortened(array, value, region)
+                if array is None or array.nbytes > _LARGEST:
+                    return None
+                names[id(value)] = f"v{len(names)}"
+                graph.initializer.append(onnx.numpy_helper.from_array(_wide(array), names[id(value)]))
+                numbers += _numbers(array)
+        for value in node.outputs:
+            names[id(value)] = f"v{len(names)}"
+        joined = _joined(node, names)
+        if joined is not None:
+            graph.node.append(joined)
+        elif node.op_type == "Shape" and any(node.inputs[0] is value for value in region.shapes):
+            _append_part(graph, node, names)
+        else:
+            _append(graph, node, names)
+    inputs = ["x", *(f"shape{i}" for i in range(len(shapes))), *(["mask"] if region.mask is not None else [])]
+    graph.input.extend(onnx.ValueInfoProto(name=name) for name in inputs)
+    graph.output.append(onnx.ValueInfoProto(name=names[id(region.result)]))
+    opset = facts.view.container_of(region.nodes[-1]).opset
+    imports = [onnx.OperatorSetIdProto(domain=domain, version=v) for domain, v in (("", opset), (REAL, 1))]
+    model = onnx.ModelProto(ir_version=10, graph=graph, opset_import=imports)
+    laid_out = any(node.op_type in _LAID_OUT for node in region.nodes)
+    counts = [constant(operand(node, 1)) for node in region.nodes if node.op_type == "TopK"]
+    return Written(
+        model.SerializeToString(deterministic=True),
+        shape,
+        shapes,
+        tuple(dict.fromkeys(numbers)),
+        laid_out,
+        tuple(int(k.reshape(-1)[0]) for k in counts if k is not None and k.size == 1),
+        any(node.op_type == Log1p.__name__ for node in graph.node),
+        "" if region.mask is None else "bool" if facts.dtype(region.mask) == ir.DataType.BOOL else "float64",
+    )
+
+
+def _shortened(array: Array, value: ir.Value, region: Region) -> Array:
+    """Return one element of a constant that has the same everywhere, if all that read it repeat what is short.
+
+    Exporters write such constants, of the shape of the scores, for what was a number.
+    """
+    readers = [node for node in region.nodes if any(read is value for read in node.inputs)]
+    if array.size < 2 or not all(node.op_type in ELEMENTWISE for node in readers):
+        return array
+    first = array.reshape(-1)[:1]
+    return first.reshape((1,) * array.ndim) if np.array_equal(array, np.broadcast_to(first, array.shape)) else array
+
+
+def _is_float(array: Array) -> bool:
+    return array.dtype.kind == "f" or array.dtype.name == "bfloat16"
+
+
+def _wide(array: Array) -> Array:
+    return array.astype(np.float64) if _is_float(array) else array
+
+
+def _numbers(array: Array) -> list[tuple[float, ...]]:
+    one_a_head = array.size == 1 or (array.ndim >= 3 and array.size == array.shape[-3])
+    return [tuple(map(float, array.reshape(-1)))] if _is_float(array) and one_a_head and array.size else []
+
+
+def _append(graph: onnx.GraphProto, node: ir.Node, names: Mapping[int, str]) -> None:
+    made = onnx.NodeProto(op_type=node.op_type, attribute=ir.to_proto(node).attribute)
+    made.input.extend("" if value is None else names[id(value)] for value in node.inputs)
+    made.output.extend(names[id(value)] for value in node.outputs)
+    for attribute in made.attribute:
+        if attribute.name == "to" and ir.DataType(attribute.i).is_floating_point():
+            attribute.i = onnx.TensorProto.DOUBLE
+        if node.op_type == "ConstantOfShape" and attribute.name == "value":
+            wide = _wide(onnx.numpy_helper.to_array(attribute.t))
+            attribute.t.CopyFrom(onnx.numpy_helper.from_array(wide, "value"))
+    graph.node.append(made)
+
+
+def _joined(node: ir.Node, names: Mapping[int, str]) -> onnx.NodeProto | None:
+    """Return ln(1 + y) for a Log of such a sum, and e^y - 1 for that difference; None for anything else.
+
+    1 swallows a small y in any type, which is rounding and not what the function is.
+    """
+    if node.op_type == "Log":
+        small, kind = _beside_one(producer(node.inputs[0], "Add", "Sum"), 1.0), Log1p.__name__
+    else:
+        risen = _beside_one(node, 1.0 if node.op_type == "Sub" else -1.0) if is_op(node, "Add", "Sub") else None
+        inner = producer(risen, "Exp")
+        small, kind = None if inner is None else inner.inputs[0], Expm1.__name__
+    if small is None or id(small) not in names:
+        return None
+    made = onnx.NodeProto(op_type=kind, domain=REAL)
+    made.input.append(names[id(small)])
+    made.output.extend(names[id(value)] for value in node.outputs)
+    return made
+
+
+def _beside_one(node: ir.Node | None, one: float) -> ir.Value | None:
+    """Return the other operand of a node of two, one of which (of a difference the second) is this number."""
+    if node is None or len(node.inputs) != 2:
+        return None
+    for at in (1,) if node.op_type == "Sub" else (0, 1):
+        array = constant(node.inputs[at])
+        if array is not None and array.size == 1 and _is_float(array) and float(array.reshape(-1)[0]) == one:
+            return node.inputs[1 - at]
+    return None
+
+
+def _append_part(graph: onnx.GraphProto, node: ir.Node, names: Mapping[int, str]) -> None:
+    """Write what a Shape node takes of a shape that is given."""
+    assert node.inputs[0] is not None, "a shape is of something"
+    out = names[id(node.outputs[0])]
+    bounds = {"start": node.attributes.get_int("start", 0), "end": node.attributes.get_int("end", 2**31)}
+    for name, bound in bounds.items():
+        graph.initializer.append(onnx.numpy_helper.from_array(np.array([bound], np.int64), f"{out}.{name}"))
+    inputs = [names[id(node.inputs[0])], *(f"{out}.{name}" for name in bounds)]
+    graph.node.append(onnx.NodeProto(op_type="Slice", input=inputs, output=[out]))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How rows are laid into the tensor that a function takes.
+
+    Attributes:
+        shape: The tensor's shape.
+        has_heads: Whether the last axis but two is that of the heads: the same scores stand beside each other there.
+        shapes: The shapes outside.
+        is_own: Whether the shape is the function's own, and not one of as many rows as are wanted.
+    """
+
+    shape: tuple[int, ...]
+    has_heads: bool
+    shapes: tuple[tuple[int, ...], ...]
+    is_own: bool = False
+
+    def of(self, rows: int) -> Layout:
+        """Return the layout for another number of rows, where that is free."""
+        return self if self.is_own else replace(self, shape=(*self.shape[:-2], rows, self.shape[-1]))
+
+
+def layouts(function: Written, length: int, rows: int) -> Iterator[Layout]:
+    """Yield shapes for rows of a length: one with as many rows as are wanted, and the function's own, if not great."""
+    *before, last = function.shape
+    heads = before[-2] if len(before) >= 3 else None
+    symbols: dict[object, int] = {last: length} if isinstance(last, str) else {}
+
+    def bound(dims: Dims, otherwise: int) -> tuple[int, ...]:
+        return tuple(d if isinstance(d, int) else symbols.get(d, otherwise) for d in dims)
+
+    outside = tuple(bound(dims, _ODD) for dims in function.shapes)
+    lead = [1] * (len(before) - 1)
+    has_heads = isinstance(heads, int)
+    if isinstance(heads, int):
+        lead[-1] = heads
+    yield Layout((*lead, rows, length), has_heads, outside)
+    symbols |= {d: 2 for d in before if isinstance(d, str) and d not in symbols}
+    own = (*bound(tuple(before), 2), length)
+    if math.prod(own) <= _MOST:
+        yield Layout(own, has_heads, tuple(bound(dims, _ODD) for dims in function.shapes), is_own=True)
+
+
+class Evaluator:
+    """Computes the values of a function of rows.
+
+    Args:
+        function: The function.
+        counts_when: Of one with a mask inside, what the mask is where a position takes part. Such a function hides
+            what is -inf in the rows, which to it itself are other numbers.
+    """
+
+    def __init__(self, function: Written, counts_when: bool = True) -> None:
+        self._mask, self._counts_when = function.mask, counts_when
+        self._session = ReferenceEvaluator(onnx.ModelProto.FromString(function.model), new_ops=OPERATORS)
+
+    def rows(self, x: Rows, layout: Layout) -> Rows:
+        """Return the function of rows [R, N] for each head, [heads, R, N].
+
+        Raises:
+            ValueError: the result has not the shape of the scores.
+        """
+        heads = layout.shape[-3] if layout.has_heads else 1
+        if not len(x):
+            return np.zeros((heads, 0, layout.shape[-1]))
+        held = math.prod(layout.shape[:-1]) // heads
+        found = [self._block(x[at : at + held], layout, heads, held) for at in range(0, len(x), held)]
+        return np.concatenate(found, axis=1)[:, : len(x)]
+
+    def _block(self, x: Rows, layout: Layout, heads: int, held: int) -> Rows:
+        full = np.concatenate([x, np.repeat(x[-1:], held - len(x), axis=0)])
+        *lead, queries, length = layout.shape
+        if layout.has_heads:
+            tensor = full.reshape(*lead[:-1], 1, queries, length)
+            tensor = np.broadcast_to(tensor, layout.shape)
+        else:
+            tensor = full.reshape(layout.shape)
+        feed: dict[str, Array] = {"x": np.ascontiguousarray(tensor)}
+        if self._mask:
+            hidden = np.isneginf(tensor)
+            feed["mask"] = (hidden != self._counts_when).astype(self._mask)
+            feed["x"] = np.where(hidden, np.random.default_rng(2).normal(size=length) * 3, tensor)
+        feed |= {f"shape{i}": np.array(shape, np.int64) for i, shape in enumerate(layout.shapes)}
+        with np.errstate(all="ignore"):
+            (y,) = map(np.asarray, self._session.run(None, feed))
+        if y.shape != layout.shape:
+            raise ValueError(f"{y.shape} is not {layout.shape}")
+        out = np.moveaxis(y, -3, 0) if layout.has_heads else y[None]
+        return out.reshape(heads, held, length)[:, : len(x)].astype(np.float64)

@@ -1,0 +1,165 @@
+"""Parts of a graph that are a function of one value: where they begin, and that nothing else reads what is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from softq.graph.queries import constant_tensor, is_op, subgraphs
+
+MOST_NODES = 120
+"""Nodes of the longest function that is looked at, constants included."""
+
+_NUMBERS = {
+    "Abs", "Add", "Cast", "CastLike", "Ceil", "Clip", "Div", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid",
+    "Identity", "LeakyRelu", "Log", "Max", "Mean", "Min", "Mod", "Mul", "Neg", "Pow", "Reciprocal", "Relu", "Round",
+    "Sigmoid", "Sign", "Softplus", "Sqrt", "Sub", "Sum", "Tanh", "ThresholdedRelu",
+}  # fmt: skip
+_CONDITIONS = {
+    "And", "Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Not", "Or", "Where",
+}  # fmt: skip
+_ROWS = {
+    "ArgMax", "ArgMin", "CumSum", "LogSoftmax", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax",
+    "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Softmax", "TopK",
+}  # fmt: skip
+_PLACES = {
+    "Concat", "Constant", "ConstantOfShape", "Expand", "Gather", "GatherElements", "Range", "Reshape",
+    "ScatterElements", "Shape", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
+}  # fmt: skip
+ELEMENTWISE = frozenset(_NUMBERS | _CONDITIONS)
+"""Operators that work element by element, operands of fewer elements repeated."""
+
+OPERATORS = frozenset(_NUMBERS | _CONDITIONS | _ROWS | _PLACES)
+"""Operators of which a function may be made; each computes its outputs from its inputs alone."""
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """A function of one value.
+
+    Attributes:
+        entry: What it is a function of.
+        result: What it gives.
+        nodes: Its nodes, each behind those whose results it reads.
+        shapes: Values outside, of which it reads the shape and nothing else.
+        mask: A boolean outside, of which it reads the elements; None if it reads none.
+    """
+
+    entry: ir.Value
+    result: ir.Value
+    nodes: tuple[ir.Node, ...]
+    shapes: tuple[ir.Value, ...]
+    mask: ir.Value | None = None
+
+
+MaskOf = Callable[[ir.Value, ir.Value], bool]
+"""Whether a value may be what says of a function of another one which positions take part."""
+
+
+def _none(value: ir.Value, entry: ir.Value) -> bool:
+    return False
+
+
+def regions(result: ir.Value, begins: Callable[[ir.Value], bool], is_mask: MaskOf = _none) -> Iterator[Region]:
+    """Yield the parts of a graph that make `result` of one value, the smallest first.
+
+    Args:
+        result: A value that a node computes.
+        begins: Whether a part may begin with a value.
+        is_mask: What may be read besides, one value a part.
+    """
+    for entry in _above(result):
+        if not begins(entry):
+            continue
+        found = _cut(result, entry, is_mask)
+        if found is not None and _is_closed(found):
+            yield found
+
+
+def _above(result: ir.Value) -> list[ir.Value]:
+    """Return what `result` is computed from, the nearest first, as far as a function may reach."""
+    found, at = [result], 0
+    while at < len(found) and len(found) < MOST_NODES:
+        node = found[at].producer()
+        at += 1
+        if node is None or not _may_belong(node, result):
+            continue
+        found += [v for v in node.inputs if v is not None and constant_tensor(v) is None and not _seen(v, found)]
+    return found[1:]
+
+
+def _seen(value: ir.Value, found: list[ir.Value]) -> bool:
+    return any(value is other for other in found)
+
+
+def _may_belong(node: ir.Node, result: ir.Value) -> bool:
+    references = any(attribute.is_ref() for attribute in node.attributes.values())
+    known = is_op(node, *OPERATORS) and node.graph is result.graph and not references
+    return known and not any(True for _ in subgraphs(node))
+
+
+def _cut(result: ir.Value, entry: ir.Value, is_mask: MaskOf) -> Region | None:
+    """Return what lies between a value and the result, None if something else leads there as well."""
+    nodes, shapes, masks = dict[ir.Node, None](), list[ir.Value](), list[ir.Value]()
+
+    def reaches(value: ir.Value | None) -> bool:
+        """Note the nodes that a value is computed by; return whether they start from the entry and constants alone."""
+        if value is None or value is entry:
+            return True
+        if is_mask(value, entry):
+            masks.extend([value] if value not in masks else [])
+            return len(masks) == 1
+        if constant_tensor(value) is not None:
+            return True
+        node = value.producer()
+        if node is None or not _may_belong(node, result) or len(nodes) > MOST_NODES:
+            return False
+        if node in nodes:
+            return True
+        if is_op(node, "Shape"):
+            # What has the shape is known or not, whatever computes it.
+            shapes.extend(v for v in node.inputs if v is not None)
+        elif not all(map(reaches, node.inputs)):
+            return False
+        nodes[node] = None
+        return True
+
+    if entry is result or not reaches(result):
+        return None
+    inside = {id(entry), *(id(out) for node in nodes for out in node.outputs)}
+    outside = tuple(v for v in shapes if id(v) not in inside)
+    return Region(entry, result, _ordered(nodes), outside, masks[0] if masks else None)
+
+
+def _ordered(nodes: Collection[ir.Node]) -> tuple[ir.Node, ...]:
+    """Return nodes, each behind those whose results it reads, if only for the shape."""
+    found = dict[ir.Node, None]()
+
+    def place(node: ir.Node | None) -> None:
+        if node is not None and node in nodes and node not in found:
+            for value in node.inputs:
+                place(None if value is None else value.producer())
+            found[node] = None
+
+    for node in nodes:
+        place(node)
+    return tuple(found)
+
+
+def _is_closed(region: Region) -> bool:
+    """Whether nothing but the function reads what it makes of the entry on the way to its result."""
+    inside, made = set(region.nodes), {id(region.entry)}
+    for node in region.nodes:
+        # A shape depends on no element: whoever else reads it may go on doing so.
+        if is_op(node, "Shape") or not any(id(v) in made for v in node.inputs):
+            continue
+        made |= {id(out) for out in node.outputs}
+        for out in node.outputs:
+            if out is region.result:
+                continue
+            if out.is_graph_output() or any(reader not in inside for reader in out.consumers()):
+                return False
+    readers = list(region.result.consumers())
+    return id(region.result) in made and not any(reader in inside for reader in readers)

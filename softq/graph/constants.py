@@ -1,0 +1,79 @@
+"""Values that turn out to be constants: what a node computes from constants, and putting the result in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from numpy.typing import NDArray
+from onnx.reference import ReferenceEvaluator
+
+from softq.graph.edits import take_over
+from softq.graph.queries import Container, subgraphs
+
+Array = NDArray[np.generic]
+
+_NOT_PURE = frozenset({"Bernoulli", "Multinomial", "Optional", "OptionalGetElement", "OptionalHasElement"})
+
+
+def is_pure(node: ir.Node) -> bool:
+    """Say whether a node of the default domain computes its outputs from its inputs alone, always the same ones."""
+    if node.domain != "" or node.op_type in _NOT_PURE or node.op_type.startswith(("Random", "Sequence")):
+        return False
+    if any(attribute.is_ref() for attribute in node.attributes.values()):
+        return False
+    if node.op_type == "Dropout" and len(node.inputs) > 2:
+        return False
+    return not any(True for _ in subgraphs(node))
+
+
+def evaluate(node: ir.Node, opset: int, inputs: Sequence[Array | None]) -> list[Array] | None:
+    """Return what onnx's reference makes of a node, or None where it cannot, or where the result is not defined.
+
+    Not defined are a division by zero and the integer of a NaN: a runtime may answer as it likes.
+    """
+    proto = ir.to_proto(node)
+    for field in ("input", "output", "metadata_props", "doc_string", "device_configurations"):
+        proto.ClearField(field)
+    names = [f"i{k}" if array is not None else "" for k, array in enumerate(inputs)]
+    proto.input.extend(names)
+    proto.output.extend(f"o{k}" for k in range(len(node.outputs)))
+    graph = onnx.GraphProto(name="node", node=[proto])
+    graph.input.extend(onnx.ValueInfoProto(name=name) for name in names if name)
+    graph.output.extend(onnx.ValueInfoProto(name=name) for name in proto.output)
+    imports = [onnx.OperatorSetIdProto(domain="", version=opset)]
+    feed = {name: array for name, array in zip(names, inputs, strict=True) if name}
+    try:
+        with np.errstate(divide="raise", invalid="raise", over="ignore", under="ignore"):
+            results = ReferenceEvaluator(onnx.ModelProto(ir_version=10, opset_import=imports, graph=graph)).run(
+                None, feed
+            )
+    except Exception:
+        # Operators and types that the reference lacks each fail in their own way; such a node stays.
+        return None
+    arrays = [np.asarray(result) for result in results if result is not None]
+    return arrays if len(arrays) == len(node.outputs) else None
+
+
+def become_constant(old: ir.Value, tensor: ir.TensorProtocol, container: Container) -> None:
+    """Put a constant in the place of what a node computes; the node stays, unused.
+
+    It is an initializer; but a Constant node in functions, which know none, and for the outputs of a body.
+    """
+    node, name = old.producer(), old.name or "constant"
+    assert node is not None, "a computed value has a producer"
+    if container.function is not None or (container.path and old.is_graph_output()):
+        holder = ir.node("Constant", [], {"value": tensor}, name=f"{name}.const")
+        new = holder.outputs[0]
+        new.name = f"{name}.const"
+        container.body.insert_before(node, holder)
+    else:
+        new = ir.Value(name=f"{name}.const", const_value=tensor)
+    new.type, new.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy())
+    new.metadata_props.update(old.metadata_props)
+    take_over(old, new)
+    new.shape = ir.Shape(tensor.shape.numpy())
+    if new.producer() is None:
+        container.graph.register_initializer(new)

@@ -1,6 +1,0 @@
-"""Attention in one kernel, memory O(N): products on tensor cores, weights by codes of the distance from the maximum."""
-
-from softq.targets._gpu.attention.codes import Codes, codes_of
-from softq.targets._gpu.attention.kernel import AttentionKernel, Shape, attention_kernel
-
-__all__ = ["AttentionKernel", "Codes", "Shape", "attention_kernel", "codes_of"]

@@ -1,6 +1,0 @@
-"""Kernels of row programs for GPUs, as text."""
-
-from softq.targets._gpu.rows.form import Form
-from softq.targets._gpu.rows.kernel import RowKernel, row_kernel
-
-__all__ = ["Form", "RowKernel", "row_kernel"]

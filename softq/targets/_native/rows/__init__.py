@@ -1,5 +1,0 @@
-"""Kernels of row programs for processors: TIR functions with plain pointers."""
-
-from softq.targets._native.rows.kernel import RowKernel, row_kernel
-
-__all__ = ["RowKernel", "row_kernel"]
