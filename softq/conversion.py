@@ -15,7 +15,7 @@ from softq._version import __version__
 from softq.calibration import make_fit
 from softq.errors import RefusalError, UsageError
 from softq.following import follow
-from softq.forms.matching.facts import Assumed
+from softq.graph.facts import Assumed
 from softq.methods import DEFAULT_METHOD, METHODS
 from softq.methods._contract import OptionValue
 from softq.modelfile import ModelLike, as_model, graph_hash, weights_fingerprint

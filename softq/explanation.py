@@ -12,8 +12,8 @@ import onnx_ir as ir
 
 from softq.errors import UsageError
 from softq.forms import FORMS
-from softq.forms.matching.facts import Assumed, Facts
 from softq.forms.matching.mask_lifts import Source
+from softq.graph.facts import Assumed, Facts
 from softq.graph.queries import ModelView, node_label, operator_label
 from softq.methods import DEFAULT_METHOD, METHODS
 from softq.methods._contract import OptionValue

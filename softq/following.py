@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import onnx_ir as ir
 
 from softq.errors import RefusalError
-from softq.forms.matching.facts import Assumed
+from softq.graph.facts import Assumed
 from softq.methods import METHODS
 from softq.passes.locate import locate
 from softq.plans import Plan, SitePlan, check_own

@@ -8,7 +8,7 @@ import onnxruntime as ort
 import pytest
 from onnx import parser
 
-from softq.forms.matching.facts import Facts
+from softq.graph.facts import Facts
 from softq.graph.queries import ModelView
 
 RNG = np.random.default_rng(0)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from softq.calibration.rows import collect_rows, input_specs
 from softq.data import DataSource, open_data
 from softq.errors import InputError, UsageError
-from softq.forms.matching.facts import Assumed
+from softq.graph.facts import Assumed
 from softq.methods import Fitted, Method, Options, Sample
 from softq.methods._contract import OptionValue
 from softq.progress import Progress

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from softq.data import Dataset, TensorSpec
 from softq.errors import InputError, RefusalError
-from softq.forms.matching.facts import Assumed
+from softq.graph.facts import Assumed
 from softq.methods import Sample
 from softq.modelfile import as_model
 from softq.passes._canonical import Canonical

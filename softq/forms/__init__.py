@@ -20,9 +20,9 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from softq.forms.matching.facts import Facts
 from softq.forms.matching.mask_lifts import Source
-from softq.forms.matching.ranks import Dims
+from softq.graph.facts import Facts
+from softq.graph.ranks import Dims
 from softq.registry import Folder
 from softq.site import Action, MaskedRow, MaskKind, OwnFunction, Verdict
 
@@ -86,6 +86,15 @@ class Match:
     hidden: Hidden | None = None
 
 
+def refuse(why: str) -> Verdict | None:
+    """Return the verdict that refuses for a reason, None if there is no reason."""
+    return Verdict("refuse", why) if why else None
+
+
+Open = Callable[[ir.Model, Sequence[ir.Node]], Sequence[ir.Node]]
+"""What `Form.open` is."""
+
+
 @dataclass(frozen=True)
 class Form:
     """A rule as the folder lists it.
@@ -105,7 +114,7 @@ class Form:
     name: str
     summary: str
     match: Callable[[ir.Node, Facts], Match | None]
-    open: Callable[[ir.Model, Sequence[ir.Node]], Sequence[ir.Node]] | None = None
+    open: Open | None = None
     verdict: Action = "convert"
     stage: int = 0
     last: bool = False

@@ -5,21 +5,19 @@ By the erratum of 2026 (onnx#8068) a query whose keys are all masked gives a row
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import onnx
 import onnx_ir as ir
 
-from softq.forms import Form, Inside, Match
-from softq.forms.matching.facts import Facts, named
+from softq.forms import Form, Inside, Match, refuse
+from softq.forms.matching.fused import count_keys, opened_into, refuse_reference
 from softq.forms.matching.guards import ROW_WHERE
 from softq.forms.matching.mask_sources import is_declared
-from softq.forms.matching.opened import open_operators
 from softq.forms.matching.operators import FLOATS, NEWEST_OPSET, refusal_of
-from softq.forms.matching.ranks import Dims
-from softq.graph.queries import ModelView, is_op, node_label, operand
+from softq.graph.facts import Facts, named
+from softq.graph.queries import is_op, node_label, operand
+from softq.graph.ranks import Dims
 from softq.graph.standard_bodies import standard_body, type_of
-from softq.site import MaskKind, Verdict
+from softq.site import MaskKind
 
 _OLDEST_OPSET = 23
 _Q, _K, _V, _MASK, _PAST, _LENGTHS = 0, 1, 2, 3, 4, 6
@@ -30,9 +28,8 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
     """Recognise an Attention of the default domain."""
     if not is_op(node, "Attention"):
         return None
-    refusal = _refusal(node, facts)
     inside = Inside(_precision(node, facts), _shape_of_scores(node, facts), _mask_kind(node, facts), "zero", ROW_WHERE)
-    return Match("Attention", None, None, -1, Verdict("refuse", refusal) if refusal else None, inside=inside)
+    return Match("Attention", None, None, -1, refuse(_refusal(node, facts)), inside=inside)
 
 
 def _refusal(node: ir.Node, facts: Facts) -> str:
@@ -41,10 +38,7 @@ def _refusal(node: ir.Node, facts: Facts) -> str:
         return f"node {name} is an Attention of opset {opset}; known are {_OLDEST_OPSET} to {NEWEST_OPSET}"
     if query is None or any(operand(node, place) is None for place in (_K, _V)):
         return f"node {name} lacks one of Q, K and V"
-    reference = next((attribute.name for attribute in node.attributes.values() if attribute.is_ref()), None)
-    if reference is not None:
-        return f"not yet: the attribute {reference} of node {name} is that of the function that holds it"
-    refusal = refusal_of(node, query, facts)
+    refusal = refuse_reference(node) or refusal_of(node, query, facts)
     if refusal:
         return refusal
     precision = _precision(node, facts)
@@ -88,12 +82,7 @@ def _shape_of_scores(node: ir.Node, facts: Facts) -> Dims | None:
         return None
     heads = query[1] if len(query) == 4 else node.attributes.get_int("q_num_heads", 0) or None
     keys = None if key is None or len(key) not in {3, 4} else key[-2]
-    past = operand(node, _PAST)
-    if past is not None:
-        shape = facts.shape(past)
-        before = None if shape is None or len(shape) != 4 else shape[-2]
-        keys = keys + before if isinstance(keys, int) and isinstance(before, int) else None
-    return named((query[0], heads, query[-2], keys))
+    return named((query[0], heads, query[-2], count_keys(keys, operand(node, _PAST), 4, facts)))
 
 
 def _mask_kind(node: ir.Node, facts: Facts) -> MaskKind:
@@ -145,10 +134,4 @@ def _guard_first(body: onnx.FunctionProto) -> None:
         return
 
 
-def open_all(model: ir.Model, nodes: Sequence[ir.Node]) -> list[ir.Node]:
-    """Replace each Attention by its body."""
-    facts = Facts(ModelView(model))
-    return open_operators(model, {node: _body(node, facts.view.container_of(node).opset, facts) for node in nodes})
-
-
-FORM = Form("attention", "The operator Attention of ONNX, opened into its body", match, open_all)
+FORM = Form("attention", "The operator Attention of ONNX, opened into its body", match, opened_into(_body))

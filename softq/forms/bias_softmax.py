@@ -9,29 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import onnx
 import onnx_ir as ir
 
-from softq.forms import Form, Inside, Match
-from softq.forms.matching.facts import Facts
-from softq.forms.matching.opened import open_operators
+from softq.forms import Form, Inside, Match, refuse
+from softq.forms.matching.fused import is_contrib, opened_into
 from softq.forms.matching.operators import refusal_of
 from softq.graph.bodies import body_of
+from softq.graph.facts import Facts
 from softq.graph.queries import node_label, operand, operator_label
-from softq.site import Verdict
 
 
 def match(node: ir.Node, facts: Facts) -> Match | None:
     """Recognise a BiasSoftmax."""
-    identifier = node.op_identifier()
-    if identifier[:2] != ("com.microsoft", "BiasSoftmax") or identifier in facts.view.model.functions:
+    if not is_contrib(node, "BiasSoftmax", facts):
         return None
     scores, weights = operand(node, 0), node.outputs[0]
     shape, dtype = facts.shape(scores), facts.dtype(scores) or facts.dtype(weights)
-    refusal = _refusal(node, facts)
-    verdict = Verdict("refuse", refusal) if refusal else None
     # What its bias is shows when it is opened: there it is an addend like any other.
     inside = Inside(dtype, shape, "unproven", "nan")
-    return Match(operator_label(node), None, weights, -1, verdict, inside=inside)
+    return Match(operator_label(node), None, weights, -1, refuse(_refusal(node, facts)), inside=inside)
 
 
 def _refusal(node: ir.Node, facts: Facts) -> str:
@@ -56,16 +53,14 @@ def _is_addend(scores: Sequence[int | str | None], bias: Sequence[int | str | No
     return len(bias) <= len(scores) and all(b == 1 or (s == b and s is not None) for s, b in pairs)
 
 
-def open_biased(model: ir.Model, nodes: Sequence[ir.Node]) -> Sequence[ir.Node]:
-    """Write each as an Add and a Softmax."""
-    lines = ["S = Add (x, bias)", "y = Softmax <axis: int = -1> (S)"]
-    opset = model.opset_imports[""]
-    return open_operators(model, {node: body_of(opset, ["x", "bias"], ["y"], lines) for node in nodes})
+def _body(node: ir.Node, opset: int, facts: Facts) -> onnx.FunctionProto:
+    del node, facts
+    return body_of(opset, ["x", "bias"], ["y"], ["S = Add (x, bias)", "y = Softmax <axis: int = -1> (S)"])
 
 
 FORM = Form(
     name="bias-softmax",
     summary="onnxruntime's BiasSoftmax, the softmax of a sum",
     match=match,
-    open=open_biased,
+    open=opened_into(_body),
 )

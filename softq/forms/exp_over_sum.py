@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import onnx_ir as ir
 
-from softq.forms import Form, Match
-from softq.forms.matching.decomposed import match_quotient, open_quotients
-from softq.forms.matching.facts import Facts
-from softq.forms.matching.quotients import Quotient, find_quotient
-from softq.graph.queries import is_op, operand
+from softq.forms.matching.decomposed import decomposed
+from softq.forms.matching.exponentials import Decomposed
+from softq.forms.matching.layout_ops import follow
+from softq.forms.matching.quotients import find_quotient
+from softq.graph.facts import Facts
+from softq.graph.patterns import match
 
 
-def match(node: ir.Node, facts: Facts) -> Match | None:
-    """Recognise the division."""
-    found = _find(node, facts)
-    return None if found is None else match_quotient(node, "Exp/ReduceSum/Div", found, facts)
+def _find(node: ir.Node, facts: Facts) -> Decomposed | None:
+    result = node.outputs[0]
+    found = match(result, "Div(e, total)")
+    if found is None:
+        return None
+    return find_quotient(follow(found["e"], facts), follow(found["total"], facts), result, facts)
 
 
-def open_quotient(model: ir.Model, nodes: Sequence[ir.Node]) -> list[ir.Node]:
-    """Write each as a softmax."""
-    return open_quotients(model, nodes, _find)
-
-
-def _find(node: ir.Node, facts: Facts) -> Quotient | None:
-    return find_quotient(operand(node, 0), operand(node, 1), node.outputs[0], facts) if is_op(node, "Div") else None
-
-
-FORM = Form(
-    name="exp-over-sum",
-    summary="Exponentials over their sum; a constant in the sum becomes one more score",
-    match=match,
-    open=open_quotient,
+FORM = decomposed(
+    "exp-over-sum",
+    "Exp/ReduceSum/Div",
+    "Exponentials over their sum; a constant in the sum becomes one more score",
+    _find,
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from softq.forms import Form, Match
-from softq.forms.matching.facts import Facts
 from softq.forms.matching.operators import find_axis
+from softq.graph.facts import Facts
 from softq.graph.queries import is_op, node_label, operand
 from softq.site import Verdict
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import onnx
 import onnx_ir as ir
 
 from softq.forms import Form, Match
 from softq.forms.matching import heads
-from softq.forms.matching.facts import Facts
-from softq.forms.matching.opened import open_operators
+from softq.forms.matching.fused import count_keys, is_contrib, opened_into
 from softq.graph.bodies import body_of, given
-from softq.graph.queries import ModelView, node_label, operand, operator_label
-from softq.site import Verdict
+from softq.graph.facts import Facts
+from softq.graph.queries import node_label, operand, operator_label
 
 _INPUT, _WEIGHTS, _BIAS, _MASK, _PAST, _ADDED = range(6)
 _INPUTS = ("input", "weights", "bias", "mask", "past", "attention_bias")
@@ -22,24 +19,21 @@ _PRESENT = 1
 
 def match(node: ir.Node, facts: Facts) -> Match | None:
     """Recognise an Attention of onnxruntime."""
-    identifier = node.op_identifier()
-    if identifier[:2] != ("com.microsoft", "Attention") or identifier in facts.view.model.functions:
+    if not is_contrib(node, "Attention", facts):
         return None
-    refusal = _refusal(node, facts)
-    query, past = facts.shape(operand(node, _INPUT)), operand(node, _PAST)
-    keys = None if query is None or len(query) != 3 else query[1]
-    if past is not None:
-        shape = facts.shape(past)
-        before = None if shape is None or len(shape) != 5 else shape[3]
-        keys = keys + before if isinstance(keys, int) and isinstance(before, int) else None
-    mask = heads.mask_of(node, _MASK, facts, starts=True)
-    inside = heads.inside(query, node.attributes.get_int("num_heads", 0), keys, mask, given(node, _ADDED))
-    verdict = Verdict("refuse", refusal) if refusal else None
-    return Match(operator_label(node), None, None, -1, verdict, inside=inside)
+    shape = facts.shape(operand(node, _INPUT))
+    keys = count_keys(None if shape is None or len(shape) != 3 else shape[1], operand(node, _PAST), 5, facts)
+    return heads.match_heads(
+        node, _refusal(node, facts), keys, _mask_of(node, facts), facts, has_bias=given(node, _ADDED)
+    )
+
+
+def _mask_of(node: ir.Node, facts: Facts) -> heads.Mask | None:
+    return heads.mask_of(node, _MASK, facts, starts=True)
 
 
 def _refusal(node: ir.Node, facts: Facts) -> str:
-    refusal = heads.refusal(node, facts, (_INPUT, _WEIGHTS, _BIAS), len(_INPUTS))
+    refusal = heads.refuse_heads(node, facts, (_INPUT, _WEIGHTS, _BIAS), len(_INPUTS))
     if refusal:
         return refusal
     name = f"node {node_label(node)} is a {operator_label(node)}"
@@ -59,7 +53,7 @@ def _refusal(node: ir.Node, facts: Facts) -> str:
     mask = facts.shape(operand(node, _MASK))
     if mask is not None and len(mask) == 4:
         return f"{name} with a mask of rank 4, which onnxruntime's CPU kernel does not run"
-    if heads.mask_of(node, _MASK, facts, starts=True) is None:
+    if _mask_of(node, facts) is None:
         return f"{name} whose mask is not known to be of rank 1, 2 or 3"
     if given(node, _PAST) and given(node, _ADDED):
         return f"{name} with past keys and a bias on the scores, which onnxruntime's CPU kernel does not run"
@@ -84,7 +78,7 @@ def _sizes(node: ir.Node, facts: Facts) -> tuple[int, int, int] | None:
 
 
 def _body(node: ir.Node, opset: int, facts: Facts) -> onnx.FunctionProto | None:
-    mask, sizes = heads.mask_of(node, _MASK, facts, starts=True), _sizes(node, facts)
+    mask, sizes = _mask_of(node, facts), _sizes(node, facts)
     if mask is None or sizes is None:
         return None
     count = node.attributes.get_int("num_heads", 0)
@@ -125,10 +119,4 @@ def _body(node: ir.Node, opset: int, facts: Facts) -> onnx.FunctionProto | None:
     return body_of(opset, _INPUTS, outputs, lines)
 
 
-def open_all(model: ir.Model, nodes: Sequence[ir.Node]) -> list[ir.Node]:
-    """Replace each Attention by its body."""
-    facts = Facts(ModelView(model))
-    return open_operators(model, {node: _body(node, facts.view.container_of(node).opset, facts) for node in nodes})
-
-
-FORM = Form("microsoft-attention", "onnxruntime's Attention, opened", match, open_all)
+FORM = Form("microsoft-attention", "onnxruntime's Attention, opened", match, opened_into(_body))

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import onnx
 import onnx_ir as ir
 
 from softq.forms import Form, Match
 from softq.forms.matching import heads
-from softq.forms.matching.facts import Facts
-from softq.forms.matching.opened import open_operators
+from softq.forms.matching.fused import count_keys, is_contrib, opened_into
 from softq.graph.bodies import body_of, given
-from softq.graph.queries import ModelView, node_label, operand, operator_label
-from softq.site import Verdict
+from softq.graph.facts import Facts
+from softq.graph.queries import node_label, operand, operator_label
 
 _QUERY, _KEY, _VALUE, _BIAS, _MASK, _ADDED, _PAST_KEY, _PAST_VALUE = range(8)
 _INPUTS = ("query", "key", "value", "bias", "mask", "attention_bias", "past_key", "past_value")
@@ -23,25 +20,22 @@ _OUTPUTS = ("output", "present_key", "present_value", "qk")
 
 def match(node: ir.Node, facts: Facts) -> Match | None:
     """Recognise a MultiHeadAttention of onnxruntime."""
-    identifier = node.op_identifier()
-    if identifier[:2] != ("com.microsoft", "MultiHeadAttention") or identifier in facts.view.model.functions:
+    if not is_contrib(node, "MultiHeadAttention", facts):
         return None
-    refusal = _refusal(node, facts)
-    query, key = facts.shape(operand(node, _QUERY)), facts.shape(operand(node, _KEY))
-    keys = None if key is None else key[1] if len(key) == 3 else key[-2]
-    past = operand(node, _PAST_KEY)
-    if past is not None:
-        shape = facts.shape(past)
-        before = None if shape is None or len(shape) != 4 else shape[2]
-        keys = keys + before if isinstance(keys, int) and isinstance(before, int) else None
-    mask = heads.mask_of(node, _MASK, facts, starts=False)
-    inside = heads.inside(query, node.attributes.get_int("num_heads", 0), keys, mask, given(node, _ADDED))
-    verdict = Verdict("refuse", refusal) if refusal else None
-    return Match(operator_label(node), None, None, -1, verdict, inside=inside)
+    key = facts.shape(operand(node, _KEY))
+    new = None if key is None else key[1] if len(key) == 3 else key[-2]
+    keys = count_keys(new, operand(node, _PAST_KEY), 4, facts)
+    return heads.match_heads(
+        node, _refusal(node, facts), keys, _mask_of(node, facts), facts, has_bias=given(node, _ADDED)
+    )
+
+
+def _mask_of(node: ir.Node, facts: Facts) -> heads.Mask | None:
+    return heads.mask_of(node, _MASK, facts, starts=False)
 
 
 def _refusal(node: ir.Node, facts: Facts) -> str:
-    refusal = heads.refusal(node, facts, (_QUERY,), len(_INPUTS))
+    refusal = heads.refuse_heads(node, facts, (_QUERY,), len(_INPUTS))
     if refusal:
         return refusal
     name = f"node {node_label(node)} is a {operator_label(node)}"
@@ -58,7 +52,7 @@ def _refusal(node: ir.Node, facts: Facts) -> str:
         return f"{name}, and its hidden sizes are not known"
     if any(isinstance(width, int) and width % count for width in (query[2], *(value[2:] if len(value) == 3 else ()))):
         return f"{name} whose hidden sizes are not multiples of its {count} heads"
-    if operand(node, _MASK) is not None and heads.mask_of(node, _MASK, facts, starts=False) is None:
+    if operand(node, _MASK) is not None and _mask_of(node, facts) is None:
         return f"{name} whose mask is not known to be of rank 1, 2 or 3"
     pasts = [operand(node, place) is not None for place in (_PAST_KEY, _PAST_VALUE)]
     if pasts[0] != pasts[1]:
@@ -70,7 +64,7 @@ def _refusal(node: ir.Node, facts: Facts) -> str:
 
 def _body(node: ir.Node, opset: int, facts: Facts) -> onnx.FunctionProto | None:
     query, key, value = (facts.shape(operand(node, place)) for place in (_QUERY, _KEY, _VALUE))
-    mask = heads.mask_of(node, _MASK, facts, starts=False)
+    mask = _mask_of(node, facts)
     if query is None or key is None or value is None or mask is None:
         return None
     count, width, last = node.attributes.get_int("num_heads", 0), query[2], value[-1]
@@ -110,10 +104,4 @@ def _body(node: ir.Node, opset: int, facts: Facts) -> onnx.FunctionProto | None:
     return body_of(opset, _INPUTS, _OUTPUTS, lines)
 
 
-def open_all(model: ir.Model, nodes: Sequence[ir.Node]) -> list[ir.Node]:
-    """Replace each MultiHeadAttention by its body."""
-    facts = Facts(ModelView(model))
-    return open_operators(model, {node: _body(node, facts.view.container_of(node).opset, facts) for node in nodes})
-
-
-FORM = Form("microsoft-multi-head-attention", "onnxruntime's MultiHeadAttention, opened", match, open_all)
+FORM = Form("microsoft-multi-head-attention", "onnxruntime's MultiHeadAttention, opened", match, opened_into(_body))

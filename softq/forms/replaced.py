@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from softq.forms import Form, Match
-from softq.forms.matching.facts import Facts
+from softq.graph.facts import Facts
 from softq.graph.queries import node_label, operator_label
 from softq.site import Verdict
 

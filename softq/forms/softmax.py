@@ -5,17 +5,14 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from softq.forms import Form, Match
-from softq.forms.matching.facts import Facts
 from softq.forms.matching.operators import find_axis, match_operator
+from softq.graph.facts import Facts
 from softq.graph.queries import is_op
 
 
 def match(node: ir.Node, facts: Facts) -> Match | None:
     """Recognise a Softmax whose row is one axis, or whose axis cannot be told."""
-    if not is_op(node, "Softmax"):
-        return None
-    axis = find_axis(node, facts)
-    return None if axis.flattened else match_operator(node, axis, facts)
+    return match_operator(node, facts) if is_op(node, "Softmax") and not find_axis(node, facts).flattened else None
 
 
 FORM = Form(name="softmax", summary="Softmax over one axis", match=match)

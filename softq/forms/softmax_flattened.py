@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import onnx_ir as ir
 
 from softq.forms import Form, Match
-from softq.forms.matching.facts import Facts
 from softq.forms.matching.operators import find_axis, match_operator
+from softq.graph.facts import Facts
 from softq.graph.queries import is_op
 
 
 def match(node: ir.Node, facts: Facts) -> Match | None:
     """Recognise a Softmax whose row spans several axes."""
-    if not is_op(node, "Softmax"):
-        return None
-    axis = find_axis(node, facts)
-    if not axis.flattened or axis.axis is None:
-        return None
-    return replace(match_operator(node, axis, facts), note=f"its row spans the last {-axis.axis} axes")
+    return match_operator(node, facts) if is_op(node, "Softmax") and find_axis(node, facts).flattened else None
 
 
 FORM = Form(name="softmax-flattened", summary="Softmax below opset 13 whose row spans several axes", match=match)

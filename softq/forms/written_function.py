@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from softq.forms import Form, Hidden, Match
+from softq.forms import Form, Hidden, Match, refuse
 from softq.forms.matching.exponentials import number
-from softq.forms.matching.facts import Facts
 from softq.forms.matching.mask_lifts import Source
 from softq.forms.matching.masks import find_mask, keeps_shape
 from softq.forms.matching.operators import refusal_of
@@ -17,8 +16,8 @@ from softq.forms.substitutes.attention_region import are_scores, are_weights, is
 from softq.forms.substitutes.evaluation import written
 from softq.forms.substitutes.recognition import Masks, Recognised, recognise
 from softq.forms.substitutes.regions import OPERATORS, Region, regions
+from softq.graph.facts import Facts
 from softq.graph.queries import is_constant, is_op, operand, operator_label
-from softq.site import Verdict
 
 _CHANGING = {"Log", "Shape", "ReduceSum", "ReduceMax", "ReduceMean", "ReduceMin", "TopK"}
 """Operators without one of which a softmax has nothing in front of it but factors and addends."""
@@ -88,11 +87,10 @@ def _find_masked(node: ir.Node, facts: Facts) -> Match | None:
 
 def _matched(node: ir.Node, region: Region, own: Recognised, swallows: bool, facts: Facts) -> Match:
     refusal = refusal_of(node, region.entry, facts)
-    verdict = Verdict("refuse", refusal) if refusal else None
     notes = [_ROUNDED] * swallows + [_GUARDED] * own.guarded
     return Match(
-        operator_label(node), region.entry, node.outputs[0], -1, verdict, "; ".join(notes), function=own.function,
-        nodes=region.nodes,
+        operator_label(node), region.entry, node.outputs[0], -1, refuse(refusal), "; ".join(notes),
+        function=own.function, nodes=region.nodes,
     )  # fmt: skip
 
 

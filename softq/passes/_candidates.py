@@ -9,13 +9,13 @@ import onnx_ir as ir
 
 from softq.errors import SoftqError
 from softq.forms import FORMS, Inside, Match
-from softq.forms.matching.facts import Facts, named
 from softq.forms.matching.guards import Behind, look_behind, masked_row
 from softq.forms.matching.mask_lifts import Lift
 from softq.forms.matching.masks import NO_MASK, FoundMask, find_mask
 from softq.forms.matching.roles import Usage, find_usage, is_chosen
 from softq.forms.replaced import DOMAIN
 from softq.forms.written_function import find_around
+from softq.graph.facts import Facts, named
 from softq.graph.queries import Container, function_label, operator_label
 from softq.passes._logarithms import find_logarithms
 from softq.passes._superfluous import OrderOnly, find_order_only

@@ -10,8 +10,8 @@ import onnx_ir as ir
 
 from softq.forms.matching.mask_lifts import Lift, Source, Step
 from softq.graph.queries import constant, is_op, operand, producer
+from softq.graph.scribe import Scribe, comes_before, scores_of
 from softq.passes._canonical import Mask
-from softq.passes._scribe import Scribe, comes_before, scores_of
 
 _VALID_ABOVE = -1.0
 """Between what an addend is at positions that take part (0) and at masked ones (-1e4 at most), exact in any float."""

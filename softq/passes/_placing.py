@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from softq.forms.matching.guards import look_behind
 from softq.graph.queries import is_op, operand, producer
-from softq.passes._scribe import Scribe, give_place, scores_of
+from softq.graph.scribe import Scribe, give_place, scores_of
 
 
 def unflatten(scribe: Scribe, node: ir.Node) -> None:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from softq.forms import Match
-from softq.forms.matching.facts import Facts
-from softq.graph.queries import constant, is_op, operand
+from softq.graph.facts import Facts
+from softq.graph.patterns import match
+from softq.graph.queries import constant, is_op
 
 DROP_ARGMAX = "drop-argmax"
 FUSE_TOPK = "fuse-topk"
@@ -65,17 +66,20 @@ def find_order_only(match: Match, facts: Facts) -> OrderOnly | None:
 
 def _normalized(values: ir.Value, axis: int, rank: int, facts: Facts) -> ir.Value | None:
     """Return values / sum(values) if that is all they are used for."""
-    readers = values.consumers()
-    total = next((node for node in readers if is_op(node, "ReduceSum")), None)
-    quotient = next((node for node in readers if is_op(node, "Div")), None)
-    if total is None or quotient is None or len(values.uses()) != 2 or values.is_graph_output():
+    quotient = next((node for node in values.consumers() if is_op(node, "Div")), None)
+    result = None if quotient is None else quotient.outputs[0]
+    found = match(result, "Div(values, total := ReduceSum(values, axes))")
+    total = None if found is None else found["total"].producer()
+    if found is None or total is None or found["values"] is not values:
         return None
     keeps = facts.view.attribute(total, "keepdims")
-    axes = constant(operand(total, 1))
+    axes = constant(found["axes"])
     if axes is None or axes.reshape(-1).tolist() not in ([axis], [axis + rank]):
         return None
     if keeps is not None and keeps.as_int() == 0:
         return None
-    same = operand(quotient, 0) is values and operand(quotient, 1) is total.outputs[0]
-    alone = len(total.outputs[0].uses()) == 1 and not total.outputs[0].is_graph_output()
-    return quotient.outputs[0] if same and alone and quotient.graph is values.graph is total.graph else None
+    alone = len(values.uses()) == 2 and len(found["total"].uses()) == 1
+    shown = values.is_graph_output() or found["total"].is_graph_output()
+    return (
+        result if alone and not shown and result is not None and result.graph is values.graph is total.graph else None
+    )

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import onnx_ir as ir
 
 from softq.errors import UsageError
-from softq.forms.matching.facts import ASSUMED_KEY, NOTHING, Assumed, Facts
+from softq.graph.facts import ASSUMED_KEY, NOTHING, Assumed, Facts
 from softq.graph.queries import ModelView
 from softq.passes import PassEntry
 from softq.passes._candidates import Finding, candidates, shortened

@@ -18,11 +18,11 @@ from softq.forms.matching.masks import find_mask
 from softq.forms.matching.operators import find_axis
 from softq.forms.written_function import find_around
 from softq.graph.queries import ModelView, is_op, operand
+from softq.graph.scribe import Scribe, scores_of
 from softq.passes import PassEntry
 from softq.passes._canonical import CANONICAL_KEY, Canonical, Mask
 from softq.passes._lifting import boolean, lift_mask
 from softq.passes._placing import bypass, move_axis_last, narrow, set_axis, unflatten
-from softq.passes._scribe import Scribe, scores_of
 from softq.passes.locate import SITES_KEY, all_nodes, locate
 from softq.site import META_KEY, Site
 

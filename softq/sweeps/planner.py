@@ -11,7 +11,7 @@ from softq._version import __version__
 from softq.calibration import collect_rows, fit, input_specs
 from softq.data import DataSource, open_data
 from softq.errors import RefusalError
-from softq.forms.matching.facts import Assumed
+from softq.graph.facts import Assumed
 from softq.graph.queries import ModelView
 from softq.methods import METHODS, Fitted, Method, Options, Sample
 from softq.methods._contract import OptionValue

@@ -1,80 +1,102 @@
-"""From what is found to a match, and from a match to a softmax: what the forms that are written out share."""
+"""The forms that are written out: from what is found to a match, and from a match to a softmax."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 import onnx_ir as ir
 
 from softq.errors import RefusalError
-from softq.forms import Inside, Match
-from softq.forms.matching.facts import Facts
+from softq.forms import Form, Inside, Match, Open, refuse
+from softq.forms.matching.exponentials import Decomposed
 from softq.forms.matching.layout_ops import Moved, follow, is_plain
-from softq.forms.matching.logarithms import LogQuotient
-from softq.forms.matching.opening import Opener, Row
-from softq.forms.matching.operators import refusal_of
-from softq.forms.matching.quotients import Quotient
+from softq.forms.matching.opening import Opener
+from softq.forms.matching.operators import find_axis, refusal_of
+from softq.graph.facts import Facts
 from softq.graph.queries import is_op, node_label, operand
-from softq.site import Verdict
+from softq.graph.scribe import Scribe
 
-Find = Callable[[ir.Node, Facts], Quotient | None]
+Find = Callable[[ir.Node, Facts], Decomposed | None]
 
 OLDEST_OPSET = 7
 """Below, operators had broadcasting of their own, by attributes."""
 
 
-def match_quotient(node: ir.Node, operator: str, found: Quotient, facts: Facts) -> Match:
-    """Return the match of a quotient that ends in `node`."""
-    # The order of the weights is that of the scores only if they are what the exponentials are of.
-    plain = found.exponential.mask is None and found.exponential.factor == 1
-    match = _match(node, operator, found.scores, found.axes, found.moved, found.refusal, found.note, facts)
-    if plain:
-        return match
-    # What is struck out is a mask only once it is opened.
-    kind = "none" if found.exponential.mask is None else "where"
-    inside = Inside(facts.dtype(found.scores), facts.shape(node.outputs[0]), kind, "nan")
-    return replace(match, scores=None, inside=inside)
+def decomposed(name: str, operator: str, summary: str, find: Find, *, stage: int = 0, logarithm: bool = False) -> Form:
+    """Return the form of what `find` finds.
+
+    Args:
+        name: As in `Form`.
+        operator: The operators that are one softmax together.
+        summary: As in `Form`.
+        find: Returns the softmax that ends in a node.
+        stage: As in `Form`.
+        logarithm: Whether it is the logarithm of a softmax.
+    """
+
+    def match(node: ir.Node, facts: Facts) -> Match | None:
+        found = find(node, facts) if node.outputs else None
+        return None if found is None else replace(_match(node, operator, found, facts), logarithm=logarithm)
+
+    return Form(name, summary, match, opened_by(find, logarithm=logarithm), stage=stage)
 
 
-def match_logarithm(
-    node: ir.Node, operator: str, found: LogQuotient, facts: Facts, *, logarithm: bool = False
-) -> Match:
-    """Return the match of a difference, or of its exponential, that ends in `node`."""
-    match = _match(node, operator, found.scores, found.axes, found.moved, found.refusal, found.note, facts)
-    return replace(match, logarithm=logarithm)
+def opened_by(find: Find, *, logarithm: bool = False) -> Open:
+    """Return what writes each softmax that `find` finds as an operator; see `Form.open`."""
+
+    def open_all(model: ir.Model, nodes: Sequence[ir.Node]) -> list[ir.Node]:
+        scribe = Scribe(model)
+
+        def open_one(node: ir.Node) -> ir.Node:
+            if node.graph is None:
+                return node
+            found = find(node, scribe.facts)
+            if found is None:
+                # Others were opened, and the model was raised.
+                why = "is part of another that was opened"
+                raise RefusalError(f"the softmax that ends in node {node_label(node)} {why}")
+            return Opener(scribe, node).open(found, logarithm=logarithm)
+
+        # The last node first: it may hold one before it, which is gone then and stands for itself.
+        return [open_one(node) for node in reversed(nodes)][::-1]
+
+    return open_all
 
 
-def _match(
-    node: ir.Node,
-    operator: str,
-    scores: ir.Value,
-    axes: tuple[int, ...] | None,
-    moved: Moved,
-    why: str,
-    note: str,
-    facts: Facts,
-) -> Match:
-    refusal = why and f"the softmax that ends in node {node_label(node)} is written out: {why}"
+def found_operator(operator: ir.Node, behind: Moved, facts: Facts) -> Decomposed | None:
+    """Return the softmax that a LogSoftmax is the logarithm of; its weights are moved behind the operator."""
+    scores, axis = operand(operator, 0), find_axis(operator, facts).axis
+    return None if scores is None else Decomposed(scores, None if axis is None else (axis,), behind)
+
+
+def _match(node: ir.Node, operator: str, found: Decomposed, facts: Facts) -> Match:
+    refusal = found.refusal and f"the softmax that ends in node {node_label(node)} is written out: {found.refusal}"
     opset = facts.view.container_of(node).opset
     if opset < OLDEST_OPSET:
         refusal = (
             f"node {node_label(node)} has opset {opset}, and below {OLDEST_OPSET} operands were broadcast otherwise"
         )
-    refusal = refusal or refusal_of(node, scores, facts)
+    refusal = refusal or refusal_of(node, found.scores, facts)
+    note, axes = found.note, found.axes
     if axes is not None and len(axes) > 1:
         note = f"its row spans {len(axes)} axes" + (f"; {note}" if note else "")
-    plain = is_plain(moved.path)
-    return Match(
+    plain, exponential = is_plain(found.moved.path), found.exponential
+    match = Match(
         operator,
-        scores if plain else None,
+        found.scores if plain else None,
         node.outputs[0],
         axes[0] if axes and plain else None,
-        Verdict("refuse", refusal) if refusal else None,
+        refuse(refusal),
         note,
     )
+    # The order of the weights is that of the scores only if they are what the exponentials are of.
+    if exponential is None or exponential.is_plain:
+        return match
+    # What is struck out is a mask only once it is opened.
+    kind = "none" if exponential.mask is None else "where"
+    inside = Inside(facts.dtype(found.scores), facts.shape(node.outputs[0]), kind, "nan")
+    return replace(match, scores=None, inside=inside)
 
 
 def read_by_exp_only(value: ir.Value, facts: Facts) -> bool:
@@ -89,51 +111,3 @@ def read_by_exp_only(value: ir.Value, facts: Facts) -> bool:
         if not moves or not read_by_exp_only(reader.outputs[0], facts):
             return False
     return True
-
-
-def open_quotients(model: ir.Model, nodes: Sequence[ir.Node], find: Find) -> list[ir.Node]:
-    """Write each quotient as a softmax; see `Form.open`."""
-
-    def write(opener: Opener, node: ir.Node) -> ir.Node:
-        found = _still(find(node, opener.facts), node)
-        assert found.axes is not None, "a row of unknown axes is refused"
-        e = found.exponential
-        sink = math.log(found.added) if found.added else None
-        row = Row(found.scores, found.axes, e.factor, e.mask, e.counts_when, e.keeps_nan, sink)
-        return opener.open(node, row, found.moved.path)
-
-    return _open_each(model, nodes, write)
-
-
-def open_logarithms(
-    model: ir.Model,
-    nodes: Sequence[ir.Node],
-    find: Callable[[ir.Node, Facts], LogQuotient | None],
-    *,
-    logarithm: bool,
-) -> list[ir.Node]:
-    """Write each difference, or its exponential, as the logarithm of a softmax or as a softmax; see `Form.open`."""
-
-    def write(opener: Opener, node: ir.Node) -> ir.Node:
-        found = _still(find(node, opener.facts), node)
-        assert found.axes is not None, "a row of unknown axes is refused"
-        return opener.open(node, Row(found.scores, found.axes), found.moved.path, logarithm)
-
-    return _open_each(model, nodes, write)
-
-
-def _open_each(model: ir.Model, nodes: Sequence[ir.Node], write: Callable[[Opener, ir.Node], ir.Node]) -> list[ir.Node]:
-    """Open the last node first: it may hold one before it, which is gone then and stands for itself."""
-    opener = Opener(model)
-    opened = [node if node.graph is None else write(opener, node) for node in reversed(nodes)]
-    return opened[::-1]
-
-
-T = TypeVar("T")
-
-
-def _still(found: T | None, node: ir.Node) -> T:
-    """Return what was located, if it is there after others were opened and the model was raised."""
-    if found is None:
-        raise RefusalError(f"the softmax that ends in node {node_label(node)} is part of another that was opened")
-    return found

@@ -1,18 +1,19 @@
-"""Exponentials as graphs write them: which scores they are of, and what is done to them before they are summed."""
+"""Softmaxes written out: which scores their exponentials are of, and what is done to these before they are summed."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
 
-from softq.forms.matching.facts import Facts
-from softq.forms.matching.layout_ops import follow, is_plain
+from softq.forms.matching.layout_ops import Moved, follow, is_plain
 from softq.forms.matching.reductions import find_reduction, fits
 from softq.forms.matching.value_sets import BITS, ZERO, levels
-from softq.graph.queries import constant, is_op, operand, producer
+from softq.graph.facts import Facts
+from softq.graph.patterns import match, matches
+from softq.graph.queries import constant, is_op
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,48 +36,69 @@ class Exponential:
     keeps_nan: bool = False
     refusal: str = ""
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is the exponential of the exponent alone."""
+        return self.factor == 1 and self.mask is None
+
+
+@dataclass(frozen=True, eq=False)
+class Decomposed:
+    """A softmax, or the logarithm of one, that is written out.
+
+    Attributes:
+        scores: What it is taken of, without the maximum that is subtracted from them where that is the same.
+        axes: The axes of a row, counted from the end of the scores; None if not known.
+        moved: What meets the sum, with the path on which it comes.
+        refusal: Why it is not to be converted; empty if it can.
+        note: What is worth telling.
+        exponential: What is done to the exponentials; None if they are those of the scores.
+        added: A constant that is added to the sum.
+    """
+
+    scores: ir.Value
+    axes: tuple[int, ...] | None
+    moved: Moved
+    refusal: str = ""
+    note: str = ""
+    exponential: Exponential | None = None
+    added: float = 0.0
+
 
 def find_exponential(value: ir.Value, facts: Facts) -> Exponential | None:
     """Return the exponential that `value` is, None if it is none."""
-    node = producer(value, "Exp", "Pow", "Mul", "Where")
-    if node is None:
-        return None
-    if is_op(node, "Exp"):
-        exponent = operand(node, 0)
-        return None if exponent is None else Exponential(exponent)
-    if is_op(node, "Pow"):
-        base, exponent = number(operand(node, 0)), operand(node, 1)
-        return Exponential(exponent, math.log(base)) if exponent is not None and base is not None and base > 0 else None
-    if is_op(node, "Mul"):
-        for index in (0, 1):
-            inner = _inner(operand(node, index), facts)
-            mask = operand(node, 1 - index)
-            if inner is not None and mask is not None:
-                return _struck_out(inner, mask, node, facts)
-    if is_op(node, "Where"):
-        for index in (1, 2):
-            inner, other = _inner(operand(node, index), facts), operand(node, 3 - index)
-            condition = operand(node, 0)
-            if inner is not None and condition is not None and levels(other, facts) == ZERO:
-                return Exponential(inner.exponent, inner.factor, condition, index == 1)
+    bare = _find_bare(value)
+    if bare is not None:
+        return bare
+    for found in matches(value, "Mul(e, mask) | Mul(mask, e)"):
+        bare = _find_bare(found["e"])
+        if bare is not None:
+            return _strike_out(bare, found["mask"], facts)
+    for pattern, counts_when in (("Where(condition, e, other)", True), ("Where(condition, other, e)", False)):
+        for found in matches(value, pattern):
+            bare = _find_bare(found["e"])
+            if bare is not None and levels(found["other"], facts) == ZERO:
+                return replace(bare, mask=found["condition"], counts_when=counts_when)
     return None
 
 
-def _inner(value: ir.Value | None, facts: Facts) -> Exponential | None:
-    if value is None or producer(value, "Exp", "Pow") is None:
-        return None
-    return find_exponential(value, facts)
+def _find_bare(value: ir.Value) -> Exponential | None:
+    """Return an exponential of which none are struck out."""
+    if (found := match(value, "Exp(x)")) is not None:
+        return Exponential(found["x"])
+    found = match(value, "Pow(base, x)")
+    base = None if found is None else number(found["base"])
+    return Exponential(found["x"], math.log(base)) if found is not None and base is not None and base > 0 else None
 
 
-def _struck_out(inner: Exponential, mask: ir.Value, node: ir.Node, facts: Facts) -> Exponential:
-    found = levels(mask, facts)
+def _strike_out(bare: Exponential, mask: ir.Value, facts: Facts) -> Exponential:
+    """Return the product of an exponential with a mask."""
+    found, cast = levels(mask, facts), match(mask, "Cast(x)")
     if found is None or not set(found.values) <= set(BITS.values):
         why = f"its exponentials are multiplied by {mask.name!r}, which is not proved to be 0 or 1 everywhere"
-        return Exponential(inner.exponent, inner.factor, refusal=why)
-    cast = producer(mask, "Cast")
-    inside = None if cast is None else operand(cast, 0)
-    boolean = inside if inside is not None and facts.dtype(inside) == ir.DataType.BOOL else mask
-    return Exponential(inner.exponent, inner.factor, boolean, keeps_nan=True)
+        return replace(bare, refusal=why)
+    is_boolean = cast is not None and facts.dtype(cast["x"]) == ir.DataType.BOOL
+    return replace(bare, mask=cast["x"] if cast is not None and is_boolean else mask, keeps_nan=True)
 
 
 def number(value: ir.Value | None) -> float | None:
@@ -91,20 +113,13 @@ def number(value: ir.Value | None) -> float | None:
 def without_maximum(exponent: ir.Value, axes: tuple[int, ...], facts: Facts) -> ir.Value:
     """Return the scores from which their maximum over at least `axes` was subtracted, else the exponent itself."""
     behind = follow(exponent, facts)
-    difference = producer(behind.source, "Sub")
-    scores = None if difference is None else operand(difference, 0)
-    if difference is None or scores is None or not is_plain(behind.path) or _casts(behind.path):
-        return exponent
-    greatest = find_reduction(operand(difference, 1), ["ReduceMax"], facts)
-    if greatest is None or greatest.axes is None or not set(axes) <= set(greatest.axes):
-        return exponent
-    moved = follow(scores, facts)
-    if not is_plain(moved.path):
-        # The axes of the maximum are counted in another layout than that of the exponent.
-        return exponent
-    return scores if fits(moved, greatest, difference.outputs[0], facts) else exponent
-
-
-def _casts(path: tuple[ir.Node, ...]) -> bool:
+    difference = match(behind.source, "Sub(x, maximum)")
     # The difference in float16 and its exponential in float32 are more exact than a softmax in float16.
-    return any(is_op(node, "Cast") for node in path)
+    if difference is None or not is_plain(behind.path) or any(is_op(node, "Cast") for node in behind.path):
+        return exponent
+    maximum = find_reduction(follow(difference["maximum"], facts), ["ReduceMax"], facts)
+    moved = follow(difference["x"], facts)
+    # Behind other moves, the axes of the maximum are counted in another layout than that of the exponent.
+    if maximum is None or maximum.axes is None or not set(axes) <= set(maximum.axes) or not is_plain(moved.path):
+        return exponent
+    return difference["x"] if fits(moved, maximum, behind.source, facts) else exponent

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from softq.forms.matching.facts import Facts
-from softq.forms.matching.value_sets import ZERO, Levels, levels
+from softq.forms.matching.value_sets import MINUS_INFINITY, ZERO, levels
+from softq.graph.facts import Facts
+from softq.graph.patterns import match
 from softq.graph.queries import constant, is_op, is_passthrough, operand, producer
 from softq.site import MaskedRow
 
@@ -68,21 +68,16 @@ def _passes(node: ir.Node, value: ir.Value, facts: Facts) -> bool:
 def _guard(value: ir.Value, facts: Facts) -> ir.Value | None:
     """Return the output of the guard if it takes the place of `value` for all readers."""
     readers = value.consumers()
-    if len(readers) != 2 or value.is_graph_output() or any(node.graph is not value.graph for node in readers):
-        return None
-    test = next((node for node in readers if is_op(node, "IsNaN")), None)
     where = next((node for node in readers if is_op(node, "Where")), None)
-    if test is None or where is None:
+    if where is None or len(readers) != 2 or value.is_graph_output():
         return None
-    condition, zero, kept = test.outputs[0], 1, 2
-    inverted = condition.consumers()
-    if len(inverted) == 1 and is_op(inverted[0], "Not") and not condition.is_graph_output():
-        condition, zero, kept = inverted[0].outputs[0], 2, 1
-    if operand(where, 0) is not condition or operand(where, kept) is not value:
+    found = match(where.outputs[0], "Where(c := IsNaN(p), zero, p) | Where(c := Not(d := IsNaN(p)), p, zero)")
+    if found is None or found["p"] is not value or any(node.graph is not value.graph for node in readers):
         return None
-    if condition.is_graph_output() or len(condition.uses()) != 1 or levels(operand(where, zero), facts) != ZERO:
+    conditions = [found[name] for name in ("c", "d") if name in found]
+    if any(c.is_graph_output() or len(c.uses()) != 1 for c in conditions) or levels(found["zero"], facts) != ZERO:
         return None
-    shape, fill = facts.shape(value), facts.shape(operand(where, zero))
+    shape, fill = facts.shape(value), facts.shape(found["zero"])
     # A zero with more axes than the weights would give the result another shape.
     if fill is not None and all(d == 1 for d in fill) and len(fill) <= (len(shape) if shape is not None else 0):
         return where.outputs[0]
@@ -117,18 +112,18 @@ def _only_reader(value: ir.Value) -> ir.Node | None:
 
 def _fully_masked(condition: ir.Value | None, weights: ir.Value, facts: Facts) -> bool:
     """Whether `condition` is true for the rows in which all that is added to the scores is -inf, and for no other."""
-    equal = producer(condition, "Equal")
-    greatest = None if equal is None else producer(operand(equal, 0), "ReduceMax")
-    if equal is None or greatest is None or levels(operand(equal, 1), facts) != _MINUS_INFINITY:
+    found = match(condition, "Equal(greatest := ReduceMax(scores, axes), low)")
+    greatest = None if found is None else found["greatest"].producer()
+    if found is None or greatest is None or levels(found["low"], facts) != MINUS_INFINITY:
         return False
-    axes = constant(operand(greatest, 1))
+    axes = constant(found["axes"])
     if axes is None or axes.reshape(-1).tolist() != [-1] or not greatest.attributes.get_int("keepdims", 1):
         return False
-    softmax = producer(_above(weights), "Softmax")
-    scores = None if softmax is None else _above(operand(softmax, 0))
-    addition = producer(scores, "Add")
-    masks = [scores, *(addition.inputs if addition is not None else ())]
-    return any(_above(mask) is _above(operand(greatest, 0)) for mask in masks if mask is not None)
+    softmax = match(_above(weights), "Softmax(scores)")
+    scores = None if softmax is None else _above(softmax["scores"])
+    terms = match(scores, "Add(a, b)")
+    masks = [scores, *(terms.values() if terms is not None else ())]
+    return any(_above(mask) is _above(found["scores"]) for mask in masks if mask is not None)
 
 
 def _above(value: ir.Value | None) -> ir.Value | None:
@@ -136,6 +131,3 @@ def _above(value: ir.Value | None) -> ir.Value | None:
     while (node := producer(value, "Identity", "Cast")) is not None:
         value = operand(node, 0)
     return value
-
-
-_MINUS_INFINITY = Levels((-math.inf,), True)

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from softq.forms import Inside
-from softq.forms.matching.facts import Facts
+from softq.forms import Inside, Match, refuse
+from softq.forms.matching.fused import refuse_reference
 from softq.forms.matching.operators import refusal_of
-from softq.forms.matching.ranks import Dims
 from softq.graph.bodies import number
+from softq.graph.facts import Facts
 from softq.graph.queries import node_label, operand, operator_label
 from softq.site import MaskedRow, MaskKind
 
@@ -78,7 +78,7 @@ def mask_of(node: ir.Node, place: int, facts: Facts, *, starts: bool) -> Mask | 
     )
 
 
-def refusal(node: ir.Node, facts: Facts, needed: Sequence[int], allowed: int) -> str:
+def refuse_heads(node: ir.Node, facts: Facts, needed: Sequence[int], allowed: int) -> str:
     """Return why an operator cannot be opened for what holds of both; empty if it can.
 
     Args:
@@ -93,10 +93,7 @@ def refusal(node: ir.Node, facts: Facts, needed: Sequence[int], allowed: int) ->
         return f"node {name} is a {kind} without all the inputs that onnxruntime's CPU kernel needs"
     if any(operand(node, place) is not None for place in range(allowed, len(node.inputs))):
         return f"not yet: node {name} is a {kind} that shares the buffer of its cache, as in a decoder with beams"
-    reference = next((attribute.name for attribute in node.attributes.values() if attribute.is_ref()), None)
-    if reference is not None:
-        return f"not yet: the attribute {reference} of node {name} is that of the function that holds it"
-    general = refusal_of(node, first, facts)
+    general = refuse_reference(node) or refusal_of(node, first, facts)
     if general:
         return general
     dtype = facts.dtype(first)
@@ -110,13 +107,28 @@ def refusal(node: ir.Node, facts: Facts, needed: Sequence[int], allowed: int) ->
     return ""
 
 
-def inside(query: Dims | None, heads: int, keys: int | str | None, mask: Mask | None, has_bias: bool) -> Inside:
-    """Return what is known of the softmax: the kernels compute in float32."""
-    shape = None if query is None else (query[0], heads, query[1], keys)
-    if mask is None or mask.kind == "none":
-        return Inside(ir.DataType.FLOAT, shape, "unproven" if has_bias else "none", "nan")
-    row: MaskedRow = "nan" if math.isinf(mask.value) else "scores" if mask.rank else "uniform"
-    return Inside(ir.DataType.FLOAT, shape, mask.kind, row)
+def match_heads(
+    node: ir.Node, why: str, keys: int | str | None, mask: Mask | None, facts: Facts, *, has_bias: bool
+) -> Match:
+    """Return the match of an operator; its kernels compute the softmax in float32.
+
+    Args:
+        node: The operator.
+        why: Why it cannot be opened; empty if it can.
+        keys: The number of keys with the past ones; None where it is not known.
+        mask: How it masks; None if that is not known.
+        facts: Shapes of the model.
+        has_bias: Whether a bias is added to the scores.
+    """
+    query = facts.shape(operand(node, 0))
+    shape = None if query is None else (query[0], node.attributes.get_int("num_heads", 0), query[1], keys)
+    kind: MaskKind = "unproven" if has_bias else "none"
+    row: MaskedRow = "nan"
+    if mask is not None and mask.kind != "none":
+        kind = mask.kind
+        row = "nan" if math.isinf(mask.value) else "scores" if mask.rank else "uniform"
+    inside = Inside(ir.DataType.FLOAT, shape, kind, row)
+    return Match(operator_label(node), None, None, -1, refuse(why), inside=inside)
 
 
 def is_named(node: ir.Node, place: int) -> bool:

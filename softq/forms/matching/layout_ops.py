@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from softq.forms.matching.facts import Facts
+from softq.graph.facts import Facts
 from softq.graph.queries import constant, is_op, is_passthrough, operand
 
 Layout = tuple[int | None, ...]
@@ -26,24 +26,26 @@ class Moved:
     path: tuple[ir.Node, ...]
 
 
-def follow(value: ir.Value, facts: Facts, depth: int = 16, *, any_reshape: bool = False) -> Moved:
+def follow(
+    value: ir.Value, facts: Facts, depth: int = 16, *, path: tuple[ir.Node, ...] = (), any_reshape: bool = False
+) -> Moved:
     """Return the value above at most `depth` nodes that move, repeat, or cast between float types.
 
     Args:
         value: Where to begin.
         facts: Shapes of the model.
         depth: How many nodes to look through.
+        path: Nodes below `value`, which end the path.
         any_reshape: Whether axes may be laid together or cut on the way, for elements that stand each for itself.
     """
-    path: list[ir.Node] = []
-    while len(path) < depth:
+    for _ in range(depth):
         node = value.producer()
         above = None if node is None else operand(node, 0)
         if node is None or above is None or above.graph is not value.graph or not _moves(node, facts, any_reshape):
             break
-        path.insert(0, node)
+        path = (node, *path)
         value = above
-    return Moved(value, tuple(path))
+    return Moved(value, path)
 
 
 def _moves(node: ir.Node, facts: Facts, any_reshape: bool) -> bool:

@@ -31,10 +31,10 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from softq.forms.matching.facts import Dims, Facts
 from softq.forms.matching.mask_lifts import Lift, Source, Step
-from softq.forms.matching.mask_sources import is_declared, is_far_below, parts, source_in
+from softq.forms.matching.mask_sources import is_declared, is_far_below, source_in, split_bias
 from softq.forms.matching.value_sets import MASKED, Levels, cast, levels
+from softq.graph.facts import Dims, Facts
 from softq.graph.queries import MOVES_ONLY, is_constant, is_passthrough, operand
 from softq.site import MaskedRow, MaskKind
 
@@ -141,7 +141,7 @@ def _add(node: ir.Node, steps: tuple[Step, ...], facts: Facts, depth: int) -> Fo
         if found.lift is not None and found.masked_row == "nan" and found.lift.scores is not None:
             return replace(found, lift=replace(found.lift, steps=(*found.lift.steps, Step(node, index), *steps)))
     for addend, scores, index in ((second, first, 0), (first, second, 1)):
-        for source, bias in parts(addend, facts):
+        for source, bias in split_bias(addend, facts):
             lift = Lift(scores, (Step(node, index, bias), *steps), (source,))
             return _lifted("additive", "nan", lift, (source.value,), node.outputs[0], facts, depth)
     for found in inner:

@@ -1,242 +1,174 @@
-"""Writing a standard Softmax in the place of what a form recognised."""
+"""Writing a standard Softmax in the place of one that is written out."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
 
-from softq.forms.matching.exponentials import number
-from softq.forms.matching.facts import Facts, named
+from softq.forms.matching.exponentials import Decomposed, Exponential, number
 from softq.forms.matching.layout_ops import is_plain
-from softq.forms.matching.ranks import Dims
 from softq.graph.edits import remove_if_unused, take_over
-from softq.graph.names import Names
-from softq.graph.queries import ModelView, node_label, operand, producer
+from softq.graph.facts import named
+from softq.graph.patterns import matches
+from softq.graph.queries import node_label
+from softq.graph.ranks import Dims
+from softq.graph.scribe import Scribe
 
-Attributes = Mapping[str, int | float | Sequence[int] | str | ir.TensorProtocol]
-
-
-@dataclass(frozen=True, eq=False)
-class Row:
-    """What the softmax to be written is of.
-
-    Attributes:
-        scores: The scores.
-        axes: The axes of a row, counted from the end.
-        factor: What the scores are multiplied by first.
-        mask: Scores count where this (boolean, or a number that is 0 or 1) is `counts_when`; None if all do.
-        counts_when: See `mask`.
-        keeps_nan: Whether a score that is NaN counts in any case.
-        sink: The score of one more element of each row, which takes a part of the weight and is dropped; None if none.
-    """
-
-    scores: ir.Value
-    axes: tuple[int, ...]
-    factor: float = 1.0
-    mask: ir.Value | None = None
-    counts_when: bool = True
-    keeps_nan: bool = False
-    sink: float | None = None
+_BOOL, _INT64 = ir.DataType.BOOL, ir.DataType.INT64
 
 
 class Opener:
-    """Writes softmaxes into one model."""
+    """Writes a softmax in front of one node and lets it take that node's place."""
 
-    def __init__(self, model: ir.Model) -> None:
-        self.facts = Facts(ModelView(model))
-        self._names = Names(model)
-        self._pending: list[ir.Node] = []
+    def __init__(self, scribe: Scribe, node: ir.Node) -> None:
+        self._scribe, self._facts, self._node = scribe, scribe.facts, node
+        self._stem = node.outputs[0].name or node_label(node)
 
-    def open(self, node: ir.Node, row: Row, path: Sequence[ir.Node], logarithm: bool = False) -> ir.Node:
-        """Give every reader of `node` the softmax of `row`, behind copies of the nodes on `path`; return the softmax.
+    def open(self, found: Decomposed, *, logarithm: bool) -> ir.Node:
+        """Give every reader of the node the softmax, behind copies of the nodes that move it; return the softmax.
 
         Args:
-            node: The last node of what is replaced; what it alone kept alive goes.
-            row: The row.
-            path: What moves the weights from the layout of the row to that of the result.
+            found: What the node is the last node of; what it alone kept alive goes.
             logarithm: Whether the result is the logarithm of the weights.
         """
-        old = node.outputs[0]
-        stem = old.name or node_label(node)
-        softmax, value = self._softmax(row, stem)
+        old = self._node.outputs[0]
+        value = self._strike_out(self._scale(found), found.exponential)
+        assert found.axes is not None, "a row of unknown axes is refused"
+        if len(found.axes) != 1:
+            softmax, value = self._write_over_several(value, found.axes)
+        elif found.added:
+            softmax, value = self._write_with_sink(value, found.axes[0], math.log(found.added))
+        else:
+            softmax, value = self._write(value, found.axes[0])
         if logarithm:
-            value = self._like("Log", [value], value, f"{stem}_log")
-        for moving in path:
-            value = self._copy(moving, value, stem)
-        wanted, got = self.facts.dtype(old), self.facts.dtype(value)
+            value = self._add("Log", [value], "log", self._dtype(value), self._facts.shape(value))
+        for moving in found.moved.path:
+            value = self._copy(moving, value)
+        wanted, got = self._facts.dtype(old), self._facts.dtype(value)
         if wanted is not None and got is not None and wanted != got:
-            value = self._node("Cast", [value], {"to": int(wanted)}, wanted, self.facts.shape(value), f"{stem}_cast")
-        assert node.graph is not None, "a node of a model belongs to a graph"
-        softmax.name = node.name
-        node.graph.insert_before(node, self._pending)
-        self._pending = []
-        known = self.facts.shape(old)
+            value = self._add("Cast", [value], "cast", wanted, self._facts.shape(value), to=int(wanted))
+        softmax.name = self._node.name
+        known = self._facts.shape(old)
         if old.shape is None and known is not None and wanted is not None:
             # What is written now, inference may see through no longer, and other forms are still to be opened.
             value.type, old.shape = ir.TensorType(wanted), ir.Shape(named(known))
         take_over(old, value)
-        remove_if_unused(node)
+        remove_if_unused(self._node)
         return softmax
 
-    def _softmax(self, row: Row, stem: str) -> tuple[ir.Node, ir.Value]:
-        """Append a softmax over the axes of `row`; return its node, and the weights in the layout of the scores."""
-        scores = self._scaled(row, stem)
-        if row.mask is not None:
-            scores = self._masked(scores, row, row.mask, stem)
-        if row.axes == (-1,) or len(row.axes) == 1:
-            axis = row.axes[0]
-            if row.sink is None:
-                value = self._like("Softmax", [scores], scores, f"{stem}_softmax", {"axis": axis})
-                return self._pending[-1], value
-            return self._with_sink(scores, axis, row.sink, stem)
-        return self._over_several(scores, row.axes, stem)
-
-    def _scaled(self, row: Row, stem: str) -> ir.Value:
-        if row.factor == 1:
-            return row.scores
-        product = producer(row.scores, "Mul")
-        for index in (0, 1) if product is not None else ():
-            assert product is not None
-            factor, other = number(operand(product, index)), operand(product, 1 - index)
+    def _scale(self, found: Decomposed) -> ir.Value:
+        """Return the scores times the logarithm of the base of their exponentials."""
+        factor = 1.0 if found.exponential is None else found.exponential.factor
+        if factor == 1:
+            return found.scores
+        for product in matches(found.scores, "Mul(factor, x) | Mul(x, factor)"):
+            other = number(product["factor"])
             # 2^(x * log2(e)): the two constants were rounded once each.
-            near = factor is not None and math.isclose(factor * row.factor, 1.0, rel_tol=2.0**-22)
-            if near and other is not None and self.facts.shape(other) == self.facts.shape(row.scores):
-                return other
-        factor = self._constant(row.factor, self._dtype(row.scores), f"{stem}_factor")
-        return self._like("Mul", [row.scores, factor], row.scores, f"{stem}_scores")
+            near = other is not None and math.isclose(other * factor, 1.0, rel_tol=2.0**-22)
+            if near and self._facts.shape(product["x"]) == self._facts.shape(found.scores):
+                return product["x"]
+        dtype, shape = self._dtype(found.scores), self._facts.shape(found.scores)
+        return self._add("Mul", [found.scores, self._number(factor, dtype, "factor")], "scores", dtype, shape)
 
-    def _masked(self, scores: ir.Value, row: Row, mask: ir.Value, stem: str) -> ir.Value:
-        condition = mask
-        if self.facts.dtype(mask) != ir.DataType.BOOL:
-            condition = self._node(
-                "Cast",
-                [mask],
-                {"to": int(ir.DataType.BOOL)},
-                ir.DataType.BOOL,
-                self.facts.shape(mask),
-                f"{stem}_counts",
-            )
-        low = self._constant(-math.inf, self._dtype(scores), f"{stem}_minus_infinity")
-        mine, other = self.facts.shape(scores), self.facts.shape(mask)
-        if row.keeps_nan:
-            boolean = ir.DataType.BOOL
-            nan = self._node("IsNaN", [scores], {}, boolean, mine, f"{stem}_nan")
-            condition = self._node("Or", [condition, nan], {}, boolean, _broadcast(mine, other), f"{stem}_counting")
-        operands = [condition, scores, low] if row.counts_when else [condition, low, scores]
-        return self._node("Where", operands, {}, self._dtype(scores), _broadcast(mine, other), f"{stem}_masked")
+    def _strike_out(self, scores: ir.Value, exponential: Exponential | None) -> ir.Value:
+        """Return the scores with -inf where their exponentials do not count."""
+        if exponential is None or exponential.mask is None:
+            return scores
+        condition, dtype = exponential.mask, self._dtype(scores)
+        own, other = self._facts.shape(scores), self._facts.shape(condition)
+        if self._facts.dtype(condition) != _BOOL:
+            condition = self._add("Cast", [condition], "counts", _BOOL, other, to=int(_BOOL))
+        low = self._number(-math.inf, dtype, "minus_infinity")
+        if exponential.keeps_nan:
+            nan = self._add("IsNaN", [scores], "nan", _BOOL, own)
+            condition = self._add("Or", [condition, nan], "counting", _BOOL, _broadcast(own, other))
+        operands = [condition, scores, low] if exponential.counts_when else [condition, low, scores]
+        return self._add("Where", operands, "masked", dtype, _broadcast(own, other))
 
-    def _with_sink(self, scores: ir.Value, axis: int, sink: float, stem: str) -> tuple[ir.Node, ir.Value]:
-        """Give each row one element more, and drop its weight."""
-        dtype, shape = self._dtype(scores), self.facts.shape(scores)
+    def _write(self, scores: ir.Value, axis: int, shape: Dims | None = None) -> tuple[ir.Node, ir.Value]:
+        """Write a softmax over one axis of scores; return its node, and the weights."""
+        shape = self._facts.shape(scores) if shape is None else shape
+        weights = self._add("Softmax", [scores], "softmax", self._dtype(scores), shape, axis=axis)
+        softmax = weights.producer()
+        assert softmax is not None, "it was written just now"
+        return softmax, weights
+
+    def _write_with_sink(self, scores: ir.Value, axis: int, sink: float) -> tuple[ir.Node, ir.Value]:
+        """Write a softmax of rows with one element more, of score `sink`, whose weight is dropped."""
+        dtype, shape = self._dtype(scores), self._facts.shape(scores)
         rank = None if shape is None else len(shape)
-        place = [axis]
-        first = self._ints([0], f"{stem}_first")
-        one, at = self._ints([1], f"{stem}_one"), self._ints(place, f"{stem}_axis")
+        first, one, at = self._ints([0], "first"), self._ints([1], "one"), self._ints([axis], "axis")
         # The shape of the column: that of the scores, with 1 on the axis.
-        whole = self._node("Shape", [scores], {}, ir.DataType.INT64, (rank,), f"{stem}_shape")
-        length = self._node("Gather", [whole, at], {}, ir.DataType.INT64, (1,), f"{stem}_length")
+        whole = self._add("Shape", [scores], "shape", _INT64, (rank,))
+        length = self._add("Gather", [whole, at], "length", _INT64, (1,))
         # Below opset 18 a scatter by negative index is not told; it counts from the end as everywhere.
-        column = self._node(
-            "ScatterElements", [whole, at, one], {"axis": 0}, ir.DataType.INT64, (rank,), f"{stem}_column"
-        )
-        value = self._constant(sink, dtype, f"{stem}_sink_score")
+        column = self._add("ScatterElements", [whole, at, one], "column", _INT64, (rank,), axis=0)
+        value = self._number(sink, dtype, "sink_score")
         narrow = None if shape is None else tuple(1 if i - len(shape) == axis else d for i, d in enumerate(shape))
-        sinks = self._node("Expand", [value, column], {}, dtype, narrow, f"{stem}_sink")
+        sinks = self._add("Expand", [value, column], "sink", dtype, narrow)
         wide = None if shape is None else tuple(
             (d + 1 if isinstance(d, int) else None) if i - len(shape) == axis else d for i, d in enumerate(shape)
         )  # fmt: skip
-        longer = self._node("Concat", [scores, sinks], {"axis": axis}, dtype, wide, f"{stem}_with_sink")
-        weights = self._node("Softmax", [longer], {"axis": axis}, dtype, wide, f"{stem}_softmax")
-        softmax = self._pending[-1]
-        kept = self._node("Slice", [weights, first, length, at], {}, dtype, shape, f"{stem}_without_sink")
-        return softmax, kept
+        longer = self._add("Concat", [scores, sinks], "with_sink", dtype, wide, axis=axis)
+        softmax, weights = self._write(longer, axis, wide)
+        return softmax, self._add("Slice", [weights, first, length, at], "without_sink", dtype, shape)
 
-    def _over_several(self, scores: ir.Value, axes: tuple[int, ...], stem: str) -> tuple[ir.Node, ir.Value]:
-        """Lay several axes into one row and back."""
-        shape, dtype = self.facts.shape(scores), self._dtype(scores)
+    def _write_over_several(self, scores: ir.Value, axes: tuple[int, ...]) -> tuple[ir.Node, ir.Value]:
+        """Write a softmax over several axes, laid into one row and back."""
+        shape, dtype = self._facts.shape(scores), self._dtype(scores)
         assert shape is not None, "several axes are known only where the rank is"
         rank = len(shape)
         rest = [i for i in range(rank) if i - rank not in axes]
         order = [*rest, *(a + rank for a in axes)]
-        value = scores
-        turned = tuple(shape[i] for i in order)
-        if order != list(range(rank)):
-            value = self._node("Transpose", [value], {"perm": order}, dtype, turned, f"{stem}_rows")
-        whole = self._node("Shape", [value], {}, ir.DataType.INT64, (rank,), f"{stem}_rows_shape")
-        lead = self._node(
-            "Slice",
-            [whole, self._ints([0], f"{stem}_first"), self._ints([len(rest)], f"{stem}_cut")],
-            {}, ir.DataType.INT64, (len(rest),), f"{stem}_lead",
-        )  # fmt: skip
-        tail = self._node(
-            "Slice",
-            [whole, self._ints([len(rest)], f"{stem}_from"), self._ints([rank], f"{stem}_end")],
-            {}, ir.DataType.INT64, (len(axes),), f"{stem}_tail",
-        )  # fmt: skip
+        turned, is_turned = tuple(shape[i] for i in order), order != list(range(rank))
+        value = self._add("Transpose", [scores], "rows", dtype, turned, perm=order) if is_turned else scores
+        whole = self._add("Shape", [value], "rows_shape", _INT64, (rank,))
+        bounds = self._ints([0], "first"), self._ints([len(rest)], "cut")
+        lead = self._add("Slice", [whole, *bounds], "lead", _INT64, (len(rest),))
+        bounds = self._ints([len(rest)], "from"), self._ints([rank], "end")
+        tail = self._add("Slice", [whole, *bounds], "tail", _INT64, (len(axes),))
         # Not -1: beside an axis of length 0 that could be anything.
-        length = self._node("ReduceProd", [tail], {"keepdims": 1}, ir.DataType.INT64, (1,), f"{stem}_length")
-        flat = self._node("Concat", [lead, length], {"axis": 0}, ir.DataType.INT64, (len(rest) + 1,), f"{stem}_flat")
-        sizes = [shape[a] for a in axes]
-        known = math.prod(d for d in sizes if isinstance(d, int)) if all(isinstance(d, int) for d in sizes) else None
-        flat_shape = (*(shape[i] for i in rest), known)
-        value = self._node("Reshape", [value, flat], {"allowzero": 1}, dtype, flat_shape, f"{stem}_flat_scores")
-        value = self._node("Softmax", [value], {"axis": -1}, dtype, flat_shape, f"{stem}_softmax")
-        softmax = self._pending[-1]
-        value = self._node("Reshape", [value, whole], {"allowzero": 1}, dtype, turned, f"{stem}_weights")
-        if order != list(range(rank)):
-            back = [order.index(i) for i in range(rank)]
-            value = self._node("Transpose", [value], {"perm": back}, dtype, shape, f"{stem}_back")
-        return softmax, value
+        length = self._add("ReduceProd", [tail], "length", _INT64, (1,), keepdims=1)
+        flat = self._add("Concat", [lead, length], "flat", _INT64, (len(rest) + 1,), axis=0)
+        sizes = [size for a in axes if isinstance(size := shape[a], int)]
+        flat_shape = (*turned[: len(rest)], math.prod(sizes) if len(sizes) == len(axes) else None)
+        value = self._add("Reshape", [value, flat], "flat_scores", dtype, flat_shape, allowzero=1)
+        softmax, value = self._write(value, -1, flat_shape)
+        value = self._add("Reshape", [value, whole], "weights", dtype, turned, allowzero=1)
+        back = [order.index(i) for i in range(rank)]
+        return softmax, self._add("Transpose", [value], "back", dtype, shape, perm=back) if is_turned else value
 
-    def _copy(self, node: ir.Node, value: ir.Value, stem: str) -> ir.Value:
-        """Append a copy of a node that moves, with another first operand."""
-        attributes = {name: attribute.value for name, attribute in node.attributes.items()}
-        dtype = self.facts.dtype(node.outputs[0]) if node.op_type == "Cast" else self.facts.dtype(value)
-        shape = self.facts.shape(value) if is_plain((node,)) else self.facts.shape(node.outputs[0])
-        kept = ir.Node("", node.op_type, [value, *node.inputs[1:]], [*node.attributes.values()])
-        del attributes
-        return self._append(kept, dtype, shape, f"{stem}_{node.op_type.lower()}")
+    def _copy(self, node: ir.Node, value: ir.Value) -> ir.Value:
+        """Write a copy of a node that moves, with another first operand."""
+        dtype = self._facts.dtype(node.outputs[0]) if node.op_type == "Cast" else self._facts.dtype(value)
+        shape = self._facts.shape(value) if is_plain((node,)) else self._facts.shape(node.outputs[0])
+        copy = ir.Node("", node.op_type, [value, *node.inputs[1:]], [*node.attributes.values()])
+        return self._scribe.insert(self._node, copy, f"{self._stem}_{node.op_type.lower()}", dtype, shape)
 
-    def _like(
-        self, operator: str, inputs: Sequence[ir.Value], like: ir.Value, stem: str, attributes: Attributes | None = None
-    ) -> ir.Value:
-        return self._node(operator, inputs, attributes or {}, self._dtype(like), self.facts.shape(like), stem)
-
-    def _node(
+    def _add(
         self,
         operator: str,
         inputs: Sequence[ir.Value],
-        attributes: Attributes,
+        suffix: str,
         dtype: ir.DataType | None,
         shape: Dims | None,
-        stem: str,
+        **attributes: int | Sequence[int] | ir.TensorProtocol,
     ) -> ir.Value:
-        return self._append(ir.node(operator, inputs, dict(attributes)), dtype, shape, stem)
+        node = ir.node(operator, inputs, attributes)
+        return self._scribe.insert(self._node, node, f"{self._stem}_{suffix}", dtype, shape)
 
-    def _append(self, node: ir.Node, dtype: ir.DataType | None, shape: Dims | None, stem: str) -> ir.Value:
-        value = node.outputs[0]
-        value.name = self._names.fresh(stem)
-        node.name = value.name
-        if dtype is not None:
-            value.type = ir.TensorType(dtype)
-            value.shape = None if shape is None else ir.Shape(named(shape))
-        self._pending.append(node)
-        return value
+    def _number(self, value: float, dtype: ir.DataType, suffix: str) -> ir.Value:
+        tensor = ir.Tensor(np.array(value, dtype=dtype.numpy()), dtype=dtype)
+        return self._add("Constant", [], suffix, dtype, (), value=tensor)
 
-    def _constant(self, value: float, dtype: ir.DataType, stem: str) -> ir.Value:
-        array = np.array(value, dtype=dtype.numpy())
-        return self._node("Constant", [], {"value": ir.Tensor(array, dtype=dtype)}, dtype, (), stem)
-
-    def _ints(self, values: Sequence[int], stem: str) -> ir.Value:
-        array = np.array(values, dtype=np.int64)
-        return self._node("Constant", [], {"value": ir.tensor(array)}, ir.DataType.INT64, (len(values),), stem)
+    def _ints(self, values: Sequence[int], suffix: str) -> ir.Value:
+        return self._add("Constant", [], suffix, _INT64, (len(values),), value=ir.tensor(np.array(values, np.int64)))
 
     def _dtype(self, value: ir.Value) -> ir.DataType:
-        dtype = self.facts.dtype(value)
+        dtype = self._facts.dtype(value)
         assert dtype is not None, "scores of unknown type are refused"
         return dtype
 

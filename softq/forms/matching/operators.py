@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from softq.forms import Match
-from softq.forms.matching.facts import Facts
+from softq.forms import Match, refuse
+from softq.graph.facts import Facts
 from softq.graph.queries import node_label, operand, operator_label
-from softq.site import Verdict
 
 NEWEST_OPSET = 28
 """The newest opset whose Softmax these rules were written against; a later one may mean something else."""
@@ -62,13 +61,13 @@ def find_axis(node: ir.Node, facts: Facts) -> Axis:
     return Axis(from_end, flattened=opset < 13 and from_end != -1)
 
 
-def match_operator(node: ir.Node, axis: Axis, facts: Facts) -> Match:
-    """Return the match of a Softmax node of the default domain, refused for what holds at any axis."""
-    scores = operand(node, 0)
+def match_operator(node: ir.Node, facts: Facts) -> Match:
+    """Return the match of a Softmax or LogSoftmax of the default domain, refused for what holds of every row."""
+    scores, axis = operand(node, 0), find_axis(node, facts)
     refusal = f"node {node_label(node)} has no input" if scores is None else refusal_of(node, scores, facts)
     refusal = refusal or axis.refusal
-    verdict = Verdict("refuse", refusal) if refusal else None
-    return Match(operator_label(node), scores, node.outputs[0], axis.axis, verdict)
+    note = f"its row spans the last {-axis.axis} axes" if axis.flattened and axis.axis is not None else ""
+    return Match(operator_label(node), scores, node.outputs[0], axis.axis, refuse(refusal), note)
 
 
 def refusal_of(node: ir.Node, scores: ir.Value, facts: Facts) -> str:

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from softq.forms.matching.exponentials import Exponential, find_exponential, number, without_maximum
-from softq.forms.matching.facts import Facts
+from softq.forms.matching.exponentials import Decomposed, find_exponential, number, without_maximum
 from softq.forms.matching.layout_ops import Moved, follow, same
-from softq.forms.matching.reductions import Reduced, fits, reduction_of
+from softq.forms.matching.reductions import Reduced, find_reduction, fits
+from softq.graph.facts import Facts
+from softq.graph.patterns import match
 from softq.graph.queries import operand, producer
 
-_SUMS = ("ReduceSum", "ReduceL1")
+SUMS = ("ReduceSum", "ReduceL1")
+"""Sums of exponentials, which are not negative."""
 
 OVERFLOW = "its exponentials can overflow, and those of the softmax cannot"
 """What is worth telling where no maximum is subtracted."""
@@ -21,148 +23,88 @@ _NEGLIGIBLE = {ir.DataType.FLOAT: 2.0**-25, ir.DataType.FLOAT16: 2.0**-12, ir.Da
 """Half a unit in the last place of 1, and half of that: added to a sum of at least 1, it is rounded away."""
 
 
-@dataclass(frozen=True, eq=False)
-class Quotient:
-    """A softmax written as a quotient.
+@dataclass(frozen=True)
+class _Changes:
+    """What was done to a sum: constants were added to it, or keep it above the greatest of them."""
 
-    Attributes:
-        exponential: What is above.
-        scores: The exponent, without the maximum that is subtracted from it, where that is the same.
-        axes: The axes of a row, counted from the end of the exponent; None if not known.
-        added: A constant that is added to the sum.
-        moved: The exponentials with the path on which they come.
-        refusal: Why it is not to be converted; empty if it can.
-        note: What is worth telling.
-    """
-
-    exponential: Exponential
-    scores: ir.Value
-    axes: tuple[int, ...] | None
-    added: float
-    moved: Moved
+    added: float = 0.0
+    least: float = 0.0
     refusal: str = ""
-    note: str = ""
 
-
-@dataclass(frozen=True, eq=False)
-class _Sum:
-    """What is below: a reduction, and what was done to it."""
-
-    reduced: Reduced
-    added: float
-    least: float
-    refusal: str
-
-
-def find_quotient(
-    above: ir.Value | None, below: ir.Value | None, result: ir.Value, facts: Facts, behind: tuple[ir.Node, ...] = ()
-) -> Quotient | None:
-    """Return the softmax that `above` over `below` is, None if it is something else.
-
-    Args:
-        above: The exponentials.
-        below: Their sum.
-        result: The quotient.
-        facts: Shapes of the model.
-        behind: Nodes that move the sum, or its inverse, before it meets the exponentials.
-    """
-    if above is None or below is None:
-        return None
-    moved = follow(above, facts)
-    exponential = find_exponential(moved.source, facts)
-    total = None if exponential is None else _find_sum(below, behind, facts)
-    if exponential is None:
-        return _reshaped(moved, below, behind, facts)
-    if total is None or not same(moved.source, total.reduced.source):
-        return None
-    axes = total.reduced.axes
-    if axes is None:
-        why = "the axes that it sums over are not constant, or the rank of its scores is not known"
-        return Quotient(exponential, exponential.exponent, None, 0.0, moved, why)
-    if not fits(moved, total.reduced, result, facts):
-        why = "it is not proved that every exponential meets the sum of its own row"
-        return Quotient(exponential, exponential.exponent, axes, 0.0, moved, why)
-    stripped = exponential.exponent
-    if exponential.factor == 1 and exponential.mask is None:
-        # Where some are struck out, the maximum is over all of them, and a NaN among them reaches the others.
-        stripped = without_maximum(exponential.exponent, axes, facts)
-    stable = stripped is not exponential.exponent
-    added, refusal = total.added, exponential.refusal or total.refusal
-    if stable and 0 <= added <= _NEGLIGIBLE.get(facts.dtype(total.reduced.node.outputs[0]) or ir.DataType.DOUBLE, 0):
-        added = 0.0
-    if not refusal and total.least > (1 if stable else 0):
-        refusal = f"its sum is kept above {total.least:g}, and it is not proved that it is anyway"
-    if not refusal and (added < 0 or (added and len(axes) != 1)):
-        refusal = f"{added:g} is added to its sum"
-    note = OVERFLOW if stripped is exponential.exponent and producer(stripped, "Sub") is None else ""
-    if added or refusal:
-        return Quotient(exponential, exponential.exponent, axes, added, moved, refusal, note)
-    return Quotient(exponential, stripped, axes, 0.0, moved, note=note)
-
-
-def _reshaped(moved: Moved, below: ir.Value, behind: tuple[ir.Node, ...], facts: Facts) -> Quotient | None:
-    """Return the refusal of exponentials whose axes are laid together or cut before they are summed."""
-    reshape = producer(moved.source, "Reshape")
-    inside = None if reshape is None else operand(reshape, 0)
-    exponential = None if inside is None else find_exponential(follow(inside, facts).source, facts)
-    total = None if exponential is None else _find_sum(below, behind, facts)
-    if exponential is None or total is None or not same(moved.source, total.reduced.source):
-        return None
-    why = "its exponentials are reshaped before they are summed"
-    return Quotient(exponential, exponential.exponent, None, 0.0, moved, why)
-
-
-def _find_sum(value: ir.Value, path: tuple[ir.Node, ...], facts: Facts) -> _Sum | None:
-    """Look through what is done to a sum; the nodes on the way keep its layout or move it."""
-    added, least, refusal = 0.0, 0.0, ""
-    for _ in range(4):
-        behind = follow(value, facts)
-        path = (*behind.path, *path)
-        reduced = reduction_of(behind.source, path, _SUMS, facts)
-        if reduced is not None:
-            return _Sum(reduced, added, least, refusal)
-        node = producer(behind.source, "Add", "Max", "Clip")
-        if node is None:
-            return None
-        inside, other = _sides(node, facts)
-        if inside is None:
-            return None
-        known = number(other)
-        rank, own = facts.shape(inside), facts.shape(other)
+    def and_by(self, node: ir.Node, inside: ir.Value, facts: Facts) -> _Changes:
+        """Return what was done if `node` was first and did it to its operand `inside`."""
+        other = next((operand(node, i) for i in (0, 1) if operand(node, i) is not inside), None)
+        known, rank, own = number(other), facts.shape(inside), facts.shape(other)
         if known is not None and own and (rank is None or len(own) > max(1, len(rank))):
             known = None  # a constant of more axes would change the layout
+        added, least, refusal = self.added, self.least, self.refusal
         if known is None or (node.op_type == "Clip" and operand(node, 2) is not None):
-            refusal = refusal or f"{node.op_type} of node {node.name or behind.source.name!r} changes its sum"
+            refusal = refusal or f"{node.op_type} of node {node.name or node.outputs[0].name!r} changes its sum"
         elif node.op_type == "Add":
             added += known
         else:
             least = max(least, known)
         if added and least:
             refusal = refusal or "its sum has a constant added and is kept above another"
+        return _Changes(added, least, refusal)
+
+
+def find_quotient(above: Moved, below: Moved, result: ir.Value, facts: Facts) -> Decomposed | None:
+    """Return the softmax that exponentials over their sum are, None if it is something else.
+
+    Args:
+        above: The exponentials.
+        below: Their sum, with the path on which it, or its inverse, comes.
+        result: The quotient.
+        facts: Shapes of the model.
+    """
+    total = _find_sum(below, _Changes(), facts)
+    if total is None or not same(above.source, total[0].source):
+        return None
+    reduced, changes = total
+    exponential = find_exponential(above.source, facts)
+    if exponential is None:
+        reshape = match(above.source, "Reshape(x)")
+        reshaped = None if reshape is None else find_exponential(follow(reshape["x"], facts).source, facts)
+        why = "its exponentials are reshaped before they are summed"
+        return None if reshaped is None else Decomposed(reshaped.exponent, None, above, why, "", reshaped)
+    exponent, axes = exponential.exponent, reduced.axes
+    if axes is None:
+        why = "the axes that it sums over are not constant, or the rank of its scores is not known"
+        return Decomposed(exponent, None, above, why, "", exponential)
+    if not fits(above, reduced, result, facts):
+        why = "it is not proved that every exponential meets the sum of its own row"
+        return Decomposed(exponent, axes, above, why, "", exponential)
+    # Where some are struck out, the maximum is over all of them, and a NaN among them reaches the others.
+    stripped = without_maximum(exponent, axes, facts) if exponential.is_plain else exponent
+    stable = stripped is not exponent
+    added, refusal = changes.added, exponential.refusal or changes.refusal
+    if stable and 0 <= added <= _NEGLIGIBLE.get(facts.dtype(reduced.node.outputs[0]) or ir.DataType.DOUBLE, 0):
+        added = 0.0
+    if not refusal and changes.least > (1 if stable else 0):
+        refusal = f"its sum is kept above {changes.least:g}, and it is not proved that it is anyway"
+    if not refusal and (added < 0 or (added and len(axes) != 1)):
+        refusal = f"{added:g} is added to its sum"
+    note = "" if stable or producer(stripped, "Sub") is not None else OVERFLOW
+    # Beside a constant in the sum, the maximum counts.
+    scores = exponent if added or refusal else stripped
+    return Decomposed(scores, axes, above, refusal, note, exponential, added)
+
+
+def _find_sum(moved: Moved, changes: _Changes, facts: Facts, depth: int = 3) -> tuple[Reduced, _Changes] | None:
+    """Return the sum behind at most `depth` constants, and what these do to it."""
+    reduced = find_reduction(moved, SUMS, facts)
+    if reduced is not None:
+        return reduced, changes
+    node = producer(moved.source, "Add", "Max", "Clip")
+    if node is None or depth == 0 or (len(node.inputs) > 2 and node.op_type != "Clip"):
+        return None
+    # Only the last constant may be the first operand.
+    for inside in node.inputs[: 2 if depth == 3 and node.op_type != "Clip" else 1]:
         # In a layout, such a node counts as one that hands its elements on.
-        path = (node, *path)
-        value = inside
+        found = inside and _find_sum(
+            follow(inside, facts, path=(node, *moved.path)), changes.and_by(node, inside, facts), facts, depth - 1
+        )
+        if found:
+            return found
     return None
-
-
-def _sides(node: ir.Node, facts: Facts) -> tuple[ir.Value | None, ir.Value | None]:
-    """Return the operand that leads to a sum, and the other one."""
-    pairs = [(0, 1)] if node.op_type == "Clip" else [(0, 1), (1, 0)]
-    for index, other in pairs if len(node.inputs) <= 2 or node.op_type == "Clip" else []:
-        value = operand(node, index)
-        if value is not None and _leads_to_sum(value, facts):
-            return value, operand(node, other)
-    return None, None
-
-
-def _leads_to_sum(value: ir.Value, facts: Facts) -> bool:
-    for _ in range(4):
-        source = follow(value, facts).source
-        if producer(source, *_SUMS) is not None:
-            return True
-        node = producer(source, "Add", "Max", "Clip")
-        inside = None if node is None else operand(node, 0)
-        if inside is None:
-            return False
-        value = inside
-    return False

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from softq.forms.matching.facts import Facts
 from softq.forms.matching.layout_ops import Layout, Moved, axes_of, follow, is_plain, moved_layout, own_layout, same
+from softq.graph.facts import Facts
+from softq.graph.patterns import match
 from softq.graph.queries import is_op, operand, producer
 
 
@@ -33,17 +34,9 @@ class Reduced:
     simple: bool
 
 
-def find_reduction(value: ir.Value | None, names: Sequence[str], facts: Facts) -> Reduced | None:
-    """Return the reduction of one of the named kinds that `value` is, behind nodes that move."""
-    if value is None:
-        return None
-    behind = follow(value, facts)
-    return reduction_of(behind.source, behind.path, names, facts)
-
-
-def reduction_of(value: ir.Value, path: tuple[ir.Node, ...], names: Sequence[str], facts: Facts) -> Reduced | None:
-    """Return the reduction whose result is `value`, read at the end of `path`."""
-    node = producer(value, *names)
+def find_reduction(moved: Moved, names: Sequence[str], facts: Facts) -> Reduced | None:
+    """Return the reduction of one of the named kinds that is moved, as it is read at the end of the path."""
+    node, path = producer(moved.source, *names), moved.path
     inside = None if node is None else operand(node, 0)
     if node is None or inside is None:
         return None
@@ -144,16 +137,11 @@ def _above(reduced: Reduced, result: ir.Value) -> list[ir.Node]:
 def _has_shape_of(expand: ir.Node, beside: Moved, end: ir.Value) -> bool:
     """Whether an Expand goes to the shape of what stands beside it."""
     shape = producer(operand(expand, 1), "Shape")
-    value = None if shape is None else operand(shape, 0)
-    if value is None or shape is None or any(name in shape.attributes for name in ("start", "end")):
+    if shape is None or {"start", "end"} & shape.attributes.keys():
         return False
-    candidates: list[ir.Value | None] = [end]
+    candidates = [end]
     if is_plain(beside.path):
         # Elementwise operators with one operand, and the difference from a maximum, keep the shape.
-        candidates.append(beside.source)
-        exponential = producer(beside.source, "Exp")
-        inner = None if exponential is None else operand(exponential, 0)
-        candidates.append(inner)
-        difference = producer(inner, "Sub")
-        candidates.append(None if difference is None else operand(difference, 0))
-    return any(value is candidate for candidate in candidates)
+        inner = [match(beside.source, pattern) for pattern in ("Exp(x)", "Exp(Sub(x, maximum))")]
+        candidates += [beside.source, *(found["x"] for found in inner if found is not None)]
+    return any(operand(shape, 0) is candidate for candidate in candidates)

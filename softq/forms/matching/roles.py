@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from softq.forms.matching.facts import Facts
+from softq.graph.facts import Facts
 from softq.graph.queries import (
     MOVES_ONLY,
     SAME_VALUES,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
-from softq.forms.matching.facts import Facts
+from softq.graph.facts import Facts
 from softq.graph.queries import MOVES_ONLY, constant, is_passthrough, operand
 
 MASKED = -1e4
@@ -185,3 +186,4 @@ def _combine(
 BITS = Levels((0.0, 1.0), True)
 ZERO = Levels((0.0,), True)
 ONE = Levels((1.0,), True)
+MINUS_INFINITY = Levels((-math.inf,), True)

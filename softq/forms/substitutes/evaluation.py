@@ -13,11 +13,11 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 
-from softq.forms.matching.facts import Facts
-from softq.forms.matching.ranks import Dims
 from softq.forms.substitutes.reference import OPERATORS, REAL, Expm1, Log1p
 from softq.forms.substitutes.regions import ELEMENTWISE, Region
+from softq.graph.facts import Facts
 from softq.graph.queries import constant, is_op, operand, producer
+from softq.graph.ranks import Dims
 
 Array = NDArray[np.generic]
 Rows = NDArray[np.float64]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from softq.forms.matching.facts import Facts, named
-from softq.forms.matching.ranks import Dims
+from softq.graph.facts import Facts, named
 from softq.graph.names import Names
 from softq.graph.queries import ModelView, operand
+from softq.graph.ranks import Dims
 
 
 class Scribe:

@@ -10,9 +10,9 @@ from functools import cached_property
 import onnx
 import onnx_ir as ir
 
-from softq.forms.matching.ranks import Dims, find_rank
-from softq.forms.matching.shape_stubs import put_in
 from softq.graph.queries import Container, FunctionId, ModelView, function_label, is_op, producer
+from softq.graph.ranks import Dims, find_rank
+from softq.graph.shape_stubs import put_in
 
 UNKNOWN = "softq.unknown"
 """Domain of operators about which inference shall know nothing."""
