@@ -19,10 +19,9 @@ from softq.graph.facts import Assumed
 from softq.methods import DEFAULT_METHOD, METHODS
 from softq.methods._contract import OptionValue
 from softq.modelfile import ModelLike, as_model, graph_hash, weights_fingerprint
+from softq.passes import PASSES
 from softq.passes.defer_logarithm import DeferLogarithm
 from softq.passes.defer_normalizer import DeferNormalizer
-from softq.passes.drop_argmax import DropArgmax
-from softq.passes.fuse_topk import FuseTopk
 from softq.passes.inline_functions import InlineFunctions
 from softq.passes.locate import locate
 from softq.passes.normalize import Normalize
@@ -231,7 +230,8 @@ def convert(
 def exposed(model: ModelLike, plan: Plan) -> ir.Model:
     """Return the model that `convert` makes of the plan, with what its options decide as inputs of the graph.
 
-    It gives the same values if it is given the plan's own arrays; `softq.passes._calls.EXPOSED_KEY` says which inputs.
+    It gives the same values if it is given the plan's own arrays; `softq.passes.rewriting.calls.EXPOSED_KEY` says which
+    inputs.
 
     Args:
         model: A path or a model, which is not changed.
@@ -256,7 +256,7 @@ def _steps(
     inline: bool = False,
     expose: bool = False,
 ) -> list[ir.passes.InPlacePass]:
-    exact = [DropArgmax(), FuseTopk()] if rewrites else []
+    exact = [PASSES.get(name).factory() for name in sorted(set(rewrites.values()))]
     replaced = Replace(plan=planned, max_length=max_length, expose_parameters=expose)
     plain = [InlineFunctions()] if inline else []
     # A model may hold any name, those that the passes give too.

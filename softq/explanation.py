@@ -18,12 +18,12 @@ from softq.graph.queries import ModelView, node_label, operator_label
 from softq.methods import DEFAULT_METHOD, METHODS
 from softq.methods._contract import OptionValue
 from softq.modelfile import ModelLike, as_model
-from softq.passes._candidates import Finding, shortened
-from softq.passes._canonical import leaves_scores
-from softq.passes._policy import Policy
+from softq.passes.analysis.candidates import Finding, shortened
+from softq.passes.analysis.policy import Policy
 from softq.passes.locate import findings, locate
 from softq.passes.normalize import normalize
 from softq.passes.replace import canonical_nodes, uses_mask
+from softq.passes.rewriting.canonical import leaves_scores
 from softq.plans import DEFAULT_MAX_LENGTH
 from softq.rowprog import Program
 from softq.rowprog.onnx import function_name

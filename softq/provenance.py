@@ -10,8 +10,8 @@ import onnx_ir as ir
 
 from softq.errors import InputError, ProofError, RefusalError
 from softq.methods import METHODS
-from softq.passes._calls import same_function
 from softq.passes.replace import FUNCTION_DOMAIN
+from softq.passes.rewriting.calls import same_function
 from softq.plans import PLAN_KEY, Plan, parse_plan
 from softq.rowprog import Program
 from softq.rowprog.onnx import emit, function_name

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from onnx import checker, parser
 
 from softq.errors import RefusalError
-from softq.passes._canonical import CANONICAL_KEY, Canonical, Mask
 from softq.passes.locate import all_nodes, locate
 from softq.passes.normalize import Normalize, normalize
+from softq.passes.rewriting.canonical import CANONICAL_KEY, Canonical, Mask
 
 Array = NDArray[np.generic]
 Feeds = dict[str, Array]

@@ -12,7 +12,7 @@ import onnx_ir as ir
 import pytest
 
 from softq.modelfile import load
-from softq.passes._prepare import prepare
+from softq.passes.prepare import prepare
 from tests.prepared import Array, assert_close, by_onnxruntime, model, normal, operators
 
 MODELS = Path(__file__).resolve().parent.parent / "models"

@@ -129,7 +129,7 @@ def _tvm(path: Path, work: Work, feeds: Feeds) -> Call:
     from tvm import relax
     from tvm.relax.frontend.onnx import from_onnx
 
-    from softq.passes._prepare import prepare
+    from softq.passes.prepare import prepare
 
     model = ir.to_proto(prepare(as_model(path), work.sizes))
     target = tvm.target.Target({"kind": "llvm", "mcpu": str(tvm.target.codegen.llvm_get_system_cpu())})

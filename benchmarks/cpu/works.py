@@ -136,7 +136,7 @@ WORKS: Mapping[str, Work] = {
 
 def operations(model: ir.Model, sizes: Mapping[str, int]) -> int:
     """Return the float operations of a model's products and convolutions, a multiply-add counted as two."""
-    from softq.passes._prepare import prepare
+    from softq.passes.prepare import prepare
 
     total = 0
     for node in prepare(model, {k: v for k, v in sizes.items() if k in _names(model)}).graph:

@@ -19,11 +19,11 @@ from softq.errors import InputError, RefusalError
 from softq.graph.facts import Assumed
 from softq.methods import Sample
 from softq.modelfile import as_model
-from softq.passes._canonical import Canonical
 from softq.passes.defer_normalizer import products_with_v
 from softq.passes.locate import locate
 from softq.passes.normalize import normalize
 from softq.passes.replace import canonical_nodes
+from softq.passes.rewriting.canonical import Canonical
 from softq.runner import OnnxRunner
 from softq.site import Site
 

@@ -8,9 +8,9 @@ from softq.artifact.machine import Machine
 from softq.codegen.cpu.backend import Kernels
 from softq.compiler.frontend.importer import ALL_OFFERED, Imported, Offered, import_model
 from softq.compiler.lowering.lower import lower
-from softq.passes._prepare import prepare
 from softq.passes.move_integers import MoveIntegers
 from softq.passes.multiply_integers import MultiplyIntegers
+from softq.passes.prepare import prepare
 from softq.passes.split_products import SplitProducts
 from softq.provenance import row_functions
 from softq.targets._contract import Built

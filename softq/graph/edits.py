@@ -5,23 +5,40 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
+from onnx_ir.tape import Tape
 
 
-def cast_like(value: ir.Value, like: ir.Value, before: list[ir.Node], name: str) -> ir.Value:
+def add_cast(tape: Tape, value: ir.Value, like: ir.Value, name: str) -> ir.Value:
     """Append a cast of a float32 value to the type of another, if that is known and different."""
     if like.dtype is None or like.dtype is ir.DataType.FLOAT:
         return value
-    node = ir.node("Cast", [value], {"to": int(like.dtype)}, name=name)
-    before.append(node)
-    out = node.outputs[0]
-    out.name, out.type, out.shape = f"{name}.out", like.type, value.shape
-    return out
+    out = ir.val(f"{name}.out", shape=value.shape, type=like.type)
+    return tape.op("Cast", [value], {"to": int(like.dtype)}, name=name, output=out)
 
 
-def take_over(old: ir.Value, new: ir.Value) -> None:
-    """Give every user of `old` the value `new`, and its name, so that the model's interface stays as it was."""
+def add_constant(tape: Tape, array: NDArray[np.generic], name: str) -> ir.Value:
+    """Append a Constant node (functions know no initializers) and return its value."""
+    out = ir.val(name, ir.DataType.from_numpy(array.dtype), array.shape)
+    return tape.op("Constant", [], {"value": ir.tensor(array, name=name)}, name=f"{name}.const", output=out)
+
+
+def row_shape(shape: ir.Shape | None) -> ir.Shape | None:
+    """Return the shape of one number per row of a tensor."""
+    return None if shape is None else ir.Shape([*list(shape)[:-1], 1])
+
+
+def take_over(old: ir.Value, new: ir.Value, *, except_by: ir.Node | None = None) -> None:
+    """Give every user of `old`, except one node, the value `new` and its name, so that the interface stays as it was.
+
+    Args:
+        old: The value whose name, and type and shape where `new` has none, go to `new`.
+        new: What is read instead.
+        except_by: A node that computes `new` of `old` and goes on reading it; None if there is none.
+    """
     name = old.name
     ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+    if except_by is not None:
+        except_by.replace_input_with(0, old)
     if name is not None:
         old.name = f"{name}.replaced"
         new.name = name
@@ -30,37 +47,17 @@ def take_over(old: ir.Value, new: ir.Value) -> None:
     new.shape = old.shape if old.shape is not None else new.shape
 
 
-def constant(value: NDArray[np.generic], name: str, before: list[ir.Node]) -> ir.Value:
-    """Append a Constant node (functions know no initializers) and return its value."""
-    node = ir.node("Constant", [], {"value": ir.tensor(value, name=name)}, name=f"{name}.const")
-    before.append(node)
-    out = node.outputs[0]
-    out.name, out.type, out.shape = name, ir.TensorType(ir.DataType.from_numpy(value.dtype)), ir.Shape(value.shape)
-    return out
-
-
-def floats(value: ir.Value, name: str, shape: ir.Shape | None) -> ir.Value:
-    """Name a new float32 value and return it."""
-    value.name, value.type, value.shape = name, ir.TensorType(ir.DataType.FLOAT), shape
-    return value
-
-
-def scalar_shape(shape: ir.Shape | None) -> ir.Shape | None:
-    """Return the shape of one number a row."""
-    return None if shape is None else ir.Shape([*list(shape)[:-1], 1])
-
-
-def remove_if_unused(node: ir.Node) -> None:
-    """Remove a node whose results nobody reads, and then what it alone kept alive.
+def remove_if_unused(*nodes: ir.Node | None) -> None:
+    """Remove each node whose results nobody reads, and then what it alone kept alive.
 
     Nodes that were unused before are not touched: a model keeps what softq did not make superfluous.
     """
-    pending = [node]
+    pending = [*nodes][::-1]
     while pending:
         dead = pending.pop()
-        if dead.graph is None or any(out.uses() or out.is_graph_output() for out in dead.outputs):
+        if dead is None or dead.graph is None or any(out.uses() or out.is_graph_output() for out in dead.outputs):
             continue
         # Bodies of If, Loop and Scan read values that do not show among the node's inputs.
         sources = [value.producer() for value in dead.inputs if value is not None]
         dead.graph.remove(dead, safe=True)
-        pending += [source for source in sources if source is not None]
+        pending += sources

@@ -249,6 +249,13 @@ def position(node: ir.Node) -> int:
     return next(index for index, other in enumerate(node.graph) if other is node)
 
 
+def comes_before(node: ir.Node, other: ir.Node) -> bool:
+    """Return whether `node` comes before `other` in the same graph."""
+    if node.graph is None or node.graph is not other.graph:
+        return False
+    return next(n for n in node.graph if n is node or n is other) is node
+
+
 def is_op(node: ir.Node | None, *names: str) -> bool:
     """Return whether `node` is one of the named operators of the default domain."""
     return node is not None and node.domain == "" and node.op_type in names

@@ -5,8 +5,9 @@ says truthfully whether it modified the model, and expose it as
 
     PASS = PassEntry(name="verb-object", factory=VerbObject, summary="One line that says what it does")
 
-Passes share facts through `node.meta` under the keys that `softq.site` and `softq.passes._canonical` define; a pass
-that finds them missing runs the pass that leaves them. Errors name the node at fault.
+Passes share facts through `node.meta` under the keys that `softq.site` and `softq.passes.rewriting.canonical` define; a
+pass that finds them missing runs the pass that leaves them. Errors name the node at fault. `PASSES` finds a pass by its
+name: `prepare` and `softq.convert` run theirs so.
 """
 
 from __future__ import annotations

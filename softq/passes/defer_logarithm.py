@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
+from onnx_ir.tape import Tape
 
-from softq.graph.edits import cast_like, constant, floats, remove_if_unused, scalar_shape, take_over
-from softq.graph.queries import ModelView, operand, producer
+from softq.graph.edits import add_cast, add_constant, remove_if_unused, row_shape, take_over
+from softq.graph.patterns import match
+from softq.graph.queries import ModelView
 from softq.passes import PassEntry
-from softq.passes._logarithms import Logarithm, find_logarithms
+from softq.passes.analysis.log_readers import Logarithm, find_logarithms
 from softq.passes.replace import PAIR_KEY, Pair
 
 
@@ -40,52 +42,41 @@ class DeferLogarithm(ir.passes.InPlacePass):
 
 
 def _rewrite(weights: ir.Value, pair: Pair, logarithm: Logarithm) -> None:
-    before: list[ir.Node] = []
+    tape = Tape()
     old = logarithm.node.outputs[0]
-    base, shape = old.name or "logarithm", weights.shape
+    base, shape, row = old.name or "logarithm", weights.shape, row_shape(weights.shape)
 
     # Scores that were cast down, behind their maximum, are taken as they were: a mask may lie below float32's least.
     call = pair.weights.producer()
-    assert call is not None, "the weights are what the function gives"
-    given = call.inputs[0]
-    assert given is not None, "the function is given scores"
-    narrowed = producer(given, "Cast")
-    source = None if narrowed is None else operand(narrowed, 0)
-    is_double = source is not None and source.dtype is ir.DataType.DOUBLE
-    dtype = ir.DataType.DOUBLE if is_double else ir.DataType.FLOAT
+    given = None if call is None else call.inputs[0]
+    assert given is not None, "the weights are what the function gives for scores"
+    narrowed = match(given, "Cast(x)")
+    is_double = narrowed is not None and narrowed["x"].dtype is ir.DataType.DOUBLE
+    real = ir.DataType.DOUBLE if is_double else ir.DataType.FLOAT
 
-    def add(operator: str, name: str, shape: ir.Shape | None, *inputs: ir.Value) -> ir.Value:
+    def add(operator: str, name: str, shape: ir.Shape | None, *inputs: ir.Value, dtype: ir.DataType = real) -> ir.Value:
         attributes = {"to": int(dtype)} if operator == "Cast" else {}
-        node = ir.node(operator, inputs, attributes, name=f"{base}.{name}")
-        before.append(node)
-        out = node.outputs[0]
-        out.name, out.type, out.shape = f"{base}.{name}.out", ir.TensorType(dtype), shape
-        return out
+        out = ir.val(f"{base}.{name}.out", dtype, shape)
+        return tape.op(operator, inputs, attributes, name=f"{base}.{name}", output=out)
 
-    scores = source if is_double and source is not None else given
-    if scores.dtype is not dtype:
+    scores = narrowed["x"] if narrowed is not None and is_double else given
+    if scores.dtype is not real:
         scores = add("Cast", "widen", shape, scores)
-    axes = constant(np.array([-1], np.int64), f"{base}.axes", before)
-    greatest = add("ReduceMax", "max", scalar_shape(shape), scores, axes)
-    distance = add("Sub", "distance", shape, scores, greatest)
-    logarithm_of_sum = ir.node("Log", [pair.normalizer], name=f"{base}.log_normalizer")
-    before.append(logarithm_of_sum)
-    total = floats(logarithm_of_sum.outputs[0], f"{base}.log_normalizer.out", scalar_shape(shape))
+    axes = add_constant(tape, np.array([-1], np.int64), f"{base}.axes")
+    distance = add("Sub", "distance", shape, scores, add("ReduceMax", "max", row, scores, axes))
+    total = add("Log", "log_normalizer", row, pair.normalizer, dtype=ir.DataType.FLOAT)
     if is_double:
-        total = add("Cast", "total", scalar_shape(shape), total)
+        total = add("Cast", "total", row, total)
     value = add("Sub", "log", shape, distance, total)
     if not is_double:
-        value = cast_like(value, weights, before, f"{base}.narrow")
+        value = add_cast(tape, value, weights, f"{base}.narrow")
     for number, moving in enumerate(logarithm.path):
-        copy = ir.Node("", moving.op_type, [value, *moving.inputs[1:]], [*moving.attributes.values()])
-        copy.name = f"{base}.move{number}"
-        before.append(copy)
-        value = copy.outputs[0]
-        value.name, value.type = f"{copy.name}.out", moving.outputs[0].type
-        value.shape = moving.outputs[0].shape
+        name, like = f"{base}.move{number}", moving.outputs[0]
+        out = ir.val(f"{name}.out", shape=like.shape, type=like.type)
+        value = tape.op(moving.op_type, [value, *moving.inputs[1:]], dict(moving.attributes), name=name, output=out)
     graph = logarithm.node.graph
     assert graph is not None, "a node of a model belongs to a graph"
-    graph.insert_before(logarithm.node, before)
+    graph.insert_before(logarithm.node, tape.nodes)
     take_over(old, value)
     remove_if_unused(logarithm.node)
 

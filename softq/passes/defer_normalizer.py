@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 import onnx_ir as ir
+from onnx_ir.tape import Tape
 
-from softq.graph.edits import cast_like, constant, floats, remove_if_unused, take_over
+from softq.graph.edits import add_cast, add_constant, remove_if_unused, take_over
 from softq.graph.queries import ModelView, producer
 from softq.passes import PassEntry
-from softq.passes.replace import PAIR_KEY, Pair, divided
+from softq.passes.replace import PAIR_KEY, Pair, divide
 
 
 class DeferNormalizer(ir.passes.InPlacePass):
@@ -31,9 +32,7 @@ class DeferNormalizer(ir.passes.InPlacePass):
                         found += [(product, value, pair) for product in products_with_v(value, pair.zero_rows)]
         for product, value, pair in found:
             _defer(product, pair)
-            producer = value.producer()
-            if producer is not None:
-                remove_if_unused(producer)
+            remove_if_unused(value.producer())
         return ir.passes.PassResult(model, bool(found))
 
 
@@ -54,13 +53,8 @@ def products_with_v(probabilities: ir.Value, zero_rows: ir.Value | None) -> Iter
             yield from products_with_v(user.outputs[0], zero_rows)
         elif user.op_type == "MatMul" and user.inputs[0] is probabilities:
             v = user.inputs[1]
-            if (
-                v is not None
-                and v is not probabilities
-                and v.shape is not None
-                and len(v.shape) >= 2
-                and v.dtype in _FLOATS
-            ):
+            has_rows = v is not None and v is not probabilities and v.shape is not None and len(v.shape) >= 2
+            if v is not None and has_rows and v.dtype in _FLOATS:
                 yield user
 
 
@@ -73,35 +67,25 @@ def _defer(product: ir.Node, pair: Pair) -> None:
     v, old, graph = product.inputs[1], product.outputs[0], product.graph
     assert v is not None
     assert graph is not None
-    before: list[ir.Node] = []
+    tape = Tape()
     base = old.name or "product"
     if v.dtype is not ir.DataType.FLOAT:
-        widen = ir.node("Cast", [v], {"to": int(ir.DataType.FLOAT)}, name=f"{base}.widen")
-        before.append(widen)
-        widen.outputs[0].name = f"{base}.v"
-        widen.outputs[0].type, widen.outputs[0].shape = ir.TensorType(ir.DataType.FLOAT), v.shape
-        v = widen.outputs[0]
-    deferred = ir.node("MatMul", [pair.weights, v], name=product.name)
-    before.append(deferred)
-    out = deferred.outputs[0]
-    out.name, out.type, out.shape = f"{base}.weighted", ir.TensorType(ir.DataType.FLOAT), old.shape
-    quotient = divided(out, pair, before, base, old.shape)
+        wide = ir.val(f"{base}.v", ir.DataType.FLOAT, v.shape)
+        v = tape.op("Cast", [v], {"to": int(ir.DataType.FLOAT)}, name=f"{base}.widen", output=wide)
+    weighted = ir.val(f"{base}.weighted", ir.DataType.FLOAT, old.shape)
+    tape.op("MatMul", [pair.weights, v], name=product.name, output=weighted)
+    quotient = divide(tape, weighted, pair, base, old.shape)
     if pair.zero_rows is not None and _is_behind_guard(product, pair):
         # A row of zeros times V is a row of zeros, so the Where may as well come last.
-        zero = constant(np.array(0, np.float32), f"{base}.nothing", before)
-        guard = ir.node("Where", [pair.zero_rows, zero, quotient], name=f"{base}.rows")
-        before.append(guard)
-        quotient = floats(guard.outputs[0], f"{base}.shown", old.shape)
-    like = old if old.dtype is not None else product.inputs[0]
-    assert like is not None
-    result = cast_like(quotient, like, before, f"{base}.narrow")
-    graph.insert_before(product, before)
-    take_over(old, result)
+        zero = add_constant(tape, np.array(0, np.float32), f"{base}.nothing")
+        shown = ir.val(f"{base}.shown", ir.DataType.FLOAT, old.shape)
+        quotient = tape.op("Where", [pair.zero_rows, zero, quotient], name=f"{base}.rows", output=shown)
     left = product.inputs[0]
-    remove_if_unused(product)
-    source = left.producer() if left is not None else None
-    if source is not None:
-        remove_if_unused(source)
+    assert left is not None, "the weights are the left operand"
+    result = add_cast(tape, quotient, old if old.dtype is not None else left, f"{base}.narrow")
+    graph.insert_before(product, tape.nodes)
+    take_over(old, result)
+    remove_if_unused(product, left.producer())
 
 
 def _is_behind_guard(product: ir.Node, pair: Pair) -> bool:

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from softq.graph.edits import remove_if_unused, take_over
 from softq.passes import PassEntry
-from softq.passes._superfluous import FUSE_TOPK
+from softq.passes.analysis.order_only import FUSE_TOPK
 from softq.passes.locate import superfluous
 
 

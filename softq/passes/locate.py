@@ -15,9 +15,9 @@ from softq.errors import UsageError
 from softq.graph.facts import ASSUMED_KEY, NOTHING, Assumed, Facts
 from softq.graph.queries import ModelView
 from softq.passes import PassEntry
-from softq.passes._candidates import Finding, candidates, shortened
-from softq.passes._policy import Policy, judge
-from softq.passes._superfluous import OrderOnly
+from softq.passes.analysis.candidates import Finding, candidates, shortened
+from softq.passes.analysis.order_only import OrderOnly
+from softq.passes.analysis.policy import Policy, judge
 from softq.site import META_KEY, Site
 
 SITES_KEY = "softq.sites"

@@ -7,7 +7,7 @@ import onnx_ir as ir
 from softq.graph.edits import remove_if_unused, take_over
 from softq.graph.queries import MOVES_ONLY, ModelView, is_op, producer
 from softq.passes import PassEntry
-from softq.passes._quantization import quantization
+from softq.passes.rewriting.quantization import quantization
 
 _MOVES = MOVES_ONLY - {"Concat"}
 """What reads the elements of its first operand alone."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
+from onnx_ir.tape import Tape
 
-from softq.graph.edits import floats, remove_if_unused, take_over
+from softq.graph.edits import remove_if_unused, take_over
 from softq.graph.queries import ModelView, is_op, producer
 from softq.passes import PassEntry
-from softq.passes._quantization import Quantization, quantization
+from softq.passes.rewriting.quantization import Quantization, quantization
 
 _MOST = (1 << 31) - 1
 """The greatest sum."""
@@ -47,17 +48,16 @@ def _replace(node: ir.Node) -> bool:
     base = result.name or node.name or "product"
     zeros = [_number(graph, f"{base}.{side}_zero", np.array(kind.zero, kind.dtype.numpy()))
              for side, kind in (("a", a), ("b", b))]  # fmt: skip
-    total = ir.node("MatMulInteger", [*codes, *zeros], name=f"{base}.integers")
-    total.outputs[0].name, total.outputs[0].type = f"{base}.sum", ir.TensorType(ir.DataType.INT32)
-    total.outputs[0].shape = result.shape
-    wide = ir.node("Cast", [total.outputs[0]], {"to": int(ir.DataType.FLOAT)}, name=f"{base}.cast")
-    floats(wide.outputs[0], f"{base}.wide", result.shape)
+    tape, shape = Tape(), result.shape
+    total = ir.val(f"{base}.sum", ir.DataType.INT32, shape)
+    tape.op("MatMulInteger", [*codes, *zeros], name=f"{base}.integers", output=total)
+    wide = ir.val(f"{base}.wide", ir.DataType.FLOAT, shape)
+    tape.op("Cast", [total], {"to": int(ir.DataType.FLOAT)}, name=f"{base}.cast", output=wide)
     unit = _number(graph, f"{base}.unit", np.asarray(a.scale * b.scale, np.float32))
-    real = ir.node("Mul", [wide.outputs[0], unit], name=f"{base}.real")
-    floats(real.outputs[0], f"{base}.new", result.shape)
-    real.outputs[0].metadata_props.update(result.metadata_props)
-    graph.insert_before(node, [total, wide, real])
-    take_over(result, real.outputs[0])
+    real = ir.val(f"{base}.new", ir.DataType.FLOAT, shape, metadata_props=dict(result.metadata_props))
+    tape.op("Mul", [wide, unit], name=f"{base}.real", output=real)
+    graph.insert_before(node, tape.nodes)
+    take_over(result, real)
     remove_if_unused(node)
     return True
 
@@ -73,8 +73,7 @@ def _fits(codes: list[ir.Value | None], a: Quantization, b: Quantization) -> boo
 
 
 def _number(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
-    value = ir.Value(name=name, const_value=ir.tensor(array, name=name))
-    value.type, value.shape = ir.TensorType(ir.DataType.from_numpy(array.dtype)), ir.Shape(array.shape)
+    value = ir.val(name, const_value=ir.tensor(array, name=name))
     graph.register_initializer(value)
     return value
 

@@ -18,12 +18,12 @@ from softq.forms.matching.masks import find_mask
 from softq.forms.matching.operators import find_axis
 from softq.forms.written_function import find_around
 from softq.graph.queries import ModelView, is_op, operand
-from softq.graph.scribe import Scribe, scores_of
+from softq.graph.rewriter import Rewriter
 from softq.passes import PassEntry
-from softq.passes._canonical import CANONICAL_KEY, Canonical, Mask
-from softq.passes._lifting import boolean, lift_mask
-from softq.passes._placing import bypass, move_axis_last, narrow, set_axis, unflatten
 from softq.passes.locate import SITES_KEY, all_nodes, locate
+from softq.passes.rewriting.canonical import CANONICAL_KEY, Canonical, Mask, scores_of
+from softq.passes.rewriting.mask_lifting import MaskLifter
+from softq.passes.rewriting.softmax_axis import bypass, move_axis_last, narrow, set_axis, unflatten
 from softq.site import META_KEY, Site
 
 MINIMUM_OPSET = 18
@@ -49,10 +49,10 @@ class Normalize(ir.passes.InPlacePass):
             return ir.passes.PassResult(model, modified=False)
         raised = _raise(model)
         opened = _open(model)
-        scribe = Scribe(model)
+        rewriter = Rewriter(model)
         for node, site in _waiting(model):
-            _normalize(scribe, node, site, raised)
-        return ir.passes.PassResult(model, modified=raised or opened or scribe.modified)
+            _normalize(rewriter, node, site, raised)
+        return ir.passes.PassResult(model, modified=raised or opened or rewriter.modified)
 
 
 def normalize(model: ir.Model) -> bool:
@@ -79,13 +79,13 @@ def _raise(model: ir.Model) -> bool:
     waiting = _waiting(model)
     before = {site.id for _, site in waiting}
     # What the axis of an old softmax means hangs on the rank, which is proved here where plain inference gives up.
-    scribe = Scribe(model)
+    rewriter = Rewriter(model)
     for node, _ in waiting:
         value = operand(node, 0)
         for _ in range(4):
             if value is None:
                 break
-            scribe.annotate(value)
+            rewriter.annotate(value)
             above = value.producer()
             value = None if above is None or above.domain else operand(above, 0)
     modified = RaiseOpset()(model).modified
@@ -111,16 +111,16 @@ def _open(model: ir.Model) -> bool:
     return modified
 
 
-def _normalize(scribe: Scribe, node: ir.Node, site: Site, raised: bool) -> None:
+def _normalize(rewriter: Rewriter, node: ir.Node, site: Site, raised: bool) -> None:
     """Make `node` canonical."""
     if site.function is not None:
-        match = find_around(node, scribe.facts) or FORMS.get(site.form).match(node, scribe.facts)
+        match = find_around(node, rewriter.facts) or FORMS.get(site.form).match(node, rewriter.facts)
         if match is None or match.scores is None or match.function != site.function:
             raise RefusalError(f"site {site.id}: its function is not found again after the model was changed")
-        hidden = match.hidden
-        mask = (
-            None if hidden is None else Mask(boolean(scribe, node, hidden.source.value), bool(hidden.source.valid_when))
-        )
+        mask, hidden = None, match.hidden
+        if hidden is not None:
+            condition = MaskLifter(rewriter, node).to_boolean(hidden.source.value)
+            mask = Mask(condition, bool(hidden.source.valid_when))
         guarded = hidden is not None and hidden.guarded
         node.meta[CANONICAL_KEY] = Canonical(
             site, match.scores, mask, node.outputs[0], nan_becomes_zero=guarded, whole=True
@@ -129,25 +129,25 @@ def _normalize(scribe: Scribe, node: ir.Node, site: Site, raised: bool) -> None:
     if not is_op(node, "Softmax") or operand(node, 0) is None:
         raise RefusalError(f"site {site.id}: node {node.name!r} is a {node.op_type}, which its form does not open")
     if raised and site.axis == -1:
-        unflatten(scribe, node)
-    axis = find_axis(node, scribe.facts)
+        unflatten(rewriter, node)
+    axis = find_axis(node, rewriter.facts)
     if axis.axis is None or axis.flattened:
         raise RefusalError(f"site {site.id}: {axis.refusal or 'its row spans several axes'}")
-    bypass(scribe, node)
-    _annotate(scribe, node)
+    bypass(rewriter, node)
+    _annotate(rewriter, node)
     moved = axis.axis != -1
     if moved:
-        move_axis_last(scribe, node, axis.axis)
-    set_axis(scribe, node)
+        move_axis_last(rewriter, node, axis.axis)
+    set_axis(rewriter, node)
     if scores_of(node).dtype == ir.DataType.DOUBLE:
-        narrow(scribe, node)
-    behind = look_behind(node.outputs[0], scribe.facts)
+        narrow(rewriter, node)
+    behind = look_behind(node.outputs[0], rewriter.facts)
     # Behind the Transpose that moves the axis back, the weights have another layout than the softmax, and so has
     # a mask in front: there both stay in the graph, which is as right and only less clever.
-    found = find_mask(scores_of(node), scribe.facts)
+    found = find_mask(scores_of(node), rewriter.facts)
     # The logarithm is that of the masked scores themselves.
     lift = None if moved or site.logarithm else found.lift
-    scores, mask = (scores_of(node), None) if lift is None else lift_mask(scribe, node, lift)
+    scores, mask = (scores_of(node), None) if lift is None else MaskLifter(rewriter, node).lift(lift)
     # What an operator does to its scores shows only in what it is opened into.
     row = masked_row(found.masked_row, behind.guard)
     site = replace(site, mask=found.kind, masked_row=row, guard=behind.guard)
@@ -161,9 +161,9 @@ def _normalize(scribe: Scribe, node: ir.Node, site: Site, raised: bool) -> None:
     )
 
 
-def _annotate(scribe: Scribe, node: ir.Node) -> None:
+def _annotate(rewriter: Rewriter, node: ir.Node) -> None:
     """Write down types and shapes that the later passes read, where the model is silent and inference is not."""
-    values: list[ir.Value | None] = [node.outputs[0], look_behind(node.outputs[0], scribe.facts).weights]
+    values: list[ir.Value | None] = [node.outputs[0], look_behind(node.outputs[0], rewriter.facts).weights]
     value: ir.Value | None = scores_of(node)
     for _ in range(4):
         values.append(value)
@@ -184,8 +184,8 @@ def _annotate(scribe: Scribe, node: ir.Node) -> None:
                 stack.extend(reader.outputs)
     for known in values:
         if known is not None:
-            scribe.annotate(known)
-    scribe.say(node.outputs[0], scribe.facts.dtype(scores_of(node)), scribe.facts.shape(scores_of(node)))
+            rewriter.annotate(known)
+    rewriter.say(node.outputs[0], rewriter.facts.dtype(scores_of(node)), rewriter.facts.shape(scores_of(node)))
 
 
 PASS = PassEntry(

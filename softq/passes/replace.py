@@ -8,15 +8,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
+from onnx_ir.tape import Tape
 
 from softq.errors import RefusalError, SoftqError
-from softq.graph.edits import cast_like, constant, floats, remove_if_unused, scalar_shape, take_over
+from softq.graph.edits import add_cast, add_constant, remove_if_unused, row_shape, take_over
 from softq.graph.queries import ModelView
 from softq.methods import DEFAULT_METHOD, METHODS
 from softq.passes import PassEntry
-from softq.passes._calls import EXPOSED_KEY, Exposed, Place, call_of, same_function
-from softq.passes._canonical import CANONICAL_KEY, Canonical, leaves_scores
 from softq.passes.normalize import Normalize
+from softq.passes.rewriting.calls import EXPOSED_KEY, Exposed, Place, call_of, same_function
+from softq.passes.rewriting.canonical import CANONICAL_KEY, Canonical, Mask, leaves_scores
 from softq.plans import DEFAULT_MAX_LENGTH, SitePlan, plan_sites
 from softq.rowprog import Program
 from softq.rowprog.onnx import function_name
@@ -84,8 +85,7 @@ class Replace(ir.passes.InPlacePass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Replace what is canonical; `modified` says whether anything was."""
-        found = canonical_nodes(model)
-        modified = False
+        found, modified = canonical_nodes(model), False
         if not found:
             modified = Normalize()(model).modified
             found = canonical_nodes(model)
@@ -94,11 +94,11 @@ class Replace(ir.passes.InPlacePass):
             there = [c.site for _, c in found]
             made = plan_sites(there, self._method, self._settings, allow_substitute=self._allowed)
             plan = {s.id: s for s in made}
-        chosen: list[tuple[ir.Node, Canonical, SitePlan, Program]] = []
-        for node, canonical in found:
-            if canonical.site.id in plan:
-                planned = plan[canonical.site.id]
-                chosen.append((node, canonical, planned, _program(canonical, planned)))
+        chosen = [
+            (node, canonical, planned, _program(canonical, planned))
+            for node, canonical in found
+            if (planned := plan.get(canonical.site.id)) is not None
+        ]
         lengths = self._greatest_lengths([(canonical, program) for _, canonical, _, program in chosen])
         taken: dict[ir.Value, ir.Value] = {}
         if self._expose:
@@ -111,22 +111,15 @@ class Replace(ir.passes.InPlacePass):
                 raise type(error)(f"site {canonical.site.id}: {error}") from error
             taken[canonical.probabilities] = result
         # Several sites may share a mask, and one that leaves it in the scores does not read it.
-        for _, canonical, _, _ in chosen:
-            condition = None if canonical.mask is None else canonical.mask.condition.producer()
-            if condition is not None:
-                remove_if_unused(condition)
+        remove_if_unused(*(c.mask.condition.producer() for _, c, _, _ in chosen if c.mask is not None))
         return ir.passes.PassResult(model, modified or bool(chosen))
 
     def _greatest_lengths(self, chosen: list[tuple[Canonical, Program]]) -> dict[str, int]:
         """Return the greatest length of a row for each function: sites that share one share its proof."""
         lengths: dict[str, int] = {}
         for canonical, program in chosen:
-            last = (
-                canonical.scores.shape[-1]
-                if canonical.scores.shape is not None and len(canonical.scores.shape)
-                else None
-            )
-            key = function_name(program)
+            shape, key = canonical.scores.shape, function_name(program)
+            last = shape[-1] if shape is not None and len(shape) else None
             # Rows without elements need a proof too, and have that of one element.
             lengths[key] = max(lengths.get(key, 1), last if isinstance(last, int) else self._max_length)
         return lengths
@@ -145,61 +138,57 @@ class Replace(ir.passes.InPlacePass):
             owner.opset_imports[FUNCTION_DOMAIN] = 1
         model.ir_version = max(model.ir_version, 8)  # the first version that knows functions
 
-        before: list[ir.Node] = []
+        tape = Tape()
         inputs: list[ir.Value] = [_scores(canonical, node)]
         if program.masked:
             assert canonical.mask is not None
-            inputs.append(_valid(canonical, before))
+            inputs.append(_valid(canonical.mask, tape))
         base = node.outputs[0].name or "softmax"
         _check_heads(canonical, planned)
         given: list[ir.Value] = []
         for name, value in call.arrays.items():
             named = f"{base}.{name}"
-            given.append(_exposed(model, named, value) if exposes else constant(value, named, before))
+            given.append(_exposed(model, named, value) if exposes else add_constant(tape, value, named))
         if exposes:
             model.meta[EXPOSED_KEY].append(Exposed(canonical.site.id, place, function, tuple(given)))
 
-        like = canonical.probabilities
-        caller = ir.node(
-            function.name, [*inputs, *given], domain=FUNCTION_DOMAIN, num_outputs=len(function.outputs),
-            name=f"{node.name or base}.{planned.method}",
-        )  # fmt: skip
-        if model.ir_version >= 10:  # the first version with metadata of nodes
-            caller.metadata_props[META_KEY] = canonical.site.id
-        before.append(caller)
-        outputs = dict(zip((o.name for o in function.outputs), caller.outputs, strict=True))
         shape = node.outputs[0].shape
-        pair = None
+        shapes = {"weights": shape, "probabilities": shape, "normalizer": row_shape(shape)}
+        outputs = {
+            name: ir.val(f"{base}.{name}", ir.DataType.FLOAT if name in shapes else None, shapes.get(name))
+            for name in (str(output.name) for output in function.outputs)
+        }
+        # The first version with metadata of nodes is 10.
+        about = {META_KEY: canonical.site.id} if model.ir_version >= 10 else None
+        tape.op_multi_out(
+            function.name, [*inputs, *given], domain=FUNCTION_DOMAIN, outputs=[*outputs.values()],
+            name=f"{node.name or base}.{planned.method}", metadata_props=about,
+        )  # fmt: skip
+        pair, zero = None, canonical.nan_becomes_zero
         if program.is_pair:
-            weights = floats(outputs["weights"], f"{base}.weights", shape)
-            normalizer = floats(outputs["normalizer"], f"{base}.normalizer", scalar_shape(shape))
-            logarithms = METHODS.get(planned.method).logarithms
-            zero = canonical.nan_becomes_zero
-            pair = Pair(weights, normalizer, zero, logarithms, canonical.zero_rows)
-            result = divided(weights, pair, before, f"{base}.p", shape)
+            exponential = METHODS.get(planned.method).logarithms
+            pair = Pair(outputs["weights"], outputs["normalizer"], zero, exponential, canonical.zero_rows)
+            result = divide(tape, pair.weights, pair, f"{base}.p", shape)
         else:
-            result = floats(outputs["probabilities"], f"{base}.probabilities", shape)
-            if canonical.nan_becomes_zero:
-                result = _nan_to_zero(result, before, base, shape)
-        result = cast_like(result, node.outputs[0], before, f"{base}.cast")
-        for name, value in outputs.items():
-            if value.name is None:
-                value.name = f"{base}.{name}"
-        graph.insert_before(node, before)
-        take_over(like, result)
+            result = outputs["probabilities"]
+            if zero:
+                boolean = ir.val(f"{base}.undefined", ir.DataType.BOOL, shape)
+                nothing = add_constant(tape, np.array(0, np.float32), f"{base}.zero")
+                nan = tape.op("IsNaN", [result], name=f"{base}.isnan", output=boolean)
+                guarded = ir.val(f"{base}.guarded", ir.DataType.FLOAT, shape)
+                result = tape.op("Where", [nan, nothing, result], name=f"{base}.where", output=guarded)
+        result = add_cast(tape, result, node.outputs[0], f"{base}.cast")
+        graph.insert_before(node, tape.nodes)
+        take_over(canonical.probabilities, result)
         if pair is not None:
             result.meta[PAIR_KEY] = pair
-        remove_if_unused(node)
-        guard = like.producer()
-        if guard is not None:
-            remove_if_unused(guard)
+        remove_if_unused(node, canonical.probabilities.producer())
         return result
 
 
 def _exposed(model: ir.Model, name: str, value: NDArray[np.generic]) -> ir.Value:
     """Return a new input of the graph for an array, or for others of its type and number of axes."""
-    kind = ir.TensorType(ir.DataType.from_numpy(value.dtype))
-    made = ir.Value(name=name, type=kind, shape=ir.Shape([None] * value.ndim))
+    made = ir.val(name, ir.DataType.from_numpy(value.dtype), [None] * value.ndim)
     model.graph.inputs.append(made)
     return made
 
@@ -252,22 +241,18 @@ def _belongs(canonical: Canonical, node: ir.Node) -> bool:
     return near and (canonical.scores is node.inputs[0] or canonical.mask is not None or canonical.whole)
 
 
-def divided(product: ir.Value, pair: Pair, before: list[ir.Node], name: str, shape: ir.Shape | None) -> ir.Value:
-    """Append the division of `product` by the pair's normalizer and return the quotient."""
-    division = ir.node("Div", [product, pair.normalizer], name=f"{name}.div")
-    before.append(division)
-    result = floats(division.outputs[0], f"{name}.quotient", shape)
+def divide(tape: Tape, product: ir.Value, pair: Pair, name: str, shape: ir.Shape | None) -> ir.Value:
+    """Append the division of `product`, float32 of a shape, by the pair's normalizer; return the quotient."""
+    quotient = ir.val(f"{name}.quotient", ir.DataType.FLOAT, shape)
+    tape.op("Div", [product, pair.normalizer], name=f"{name}.div", output=quotient)
     if not pair.zero_undefined:
-        return result
-    zero = constant(np.array(0, np.float32), f"{name}.zero", before)
+        return quotient
+    zero = add_constant(tape, np.array(0, np.float32), f"{name}.zero")
     # False for a normalizer of 0 and for NaN alike.
-    defined = ir.node("Greater", [pair.normalizer, zero], name=f"{name}.greater")
-    chosen = ir.node("Where", [defined.outputs[0], result, zero], name=f"{name}.where")
-    defined.outputs[0].name = f"{name}.defined"
-    defined.outputs[0].type = ir.TensorType(ir.DataType.BOOL)
-    defined.outputs[0].shape = pair.normalizer.shape
-    before += [defined, chosen]
-    return floats(chosen.outputs[0], f"{name}.guarded", shape)
+    defined = ir.val(f"{name}.defined", ir.DataType.BOOL, pair.normalizer.shape)
+    tape.op("Greater", [pair.normalizer, zero], name=f"{name}.greater", output=defined)
+    guarded = ir.val(f"{name}.guarded", ir.DataType.FLOAT, shape)
+    return tape.op("Where", [defined, quotient, zero], name=f"{name}.where", output=guarded)
 
 
 def _program(canonical: Canonical, planned: SitePlan) -> Program:
@@ -296,31 +281,17 @@ def _scores(canonical: Canonical, node: ir.Node) -> ir.Value:
     return scores
 
 
-def _valid(canonical: Canonical, before: list[ir.Node]) -> ir.Value:
-    mask = canonical.mask
-    assert mask is not None
+def _valid(mask: Mask, tape: Tape) -> ir.Value:
     if mask.valid_when:
         return mask.condition
-    invert = ir.node("Not", [mask.condition], name=f"{mask.condition.name}.not")
-    before.append(invert)
-    out = invert.outputs[0]
-    out.name, out.type, out.shape = f"{mask.condition.name}.valid", mask.condition.type, mask.condition.shape
-    return out
+    name = mask.condition.name
+    valid = ir.val(f"{name}.valid", shape=mask.condition.shape, type=mask.condition.type)
+    return tape.op("Not", [mask.condition], name=f"{name}.not", output=valid)
 
 
 def _owners(model: ir.Model, node: ir.Node) -> list[ir.Function]:
     """Return the function that a node lies in, if it does in one."""
     return [f for f in model.functions.values() if any(n is node for n in f.all_nodes())]
-
-
-def _nan_to_zero(value: ir.Value, before: list[ir.Node], base: str, shape: ir.Shape | None) -> ir.Value:
-    zero = constant(np.array(0, np.float32), f"{base}.zero", before)
-    nan = ir.node("IsNaN", [value], name=f"{base}.isnan")
-    chosen = ir.node("Where", [nan.outputs[0], zero, value], name=f"{base}.where")
-    nan.outputs[0].name = f"{base}.undefined"
-    nan.outputs[0].type, nan.outputs[0].shape = ir.TensorType(ir.DataType.BOOL), shape
-    before += [nan, chosen]
-    return floats(chosen.outputs[0], f"{base}.guarded", shape)
 
 
 PASS = PassEntry("replace", Replace, "put a method's function in the place of each canonical softmax")

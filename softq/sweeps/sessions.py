@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from softq.conversion import exposed
 from softq.data import TensorSpec
 from softq.modelfile import as_model
-from softq.passes._calls import EXPOSED_KEY, Exposed, call_of, same_function
+from softq.passes.rewriting.calls import EXPOSED_KEY, Exposed, call_of, same_function
 from softq.runner import OnnxRunner, Runner
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from softq.forms.matching.opening import Opener
 from softq.forms.matching.operators import find_axis, refusal_of
 from softq.graph.facts import Facts
 from softq.graph.queries import is_op, node_label, operand
-from softq.graph.scribe import Scribe
+from softq.graph.rewriter import Rewriter
 
 Find = Callable[[ir.Node, Facts], Decomposed | None]
 
@@ -46,17 +46,17 @@ def opened_by(find: Find, *, logarithm: bool = False) -> Open:
     """Return what writes each softmax that `find` finds as an operator; see `Form.open`."""
 
     def open_all(model: ir.Model, nodes: Sequence[ir.Node]) -> list[ir.Node]:
-        scribe = Scribe(model)
+        rewriter = Rewriter(model)
 
         def open_one(node: ir.Node) -> ir.Node:
             if node.graph is None:
                 return node
-            found = find(node, scribe.facts)
+            found = find(node, rewriter.facts)
             if found is None:
                 # Others were opened, and the model was raised.
                 why = "is part of another that was opened"
                 raise RefusalError(f"the softmax that ends in node {node_label(node)} {why}")
-            return Opener(scribe, node).open(found, logarithm=logarithm)
+            return Opener(rewriter, node).open(found, logarithm=logarithm)
 
         # The last node first: it may hold one before it, which is gone then and stands for itself.
         return [open_one(node) for node in reversed(nodes)][::-1]

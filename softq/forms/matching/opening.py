@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
 import onnx_ir as ir
 
 from softq.forms.matching.exponentials import Decomposed, Exponential, number
@@ -15,7 +14,7 @@ from softq.graph.facts import named
 from softq.graph.patterns import matches
 from softq.graph.queries import node_label
 from softq.graph.ranks import Dims
-from softq.graph.scribe import Scribe
+from softq.graph.rewriter import Rewriter
 
 _BOOL, _INT64 = ir.DataType.BOOL, ir.DataType.INT64
 
@@ -23,8 +22,8 @@ _BOOL, _INT64 = ir.DataType.BOOL, ir.DataType.INT64
 class Opener:
     """Writes a softmax in front of one node and lets it take that node's place."""
 
-    def __init__(self, scribe: Scribe, node: ir.Node) -> None:
-        self._scribe, self._facts, self._node = scribe, scribe.facts, node
+    def __init__(self, rewriter: Rewriter, node: ir.Node) -> None:
+        self._rewriter, self._facts, self._node = rewriter, rewriter.facts, node
         self._stem = node.outputs[0].name or node_label(node)
 
     def open(self, found: Decomposed, *, logarithm: bool) -> ir.Node:
@@ -146,7 +145,7 @@ class Opener:
         dtype = self._facts.dtype(node.outputs[0]) if node.op_type == "Cast" else self._facts.dtype(value)
         shape = self._facts.shape(value) if is_plain((node,)) else self._facts.shape(node.outputs[0])
         copy = ir.Node("", node.op_type, [value, *node.inputs[1:]], [*node.attributes.values()])
-        return self._scribe.insert(self._node, copy, f"{self._stem}_{node.op_type.lower()}", dtype, shape)
+        return self._rewriter.insert(self._node, copy, f"{self._stem}_{node.op_type.lower()}", dtype, shape)
 
     def _add(
         self,
@@ -155,17 +154,16 @@ class Opener:
         suffix: str,
         dtype: ir.DataType | None,
         shape: Dims | None,
-        **attributes: int | Sequence[int] | ir.TensorProtocol,
+        **attributes: int | Sequence[int],
     ) -> ir.Value:
-        node = ir.node(operator, inputs, attributes)
-        return self._scribe.insert(self._node, node, f"{self._stem}_{suffix}", dtype, shape)
+        name = f"{self._stem}_{suffix}"
+        return self._rewriter.add(self._node, operator, inputs, name, dtype, shape, "", **attributes)
 
     def _number(self, value: float, dtype: ir.DataType, suffix: str) -> ir.Value:
-        tensor = ir.Tensor(np.array(value, dtype=dtype.numpy()), dtype=dtype)
-        return self._add("Constant", [], suffix, dtype, (), value=tensor)
+        return self._rewriter.add_number(self._node, value, dtype, f"{self._stem}_{suffix}")
 
     def _ints(self, values: Sequence[int], suffix: str) -> ir.Value:
-        return self._add("Constant", [], suffix, _INT64, (len(values),), value=ir.tensor(np.array(values, np.int64)))
+        return self._rewriter.add_ints(self._node, values, f"{self._stem}_{suffix}")
 
     def _dtype(self, value: ir.Value) -> ir.DataType:
         dtype = self._facts.dtype(value)

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from softq.errors import UsageError
 from softq.forms.matching.masks import NO_MASK
 from softq.methods import METHODS
-from softq.passes._candidates import Finding, shortened
+from softq.passes.analysis.candidates import Finding, shortened
 from softq.site import OwnFunction, Role, Site, Verdict
 
 _EXACT_ONLY = (

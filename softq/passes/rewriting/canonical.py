@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from softq.graph.queries import operand
 from softq.site import MaskedRow, Site
 
 CANONICAL_KEY = "softq.canonical"
@@ -49,6 +50,13 @@ class Canonical:
     nan_becomes_zero: bool
     zero_rows: ir.Value | None = None
     whole: bool = False
+
+
+def scores_of(softmax: ir.Node) -> ir.Value:
+    """Return what a softmax is taken of."""
+    scores = operand(softmax, 0)
+    assert scores is not None, "a softmax has an input"
+    return scores
 
 
 def leaves_scores(row: MaskedRow) -> bool:

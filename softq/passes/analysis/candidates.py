@@ -17,8 +17,8 @@ from softq.forms.replaced import DOMAIN
 from softq.forms.written_function import find_around
 from softq.graph.facts import Facts, named
 from softq.graph.queries import Container, function_label, operator_label
-from softq.passes._logarithms import find_logarithms
-from softq.passes._superfluous import OrderOnly, find_order_only
+from softq.passes.analysis.log_readers import find_logarithms
+from softq.passes.analysis.order_only import OrderOnly, find_order_only
 from softq.site import Role, Site, Verdict
 
 _SHOWN = 12

@@ -1,0 +1,1 @@
+"""What passes that change a model share."""
