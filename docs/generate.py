@@ -28,7 +28,7 @@ from softq.metrics import METRICS  # noqa: E402
 from softq.rowprog.ops import OPS  # noqa: E402
 from softq.site import inspection_schema  # noqa: E402
 from softq.specification import drop_in_to_text, method_to_text  # noqa: E402
-from softq.sweeps.page import content_schema  # noqa: E402
+from softq.sweeps.report import content_schema  # noqa: E402
 from softq.targets import TARGETS  # noqa: E402
 
 

@@ -16,9 +16,9 @@ _MOVED = {
     "softq.plan": "softq.plans",
     "softq.report": "softq.reports",
     "softq.sweep": "softq.sweeps",
-    "softq.sweep.page": "softq.sweeps.page",
+    "softq.sweep.page": "softq.sweeps.report",
     "softq.sweep.records": "softq.sweeps.records",
-    "softq.sweep.search": "softq.sweeps.search",
+    "softq.sweep.search": "softq.sweeps.plan.search",
     "softq.sweep.sensitivity": "softq.sweeps.sensitivity",
 }
 

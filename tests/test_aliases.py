@@ -37,7 +37,7 @@ def test_an_old_name_gives_what_the_new_one_does_and_says_so() -> None:
         "import softq.sweep.records",
         "from softq.sweep.page import report",
         "assert softq.sweep.records.read is softq.sweeps.records.read",
-        "assert report is sys.modules['softq.sweeps.page'].report",
+        "assert report is sys.modules['softq.sweeps.report'].report",
     )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,15 +25,15 @@ from softq.cli import main
 from softq.errors import InputError, UsageError
 from softq.plans import Plan
 from softq.sweeps import Selection, Sweep, Task, run
-from softq.sweeps.bench import open_subject
-from softq.sweeps.cluster import connection, unit
-from softq.sweeps.cluster.costs import Costs
-from softq.sweeps.cluster.fitness import asked_names, unfitness, versions_here
-from softq.sweeps.cluster.roster import Unit, Worker
-from softq.sweeps.cluster.shards import LEAST, MOST, Shard, grouped, partition
+from softq.sweeps.distributed import connection, worker
+from softq.sweeps.distributed.compatibility import asked_names, unfitness, versions_here
+from softq.sweeps.distributed.shards import LEAST, MOST, Shard, group, partition
+from softq.sweeps.distributed.worker import Answer, UnfitError, Workspace
+from softq.sweeps.distributed.worker_state import Costs, Unit, Worker
+from softq.sweeps.evaluate.evaluator import open_subject
+from softq.sweeps.plan.search import find_plan
 from softq.sweeps.planner import Planner
 from softq.sweeps.records import OUTCOMES, STUDY, read
-from softq.sweeps.search import find_plan
 from tests.test_sweep import IMAGES, LM, TEXT, VIT, plain
 
 # 12 batches, hence 3 shards; 4 settings.
@@ -125,8 +126,11 @@ def test_every_kind_of_metric_has_the_bits_of_one_process(tmp_path: Path, cluste
             many = run(model, data, out=tmp_path / f"many{number}", scheduler=cluster.address, **settings)
             same(many, one)
             assert {path.name for path in (tmp_path / f"many{number}").iterdir()} == {STUDY, OUTCOMES, ".softq-lock"}
-        left = [path for path in cluster.folder.rglob("softq-*") if path.is_dir()]
-    assert not left, "workers have kept scratch files"
+        # A worker hears that nobody needs its workspace any more, and removes it, a moment later.
+        until = time.monotonic() + 10
+        while left := [path for path in cluster.folder.rglob("softq-*") if path.is_dir()]:
+            assert time.monotonic() < until, f"workers have kept scratch files: {left}"
+            time.sleep(0.1)
 
 
 @pytest.mark.slow
@@ -246,19 +250,19 @@ def test_another_model_and_other_data_on_a_worker(tmp_path: Path) -> None:
     """What a worker says of files that changed between the client's look and its own; in this process."""
     task = Task(str(VIT), str(IMAGES), "kl", Selection(batch=8), limit=40, threads=1)
     planner, subject = Planner(VIT, Selection()), task.subject(task.runner())
-    spec = unit.Spec("token", task, (0, 40), planner.graph, planner.weights)
     first, second = partition(subject)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(unit, "_worker", lambda: (str(tmp_path), 1))
-        answer = unit.measure(spec, second, None)
-        assert (answer.samples, len(answer.parts)) == (8, 1)
-        with pytest.raises(unit.UnfitError, match=r"other data at .* \(samples 1 to 32\)"):
-            unit.measure(spec, replace(first, digest=second.digest), None)
-        with pytest.raises(unit.UnfitError, match="another model at"):
-            unit.admit(replace(spec, token="another", weights="0"))
+        patch.setattr(worker, "_worker", lambda: (str(tmp_path), 1))
+        workspace = pickle.loads(pickle.dumps(Workspace(task, (0, 40), planner.graph, planner.weights)))
+        assert not any(tmp_path.iterdir())
+        assert len(workspace.measure(second, None).parts) == 1
+        with pytest.raises(UnfitError, match=r"other data at .* \(samples 1 to 32\)"):
+            workspace.measure(replace(first, digest=second.digest), None)
+        with pytest.raises(UnfitError, match="another model at"):
+            Workspace(task, (0, 40), planner.graph, "0").measure(second, None)
         assert any(tmp_path.iterdir())
-        unit.forget("token")
-        unit.forget("another")
+        del workspace
+        gc.collect()
     assert not any(tmp_path.iterdir())
 
 
@@ -284,10 +288,10 @@ def test_shards_depend_on_data_and_batch_alone(tmp_path: Path) -> None:
 
 def test_there_are_never_too_many_shards() -> None:
     for count in (1, 2, MOST, MOST + 1, 2 * MOST, 1000):
-        shards = grouped([(3, str(number)) for number in range(count)])
+        shards = group([(3, str(number)) for number in range(LEAST * count)])
         assert len(shards) <= MOST
         assert [one.stop for one in shards[:-1]] == [one.start for one in shards[1:]]
-        assert (shards[0].start, shards[-1].stop) == (0, 3 * count)
+        assert (shards[0].start, shards[-1].stop) == (0, 3 * LEAST * count)
         assert {one.first - other.first for one, other in zip(shards[1:], shards, strict=False)} <= {
             LEAST * -(-count // MOST)
         }
@@ -310,9 +314,10 @@ def test_a_worker_gets_what_costs_it_least() -> None:
     shards = [Shard(number, 4 * number, 0, 1, "") for number in range(2)]
     plan = Plan("", "", "", ())
     units = [Unit(setting, "", shard, plan) for setting in range(2) for shard in shards]
-    answer = unit.Answer((), "", 1, preparing=2.0, opening=0.5, seconds=1.0)
+    answer = Answer((), "", preparing=2.0, opening=0.5, seconds=1.0)
     costs = Costs()
-    idle, other = Worker(1, deque(maxlen=1)), Worker(1, deque([0], maxlen=1))
+    idle, other = Worker("idle", 1), Worker("other", 1)
+    other.opened.append(0)
     assert costs.cheapest(units, idle, [idle, other]) is units[2], "a setting that nobody has begun"
     for one in units[:2]:
         costs.learn(one, answer)

@@ -12,8 +12,8 @@ from softq.errors import RefusalError
 from softq.plans import Plan
 from softq.runner import OnnxRunner
 from softq.sweeps import Selection, Task
-from softq.sweeps.effects import with_gains
-from softq.sweeps.frontier import Rung, State, choices
+from softq.sweeps.plan.frontier import Rung, State, choices
+from softq.sweeps.plan.gains import with_gains
 from softq.sweeps.planner import Planner
 from tests.test_sweep import IMAGES, VIT, cut
 

@@ -17,11 +17,11 @@ from softq.metrics import find_metric
 from softq.plans import load_plan
 from softq.reports import parse_drop
 from softq.sweeps import Selection, Task
-from softq.sweeps.frontier import FLOAT_BITS, Rung, choices, descent, ladder, mean_bits
-from softq.sweeps.gate import Budget
-from softq.sweeps.planned import read_planned
+from softq.sweeps.budget import Budget
+from softq.sweeps.plan.frontier import FLOAT_BITS, Rung, choices, descent, ladder, mean_bits
+from softq.sweeps.plan.record import read_planned
+from softq.sweeps.plan.search import find_plan
 from softq.sweeps.records import Estimate
-from softq.sweeps.search import find_plan
 from tests.test_sweep import IMAGES, LM, TEXT, VIT, cut
 
 ONE, TWO = ("one", {"bits": 2}), ("two", {"bits": 2})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from softq.sweeps.page import report
+from softq.sweeps.report import report
 from tests.browser import Browser, find_browser
 from tests.test_report_page import CASES, HOSTILE, folder, many, planned, study
 

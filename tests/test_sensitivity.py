@@ -16,7 +16,7 @@ from softq.errors import InputError, UsageError
 from softq.methods import METHODS, Fitted, Sample
 from softq.plans import SitePlan
 from softq.sweeps import Selection, Task
-from softq.sweeps.proxies import site_errors
+from softq.sweeps.evaluate.row_errors import site_errors
 from softq.sweeps.records import OUTCOMES, read
 from softq.sweeps.sensitivity import run
 from tests.test_sweep import IMAGES, LM, TEXT, VIT, cut, plain

@@ -14,8 +14,8 @@ from softq.conversion import convert
 from softq.methods import METHODS
 from softq.plans import Plan
 from softq.runner import OnnxRunner
+from softq.sweeps.evaluate.sessions import Sessions
 from softq.sweeps.planner import Planner, Selection
-from softq.sweeps.sessions import Sessions
 from tests.test_methods import ALL
 
 VIT = Path(__file__).parent.parent / "models/mnist_vit/mnist_vit.onnx"

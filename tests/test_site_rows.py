@@ -17,8 +17,8 @@ from softq.errors import UsageError
 from softq.methods import Sample
 from softq.modelfile import as_model, save
 from softq.sweeps import Selection, Task, run
-from softq.sweeps.proxies import SiteRows, site_errors
-from softq.sweeps.search import find_plan
+from softq.sweeps.evaluate.row_errors import SiteRows, site_errors
+from softq.sweeps.plan.search import find_plan
 from softq.sweeps.sensitivity import run as sensitivity
 from tests.test_sensitivity import planned
 from tests.test_sweep import IMAGES, VIT, plain

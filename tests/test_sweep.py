@@ -25,8 +25,8 @@ from softq.errors import InputError, UsageError
 from softq.metrics import PerSample, find_metric
 from softq.metrics._reductions import mean, root_ratio
 from softq.sweeps import run
-from softq.sweeps.estimates import loss_of, value_of
-from softq.sweeps.pace import Pace
+from softq.sweeps.eta import Eta
+from softq.sweeps.evaluate.intervals import loss_of, value_of
 from softq.sweeps.records import OUTCOMES, REPORTS, STUDY, Outcome, read
 from softq.sweeps.settings import expand, parse_bits
 
@@ -334,15 +334,15 @@ def test_a_share_of_zero_is_no_budget(tmp_path: Path) -> None:
 
 
 def test_the_time_left_is_reckoned_from_what_each_method_costs() -> None:
-    pace = Pace("sweep", ["a", "a", "b"], 2.0, None)
-    assert pace.remaining() == 6.0
-    pace.begin()
-    pace.done("a")
-    pace._costs["a"] = [5.0]
-    assert pace.remaining() == 10.0
-    pace.done("a")
-    pace._costs["a"] = [5.0]
-    assert pace.remaining() == 5.0
+    eta = Eta("sweep", ["a", "a", "b"], 2.0, None)
+    assert eta.remaining() == 6.0
+    eta.begin()
+    eta.done("a")
+    eta._costs["a"] = [5.0]
+    assert eta.remaining() == 10.0
+    eta.done("a")
+    eta._costs["a"] = [5.0]
+    assert eta.remaining() == 5.0
 
 
 def test_a_folder_that_holds_no_sweep(tmp_path: Path) -> None:

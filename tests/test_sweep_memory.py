@@ -13,7 +13,7 @@ from onnx import parser
 
 from softq.metrics import find_metric
 from softq.modelfile import as_model, save
-from softq.sweeps.comparisons import comparison
+from softq.sweeps.evaluate.comparisons import comparison
 
 MIB = 2**20
 FILES, IMAGES, SIZE = 40, 16, (3, 224, 224)

@@ -76,7 +76,7 @@ def command_line() -> str:
 
 def write_page(out: str, budget: str | None) -> str:
     """Write the report of a folder and return a line that says so; what goes wrong is a note: the values are there."""
-    from softq.sweeps.page import report
+    from softq.sweeps.report import report
 
     try:
         return f"wrote {report(out, budget=budget).files[0]}"
@@ -87,7 +87,7 @@ def write_page(out: str, budget: str | None) -> str:
 
 def finish(found: Sweep, gate: Gate | None, as_json: bool, written: str) -> None:
     """Print what was found, and end with the gate's exit code if that failed."""
-    from softq.sweeps.listing import sweep_to_json, sweep_to_text
+    from softq.sweeps.formatting import sweep_to_json, sweep_to_text
 
     print_notes(found.notes)
     if as_json:

@@ -36,9 +36,9 @@ def plan(
 
     What was measured goes beside the plan, into PLAN.measured.json, for softq report --plan.
     """
-    from softq.sweeps.listing import plan_to_json, plan_to_text
-    from softq.sweeps.planned import record_of, record_text
-    from softq.sweeps.search import find_plan
+    from softq.sweeps.formatting import plan_to_json, plan_to_text
+    from softq.sweeps.plan.record import record_of, record_text
+    from softq.sweeps.plan.search import find_plan
     from softq.textfile import write_text
 
     if Path(out).is_dir():

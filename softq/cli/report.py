@@ -13,8 +13,8 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def report(folders: tuple[str, ...], out: str | None, budget: str | None, plan: str | None, as_json: bool) -> None:
     """Write the report of what sweep and sensitivity left in DIR: a page, and the same as JSON, CSV and Markdown."""
-    from softq.sweeps.page import report as write_report
-    from softq.sweeps.page.texts import to_json
+    from softq.sweeps.report import report as write_report
+    from softq.sweeps.report.texts import to_json
 
     written = write_report(*folders, out=out, budget=budget, plan=plan)
     if as_json:

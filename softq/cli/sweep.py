@@ -31,7 +31,7 @@ def sweep(
     """
     from softq.reports import parse_drop
     from softq.sweeps import run
-    from softq.sweeps.gate import Budget, judge_all
+    from softq.sweeps.budget import Budget, judge_all
 
     check_outputs([junit], [model, given["data"], given["calibration"]])
     allowance = None if max_drop is None else parse_drop(max_drop)
@@ -47,7 +47,7 @@ def sweep(
 def _write_junit(path: str, found: Sweep, budget: Any) -> None:
     from softq.reports import Case, to_junit
     from softq.sweeps.engine import describe
-    from softq.sweeps.listing import study_name
+    from softq.sweeps.formatting import study_name
     from softq.textfile import write_text
 
     cases: list[Case] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,16 +15,15 @@ from softq.compare import versions
 from softq.data import DataSource
 from softq.errors import ProofError, RefusalError, SoftqError
 from softq.modelfile import ModelLike
-from softq.plans import Plan
 from softq.progress import Progress
-from softq.sweeps.bench import Bench, Measurement, Subject
-from softq.sweeps.cluster import Refused, Spread, check_workers, connected, opened_bench
-from softq.sweeps.comparisons import shares
+from softq.sweeps.distributed import check_workers, connect, open_evaluator
+from softq.sweeps.eta import Eta
+from softq.sweeps.evaluate.comparisons import shares
+from softq.sweeps.evaluate.evaluator import Candidate, Evaluator, Measurement, Subject
+from softq.sweeps.evaluate.sampled_rows import Rows, sampled_or_noted
 from softq.sweeps.folder import check_same, cleared, existing, opened, scratch, write_study
-from softq.sweeps.pace import Pace
 from softq.sweeps.planner import Planner, Selection, plan_for
 from softq.sweeps.records import Estimate, Outcome, Setting, SiteErrors, Study, append
-from softq.sweeps.rows import Rows, sampled_or_noted
 from softq.sweeps.settings import Granularity, expand
 from softq.sweeps.task import Task
 
@@ -98,9 +97,9 @@ def run(
 ) -> Sweep:
     """Return the outcome of every setting, and leave it in the folder `out` as soon as it is there.
 
-    With each go the errors of the rows of each site, from a sample (`softq.sweeps.rows`); a site whose rows cannot be
-    seen has none. A sweep that was interrupted goes on where it stopped. Values are those of `softq.compare.check` of
-    the model that `softq.conversion.convert` makes, to the bit, on the same samples with the same batch and threads.
+    With each go the errors of the rows of each site, from a sample; a site whose rows cannot be seen has none. A sweep
+    that was interrupted goes on where it stopped. Values are those of `softq.compare.check` of the model that
+    `softq.conversion.convert` makes, to the bit, on the same samples with the same batch and threads.
 
     Args:
         model: A path or a model.
@@ -125,7 +124,7 @@ def run(
         threads: Threads of onnxruntime; all cores if None.
         workers: How many processes measure, each with so many threads; more than one need `softq[cluster]`. The
             values are those of one process to the bit, and in the same order.
-        scheduler: The address of a dask scheduler whose workers measure instead; see `softq.sweeps.cluster`.
+        scheduler: The address of a dask scheduler whose workers measure instead; see `softq.sweeps.distributed`.
         timeout: Seconds after which a worker that gives no answer is reported and another one measures; by default ten
             times the longest so far, a minute at least.
         force: Start anew in a folder that holds something else.
@@ -194,10 +193,10 @@ def measure(
         report = None if progress is None else lambda n: progress("float model", n, total)
         with (
             scratch(folder) as place,
-            connected(task, place) as client,
-            opened_bench(client, task, planner, runner, subject, (0, task.limit), place, report) as bench,
+            connect(task, place) as client,
+            open_evaluator(client, task, planner, runner, subject, place, report) as evaluator,
         ):
-            study = _study(task, known, planner, sorted({job.setting.method for job in jobs}), bench)
+            study = _study(task, known, planner, sorted({job.setting.method for job in jobs}), evaluator)
             if before is None:
                 cleared(folder)
                 write_study(folder, study)
@@ -209,10 +208,13 @@ def measure(
                 if not job.measured:
                     append(folder, Outcome(job.setting, nothing, nothing, 0, 0.0, job.sites()))
             measured = [job for job in todo if job.measured]
-            for job, found in _measured([job.setting for job in measured], step, planner, bench, progress):
-                one = measured[job].setting
+            kinds = [job.setting.method for job in measured for _ in range(evaluator.pieces)]
+            eta = Eta(step, kinds, evaluator.seconds / evaluator.pieces, progress)
+            candidates = (_candidate(planner, job.setting) for job in measured)
+            for number, found in evaluator.measure_each(candidates, eta):
+                one = measured[number].setting
                 if isinstance(found, Measurement):
-                    sites = measured[job].sites()
+                    sites = measured[number].sites()
                     append(folder, Outcome(one, found.metric, found.loss, found.samples, found.seconds, sites))
                 else:
                     left_out.append(f"left out: {describe(one)}: {found}")
@@ -223,31 +225,6 @@ def measure(
     return Sweep(now[0], now[1], tuple(left_out))
 
 
-def _measured(
-    settings: Sequence[Setting], step: str, planner: Planner, bench: Bench | Spread, progress: Progress | None
-) -> Iterator[tuple[int, Measurement | Refused]]:
-    """Yield the number of each setting with what it measured, or why it cannot be measured, as they are done."""
-    if isinstance(bench, Spread):
-        kinds = [one.method for one in settings for _ in range(bench.shards)]
-        pace = Pace(step, kinds, bench.seconds / bench.shards, progress, bench.slots)
-
-        def took(number: int, seconds: float | None) -> None:
-            pace.abreast = bench.slots
-            pace.took(settings[number].method, seconds)
-
-        yield from bench.each(((describe(one), _plan(planner, one)) for one in settings), took)
-        return
-    pace = Pace(step, [one.method for one in settings], bench.seconds, progress)
-    for number, one in enumerate(settings):
-        pace.begin()
-        try:
-            found = bench.measure(plan_for(planner, one), lambda n: pace.part(n / bench.samples))
-        except (RefusalError, ProofError) as error:
-            found = error
-        pace.done(one.method)
-        yield number, found
-
-
 def _errors(rows: Rows, setting: Setting, notes: list[str]) -> Mapping[str, SiteErrors]:
     try:
         return rows.everywhere(setting)
@@ -256,11 +233,12 @@ def _errors(rows: Rows, setting: Setting, notes: list[str]) -> Mapping[str, Site
         return {}
 
 
-def _plan(planner: Planner, setting: Setting) -> Plan | Refused:
+def _candidate(planner: Planner, setting: Setting) -> Candidate:
     try:
-        return plan_for(planner, setting)
+        plan = plan_for(planner, setting)
     except (RefusalError, ProofError) as error:
-        return error
+        plan = error
+    return Candidate(setting.method, describe(setting), plan)
 
 
 def identity(task: Task, planner: Planner, subject: Subject, conditions: Mapping[str, Any]) -> dict[str, Any]:
@@ -291,18 +269,18 @@ def identity(task: Task, planner: Planner, subject: Subject, conditions: Mapping
 
 
 def _study(
-    task: Task, known: Mapping[str, Any], planner: Planner, methods: Sequence[str], bench: Bench | Spread
+    task: Task, known: Mapping[str, Any], planner: Planner, methods: Sequence[str], evaluator: Evaluator
 ) -> Study:
     return Study(
         **known,
         model=task.name,
-        data=bench.subject.data.source,
-        samples=bench.samples,
-        unit=bench.subject.metric.unit,
-        direction=bench.subject.metric.direction,
-        relative=shares(bench.subject.metric),
-        reference=bench.reference,
-        seconds=bench.seconds,
+        data=evaluator.subject.data.source,
+        samples=evaluator.samples,
+        unit=evaluator.subject.metric.unit,
+        direction=evaluator.subject.metric.direction,
+        relative=shares(evaluator.subject.metric),
+        reference=evaluator.reference,
+        seconds=evaluator.seconds,
         sites=planner.described(methods),
         command=task.command,
     )

@@ -19,9 +19,9 @@ from softq.modelfile import ModelLike, as_model, graph_hash, weights_fingerprint
 from softq.passes.locate import locate
 from softq.plans import DEFAULT_MAX_LENGTH, Plan, SitePlan, check_substitutes, plan_sites
 from softq.site import META_KEY, Site
-from softq.sweeps.bench import data_hash
+from softq.sweeps.evaluate.evaluator import data_hash
+from softq.sweeps.evaluate.sessions import Sessions
 from softq.sweeps.records import Setting
-from softq.sweeps.sessions import Sessions
 
 Choice = tuple[str, Mapping[str, OptionValue]]
 """A method's name, and its options as the user gave them."""

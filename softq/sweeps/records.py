@@ -20,7 +20,7 @@ from softq.methods._contract import OptionValue
 SCHEMA = 1
 STUDY, OUTCOMES = "study.json", "outcomes.jsonl"
 REPORTS = ("report.html", "report.json", "report.csv", "report.md", "report.model-explorer.json")
-"""What `softq.sweeps.page` writes from them."""
+"""What `softq.sweeps.report` writes from them."""
 
 
 @dataclass(frozen=True)

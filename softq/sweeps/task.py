@@ -9,7 +9,7 @@ from softq.data import DataSource
 from softq.errors import UsageError
 from softq.modelfile import ModelLike
 from softq.runner import OnnxRunner
-from softq.sweeps.bench import Subject, open_subject
+from softq.sweeps.evaluate.evaluator import Subject, open_subject
 from softq.sweeps.planner import Selection
 
 
@@ -51,6 +51,11 @@ class Task:
     def name(self) -> str:
         """The model's name."""
         return os.fspath(self.model) if isinstance(self.model, (str, os.PathLike)) else "<model>"
+
+    @property
+    def distributed(self) -> bool:
+        """Whether other processes than this one measure."""
+        return self.workers > 1 or self.scheduler is not None
 
     def runner(self) -> OnnxRunner:
         """Return the float model, ready to run."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from softq.errors import UsageError
-from softq.sweeps.bench import Measurement
-from softq.sweeps.page.content import PlanMeasured, PlannedSite, PlanResult
-from softq.sweeps.page.gather import interval_of
-from softq.sweeps.planned import Planned
+from softq.sweeps.evaluate.evaluator import Measurement
+from softq.sweeps.plan.record import Planned
 from softq.sweeps.records import Study
+from softq.sweeps.report.content import PlanMeasured, PlannedSite, PlanResult
+from softq.sweeps.report.gather import interval_of
 
 
 def plan_result(study: Study, planned: Planned) -> PlanResult:

@@ -19,9 +19,9 @@ from softq.metrics._kinds import PairedMetric
 from softq.metrics._reductions import mean
 from softq.plans import Plan
 from softq.runner import Runner
-from softq.sweeps.bench import Bench, Subject
-from softq.sweeps.frontier import Rung, State
-from softq.sweeps.sessions import Sessions
+from softq.sweeps.evaluate.evaluator import Evaluator, LocalEvaluator, Subject
+from softq.sweeps.evaluate.sessions import Sessions
+from softq.sweeps.plan.frontier import Rung, State
 
 BATCHES = 4
 """Batches, spread evenly over the data, that gains are measured on: they put sites in an order, where they differ many
@@ -56,10 +56,10 @@ def with_gains(
         subject, metric=_distance(subject), names=(subject.output,), label=None,
         data=subject.data.spread(BATCHES, subject.batch),
     )  # fmt: skip
-    bench = Bench(float_model, measured, folder, sessions)
+    evaluator = LocalEvaluator(float_model, measured, folder, sessions)
     gains: list[float | None] = []
     for site, rungs in enumerate(ladders):
-        gains.append(_gain(bench, rungs, lambda at, site=site: plan_of(_only(site, at, len(ladders)))))
+        gains.append(_gain(evaluator, rungs, lambda at, site=site: plan_of(_only(site, at, len(ladders)))))
         if progress is not None:
             progress(site + 1, len(ladders))
     known = [gain for gain in gains if gain is not None]
@@ -74,7 +74,7 @@ def _only(site: int, at: int, sites: int) -> State:
     return tuple(at if number == site else 0 for number in range(sites))
 
 
-def _gain(bench: Bench, rungs: Sequence[Rung], plan_of: Callable[[int], Plan]) -> float | None:
+def _gain(evaluator: Evaluator, rungs: Sequence[Rung], plan_of: Callable[[int], Plan]) -> float | None:
     """Return by how much the output moves for the square of a site's error; None if that cannot be measured."""
     there = _finite(rungs)
     if len(there) < 2:
@@ -82,7 +82,7 @@ def _gain(bench: Bench, rungs: Sequence[Rung], plan_of: Callable[[int], Plan]) -
     # The middle one: neither lost in rounding nor so coarse that the output no longer follows the error.
     at = (1 + len(there)) // 2
     try:
-        moved = bench.measure(plan_of(at)).metric.value
+        moved = evaluator.measure(plan_of(at)).metric.value
     except (RefusalError, ProofError):
         return None  # The search comes to the same plan, or to one like it, and tells.
     square = rungs[at].error ** 2

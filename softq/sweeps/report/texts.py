@@ -6,8 +6,8 @@ import csv
 import io
 import json
 
-from softq.sweeps.page.content import Content, PlannedSite, PlanResult
-from softq.sweeps.page.verdicts import SAYS, amount, loss_range, plain, ranged
+from softq.sweeps.report.content import Content, PlannedSite, PlanResult
+from softq.sweeps.report.verdicts import SAYS, amount, loss_range, plain, ranged
 
 
 def to_json(content: Content) -> str:

@@ -14,13 +14,13 @@ from softq.metrics import find_metric
 from softq.plans import Plan
 from softq.progress import Progress
 from softq.reports import Gate, parse_drop
-from softq.sweeps.bench import Measurement, Report, Subject
-from softq.sweeps.cluster import check_workers, connected, opened_bench
-from softq.sweeps.effects import with_gains
-from softq.sweeps.frontier import Rung, State, choices, descent, ladder, mean_bits
-from softq.sweeps.gate import Budget
+from softq.sweeps.budget import Budget
+from softq.sweeps.distributed import check_workers, connect, open_evaluator
+from softq.sweeps.evaluate.evaluator import Measurement, Report, Subject
+from softq.sweeps.evaluate.sampled_rows import Rows
+from softq.sweeps.plan.frontier import Rung, State, choices, descent, ladder, mean_bits
+from softq.sweeps.plan.gains import with_gains
 from softq.sweeps.planner import Planner
-from softq.sweeps.rows import Rows
 from softq.sweeps.sensitivity import output_error
 from softq.sweeps.settings import expand
 from softq.sweeps.task import Task
@@ -65,11 +65,11 @@ def find_plan(
 ) -> Found:
     """Return the plan with the smallest mean bits that was found to keep the budget, and whether it does on other data.
 
-    The search goes down from all float in the order of `softq.sweeps.frontier`, with errors whose effect on the output
-    was measured (`softq.sweeps.effects`), by bisection to the last plan that keeps the budget. It asks that the loss
-    keeps the budget with a standard error to spare; where no plan does, that the loss itself does. It ends there:
-    further steps, tried one by one, find what loses little on these samples by chance. Nothing measured on the data of
-    the verification has any influence.
+    The search goes down from all float in the order of `softq.sweeps.plan.frontier`, with errors whose effect on the
+    output was measured (`softq.sweeps.plan.gains`), by bisection to the last plan that keeps the budget. It asks that
+    the loss keeps the budget with a standard error to spare; where no plan does, that the loss itself does. It ends
+    there: further steps, tried one by one, find what loses little on these samples by chance. Nothing measured on the
+    data of the verification has any influence.
 
     Args:
         task: What is measured; its data serve the search.
@@ -126,7 +126,7 @@ def find_plan(
     def report(samples: Subject) -> Report | None:
         return None if progress is None else lambda n, show=progress: show("float model", n, samples.data.samples)
 
-    with tempfile.TemporaryDirectory() as home, connected(task, Path(home)) as client:
+    with tempfile.TemporaryDirectory() as home, connect(task, Path(home)) as client:
         with tempfile.TemporaryDirectory(dir=home) as place:
             # In this process: its session is closed before the search opens its own.
             scaled = with_gains(
@@ -135,7 +135,7 @@ def find_plan(
             )  # fmt: skip
         with (
             tempfile.TemporaryDirectory(dir=home) as place,
-            opened_bench(client, task, planner, runner, subject, parts[0], Path(place), report(subject)) as first,
+            open_evaluator(client, task, planner, runner, subject, Path(place), report(subject)) as first,
         ):
             budget = Budget(allowance, find_metric(task.metric), first.reference.value)
             search = _Search(scaled, budget, lambda one: first.measure(plan_of(one)), progress)
@@ -143,7 +143,7 @@ def find_plan(
             searched = search.measured[state]
         with (
             tempfile.TemporaryDirectory(dir=home) as place,
-            opened_bench(client, unseen, planner, runner, other, parts[1], Path(place), report(other)) as second,
+            open_evaluator(client, unseen, planner, runner, other, Path(place), report(other)) as second,
         ):
             verified, reference = second.measure(plan_of(state)), second.reference
     gate = Budget(allowance, find_metric(task.metric), reference.value).judge(verified.metric)

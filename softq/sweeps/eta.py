@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from softq.progress import Progress
 
 
-class Pace:
+class Eta:
     """Reports milliseconds: those that have passed, and those with the ones that are still to come by estimate.
 
     A method that was not measured yet is taken to cost as much as the others do on average, or as the float model.
@@ -19,16 +19,15 @@ class Pace:
         kinds: The kind of each piece of work to come; pieces of one kind cost about the same.
         first: Seconds of the float model.
         progress: The callback, or None.
-        abreast: How many pieces are done at a time.
 
     Attributes:
-        abreast: The same; it may change.
+        abreast: How many pieces are done at a time; set by who knows.
     """
 
     def __init__(
-        self, step: str, kinds: Sequence[str], first: float, progress: Progress | None, abreast: int = 1
+        self, step: str = "", kinds: Sequence[str] = (), first: float = 0.0, progress: Progress | None = None
     ) -> None:
-        self.abreast = abreast
+        self.abreast = 1
         self._step, self._first, self._progress = step, first, progress
         self._left = Counter(kinds)
         self._costs: defaultdict[str, list[float]] = defaultdict(list)

@@ -15,9 +15,9 @@ from softq.methods._contract import OptionValue
 from softq.reports import parse_drop
 from softq.rowprog import DType, Kind, Program
 from softq.rowprog.ranges import largest_length, prove
-from softq.sweeps.page.content import SCHEMA, Content, Cost, Errors, Interval, Measured, Place, Subject
-from softq.sweeps.page.verdicts import answer, verdict, within
 from softq.sweeps.records import Estimate, Outcome, Setting, SiteErrors, Study
+from softq.sweeps.report.content import SCHEMA, Content, Cost, Errors, Interval, Measured, Place, Subject
+from softq.sweeps.report.verdicts import answer, verdict, within
 
 _FREE = ("input", "param", "const")
 """Operators that compute nothing."""

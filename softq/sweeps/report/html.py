@@ -9,9 +9,9 @@ from pathlib import Path
 from statistics import median
 
 from softq.errors import UsageError
-from softq.sweeps.page.content import Content, Errors, Measured
-from softq.sweeps.page.texts import commands, facts, options_text, plan_verdict
-from softq.sweeps.page.verdicts import SAYS, amount, loss_range, plain, ranged
+from softq.sweeps.report.content import Content, Errors, Measured
+from softq.sweeps.report.texts import commands, facts, options_text, plan_verdict
+from softq.sweeps.report.verdicts import SAYS, amount, loss_range, plain, ranged
 
 MAX_ERRORS = 25_000
 """Errors of a site in the page's charts: what keeps a page under 5 MB. `report.json` and `report.csv` have all."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
-from softq.sweeps.page.content import Answer, Interval, Measured, Subject, Verdict
+from softq.sweeps.report.content import Answer, Interval, Measured, Subject, Verdict
 
 SAYS: dict[Verdict, str] = {
     "same": "not distinguishable from float",

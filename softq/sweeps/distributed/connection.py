@@ -22,7 +22,7 @@ _REACH = 10.0
 
 
 def check_workers(task: Task) -> None:
-    """Say whether a task can be spread as it asks for.
+    """Say whether a task can be distributed as it asks for.
 
     Raises:
         UsageError: an option makes no sense, dask.distributed is absent, or a model or data cannot be sent.
@@ -31,7 +31,7 @@ def check_workers(task: Task) -> None:
         raise UsageError(f"workers is {task.workers}; allowed is 1 to {_MOST_WORKERS}")
     if task.timeout is not None and not task.timeout > 0:
         raise UsageError(f"timeout is {task.timeout}; it must be above 0")
-    if not spread_out(task):
+    if not task.distributed:
         if task.timeout is not None:
             raise UsageError("timeout is for --workers or --scheduler: this process does not watch itself")
         return
@@ -46,13 +46,8 @@ def check_workers(task: Task) -> None:
             raise UsageError(f"workers load the {what} themselves: give its path or name, not a {type(given).__name__}")
 
 
-def spread_out(task: Task) -> bool:
-    """Return whether a task is measured by other processes than this one."""
-    return task.workers > 1 or task.scheduler is not None
-
-
 @contextmanager
-def connected(task: Task, folder: Path) -> Generator[Client | None]:
+def connect(task: Task, folder: Path) -> Generator[Client | None]:
     """Give a client of the cluster that a task asks for, or None where it asks for none.
 
     Args:
@@ -63,40 +58,35 @@ def connected(task: Task, folder: Path) -> Generator[Client | None]:
         UsageError: there is no scheduler at the address.
         InputError: no process can be started.
     """
-    if not spread_out(task):
+    if not task.distributed:
         yield None
         return
     import distributed
 
     with ExitStack() as stack:
         stack.enter_context(_silent())
-        if task.scheduler is None:
-            try:
-                cluster = stack.enter_context(
-                    distributed.LocalCluster(
-                        n_workers=task.workers,
-                        threads_per_worker=1,
-                        processes=True,
-                        dashboard_address=None,  # pyright: ignore[reportArgumentType]
-                        # What a worker holds is bounded by a shard; dask's own limit would pause or kill a large model.
-                        memory_limit=0,
-                        local_directory=str(folder),
-                        silence_logs=logging.CRITICAL,
-                    )
+        try:
+            cluster = task.scheduler or stack.enter_context(
+                distributed.LocalCluster(
+                    n_workers=task.workers,
+                    threads_per_worker=1,
+                    processes=True,
+                    dashboard_address=None,  # pyright: ignore[reportArgumentType]
+                    # What a worker holds is bounded by a shard; dask's own limit would pause or kill a large model.
+                    memory_limit=0,
+                    local_directory=str(folder),
+                    silence_logs=logging.CRITICAL,
                 )
-            except (OSError, RuntimeError) as error:
+            )
+            client = stack.enter_context(distributed.Client(cluster, timeout=_REACH, set_as_default=False))
+        except (OSError, RuntimeError, ValueError, TypeError) as error:
+            if task.scheduler is None:
                 raise InputError(
                     f"cannot start {task.workers} processes ({error}); a script needs if __name__ == '__main__'"
                 ) from error
-            client = distributed.Client(cluster, set_as_default=False)
-        else:
-            try:
-                client = distributed.Client(task.scheduler, timeout=_REACH, set_as_default=False)
-            except (OSError, ValueError, TypeError) as error:
-                raise UsageError(
-                    f"no scheduler answers at {task.scheduler!r}; `dask scheduler` starts one and prints its address"
-                ) from error
-        stack.enter_context(client)
+            raise UsageError(
+                f"no scheduler answers at {task.scheduler!r}; `dask scheduler` starts one and prints its address"
+            ) from error
         yield client
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from softq.errors import InputError
 from softq.plans import Plan, load_plan
-from softq.sweeps.bench import Measurement
+from softq.sweeps.evaluate.evaluator import Measurement
 from softq.sweeps.records import SCHEMA, estimate_of
 
 
@@ -65,7 +65,7 @@ def record_text(found: Mapping[str, object], plan: str, *, metric: str, budget: 
     """Return the record of a plan.
 
     Args:
-        found: What `softq.sweeps.listing.plan_to_json` gives.
+        found: What `softq.sweeps.formatting.plan_to_json` gives.
         plan: The text of the plan's file.
         metric: Name of the metric.
         budget: The budget as it was given.

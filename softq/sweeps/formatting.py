@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from softq.reports import Gate
-from softq.sweeps.bench import Measurement
 from softq.sweeps.engine import Sweep, describe
+from softq.sweeps.evaluate.evaluator import Measurement
+from softq.sweeps.plan.search import Found
 from softq.sweeps.records import SCHEMA, Estimate, Outcome, SiteErrors, Study, plain, to_plain
-from softq.sweeps.search import Found
 
 _HEAD = ("setting", "value", "95 % interval", "loss", "95 % interval", "seconds")
 _ERRORS = ("error of P V", "argmax", "top 5", "row sum")

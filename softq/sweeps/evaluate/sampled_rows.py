@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from softq.calibration import collect_rows
 from softq.errors import SoftqError
 from softq.methods import METHODS
-from softq.sweeps.bench import Subject
+from softq.sweeps.evaluate.evaluator import Subject
+from softq.sweeps.evaluate.row_errors import SiteRows
 from softq.sweeps.planner import Planner
-from softq.sweeps.proxies import SiteRows
 from softq.sweeps.records import Setting, SiteErrors
 from softq.sweeps.task import Task
 

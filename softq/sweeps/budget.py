@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from softq.errors import UsageError
 from softq.metrics import Metric, NanCounts, find_metric
 from softq.reports import Allowance, Gate, MetricResult, judge
-from softq.sweeps.comparisons import shares
 from softq.sweeps.engine import describe
+from softq.sweeps.evaluate.comparisons import shares
 from softq.sweeps.records import Estimate, Outcome, Study
 
 

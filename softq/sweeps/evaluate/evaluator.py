@@ -1,28 +1,33 @@
-"""The bench that a sweep measures on: one data set, one metric, the float model run once, then the candidates."""
+"""What a sweep measures with: one data set, one metric, the float model run once, then the candidates."""
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from softq.data import Array, Batch, Dataset, DataSource, open_data
-from softq.errors import UsageError
+from softq.errors import ProofError, RefusalError, UsageError
 from softq.metrics import Metric, find_metric
 from softq.pairing import batch_size, check_labels, common_output, label_of
 from softq.pairing import run_batch as run_samples
 from softq.plans import Plan
 from softq.runner import Runner
-from softq.sweeps.comparisons import Comparison, comparison
+from softq.sweeps.eta import Eta
+from softq.sweeps.evaluate.comparisons import Comparison, comparison
+from softq.sweeps.evaluate.sessions import Sessions
 from softq.sweeps.records import Estimate
-from softq.sweeps.sessions import Sessions
 
 Report = Callable[[int], None]
 """Called with the number of samples done."""
+
+Refused = RefusalError | ProofError
+"""Why a candidate cannot be measured."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,8 @@ class Subject:
         names: The outputs that are computed.
         label: The label, or None.
         data: The samples.
-        batch: Samples a run.
+        batch: Samples per run.
+        part: Which samples of the source these are: the first, and the one behind the last.
     """
 
     metric: Metric
@@ -54,6 +60,7 @@ class Subject:
     label: str | None
     data: Dataset
     batch: int
+    part: tuple[int, int | None]
 
     def hash(self) -> str:
         """Return the SHA-256 over names, types, shapes and values of the samples, whatever the batches and files."""
@@ -110,7 +117,7 @@ def open_subject(
     check_labels([chosen], cut, label)
     several = output is None and ":" in metric
     names = tuple(one.name for one in runner.outputs) if several else (spec.name,)
-    return Subject(chosen, spec.name, names, label, cut, batch_size(cut, spec, batch))
+    return Subject(chosen, spec.name, names, label, cut, batch_size(cut, spec, batch), part)
 
 
 def run_batch(runner: Runner, subject: Subject, part: Batch) -> tuple[Mapping[str, Array], dict[str, Array]]:
@@ -121,8 +128,54 @@ def run_batch(runner: Runner, subject: Subject, part: Batch) -> tuple[Mapping[st
     return run_samples(runner, part.inputs, subject.names, part.samples), labels
 
 
-class Bench:
-    """Measures candidates against a float model that is run once, when the bench is made.
+@dataclass(frozen=True)
+class Candidate:
+    """Something to measure.
+
+    Attributes:
+        kind: Candidates of one kind cost about the same time.
+        title: What a message calls it.
+        plan: Its plan, or why there is none.
+    """
+
+    kind: str
+    title: str
+    plan: Plan | Refused
+
+
+class Evaluator(Protocol):
+    """Measures candidates against a float model that was run once.
+
+    Attributes:
+        subject: What is measured with.
+        reference: The float model's value.
+        samples: Number of samples.
+        seconds: Of the float model's run.
+        pieces: Pieces of work per candidate.
+    """
+
+    subject: Subject
+    reference: Estimate
+    samples: int
+    seconds: float
+    pieces: int
+
+    def measure(self, plan: Plan) -> Measurement:
+        """Return what the outputs of the model that a plan makes give on the same samples.
+
+        Raises:
+            SoftqError: as in `softq.conversion.convert`.
+            InputError: onnxruntime cannot load or run it, or its outputs do not fit; or no worker can be used.
+        """
+        ...
+
+    def measure_each(self, candidates: Iterable[Candidate], eta: Eta) -> Iterator[tuple[int, Measurement | Refused]]:
+        """Yield the number of each candidate with what it gives, or why it cannot be measured, in their order."""
+        ...
+
+
+class LocalEvaluator:
+    """Measures in this process; see `Evaluator`.
 
     Args:
         runner: The float model.
@@ -130,12 +183,9 @@ class Bench:
         folder: Where the float model's outputs can lie, if they are needed again.
         sessions: Runs the candidates.
         report: Called with the number of samples done of the float model.
-
-    Attributes:
-        reference: The float model's value.
-        samples: Number of samples.
-        seconds: Of the float model's run.
     """
+
+    pieces = 1
 
     def __init__(
         self,
@@ -151,17 +201,26 @@ class Bench:
         self.reference = self._comparison.reference_value()
 
     def measure(self, plan: Plan, report: Report | None = None) -> Measurement:
-        """Return what the outputs of the model that a plan makes give on the same samples.
-
-        Raises:
-            SoftqError: as in `softq.conversion.convert`.
-            InputError: onnxruntime cannot load or run it, or its outputs do not fit.
-        """
+        """Return what the model that a plan makes gives; `report` is called with the number of samples done."""
         runner = self._sessions.runner(plan)
         self._comparison.begin()
         samples, seconds = self._pass(runner, self._comparison.candidate, report)
         metric, loss = self._comparison.result()
         return Measurement(metric, loss, samples, seconds)
+
+    def measure_each(self, candidates: Iterable[Candidate], eta: Eta) -> Iterator[tuple[int, Measurement | Refused]]:
+        """Yield what each candidate gives; see `Evaluator`."""
+        eta.begin()
+        for number, one in enumerate(candidates):
+            found = one.plan
+            if isinstance(found, Plan):
+                try:
+                    found = self.measure(found, lambda n: eta.part(n / self.samples))
+                except (RefusalError, ProofError) as error:
+                    found = error
+            eta.done(one.kind)
+            yield number, found
+            eta.begin()
 
     def _pass(self, runner: Runner, take: Callable[..., None], report: Report | None) -> tuple[int, float]:
         subject, done, start = self.subject, 0, time.perf_counter()

@@ -1,0 +1,1 @@
+"""A plan under an accuracy budget: the search for it, and the record of what it measured."""
