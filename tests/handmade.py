@@ -65,14 +65,14 @@ void look_up(void *flag, void *table, void *ids, void *out, int64_t count, int64
 
 
 @cache
-def objects(machine: Machine = HOST) -> bytes:
+def objects(machine: Machine = HOST) -> tuple[bytes]:
     """Return the kernels as an object file for a machine."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         (path / "kernels.c").write_text(KERNELS)
         command = [*compiler(machine), "-O2", "-fPIC", "-g0", "-fno-sanitize=all", "-c", "kernels.c", "-o", "kernels.o"]
         subprocess.run(command, cwd=path, check=True, capture_output=True)
-        return (path / "kernels.o").read_bytes()
+        return ((path / "kernels.o").read_bytes(),)
 
 
 BIAS = np.arange(8, dtype=np.float32)

@@ -26,8 +26,10 @@ class Executor:
         self.program = program
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder)
-            (path / "kernels.o").write_bytes(program.objects)
-            command = ["cc", "-shared", "-o", str(path / "kernels.so"), str(path / "kernels.o"), "-lm"]
+            for i, code in enumerate(program.objects):
+                (path / f"{i}.o").write_bytes(code)
+            names = [str(path / f"{i}.o") for i in range(len(program.objects))]
+            command = ["cc", "-shared", "-o", str(path / "kernels.so"), *names, "-lm"]
             subprocess.run(command, check=True)
             self._kernels = ctypes.CDLL(str(path / "kernels.so"))
         self._weights = {at: np.asarray(array, order="C") for at, array in program.weights.items()}

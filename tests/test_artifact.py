@@ -306,7 +306,7 @@ def test_an_empty_program(tmp_path: Path) -> None:
 def test_what_is_replaced(copy: Path, tmp_path: Path) -> None:
     write(look_up_program(), HOST, copy)
     before = (copy / "manifest.json").read_bytes()
-    broken = replace(rows_program(), objects=b"nothing")
+    broken = replace(rows_program(), objects=(b"nothing",))
     with pytest.raises(SoftqError):
         write(broken, HOST, copy)
     assert (copy / "manifest.json").read_bytes() == before

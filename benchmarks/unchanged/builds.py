@@ -46,8 +46,18 @@ def here(observer: Observer) -> None:
 
 def cross(observer: Observer) -> None:
     """Observe artifacts for other processors; their kernels do not run here, so that their bytes are held."""
+    _compile_together()
     for work in _works(observer, "cross", CROSS):
         observer.attempt("objects", work.key, partial(_objects, observer, work))
+
+
+def _compile_together() -> None:
+    """Compile the kernels of a model in one module, as checkouts do that have no cache of kernels."""
+    try:
+        from softq.codegen.cpu import object_code
+    except ImportError:
+        return
+    object_code.objects = lambda functions, machine: (object_code.object_code(functions, machine),)
 
 
 def cuda(observer: Observer) -> None:

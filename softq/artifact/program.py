@@ -126,7 +126,7 @@ class Program:
         steps: In the order of execution. Steps that lie behind one another may write the same slot.
         limits: What is checked before a run.
         weights: Contents of the weights file by offset, one array for each weight tensor.
-        objects: Object file with all kernels, for the machine that the program was lowered for.
+        objects: Object files with all kernels, for the machine that the program was lowered for.
         scratch: Bytes of scratch that each thread needs; they start at a multiple of 64.
     """
 
@@ -137,5 +137,5 @@ class Program:
     steps: tuple[Step, ...]
     limits: tuple[Limit, ...]
     weights: Mapping[int, NDArray[np.generic]]
-    objects: bytes
+    objects: tuple[bytes, ...]
     scratch: Size = 0

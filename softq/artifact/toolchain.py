@@ -16,6 +16,7 @@ from pathlib import Path
 from softq.artifact.abi import FUNCTIONS
 from softq.artifact.features import architecture
 from softq.artifact.machine import Machine
+from softq.cache import base_folder
 from softq.errors import SoftqError, UsageError
 
 INSTALL = "pip install ziglang"
@@ -24,7 +25,7 @@ INSTALL = "pip install ziglang"
 # Sanitizers off: zig turns some on by default, and their runtime is no part of an artifact.
 _FLAGS = ("-std=c99", "-O2", "-g0", "-fPIC", "-fno-sanitize=all", "-fvisibility=hidden")
 
-_LINK = ("-shared", "-Wl,-z,defs", "-Wl,--as-needed", "-Wl,-soname,libmodel.so")
+_LINK = ("-shared", "-Wl,-z,defs", "-Wl,--as-needed", "-Wl,--gc-sections", "-Wl,-soname,libmodel.so")
 
 
 def compiler(machine: Machine, cc: str | None = None) -> list[str]:
@@ -93,6 +94,23 @@ def link_library(folder: Path, machine: Machine, cc: str | None = None, *, behin
         run([*command, *flags, "driver.c", *behind, *link], folder)
 
 
+def join_objects(objects: Sequence[bytes], folder: Path, machine: Machine, cc: str | None = None) -> None:
+    """Write object files as one, `kernels.o` of a folder.
+
+    Raises:
+        UsageError: there is no compiler.
+        SoftqError: the compiler fails; the message has its first error.
+    """
+    if len(objects) == 1:
+        (folder / "kernels.o").write_bytes(objects[0])
+        return
+    with tempfile.TemporaryDirectory(prefix="softq-cc-") as scratch:
+        paths = [Path(scratch) / f"{i}.o" for i in range(len(objects))]
+        for path, code in zip(paths, objects, strict=True):
+            path.write_bytes(code)
+        run([*compiler(machine, cc), "-r", "-nostdlib", "-o", "kernels.o", *map(str, paths)], folder)
+
+
 def _is_clang(command: Sequence[str]) -> bool:
     return "ziglang" in command or "clang" in Path(command[0]).name
 
@@ -120,8 +138,7 @@ def _environment(scratch: str) -> Mapping[str, str]:
     """Return the environment, with zig's caches where they can be written."""
     environment = {**os.environ, "ZIG_LOCAL_CACHE_DIR": os.path.join(scratch, "local")}
     if "ZIG_GLOBAL_CACHE_DIR" not in os.environ:
-        base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-        cache = os.path.join(base, "softq", "zig")
+        cache = str(base_folder() / "zig")
         try:
             os.makedirs(cache, exist_ok=True)
             writable = os.access(cache, os.W_OK | os.X_OK)

@@ -14,7 +14,7 @@ from softq.artifact.device.steps import DeviceProgram, to_json
 from softq.artifact.folder import NewFolder, check_folder
 from softq.artifact.machine import Machine
 from softq.artifact.program import Program
-from softq.artifact.toolchain import DEVICE, compiler, link_library
+from softq.artifact.toolchain import DEVICE, compiler, join_objects, link_library
 from softq.artifact.weights import WeightsStream
 from softq.errors import InputError, UsageError
 
@@ -63,7 +63,7 @@ def write(
             if device is None:
                 source = driver.driver_source(program, machine, weights_bytes=stream.bytes, seal=stream.seal)
                 _write(new.path / "driver.c", [source.encode()])
-                _write(new.path / "kernels.o", [program.objects])
+                join_objects(program.objects, new.path, machine, cc)
                 link_library(new.path, machine, cc)
                 library = None
             else:

@@ -14,13 +14,12 @@ from tvm import tirx
 
 from softq.artifact.machine import Machine
 from softq.artifact.program import Size
-from softq.codegen.cpu import convolution, data_movement
+from softq.codegen.cpu import convolution, data_movement, object_code
 from softq.codegen.cpu.attention.kernel import Form, attention_kernel
 from softq.codegen.cpu.gemm import dot_kernels, dot_prepack, dot_product, integer_matmul, matmul, prepack
 from softq.codegen.cpu.gemm.block import BLOCK, block_kernel, tile_of_block
 from softq.codegen.cpu.gemm.dot_product import Dot
 from softq.codegen.cpu.gemm.tiles import Tile, tile_of
-from softq.codegen.cpu.object_code import object_code
 from softq.codegen.cpu.rows import RowKernel, row_kernel
 from softq.compiler.fusion.epilogue import Epilogue
 from softq.compiler.legalize import min_max
@@ -71,9 +70,9 @@ class Kernels:
         """Return every kernel asked for so far."""
         return list(self._functions.values())
 
-    def objects(self) -> bytes:
-        """Return the object file of every kernel asked for so far."""
-        return object_code(self.functions(), self.machine)
+    def objects(self) -> tuple[bytes, ...]:
+        """Return object files of every kernel asked for so far."""
+        return object_code.objects(self.functions(), self.machine)
 
     def _named(self, symbol: str, make: Any) -> str:
         if symbol not in self._functions:

@@ -6,8 +6,12 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+import sys
 import tempfile
 from collections.abc import Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,8 @@ import tvm
 from tvm import s_tir, tirx
 
 from softq.artifact.machine import Machine
+from softq.cache import cached
+from softq.compiler.tir import transforms
 from softq.compiler.tir.transforms import to_plain_loops
 from softq.errors import SoftqError
 
@@ -62,6 +68,48 @@ def target_of(machine: Machine) -> tvm.target.Target:
     if machine.abi:
         description["mabi"] = machine.abi
     return tvm.target.Target(description)
+
+
+_MOST_INLINED = 20_000
+"""Characters of a kernel that LLVM may inline where it is called; longer ones have far too many instructions."""
+
+
+def objects(functions: Sequence[tirx.PrimFunc], machine: Machine) -> tuple[bytes, ...]:
+    """Return object files with the kernels, from the cache those that were compiled before.
+
+    Each kernel is compiled alone, but for small ones that others call, which LLVM may inline there.
+
+    Raises:
+        SoftqError: TVM cannot generate code for the machine.
+    """
+    texts = {str(f.attrs["global_symbol"]): str(f.script()) for f in functions}
+    by_symbol = dict(zip(texts, functions, strict=True))
+    made: list[bytes] = []
+    for group in _groups(texts):
+        key = [*_compiler(), str(target_of(machine)), *(text for symbol in group for text in (symbol, texts[symbol]))]
+        made.append(cached(key, partial(object_code, [by_symbol[symbol] for symbol in group], machine)))
+    return tuple(made)
+
+
+def _groups(texts: dict[str, str]) -> list[list[str]]:
+    """Return the symbols that are compiled together: a kernel with the small ones that it calls."""
+    group_of = {symbol: [symbol] for symbol in texts}
+    for caller, text in texts.items():
+        for callee in re.findall(r'"(\w+)"', text):
+            group, other = group_of[caller], group_of.get(callee)
+            if other is not None and other is not group and len(texts[callee]) <= _MOST_INLINED:
+                group += other
+                group_of.update(dict.fromkeys(other, group))
+    # Also of no kernel at all there is an object file.
+    return list({id(group): group for group in group_of.values()}.values()) or [[]]
+
+
+@cache
+def _compiler() -> tuple[str, ...]:
+    """Return what kernels are compiled by: TVM, LLVM, and what happens here."""
+    llvm = tvm.get_global_func("target.llvm_version_major")()
+    here = (inspect.getsource(sys.modules[__name__]), inspect.getsource(transforms))
+    return (str(tvm.__version__), str(llvm), *here)
 
 
 def object_code(functions: Sequence[tirx.PrimFunc], machine: Machine) -> bytes:

@@ -180,9 +180,9 @@ class GpuKernels(Kernels):
             self._launches[symbol] = Launch("attention", ROWS, 0, found.forms(symbol))
         return self._attention_symbols[identity]
 
-    def objects(self) -> bytes:
+    def objects(self) -> tuple[bytes, ...]:
         """Return nothing: kernels for devices are text."""
-        return b""
+        return ()
 
     def launches(self) -> dict[str, Launch]:
         """Return how each kernel is started."""
