@@ -13,8 +13,7 @@ from typing import Any
 from softq.errors import UsageError
 from softq.modelfile import ModelLike, as_model, graph_hash, weights_fingerprint
 from softq.progress import Progress
-from softq.targets import TARGETS, Target
-from softq.targets._contract import TargetOptions
+from softq.targets import TARGETS, Target, TargetOptions
 
 INSTALL = "pip install 'softq[tvm]'"
 """What installs TVM."""

@@ -1,4 +1,4 @@
-"""Finding the entries of an extension folder: one module a file, each exposing one named object.
+"""Finding the entries of an extension folder: modules that expose one named object each, or a tuple of them.
 
 `softq/methods`, `softq/passes` and `softq/targets` are lists by virtue of being folders. Nothing else keeps a list.
 Packages outside softq add entries through the entry-point groups named in `Folder.group`.
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
 from types import ModuleType
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, cast
 
 from softq.errors import SoftqError, UsageError
 
@@ -36,7 +36,8 @@ class Folder(Generic[T]):
 
     Attributes:
         package: Dotted name of the package whose modules are the entries, such as `softq.methods`.
-        attribute: Name that each module exposes, such as `METHOD`.
+        attribute: Name that each module exposes, such as `METHOD`; with an S behind it for a tuple of entries that are
+            alike. Folders, and names that begin with an underscore, hold what entries share.
         kind: The class of the entries.
         group: Entry-point group through which other packages add entries.
         noun: What one entry is called in messages.
@@ -82,15 +83,10 @@ def _discover(folder: Folder[T]) -> Mapping[str, T]:
     package = importlib.import_module(folder.package)
     for info in pkgutil.iter_modules(package.__path__):
         if info.ispkg or info.name.startswith("_"):
-            continue  # What entries share.
+            continue
         module = _import(f"{folder.package}.{info.name}", folder.noun)
-        entry = _entry(folder, module)
-        if entry.name != info.name.replace("_", "-"):
-            expected = info.name.replace("_", "-")
-            raise SoftqError(
-                f"{module.__file__}: {folder.noun} is named {entry.name!r}; the file's name asks for {expected!r}"
-            )
-        add(entry, str(module.__file__))
+        for entry in _entries(folder, module, info.name.replace("_", "-")):
+            add(entry, str(module.__file__))
     for point in entry_points(group=folder.group):
         owner = f"{point.value} (entry point {point.name!r})"
         try:
@@ -110,8 +106,16 @@ def _import(name: str, noun: str) -> ModuleType:
         raise SoftqError(f"{noun} module {name} cannot be imported: {error}") from error
 
 
-def _entry(folder: Folder[T], module: ModuleType) -> T:
-    entry = getattr(module, folder.attribute, None)
+def _entries(folder: Folder[T], module: ModuleType, name: str) -> Sequence[T]:
+    """Return the entry of a module, which has the file's name, or those of one that exposes several."""
+    several = cast("object", getattr(module, f"{folder.attribute}S", None))
+    entry = cast("object", getattr(module, folder.attribute, None))
+    if isinstance(several, tuple) and entry is None:
+        found = [entry for entry in cast("tuple[object, ...]", several) if isinstance(entry, folder.kind)]
+        if found and len(found) == len(cast("tuple[object, ...]", several)):
+            return found
     if not isinstance(entry, folder.kind):
         raise SoftqError(f"{module.__file__}: exposes no {folder.attribute} of type {folder.kind.__name__}")
-    return entry
+    if entry.name != name:
+        raise SoftqError(f"{module.__file__}: {folder.noun} is named {entry.name!r}; the file's name asks for {name!r}")
+    return [entry]

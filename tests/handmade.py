@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from softq.artifact.machine import Machine
+from softq.artifact.machine import Cpu
 from softq.artifact.program import Limit, Op, Program, Size, Step, Tensor
 from softq.artifact.toolchain import compiler
 
@@ -24,7 +24,15 @@ needs_host = pytest.mark.skipif(
     reason="kernels are compiled by zig for x86-64",
 )
 
-HOST = Machine("host", "x86_64-unknown-linux-gnu", "x86-64", (), "x86_64-linux-gnu.2.17", 16, 16)
+HOST = Cpu(
+    name="host",
+    triple="x86_64-unknown-linux-gnu",
+    cpu="x86-64",
+    features=(),
+    zig="x86_64-linux-gnu.2.17",
+    vector_bytes=16,
+    vectors=16,
+)
 
 KERNELS = r"""
 #include <stdint.h>
@@ -65,7 +73,7 @@ void look_up(void *flag, void *table, void *ids, void *out, int64_t count, int64
 
 
 @cache
-def objects(machine: Machine = HOST) -> tuple[bytes]:
+def objects(machine: Cpu = HOST) -> tuple[bytes]:
     """Return the kernels as an object file for a machine."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
@@ -86,7 +94,7 @@ def product(*sizes: Size) -> Size:
     return result
 
 
-def rows_program(machine: Machine = HOST) -> Program:
+def rows_program(machine: Cpu = HOST) -> Program:
     """x[batch, seq, 8] and y[batch, seq] -> x + bias, the sums of its rows, x again, and y as [batch * seq]."""
     rows = product("batch", "seq")
     tensors = (
@@ -126,7 +134,7 @@ def rows_expected(x: Array, y: Array) -> dict[str, Array]:
     return {"shifted": shifted, "sums": sums, "same": x, "flat y": y.reshape(-1), "again": sums}
 
 
-def look_up_program(machine: Machine = HOST) -> Program:
+def look_up_program(machine: Cpu = HOST) -> Program:
     """ids[n] -> rows of a table; an id out of range is an error."""
     tensors = (
         Tensor("ids", "int64", ("n",), "input", 0),

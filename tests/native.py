@@ -84,7 +84,8 @@ class Executor:
 
 def build_program(model: onnx.ModelProto | ir.Model | str | Path) -> Program:
     """Return the program of a model for this computer."""
-    from softq.codegen.cpu import machines
-    from softq.compiler import pipeline
+    from softq.codegen.cpu.backend import CpuBackend
+    from softq.codegen.cpu.machines import host
+    from softq.compiler.pipeline import compile_model
 
-    return pipeline.build(as_model(model), machines.host("cpu", "native", "")).program
+    return compile_model(as_model(model), CpuBackend(host("cpu", "native", "")))

@@ -11,11 +11,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from softq.artifact.device.steps import DeviceProgram, Launch, RowForm
-from softq.artifact.machine import Machine
+from softq.artifact.machine import Gpu
 from softq.artifact.program import Op, Program, Step, Tensor
 from tests.handmade import HOST, KERNELS
 
-GPU = Machine("cuda", "nvptx64-nvidia-cuda", "sm_90", (), "", 0, 16, single_items=True)
+GPU = Gpu(name="cuda", triple="nvptx64-nvidia-cuda", cpu="sm_90", shared_bytes=227 << 10)
 
 SOURCE = Path(__file__).parent / "libcuda.c"
 
@@ -96,7 +96,7 @@ def started_program(kernel: str = "started") -> Program:
     tensors = (Tensor("x", "bool", shape, "input", 0), Tensor("how", "int64", (11,), "output", 0))
     strides = (0, "s", Op("mul", "s", 2), Op("min", "t", 1))
     steps = (Step(kernel, (0, 1), ("n", "r", Op("add", "s", 7), *strides), Op("mul", "r", 16), 0),)
-    return Program((0,), (1,), tensors, (), steps, (), {}, b"")
+    return Program((0,), (1,), tensors, (), steps, (), {}, ())
 
 
 @cache

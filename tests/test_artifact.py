@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from softq.artifact import Artifact, check_folder, load, write
-from softq.artifact.machine import Machine
+from softq.artifact.machine import Cpu
 from softq.artifact.program import Op, Program, Step, Tensor
 from softq.cli import main
 from softq.errors import InputError, SoftqError, UsageError
@@ -348,7 +348,19 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program = rows_program()
     monkeypatch.setattr("softq.artifact.toolchain.importlib.util.find_spec", lambda name: None)
     with pytest.raises(UsageError, match="pip install ziglang"):
-        write(program, Machine("far", "riscv64-unknown-linux-gnu", "x", (), "riscv64-linux-gnu", 0, 0), tmp_path / "m")
+        write(
+            program,
+            Cpu(
+                name="far",
+                triple="riscv64-unknown-linux-gnu",
+                cpu="x",
+                features=(),
+                zig="riscv64-linux-gnu",
+                vector_bytes=0,
+                vectors=0,
+            ),
+            tmp_path / "m",
+        )
 
 
 # The command line

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from softq.artifact import load, write
-from softq.artifact.machine import Machine
+from softq.artifact.machine import Cpu
 from softq.artifact.program import Program
 from softq.errors import InputError
 from tests import handmade
@@ -28,13 +28,37 @@ DRIVER = Path(__file__).parent / "artifact_driver.c"
 
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wconversion", "-Wsign-conversion", "-Wshadow", "-pedantic", "-Werror")
 
-AARCH64 = Machine("aarch64", "aarch64-unknown-linux-gnu", "cortex-a53", (), "aarch64-linux-gnu.2.17", 16, 32, ("neon",))
-ARMV7 = Machine(
-    "armv7", "armv7a-unknown-linux-gnueabihf", "cortex-a7", ("neon", "vfp4"), "arm-linux-gnueabihf.2.17", 16, 16,
-    ("neon", "vfp4"), float_abi="hard",
-)  # fmt: skip
-RISCV64 = Machine(
-    "riscv64", "riscv64-unknown-linux-gnu", "generic-rv64", (), "riscv64-linux-gnu", 0, 32, ("d",), abi="lp64d"
+AARCH64 = Cpu(
+    name="aarch64",
+    triple="aarch64-unknown-linux-gnu",
+    cpu="cortex-a53",
+    features=(),
+    zig="aarch64-linux-gnu.2.17",
+    vector_bytes=16,
+    vectors=32,
+    requires=("neon",),
+)
+ARMV7 = Cpu(
+    name="armv7",
+    triple="armv7a-unknown-linux-gnueabihf",
+    cpu="cortex-a7",
+    features=("neon", "vfp4"),
+    zig="arm-linux-gnueabihf.2.17",
+    vector_bytes=16,
+    vectors=16,
+    requires=("neon", "vfp4"),
+    float_abi="hard",
+)
+RISCV64 = Cpu(
+    name="riscv64",
+    triple="riscv64-unknown-linux-gnu",
+    cpu="generic-rv64",
+    features=(),
+    zig="riscv64-linux-gnu",
+    vector_bytes=0,
+    vectors=32,
+    requires=("d",),
+    abi="lp64d",
 )
 
 EMULATED = {"aarch64": AARCH64, "armv7": ARMV7, "riscv64": RISCV64}
@@ -92,7 +116,7 @@ def test_no_warnings(compiler: str, program: Callable[[], Program], tmp_path: Pa
         assert (done.returncode, done.stderr) == (0, "")
 
 
-def write_sources(program: Program, machine: Machine, folder: Path) -> Path:
+def write_sources(program: Program, machine: Cpu, folder: Path) -> Path:
     from softq.artifact import driver
 
     (folder / "driver.c").write_text(driver.driver_source(program, machine, weights_bytes=64, seal=bytes(64)))
@@ -131,7 +155,7 @@ def test_the_example_reads_a_file_and_reports_errors(rows: Path, tmp_path: Path)
         (lambda path: (path.unlink(), path.mkdir()), "is not a file"),
         (lambda path: (path.unlink(), os.mkfifo(path)), "is not a file"),
     ],
-)  # fmt: skip
+)
 def test_wrong_weights(rows: Path, tmp_path: Path, change: Callable[[Path], object], message: str) -> None:
     copy = Path(shutil.copytree(rows, tmp_path / "copy"))
     change(copy / "weights.bin")

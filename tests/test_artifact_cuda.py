@@ -302,14 +302,15 @@ def test_whole_models(
     pytest.importorskip("tvm")
     import onnxruntime
 
-    from softq.codegen.gpu import program
+    from softq.artifact.device import compiling
+    from softq.codegen.gpu.dialect import dialects
     from softq.codegen.gpu.dialect.dialects import OPENCL
     from tests.opencl import device
 
     device()
-    monkeypatch.setattr(program, "CUDA", OPENCL)
-    monkeypatch.setattr(program, "compiler", lambda: "none")
-    monkeypatch.setattr(program, "machine_code", lambda text, *_, **__: text.encode())
+    monkeypatch.setattr(dialects, "CUDA", OPENCL)
+    monkeypatch.setattr(compiling, "compiler", lambda: "none")
+    monkeypatch.setattr(compiling, "machine_code", lambda text, *_, **__: text.encode())
     model, given = make(), feeds()
     built = softq.build(model, tmp_path / "built", target="cuda,arch=sm_90").folder
     arrays = {f"{turn}.{name}": x for turn, one in enumerate(given) for name, x in one.items()}

@@ -68,21 +68,21 @@ def test_the_manifest_names_the_kernel_of_every_site(folder: Path) -> None:
 
 
 def test_breaking_the_kernel_breaks_the_result(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from softq.artifact.machine import Machine
-    from softq.codegen.cpu import backend
+    from softq.artifact.machine import Cpu
+    from softq.codegen.cpu import kernels
     from softq.codegen.cpu.rows import RowKernel
     from softq.rowprog import Program
 
-    whole, method = backend.row_kernel, softq.METHODS.get("deferred-log")
+    whole, method = kernels.row_kernel, softq.METHODS.get("deferred-log")
     other = method.program(method.configure({"bits": 2, "r": 0.5}))
 
-    def broken(program: Program, machine: Machine, *, symbol: str, max_length: int) -> RowKernel:
+    def broken(program: Program, machine: Cpu, *, symbol: str, max_length: int) -> RowKernel:
         return whole(other, machine, symbol=symbol, max_length=max_length)
 
     model = converted("mnist_vit", "exact", folder)
     images = np.load(MODELS / "mnist_vit" / "data.npz")["images"][:32]
     right = softq.load(softq.build(model, folder / "right", target="cpu").folder)({"images": images})["logits"]
-    monkeypatch.setattr(backend, "row_kernel", broken)
+    monkeypatch.setattr(kernels, "row_kernel", broken)
     wrong = softq.load(softq.build(model, folder / "wrong", target="cpu").folder)({"images": images})["logits"]
     assert np.abs(wrong.astype(np.float64) - right.astype(np.float64)).max() > 0.01
 

@@ -23,7 +23,7 @@ from softq.artifact.device.executor import Executor
 from softq.artifact.device.starting import Start
 from softq.artifact.device.steps import DeviceProgram, from_json, to_json
 from softq.artifact.weights import WeightsStream
-from softq.codegen.gpu import program
+from softq.codegen.gpu.dialect import dialects
 from softq.codegen.gpu.dialect.dialects import CUDA, OPENCL
 from softq.codegen.gpu.program import device_program, machine_of
 from softq.errors import SoftqError
@@ -187,9 +187,9 @@ def pocl_driver(monkeypatch: pytest.MonkeyPatch) -> PoclDriver:
     """PoCL in the place of CUDA's driver, and of its compiler."""
     driver = PoclDriver()
     monkeypatch.setattr(cuda, "_library", lambda: driver)
-    monkeypatch.setattr(program, "CUDA", OPENCL)
-    monkeypatch.setattr(program, "compiler", lambda: "none")
-    monkeypatch.setattr(program, "machine_code", lambda text, *_, **__: text.encode())
+    monkeypatch.setattr(dialects, "CUDA", OPENCL)
+    monkeypatch.setattr(compiling, "compiler", lambda: "none")
+    monkeypatch.setattr(compiling, "machine_code", lambda text, *_, **__: text.encode())
     return driver
 
 
@@ -223,7 +223,7 @@ def test_numbers_reach_a_kernel_as_they_are() -> None:
 def test_what_was_built_without_a_compiler_is_compiled_when_it_is_loaded(
     pocl_driver: PoclDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(program, "compiler", lambda: "")
+    monkeypatch.setattr(compiling, "compiler", lambda: "")
     built = softq.build(parser.parse_model(ATTENTION), tmp_path / "built", target="cuda,arch=sm_80")
     assert not list(built.folder.glob("*.cubin"))
     asked: list[str] = []
@@ -240,7 +240,7 @@ def test_what_was_built_without_a_compiler_is_compiled_when_it_is_loaded(
 
 def test_code_for_another_gpu_is_one_error(pocl_driver: PoclDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
                                            ) -> None:  # fmt: skip
-    monkeypatch.setattr(program, "machine_code", lambda *_, **__: b"elf")
+    monkeypatch.setattr(compiling, "machine_code", lambda *_, **__: b"elf")
     built = softq.build(parser.parse_model(ATTENTION), tmp_path / "built", target="cuda,arch=sm_80")
     with pytest.raises(softq.InputError, match=r"was built for cuda,arch=sm_80; this GPU is PoCL: .*error 209"):
         softq.load(built.folder)

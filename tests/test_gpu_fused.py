@@ -49,11 +49,11 @@ def both(monkeypatch: pytest.MonkeyPatch) -> Both:
     """Return what builds a model with and without attentions in one kernel."""
 
     def build(converted: onnx.ModelProto) -> tuple[DeviceProgram, DeviceProgram]:
-        from softq.codegen.gpu.backend import GpuKernels
+        from softq.codegen.gpu.backend import GpuBackend
 
         fused = opencl_of(converted)
         with monkeypatch.context() as patched:
-            patched.setattr(GpuKernels, "takes", lambda *_: False)
+            patched.setattr(GpuBackend, "supports_attention", lambda *_: False)
             plain = opencl_of(converted)
         assert attentions(fused)
         assert not attentions(plain)

@@ -123,7 +123,7 @@ def both(monkeypatch: pytest.MonkeyPatch) -> Callable[[onnx.ModelProto], tuple[P
 
         fused = build_program(converted)
         with monkeypatch.context() as patched:
-            patched.setattr(lower, "find", lambda *_: ({}, set()))
+            patched.setattr(lower, "find_attentions", lambda *_: ({}, set()))
             plain = build_program(converted)
         assert [k for k in kernels(fused) if "attention" in k]
         assert not [k for k in kernels(fused) if "matmul" in k]

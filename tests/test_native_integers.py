@@ -125,7 +125,7 @@ def test_attention(kind: str, form: dict[str, bool], method: str, monkeypatch: p
     # Values whose rows are far apart are copied, because every block reads them.
     assert [x for x in symbols if "tvm" in x] == ["softq_tvm_transpose"] * form["beside"]
     with monkeypatch.context() as patched:
-        patched.setattr(lower, "find", lambda *_: ({}, set()))
+        patched.setattr(lower, "find_attentions", lambda *_: ({}, set()))
         plain = build_program(converted)
     assert len([x for x in (step.kernel for step in plain.steps) if x.startswith("softq_matmul_")]) == 2
     options = ort.SessionOptions()

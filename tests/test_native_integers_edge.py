@@ -13,8 +13,8 @@ pytest.importorskip("tvm")
 pytest.importorskip("ziglang")
 
 import softq
-from softq.artifact.machine import Machine
-from softq.codegen.cpu.machines import aarch64, armv7, riscv64
+from softq.artifact.machine import Cpu
+from softq.codegen.cpu.machines import AARCH64, ARMV7, RISCV64
 from tests.emulators import emulator
 
 PROCESSORS = {
@@ -136,12 +136,12 @@ def test_attention(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("machine", "features"),
     [
-        (aarch64("aarch64", "cortex-a53", ""), ()),
-        (aarch64("aarch64", "cortex-a53", "+dotprod"), ("dotprod",)),
-        (aarch64("aarch64", "neoverse-n1", ""), ("fullfp16", "rdm", "dotprod")),
-        (armv7("armv7", "cortex-a7", ""), ("neon", "vfp4")),
-        (riscv64("riscv64", "generic-rv64", "+v"), ("v",)),
+        (AARCH64.machine("aarch64", "cortex-a53", ""), ()),
+        (AARCH64.machine("aarch64", "cortex-a53", "+dotprod"), ("dotprod",)),
+        (AARCH64.machine("aarch64", "neoverse-n1", ""), ("fullfp16", "rdm", "dotprod")),
+        (ARMV7.machine("armv7", "cortex-a7", ""), ("neon", "vfp4")),
+        (RISCV64.machine("riscv64", "generic-rv64", "+v"), ("v",)),
     ],
 )
-def test_what_a_processor_must_have(machine: Machine, features: tuple[str, ...]) -> None:
+def test_what_a_processor_must_have(machine: Cpu, features: tuple[str, ...]) -> None:
     assert machine.requires == features

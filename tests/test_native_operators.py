@@ -487,13 +487,11 @@ def test_positions_outside_their_axis_end_the_run() -> None:
 def test_positions_outside_an_axis_are_flagged_and_read_nothing() -> None:
     """A device starts what reads at them before it looks at the flag."""
     from benchmarks.cpu.native import library, pointer
-    from softq.codegen.cpu.backend import Kernels
     from softq.codegen.cpu.machines import host
+    from softq.compiler.ops.data_movement import positions_kernel
 
     machine = host("cpu", "native", "")
-    kernels = Kernels(machine)
-    symbol = kernels.positions(2)
-    positions = library(kernels.functions(), machine)[symbol]
+    positions = library([positions_kernel("positions", 2)], machine)["positions"]
     far = 2**62
     for given, expected in (
         ([[1, -1], [-3, 0], [2, 4]], [[1, 4], [0, 0], [2, 4]]),

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 pytest.importorskip("tvm")
 
-from softq.artifact.machine import Machine
-from softq.codegen.cpu.machines import x86_64
+from softq.artifact.machine import Cpu
+from softq.codegen.cpu.machines import X86_64
 from softq.codegen.cpu.object_code import object_code
 from softq.codegen.cpu.rows import RowKernel, row_kernel
 from softq.codegen.cpu.rows.reductions import REDUCTIONS
@@ -34,11 +34,35 @@ from tests.test_methods import some_fitted
 
 Array = NDArray[np.generic]
 
-AVX512 = x86_64("cpu", "x86-64-v4", "")
-VBMI = x86_64("cpu", "icelake-server", "")
-AVX2 = Machine("cpu", "x86_64-unknown-linux-gnu", "haswell", (), "x86_64-linux-gnu", 32, 16)
-SSE2 = Machine("cpu", "x86_64-unknown-linux-gnu", "x86-64", (), "x86_64-linux-gnu", 16, 16)
-PLAIN = Machine("cpu", "x86_64-unknown-linux-gnu", "x86-64", (), "x86_64-linux-gnu", 0, 16)
+AVX512 = X86_64.machine("cpu", "x86-64-v4", "")
+VBMI = X86_64.machine("cpu", "icelake-server", "")
+AVX2 = Cpu(
+    name="cpu",
+    triple="x86_64-unknown-linux-gnu",
+    cpu="haswell",
+    features=(),
+    zig="x86_64-linux-gnu",
+    vector_bytes=32,
+    vectors=16,
+)
+SSE2 = Cpu(
+    name="cpu",
+    triple="x86_64-unknown-linux-gnu",
+    cpu="x86-64",
+    features=(),
+    zig="x86_64-linux-gnu",
+    vector_bytes=16,
+    vectors=16,
+)
+PLAIN = Cpu(
+    name="cpu",
+    triple="x86_64-unknown-linux-gnu",
+    cpu="x86-64",
+    features=(),
+    zig="x86_64-linux-gnu",
+    vector_bytes=0,
+    vectors=16,
+)
 GUARD = 64
 
 
@@ -49,7 +73,7 @@ def _features() -> str:
         return ""
 
 
-def available() -> list[Machine]:
+def available() -> list[Cpu]:
     """Return the machines whose code this one runs."""
     features = _features()
     if "x86-64" not in features and "flags" not in features:
@@ -131,7 +155,7 @@ def placed(size: int, shift: int) -> tuple[Array, Array]:
 class Host:
     """A kernel of this machine."""
 
-    def __init__(self, program: Program, machine: Machine = HOST, *, outputs: Sequence[str] | None = None,
+    def __init__(self, program: Program, machine: Cpu = HOST, *, outputs: Sequence[str] | None = None,
                  max_length: int = 65536, nibbles: Sequence[str] = ()) -> None:  # fmt: skip
         self.program = program
         self.kernel = row_kernel(
@@ -269,7 +293,7 @@ def test_any_length_and_alignment(name: str, settings: dict[str, int | float | s
 
 @needs_host
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.cpu}-{m.vector_bytes}")
-def test_every_pair_of_a_maximum_and_a_score(machine: Machine) -> None:
+def test_every_pair_of_a_maximum_and_a_score(machine: Cpu) -> None:
     for name, settings, kind in SETTINGS:
         if kind.is_float:
             continue
@@ -293,9 +317,7 @@ def two_a_byte(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
 @pytest.mark.parametrize(("settings", "kind"), [
     ({"bits": 4, "r": 1}, DType.F32), ({"bits": 3, "r": 0.75}, DType.F32), ({"bits": 4, "r": 1, "step": 0.1}, DType.I8),
 ], ids=str)  # fmt: skip
-def test_codes_of_four_bits_stand_two_a_byte(
-    machine: Machine, settings: dict[str, int | float | str], kind: DType
-) -> None:
+def test_codes_of_four_bits_stand_two_a_byte(machine: Cpu, settings: dict[str, int | float | str], kind: DType) -> None:
     program = program_of("deferred-log", settings, kind, False)
     folded = tabulate_or_keep(program)[0]
     host = Host(folded, machine, outputs=("codes", "normalizer"), nibbles=("codes",))
@@ -317,7 +339,7 @@ def test_two_a_byte_are_codes_of_at_most_four_bits() -> None:
 @needs_host
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.cpu}-{m.vector_bytes}")
 @pytest.mark.parametrize(("bits", "r"), [(2, 0.5), (3, 0.75), (4, 1.0), (4, 0.613), (8, 16.0)])
-def test_codes_at_their_boundaries(machine: Machine, bits: int, r: float) -> None:
+def test_codes_at_their_boundaries(machine: Cpu, bits: int, r: float) -> None:
     program = program_of("deferred-log", {"bits": bits, "r": r, "steps": "equal"}, DType.F32, False)
     host = Host(program, machine, outputs=all_outputs(program))
     border = (np.arange(2**bits + 1) + 0.5) / np.float64(np.float32(r * np.log2(np.e)))
@@ -332,7 +354,7 @@ def test_codes_at_their_boundaries(machine: Machine, bits: int, r: float) -> Non
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.cpu}-{m.vector_bytes}")
 @pytest.mark.parametrize("scope", ["site", "head"])
 @pytest.mark.parametrize("bits", [2, 4, 8])
-def test_parameters_of_a_site_and_of_heads(machine: Machine, scope: str, bits: int) -> None:
+def test_parameters_of_a_site_and_of_heads(machine: Cpu, scope: str, bits: int) -> None:
     method = METHODS.get("deferred-log")
     options = method.resolve(method.configure({"bits": bits, "r": scope}), True)
     values = dict(method.parameters(options, some_fitted(options)))
@@ -380,7 +402,7 @@ def softmax64(x: NDArray[np.float32]) -> NDArray[np.float64]:
 
 @needs_host
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.cpu}-{m.vector_bytes}")
-def test_exact_softmax_is_within_its_bound(machine: Machine) -> None:
+def test_exact_softmax_is_within_its_bound(machine: Cpu) -> None:
     host = Host(program_of("exact", {}, DType.F32, False), machine)
     for length in (1, 2, 15, 16, 17, 50, 197, 512, 4097):
         rows = rows_of((64, length), DType.F32, length)
@@ -395,7 +417,7 @@ def test_exact_softmax_is_within_its_bound(machine: Machine) -> None:
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.cpu}-{m.vector_bytes}")
 @pytest.mark.parametrize("name", ["exact", "deferred-log", "log2", "uniform"])
 @pytest.mark.parametrize("copies", [1, 7])
-def test_special_values(machine: Machine, name: str, copies: int) -> None:
+def test_special_values(machine: Cpu, name: str, copies: int) -> None:
     inf, nan, most = np.inf, np.nan, np.finfo(np.float32).max
     rows = np.array([[1, 2, 3], [inf, 0, inf], [-inf, -inf, -inf], [nan, 1, 2], [0, nan, inf], [1, -inf, nan],
                      [most, -most, 0], [-inf, 5, inf], [1e-45, 0, -1e-45], [-0.0, 0.0, -0.0]], np.float32)  # fmt: skip
@@ -440,7 +462,7 @@ def test_log2_is_within_three_units_everywhere() -> None:
 
 @needs_host
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.cpu}-{m.vector_bytes}")
-def test_the_exponential_keeps_its_bound(machine: Machine) -> None:
+def test_the_exponential_keeps_its_bound(machine: Cpu) -> None:
     t = Trace("exponential", structure="x", scores=DType.F32)
     host = Host(t.program(weights=exp_minus(t, t.scores), normalizer=t.length()), machine, outputs=["weights"])
     d = np.linspace(0, EXP_LIMIT + 1, 400_001, dtype=np.float32)[None]

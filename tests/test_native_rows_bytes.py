@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("tvm")
 
-from softq.artifact.machine import Machine
+from softq.artifact.machine import Cpu
 from softq.codegen.cpu.rows import rowtables
 from softq.errors import RefusalError
 from softq.methods import METHODS
@@ -30,7 +30,7 @@ def _whole(program: Program, names: list[str]) -> Program:
     return replace(program, outputs={f"{name}_": program.outputs[name] for name in names} | dict(program.outputs))
 
 
-def _compare(program: Program, names: list[str], machine: Machine, masked: bool) -> None:
+def _compare(program: Program, names: list[str], machine: Cpu, masked: bool) -> None:
     host = Host(_whole(program, names), machine, outputs=[f"{name}_" for name in names])
     for length in LENGTHS:
         rows = rows_of((5, length), DType.I8, length)
@@ -66,7 +66,7 @@ def test_probabilities_of_bytes(name: str, masked: bool) -> None:
 @needs_host
 @pytest.mark.parametrize("machine", LONG, ids=lambda m: f"{m.cpu}-{m.vector_bytes}")
 @pytest.mark.parametrize("name", ["log-int", "i-exp"])
-def test_long_rows_on_every_machine(machine: Machine, name: str) -> None:
+def test_long_rows_on_every_machine(machine: Cpu, name: str) -> None:
     settings = {"output": "uint8"} if name == "i-exp" else {}
     program, _ = tabulate_or_keep(program_of(name, False, DType.I8, **settings))
     _compare(program, ["codes"] if name == "log-int" else ["weights"], machine, False)
@@ -100,7 +100,7 @@ def _program(build: str) -> Program:
 @needs_host
 @pytest.mark.parametrize("build", ["wide", "word", "signed", "condition", "float", "summed"])
 @pytest.mark.parametrize("machine", LONG, ids=lambda m: f"{m.cpu}-{m.vector_bytes}")
-def test_every_form_of_entries(machine: Machine, build: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_form_of_entries(machine: Cpu, build: str, monkeypatch: pytest.MonkeyPatch) -> None:
     program = _program(build)
     found: list[object] = []
     find = rowtables.find
@@ -125,7 +125,7 @@ def test_nothing_depends_on_entries_that_do_not_occur() -> None:
 
 @needs_host
 @pytest.mark.parametrize("machine", LONG, ids=lambda m: f"{m.cpu}-{m.vector_bytes}")
-def test_sums_of_floats_are_nearer_to_the_exact_ones_than_any_order_is_sure_to_be(machine: Machine) -> None:
+def test_sums_of_floats_are_nearer_to_the_exact_ones_than_any_order_is_sure_to_be(machine: Cpu) -> None:
     program, _ = tabulate_or_keep(program_of("qlinear", False, DType.I8))
     found = coded(program)
     host = Host(_whole(found.program, ["codes", "normalizer"]), machine, outputs=["codes_", "normalizer_"])

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 pytest.importorskip("tvm")
 
-from softq.artifact.machine import Machine
+from softq.artifact.machine import Cpu
 from softq.codegen.cpu.object_code import object_code
 from softq.codegen.cpu.rows import RowKernel, row_kernel
 from softq.methods import METHODS
@@ -26,14 +26,46 @@ from tests.emulators import EMULATORS, emulator
 from tests.test_native_rows import AVX2, AVX512, PLAIN, SSE2, Array, Call, call_of, expected, same_bits
 
 EDGE = {
-    "aarch64": Machine("aarch64", "aarch64-unknown-linux-gnu", "cortex-a53", (), "aarch64-linux-musl", 16, 32),
-    "armv7": Machine("arm", "armv7a-unknown-linux-gnueabihf", "cortex-a7", ("neon", "vfp4"), "arm-linux-musleabihf", 16,
-                   16, float_abi="hard"),
-    "riscv64": Machine("riscv64", "riscv64-unknown-linux-gnu", "generic-rv64", ("m", "a", "f", "d", "c"),
-                       "riscv64-linux-musl", 0, 0, abi="lp64d"),
-    "riscv64v": Machine("riscv64v", "riscv64-unknown-linux-gnu", "generic-rv64", ("m", "a", "f", "d", "c", "v"),
-                        "riscv64-linux-musl", 16, 32, abi="lp64d"),
-}  # fmt: skip
+    "aarch64": Cpu(
+        name="aarch64",
+        triple="aarch64-unknown-linux-gnu",
+        cpu="cortex-a53",
+        features=(),
+        zig="aarch64-linux-musl",
+        vector_bytes=16,
+        vectors=32,
+    ),
+    "armv7": Cpu(
+        name="arm",
+        triple="armv7a-unknown-linux-gnueabihf",
+        cpu="cortex-a7",
+        features=("neon", "vfp4"),
+        zig="arm-linux-musleabihf",
+        vector_bytes=16,
+        vectors=16,
+        float_abi="hard",
+    ),
+    "riscv64": Cpu(
+        name="riscv64",
+        triple="riscv64-unknown-linux-gnu",
+        cpu="generic-rv64",
+        features=("m", "a", "f", "d", "c"),
+        zig="riscv64-linux-musl",
+        vector_bytes=0,
+        vectors=0,
+        abi="lp64d",
+    ),
+    "riscv64v": Cpu(
+        name="riscv64v",
+        triple="riscv64-unknown-linux-gnu",
+        cpu="generic-rv64",
+        features=("m", "a", "f", "d", "c", "v"),
+        zig="riscv64-linux-musl",
+        vector_bytes=16,
+        vectors=32,
+        abi="lp64d",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -174,7 +206,7 @@ def byte_cases() -> Iterator[Case]:
         yield Case(floats, ("codes", "normalizer"), scores, close=6e-5)
 
 
-def numbered(cases: Sequence[Case], machine: Machine) -> list[tuple[int, RowKernel]]:
+def numbered(cases: Sequence[Case], machine: Cpu) -> list[tuple[int, RowKernel]]:
     """Return for each case the number of its kernel and the kernel; equal programs share one."""
     found: dict[tuple[int, tuple[str, ...]], tuple[int, RowKernel]] = {}
     result: list[tuple[int, RowKernel]] = []
@@ -237,13 +269,13 @@ def test_bits_are_equal_on_small_processors(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("machine", [EDGE["riscv64v"], AVX512, AVX2, SSE2, PLAIN], ids=lambda m: f"{m.name}-{m.cpu}")
-def test_no_symbol_is_undefined(machine: Machine) -> None:
+def test_no_symbol_is_undefined(machine: Cpu) -> None:
     kernels = numbered([*method_cases(), *operator_cases(), *byte_cases()], machine)
     functions = {kernel.symbol: kernel.function for _, kernel in kernels}
     assert undefined_symbols(object_code(list(functions.values()), machine)) == []
 
 
-def run_cases(cases: Sequence[Case], machine: Machine, runner: Sequence[str], folder: Path) -> None:
+def run_cases(cases: Sequence[Case], machine: Cpu, runner: Sequence[str], folder: Path) -> None:
     kernels = numbered(cases, machine)
     functions = {kernel.symbol: kernel.function for _, kernel in kernels}
     code = object_code(list(functions.values()), machine)

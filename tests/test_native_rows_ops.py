@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("tvm")
 
-from softq.artifact.machine import Machine
+from softq.artifact.machine import Cpu
 from softq.rowprog import Program
 from tests import test_rowprog_ops as ops
 from tests.rowhost import Array, Outputs
@@ -29,7 +29,7 @@ def each_machine() -> Iterator[object]:
 
 @pytest.fixture(params=each_machine(), autouse=True)
 def kernel_instead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine: Machine = request.param
+    machine: Cpu = request.param
 
     def kernel(program: Program, scores: Array, outputs: Sequence[str], *, valid: Array | None = None,
                params: Mapping[str, Array] | None = None, opset: int = 18, max_length: int = 65536,

@@ -101,8 +101,25 @@ def test_two_owners_of_a_name_are_both_named(folder: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize("folder", [METHODS, METRICS, FORMS, PASSES, TARGETS], ids=lambda folder: folder.noun)
 def test_every_file_of_the_folders_is_found(folder: Folder[Named]) -> None:
     home = Path(import_module(folder.package).__path__[0])
-    files = {p.stem.replace("_", "-") for p in home.glob("*.py") if not p.stem.startswith("_")}
-    assert set(folder.entries()) == files
+    expected: set[str] = set()
+    for path in home.glob("*.py"):
+        if not path.stem.startswith("_"):
+            several = getattr(import_module(f"{folder.package}.{path.stem}"), f"{folder.attribute}S", None)
+            expected |= {path.stem.replace("_", "-")} if several is None else {entry.name for entry in several}
+    assert set(folder.entries()) == expected
+
+
+def test_a_file_of_several_entries(folder: Path) -> None:
+    several = 'METHODS = tuple(replace(METHOD, name=name) for name in ("one", "two"))\ndel METHOD\n'
+    (folder / "alike.py").write_text(f"{TOY}\nfrom dataclasses import replace\n{several}")
+    assert list(toys().entries()) == ["one", "two"]
+
+
+@pytest.mark.parametrize("wrong", ["METHODS = ()", "METHODS = (1,)", "METHODS = [1]"])
+def test_a_file_of_several_wrong_entries_is_named(folder: Path, wrong: str) -> None:
+    (folder / "alike.py").write_text(wrong)
+    with pytest.raises(SoftqError, match=r"alike\.py: exposes no METHOD of type Method"):
+        toys().entries()
 
 
 def test_generic_code_names_no_method_and_no_target() -> None:

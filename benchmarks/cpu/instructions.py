@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.cpu.rows import Kernel, kernels
-from softq.artifact.machine import Machine
+from softq.artifact.machine import Cpu
 from softq.codegen.cpu.machines import aarch64, riscv64, x86_64
 from softq.codegen.cpu.object_code import object_code
 from softq.codegen.cpu.rows import RowKernel, row_kernel
@@ -48,14 +48,14 @@ int main(void)
 """
 
 
-def machine_of(cpu: str) -> Machine:
+def machine_of(cpu: str) -> Cpu:
     """Return the processor by LLVM's name of it."""
     if cpu.endswith("rv64"):
         return riscv64("cpu", cpu, "+m+a+f+d+c+v")
     return aarch64("cpu", cpu, "") if cpu.startswith(("cortex", "neoverse", "apple")) else x86_64("cpu", cpu, "")
 
 
-def counted(work: Kernel, machine: Machine, rows: int, length: int) -> float:
+def counted(work: Kernel, machine: Cpu, rows: int, length: int) -> float:
     """Return the instructions that a kernel takes for an element."""
     kernel = row_kernel(
         work.program, machine, symbol=SYMBOL, max_length=length, outputs=work.outputs, nibbles=work.nibbles

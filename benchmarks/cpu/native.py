@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 from tvm import tirx
 
 from benchmarks.cpu.timing import Call
-from softq.artifact.machine import Machine
+from softq.artifact.machine import Cpu
 from softq.codegen.cpu.object_code import object_code
 
 Array = NDArray[np.generic]
@@ -24,7 +24,7 @@ _LINE = 64
 """Bytes of a cache line."""
 
 
-def library(functions: Sequence[tirx.PrimFunc], machine: Machine) -> ctypes.CDLL:
+def library(functions: Sequence[tirx.PrimFunc], machine: Cpu) -> ctypes.CDLL:
     """Return a loaded library with the kernels."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)

@@ -16,14 +16,14 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from benchmarks.cpu.native import library, pointer
 from benchmarks.cpu.timing import Call
-from softq.artifact.machine import Machine
+from softq.artifact.machine import Cpu
 from softq.codegen.cpu.gemm.tiles import broadcast, number, vector
 
 # Enough for a latency of four cycles and two units; they fit 16 registers.
 _ACCUMULATORS = 12
 
 
-def peak_call(operations: int, machine: Machine, threads: int) -> Call:
+def peak_call(operations: int, machine: Cpu, threads: int) -> Call:
     """Return a call that does so many float32 operations, a multiply-add counted as two, on so many threads."""
     lanes = max(machine.lanes(32), 1)
     steps = ctypes.c_int64(max(1, operations // (2 * _ACCUMULATORS * lanes * threads)))

@@ -19,8 +19,8 @@ import numpy as np
 
 import softq
 from benchmarks.cpu.works import WORKS, Feeds
+from softq.artifact.artifact import c_tensor
 from softq.artifact.library import CTensor
-from softq.artifact.loading import c_tensor
 
 
 def profile(built: Path, feeds: Feeds, threads: int, runs: int) -> list[tuple[str, float]]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from softq.artifact.loading import Artifact, load
+from softq.artifact.artifact import Artifact
+from softq.artifact.loading import load
 
 if TYPE_CHECKING:
     from softq.artifact.folder import check_folder

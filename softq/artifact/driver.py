@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from softq.artifact import features
 from softq.artifact.ctext import NO_SIZE, ModelText, array, comment, part
-from softq.artifact.machine import Machine
+from softq.artifact.machine import Cpu
 from softq.artifact.program import Program, Step, Tensor
 from softq.artifact.sizes import number
 from softq.errors import SoftqError
@@ -20,7 +20,7 @@ def header() -> str:
     return part("softq.h")
 
 
-def driver_source(program: Program, machine: Machine, *, weights_bytes: int, seal: bytes) -> str:
+def driver_source(program: Program, machine: Cpu, *, weights_bytes: int, seal: bytes) -> str:
     """Return the text of `driver.c`.
 
     Args:

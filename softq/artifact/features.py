@@ -6,7 +6,7 @@ Features have LLVM's names. The bits are those of Intel's and AMD's manuals (CPU
 
 from __future__ import annotations
 
-from softq.artifact.machine import Machine
+from softq.artifact.machine import Cpu
 from softq.errors import SoftqError
 
 # Leaf, subleaf, register, bit. Wide registers also need a system that saves them: the bits of XCR0 asked for.
@@ -112,7 +112,7 @@ static int sq_has(int word, int bit)
 """
 
 
-def architecture(machine: Machine) -> str:
+def architecture(machine: Cpu) -> str:
     """Return the family of a machine: `x86_64`, `aarch64`, `arm`, `riscv64`, or what its triple begins with."""
     first = machine.triple.partition("-")[0]
     if first in ("arm64", "aarch64"):
@@ -120,7 +120,7 @@ def architecture(machine: Machine) -> str:
     return "arm" if first.startswith(("arm", "thumb")) else first
 
 
-def source(machine: Machine) -> str:
+def source(machine: Cpu) -> str:
     """Return the C function `sq_missing_feature`, which names the first feature that the processor lacks, or NULL.
 
     Raises:
@@ -136,7 +136,7 @@ def source(machine: Machine) -> str:
     ).lstrip()
 
 
-def _call(machine: Machine, family: str, name: str) -> str:
+def _call(machine: Cpu, family: str, name: str) -> str:
     if family == "x86_64" and name in _X86:
         leaf, subleaf, register, bit, saved = _X86[name]
         word = ("eax", "ebx", "ecx", "edx").index(register)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from softq.artifact.abi import FUNCTIONS
 from softq.artifact.features import architecture
-from softq.artifact.machine import Machine
+from softq.artifact.machine import Cpu
 from softq.cache import base_folder
 from softq.errors import SoftqError, UsageError
 
@@ -28,7 +28,7 @@ _FLAGS = ("-std=c99", "-O2", "-g0", "-fPIC", "-fno-sanitize=all", "-fvisibility=
 _LINK = ("-shared", "-Wl,-z,defs", "-Wl,--as-needed", "-Wl,--gc-sections", "-Wl,-soname,libmodel.so")
 
 
-def compiler(machine: Machine, cc: str | None = None) -> list[str]:
+def compiler(machine: Cpu, cc: str | None = None) -> list[str]:
     """Return the command that compiles C for a machine.
 
     Args:
@@ -71,7 +71,7 @@ DEVICE = ("-ldl",)
 """What the driver for a device is linked with."""
 
 
-def link_library(folder: Path, machine: Machine, cc: str | None = None, *, behind: Sequence[str] = PROCESSOR) -> None:
+def link_library(folder: Path, machine: Cpu, cc: str | None = None, *, behind: Sequence[str] = PROCESSOR) -> None:
     """Compile `driver.c` of a folder and link it into `libmodel.so` there.
 
     Args:
@@ -94,7 +94,7 @@ def link_library(folder: Path, machine: Machine, cc: str | None = None, *, behin
         run([*command, *flags, "driver.c", *behind, *link], folder)
 
 
-def join_objects(objects: Sequence[bytes], folder: Path, machine: Machine, cc: str | None = None) -> None:
+def join_objects(objects: Sequence[bytes], folder: Path, machine: Cpu, cc: str | None = None) -> None:
     """Write object files as one, `kernels.o` of a folder.
 
     Raises:

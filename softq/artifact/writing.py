@@ -12,7 +12,7 @@ from softq.artifact import driver, manifest
 from softq.artifact.device import driver as device_driver
 from softq.artifact.device.steps import DeviceProgram, to_json
 from softq.artifact.folder import NewFolder, check_folder
-from softq.artifact.machine import Machine
+from softq.artifact.machine import Cpu, Machine
 from softq.artifact.program import Program
 from softq.artifact.toolchain import DEVICE, compiler, join_objects, link_library
 from softq.artifact.weights import WeightsStream
@@ -53,14 +53,15 @@ def write(
     """
     goal = check_folder(folder)
     processor = machine if device is None else device.host
-    if device is None or cc is not None:
-        compiler(processor or machine, cc)  # says before the work that there is none
+    if isinstance(processor, Cpu) and (device is None or cc is not None):
+        compiler(processor, cc)  # says before the work that there is none
     stream = WeightsStream(program)
     try:
         with NewFolder(goal) as new:
             _write(new.path / "weights.bin", stream)
             _write(new.path / "softq.h", [driver.header().encode()])
             if device is None:
+                assert isinstance(machine, Cpu)
                 source = driver.driver_source(program, machine, weights_bytes=stream.bytes, seal=stream.seal)
                 _write(new.path / "driver.c", [source.encode()])
                 join_objects(program.objects, new.path, machine, cc)

@@ -1,4 +1,4 @@
-"""The targets, one a file (a folder where it needs more), each exposing one `TARGET`.
+"""The targets, one per file, each exposing one `TARGET`; a file of several alike exposes them as `TARGETS`.
 
 To add a target, write `softq/targets/my_target.py`:
 
@@ -11,8 +11,8 @@ To add a target, write `softq/targets/my_target.py`:
 from __future__ import annotations
 
 from softq.registry import Folder
-from softq.targets._contract import Target
+from softq.targets._contract import Built, Target, TargetOptions, option
 
 TARGETS = Folder(package="softq.targets", attribute="TARGET", kind=Target, group="softq.targets", noun="target")
 
-__all__ = ["TARGETS", "Target"]
+__all__ = ["TARGETS", "Built", "Target", "TargetOptions", "option"]

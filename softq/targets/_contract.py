@@ -36,6 +36,10 @@ class TargetOptions:
         """Return what each option does, by name."""
         return {field.name: field.metadata["help"] for field in dataclasses.fields(cls)}
 
+    def settings(self) -> dict[str, str]:
+        """Return what each option is set to, by name."""
+        return dataclasses.asdict(self)
+
 
 @dataclass(frozen=True)
 class Built:

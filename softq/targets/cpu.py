@@ -24,11 +24,13 @@ class Options(TargetOptions):
 
 
 def _build(model: ir.Model, options: TargetOptions) -> Built:
-    from softq.codegen.cpu import machines
-    from softq.compiler import pipeline
+    from softq.codegen.cpu.backend import CpuBackend
+    from softq.codegen.cpu.machines import host
+    from softq.compiler.pipeline import compile_model
 
     assert isinstance(options, Options)
-    return pipeline.build(model, machines.host("cpu", options.mcpu, options.features))
+    machine = host("cpu", options.mcpu, options.features)
+    return Built(compile_model(model, CpuBackend(machine)), machine)
 
 
 TARGET = Target(

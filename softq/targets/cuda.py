@@ -15,11 +15,16 @@ yet: its logic is tested as OpenCL on a processor.
 
 from __future__ import annotations
 
+import dataclasses
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from softq.artifact.machine import Cpu
+from softq.artifact.toolchain import host_architecture
+from softq.codegen.cpu.machines import AARCH64, X86_64
 from softq.errors import UsageError
 from softq.targets._contract import Built, Target, TargetOptions, option
 
@@ -42,9 +47,29 @@ def _build(model: ir.Model, options: TargetOptions) -> Built:
         raise UsageError(f"code is {options.code!r}; expected cubin or ptx")
     if options.host not in ("", "x86_64", "aarch64"):
         raise UsageError(f"host is {options.host!r}; expected x86_64 or aarch64")
-    from softq.codegen.gpu import program
+    from softq.artifact.device.compiling import compiler, machine_code
+    from softq.codegen.gpu.dialect.dialects import CUDA
+    from softq.codegen.gpu.program import device_program, machine_of
 
-    return program.build(model, options.arch, options.code, options.host)
+    machine = machine_of(options.arch)
+    device = device_program(model, machine, CUDA)
+    code: Mapping[str, bytes] = {}
+    if compiler():
+        ptx = options.code == "ptx"
+        code = {name: machine_code(text, options.arch, ptx=ptx) for name, text in device.sources.items()}
+    whole = dataclasses.replace(device, code=code, form=options.code, host=_host(options.host))
+    return Built(device.program, machine, whole)
+
+
+def _host(architecture: str) -> Cpu | None:
+    """Return the processor of the library in C, any of its family; None if this computer's has none."""
+    match architecture or host_architecture():
+        case "x86_64":
+            return X86_64.machine("cuda", "x86-64", "")
+        case "aarch64":
+            return AARCH64.machine("cuda", "generic", "")
+        case _:
+            return None
 
 
 TARGET = Target(

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from softq.artifact import manifest
+from softq.artifact.artifact import Artifact
 from softq.artifact.device.cuda import Driver, Gpu
 from softq.artifact.device.executor import Executor
 from softq.artifact.device.steps import from_json
-from softq.artifact.loading import Artifact
 from softq.data import Array
 from softq.errors import InputError, SoftqError, UsageError
 
@@ -32,7 +32,7 @@ class DeviceArtifact(Artifact):
             InputError: the GPU is of another architecture.
             SoftqError: the artifact was built without a compiler, and there is none here.
         """
-        self._describe(name, facts, threads)
+        self.describe(name, facts, threads)
         steps = from_json((folder / manifest.LAUNCHES).read_text(encoding="utf-8"))
         try:
             driver = Driver()
@@ -65,7 +65,7 @@ class DeviceArtifact(Artifact):
 
     def __call__(self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None) -> dict[str, Array]:
         """Return the named outputs, or all; as `Artifact` does."""
-        wanted, arrays = self._wanted(outputs), self._arrays(inputs)
+        wanted, arrays = self.wanted(outputs), self.arrays(inputs)
         with self._turn:
             if self.closed:
                 raise SoftqError(f"{self.name}: the artifact is closed")

@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from softq.artifact.device.starting import MOST_BLOCKS, Number, Range, Start, multiple, over
-from softq.artifact.machine import Machine
+from softq.artifact.machine import Cpu
 from softq.artifact.program import Limit, Op, Operator, Program, Size, Step, Tensor
 from softq.errors import InputError
 
@@ -177,7 +177,7 @@ class DeviceProgram:
     sources: Mapping[str, str]
     code: Mapping[str, bytes] = field(default_factory=dict)
     form: str = "cubin"
-    host: Machine | None = None
+    host: Cpu | None = None
 
 
 @dataclass(frozen=True)

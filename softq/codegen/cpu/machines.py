@@ -1,25 +1,144 @@
-"""Descriptions of processors: what LLVM knows of a name, in the terms that kernels and drivers need."""
+"""Descriptions of processors with Linux: what LLVM knows of a name, in the terms that kernels and drivers need.
+
+To add a processor family, add an entry to `FAMILIES`: it is a target then. Features that a driver is to ask a processor
+for have their question in `softq.artifact.features`.
+"""
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from softq.artifact.machine import Machine
+from softq.artifact.machine import Cpu
 from softq.errors import UsageError
 
-_VECTOR_X86 = (("avx512f", 64, 32), ("avx2", 32, 16))
 
-# What a driver can ask an x86 processor for; the others (tuning, modes) are no reason not to run.
-_ASKED_X86 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "avx", "avx2", "fma", "bmi", "bmi2", "avx512f", "avx512bw",
-              "avx512cd", "avx512dq", "avx512vl", "avx512ifma", "avx512vbmi", "avx512vbmi2", "avx512vnni",
-              "avx512bitalg", "avx512vpopcntdq", "gfni", "vpclmulqdq")  # fmt: skip
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """Processors that run the same programs, but for features.
 
-# What code for an Arm processor may use beyond the 64-bit ones' common base, and a driver can ask for.
-_ASKED_AARCH64 = ("fullfp16", "rdm", "dotprod", "i8mm", "bf16", "sve", "sve2")
+    Attributes:
+        name: The target's name.
+        summary: One line.
+        triple: LLVM's triple.
+        zig: Triple of the C compiler that comes with zig, with the version of the C library where it matters.
+        cpu: LLVM's name of the processor if the user gives none.
+        features: LLVM's features beyond it if the user gives none, `+name+name`.
+        hint: What a user may want to know of features.
+        asked: Features that code may use and that a driver can ask for, in the order in which it asks.
+        vectors: Feature, width in bytes and number of registers of vectors, the widest first.
+        without: Width and number of registers where there is none of these features.
+        fused: The feature with which multiply-adds are rounded once; empty if all have them.
+        float_abi: `hard` or `soft` where the architecture has both, else empty.
+        abi: Name of the calling convention where LLVM needs one, else empty.
+    """
+
+    name: str
+    summary: str
+    triple: str
+    zig: str
+    cpu: str
+    features: str = ""
+    hint: str = ""
+    asked: tuple[str, ...]
+    vectors: tuple[tuple[str, int, int], ...] = ()
+    without: tuple[int, int]
+    fused: str = ""
+    float_abi: str = ""
+    abi: str = ""
+
+    def machine(self, name: str, cpu: str, features: str) -> Cpu:
+        """Return a processor of the family.
+
+        Args:
+            name: The target's name.
+            cpu: LLVM's name.
+            features: LLVM's features beyond it, `+avx2+fma`.
+
+        Raises:
+            UsageError: LLVM does not know the processor or a feature.
+        """
+        chosen = split(features)
+        known = _known(name, self.triple, cpu, chosen)
+        found = ((width, registers) for feature, width, registers in self.vectors if feature in known)
+        width, registers = next(found, self.without)
+        return Cpu(
+            name=name,
+            triple=self.triple,
+            cpu=cpu,
+            features=chosen,
+            zig=self.zig,
+            vector_bytes=width,
+            vectors=registers,
+            requires=tuple(feature for feature in self.asked if feature in known),
+            float_abi=self.float_abi,
+            abi=self.abi,
+            fused=not self.fused or self.fused in known,
+        )
 
 
-def host(name: str, cpu: str, features: str) -> Machine:
+# Of x86 the features that are no reason not to run are left out: tuning, modes. 2.17 is the C library of the oldest
+# Linux that manylinux wheels still serve.
+X86_64 = Family(
+    name="x86-64",
+    summary="64-bit x86 with Linux.",
+    triple="x86_64-unknown-linux-gnu",
+    zig="x86_64-linux-gnu.2.17",
+    cpu="x86-64",
+    asked=(
+        "sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "avx", "avx2", "fma", "bmi", "bmi2", "avx512f", "avx512bw",
+        "avx512cd", "avx512dq", "avx512vl", "avx512ifma", "avx512vbmi", "avx512vbmi2", "avx512vnni", "avx512bitalg",
+        "avx512vpopcntdq", "gfni", "vpclmulqdq",
+    ),
+    vectors=(("avx512f", 64, 32), ("avx2", 32, 16)),
+    without=(16, 16),
+    fused="fma",
+)  # fmt: skip
+
+AARCH64 = Family(
+    name="aarch64",
+    summary="64-bit Arm with Linux (NEON), cross-compiled.",
+    triple="aarch64-unknown-linux-gnu",
+    zig="aarch64-linux-gnu.2.17",
+    cpu="cortex-a53",
+    asked=("fullfp16", "rdm", "dotprod", "i8mm", "bf16", "sve", "sve2"),
+    without=(16, 32),  # NEON belongs to every one.
+)
+
+ARMV7 = Family(
+    name="armv7",
+    summary="32-bit Arm with Linux (NEON), cross-compiled.",
+    triple="armv7a-unknown-linux-gnueabihf",
+    zig="arm-linux-gnueabihf.2.17",
+    cpu="cortex-a7",
+    asked=("neon", "vfp4"),
+    vectors=(("neon", 16, 16),),
+    without=(0, 16),
+    fused="vfp4",
+    float_abi="hard",
+)
+
+RISCV64 = Family(
+    name="riscv64",
+    summary="64-bit RISC-V with Linux, with or without vectors, cross-compiled.",
+    triple="riscv64-unknown-linux-gnu",
+    zig="riscv64-linux-gnu",
+    cpu="generic-rv64",
+    features="+m+a+f+d+c",
+    hint="; +v for vectors",
+    asked=("v",),
+    vectors=(("v", 16, 32),),
+    without=(0, 32),
+    fused="f",
+    abi="lp64d",
+)
+
+FAMILIES = (AARCH64, ARMV7, RISCV64)
+"""The families that are targets of their own; `cpu` is the one that softq runs on."""
+
+
+def host(name: str, cpu: str, features: str) -> Cpu:
     """Return the processor that this runs on, or one of its family.
 
     Args:
@@ -34,60 +153,12 @@ def host(name: str, cpu: str, features: str) -> Machine:
 
     if cpu == "native":
         cpu = str(codegen.llvm_get_system_cpu())
-    family = platform.machine().lower()
-    if family in ("x86_64", "amd64"):
-        return x86_64(name, cpu, features)
-    if family in ("aarch64", "arm64"):
-        return aarch64(name, cpu, features)
-    raise UsageError(f"target {name}: there is no driver for {family}; build for one of the edge targets")
-
-
-def x86_64(name: str, cpu: str, features: str) -> Machine:
-    """Return a 64-bit x86 processor with Linux."""
-    triple, chosen = "x86_64-unknown-linux-gnu", split(features)
-    known = _known(name, triple, cpu, chosen)
-    width, registers = next(((w, r) for feature, w, r in _VECTOR_X86 if feature in known), (16, 16))
-    requires = tuple(f for f in _ASKED_X86 if f in known)
-    # 2.17 is the C library of the oldest Linux that manylinux wheels still serve.
-    return Machine(name, triple, cpu, chosen, "x86_64-linux-gnu.2.17", width, registers, requires, fused="fma" in known)
-
-
-def aarch64(name: str, cpu: str, features: str) -> Machine:
-    """Return a 64-bit Arm processor with Linux; NEON belongs to every one."""
-    triple, chosen = "aarch64-unknown-linux-gnu", split(features)
-    known = _known(name, triple, cpu, chosen)
-    requires = tuple(f for f in _ASKED_AARCH64 if f in known)
-    return Machine(name, triple, cpu, chosen, "aarch64-linux-gnu.2.17", 16, 32, requires, fused=True)
-
-
-def armv7(name: str, cpu: str, features: str) -> Machine:
-    """Return a 32-bit Arm processor with Linux, floating point registers for arguments, and NEON if it has that."""
-    triple, chosen = "armv7a-unknown-linux-gnueabihf", split(features)
-    known = _known(name, triple, cpu, chosen)
-    neon = "neon" in known
-    requires = tuple(f for f in ("neon", "vfp4") if f in known)
-    return Machine(
-        name,
-        triple,
-        cpu,
-        chosen,
-        "arm-linux-gnueabihf.2.17",
-        16 if neon else 0,
-        16,
-        requires,
-        float_abi="hard",
-        fused="vfp4" in known,
-    )
-
-
-def riscv64(name: str, cpu: str, features: str) -> Machine:
-    """Return a 64-bit RISC-V processor with Linux, and vectors of at least 128 bits if it has `v`."""
-    triple, chosen = "riscv64-unknown-linux-gnu", split(features)
-    known = _known(name, triple, cpu, chosen)
-    vectors = "v" in known
-    requires = ("v",) if vectors else ()
-    width, fused = 16 if vectors else 0, "f" in known
-    return Machine(name, triple, cpu, chosen, "riscv64-linux-gnu", width, 32, requires, abi="lp64d", fused=fused)
+    architecture = platform.machine().lower()
+    if architecture in ("x86_64", "amd64"):
+        return X86_64.machine(name, cpu, features)
+    if architecture in ("aarch64", "arm64"):
+        return AARCH64.machine(name, cpu, features)
+    raise UsageError(f"target {name}: there is no driver for {architecture}; build for one of the edge targets")
 
 
 def split(features: str) -> tuple[str, ...]:

@@ -1,7 +1,3 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportUntypedFunctionDecorator=false
-
 """Object code from kernels: TIR functions with plain pointers in, an object file without undefined symbols out."""
 
 from __future__ import annotations
@@ -18,14 +14,14 @@ from typing import Any
 import tvm
 from tvm import s_tir, tirx
 
-from softq.artifact.machine import Machine
+from softq.artifact.machine import Cpu
 from softq.cache import cached
 from softq.compiler.tir import transforms
 from softq.compiler.tir.transforms import to_plain_loops
 from softq.errors import SoftqError
 
 
-def lower(functions: Sequence[tirx.PrimFunc], machine: Machine) -> tvm.IRModule:
+def lower(functions: Sequence[tirx.PrimFunc], machine: Cpu) -> tvm.IRModule:
     """Return the kernels as code generation takes them.
 
     Args:
@@ -58,7 +54,7 @@ def _compacted(module: tvm.IRModule, context: Any) -> tvm.IRModule:
     return whole
 
 
-def target_of(machine: Machine) -> tvm.target.Target:
+def target_of(machine: Cpu) -> tvm.target.Target:
     """Return TVM's description of the machine."""
     description: dict[str, object] = {"kind": "llvm", "mtriple": machine.triple, "mcpu": machine.cpu}
     if machine.features:
@@ -74,7 +70,7 @@ _MOST_INLINED = 20_000
 """Characters of a kernel that LLVM may inline where it is called; longer ones have far too many instructions."""
 
 
-def objects(functions: Sequence[tirx.PrimFunc], machine: Machine) -> tuple[bytes, ...]:
+def objects(functions: Sequence[tirx.PrimFunc], machine: Cpu) -> tuple[bytes, ...]:
     """Return object files with the kernels, from the cache those that were compiled before.
 
     Each kernel is compiled alone, but for small ones that others call, which LLVM may inline there.
@@ -112,7 +108,7 @@ def _compiler() -> tuple[str, ...]:
     return (str(tvm.__version__), str(llvm), *here)
 
 
-def object_code(functions: Sequence[tirx.PrimFunc], machine: Machine) -> bytes:
+def object_code(functions: Sequence[tirx.PrimFunc], machine: Cpu) -> bytes:
     """Return an ELF object file with the kernels.
 
     Raises:
@@ -125,12 +121,12 @@ def object_code(functions: Sequence[tirx.PrimFunc], machine: Machine) -> bytes:
         return path.read_bytes()
 
 
-def source(functions: Sequence[tirx.PrimFunc], machine: Machine, form: str = "asm") -> str:
+def source(functions: Sequence[tirx.PrimFunc], machine: Cpu, form: str = "asm") -> str:
     """Return the kernels as assembly (`asm`) or LLVM's intermediate form (`ll`), for tests and for reading."""
     return str(_generate(functions, machine).inspect_source(form))
 
 
-def _generate(functions: Sequence[tirx.PrimFunc], machine: Machine) -> tvm.runtime.Module:
+def _generate(functions: Sequence[tirx.PrimFunc], machine: Cpu) -> tvm.runtime.Module:
     try:
         return tvm.get_global_func("target.build.llvm")(lower(functions, machine), target_of(machine))
     except (RuntimeError, ValueError) as error:

@@ -1,8 +1,4 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportIncompatibleMethodOverride=false
-
-"""The kernels of one program on a device: softq's as text, TVM's as functions over work items."""
+"""A GPU as a backend of the compiler: softq's kernels as text, TVM's as functions over work items."""
 
 from __future__ import annotations
 
@@ -10,40 +6,43 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import tvm
 from tvm import tirx
 
 from softq.artifact.device.steps import Launch, RowForm
-from softq.artifact.machine import Machine
-from softq.codegen.cpu.backend import PREFIX, Kernels, row_symbol
-from softq.codegen.cpu.gemm import matmul
-from softq.codegen.cpu.gemm.lowering import Factors
-from softq.codegen.gpu import min_max, tvm_kernels
+from softq.artifact.machine import Gpu
+from softq.codegen.common.symbols import row_symbol
+from softq.codegen.gpu import tvm_kernels
 from softq.codegen.gpu.attention.lowering import Plan, lower_attention, plan
 from softq.codegen.gpu.block_reductions import Reduction, reduction
-from softq.codegen.gpu.dialect.architectures import shared_bytes
 from softq.codegen.gpu.dialect.dialects import Dialect
 from softq.codegen.gpu.gemm import PLAIN, Finish, product
 from softq.codegen.gpu.gemm.fused_epilogue import finish
-from softq.codegen.gpu.gemm.lowering import multiply
+from softq.codegen.gpu.gemm.lowering import KINDS, lower_product
 from softq.codegen.gpu.gemm.operands import BYTE_KINDS
 from softq.codegen.gpu.rows import Form, row_kernel
 from softq.codegen.gpu.rows.form import choose
 from softq.codegen.gpu.rows.memory import bytes_of
+from softq.compiler.backend import KernelOperator, Lowering
+from softq.compiler.fusion.attention import Attention
 from softq.compiler.fusion.epilogue import Epilogue
-from softq.compiler.lowering.builder import Assembly, Value
-from softq.compiler.ops import IntegerMatMulCall, KernelCall, MatMulCall
+from softq.compiler.legalize import stepwise_min_max
+from softq.compiler.legalize.min_max import Legalize
+from softq.compiler.lowering.builder import Builder, Value
+from softq.compiler.lowering.operands import Operands
+from softq.compiler.lowering.tir_kernels import PREFIX, TirKernels
+from softq.compiler.ops.convolution import ConvolutionOp
+from softq.compiler.ops.matmul import IntegerMatMulOp, MatMulOp
 from softq.compiler.tir.loop_nests import Nest, nests
 from softq.compiler.tir.symbolic import key
 from softq.rowprog import Program
 
-if TYPE_CHECKING:
-    from softq.codegen.cpu.attention.lowering import Lowering
-    from softq.compiler.fusion.attention import Attention
-
 ROWS, GRAPH = "kernels", "graph"
 """The modules: softq's kernels, and TVM's."""
+
+_MATMUL = f"{PREFIX}matmul"
 
 
 @dataclass(frozen=True)
@@ -54,33 +53,45 @@ class _Row:
     scratch_bytes: int = 0
 
 
-class GpuKernels(Kernels):
-    """The kernels of one program on a device."""
+_TYPES: Mapping[type, tuple[str, ...]] = {
+    MatMulOp: tuple(dtype for dtype in KINDS if "int" not in dtype),
+    IntegerMatMulOp: ("int8", "uint8"),
+    ConvolutionOp: (),  # A thread of a GPU has no memory for blocks.
+}
 
-    finished = (MatMulCall, IntegerMatMulCall)
-    min_max = min_max.LEGALIZE
-    spread = None
-    widens = True
 
-    def __init__(self, machine: Machine, dialect: Dialect) -> None:
-        super().__init__(machine)
+class GpuBackend:
+    """A GPU; see `compiler.backend.Backend`."""
+
+    min_max: Mapping[str, Legalize] = stepwise_min_max.LEGALIZE
+    fusable: tuple[type, ...] = (MatMulOp, IntegerMatMulOp)
+    most_values_in_place: int | None = None
+    widens_values = True
+
+    def __init__(self, machine: Gpu, dialect: Dialect) -> None:
+        self.machine = machine
+        self.tir = TirKernels(machine)
         self._dialect = dialect
         self._texts: list[str] = []
         self._launches: dict[str, Launch] = {}
-        self._by_program: dict[tuple[int, int], _Row] = {}
+        self._rows: dict[tuple[int, int], _Row] = {}
         self._over_rows: dict[str, list[Nest]] = {}
         self._plans: dict[int, Plan] = {}
         self._attention_symbols: dict[str, str] = {}
         self._reductions: dict[str, Reduction] = {}
 
-    def row(self, program: Program, max_length: int) -> Any:
+    def supports(self, operator: type[KernelOperator], dtype: str) -> bool:
+        """Say whether there is a kernel for an operator of operands of a type."""
+        return dtype in _TYPES[operator]
+
+    def row(self, program: Program, max_length: int) -> _Row:
         """Return the kernels of a row program for all lengths."""
         identity = (id(program), max_length)
-        if identity not in self._by_program:
+        if identity not in self._rows:
             symbol = row_symbol(program, self._launches)
-            self._by_program[identity] = _Row(symbol)
+            self._rows[identity] = _Row(symbol)
             found: list[RowForm] = []
-            for form in forms(program, max_length, shared_bytes(self.machine.cpu)):
+            for form in forms(program, max_length, self.machine.shared_bytes):
                 kernel = row_kernel(
                     program, form, self._dialect, symbol=f"{symbol}_{form.name}", max_length=max_length
                 )  # fmt: skip
@@ -92,44 +103,45 @@ class GpuKernels(Kernels):
                     )
                 )  # fmt: skip
             self._launches[symbol] = Launch("rows", ROWS, 0, tuple(found))
-        return self._by_program[identity]
+        return self._rows[identity]
 
-    def finishes(self, epilogue: Epilogue, result: str) -> bool:
-        """Say whether a product's kernel can do that to its elements; the result has a type, by NumPy's name."""
+    def can_fuse(self, operator: KernelOperator, epilogue: Epilogue, result: str) -> bool:
+        """Say whether a product's kernel can apply an epilogue whose result has a type, by NumPy's name."""
         own = str(epilogue.element.ty.dtype)
         return (own == "int32" or result == own) and finish(epilogue, result) is not None
 
-    def multiply(
-        self,
-        out: Assembly,
-        given: Factors,
-        result: Any,
-        epilogue: Epilogue | None = None,
-        others: Sequence[Value] = (),
+    def matmul(
+        self, builder: Builder, given: Operands, result: Any, epilogue: Epilogue | None, others: Sequence[Value]
     ) -> Value:
-        """Append the step of a product and return its result."""
-        return self.multiply_integers(out, given, [], result, epilogue, others)
+        """Append the step of a product."""
+        return self.integer_matmul(builder, given, (), result, epilogue, others)
 
-    def multiply_integers(
+    def integer_matmul(
         self,
-        out: Assembly,
-        given: Factors,
-        zeros: list[Value],
+        builder: Builder,
+        given: Operands,
+        zeros: Sequence[Value],
         result: Any,
-        epilogue: Epilogue | None = None,
-        others: Sequence[Value] = (),
+        epilogue: Epilogue | None,
+        others: Sequence[Value],
     ) -> Value:
-        """Append the step of a product, of 8-bit integers less their zero points, and return its result."""
+        """Append the step of a product, of 8-bit integers less their zero points."""
         made = None if epilogue is None else finish(epilogue, str(result.dtype))
 
         def kernel(left: str, right: str, turned: bool) -> str:
             return self._product(left, right, turned, made or PLAIN)
 
-        return multiply(out, given, result, kernel, [*zeros], [*others])
+        return lower_product(builder, given, result, kernel, zeros, others)
+
+    def convolution(
+        self, builder: Builder, operator: ConvolutionOp, x: Value, kernel: Value, bias: Value, result: Any
+    ) -> Value:
+        """Refuse: `supports` says that there is none."""
+        raise NotImplementedError("GPUs have no kernel for convolutions of groups of few channels")
 
     def _product(self, left: str, right: str, turned: bool, made: Finish) -> str:
         """Return the symbol of the product of operands of two types."""
-        symbol = f"{matmul.MATMUL}_{left}_{right}" if left in BYTE_KINDS else f"{matmul.MATMUL}_{left}"
+        symbol = f"{_MATMUL}_{left}_{right}" if left in BYTE_KINDS else f"{_MATMUL}_{left}"
         symbol += "_kn" * turned
         if made.epilogue is not None:
             symbol = f"{symbol}_{made.epilogue.suffix}"
@@ -149,22 +161,24 @@ class GpuKernels(Kernels):
             if symbol not in self._reductions:
                 made = reduction(function, symbol, tvm_kernels.target_of(self._dialect, self.machine.cpu))
                 if made is None:
-                    return super().nests(name, function)
+                    return self.tir.nests(name, function)
                 self._reductions[symbol] = made
             return [self._reductions[symbol].nest]
         if name not in self._over_rows:
             self._over_rows[name] = nests(function, name, replace(self.machine, single_items=False), rows=True)
         return self._over_rows[name]
 
-    def takes(self, module: Any, calls: Mapping[str, KernelCall], attention: Attention) -> bool:
+    def supports_attention(
+        self, module: tvm.IRModule, operators: Mapping[str, KernelOperator], attention: Attention
+    ) -> bool:
         """Say whether there is a kernel that takes an attention; others are computed step by step."""
-        found = plan(self, module, calls, attention)
+        found = plan(self, module, operators, attention)
         if found is not None:
             self._plans[key(attention.last.var)] = found
         return found is not None
 
-    def lower_attention(self, lowering: Lowering, attention: Attention) -> Value:
-        """Append the step of an attention and return its result."""
+    def attention(self, lowering: Lowering, attention: Attention) -> Value:
+        """Append the step of an attention."""
         found = self._plans[key(attention.last.var)]
         return lower_attention(lowering, attention, found, self._attention(found))
 
@@ -186,14 +200,16 @@ class GpuKernels(Kernels):
 
     def launches(self) -> dict[str, Launch]:
         """Return how each kernel is started."""
-        made = {str(f.attrs["global_symbol"]): Launch("items", GRAPH, tvm_kernels.THREADS) for f in self.functions()}
+        made = {
+            str(f.attrs["global_symbol"]): Launch("items", GRAPH, tvm_kernels.THREADS) for f in self.tir.functions()
+        }
         made |= {symbol: Launch("blocks", GRAPH, one.threads) for symbol, one in self._reductions.items()}
         return {**made, **self._launches}
 
     def graph(self) -> str:
         """Return TVM's kernels."""
         blocks = [one.nest.function for one in self._reductions.values()]
-        return tvm_kernels.source(self.functions(), blocks, self._dialect, self.machine.cpu)
+        return tvm_kernels.source(self.tir.functions(), blocks, self._dialect, self.machine.cpu)
 
     def text(self) -> str:
         """Return softq's kernels."""

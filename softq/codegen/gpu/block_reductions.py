@@ -1,7 +1,3 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """Sums along rows by a block a row: normalizations and means, as TVM's own schedules for GPUs (dlight) have them.
 
 A thread a row would read memory a row's length apart from its neighbour's, and leave most of a GPU idle. Here the

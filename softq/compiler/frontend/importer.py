@@ -1,7 +1,3 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """ONNX into Relax: TVM's importer, with the domain of operators, shape arithmetic and softq's own kernels.
 
 This file alone touches private parts of TVM (the methods that `Importer` overrides), so it takes exactly the version
@@ -20,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,11 +31,13 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from softq.artifact.abi import DTYPES
 from softq.artifact.program import Limit
-from softq.compiler.frontend.converters import CONVERTERS, softq_function
+from softq.compiler.backend import KernelOperator
+from softq.compiler.frontend.converters import converters
+from softq.compiler.frontend.converters.softmaxes import softq_function
 from softq.compiler.frontend.model_interface import check_output, element_type, input_shape
-from softq.compiler.frontend.onnx_node import Node
+from softq.compiler.frontend.onnx_node import Node, constant
 from softq.compiler.frontend.shape_folding import FOLDERS, LARGEST, Sizes, sizes, static
-from softq.compiler.ops import KernelCall, SizesCall, constant
+from softq.compiler.ops.data_movement import SizesOp
 from softq.compiler.tir.symbolic import expression, plain
 from softq.errors import RefusalError, SoftqError
 from softq.graph.queries import MOVES_ONLY
@@ -53,6 +51,7 @@ SMALL = 256
 """Initializers of at most so many elements become constants of the program."""
 
 Array = NDArray[np.generic]
+Supports = Callable[[type[KernelOperator], str], bool]
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class Imported:
         inputs: The model's names of the inputs.
         outputs: The model's names of the outputs.
         weights: The arrays of the weights by the name of the parameter.
-        calls: What the external functions that `main` calls mean, by name.
+        operators: What the external functions that `main` calls mean, by name.
         limits: What must hold for the dimensions.
     """
 
@@ -72,43 +71,24 @@ class Imported:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     weights: Mapping[str, Array]
-    calls: Mapping[str, KernelCall]
+    operators: Mapping[str, KernelOperator]
     limits: tuple[Limit, ...]
 
 
-@dataclass(frozen=True)
-class Offered:
-    """Kernels that not every device has; what has none here is TVM's.
-
-    Attributes:
-        products: Element types of products of matrices.
-        convolutions: Whether there are convolutions of few channels, which gather blocks in memory of their thread.
-    """
-
-    products: tuple[str, ...] = ("float32", "int8", "uint8")
-    convolutions: bool = True
-
-
-ALL_OFFERED = Offered()
-"""What processors have."""
-
-
-def import_model(
-    model: ir.Model, functions: Mapping[tuple[str, str], RowFunction], offered: Offered = ALL_OFFERED
-) -> Imported:
+def import_model(model: ir.Model, functions: Mapping[tuple[str, str], RowFunction], supports: Supports) -> Imported:
     """Return the model in Relax.
 
     Args:
         model: Prepared: no functions but softq's, no Constant nodes; it is not changed.
         functions: What each function of the model computes, by domain and name.
-        offered: Which kernels there are.
+        supports: Says whether the backend has a kernel for an operator of operands of a type; TVM has the rest.
 
     Raises:
         RefusalError: an operator is not known, or a shape depends on data; the message names it.
         SoftqError: the installed TVM is another than `TVM_VERSION`.
     """
     check_version()
-    importer = Importer(model, functions, offered)
+    importer = Importer(model, functions, supports)
     proto = proto_without_weights(model)
     try:
         module = importer.from_onnx(proto.graph, model.opset_imports.get("", 18))
@@ -122,7 +102,7 @@ def import_model(
         inputs=tuple(importer.inputs),
         outputs=tuple(value.name or "" for value in model.graph.outputs),
         weights=importer.weights,
-        calls=importer.calls,
+        operators=importer.operators,
         limits=tuple(importer.limits),
     )
 
@@ -148,10 +128,10 @@ def check_version() -> None:
 class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     """TVM's importer with the parts replaced that the module's docstring names."""
 
-    def __init__(self, model: ir.Model, functions: Mapping[tuple[str, str], RowFunction], offered: Offered) -> None:
+    def __init__(self, model: ir.Model, functions: Mapping[tuple[str, str], RowFunction], supports: Supports) -> None:
         super().__init__({}, "float32", keep_params_in_input=True, sanitize=False)
         self.functions = functions
-        self.offered = offered
+        self.supports = supports
         self.sites = call_sites(model)
         self.initializers: dict[str, Array] = {
             name: value.const_value.numpy()
@@ -159,7 +139,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             if value.const_value is not None
         }
         self.weights: dict[str, Array] = {}
-        self.calls: dict[str, KernelCall] = {}
+        self.operators: dict[str, KernelOperator] = {}
         self.transposes: dict[str, tuple[str, list[int]]] = {}
         self.limits: list[Limit] = []
         self.used = {value.name for node in model.graph for value in node.inputs if value is not None}
@@ -215,7 +195,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         missing: dict[str, str] = {}
         for node in graph.node:
             standard = node.domain in ("", "ai.onnx")
-            here = node.op_type in known or node.op_type in CONVERTERS or node.op_type in FOLDERS
+            here = node.op_type in known or node.op_type in converters() or node.op_type in FOLDERS
             tensors = not re.search("Sequence|Optional", node.op_type)
             if (node.domain, node.op_type) in self.functions or (standard and here and tensors):
                 continue
@@ -257,7 +237,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     def _results(self, proto: onnx.NodeProto, node: Node) -> list[relax.Expr]:
         if (proto.domain, proto.op_type) in self.functions:
             return softq_function(node)
-        converter = CONVERTERS.get(proto.op_type)
+        converter = converters().get(proto.op_type)
         results = None if converter is None else converter(node)
         if results is not None:
             return results
@@ -353,7 +333,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         numbers = static(values)
         if numbers is not None:
             return constant(numbers.astype(dtype))
-        self.calls["sizes"] = SizesCall()
+        self.operators["sizes"] = SizesOp()
         flat = relax.ShapeExpr(list(values.ravel()))
         written = relax.op.call_dps_packed("sizes", relax.Tuple([flat]), relax.TensorType((values.size,), "int64"))
         result = self.bb.emit(written)

@@ -1,29 +1,58 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """One node of a model while it is imported."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from tvm import relax
 
 from softq.artifact.program import Limit
+from softq.compiler.backend import KernelOperator
 from softq.compiler.frontend.shape_folding import Sizes
-from softq.compiler.ops import KernelCall
 from softq.errors import RefusalError
 from softq.provenance import RowFunction
 
-if TYPE_CHECKING:
-    from softq.compiler.frontend.importer import Importer
-
 Array: TypeAlias = NDArray[np.generic]
+
+
+class ImportContext(Protocol):
+    """What a node sees of the import of its model.
+
+    Attributes:
+        bb: Relax's builder.
+        initializers: The arrays of the model's initializers by name.
+        operators: What the external functions that were called so far mean, by name.
+        transposes: By the name of a transposed value, what it is made of and the order of its axes.
+        limits: What must hold for the dimensions.
+        sites: The id of each softmax by the name of the node's first output.
+    """
+
+    bb: relax.BlockBuilder
+    initializers: Mapping[str, Array]
+    operators: dict[str, KernelOperator]
+    transposes: dict[str, tuple[str, list[int]]]
+    limits: list[Limit]
+    sites: Mapping[str, str]
+
+    def supports(self, operator: type[KernelOperator], dtype: str) -> bool:
+        """Say whether the backend has a kernel for an operator of operands of a type."""
+        ...
+
+    def tensor(self, name: str) -> relax.Expr:
+        """Return a value as a tensor."""
+        ...
+
+    def dims(self, value: relax.Expr, name: str) -> list[Any]:
+        """Return the dimensions of a tensor."""
+        ...
+
+    def sizes_of(self, name: str) -> Sizes | None:
+        """Return a value as sizes, or None if it is not known before the run."""
+        ...
 
 
 @dataclass
@@ -31,7 +60,7 @@ class Node:
     """One ONNX node while it is imported: what converters see.
 
     Attributes:
-        importer: The importer.
+        importer: What it sees of the import.
         name: Name of its first output.
         operator: Its type.
         inputs: Names of the inputs, empty where one is left out.
@@ -40,7 +69,7 @@ class Node:
         opset: Version of the default domain.
     """
 
-    importer: Importer
+    importer: ImportContext
     name: str
     operator: str
     inputs: Sequence[str]
@@ -89,9 +118,9 @@ class Node:
         """Bind a value to a variable."""
         return self.importer.bb.emit(value, name_hint=hint or "v")
 
-    def call(self, name: str, call: KernelCall, arguments: Sequence[relax.Expr], types: Any) -> relax.Expr:
+    def call(self, name: str, operator: KernelOperator, arguments: Sequence[relax.Expr], types: Any) -> relax.Expr:
         """Return the result of a kernel of our own."""
-        self.importer.calls[name] = call
+        self.importer.operators[name] = operator
         return self.emit(relax.op.call_dps_packed(name, relax.Tuple(list(arguments)), types))
 
     def array(self, position: int) -> Array | None:
@@ -107,3 +136,8 @@ class Node:
 
 Converter: TypeAlias = Callable[[Node], "list[relax.Expr] | None"]
 """Makes a node's results, or returns None where TVM's own importer is right."""
+
+
+def constant(array: NDArray[np.generic]) -> relax.Expr:
+    """Return an array as a constant of the same type: left to itself TVM makes int64 scalars int32."""
+    return relax.const(np.asarray(array, order="C"), str(array.dtype))

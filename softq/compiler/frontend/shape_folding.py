@@ -1,7 +1,3 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """Arithmetic on sizes while importing: the operators that exported models compute shapes with.
 
 Each function takes the inputs of a node as arrays of sizes (numbers, or TVM expressions over the dimensions of the

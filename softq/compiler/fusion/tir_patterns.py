@@ -1,7 +1,3 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """What TVM's functions around an attention do: to each element at its place, or to where heads and rows stand."""
 
 from __future__ import annotations
@@ -32,10 +28,10 @@ def blocks_of(function: Any) -> list[Any] | None:
     return blocks
 
 
-def elementwise_in(function: Any, position: int, exchanged: bool = False) -> bool:
+def elementwise_in(function: Any, position: int, to_bsnh: bool = False) -> bool:
     """Say whether each element of the result depends on that element alone of a parameter.
 
-    Of an axis of one element the parameter may have the only one: then it depends on the row's. `exchanged` asks it of
+    Of an axis of one element the parameter may have the only one: then it depends on the row's. `to_bsnh` asks it of
     a function that exchanges the heads and rows of such a result.
     """
     blocks = blocks_of(function)
@@ -43,7 +39,7 @@ def elementwise_in(function: Any, position: int, exchanged: bool = False) -> boo
     if not blocks:
         return False
     result = params[-1]
-    if exchanged:
+    if to_bsnh:
         result = _exchanged(blocks[-1], result)
         blocks = blocks[:-1]
         if result is None or (not blocks and result.same_as(params[position])):

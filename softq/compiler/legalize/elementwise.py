@@ -1,7 +1,3 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """Elementary functions of float32 as arithmetic: no calls into a C library, so that loops over them vectorise.
 
 Each is a formula over TVM's expressions. The errors stated are measured by `tests/test_native_elementwise.py` against

@@ -1,7 +1,3 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """Greatest and least values, and where they are: as ONNX defines them, with NaN and infinities.
 
 TVM's maximum of a NaN is one of its operands, whichever stands second; its greatest of a row begins with the least

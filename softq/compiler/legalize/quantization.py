@@ -1,7 +1,3 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """QuantizeLinear to 8 bits without its division, equal to the bit: y = saturate(round(x / scale) + zero point).
 
 A division costs as much as ten multiplications, and whole models of 8 bits have one for each number between two

@@ -1,22 +1,18 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """The parts of a built program while they are gathered: values with their memory, weights, steps."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from softq.artifact.program import Place, Program, Size, Step, Tensor
-from softq.codegen.cpu.backend import Kernels
-from softq.compiler.frontend.importer import Imported
+from softq.artifact.program import Limit, Place, Program, Size, Step, Tensor
 from softq.compiler.lowering.memory_plan import Buffer, slots
+from softq.compiler.lowering.tir_kernels import TirKernels
 from softq.compiler.tir.symbolic import computed, multiplied, size
 from softq.errors import RefusalError
 
@@ -59,12 +55,11 @@ class StepCall:
 
 
 @dataclass
-class Assembly:
+class Builder:
     """What a lowering has gathered so far.
 
     Attributes:
-        imported: The model.
-        kernels: The kernels that the steps call.
+        tir: The kernels that are TIR functions.
         steps: The steps in their order.
         buffers: The memory that the steps write.
         weights: The arrays of the weights file by their offset.
@@ -73,8 +68,7 @@ class Assembly:
         dims: Names of the dimensions that the inputs give.
     """
 
-    imported: Imported
-    kernels: Kernels
+    tir: TirKernels
     steps: list[StepCall] = field(default_factory=list)
     buffers: list[Buffer] = field(default_factory=list)
     weights: dict[int, Array] = field(default_factory=dict)
@@ -150,7 +144,7 @@ class Assembly:
         """Return a copy in memory of its own."""
         copy = self.allocated(value.dims, value.dtype)
         count = multiplied([value.elements, np.dtype(value.dtype).itemsize])
-        self.step(self.kernels.copy(), [value, copy], [], count, value.elements)
+        self.step(self.tir.copy(), [value, copy], [], count, value.elements)
         return copy
 
     def outputs(self, values: list[Value]) -> list[Value]:
@@ -164,10 +158,23 @@ class Assembly:
             results.append(value)
         return results
 
-    def program(self, inputs: list[Value], outputs: list[Value]) -> Program:
-        """Return the program, its memory laid out."""
+    def program(
+        self,
+        inputs: Sequence[tuple[str, Value]],
+        outputs: Sequence[tuple[str, Value]],
+        limits: tuple[Limit, ...],
+        objects: tuple[bytes, ...],
+    ) -> Program:
+        """Return the program, its memory laid out.
+
+        Args:
+            inputs: The model's inputs with their names.
+            outputs: The same of its outputs, each in memory of its own.
+            limits: What must hold for the dimensions.
+            objects: The object files with the kernels.
+        """
         dims = sorted(self.dims)
-        place = {value.at: position for position, value in enumerate(outputs)}
+        place = {value.at: position for position, (_, value) in enumerate(outputs)}
         kept = [i for i in range(len(self.buffers)) if i not in place]
         chosen, sizes_ = slots([self.buffers[i] for i in kept], dims)
         slot = dict(zip(kept, chosen, strict=True))
@@ -184,8 +191,8 @@ class Assembly:
                 tensors.append(Tensor(name, value.dtype, value.dims, *where))
             return numbers[identity]
 
-        first = tuple(number(v, n) for v, n in zip(inputs, self.imported.inputs, strict=True))
-        last = tuple(number(v, n) for v, n in zip(outputs, self.imported.outputs, strict=True))
+        first = tuple(number(value, name) for name, value in inputs)
+        last = tuple(number(value, name) for name, value in outputs)
         steps = tuple(
             Step(s.kernel, tuple(number(v) for v in s.tensors), tuple(s.scalars), s.items, s.cost, s.site, s.error)
             for s in self.steps
@@ -197,8 +204,8 @@ class Assembly:
             tensors=tuple(tensors),
             slots=tuple(sizes_),
             steps=steps,
-            limits=self.imported.limits,
+            limits=limits,
             weights=self.weights,
-            objects=self.kernels.objects(),
+            objects=objects,
             scratch=functools.reduce(lambda a, b: computed("max", a, b), needed, 0),
         )

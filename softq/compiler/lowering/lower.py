@@ -1,7 +1,3 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """A model in Relax as the step list of a built program."""
 
 from __future__ import annotations
@@ -15,39 +11,29 @@ from tvm import relax, s_tir, tirx
 from tvm.tirx.buffer import is_buffer_var
 
 from softq.artifact.program import Program, Size
-from softq.codegen.cpu import convolution
-from softq.codegen.cpu.backend import ROW_COST, Kernels
-from softq.codegen.cpu.gemm.lowering import Factors, Weight
+from softq.compiler.backend import Backend, KernelOperator
 from softq.compiler.frontend.importer import Imported, last_line
-from softq.compiler.fusion import epilogue
-from softq.compiler.fusion.attention import Attention, find
-from softq.compiler.fusion.epilogue import Epilogue, Finished
+from softq.compiler.fusion import bindings
+from softq.compiler.fusion.find_attentions import find_attentions
+from softq.compiler.fusion.find_epilogues import FusedEpilogue, find_epilogues
 from softq.compiler.legalize import elementwise, quantization
-from softq.compiler.lowering.builder import Array, Assembly, StepCall, Value
-from softq.compiler.ops import (
-    ConvolutionCall,
-    CumSumCall,
-    IntegerMatMulCall,
-    MatMulCall,
-    PositionsCall,
-    RowCall,
-    ScatterCall,
-    SizesCall,
-)
+from softq.compiler.lowering.builder import Array, Builder, StepCall, Value
+from softq.compiler.lowering.operands import Weight
+from softq.compiler.ops.matmul import ProductOp
 from softq.compiler.tir.loop_nests import Nest
-from softq.compiler.tir.symbolic import computed, is_number, key, multiplied, plain, size
+from softq.compiler.tir.symbolic import is_number, key, plain, size
 from softq.errors import RefusalError
 
 _VIEWS = ("relax.reshape",)
 
 
-def lower(imported: Imported, kernels: Kernels) -> Program:
-    """Return the program for a machine, the one that the kernels are for.
+def lower(imported: Imported, backend: Backend) -> Program:
+    """Return the program for the machine of a backend.
 
     Raises:
         RefusalError: something in the model has no form in a built program; the message names it.
     """
-    own = {**elementwise.LEGALIZE, **kernels.min_max, **quantization.legalize(kernels.machine)}
+    own = {**elementwise.LEGALIZE, **backend.min_max, **quantization.legalize(backend.machine)}
     passes = [
         relax.transform.LegalizeOps(own, skip_ops=list(_VIEWS)),
         relax.transform.DeadCodeElimination(),
@@ -61,80 +47,93 @@ def lower(imported: Imported, kernels: Kernels) -> Program:
     except Exception as error:
         # TVM's own checks of an operator's arguments, in words of its own.
         raise RefusalError(f"TVM cannot lower the model: {last_line(error)}") from error
-    return _Lowering(module, Assembly(imported, kernels)).program()
+    return _Lowering(imported, module, backend, Builder(backend.tir)).program()
 
 
 @dataclass
 class _Lowering:
-    """The walk over `main`.
+    """The walk over `main`; it is what operators and backends see as `Lowering`.
 
     Attributes:
+        imported: The model before it was lowered.
         module: The lowered module.
-        out: What was gathered so far.
+        backend: What emits the kernels.
+        builder: What was gathered so far.
         values: What each variable is: a value, a tuple of them, or the name of a weight.
     """
 
+    imported: Imported
     module: tvm.IRModule
-    out: Assembly
+    backend: Backend
+    builder: Builder
     values: dict[int, Any] = field(default_factory=dict)
-    attentions: dict[int, Attention] = field(default_factory=dict)
+
+    @property
+    def operators(self) -> Mapping[str, KernelOperator]:
+        return self.imported.operators
 
     def program(self) -> Program:
         main = self.module["main"]
-        inputs: list[Value] = []
+        inputs: list[tuple[str, Value]] = []
         for position, param in enumerate(main.params):
-            value = self.out.typed(param.ty, "input", position)
-            if position < len(self.out.imported.inputs):
-                inputs.append(value)
+            if position < len(self.imported.inputs):
+                value = self.builder.typed(param.ty, "input", position)
+                inputs.append((self.imported.inputs[position], value))
                 self.values[key(param)] = value
-                self.out.dims.update(d for d in value.dims if isinstance(d, str))
+                self.builder.dims.update(d for d in value.dims if isinstance(d, str))
             else:
-                self.values[key(param)] = str(param.name)  # a weight: placed where it is used, as it is used
-        body = main.body
-        known = (self.module, self.out.imported.calls, self.out.kernels)
-        self.attentions, inside = find(*known)
-        finished, delayed = epilogue.find(*known, {*self.attentions, *inside})
-        for block in body.blocks:
-            for binding in block.bindings:
-                if key(binding.var) in delayed:
-                    continue
-                if key(binding.var) in inside:
-                    self._skipped(binding)
-                elif key(binding.var) in finished:
-                    self.values[key(binding.var)] = self._finished(binding, finished[key(binding.var)])
-                elif key(binding.var) in self.attentions:
-                    self.values[key(binding.var)] = self.out.kernels.lower_attention(
-                        self, self.attentions[key(binding.var)]
-                    )
-                else:
-                    self.values[key(binding.var)] = self._bound(binding)
-        result = self.value(body.body)
-        outputs = self.out.outputs(list(result) if isinstance(result, tuple) else [result])
-        return self.out.program(inputs, outputs)
+                self.values[key(param)] = str(param.name)  # A weight: placed where it is used, as it is used.
+        attentions, inside = find_attentions(self.module, self.operators, self.backend)
+        fused, delayed = find_epilogues(self.module, self.operators, self.backend, {*attentions, *inside})
+        for at, binding in bindings.bindings_of(self.module).items():
+            if at in delayed:
+                continue
+            if at in inside:
+                self._reserve_scalars(binding)
+            elif at in fused:
+                self.values[at] = self._fused(binding, fused[at])
+            elif at in attentions:
+                self.values[at] = self.backend.attention(self, attentions[at])
+            else:
+                self.values[at] = self._bound(binding)
+        result = self.value(main.body.body)
+        outputs = self.builder.outputs(list(result) if isinstance(result, tuple) else [result])
+        named = list(zip(self.imported.outputs, outputs, strict=True))
+        return self.builder.program(inputs, named, self.imported.limits, self.backend.objects())
 
-    def _skipped(self, binding: Any) -> None:
+    def _reserve_scalars(self, binding: Any) -> None:
         """Give the scalars of a row program that is computed inside an attention their memory: others use them."""
-        if isinstance(binding.var.ty, relax.TupleType):
-            self.values[key(binding.var)] = (None, *(self.out.new(ty) for ty in binding.var.ty.fields[1:]))
+        if self.is_tuple(binding.var.ty):
+            self.values[key(binding.var)] = (None, *(self.builder.new(ty) for ty in self.types(binding.var.ty)[1:]))
+
+    def scalars(self, binding: Any) -> tuple[Value, ...]:
+        return self.values[key(binding.var)][1:] if self.is_tuple(binding.var.ty) else ()
+
+    def is_tuple(self, ty: Any) -> bool:
+        return bindings.is_tuple(ty)
+
+    def types(self, ty: Any) -> list[Any]:
+        return list(ty.fields) if self.is_tuple(ty) else [ty]
 
     def _bound(self, binding: Any) -> Any:
         value = binding.value
-        if isinstance(value, relax.TupleGetItem):
-            return self.value(value.tuple_value)[value.index]
+        item = bindings.item_of(binding)
+        if item is not None:
+            return self.value(item[0])[item[1]]
         if isinstance(value, relax.Tuple):
             return tuple(self.value(f) for f in value.fields)
         if not isinstance(value, tvm.ir.Call):
             return self.value(value)
-        name = getattr(value.op, "name", "")
-        if name in _VIEWS:
+        if bindings.is_view(binding):
             source = self.value(value.args[0])
-            typed = self.out.typed(binding.var.ty, "arena", 0)
+            typed = self.builder.typed(binding.var.ty, "arena", 0)
             return Value(typed.dims, source.dtype, source.place, source.at)
-        if name == "relax.call_tir":
+        if bindings.is_function(binding):
             return self._call_tir(binding, value)
-        if name == "relax.call_dps_packed":
-            return self._call_kernel(binding, value)
-        raise RefusalError(f"TVM leaves the operator {name or value.op}, which has no kernel")
+        name = bindings.kernel_of(binding)
+        if name is not None:
+            return self.operators[name].lower(self, _arguments(value), binding.var.ty)
+        raise RefusalError(f"TVM leaves the operator {bindings.callee(binding) or value.op}, which has no kernel")
 
     def value(self, expr: Any) -> Any:
         """Return what an expression is: a value, or a tuple of them."""
@@ -142,21 +141,20 @@ class _Lowering:
             return tuple(self.value(f) for f in expr.fields)
         if isinstance(expr, tvm.ir.GenericConst):
             array = expr.value.numpy()
-            return self.out.weight(("constant", str(array.dtype), array.shape, array.tobytes()), array)
+            return self.builder.weight(("constant", str(array.dtype), array.shape, array.tobytes()), array)
         known = self.values[key(expr)]
         if isinstance(known, str):
-            return self.out.weight(("weight", known), self.out.imported.weights[known])
+            return self.builder.weight(("weight", known), self.imported.weights[known])
         return known
 
     def _call_tir(self, binding: Any, call: Any) -> Any:
         given = _given(call)
-        types = list(binding.var.ty.fields) if isinstance(binding.var.ty, relax.TupleType) else [binding.var.ty]
-        outputs = [self.out.new(ty) for ty in types]
-        # Nothing is computed where there is nothing, and TVM cannot divide by such an axis.
+        outputs = [self.builder.new(ty) for ty in self.types(binding.var.ty)]
+        # Skip empty outputs: TVM cannot divide by an axis of no elements.
         if not all(0 in value.dims for value in outputs):
             for step in self.tir_steps(call, [self.value(x) for x in given if not is_number(x)], outputs):
-                self.out.append(step)
-        return outputs[0] if len(outputs) == 1 and not isinstance(binding.var.ty, relax.TupleType) else tuple(outputs)
+                self.builder.append(step)
+        return tuple(outputs) if self.is_tuple(binding.var.ty) else outputs[0]
 
     def tir_steps(self, call: Any, inputs: list[Value], outputs: list[Value], rows: bool = False) -> Iterator[StepCall]:
         """Yield the steps of a call of a TIR function; `rows` asks for work items that are rows of the result."""
@@ -174,7 +172,7 @@ class _Lowering:
                     continue
                 if key(buffer) not in temporary:
                     dims = tuple(size(plain(d), known) for d in buffer.shape)
-                    temporary[key(buffer)] = self.out.allocated(dims, str(buffer.dtype))
+                    temporary[key(buffer)] = self.builder.allocated(dims, str(buffer.dtype))
                 used.append(temporary[key(buffer)])
             cost = max((v.elements for v in used), key=lambda s: (not isinstance(s, int), str(s)))
             scalars = [self._size(v, known) for v in nest.scalars]
@@ -183,7 +181,7 @@ class _Lowering:
 
     def _nests(self, name: str, function: Any, rows: bool) -> list[Nest]:
         try:
-            return self.out.kernels.nests(name, function, rows)
+            return self.backend.nests(name, function, rows)
         except s_tir.schedule.ScheduleError as error:
             # A function of TVM's that is no list of loop nests over blocks: scatters, sorts.
             raise RefusalError(f"TVM's kernel {name!r} has a form that a built model cannot run") from error
@@ -209,160 +207,37 @@ class _Lowering:
     def _size(self, var: tirx.Var, known: Mapping[int, Size]) -> Size:
         if key(var) in known:
             return known[key(var)]
-        if str(var.name) not in self.out.dims:
+        if str(var.name) not in self.builder.dims:
             raise RefusalError(f"TVM's kernel needs {var.name}, which is no dimension of an input")
         return str(var.name)
 
-    def _call_kernel(self, binding: Any, value: Any) -> Any:
-        name = str(value.args[0].global_symbol)
-        call = self.out.imported.calls[name]
-        arguments = list(value.args[1].fields) if isinstance(value.args[1], relax.Tuple) else [value.args[1]]
-        if isinstance(call, MatMulCall):
-            return self._matmul(binding, call, arguments)
-        if isinstance(call, IntegerMatMulCall):
-            return self._integer_matmul(binding, call, arguments)
-        if isinstance(call, RowCall):
-            return self._row(binding, call, arguments)
-        if isinstance(call, ConvolutionCall):
-            return self._convolution(binding, call, arguments)
-        if isinstance(call, CumSumCall):
-            x, out = self.value(arguments[0]), self.out.new(binding.var.ty)
-            outer, length, inner = x.dims
-            kernel = self.out.kernels.cum_sum(x.dtype, call)
-            self.out.step(kernel, [x, out], [length, inner], multiplied([outer, inner]), x.elements)
-            return out
-        if isinstance(call, PositionsCall):
-            return self._positions(binding, call, arguments)
-        if isinstance(call, ScatterCall):
-            return self._scatter(binding, call, arguments)
-        assert isinstance(call, SizesCall)
-        shape = arguments[0]
-        out = self.out.new(binding.var.ty)
-        numbers = [size(d) for d in shape.values]
-        self.out.step(self.out.kernels.sizes(len(numbers)), [out], numbers, 1, len(numbers))
-        return out
-
-    def _positions(self, binding: Any, call: PositionsCall, arguments: list[Any]) -> Value:
-        given, extents = self.value(arguments[0]), [size(d) for d in arguments[1].values]
-        flag, out = self.out.allocated((1,), "int32"), self.out.new(binding.var.ty)
-        kernel = self.out.kernels.positions(len(extents))
-        # Whoever writes the flag writes the same.
-        items = computed("floordiv", given.elements, len(extents))
-        self.out.step(kernel, [flag, given, out], extents, items, given.elements, error=call.message)
-        return out
-
-    def _scatter(self, binding: Any, call: ScatterCall, arguments: list[Any]) -> Value:
-        data, at, updates = (self.value(x) for x in arguments)
-        out = self.out.copied(data)
-        extents, inner = list(data.dims[: call.depth]), multiplied(data.dims[call.depth :])
-        # One work item: updates may meet in one place, and the last one stays.
-        scalars = [*extents, multiplied(at.dims[:-1]), inner]
-        self.out.step(self.out.kernels.scatter(data.dtype, call), [at, updates, out], scalars, 1, updates.elements)
-        return out
-
-    def _finished(self, binding: Any, one: Finished) -> Value:
+    def _fused(self, binding: Any, found: FusedEpilogue) -> Value:
         """Return a product's elements after what is done to each of them."""
-        given, value = binding.value.args[1].fields, one.product.value
-        others = [self.value(given[operand.position]) for operand in one.epilogue.operands]
-        call = self.out.imported.calls[str(value.args[0].global_symbol)]
-        arguments = list(value.args[1].fields)
-        if isinstance(call, IntegerMatMulCall):
-            return self._integer_matmul(binding, call, arguments, one.epilogue, others)
-        assert isinstance(call, MatMulCall)
-        return self._matmul(binding, call, arguments, one.epilogue, others)
+        given = binding.value.args[1].fields
+        others = [self.value(given[operand.position]) for operand in found.epilogue.operands]
+        operator = self.operators[bindings.kernel_of(found.product) or ""]
+        assert isinstance(operator, ProductOp)
+        return operator.lower(self, _arguments(found.product.value), binding.var.ty, found.epilogue, others)
 
-    def _matmul(
-        self,
-        binding: Any,
-        call: MatMulCall,
-        arguments: list[Any],
-        epilogue: Epilogue | None = None,
-        others: Sequence[Value] = (),
-    ) -> Value:
-        given = Factors(self.value(arguments[0]), self._right(arguments[1]), call.transposed)
-        return self.out.kernels.multiply(self.out, given, binding.var.ty, epilogue, others)
-
-    def _integer_matmul(
-        self,
-        binding: Any,
-        call: IntegerMatMulCall,
-        arguments: list[Any],
-        epilogue: Epilogue | None = None,
-        others: Sequence[Value] = (),
-    ) -> Value:
-        given = Factors(self.value(arguments[0]), self._right(arguments[1]), call.transposed)
-        zeros = [self.value(x) for x in arguments[2:]]
-        return self.out.kernels.multiply_integers(self.out, given, zeros, binding.var.ty, epilogue, others)
-
-    def _right(self, expr: Any) -> Value | Weight:
-        """Return the right operand of a product: a matrix that is known now, or a value."""
+    def weight(self, expr: Any) -> Value | Weight:
         array = self._constant(expr)
         if array is None or array.ndim != 2:
             return self.value(expr)
         return Weight(array.tobytes() if isinstance(expr, tvm.ir.GenericConst) else self.values[key(expr)], array)
-
-    def _convolution(self, binding: Any, call: ConvolutionCall, arguments: list[Any]) -> Value:
-        x, w, bias = (self.value(argument) for argument in arguments)
-        out, tile = self.out.new(binding.var.ty), self.out.kernels.convolution_tile
-        count, inner, *kernel = w.dims
-        outer = computed("floordiv", count, call.groups)
-        lengths = (call.groups, inner, outer, *x.dims[2:], *out.dims[2:], *kernel)
-        numbers = (*lengths, *call.strides, *call.dilations, *call.before)
-        sizes = dict(zip(convolution.SIZES, numbers, strict=True))
-        memory = self.out.scratch(convolution.scratch_bytes(sizes, tile))
-        cost = self.out.kernels.cost(multiplied([out.elements, inner, *kernel]))
-        items = multiplied([x.dims[0], call.groups])
-        assert isinstance(kernel[-1], int)
-        symbol = self.out.kernels.convolution(convolution.Shape.of(call.strides[-1], kernel[-1]))
-        self.out.step(symbol, [x, w, bias, out, memory], [*sizes.values()], items, cost)
-        return out
 
     def _constant(self, expr: Any) -> Array | None:
         """Return a tensor's values, if they are known now."""
         if isinstance(expr, tvm.ir.GenericConst):
             return expr.value.numpy()
         named = self.values[key(expr)]
-        return self.out.imported.weights[named] if isinstance(named, str) else None
-
-    def _row(self, binding: Any, call: RowCall, arguments: list[Any]) -> Any:
-        values = [self.value(x) for x in arguments]
-        tuple_type = isinstance(binding.var.ty, relax.TupleType)
-        outputs = [self.out.new(ty) for ty in (binding.var.ty.fields if tuple_type else [binding.var.ty])]
-        self.out.append(self.row_step(call, values, outputs, self.out.allocated))
-        return tuple(outputs) if tuple_type else outputs[0]
-
-    def row_step(
-        self,
-        call: RowCall,
-        values: list[Value],
-        outputs: list[Value],
-        allocated: Callable[[tuple[Size, ...], str], Value],
-    ) -> StepCall:
-        """Return the step of a row program; what it needs beside inputs and outputs is given by `allocated`."""
-        kernel = self.out.kernels.row(call.program, call.max_length)
-        dims: list[Size] = [*([1] * max(0, 4 - len(values[0].dims))), *values[0].dims]
-        outer, heads, queries, length = multiplied(dims[:-3]), *dims[-3:]
-        scalars: list[Size] = [length, heads, queries]
-        if call.program.masked:
-            scalars += mask_strides(values[1].dims, dims)
-        rows = multiplied([outer, heads, queries])
-        tensors = [*values, *outputs]
-        if kernel.scratch_bytes:
-            # Rows have their own parts of it, so that they may still be spread over threads.
-            tensors.append(allocated((values[0].elements, kernel.scratch_bytes), "uint8"))
-        return StepCall(kernel.symbol, tensors, scalars, rows, multiplied([rows, length, ROW_COST]), call.site)
-
-
-def mask_strides(mask: Sequence[Size], scores: Sequence[Size]) -> list[Size]:
-    """Return the mask's element strides over the leading axes taken together, heads, queries and elements."""
-    dims: list[Size] = [*([1] * (len(scores) - len(mask))), *mask]
-    strides: list[Size] = [0 if dims[-1] == 1 else 1]
-    for axis in (2, 3):
-        strides.insert(0, 0 if dims[-axis] == 1 else multiplied(dims[len(dims) - axis + 1 :]))
-    broadcast = all(d == 1 for d in dims[:-3])
-    return [0 if broadcast else multiplied(dims[-3:]), *strides]
+        return self.imported.weights[named] if isinstance(named, str) else None
 
 
 def _given(call: Any) -> list[Any]:
     """Return the arguments of a call of a TIR function: tensors, then numbers."""
     return [*call.args[1].fields, *(call.args[2].values if len(call.args) > 2 else ())]
+
+
+def _arguments(call: Any) -> list[Any]:
+    """Return the arguments of a call of a kernel of our own."""
+    return list(call.args[1].fields) if isinstance(call.args[1], relax.Tuple) else [call.args[1]]

@@ -1,7 +1,3 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """A fused TIR function as kernels: one for each loop nest, with plain pointers, over a range of work items.
 
 TVM's functions hold several nests one after another (the sum, the mean and the quotient of a normalization) and

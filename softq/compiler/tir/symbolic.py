@@ -1,7 +1,3 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """Sizes known only at run time: TVM's integer expressions, and the built program's.
 
 Shape arithmetic of exported models (Shape, Gather, Concat, Mul, Div, ...) is computed while importing, on arrays whose

@@ -1,7 +1,3 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """Attention of 8-bit queries, keys and values: both products by sums of short integers, a row program between them.
 
     scores = (q k^T) * scale, as float32: the sum of the products is an int32
@@ -20,7 +16,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from softq.artifact.machine import Machine
+from softq.artifact.machine import Cpu
 from softq.codegen.cpu.attention.kernel import DEPTH
 from softq.codegen.cpu.gemm.block import rows_of, tile_of_block
 from softq.codegen.cpu.gemm.dot_kernels import dot_kernel
@@ -58,7 +54,7 @@ class IntegerAttention:
         return sum(-(-size // 64) * 64 for size in sizes) + 64
 
 
-def integer_attention(program: Program, machine: Machine, max_length: int) -> IntegerAttention:
+def integer_attention(program: Program, machine: Cpu, max_length: int) -> IntegerAttention:
     """Return the kernels of an attention of bytes with a row program of float scores and integer weights.
 
         void softq_pack_keys_i8(const int8_t *keys, int8_t *panels, int32_t *starts, int64_t width, int64_t length,

@@ -1,7 +1,3 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """The kernel of an attention: a block of rows goes from the queries to the result while it is in the cache.
 
 It computes nothing itself but calls other kernels for its rows: the product with the keys, what the graph has between
@@ -97,7 +93,7 @@ class Form:
         regions: Bytes of an element of each region.
         last: The region that the product with the values reads.
         finish: The kernel that makes the result of the second product's, in a region of its own, or None.
-        exchanged: Whether its rows are numbered with the heads behind the rows.
+        to_bsnh: Whether its rows are numbered with the heads behind the rows.
         first: What the product with the keys is, if not one of floats.
         second: What the product with the values is, if not one of floats.
     """
@@ -108,7 +104,7 @@ class Form:
     regions: tuple[int, ...]
     last: int
     finish: Stage | None = None
-    exchanged: bool = False
+    to_bsnh: bool = False
     first: Integers | None = None
     second: Integers | None = None
 
@@ -301,7 +297,7 @@ class _Builder:
 
     def _finish(self, stage: Stage, first: Any, rows: Any) -> None:
         """Call the last kernel: its work items are rows of the result, which may be in another order."""
-        if not self._form.exchanged:
+        if not self._form.to_bsnh:
             self._stage(stage, self._scalars[-1], first, (first, first + rows))
             return
         queries, heads = self._size["queries"], self._size["result_heads"]

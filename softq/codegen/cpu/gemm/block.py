@@ -1,7 +1,3 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """The product of a block of rows and a few columns: what fused kernels call again and again.
 
 Rows and columns that fill no whole tile go through smaller ones, so that a block of 197 columns costs little more than
@@ -16,7 +12,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from softq.artifact.machine import Machine
+from softq.artifact.machine import Cpu
 from softq.codegen.cpu.gemm.tiles import Matrix, Sums, Tile, number
 
 BLOCK = "softq_block"
@@ -39,7 +35,7 @@ def rows_of(item: Any, rows: Any, block: Any) -> tuple[Any, Any, Any, Any]:
     return matrix, inside, matrix * rows + inside, tirx.min(block, rows - inside)
 
 
-def tile_of_block(machine: Machine) -> Tile:
+def tile_of_block(machine: Cpu) -> Tile:
     """Return the largest tile: its columns are those of a panel.
 
     Six rows, because their addresses fit the general registers: of eight some are reloaded in every step.
@@ -49,7 +45,7 @@ def tile_of_block(machine: Machine) -> Tile:
     return Tile(6, 4 if machine.vectors >= 32 else 2, machine.lanes(32))
 
 
-def block_kernel(machine: Machine) -> tirx.PrimFunc:
+def block_kernel(machine: Cpu) -> tirx.PrimFunc:
     """Return the kernel of a block.
 
         void softq_block(const float *a, const float *b, float *c, int64_t a_row, int64_t b_row, int64_t c_row,

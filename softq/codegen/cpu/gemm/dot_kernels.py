@@ -1,7 +1,3 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """Products of a block of rows of short integers and a panel of columns, as real numbers or as integers."""
 
 from __future__ import annotations
@@ -14,14 +10,14 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from softq.artifact.machine import Machine
+from softq.artifact.machine import Cpu
 from softq.codegen.cpu.gemm.block import row_counts, tile_of_block
 from softq.codegen.cpu.gemm.dot_product import BYTES_OF, Dot, product_of
 from softq.codegen.cpu.gemm.tiles import Matrix, Tile, broadcast, number, vector
 from softq.codegen.cpu.rows.tir import cast
 
 
-def dot_kernel(machine: Machine, dot: Dot) -> tirx.PrimFunc:
+def dot_kernel(machine: Cpu, dot: Dot) -> tirx.PrimFunc:
     """Return the kernel of a block of real numbers.
 
         void symbol(const L *a, const R *panel, const int32_t *starts, const float *scale, float *c, int64_t a_row,
@@ -46,7 +42,7 @@ def dot_kernel(machine: Machine, dot: Dot) -> tirx.PrimFunc:
     )
 
 
-def sum_kernel(machine: Machine, dot: Dot) -> tirx.PrimFunc:
+def sum_kernel(machine: Cpu, dot: Dot) -> tirx.PrimFunc:
     """Return the kernel of a block of integers.
 
         void symbol(const L *a, const R *panel, const int32_t *columns, const int32_t *rows, int32_t *c, int64_t a_row,
@@ -115,7 +111,7 @@ class _Steps:
 
 
 def _kernel(
-    machine: Machine, dot: Dot, symbol: str, pointers: Mapping[str, str], sizes: Sequence[str], steps: _Steps
+    machine: Cpu, dot: Dot, symbol: str, pointers: Mapping[str, str], sizes: Sequence[str], steps: _Steps
 ) -> tirx.PrimFunc:
     tile = tile_of_block(machine)
     lanes, zero = tile.lanes, number(0)

@@ -1,7 +1,3 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """The operands of products of short integers in the form that they are multiplied in, with their sums."""
 
 from __future__ import annotations
@@ -12,7 +8,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from softq.artifact.machine import Machine
+from softq.artifact.machine import Cpu
 from softq.codegen.cpu.gemm.block import tile_of_block
 from softq.codegen.cpu.gemm.dot_product import BYTES_OF, OFFSET, Dot, product_of
 from softq.codegen.cpu.gemm.tiles import broadcast, number, vector
@@ -20,7 +16,7 @@ from softq.codegen.cpu.rows.tir import cast, reinterpret
 
 
 def pack_dots_kernel(
-    machine: Machine, dot: Dot, symbol: str, *, transposed: bool, given: str = "int8", factor: int = 1
+    machine: Cpu, dot: Dot, symbol: str, *, transposed: bool, given: str = "int8", factor: int = 1
 ) -> tirx.PrimFunc:
     """Return the kernel that packs matrices of bytes for `dot_kernel` and `sum_kernel`.
 
@@ -107,7 +103,7 @@ def pack_dots_kernel(
     return builder.get()
 
 
-def _add_up(machine: Machine, dot: Dot, panel: Any, sums: Any, where: tuple[Any, Any, Any, int, int]) -> None:
+def _add_up(machine: Cpu, dot: Dot, panel: Any, sums: Any, where: tuple[Any, Any, Any, int, int]) -> None:
     """Write `factor` times the sums of a vector's columns: each group's product with ones."""
     to, first, groups, v, factor = where
     tile, zero = tile_of_block(machine), number(0)

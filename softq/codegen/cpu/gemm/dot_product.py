@@ -1,7 +1,3 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """How short integers are multiplied: several products are added up in each 32 bits of an instruction.
 
 x86's VNNI multiplies four unsigned bytes by four signed ones, or two signed 16-bit numbers by two, and adds them to an
@@ -17,7 +13,7 @@ from typing import Any
 
 from tvm import tirx
 
-from softq.artifact.machine import Machine
+from softq.artifact.machine import Cpu
 from softq.codegen.cpu.gemm.block import tile_of_block
 from softq.codegen.cpu.gemm.tiles import broadcast, number, vector
 from softq.codegen.cpu.rows.tir import cast, intrinsic, reinterpret
@@ -69,18 +65,18 @@ _INSTRUCTIONS = (
 """What a processor may have, the 32-bit lanes of its vectors, and LLVM's name of the instruction."""
 
 
-def dot_of(machine: Machine) -> Dot:
+def dot_of(machine: Cpu) -> Dot:
     """Return the faster kind of product of bytes: without an instruction for them, their sums of words are."""
     return next((dot for dot in (BYTES, SIGNED) if _instruction(machine, dot)), WORDS)
 
 
-def _instruction(machine: Machine, dot: Dot) -> str | None:
+def _instruction(machine: Cpu, dot: Dot) -> str | None:
     lanes = tile_of_block(machine).lanes
     found = (name for has, n, d, name in _INSTRUCTIONS if has in machine.requires and (n, d) == (lanes, dot))
     return next(found, None)
 
 
-def product_of(machine: Machine, dot: Dot, memory: Mapping[str, Any]) -> Callable[[Any, Any, Any], Any]:
+def product_of(machine: Cpu, dot: Dot, memory: Mapping[str, Any]) -> Callable[[Any, Any, Any], Any]:
     """Return what adds the products of a group of a row and of a vector's columns to a sum."""
     a, panel, lanes, count = memory["a"], memory["panel"], tile_of_block(machine).lanes, dot.count
     pairs = dot is WORDS and lanes == 8 and "avx2" in machine.requires

@@ -1,7 +1,3 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """Products of matrices of 8-bit integers as int32, over packed panels.
 
 Both operands are brought to one form, whatever their types, by offsets that their zero points get too: b' = b - 128 for

@@ -1,7 +1,3 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """Products of float32 matrices: a register-tiled kernel over packed panels, and the kernels that pack.
 
 The right operand is packed into panels of NR columns, [panels, K, NR], zeros where the last panel is not full; a

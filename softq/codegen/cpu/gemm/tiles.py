@@ -1,7 +1,3 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """Register tiles: the innermost part of every product of float32 matrices.
 
 A tile holds `rows` x `vectors` vectors of the result in registers and goes along the inner dimension once. Every
@@ -17,7 +13,7 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from softq.artifact.machine import Machine
+from softq.artifact.machine import Cpu
 
 
 @dataclass(frozen=True)
@@ -34,7 +30,7 @@ class Tile:
         return self.vectors * self.lanes
 
 
-def tile_of(machine: Machine) -> Tile:
+def tile_of(machine: Cpu) -> Tile:
     """Return the tile for a machine: accumulators fill its registers but for one row of the right operand."""
     if not machine.vector_bytes:
         return Tile(4, 4, 1)

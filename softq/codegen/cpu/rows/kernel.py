@@ -10,7 +10,7 @@ from tvm.ir import Expr
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as script
 
-from softq.artifact.machine import Machine
+from softq.artifact.machine import Cpu
 from softq.codegen.common.patterns import check_nibbles, everything, fenced, output_type
 from softq.codegen.cpu.rows.access import Line, Row, written
 from softq.codegen.cpu.rows.emission import Emission, Kernel
@@ -58,7 +58,7 @@ class RowKernel:
 
 def row_kernel(
     program: Program,
-    machine: Machine,
+    machine: Cpu,
     *,
     symbol: str,
     max_length: int,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from softq.artifact.machine import Machine
+from softq.artifact.machine import Cpu
 
 
 @dataclass(frozen=True)
 class Processor:
     """A machine as the emitter sees it."""
 
-    machine: Machine
+    machine: Cpu
 
     @property
     def is_x86(self) -> bool:

@@ -1,7 +1,3 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """TVM's elementwise functions as text: what is done to a score, or to an element of the result, within a kernel.
 
 A function is taken from its loop nest over rows: what it does to the element at (row, column), and where in other

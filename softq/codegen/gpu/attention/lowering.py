@@ -1,7 +1,3 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """An attention of a lowered model as one launch: whether a kernel can take it, and the step."""
 
 from __future__ import annotations
@@ -11,24 +7,25 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import tvm
-from tvm import relax, tirx
+from tvm import tirx
 from tvm.tirx.buffer import is_buffer_var
 
 from softq.artifact.device.steps import QueryForm
 from softq.artifact.program import Size
-from softq.codegen.cpu.attention.lowering import Lowering, Operand
-from softq.codegen.cpu.backend import ROW_COST
 from softq.codegen.gpu.attention import simt, tensorcore
 from softq.codegen.gpu.attention.elementwise import UnwrittenError, elementwise
 from softq.codegen.gpu.attention.score_mod import Function, takes
 from softq.codegen.gpu.attention.simt import WIDEST, Spec
+from softq.compiler.backend import KernelOperator, Lowering
 from softq.compiler.fusion.attention import Attention
+from softq.compiler.fusion.bindings import behind_views, bindings_of, item_of, kernel_of, users_behind_views
 from softq.compiler.lowering.builder import StepCall, Value
-from softq.compiler.lowering.lower import mask_strides
-from softq.compiler.ops import KernelCall, MatMulCall, RowCall
-from softq.compiler.tir.expressions import found, mentions
+from softq.compiler.lowering.operands import Matrices
+from softq.compiler.ops.matmul import MatMulOp
+from softq.compiler.ops.row_program import ROW_COST, RowProgramOp, mask_strides
+from softq.compiler.tir.expressions import mentions
 from softq.compiler.tir.loop_nests import Nest
-from softq.compiler.tir.symbolic import computed, is_number, key, multiplied, plain, size
+from softq.compiler.tir.symbolic import ceiling, computed, is_number, key, multiplied, plain, size
 from softq.errors import RefusalError
 from softq.rowprog.onnx.emitter import output_names
 
@@ -75,15 +72,17 @@ class Plan:
         )
 
 
-def plan(kernels: Nests, module: tvm.IRModule, calls: Mapping[str, KernelCall], attention: Attention) -> Plan | None:
+def plan(
+    kernels: Nests, module: tvm.IRModule, operators: Mapping[str, KernelOperator], attention: Attention
+) -> Plan | None:
     """Return the kernel that takes an attention, or None if there is none: that is computed step by step."""
     *functions, last = attention.between
-    row = calls[str(last.value.args[0].global_symbol)] if _is_kernel(last) else None
-    products = [calls[str(b.value.args[0].global_symbol)] for b in (attention.scores, attention.product)]
+    row = operators.get(kernel_of(last) or "")
+    products = [operators[kernel_of(b) or ""] for b in (attention.scores, attention.product)]
     given = (attention.queries, attention.keys, attention.values, attention.scores.var, attention.last.var)
     types = {str(x.ty.dtype) for x in given}
-    known = types in ({"float32"}, {"float16"}) and all(isinstance(p, MatMulCall) for p in products)
-    if not isinstance(row, RowCall) or not known or any(map(_is_kernel, functions)):
+    known = types in ({"float32"}, {"float16"}) and all(isinstance(p, MatMulOp) for p in products)
+    if not isinstance(row, RowProgramOp) or not known or any(map(kernel_of, functions)):
         return None
     width, columns = (plain(x.ty.shape.values[-1]) for x in (attention.queries, attention.values))
     if not isinstance(width, int) or not isinstance(columns, int) or width < 1:
@@ -99,7 +98,7 @@ def plan(kernels: Nests, module: tvm.IRModule, calls: Mapping[str, KernelCall], 
         return None
     spec = Spec(
         width, columns, products[0].transposed, row.program, row.max_length, tuple(f for f in before if f is not None),
-        finish, at_hand, attention.exchanged, tuple(f"size{n}" for n in range(len(reader.sizes))),
+        finish, at_hand, attention.to_bsnh, tuple(f"size{n}" for n in range(len(reader.sizes))),
     )  # fmt: skip
     half = types == {"float16"}
     if not (_fits_halves(spec, module, attention) if half else _fits(spec)):
@@ -127,87 +126,68 @@ def _fits_halves(spec: Spec, module: tvm.IRModule, attention: Attention) -> bool
     held = {name: spec.finish.what.held[position] for position, name in spec.at_hand.items()}
     if not (quotient.a.same_as(held["product"]) and quotient.b.same_as(held["normalizer"])):
         return False
-    return _users(module, attention.between[-1].var) == {key(attention.finish.var), key(attention.product.var)}
+    return users_behind_views(module, attention.between[-1].var) == {
+        key(attention.finish.var),
+        key(attention.product.var),
+    }
 
 
 _QUOTIENT = {"product", "normalizer"}
 
 
-def _users(module: tvm.IRModule, value: Any) -> set[int]:
-    """Return the variables that are computed of parts of a value, seen through views."""
-    bindings = [b for block in module["main"].body.blocks for b in block.bindings]
-    views, users = {key(value)}, set[int]()
-    for binding in bindings:
-        used = {key(v) for v in found(binding.value, relax.Var)}
-        if not used & views:
-            continue
-        view = isinstance(binding.value, relax.TupleGetItem)
-        view |= getattr(getattr(binding.value, "op", None), "name", "") == "relax.reshape"
-        (views if view else users).add(key(binding.var))
-    return users | ({0} if {key(v) for v in found(module["main"].body.body, relax.Var)} & views else set())
-
-
 def lower_attention(lowering: Lowering, attention: Attention, found: Plan, symbol: str) -> Value:
     """Append the step of an attention and return its result."""
-    out, spec = lowering.out, found.spec
+    out, spec = lowering.builder, found.spec
     operands = (attention.queries, attention.keys, attention.values)
-    given = zip(operands, attention.side_by_side, strict=True)
-    queries, keys, values = (Operand(lowering.value(x), beside) for x, beside in given)
+    given = zip(operands, attention.bsnh, strict=True)
+    queries, keys, values = (Matrices(lowering.value(x), bsnh) for x, bsnh in given)
     heads, length = size(attention.heads), keys.rows if spec.transposed else keys.width
     rows = multiplied([attention.group, queries.rows])
     query_row, *query = queries.strides(heads)
     query = [multiplied([attention.group, x]) for x in query]
     result = out.new(attention.last.var.ty)
     last = attention.between[-1]
-    row = out.imported.calls[str(last.value.args[0].global_symbol)]
-    assert isinstance(row, RowCall)
+    row = lowering.operators[kernel_of(last) or ""]
+    assert isinstance(row, RowProgramOp)
     scores, *arguments = last.value.args[1].fields
     dims = list(out.typed(scores.ty, "scratch", 0).dims)
     dims = [*([1] * max(0, 4 - len(dims))), *dims]
     masks = [lowering.value(x) for x in arguments]
     scalars: list[Size] = [
         rows, length, heads, query_row, *query, *keys.strides(heads), *values.strides(heads), dims[-2], dims[-3],
-        result.dims[-2] if attention.exchanged else 1,
+        result.dims[-2] if attention.to_bsnh else 1,
     ]  # fmt: skip
     if row.program.masked:
         scalars += mask_strides(masks[0].dims, dims)
     scalars += [_size(lowering, call, var) for call, var in found.sizes]
-    many = isinstance(last.var.ty, relax.TupleType)
     between = len(spec.functions) and sum(len(f.memory) for f in spec.functions)
     others = [lowering.value(x) for x in found.others]
-    numbers = list(lowering.values[key(last.var)][1:]) if many and not found.half else []
+    numbers = [] if found.half else list(lowering.scalars(last))
     tensors = [queries.value, keys.value, values.value, result]
     tensors += [*others[:between], *masks, *others[between:], *numbers]
     # None where there are no rows.
     items = multiplied([keys.matrices, computed("min", rows, 1)])
     cells = multiplied([keys.matrices, rows, length])
-    cost = out.kernels.cost(multiplied([cells, computed("add", spec.width, spec.columns)]))
+    cost = ceiling(multiplied([cells, computed("add", spec.width, spec.columns)]), 2)
     cost = computed("add", cost, multiplied([cells, ROW_COST]))
     out.append(StepCall(symbol, tensors, scalars, items, cost, row.site))
     return result
 
 
-def _is_kernel(binding: Any) -> bool:
-    return binding.value.op.name == "relax.call_dps_packed"
-
-
 def _size(lowering: Lowering, call: Any, var: Any) -> Size:
-    given = [lowering.out.typed(x.ty, "scratch", 0) for x in call.args[1].fields if not is_number(x)]
+    given = [lowering.builder.typed(x.ty, "scratch", 0) for x in call.args[1].fields if not is_number(x)]
     return lowering.sizes(call, given)(var)
 
 
-def _at_hand(module: tvm.IRModule, attention: Attention, row: RowCall) -> dict[int, str]:
+def _at_hand(module: tvm.IRModule, attention: Attention, row: RowProgramOp) -> dict[int, str]:
     """Return the arguments of the last function that the kernel has in registers: the product, scalars of the row."""
-    bindings = {key(b.var): b for block in module["main"].body.blocks for b in block.bindings}
-    names, last = output_names(row.program, None), attention.between[-1]
+    bindings, last = bindings_of(module), attention.between[-1]
+    names = output_names(row.program, None)
     found = {attention.finished: "product"}
     for position, argument in enumerate(attention.finish.value.args[1].fields):
-        source = bindings.get(key(argument)) if isinstance(argument, relax.Var) else None
-        while source is not None and getattr(getattr(source.value, "op", None), "name", "") == "relax.reshape":
-            source = bindings.get(key(source.value.args[0]))
-        item = None if source is None else source.value
-        if isinstance(item, relax.TupleGetItem) and key(item.tuple_value) == key(last.var):
-            found[position] = names[item.index]
+        item = item_of(behind_views(argument, bindings))
+        if item is not None and key(item[0]) == key(last.var):
+            found[position] = names[item[1]]
     return found
 
 

@@ -51,7 +51,7 @@ class Spec:
         functions: What is done to a score before it.
         finish: What is done to the second product's elements, or None.
         at_hand: For each argument of `finish` that is at hand its name: `product`, or a scalar output of the program.
-        exchanged: Whether the result has its heads behind the rows.
+        to_bsnh: Whether the result has its heads behind the rows.
         sizes: Names of the further numbers that functions need.
     """
 
@@ -63,7 +63,7 @@ class Spec:
     functions: tuple[Function, ...]
     finish: Function | None
     at_hand: Mapping[int, str]
-    exchanged: bool
+    to_bsnh: bool
     sizes: tuple[str, ...]
 
 
@@ -278,7 +278,7 @@ class _Writer:
                 for name in middle.scalars:
                     text.line(f"scalar_{name}[row] = {middle.value(place, name)};")
             item = "row"
-            if spec.exchanged:
+            if spec.to_bsnh:
                 item = "(row / queries / result_heads * queries + row % queries) * result_heads"
                 item += " + row / queries % result_heads"
             text.line(f"const i64 item = {item};")

@@ -101,7 +101,7 @@ class _Writer(Writer):
 
     def row_of_result(self) -> str:
         item = "(matrix * rows + row)"
-        if self._spec.exchanged:
+        if self._spec.to_bsnh:
             item = (
                 f"(({item} / each / result_heads * each + {item} % each) * result_heads + {item} / each % result_heads)"
             )

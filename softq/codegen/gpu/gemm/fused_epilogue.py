@@ -1,7 +1,3 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """What is done to each element of a product before it is written: biases, activations, residual sums, quantization.
 
 An epilogue of TVM's as text, on an element that is in a register. It is computed in float32, also where the model has

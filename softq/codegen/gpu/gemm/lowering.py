@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from softq.artifact.program import Size
-from softq.codegen.cpu.gemm.lowering import Factors, Weight
 from softq.codegen.gpu.gemm.operands import padded
-from softq.compiler.lowering.builder import Assembly, Value
+from softq.compiler.lowering.builder import Builder, Value
+from softq.compiler.lowering.operands import Operands, Weight
 from softq.compiler.tir.symbolic import computed, multiplied
 
 KINDS: Mapping[str, str] = {
@@ -17,13 +17,13 @@ KINDS: Mapping[str, str] = {
 """Types of operands that have kernels, and what kernels call them."""
 
 
-def multiply(
-    out: Assembly,
-    given: Factors,
+def lower_product(
+    out: Builder,
+    given: Operands,
     result: Any,
     kernel: Callable[[str, str, bool], str],
-    zeros: list[Value] | None = None,
-    others: list[Value] | None = None,
+    zeros: Sequence[Value] = (),
+    others: Sequence[Value] = (),
 ) -> Value:
     """Append the step of a product and return its result.
 
@@ -49,6 +49,6 @@ def multiply(
     scalars: list[Size] = [rows, inner, columns, multiplied([given.step, inner]), ahead, pitch]
     # None where the result has no elements, so that nothing is started.
     lead = multiplied([*given.lead, computed("min", rows, 1), computed("min", columns, 1)])
-    tensors = [given.left, right, *(zeros or ()), product, *(others or ())]
+    tensors = [given.left, right, *zeros, product, *others]
     out.step(symbol, tensors, scalars, lead, product.elements)
     return product

@@ -5,39 +5,22 @@ Each file has its `CONVERTERS` by operator of the default domain. One that retur
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Mapping
-from types import ModuleType
-from typing import TYPE_CHECKING
+from functools import cache
 
-from softq.compiler.frontend.converters import (
-    convolutions,
-    indices,
-    limits,
-    pointwise,
-    products,
-    reductions,
-    shapes,
-    slices,
-    softmaxes,
-)
-from softq.compiler.frontend.converters.softmaxes import softq_function
-
-if TYPE_CHECKING:
-    from softq.compiler.frontend.onnx_node import Converter
-
-__all__ = ["CONVERTERS", "softq_function"]
+from softq.compiler.frontend.onnx_node import Converter
 
 
-def _merged(*kinds: ModuleType) -> Mapping[str, Converter]:
+@cache
+def converters() -> Mapping[str, Converter]:
+    """Return the converter of each operator, as the files of this folder have them."""
     found: dict[str, Converter] = {}
     owner: dict[str, str] = {}
-    for kind in kinds:
-        for operator, converter in kind.CONVERTERS.items():
-            assert operator not in found, f"{operator} is in {owner[operator]} and {kind.__name__}"
-            found[operator], owner[operator] = converter, kind.__name__
+    for info in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{info.name}")
+        for operator, converter in module.CONVERTERS.items():
+            assert operator not in found, f"{operator} is in {owner[operator]} and {info.name}"
+            found[operator], owner[operator] = converter, info.name
     return found
-
-
-CONVERTERS: Mapping[str, Converter] = _merged(
-    convolutions, indices, limits, pointwise, products, reductions, shapes, slices, softmaxes
-)

@@ -1,7 +1,3 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """Convolutions as products of matrices: the kernels' matrix and, for each image, its windows as columns.
 
 The windows are gathered into a tensor of their own, [batch, channels x kernel, positions]; TVM's loops over the seven
@@ -16,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from tvm import relax, te, tirx
@@ -24,11 +20,9 @@ from tvm import relax, te, tirx
 from softq.compiler.frontend.converters import limits
 from softq.compiler.frontend.converters.products import matmul, product_with_one
 from softq.compiler.frontend.converters.shapes import reshaped
-from softq.compiler.ops import ConvolutionCall, constant
+from softq.compiler.frontend.onnx_node import Converter, Node, constant
+from softq.compiler.ops.convolution import ConvolutionOp
 from softq.compiler.tir.symbolic import Dim, expression, plain, product, quotient, simplified
-
-if TYPE_CHECKING:
-    from softq.compiler.frontend.onnx_node import Converter, Node
 
 
 @dataclass(frozen=True)
@@ -113,7 +107,7 @@ def _conv(node: Node) -> list[relax.Expr] | None:
     positions = [axis.positions for axis in axes]
     if any(isinstance(p, int) and p < 1 for p in positions) or not isinstance(count, int):
         return None
-    if groups > 1 and count // groups < _MANY and len(axes) < 3 and node.importer.offered.convolutions:
+    if groups > 1 and count // groups < _MANY and len(axes) < 3 and node.importer.supports(ConvolutionOp, "float32"):
         return [_few(node, axes, groups, count)]
     inner = product([channels, *numbers])
     windows = x if all(axis.whole for axis in axes) else _windows(node, x, axes)
@@ -144,7 +138,7 @@ def _few(node: Node, axes: Sequence[_Axis], groups: int, count: int) -> relax.Ex
     weights = reshaped(node, node.tensor(1), [count, quotient([channels], [groups]), *(axis.kernel for axis in both)])
     bias = node.tensor(2) if node.has(2) else constant(np.zeros(count, np.float32))
     rows, columns = both
-    call = ConvolutionCall(
+    call = ConvolutionOp(
         groups, (rows.stride, columns.stride), (rows.dilation, columns.dilation), (rows.before, columns.before)
     )
     shape = [expression(d) for d in (batch, count, rows.positions, columns.positions)]

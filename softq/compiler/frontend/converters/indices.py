@@ -1,24 +1,17 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """Operators that take positions as data: each is checked against its axis while the model runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax
 
 from softq.compiler.frontend.converters.shapes import expanded, reshaped
-from softq.compiler.ops import PositionsCall, ScatterCall, constant
+from softq.compiler.frontend.onnx_node import Converter, Node, constant
+from softq.compiler.ops.data_movement import PositionsOp, ScatterOp
 from softq.compiler.tir.symbolic import Dim, equal, expression, plain
 from softq.errors import RefusalError
-
-if TYPE_CHECKING:
-    from softq.compiler.frontend.onnx_node import Converter, Node
 
 
 def _gather(node: Node) -> list[relax.Expr]:
@@ -60,9 +53,9 @@ def _positions(node: Node, extents: list[Dim]) -> relax.Expr:
 
 
 def _checked(node: Node, at: relax.Expr, extents: list[Dim]) -> relax.Expr:
-    call = PositionsCall(f"{node.operator} {node.name!r}: an index is outside its axis")
+    call = PositionsOp(f"{node.operator} {node.name!r}: an index is outside its axis")
     shape = relax.ShapeExpr([expression(d) for d in extents])
-    name = f"positions{len(node.importer.calls)}"
+    name = f"positions{len(node.importer.operators)}"
     return node.call(name, call, [at, shape], relax.TensorType(list(at.ty.shape.values), "int64"))
 
 
@@ -99,7 +92,7 @@ def _scattered(node: Node, at: relax.Expr, dims: list[Dim], depth: int) -> relax
     found = node.shape(2)
     if len(found) != len(expected) or not all(equal(a, b) for a, b in zip(found, expected, strict=True)):
         raise RefusalError(f"{node.operator} {node.name!r}: updates of {found} do not fit; expected {expected}")
-    call = ScatterCall(depth, reduction)
+    call = ScatterOp(depth, reduction)
     name = f"scatter_{depth}_{reduction}"
     return node.call(name, call, [data, at, updates], relax.TensorType([expression(d) for d in dims], data.ty.dtype))
 

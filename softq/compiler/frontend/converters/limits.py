@@ -1,22 +1,16 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """Operators that TVM imports in part: what it would compute something else for is refused, the rest is left to it."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from softq.compiler.frontend.onnx_node import Array, Converter, Node
 from softq.compiler.tir.symbolic import plain
 from softq.errors import RefusalError
-
-if TYPE_CHECKING:
-    from softq.compiler.frontend.onnx_node import Array, Converter, Node
 
 
 def _refused(node: Node, what: str) -> RefusalError:

@@ -1,22 +1,15 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """Operators of one element at a time whose result in TVM differs for NaN, infinities, integers or double precision."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from tvm import relax
 
-from softq.compiler.ops import constant
+from softq.compiler.frontend.onnx_node import Converter, Node, constant
 from softq.errors import RefusalError
-
-if TYPE_CHECKING:
-    from softq.compiler.frontend.onnx_node import Converter, Node
 
 
 def number(like: relax.Expr, value: float) -> relax.Expr:

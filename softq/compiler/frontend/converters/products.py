@@ -1,25 +1,18 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """Products of matrices."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax
 
 from softq.artifact.program import Limit
 from softq.compiler.frontend.converters.shapes import broadcast, expanded, reshaped
-from softq.compiler.ops import IntegerMatMulCall, MatMulCall, constant
+from softq.compiler.frontend.onnx_node import Converter, Node, constant
+from softq.compiler.ops.matmul import IntegerMatMulOp, MatMulOp
 from softq.compiler.tir.symbolic import equal, expression, product, size
 from softq.errors import RefusalError
-
-if TYPE_CHECKING:
-    from softq.compiler.frontend.onnx_node import Converter, Node
 
 
 def _matmul(node: Node) -> list[relax.Expr]:
@@ -49,13 +42,13 @@ def _matmul_integer(node: Node) -> list[relax.Expr] | None:
         return None
     (b, transposed), a = _right(node), node.tensor(0)
     types = {str(a.ty.dtype), str(b.ty.dtype)}
-    if types - {"int8", "uint8"} or types - {*node.importer.offered.products}:
+    if types - {"int8", "uint8"} or not all(node.importer.supports(IntegerMatMulOp, dtype) for dtype in types):
         return None
     points = [_point(node, i, like) for i, like in ((2, a), (3, b))]
     inner = node.importer.dims(a, node.name)[-1]
     why = f"{node.operator} {node.name} of rows so long that their sums may leave 32 bits"
     node.require(Limit(size(inner), 0, _LONGEST, why))
-    call = IntegerMatMulCall(transposed)
+    call = IntegerMatMulOp(transposed)
     return [_called(node, call, f"matmul_integer{'_t' * transposed}", a, b, points, "int32")]
 
 
@@ -81,18 +74,18 @@ def _transpose(node: Node) -> list[relax.Expr]:
 def matmul(node: Node, a: relax.Expr, b: relax.Expr, transposed: bool = False) -> relax.Expr:
     """Return NumPy's matmul of two tensors of any ranks; `transposed` stands for the last two axes of the right one."""
     dtype = str(a.ty.dtype)
-    if dtype != str(b.ty.dtype) or dtype not in node.importer.offered.products or "int" in dtype:
+    if dtype != str(b.ty.dtype) or not node.importer.supports(MatMulOp, dtype):
         if transposed:
             axes = range(len(node.importer.dims(b, node.name)))
             b = node.emit(relax.op.permute_dims(b, [*axes[:-2], axes[-1], axes[-2]]))
         return node.emit(relax.op.matmul(a, b))
-    call = MatMulCall(transposed)
+    call = MatMulOp(transposed)
     return _called(node, call, "matmul_t" if transposed else "matmul", a, b, [], dtype)
 
 
 def _called(
     node: Node,
-    call: MatMulCall | IntegerMatMulCall,
+    call: MatMulOp | IntegerMatMulOp,
     name: str,
     a: relax.Expr,
     b: relax.Expr,
@@ -131,7 +124,7 @@ def product_with_one(node: Node, one: relax.Expr, many: relax.Expr) -> relax.Exp
     """Return the products of one matrix [M, K] with each of [batch, K, N]."""
     rows, (batch, _, columns) = node.importer.dims(one, node.name)[0], node.importer.dims(many, node.name)
     shape = relax.TensorType([expression(d) for d in (batch, rows, columns)], "float32")
-    return node.call("matmul", MatMulCall(False), [one, many], shape)
+    return node.call("matmul", MatMulOp(False), [one, many], shape)
 
 
 def _gemm(node: Node) -> list[relax.Expr]:

@@ -1,7 +1,3 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """Reductions: axes given, absent or none; integers stay integers.
 
 Sums and products of float16 are of float32, and rounded once: a mean fits where its sum does not, and a sum of many
@@ -11,17 +7,15 @@ would stand still where its terms are less than half of its last bit. ONNX leave
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvm import relax
 
 from softq.compiler.frontend.converters.shapes import axes_of
+from softq.compiler.frontend.onnx_node import Converter, Node
 from softq.compiler.frontend.shape_folding import sizes
 from softq.compiler.tir.symbolic import product
 from softq.errors import RefusalError
-
-if TYPE_CHECKING:
-    from softq.compiler.frontend.onnx_node import Converter, Node
 
 
 def _reduced(node: Node, reduction: Callable[..., Any], x: relax.Expr) -> relax.Expr:

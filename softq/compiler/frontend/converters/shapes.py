@@ -1,25 +1,18 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """Operators whose result is their input in another shape, or numbers made of a shape."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax
 
 from softq.artifact.program import Limit
+from softq.compiler.frontend.onnx_node import Converter, Node, constant
 from softq.compiler.frontend.shape_folding import sizes, static
-from softq.compiler.ops import CumSumCall, constant
+from softq.compiler.ops.data_movement import CumSumOp
 from softq.compiler.tir.symbolic import Dim, equal, expression, plain, product, quotient, simplified, size
 from softq.errors import RefusalError
-
-if TYPE_CHECKING:
-    from softq.compiler.frontend.onnx_node import Converter, Node
 
 
 def reshaped(node: Node, value: relax.Expr, shape: list[Dim]) -> relax.Expr:
@@ -145,7 +138,7 @@ def _cum_sum(node: Node) -> list[relax.Expr]:
     dims = node.shape(0)
     axis = node.axis(axes_of(node)[0], len(dims))
     flat = [product(dims[:axis]), dims[axis], product(dims[axis + 1 :])]
-    call = CumSumCall(bool(node.attributes.get("exclusive", 0)), bool(node.attributes.get("reverse", 0)))
+    call = CumSumOp(bool(node.attributes.get("exclusive", 0)), bool(node.attributes.get("reverse", 0)))
     x = reshaped(node, node.tensor(0), flat)
     name = f"cumsum_{int(call.exclusive)}{int(call.reverse)}"
     summed = node.call(name, call, [x], relax.TensorType([expression(d) for d in flat], str(x.ty.dtype)))

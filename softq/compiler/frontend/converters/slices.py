@@ -1,25 +1,17 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """Slice: parts of axes whose lengths may be known only at run time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 from tvm import relax
 
 from softq.artifact.program import Limit
+from softq.compiler.frontend.onnx_node import Converter, Node, constant
 from softq.compiler.frontend.shape_folding import static
-from softq.compiler.ops import constant
 from softq.compiler.tir.symbolic import Dim, equal, expression, plain, simplified, size
 from softq.errors import RefusalError
-
-if TYPE_CHECKING:
-    from softq.compiler.frontend.onnx_node import Converter, Node
 
 
 def _slice(node: Node) -> list[relax.Expr]:

@@ -1,18 +1,14 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """Softmax, and the functions of softq's domain: calls of row programs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from tvm import relax
 
 from softq.artifact.program import Limit
-from softq.compiler.ops import RowCall, constant
+from softq.compiler.frontend.onnx_node import Converter, Node, constant
+from softq.compiler.ops.row_program import RowProgramOp
 from softq.compiler.tir.symbolic import plain, size
 from softq.errors import RefusalError
 from softq.methods import METHODS
@@ -20,9 +16,6 @@ from softq.rowprog.onnx import signature
 from softq.rowprog.onnx.emitter import output_names
 from softq.rowprog.quotient import quotient
 from softq.rowprog.types import Kind
-
-if TYPE_CHECKING:
-    from softq.compiler.frontend.onnx_node import Converter, Node
 
 FLOATS = ("float16", "bfloat16", "float32")
 
@@ -42,10 +35,10 @@ def softq_function(node: Node) -> list[relax.Expr]:
         if array is None:
             raise RefusalError(f"{node.operator} {node.name!r}: parameter {param.name} is no initializer")
         values.append(constant(array.astype(param.dtype.numpy).reshape(-1)))
-    return row_call(node, RowCall(program, function.max_length, site), values)
+    return row_call(node, RowProgramOp(program, function.max_length, site), values)
 
 
-def row_call(node: Node, call: RowCall, values: list[relax.Expr]) -> list[relax.Expr]:
+def row_call(node: Node, call: RowProgramOp, values: list[relax.Expr]) -> list[relax.Expr]:
     """Return the outputs of a row program; scores of half precision are widened."""
     dims = node.importer.dims(values[0], node.inputs[0])
     if not dims:
@@ -63,7 +56,7 @@ def row_call(node: Node, call: RowCall, values: list[relax.Expr]) -> list[relax.
         relax.TensorType([*dims[:-1], 1] if call.program.outputs[name].kind is Kind.SCALAR else dims, "float32")
         for name in output_names(call.program, None)
     ]
-    name = f"row{len(node.importer.calls)}"
+    name = f"row{len(node.importer.operators)}"
     if len(types) == 1:
         return [node.call(name, call, values, types[0])]
     both = node.call(name, call, values, types)
@@ -86,7 +79,7 @@ def _softmax(node: Node) -> list[relax.Expr]:
     length = plain(node.importer.dims(x, node.inputs[0])[-1])
     # Sums of floats cannot overflow; the limit only keeps the element's position in 32 bits.
     longest = max(length, 1) if isinstance(length, int) else 2**24
-    (result,) = row_call(node, RowCall(program, longest, node.name), [x])
+    (result,) = row_call(node, RowProgramOp(program, longest, node.name), [x])
     if axis != rank - 1:
         result = node.emit(relax.op.permute_dims(result, [order.index(i) for i in range(rank)]))
     return [result if str(dtype) == "float32" else node.emit(relax.op.astype(result, dtype))]

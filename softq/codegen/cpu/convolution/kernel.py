@@ -1,7 +1,3 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportIndexIssue=false
-
 """Convolutions of groups of few channels, depthwise ones among them: products too small for packed panels.
 
 The planes of a group are copied into memory of the thread, with zeros around them and, where windows are `stride`

@@ -1,6 +1,3 @@
-# TVM adds the fields of its classes at run time, and what annotations it has are not those of its functions.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportReturnType=false, reportCallIssue=false
-
 """Greatest and least values of rows and of whole tensors in steps, in which neighbouring threads read neighbours.
 
 A dynamic quantization asks for the least and the greatest number of a tensor: by one thread it would take longer than

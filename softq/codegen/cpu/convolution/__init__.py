@@ -1,0 +1,1 @@
+"""Convolutions of groups of few channels on processors."""

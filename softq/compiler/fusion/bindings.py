@@ -1,0 +1,83 @@
+"""Questions about bindings of a Relax function: what they call, what they read, and whether they are views."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from softq.compiler.tir.expressions import found
+from softq.compiler.tir.symbolic import key
+
+
+def bindings_of(module: tvm.IRModule) -> dict[int, Any]:
+    """Return the bindings of `main` by their variable, in their order."""
+    return {key(binding.var): binding for block in module["main"].body.blocks for binding in block.bindings}
+
+
+def callee(binding: Any) -> str:
+    """Return the name of the operator that a binding calls, such as `relax.reshape`; empty if it calls none."""
+    return str(getattr(getattr(getattr(binding, "value", None), "op", None), "name", ""))
+
+
+def is_view(binding: Any) -> bool:
+    """Say whether a binding shows the memory of another in another shape."""
+    return callee(binding) == "relax.reshape"
+
+
+def is_function(binding: Any) -> bool:
+    """Say whether a binding calls a TIR function."""
+    return callee(binding) == "relax.call_tir"
+
+
+def kernel_of(binding: Any) -> str | None:
+    """Return the name of the operator with a kernel of its own that a binding calls, or None."""
+    return str(binding.value.args[0].global_symbol) if callee(binding) == "relax.call_dps_packed" else None
+
+
+def item_of(binding: Any) -> tuple[Any, int] | None:
+    """Return the tuple and the position that a binding takes out of it, or None if it does not."""
+    value = getattr(binding, "value", None)
+    return (value.tuple_value, value.index) if isinstance(value, relax.TupleGetItem) else None
+
+
+def is_variable(expr: Any) -> bool:
+    """Say whether an expression is a variable."""
+    return isinstance(expr, relax.Var)
+
+
+def is_tuple(ty: Any) -> bool:
+    """Say whether a type of Relax is one of tuples."""
+    return isinstance(ty, relax.TupleType)
+
+
+def variables(expr: Any) -> Iterator[Any]:
+    """Yield the variables of an expression, each as often as it stands there."""
+    yield from found(expr, relax.Var)
+
+
+def users(module: tvm.IRModule) -> Counter[int]:
+    """Return how often each variable of `main` is read."""
+    counted = Counter(key(v) for b in bindings_of(module).values() for v in variables(b.value))
+    counted.update(key(v) for v in variables(module["main"].body.body))
+    return counted
+
+
+def behind_views(value: Any, bindings: Mapping[int, Any]) -> Any:
+    """Return the binding whose memory a value shows, through views; None if it is no binding."""
+    binding = bindings.get(key(value)) if is_variable(value) else None
+    while binding is not None and is_view(binding):
+        binding = bindings.get(key(binding.value.args[0]))
+    return binding
+
+
+def users_behind_views(module: tvm.IRModule, value: Any) -> set[int]:
+    """Return the variables that are computed of a value or of parts of it, seen through views; 0 is the result."""
+    views, reading = {key(value)}, set[int]()
+    for at, binding in bindings_of(module).items():
+        if {key(v) for v in variables(binding.value)} & views:
+            (views if is_view(binding) or item_of(binding) is not None else reading).add(at)
+    return reading | ({0} if {key(v) for v in variables(module["main"].body.body)} & views else set())

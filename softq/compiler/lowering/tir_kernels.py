@@ -1,0 +1,66 @@
+"""The TIR functions of one program: each is made when it is first asked for, and known by its symbol."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from softq.artifact.machine import Machine
+from softq.compiler.tir.loop_nests import Nest, nests
+
+PREFIX = "softq_"
+
+
+class TirKernels:
+    """The kernels of one program that are TIR functions, for one machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._functions: dict[str, tirx.PrimFunc] = {}
+        self._nests: dict[tuple[str, bool], list[Nest]] = {}
+
+    def __contains__(self, symbol: object) -> bool:
+        return symbol in self._functions
+
+    def functions(self) -> list[tirx.PrimFunc]:
+        """Return every kernel asked for so far."""
+        return list(self._functions.values())
+
+    def add(self, symbol: str, make: Callable[[], tirx.PrimFunc]) -> str:
+        """Return the symbol of a kernel, which is made if there is none of that name."""
+        if symbol not in self._functions:
+            self._functions[symbol] = make()
+        return symbol
+
+    def nests(self, name: str, function: tirx.PrimFunc, rows: bool = False) -> list[Nest]:
+        """Return the kernels of a function that TVM made; `rows` asks for work items that are rows of the result."""
+        identity = (name, rows)
+        if identity not in self._nests:
+            # TVM has a "matmul" and a "copy" of its own.
+            symbol = PREFIX + ("rows_" if rows else "tvm_") + re.sub(r"\W", "_", name)
+            self._nests[identity] = nests(function, symbol, self._machine, rows=rows)
+            for nest in self._nests[identity]:
+                self._functions[str(nest.function.attrs["global_symbol"])] = nest.function
+        return self._nests[identity]
+
+    def copy(self) -> str:
+        """Return the symbol of the kernel that copies bytes."""
+        symbol = f"{PREFIX}copy"
+        return self.add(symbol, lambda: _copy_kernel(symbol))
+
+
+def _copy_kernel(symbol: str) -> tirx.PrimFunc:
+    """Return `symbol(source, out, begin, end)`; a work item is a byte."""
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        T.func_name(symbol)
+        pointers = [T.arg(name, T.handle("uint8")) for name in ("source", "out")]
+        begin, end = T.arg("begin", T.int64()), T.arg("end", T.int64())
+        T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
+        source, out = (T.decl_buffer((end,), "uint8", data=p, align=1) for p in pointers)
+        with T.serial(begin, end) as i:
+            T.buffer_store(out, source[i], [i])
+    return builder.get()

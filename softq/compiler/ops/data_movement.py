@@ -1,0 +1,196 @@
+"""Operators that move numbers, with their kernels, which are the same on every device: sizes, sums along an axis,
+positions, scatters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from softq.compiler.backend import Lowering
+from softq.compiler.legalize import min_max
+from softq.compiler.lowering.builder import Value
+from softq.compiler.lowering.tir_kernels import PREFIX
+from softq.compiler.tir.symbolic import computed, multiplied, size
+
+
+@dataclass(frozen=True)
+class SizesOp:
+    """Sizes as a tensor: the argument is a shape, the result holds its numbers."""
+
+    def lower(self, lowering: Lowering, arguments: Sequence[Any], result: Any) -> Value:
+        """Append the step and return the result."""
+        builder = lowering.builder
+        out, numbers = builder.new(result), [size(d) for d in arguments[0].values]
+        symbol = f"{PREFIX}sizes_{len(numbers)}"
+        kernel = builder.tir.add(symbol, lambda: _sizes_kernel(symbol, len(numbers)))
+        builder.step(kernel, [out], numbers, 1, len(numbers))
+        return out
+
+
+@dataclass(frozen=True)
+class CumSumOp:
+    """Sums along an axis: the argument is a tensor [outer, length, inner], the result has its shape and type.
+
+    Attributes:
+        exclusive: Whether an element's sum is without itself.
+        reverse: Whether sums go from the last element to the first.
+    """
+
+    exclusive: bool
+    reverse: bool
+
+    def lower(self, lowering: Lowering, arguments: Sequence[Any], result: Any) -> Value:
+        """Append the step and return the result."""
+        builder = lowering.builder
+        x, out = lowering.value(arguments[0]), builder.new(result)
+        outer, length, inner = x.dims
+        symbol = f"{PREFIX}cumsum_{x.dtype}" + "_exclusive" * self.exclusive + "_reverse" * self.reverse
+        kernel = builder.tir.add(symbol, lambda: _cum_sum_kernel(symbol, x.dtype, self))
+        builder.step(kernel, [x, out], [length, inner], multiplied([outer, inner]), x.elements)
+        return out
+
+
+@dataclass(frozen=True)
+class PositionsOp:
+    """Indices counted from the front: arguments are int64 indices [..., D] and the extents of the D axes.
+
+    The result is the indices with their axis' extent added where they are negative. One outside its axis ends the run.
+
+    Attributes:
+        message: What the user is told then.
+    """
+
+    message: str
+
+    def lower(self, lowering: Lowering, arguments: Sequence[Any], result: Any) -> Value:
+        """Append the step and return the result."""
+        builder = lowering.builder
+        given, extents = lowering.value(arguments[0]), [size(d) for d in arguments[1].values]
+        flag, out = builder.allocated((1,), "int32"), builder.new(result)
+        symbol = f"{PREFIX}positions_{len(extents)}"
+        kernel = builder.tir.add(symbol, lambda: positions_kernel(symbol, len(extents)))
+        # All items that write the flag write the same value.
+        items = computed("floordiv", given.elements, len(extents))
+        builder.step(kernel, [flag, given, out], extents, items, given.elements, error=self.message)
+        return out
+
+
+@dataclass(frozen=True)
+class ScatterOp:
+    """A tensor with some elements replaced: arguments are data, checked positions [..., D] and updates.
+
+    Attributes:
+        depth: D, how many of the leading axes of the data a position has.
+        reduction: How an update is joined with what is there: ONNX's none, add, mul, max or min.
+    """
+
+    depth: int
+    reduction: str
+
+    def lower(self, lowering: Lowering, arguments: Sequence[Any], result: Any) -> Value:
+        """Append the steps and return the result."""
+        builder = lowering.builder
+        data, at, updates = (lowering.value(x) for x in arguments)
+        out = builder.copied(data)
+        extents, inner = list(data.dims[: self.depth]), multiplied(data.dims[self.depth :])
+        symbol = f"{PREFIX}scatter_{data.dtype}_{self.depth}_{self.reduction}"
+        kernel = builder.tir.add(symbol, lambda: _scatter_kernel(symbol, data.dtype, self))
+        # One work item: updates may meet in one place, and the last one stays.
+        scalars = [*extents, multiplied(at.dims[:-1]), inner]
+        builder.step(kernel, [at, updates, out], scalars, 1, updates.elements)
+        return out
+
+
+def _sizes_kernel(symbol: str, count: int) -> tirx.PrimFunc:
+    """Return `symbol(out, int64_t sizes..., begin, end)`, which writes the sizes."""
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        T.func_name(symbol)
+        pointer = T.arg("out", T.handle("int64"))
+        values = [T.arg(f"s{i}", T.int64()) for i in range(count)]
+        begin, end = T.arg("begin", T.int64()), T.arg("end", T.int64())
+        T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
+        out = T.decl_buffer((count,), "int64", data=pointer, align=8)
+        with T.serial(begin, end):
+            for position, value in enumerate(values):
+                T.buffer_store(out, value, [tirx.IntImm("int64", position)])
+    return builder.get()
+
+
+def _cum_sum_kernel(symbol: str, dtype: str, op: CumSumOp) -> tirx.PrimFunc:
+    """Return `symbol(x, out, length, inner, begin, end)`: sums along an axis; a work item is a line of it."""
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        T.func_name(symbol)
+        pointers = [T.arg(name, T.handle(dtype)) for name in ("x", "out")]
+        length, inner, begin, end = (T.arg(name, T.int64()) for name in ("length", "inner", "begin", "end"))
+        T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
+        x, out = (T.decl_buffer((end * length,), dtype, data=p, align=1) for p in pointers)
+        total = T.alloc_buffer((1,), dtype, scope="local")
+        zero = tirx.IntImm("int64", 0)
+        with T.serial(begin, end) as item:
+            first = tirx.truncdiv(item, inner) * length * inner + tirx.truncmod(item, inner)
+            T.buffer_store(total, tirx.const(0, dtype), [zero])
+            with T.serial(zero, length) as step:
+                at = first + (length - 1 - step if op.reverse else step) * inner
+                if op.exclusive:
+                    T.buffer_store(out, total[zero], [at])
+                T.buffer_store(total, total[zero] + x[at], [zero])
+                if not op.exclusive:
+                    T.buffer_store(out, total[zero], [at])
+    return builder.get()
+
+
+def positions_kernel(symbol: str, axes: int) -> tirx.PrimFunc:
+    """Return `symbol(flag, given, out, extents..., begin, end)`: indices from the front, one of each axis an item."""
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        T.func_name(symbol)
+        pointers = [T.arg(n, T.handle(t)) for n, t in (("flag", "int32"), ("given", "int64"), ("out", "int64"))]
+        extents = [T.arg(f"extent{i}", T.int64()) for i in range(axes)]
+        begin, end = T.arg("begin", T.int64()), T.arg("end", T.int64())
+        T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
+        flag = T.decl_buffer((1,), "int32", data=pointers[0], align=4)
+        given, out = (T.decl_buffer((end * axes,), "int64", data=p, align=8) for p in pointers[1:])
+        zero = tirx.IntImm("int64", 0)
+        with T.serial(begin, end) as item:
+            for axis, extent in enumerate(extents):
+                at = item * axes + axis
+                index = given[at] + tirx.Select(given[at] < 0, extent, zero)
+                inside = tirx.And(index >= 0, index < extent)
+                # A device looks at the flag when all is done: what reads in between stays inside its array.
+                T.buffer_store(out, tirx.Select(inside, index, zero), [at])
+                with T.If(tirx.Not(inside)), T.Then():
+                    T.buffer_store(flag, tirx.IntImm("int32", 1), [zero])
+    return builder.get()
+
+
+_JOIN: Mapping[str, Callable[[Any, Any], Any]] = {
+    "none": lambda old, new: new,
+    "add": lambda old, new: old + new,
+    "mul": lambda old, new: old * new,
+    "max": min_max.greater,
+    "min": min_max.lesser,
+}
+
+
+def _scatter_kernel(symbol: str, dtype: str, op: ScatterOp) -> tirx.PrimFunc:
+    """Return `symbol(at, updates, out, extents..., count, inner, begin, end)`, which writes updates in their order."""
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        T.func_name(symbol)
+        pointers = [T.arg(n, T.handle(t)) for n, t in (("at", "int64"), ("updates", dtype), ("out", dtype))]
+        extents = [T.arg(f"extent{i}", T.int64()) for i in range(op.depth)]
+        count, inner, begin, end = (T.arg(name, T.int64()) for name in ("count", "inner", "begin", "end"))
+        T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
+        at = T.decl_buffer((count,), "int64", data=pointers[0], align=8)
+        updates, out = (T.decl_buffer((count,), dtype, data=p, align=1) for p in pointers[1:])
+        zero = tirx.IntImm("int64", 0)
+        with T.serial(begin, end), T.serial(zero, count) as item, T.serial(zero, inner) as j:
+            place: Any = zero
+            for axis, extent in enumerate(extents):
+                place = place * extent + at[item * op.depth + axis]
+            place = place * inner + j
+            T.buffer_store(out, _JOIN[op.reduction](out[place], updates[item * inner + j]), [place])
+    return builder.get()
