@@ -27,13 +27,15 @@ from softq.passes.rewriting.canonical import leaves_scores
 from softq.plans import DEFAULT_MAX_LENGTH
 from softq.rowprog import Program
 from softq.rowprog.onnx import function_name
+from softq.rowprog.ops import OPS
 from softq.rowprog.phases import phases
 from softq.rowprog.program import table_of
 from softq.rowprog.ranges import largest_length, prove
 from softq.rowprog.types import Kind
 from softq.site import Site
 
-_FREE = ("input", "const", "param", "table", "assume", "exp_minus", "index", "length")
+_FREE = {name for name, op in OPS.items() if op.cost == "free"} | {"exp_minus"}
+"""Operators that are not counted; an exponential is what the program makes it of."""
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,11 @@ from softq.artifact.machine import Cpu
 from softq.codegen.cpu.machines import X86_64
 from softq.codegen.cpu.object_code import object_code
 from softq.codegen.cpu.rows import RowKernel, row_kernel
-from softq.codegen.cpu.rows.reductions import REDUCTIONS
-from softq.codegen.cpu.rows.rules import RULES
 from softq.errors import UsageError
 from softq.methods import METHODS
 from softq.rowprog import DType, Program, Trace, run
 from softq.rowprog.library import EXP_LIMIT, exp_minus
 from softq.rowprog.onnx.interface import INTERFACE
-from softq.rowprog.ops import OPS
 from softq.rowprog.tabulate import tabulate_or_keep
 from softq.rowprog.types import Kind
 from tests.test_methods import some_fitted
@@ -257,10 +254,6 @@ def rows_of(shape: tuple[int, ...], kind: DType, seed: int = 0) -> Array:
 
 
 needs_host = pytest.mark.skipif(not MACHINES or shutil.which("gcc") is None, reason="needs gcc and an x86-64 processor")
-
-
-def test_every_operator_has_a_rule() -> None:
-    assert set(OPS) == set(RULES) | set(REDUCTIONS) | {"scan"}
 
 
 @needs_host

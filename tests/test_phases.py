@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from softq.methods import METHODS
 from softq.rowprog import DType, Kind, Node, Program, Trace, Value, run
-from softq.rowprog.interpreter import BACKEND, Environment
+from softq.rowprog.evaluation import Environment
 from softq.rowprog.phases import CHEAP_OPS, Phase, phases
 
 Array = NDArray[np.generic]
@@ -22,7 +22,7 @@ def carry_out(program: Program, scores: Array, valid: Array | None) -> dict[str,
     scalars = Environment(scores.shape)
     for node in program.nodes():
         if node.op in _AT_HAND:
-            scalars[node] = BACKEND[node.op](scalars, node)
+            scalars[node] = scalars.evaluate(node)
     memory: dict[Node, Array] = {}
     for node in program.nodes():
         if node.op == "input":
@@ -33,12 +33,12 @@ def carry_out(program: Program, scores: Array, valid: Array | None) -> dict[str,
     for position, phase in enumerate(phases(program)):
         assert phase.number == position
         for node in phase.setup:
-            scalars[node] = BACKEND[node.op](scalars, node)
+            scalars[node] = scalars.evaluate(node)
         row = Environment(scores.shape, scalars._values)
         for node in phase.loads:
             row[node] = memory[node]
         for node in (*phase.rows, *phase.reductions):
-            row[node] = BACKEND[node.op](row, node)
+            row[node] = row.evaluate(node)
         for node in phase.reductions:
             scalars[node] = row[node]
         for node in phase.stored:
@@ -47,7 +47,7 @@ def carry_out(program: Program, scores: Array, valid: Array | None) -> dict[str,
         for name in phase.outputs:
             outputs[name] = np.broadcast_to(row[program.outputs[name]], scores.shape)
         for node in phase.scalars:
-            scalars[node] = BACKEND[node.op](scalars, node)
+            scalars[node] = scalars.evaluate(node)
     for name, node in program.outputs.items():
         if node.kind is Kind.SCALAR:
             outputs[name] = np.broadcast_to(scalars[node], (*scores.shape[:-1], 1))

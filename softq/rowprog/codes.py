@@ -15,6 +15,7 @@ import numpy as np
 
 from softq.errors import RefusalError
 from softq.rowprog.interpreter import run
+from softq.rowprog.ops import names_of
 from softq.rowprog.program import Node, Number, Program, walk
 from softq.rowprog.ranges import Proof, prove
 from softq.rowprog.types import DType, Kind
@@ -23,7 +24,7 @@ CODES = "codes"
 """Name of the output."""
 
 _GREATEST = 255
-_NOT_FOLLOWED = ("input", "param", "index", "length", "row_max", "row_min", "row_sum", "scan")
+_NOT_FOLLOWED = names_of("leaf", "reduction", "loop") - {"const", "table"}
 
 
 @dataclass(frozen=True)

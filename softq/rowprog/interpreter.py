@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from softq.errors import InputError
-from softq.rowprog.program import Node, Number, Program, ScanBody, body_of, number_of, param_of, table_of, walk
-from softq.rowprog.types import DType, Kind
-
-Array = NDArray[np.generic]
+from softq.rowprog.evaluation import Array, Environment, within
+from softq.rowprog.program import Node, Program, param_of, walk
+from softq.rowprog.types import Kind
 
 
 def run(
@@ -77,7 +76,7 @@ def prepare(
         _bind(env, order, params)
         with np.errstate(all="ignore"):
             for node in later:
-                env[node] = BACKEND[node.op](env, node)
+                env[node] = env.evaluate(node)
         return {name: _shaped(env[node], node, shape) for name, node in program.outputs.items()}
 
     return outputs
@@ -147,31 +146,6 @@ def _bind(env: Environment, nodes: Iterable[Node], params: Mapping[str, ArrayLik
         raise InputError(f"unknown parameters {sorted(given)}; the program takes {list(declared)}")
 
 
-class Environment:
-    """The values computed so far, by node."""
-
-    def __init__(self, shape: tuple[int, ...], values: Mapping[int, Array] | None = None) -> None:
-        self.shape = shape
-        self._values: dict[int, Array] = dict(values or {})
-
-    def __getitem__(self, node: Node) -> Array:
-        return self._values[id(node)]
-
-    def __setitem__(self, node: Node, value: Array) -> None:
-        self._values[id(node)] = value
-
-    def compute(self, root: Node) -> Array:
-        """Return the value of a node, computing what is missing."""
-        for node in walk([root]):
-            if id(node) not in self._values:
-                self[node] = BACKEND[node.op](self, node)
-        return self[root]
-
-    def child(self) -> Environment:
-        """Return an environment that sees these values and keeps its own apart: for one step of a scan."""
-        return Environment(self.shape, self._values)
-
-
 def _shaped(value: Array, node: Node, shape: tuple[int, ...]) -> Array:
     return np.broadcast_to(value, shape if node.kind is Kind.ROW else (*shape[:-1], 1)).copy()
 
@@ -193,172 +167,8 @@ def _parameter(node: Node, value: ArrayLike, shape: tuple[int, ...]) -> Array:
         given = given.reshape(1)
     if given.ndim == 0 or given.shape[-1] != last:
         raise InputError(f"parameter {param.name} has shape {given.shape}; expected {last} as its last axis")
-    if not _within(given, param.low, param.high):
+    if not within(given, param.low, param.high):
         raise InputError(f"parameter {param.name} holds a value outside its interval [{param.low}, {param.high}]")
     # Broadcast axes in front only: the result stays as small as it was given.
     _broadcast(f"parameter {param.name}", given[..., :1], (*shape[:-1], 1))
     return given
-
-
-def _within(x: Array, low: Number, high: Number) -> bool:
-    """Say whether every value lies in [low, high]; a NaN does not."""
-    return bool(np.all(np.less_equal(low, x) & np.less_equal(x, high)))
-
-
-def _const(env: Environment, node: Node) -> Array:
-    return np.asarray(number_of(node), dtype=node.dtype.numpy).reshape(1)
-
-
-def _elementwise(function: Callable[..., Array]) -> Callable[[Environment, Node], Array]:
-    return lambda env, node: np.asarray(function(*(env[arg] for arg in node.args)), dtype=node.dtype.numpy)
-
-
-def _minimum(a: Array, b: Array) -> Array:
-    return np.where(np.less(a, b), a, b)
-
-
-def _maximum(a: Array, b: Array) -> Array:
-    return np.where(np.less(b, a), a, b)
-
-
-def _divide(env: Environment, node: Node) -> Array:
-    a, b = (env[arg] for arg in node.args)
-    return np.asarray(np.divide(a, b) if node.dtype.is_float else np.floor_divide(a, b), dtype=node.dtype.numpy)
-
-
-def _lut(env: Environment, node: Node) -> Array:
-    table, at = env[node.args[0]], env[node.args[1]]
-    size = table.shape[-1]
-    if at.size and not (0 <= int(at.min()) and int(at.max()) < size):
-        raise InputError(f"lut: position {at.min()} to {at.max()} is outside a table of {size}")
-    if table.ndim == 1:
-        return np.take(table, at.astype(np.int64))
-    lead = np.broadcast_shapes(table.shape[:-1], at.shape[:-1])
-    return np.take_along_axis(
-        np.broadcast_to(table, (*lead, size)), np.broadcast_to(at, (*lead, at.shape[-1])).astype(np.int64), -1
-    )
-
-
-def _exp2i(env: Environment, node: Node) -> Array:
-    n = env[node.args[0]]
-    if n.size and not (-126 <= int(n.min()) and int(n.max()) <= 127):
-        raise InputError(f"exp2i: exponent {n.min()} to {n.max()} is outside -126 to 127")
-    return np.ldexp(np.float32(1), n).astype(np.float32)
-
-
-def _normalize(env: Environment, node: Node) -> Array:
-    x = env[node.args[0]].astype(np.uint64)
-    if x.size and int(x.min()) == 0:
-        raise InputError("normalize of 0")
-    _, exponent = np.frexp(x.astype(np.float64))  # exact: a u32 fits the 53 bits of a double
-    shift = 32 - exponent
-    return (
-        (x << shift.astype(np.uint64)).astype(np.uint32) if node.attrs["part"] == "mantissa" else shift.astype(np.int32)
-    )
-
-
-def _reduction(
-    function: Callable[..., Array], identity: Callable[[DType], float | int]
-) -> Callable[[Environment, Node], Array]:
-    def reduce(env: Environment, node: Node) -> Array:
-        x = np.broadcast_to(env[node.args[0]], env.shape)
-        start = np.asarray(identity(node.dtype), dtype=node.dtype.numpy)
-        return np.asarray(function(x, axis=-1, keepdims=True, initial=start), dtype=node.dtype.numpy)
-
-    return reduce
-
-
-def _sum(env: Environment, node: Node) -> Array:
-    x = np.broadcast_to(env[node.args[0]], env.shape)
-    return np.asarray(np.sum(x, axis=-1, keepdims=True, dtype=node.dtype.numpy))
-
-
-def _scan(env: Environment, node: Node) -> Array:
-    position = node.attrs["result"]
-    assert isinstance(position, int)
-    return _scan_all(env, node, body_of(node))[position]
-
-
-def _scan_all(env: Environment, node: Node, body: ScanBody) -> list[Array]:
-    scalar = (*env.shape[:-1], 1)
-    states = [np.broadcast_to(env[a], scalar) for a in node.args[: len(body.states)]]
-    rows = [
-        np.broadcast_to(env[a], env.shape) for a in node.args[len(body.states) : len(body.states) + len(body.elements)]
-    ]
-    outputs = [np.zeros(env.shape, dtype=n.dtype.numpy) for n in body.outputs]
-    for j in range(env.shape[-1]):
-        step = env.child()
-        for holder, value in zip(
-            (*body.states, *body.elements), (*states, *(r[..., j : j + 1] for r in rows)), strict=True
-        ):
-            step[holder] = value
-        states = [np.broadcast_to(step.compute(n), scalar) for n in body.next]
-        for state, (low, high) in zip(states, body.invariants, strict=True):
-            if not _within(state, low, high):
-                raise InputError(f"scan: a state leaves its declared interval [{low}, {high}] at element {j}")
-        for out, n in zip(outputs, body.outputs, strict=True):
-            out[..., j : j + 1] = step.compute(n)
-    return [*states, *outputs]
-
-
-def _assume(env: Environment, node: Node) -> Array:
-    x, low, high = env[node.args[0]], number_of(node, "low"), number_of(node, "high")
-    if not _within(x, low, high):
-        raise InputError(
-            f"assume does not hold: a value is outside [{low}, {high}], assumed because {node.attrs['because']}"
-        )
-    return x
-
-
-def _cast(env: Environment, node: Node) -> Array:
-    return env[node.args[0]].astype(node.dtype.numpy)
-
-
-def _unbound(env: Environment, node: Node) -> Array:
-    raise AssertionError(f"{node.op} {node.attrs} was not bound before the program ran")
-
-
-def _lowest(dtype: DType) -> float | int:
-    return -np.inf if dtype.is_float else dtype.low
-
-
-def _highest(dtype: DType) -> float | int:
-    return np.inf if dtype.is_float else dtype.high
-
-
-BACKEND: Mapping[str, Callable[[Environment, Node], Array]] = {
-    "input": _unbound,
-    "param": _unbound,
-    "const": _const,
-    "table": lambda env, node: np.asarray(table_of(node), dtype=node.dtype.numpy),
-    "index": lambda env, node: np.arange(env.shape[-1], dtype=np.int32),
-    "length": lambda env, node: np.asarray([env.shape[-1]], dtype=np.int32),
-    "add": _elementwise(np.add),
-    "sub": _elementwise(np.subtract),
-    "mul": _elementwise(np.multiply),
-    "divide": _divide,
-    "min": _elementwise(_minimum),
-    "max": _elementwise(_maximum),
-    "shl": _elementwise(np.left_shift),
-    "shr": _elementwise(np.right_shift),
-    "lt": _elementwise(np.less),
-    "le": _elementwise(np.less_equal),
-    "eq": _elementwise(np.equal),
-    "and": _elementwise(np.logical_and),
-    "or": _elementwise(np.logical_or),
-    "not": _elementwise(np.logical_not),
-    "select": _elementwise(np.where),
-    "cast": _cast,
-    "rint": _elementwise(np.rint),
-    "lut": _lut,
-    "exp2i": _exp2i,
-    "normalize": _normalize,
-    "log2": _elementwise(np.log2),
-    "sqrt": _elementwise(np.sqrt),
-    "row_max": _reduction(np.max, _lowest),
-    "row_min": _reduction(np.min, _highest),
-    "row_sum": _sum,
-    "scan": _scan,
-    "exp_minus": lambda env, node: env[node.args[1]],
-    "assume": _assume,
-}

@@ -142,12 +142,14 @@ _TABLE = (
         "reduction",
         "row T -> scalar T",
         "The greatest element; the type's least value (-inf) of an empty row; unspecified if an element is NaN.",
+        of_empty_row=lambda dtype: -math.inf if dtype.is_float else dtype.low,
     ),
     Op(
         "row_min",
         "reduction",
         "row T -> scalar T",
         "The least element; the type's greatest value (+inf) of an empty row; unspecified if an element is NaN.",
+        of_empty_row=lambda dtype: math.inf if dtype.is_float else dtype.high,
     ),
     Op(
         "row_sum",

@@ -23,20 +23,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from softq.rowprog.ops import OPS, names_of
 from softq.rowprog.program import Node, Program, table_of
 from softq.rowprog.types import Kind
 
 CHEAP_OPS = 4
 """Recomputing up to so many operations was faster than a store and a load in kernels on AVX-512 and AVX2."""
 
-# A gather from a large table, a division and the functions cost more than a store and a load; a scan cannot be repeated
-# for one element.
-_DEAR = ("lut", "divide", "log2", "sqrt", "scan")
 _BYTE_ENTRIES = 256
 """Entries up to which a table is looked up at a byte: by permutes of bytes, or in the nearest cache."""
 
-_AT_HAND = ("const", "param", "table", "index", "length")
-_REDUCTIONS = ("row_max", "row_min", "row_sum")
+_AT_HAND = names_of("leaf") - {"input"}
+_REDUCTIONS = names_of("reduction")
 
 
 @dataclass(frozen=True)
@@ -145,7 +143,7 @@ def _is_cheap(node: Node, stored: set[Node]) -> bool:
     wanted = [node]
     while wanted:
         value = wanted.pop()
-        if value.kind is not Kind.ROW or value.op in (*_AT_HAND, "input") or value in counted or value in stored:
+        if value.kind is not Kind.ROW or OPS[value.op].group == "leaf" or value in counted or value in stored:
             continue
         if _is_dear(value) or len(counted) == CHEAP_OPS:
             return False
@@ -155,6 +153,6 @@ def _is_cheap(node: Node, stored: set[Node]) -> bool:
 
 
 def _is_dear(node: Node) -> bool:
-    if node.op != "lut" or node.args[0].op != "table":
-        return node.op in _DEAR
-    return len(table_of(node.args[0])) > _BYTE_ENTRIES
+    if node.op == "lut" and node.args[0].op == "table":
+        return len(table_of(node.args[0])) > _BYTE_ENTRIES
+    return OPS[node.op].cost == "dear"

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from softq.rowprog.ops import OPS
+from softq.rowprog.signature import Demand
 from softq.rowprog.types import DType, Kind
 
 Number = int | float | bool
@@ -157,3 +159,18 @@ def table_of(node: Node) -> tuple[Number, ...]:
     values = node.attrs["values"]
     assert isinstance(values, tuple)
     return values
+
+
+def table_size(node: Node) -> int:
+    """Return the number of entries of a table, be it constant or a parameter."""
+    size = len(table_of(node)) if node.op == "table" else param_of(node).size
+    assert size is not None, node
+    return size
+
+
+def demands_of(node: Node) -> Iterator[tuple[Demand, tuple[float, float]]]:
+    """Yield the intervals that are demanded of a node's operands and of its result."""
+    size = table_size(node.args[0]) if node.op == "lut" else 0
+    for demand in OPS[node.op].demands:
+        if demand.interval is not None and (node.dtype.is_integer or not demand.integers):
+            yield demand, demand.interval(node.dtype, size)

@@ -76,6 +76,7 @@ class Op:
         demands: What range analysis has to prove before it is emitted.
         cost: Of one element: nothing, one operation on numbers, or more than a store and a load.
         modular: Whether integer results are right in any width that holds them, whatever is cut off the operands.
+        of_empty_row: What a reduction of a type gives where there are no elements, and begins with.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Op:
     demands: tuple[Demand, ...] = ()
     cost: Cost = "cheap"
     modular: bool = False
+    of_empty_row: Callable[[DType], float] = lambda dtype: 0
 
     @cached_property
     def operands(self) -> tuple[Operand, ...]:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from softq.errors import RefusalError
 from softq.rowprog.interpreter import run
+from softq.rowprog.ops import OPS, names_of
 from softq.rowprog.program import Node, Number, Program, ScanBody, body_of
 from softq.rowprog.ranges import prove
 from softq.rowprog.text import to_text
@@ -29,9 +30,8 @@ from softq.rowprog.value import Value
 Array = NDArray[np.generic]
 
 ENTRIES = 256
-_DEAR = ("lut", "divide", "log2", "sqrt")
-_LOOK_UP = 2
-_NOT_FOLDED = ("param", "index", "length", "row_min", "row_sum", "scan")
+_DEAR_COST = 2
+_NOT_FOLDED = names_of("reduction", "loop") - {"row_max"} | {"param", "index", "length"}
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def _cost(root: Node, folded: dict[Node, _Folded], chosen: set[Node]) -> int:
         at_hand = node in chosen or (node in folded and folded[node].is_identity)
         if node.kind is Kind.ROW and node.op != "input" and node not in seen and not at_hand:
             seen.add(node)
-            cost += _LOOK_UP if node.op in _DEAR else 1
+            cost += _DEAR_COST if OPS[node.op].cost == "dear" else 1
             wanted.extend(node.args)
     return cost
 

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from softq.rowprog import Node, Program, run
-from softq.rowprog.interpreter import Environment, run_in
+from softq.rowprog.evaluation import Environment
+from softq.rowprog.interpreter import run_in
 from softq.rowprog.library import FARTHEST
 from softq.rowprog.program import walk
 

@@ -10,14 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from softq.rowprog.ops import OPS
 from softq.rowprog.program import Node
 from softq.rowprog.ranges import Proof
 from softq.rowprog.types import Kind
 
-_MODULAR = ("add", "sub", "mul")
-"""Right in any width that holds the result, whatever was cut off the operands."""
-
-_SAME_TYPE = ("min", "max", "lt", "le", "eq", "select", "divide", "shl", "shr")
 _WORD = 32
 _WIDTHS = (8, 16, 32, 64)
 
@@ -26,7 +23,7 @@ def width(rows: Iterable[Node], reductions: Iterable[Node], proof: Proof) -> int
     """Return the width in bits of a pass's lanes."""
     needed = [8]
     for node in (*rows, *reductions):
-        values = [node] if node.op in _MODULAR else [node, *(a for a in node.args if a.kind is not Kind.TABLE)]
+        values = [node] if OPS[node.op].modular else [node, *(a for a in node.args if a.kind is not Kind.TABLE)]
         if limit(node, proof) is not None:
             values = [node, node.args[0]]
         positions = node.op == "lut" or any(v.op == "index" for v in values)
@@ -34,7 +31,7 @@ def width(rows: Iterable[Node], reductions: Iterable[Node], proof: Proof) -> int
             needed.append(_WORD)
         integers = [v for v in values if v.dtype.is_integer]
         needed += [_bits(*_interval(proof, [v])) for v in integers]
-        if node.op in _SAME_TYPE and integers:
+        if OPS[node.op].has_common_type and not OPS[node.op].modular and integers:
             needed.append(_bits(*common(node, proof)))
     return next(w for w in _WIDTHS if w >= max(needed))
 

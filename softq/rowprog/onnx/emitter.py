@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,16 +13,13 @@ from numpy.typing import NDArray
 from softq.errors import UsageError
 from softq.rowprog.onnx.carriers import Carrier
 from softq.rowprog.onnx.interface import DOMAIN, INTERFACE, function_name, signature
-from softq.rowprog.onnx.loop import scan
 from softq.rowprog.onnx.rules import RULES
-from softq.rowprog.onnx.walker import Rule, Walker, values_of
+from softq.rowprog.onnx.walker import Walker, values_of
 from softq.rowprog.program import Program
 from softq.rowprog.ranges import prove
 
 OLDEST_OPSET = 18
 """The first opset whose reductions all take axes as an input."""
-
-BACKEND: Mapping[str, Rule] = {**RULES, "scan": scan}
 
 
 @dataclass(frozen=True)
@@ -88,7 +85,7 @@ def _emitted(
             raise UsageError(f"program {program.name} has an output {name!r}; its function has an input of that name")
     constants: dict[ir.Value, NDArray[np.generic]] = {}
     proof = prove(program, max_length=max_length)
-    walker = Walker(proof, inputs, BACKEND, _prefix(names), constants if exposed else None)
+    walker = Walker(proof, inputs, RULES, _prefix(names), constants if exposed else None)
     results: list[ir.Value] = []
     for name in names:
         # A node of its own, so that two outputs of one value, or an input given back, have names of their own.

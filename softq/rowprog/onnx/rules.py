@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 import onnx_ir as ir
 
 from softq.rowprog.onnx.carriers import Carrier, carrier
 from softq.rowprog.onnx.interface import HEADS, parameter_input
+from softq.rowprog.onnx.loop import scan
 from softq.rowprog.onnx.reductions import is_indicator, row_extreme, row_sum
 from softq.rowprog.onnx.shifts import power_of_two, shl, shr
 from softq.rowprog.onnx.walker import INT64, Emitted, Rule, Walker
+from softq.rowprog.ops import Rules
 from softq.rowprog.program import Node, number_of, param_of, table_of
 from softq.rowprog.types import DType, Kind
 
@@ -244,39 +245,42 @@ def _normalize(w: Walker, node: Node) -> Emitted:
     return w.add("Mul", x, power_of_two(w, shift, 31)), Carrier.INT64
 
 
-RULES: Mapping[str, Rule] = {
-    "input": _input,
-    "param": _param,
-    "const": _const,
-    "table": _table,
-    "index": _index,
-    "length": _length,
-    "add": _binary("Add"),
-    "sub": _binary("Sub"),
-    "mul": _binary("Mul"),
-    "divide": _divide,
-    "min": _extreme("Min"),
-    "max": _extreme("Max"),
-    "shl": shl,
-    "shr": shr,
-    "lt": _compare("Less"),
-    "le": _compare("LessOrEqual"),
-    "eq": _equal,
-    "and": _logic("And"),
-    "or": _logic("Or"),
-    "not": _not,
-    "select": _select,
-    "cast": _cast,
-    "rint": _function("Round"),
-    "lut": _lut,
-    "exp2i": _exp2i,
-    "normalize": _normalize,
-    "log2": _log2,
-    "sqrt": _function("Sqrt"),
-    "row_max": row_extreme("ReduceMax"),
-    "row_min": row_extreme("ReduceMin"),
-    "row_sum": row_sum,
-    "exp_minus": _exp_minus,
-    "assume": _assume,
-}
-"""All operators but `scan`, which is written as a graph of its own."""
+RULES: Rules[Rule] = Rules(
+    "the ONNX emitter",
+    {
+        "input": _input,
+        "param": _param,
+        "const": _const,
+        "table": _table,
+        "index": _index,
+        "length": _length,
+        "add": _binary("Add"),
+        "sub": _binary("Sub"),
+        "mul": _binary("Mul"),
+        "divide": _divide,
+        "min": _extreme("Min"),
+        "max": _extreme("Max"),
+        "shl": shl,
+        "shr": shr,
+        "lt": _compare("Less"),
+        "le": _compare("LessOrEqual"),
+        "eq": _equal,
+        "and": _logic("And"),
+        "or": _logic("Or"),
+        "not": _not,
+        "select": _select,
+        "cast": _cast,
+        "rint": _function("Round"),
+        "lut": _lut,
+        "exp2i": _exp2i,
+        "normalize": _normalize,
+        "log2": _log2,
+        "sqrt": _function("Sqrt"),
+        "row_max": row_extreme("ReduceMax"),
+        "row_min": row_extreme("ReduceMin"),
+        "row_sum": row_sum,
+        "exp_minus": _exp_minus,
+        "assume": _assume,
+        "scan": scan,
+    },
+)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
 from softq.errors import ProofError
-from softq.rowprog.program import Node, Number, Program, ScanBody, body_of, walk
-from softq.rowprog.ranges import floats, integers, refine
-from softq.rowprog.ranges.bounds import Bounds, along_row, constant, either, greatest, least
+from softq.rowprog.ops import OPS, names_of
+from softq.rowprog.program import Node, Program, ScanBody, body_of, walk
+from softq.rowprog.ranges import floats, refine
+from softq.rowprog.ranges.bounds import Bounds, along_row, constant, greatest, least
 from softq.rowprog.ranges.domain import Domain
 from softq.rowprog.ranges.facts import Facts
 from softq.rowprog.ranges.interval import Interval
-from softq.rowprog.ranges.rules import NARROWED, RULES, fits
+from softq.rowprog.ranges.rules import REDUCTIONS, RULES, demand_of_operands, demand_of_result
 from softq.rowprog.ranges.unproved import UnprovedError, require
 from softq.rowprog.text import node_to_text
 from softq.rowprog.types import DType, Kind
@@ -59,8 +60,11 @@ class Analysis:
         return {node: _joined(interval, empty.intervals.get(node)) for node, interval in filled.items()}, filled
 
 
-_LENGTHENED = ("index", "length", "row_sum")
-"""Operators whose interval grows with the row."""
+OF_THE_WALK = ("input", "index", "length", "select", "scan")
+"""Operators without a rule in a table: they depend on the input, on a condition, or on a step."""
+
+_LENGTHENED = names_of("reduction") - {"row_max", "row_min"} | {"index", "length"}
+"""Operators whose interval may grow with the row."""
 
 
 def _depending_on_length(nodes: Iterable[Node]) -> Iterator[Node]:
@@ -145,50 +149,28 @@ class _Walk:
         if node.op == "index":
             return constant(0, self._length - 1, DType.I32)
         if node.op == "length":
-            return constant(1, self._length, DType.I32)
+            return constant(min(self._length, 1), self._length, DType.I32)
         if node.op == "scan":
             return self._scan(node)
-        if node.op in _REDUCTIONS:
-            return self._reduce(node)
-        return self._elementwise(node, self._get, None)
+        return self._reduce(node) if node.op in REDUCTIONS else self._elementwise(node, self._get, None)
 
     # Elementwise operators
 
     def _elementwise(self, node: Node, get: Get, at_maximum: tuple[Node, Node] | None) -> Bounds:
         """Compute a node; `at_maximum` names two nodes that are equal at the element in question."""
         if node.op == "select":
-            return self._select(node, get)
-        result = RULES[node.op](node, [get(arg) for arg in node.args])
+            return refine.choose(node, get)
+        args = [get(arg) for arg in node.args]
+        demand_of_operands(node, args)
+        result = RULES[node.op](node, args)
         if node.op in ("add", "sub") and self._facts.fusible(node):
             return _joined_bounds(result, self._fused(node, get))
-        if node.op in NARROWED:
-            result = self._narrowed(node, result, at_maximum)
-            return fits(result, node.dtype)
-        return result
-
-    def _narrowed(self, node: Node, result: Bounds, at_maximum: tuple[Node, Node] | None) -> Bounds:
-        facts, low, high = self._facts, result.low, result.high
-        zero = np.float32(0) if node.dtype.is_float else 0
-        whole = facts.product_at_most(node) or facts.share_at_most(node)
-        if whole is not None:
-            high = np.minimum(high, integers.exact(self.intervals[whole].high))
-        share = facts.quotient_at_most(node)
-        if share is not None:
-            high = np.minimum(high, integers.exact(share))
-        if node.op == "sub":
-            a, b = node.args
-            # np.maximum and np.minimum keep a NaN, which stands for a float without numbers.
-            if facts.at_least(a, b):
-                low = np.maximum(low, zero)
-            if facts.at_least(b, a):
-                high = np.minimum(high, zero)
-            if at_maximum is not None and {a, b} == set(at_maximum):
-                low = high = np.multiply(np.minimum(np.abs(low), 1), zero)
-            below = facts.remainder_below(node)
-            if below is not None:
-                low, high = np.maximum(low, 0), np.minimum(high, integers.exact(below - 1))
-        unchanged = low is result.low and high is result.high
-        return result if unchanged else Bounds(low, high, result.nan)
+        result = self._facts.narrow(node, result)
+        if at_maximum is not None and node.op == "sub" and set(node.args) == set(at_maximum):
+            # A NaN, which stands for a float without numbers, stays.
+            none = np.multiply(np.minimum(np.abs(result.low), 1), 0).astype(result.low.dtype)
+            result = Bounds(none, none, result.nan)
+        return demand_of_result(node, result)
 
     def _fused(self, node: Node, get: Get) -> list[Bounds]:
         results: list[Bounds] = []
@@ -202,20 +184,6 @@ class _Walk:
             results.append(floats.fused(a, b, c))
         return results
 
-    def _select(self, node: Node, get: Get) -> Bounds:
-        condition = node.args[0]
-        may = get(condition)
-        branches = [
-            refine.branch(condition, truth, value, get)
-            for truth, value in ((True, node.args[1]), (False, node.args[2]))
-        ]
-        return either(
-            np.logical_and(np.greater(may.high, 0), branches[0].possible),
-            branches[0],
-            np.logical_and(np.less(may.low, 1), branches[1].possible),
-            branches[1],
-        )
-
     # Reductions
 
     def _reduce(self, node: Node) -> Bounds:
@@ -223,20 +191,7 @@ class _Walk:
             assert self._domain.maxima is not None
             return self._domain.maxima
         row = node.args[0]
-        every, present = along_row(self._bounds[row]), self._present(row)
-        if node.op == "row_sum":
-            if node.dtype.is_float:
-                return floats.row_sum(every, present, self._length)
-            return integers.row_sum(every, present, self._length, node.dtype)
-        low = every.low if node.op == "row_min" else np.fmax(every.low, present.low)
-        high = every.high if node.op == "row_max" else np.fmin(every.high, present.high)
-        if not node.dtype.is_float or not np.any(every.nan):
-            return Bounds(low, high, every.nan)
-        # Unspecified if an element is NaN: whether it is dropped depends on its place.
-        least_of_type, greatest_of_type = np.float32(-np.inf), np.float32(np.inf)
-        if node.op == "row_max":
-            return Bounds(np.where(every.nan, least_of_type, low), np.fmax(high, least_of_type), every.nan)
-        return Bounds(np.fmin(low, greatest_of_type), np.where(every.nan, greatest_of_type, high), every.nan)
+        return REDUCTIONS[node.op](node, along_row(self._bounds[row]), self._present(row), self._length)
 
     def _present(self, row: Node) -> Bounds:
         """Return what holds the value of at least one element of a row that is not empty."""
@@ -322,26 +277,16 @@ class _Empty(_Walk):
     def sweep(self, nodes: Iterable[Node], later: Iterable[Node]) -> None:
         super().sweep((node for node in nodes if node.kind is not Kind.ROW), later)
 
-    def _compute(self, node: Node) -> Bounds:
-        if node.op == "length":
-            return constant(0, 0, DType.I32)
-        if node.op in _REDUCTIONS:
-            value = _REDUCTIONS[node.op](node.dtype)
-            return constant(value, value, node.dtype)
-        if node.op == "scan":
-            body, position = body_of(node), node.attrs["result"]
-            assert isinstance(position, int)
-            low, high = body.invariants[position]
-            require(f"state {position} before the loop", self.intervals[node.args[position]], low, high)
-            return self._bounds[node.args[position]]
-        return super()._compute(node)
+    def _reduce(self, node: Node) -> Bounds:
+        value = OPS[node.op].of_empty_row(node.dtype)
+        return constant(value, value, node.dtype)
 
-
-_REDUCTIONS: Mapping[str, Callable[[DType], Number]] = {
-    "row_max": lambda dtype: float("-inf") if dtype.is_float else dtype.low,
-    "row_min": lambda dtype: float("inf") if dtype.is_float else dtype.high,
-    "row_sum": lambda dtype: 0.0 if dtype.is_float else 0,
-}
+    def _scan(self, node: Node) -> Bounds:
+        body, position = body_of(node), node.attrs["result"]
+        assert isinstance(position, int)
+        low, high = body.invariants[position]
+        require(f"state {position} before the loop", self.intervals[node.args[position]], low, high)
+        return self._bounds[node.args[position]]
 
 
 def _joined_bounds(a: Bounds, others: Iterable[Bounds]) -> Bounds:

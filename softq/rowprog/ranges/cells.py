@@ -11,9 +11,9 @@ import numpy as np
 
 from softq.rowprog.program import Node, Program, walk
 from softq.rowprog.ranges import refine
-from softq.rowprog.ranges.bounds import Array, Bounds, either
+from softq.rowprog.ranges.bounds import Array, Bounds
 from softq.rowprog.ranges.domain import Domain
-from softq.rowprog.ranges.rules import RULES, fits
+from softq.rowprog.ranges.rules import RULES, demand_of_operands, demand_of_result
 from softq.rowprog.ranges.unproved import UnprovedError
 
 _PURE = frozenset(RULES) - {"param", "assume"} | {"input", "select"}
@@ -82,10 +82,7 @@ def _value(node: Node, states: Domain, known: dict[Node, Bounds]) -> Bounds:
         assert bounds is not None
         return bounds
     if node.op == "select":
-        condition = known[node.args[0]]
-        a, b = (
-            refine.branch(node.args[0], truth, arg, known.__getitem__)
-            for truth, arg in ((True, node.args[1]), (False, node.args[2]))
-        )
-        return either(np.greater(condition.high, 0), a, np.less(condition.low, 1), b)
-    return fits(RULES[node.op](node, [known[arg] for arg in node.args]), node.dtype)
+        return refine.choose(node, known.__getitem__)
+    args = [known[arg] for arg in node.args]
+    demand_of_operands(node, args)
+    return demand_of_result(node, RULES[node.op](node, args))

@@ -15,7 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from softq.rowprog.program import Node
+from softq.rowprog.ranges import integers
+from softq.rowprog.ranges.bounds import Bounds
 from softq.rowprog.ranges.interval import Interval
 
 _DEPTH = 12
@@ -106,7 +110,29 @@ class Facts:
         known = self._intervals.get(node)
         return known is None or known.nan
 
-    def product_at_most(self, node: Node) -> Node | None:
+    def narrow(self, node: Node, found: Bounds) -> Bounds:
+        """Return what an operator gives, without what facts rule out."""
+        low, high = found.low, found.high
+        # np.maximum and np.minimum keep a NaN, which stands for a float without numbers.
+        whole = self._product_at_most(node) or self._share_at_most(node)
+        if whole is not None:
+            high = np.minimum(high, integers.exact(self._intervals[whole].high))
+        share = self._quotient_at_most(node)
+        if share is not None:
+            high = np.minimum(high, integers.exact(share))
+        if node.op == "sub":
+            a, b = node.args
+            zero = np.float32(0) if node.dtype.is_float else 0
+            if self.at_least(a, b):
+                low = np.maximum(low, zero)
+            if self.at_least(b, a):
+                high = np.minimum(high, zero)
+            below = self._remainder_below(node)
+            if below is not None:
+                low, high = np.maximum(low, 0), np.minimum(high, integers.exact(below - 1))
+        return found if low is found.low and high is found.high else Bounds(low, high, found.nan)
+
+    def _product_at_most(self, node: Node) -> Node | None:
         """Return x if the node is divide(x, b) * b or (x >> k) << k, which is at most x."""
         if not node.dtype.is_integer:
             return None
@@ -118,7 +144,7 @@ class Facts:
             return node.args[0].args[0]
         return None
 
-    def share_at_most(self, node: Node) -> Node | None:
+    def _share_at_most(self, node: Node) -> Node | None:
         """Return c if the node is divide(c, b) * x of integers with 0 <= x <= b, which is at most c."""
         if node.op != "mul" or not node.dtype.is_integer:
             return None
@@ -127,7 +153,7 @@ class Facts:
                 return quotient.args[0]
         return None
 
-    def quotient_at_most(self, node: Node) -> int | None:
+    def _quotient_at_most(self, node: Node) -> int | None:
         """Return m if the node is divide(x * m, b) of integers (or divide(x << k, b), divide(x, b)) and b >= x."""
         if node.op != "divide" or not node.dtype.is_integer:
             return None
@@ -142,10 +168,10 @@ class Facts:
                     return int(self._intervals[factor].high)
         return None
 
-    def remainder_below(self, node: Node) -> int | None:
+    def _remainder_below(self, node: Node) -> int | None:
         """Return m if the node is x - divide(x, b) * b or x - ((x >> k) << k), which is in [0, m - 1]."""
         whole, taken = node.args
-        if self.product_at_most(taken) is not whole:
+        if self._product_at_most(taken) is not whole:
             return None
         if taken.op == "shl":
             return 1 << int(self._intervals[taken.args[1]].high)

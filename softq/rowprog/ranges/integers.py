@@ -1,4 +1,4 @@
-"""Integer arithmetic on intervals, exact, with the demands of each operator."""
+"""Integer arithmetic on intervals, exact; what has to be proved of operands was proved, and of results is not yet."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from softq.rowprog.ranges.unproved import require
 from softq.rowprog.types import DType
 
 
-def _ends(a: Bounds, b: Bounds, reach: int, function: Callable[[Array, Array], Array], dtype: DType) -> Bounds:
-    """Return what the results of the ends span; all these operators are monotone in each operand."""
-    values = [function(*wide_enough(reach, (x, y))) for x, y in product(a.ends, b.ends)]
-    return fitting(spanned(values), dtype)
+def _of_ends(function: Callable[[Array, Array], Array], reach: int, a: Bounds, b: Bounds) -> Bounds:
+    """Return what the results of the ends span, all of at most this magnitude: monotone in each operand."""
+    return spanned([function(*wide_enough(reach, (x, y))) for x, y in product(a.ends, b.ends)])
 
 
 def exact(value: int | float) -> Array:
@@ -23,35 +22,24 @@ def exact(value: int | float) -> Array:
     return packed(np.full((1, 1), int(value), np.object_))
 
 
-def fitting(bounds: Bounds, dtype: DType, what: str = "the result") -> Bounds:
-    """Return the bounds if they fit the type."""
-    require(what, bounds.interval, dtype.low, dtype.high)
-    low = packed(bounds.low)
-    return Bounds(low, low if bounds.low is bounds.high else packed(bounds.high))
-
-
-def add(a: Bounds, b: Bounds, dtype: DType) -> Bounds:
+def add(a: Bounds, b: Bounds) -> Bounds:
     """Return a + b."""
-    return _ends(a, b, magnitude(*a.ends) + magnitude(*b.ends), np.add, dtype)
+    return _of_ends(np.add, magnitude(*a.ends) + magnitude(*b.ends), a, b)
 
 
 def sub(a: Bounds, b: Bounds) -> Bounds:
-    """Return a - b, not yet proved to fit: a fact may narrow it first."""
-    reach = magnitude(*a.ends) + magnitude(*b.ends)
-    return spanned([np.subtract(*wide_enough(reach, (x, y))) for x, y in product(a.ends, b.ends)])
+    """Return a - b."""
+    return _of_ends(np.subtract, magnitude(*a.ends) + magnitude(*b.ends), a, b)
 
 
 def mul(a: Bounds, b: Bounds) -> Bounds:
-    """Return a * b, not yet proved to fit: a fact may narrow it first."""
-    reach = magnitude(*a.ends) * magnitude(*b.ends)
-    return spanned([np.multiply(*wide_enough(reach, (x, y))) for x, y in product(a.ends, b.ends)])
+    """Return a * b."""
+    return _of_ends(np.multiply, magnitude(*a.ends) * magnitude(*b.ends), a, b)
 
 
-def divide(a: Bounds, b: Bounds, dtype: DType) -> Bounds:
+def divide(a: Bounds, b: Bounds) -> Bounds:
     """Return the floor of a / b."""
-    require("the dividend", a.interval, 0, float("inf"))
-    require("the divisor", b.interval, 1, float("inf"))
-    return _ends(a, b, magnitude(*a.ends, *b.ends), np.floor_divide, dtype)
+    return _of_ends(np.floor_divide, magnitude(*a.ends, *b.ends), a, b)
 
 
 def minimum(a: Bounds, b: Bounds) -> Bounds:
@@ -66,17 +54,14 @@ def maximum(a: Bounds, b: Bounds) -> Bounds:
     return Bounds(low, low if len(a.ends) == len(b.ends) == 1 else np.maximum(a.high, b.high))
 
 
-def shl(a: Bounds, b: Bounds, dtype: DType) -> Bounds:
-    """Return a * 2^b, not yet proved to fit: a fact may narrow it first."""
-    require("the shift", b.interval, 0, dtype.bits - 1)
-    reach = magnitude(*a.ends) << int(np.max(b.high))
-    return spanned([np.left_shift(*wide_enough(reach, (x, y))) for x, y in product(a.ends, b.ends)])
+def shl(a: Bounds, b: Bounds) -> Bounds:
+    """Return a * 2^b."""
+    return _of_ends(np.left_shift, magnitude(*a.ends) << int(np.max(b.high)), a, b)
 
 
-def shr(a: Bounds, b: Bounds, dtype: DType) -> Bounds:
+def shr(a: Bounds, b: Bounds) -> Bounds:
     """Return the floor of a / 2^b."""
-    require("the shift", b.interval, 0, dtype.bits - 1)
-    return _ends(a, b, magnitude(*a.ends, *b.ends), np.right_shift, dtype)
+    return _of_ends(np.right_shift, magnitude(*a.ends, *b.ends), a, b)
 
 
 def row_sum(row: Bounds, present: Bounds, length: int, dtype: DType) -> Bounds:
@@ -91,7 +76,6 @@ def row_sum(row: Bounds, present: Bounds, length: int, dtype: DType) -> Bounds:
 
 def normalize(a: Bounds, part: str) -> Bounds:
     """Return the mantissa or the shift of x > 0."""
-    require("the operand", a.interval, 1, DType.U32.high)
     shifts = [np.subtract(32, np.frexp(x.astype(np.float64))[1]).astype(np.int64) for x in (a.low, a.high)]
     if part == "shift":
         return Bounds(shifts[1], shifts[0])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from softq.rowprog.program import Node
-from softq.rowprog.ranges.bounds import NEVER, Array, Bounds
+from softq.rowprog.ranges.bounds import NEVER, Array, Bounds, either
 
 Get = Callable[[Node], Bounds]
 
@@ -24,14 +24,24 @@ def comparisons(condition: Node, truth: bool) -> Iterator[tuple[Node, bool]]:
 
 
 def reads(select: Node) -> Iterator[Node]:
-    """Yield the nodes whose bounds `branch` asks for."""
+    """Yield the nodes whose bounds `choose` asks for beside its operands'."""
     for value, truth in ((select.args[1], True), (select.args[2], False)):
         for comparison, _ in comparisons(select.args[0], truth):
             if value in comparison.args:
                 yield from comparison.args
 
 
-def branch(condition: Node, truth: bool, value: Node, get: Get) -> Bounds:
+def choose(select: Node, get: Get) -> Bounds:
+    """Return the bounds of a select."""
+    condition = select.args[0]
+    may = get(condition)
+    a, b = (_branch(condition, truth, value, get) for truth, value in zip((True, False), select.args[1:], strict=True))
+    return either(
+        np.logical_and(np.greater(may.high, 0), a.possible), a, np.logical_and(np.less(may.low, 1), b.possible), b
+    )
+
+
+def _branch(condition: Node, truth: bool, value: Node, get: Get) -> Bounds:
     """Return the bounds of a value where the condition is true (or false)."""
     bounds = get(value)
     for comparison, holds in comparisons(condition, truth):

@@ -1,18 +1,18 @@
-"""What each elementwise operator does to intervals, and what it demands (`softq.rowprog.ops` states both)."""
+"""What each elementwise operator does to intervals; what it demands is `softq.rowprog.ops`' to say."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from softq.rowprog.program import Node, number_of, param_of, table_of
+from softq.rowprog.ops import Rules
+from softq.rowprog.program import Node, demands_of, number_of, param_of, table_of
 from softq.rowprog.ranges import floats, integers
 from softq.rowprog.ranges.bounds import NEVER, Array, Bools, Bounds, constant, packed, spanned
 from softq.rowprog.ranges.interval import Interval
 from softq.rowprog.ranges.unproved import UnprovedError, require
-from softq.rowprog.types import DType
 
 Rule = Callable[[Node, Sequence[Bounds]], Bounds]
 Positions = NDArray[np.int64]
@@ -40,36 +40,12 @@ def _entries(table: Node) -> Array:
     return packed(np.array([int(v) for v in table_of(table)], np.object_).reshape(1, -1))
 
 
-def _add(node: Node, args: Sequence[Bounds]) -> Bounds:
-    return floats.add(*args) if node.dtype.is_float else integers.add(args[0], args[1], node.dtype)
+def _of_numbers(of_floats: Callable[..., Bounds], of_integers: Callable[..., Bounds]) -> Rule:
+    return lambda node, args: (of_floats if node.dtype.is_float else of_integers)(*args)
 
 
-def _sub(node: Node, args: Sequence[Bounds]) -> Bounds:
-    return floats.sub(*args) if node.dtype.is_float else integers.sub(args[0], args[1])
-
-
-def _mul(node: Node, args: Sequence[Bounds]) -> Bounds:
-    return floats.mul(*args) if node.dtype.is_float else integers.mul(*args)
-
-
-def _divide(node: Node, args: Sequence[Bounds]) -> Bounds:
-    return floats.divide(*args) if node.dtype.is_float else integers.divide(args[0], args[1], node.dtype)
-
-
-def _min(node: Node, args: Sequence[Bounds]) -> Bounds:
-    return floats.minimum(*args) if node.dtype.is_float else integers.minimum(*args)
-
-
-def _max(node: Node, args: Sequence[Bounds]) -> Bounds:
-    return floats.maximum(*args) if node.dtype.is_float else integers.maximum(*args)
-
-
-def _shl(node: Node, args: Sequence[Bounds]) -> Bounds:
-    return integers.shl(args[0], args[1], node.dtype)
-
-
-def _shr(node: Node, args: Sequence[Bounds]) -> Bounds:
-    return integers.shr(args[0], args[1], node.dtype)
+def _plain(function: Callable[..., Bounds]) -> Rule:
+    return lambda node, args: function(*args)
 
 
 def _truth(must: Bools, may: Bools) -> Bounds:
@@ -104,24 +80,11 @@ def _not(node: Node, args: Sequence[Bounds]) -> Bounds:
     return spanned([np.subtract(1, x) for x in args[0].ends])
 
 
-def _and(node: Node, args: Sequence[Bounds]) -> Bounds:
-    return integers.minimum(*args)
-
-
-def _or(node: Node, args: Sequence[Bounds]) -> Bounds:
-    return integers.maximum(*args)
-
-
 def _cast(node: Node, args: Sequence[Bounds]) -> Bounds:
     (x,) = args
-    if node.args[0].dtype.is_float:
-        if node.dtype.is_float:
-            return x
-        require("the operand", x.interval, node.dtype.low, node.dtype.high)
-        return spanned([_truncated(v) for v in x.ends])
-    if node.dtype.is_float:
-        return spanned([_rounded(v) for v in x.ends])
-    return integers.fitting(x, node.dtype, "the operand")
+    if node.args[0].dtype.is_float == node.dtype.is_float:
+        return x
+    return spanned([(_rounded if node.dtype.is_float else _truncated)(v) for v in x.ends])
 
 
 def _truncated(values: Array) -> Array:
@@ -135,15 +98,8 @@ def _rounded(values: Array) -> Array:
     return (values.astype(np.uint64) if values.dtype == np.object_ else values).astype(np.float32)
 
 
-def _rint(node: Node, args: Sequence[Bounds]) -> Bounds:
-    return floats.rint(args[0])
-
-
 def _lut(node: Node, args: Sequence[Bounds]) -> Bounds:
     table, at = node.args[0], args[1]
-    size = len(table_of(table)) if table.op == "table" else param_of(table).size
-    assert size is not None
-    require("the index", at.interval, 0, size - 1)
     if table.op != "table":
         return args[0]
     first, last = (x.astype(np.int64) for x in (at.low, at.high))
@@ -174,20 +130,11 @@ def _between(entries: Array, first: Positions, last: Positions, combine: np.ufun
 
 
 def _exp2i(node: Node, args: Sequence[Bounds]) -> Bounds:
-    require("the exponent", args[0].interval, -126, 127)
     return spanned([np.ldexp(np.float32(1), x.astype(np.int32)).astype(np.float32) for x in args[0].ends])
 
 
 def _normalize(node: Node, args: Sequence[Bounds]) -> Bounds:
     return integers.normalize(args[0], str(node.attrs["part"]))
-
-
-def _log2(node: Node, args: Sequence[Bounds]) -> Bounds:
-    return floats.log2(args[0])
-
-
-def _sqrt(node: Node, args: Sequence[Bounds]) -> Bounds:
-    return floats.sqrt(args[0])
 
 
 def _assume(node: Node, args: Sequence[Bounds]) -> Bounds:
@@ -201,40 +148,80 @@ def _assume(node: Node, args: Sequence[Bounds]) -> Bounds:
     return x if x.low is x.high and not np.any(x.nan) else Bounds(*ends)
 
 
-RULES: Mapping[str, Rule] = {
-    "const": _const,
-    "param": _param,
-    "table": _table,
-    "add": _add,
-    "sub": _sub,
-    "mul": _mul,
-    "divide": _divide,
-    "min": _min,
-    "max": _max,
-    "shl": _shl,
-    "shr": _shr,
-    "lt": _lt,
-    "le": _le,
-    "eq": _eq,
-    "and": _and,
-    "or": _or,
-    "not": _not,
-    "cast": _cast,
-    "rint": _rint,
-    "lut": _lut,
-    "exp2i": _exp2i,
-    "normalize": _normalize,
-    "log2": _log2,
-    "sqrt": _sqrt,
-    "exp_minus": lambda node, args: args[1],
-    "assume": _assume,
-}
-"""All but the leaves that depend on the input, `select`, the reductions and `scan`: the analysis itself does those."""
+RULES: Rules[Rule] = Rules(
+    "range analysis",
+    {
+        "const": _const,
+        "param": _param,
+        "table": _table,
+        "add": _of_numbers(floats.add, integers.add),
+        "sub": _of_numbers(floats.sub, integers.sub),
+        "mul": _of_numbers(floats.mul, integers.mul),
+        "divide": _of_numbers(floats.divide, integers.divide),
+        "min": _of_numbers(floats.minimum, integers.minimum),
+        "max": _of_numbers(floats.maximum, integers.maximum),
+        "shl": _plain(integers.shl),
+        "shr": _plain(integers.shr),
+        "lt": _lt,
+        "le": _le,
+        "eq": _eq,
+        "and": _plain(integers.minimum),
+        "or": _plain(integers.maximum),
+        "not": _not,
+        "cast": _cast,
+        "rint": _plain(floats.rint),
+        "lut": _lut,
+        "exp2i": _exp2i,
+        "normalize": _normalize,
+        "log2": _plain(floats.log2),
+        "sqrt": _plain(floats.sqrt),
+        "exp_minus": lambda node, args: args[1],
+        "assume": _assume,
+    },
+)
+"""What each elementwise operator gives; those that depend on the input, and `select`, are the analysis' own."""
 
-NARROWED: tuple[str, ...] = ("sub", "mul", "shl", "divide")
-"""Operators whose result a fact may narrow before it is proved to fit."""
+
+def _row_max(node: Node, every: Bounds, present: Bounds, length: int) -> Bounds:
+    low, high = np.fmax(every.low, present.low), every.high
+    if node.dtype.is_float and np.any(every.nan):
+        # Unspecified if an element is NaN: whether it is dropped depends on its place.
+        least = np.float32(-np.inf)
+        low, high = np.where(every.nan, least, low), np.fmax(high, least)
+    return Bounds(low, high, every.nan)
 
 
-def fits(bounds: Bounds, dtype: DType) -> Bounds:
-    """Return the bounds if an integer result fits its type."""
-    return integers.fitting(bounds, dtype) if dtype.is_integer else bounds
+def _row_min(node: Node, every: Bounds, present: Bounds, length: int) -> Bounds:
+    low, high = every.low, np.fmin(every.high, present.high)
+    if node.dtype.is_float and np.any(every.nan):
+        greatest = np.float32(np.inf)
+        low, high = np.fmin(low, greatest), np.where(every.nan, greatest, high)
+    return Bounds(low, high, every.nan)
+
+
+def _row_sum(node: Node, every: Bounds, present: Bounds, length: int) -> Bounds:
+    if node.dtype.is_float:
+        return floats.row_sum(every, present, length)
+    return integers.row_sum(every, present, length, node.dtype)
+
+
+REDUCTIONS: Rules[Callable[[Node, Bounds, Bounds, int], Bounds]] = Rules(
+    "range analysis", {"row_max": _row_max, "row_min": _row_min, "row_sum": _row_sum}
+)
+"""What each reduction gives of 1 to so many elements: from what holds every element, and what one of them holds."""
+
+
+def demand_of_operands(node: Node, args: Sequence[Bounds]) -> None:
+    """Require what `softq.rowprog.ops` demands of an operator's operands."""
+    for demand, ends in demands_of(node):
+        if demand.operand is not None:
+            require(demand.what, args[demand.operand].interval, *ends)
+
+
+def demand_of_result(node: Node, bounds: Bounds) -> Bounds:
+    """Require what is demanded of an operator's result; return its bounds."""
+    for demand, ends in demands_of(node):
+        if demand.operand is None:
+            require(demand.what, bounds.interval, *ends)
+    low = packed(bounds.low)
+    return bounds if low is bounds.low else Bounds(low, low if bounds.low is bounds.high else packed(bounds.high))

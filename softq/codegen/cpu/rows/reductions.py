@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tvm import tirx
@@ -22,6 +21,7 @@ from softq.codegen.cpu.rows.tir import (
     bits_of,
     cast,
     const,
+    dtype_of,
     half,
     intrinsic,
     is_signed,
@@ -29,6 +29,7 @@ from softq.codegen.cpu.rows.tir import (
     reinterpret,
     type_name,
 )
+from softq.rowprog.ops import OPS, Rules
 from softq.rowprog.program import Node
 
 Combine = Callable[[Expr, Expr], Expr]
@@ -40,31 +41,22 @@ class Reduction:
 
     Attributes:
         combine: Of an accumulator and a value.
-        identity: What an accumulator of a type begins with.
         repeats: Whether an element may be taken in twice.
     """
 
     combine: Combine
-    identity: Callable[[str], float]
     repeats: bool
 
 
-def _lowest(name: str) -> float:
-    if name == F32:
-        return -math.inf
-    return -(1 << (bits_of(name) - 1)) if is_signed(name) else 0
-
-
-def _highest(name: str) -> float:
-    return math.inf if name == F32 else (1 << (bits_of(name) - is_signed(name))) - 1
-
-
 # The comparison has the accumulator first where it may be kept, so that it is one instruction on x86.
-REDUCTIONS: Mapping[str, Reduction] = {
-    "row_max": Reduction(lambda a, x: tirx.Select(tirx.LT(a, x), x, a), _lowest, True),
-    "row_min": Reduction(lambda a, x: tirx.Select(tirx.LT(x, a), x, a), _highest, True),
-    "row_sum": Reduction(lambda a, x: tirx.Add(a, x), lambda name: 0, False),
-}
+REDUCTIONS: Rules[Reduction] = Rules(
+    "the CPU emitter",
+    {
+        "row_max": Reduction(lambda a, x: tirx.Select(tirx.LT(a, x), x, a), True),
+        "row_min": Reduction(lambda a, x: tirx.Select(tirx.LT(x, a), x, a), True),
+        "row_sum": Reduction(lambda a, x: tirx.Add(a, x), False),
+    },
+)
 
 
 class Accumulators:
@@ -87,7 +79,7 @@ class Accumulators:
             self.name = "int8" if place.processor.masks or not place.bits else f"int{place.bits}"
         self.lanes = place.lanes
         self._least_word = place.processor.has_least_word
-        start = place.const(self.rule.identity(self.name) if self.condition is None else 0, self.name)
+        start = place.const(_start(node, self.name) if self.condition is None else 0, self.name)
         self.parts = [Local.of(start, self.name, self.lanes) for _ in range(1 if self.condition else count)]
 
     def add(self, places: Sequence[Emission], first: bool = False) -> None:
@@ -253,4 +245,9 @@ class ByteSums:
 
 def of_empty_row(node: Node) -> float:
     """Return what a reduction gives for a row without elements."""
-    return REDUCTIONS[node.op].identity(type_name(node.dtype))
+    return _start(node, type_name(node.dtype))
+
+
+def _start(node: Node, name: str) -> float:
+    """Return what an accumulator of a type begins with."""
+    return OPS[node.op].of_empty_row(dtype_of(name))

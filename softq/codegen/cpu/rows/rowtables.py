@@ -22,6 +22,7 @@ from softq.codegen.cpu.rows.levels import fits
 from softq.codegen.cpu.rows.memory import Place
 from softq.codegen.cpu.rows.tables import Table, constant_table
 from softq.codegen.cpu.rows.tir import F32, Memory
+from softq.rowprog.ops import OPS
 from softq.rowprog.phases import Phase
 from softq.rowprog.program import Node
 from softq.rowprog.types import DType, Kind
@@ -30,7 +31,6 @@ ENTRIES = 256
 LEAST_LENGTH = 384
 """Elements from which a row is worth its tables."""
 
-_DEAR = ("lut", "divide", "log2", "sqrt", "exp_minus")
 _DEAR_COST = 4
 _BYTE = "byte"
 """Name of the row that holds each value of the byte once."""
@@ -73,7 +73,7 @@ def find(kernel: Kernel, phase: Phase, wanted: Iterable[Node]) -> RowTables | No
         gain = 0
         for node in wanted:
             inner, size = _inner(node, byte, phase), _size(node, kernel)
-            cost = sum(_DEAR_COST if n.op in _DEAR else 1 for n in inner or ())
+            cost = sum(_DEAR_COST if OPS[n.op].cost == "dear" else 1 for n in inner or ())
             if inner is not None and size and cost > each * size:
                 nodes[node] = size
                 gain += cost - each * size

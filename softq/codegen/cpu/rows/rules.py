@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from tvm import tirx
 from tvm.ir import Expr
@@ -11,6 +11,7 @@ from softq.codegen.common import carriers
 from softq.codegen.cpu.rows import floats, integers
 from softq.codegen.cpu.rows.emission import Emission, Rule
 from softq.codegen.cpu.rows.tir import BOOL, F32, F64, broadcast, cast, fence, lane_numbers, type_name
+from softq.rowprog.ops import Rules
 from softq.rowprog.program import Node, number_of, param_of
 
 # Leaves
@@ -142,36 +143,39 @@ def _lut(e: Emission, node: Node) -> Expr:
     return tirx.NE(x, e.const(0, held)) if result == BOOL else x
 
 
-RULES: Mapping[str, Rule] = {
-    "input": _at_hand,
-    "param": _param,
-    "const": _at_hand,
-    "table": _at_hand,
-    "index": _index,
-    "length": _length,
-    "add": _arithmetic(tirx.Add),
-    "sub": _arithmetic(tirx.Sub),
-    "mul": _mul,
-    "divide": _divide,
-    "min": _extreme(0, 1),
-    "max": _extreme(1, 0),
-    "shl": integers.shift,
-    "shr": integers.shift,
-    "lt": _compare(tirx.LT),
-    "le": _compare(tirx.LE),
-    "eq": _compare(tirx.EQ),
-    "and": _logic(tirx.And),
-    "or": _logic(tirx.Or),
-    "not": lambda e, node: tirx.Not(e.operand(node, 0)),
-    "select": _select,
-    "cast": _cast,
-    "rint": floats.rint,
-    "lut": _lut,
-    "exp2i": floats.exp2i,
-    "normalize": integers.normalize,
-    "log2": floats.log2,
-    "sqrt": floats.sqrt,
-    "exp_minus": floats.exp_minus,
-    "assume": lambda e, node: e.operand(node, 0, e.type_of(node)),
-}
+RULES: Rules[Rule] = Rules(
+    "the CPU emitter",
+    {
+        "input": _at_hand,
+        "param": _param,
+        "const": _at_hand,
+        "table": _at_hand,
+        "index": _index,
+        "length": _length,
+        "add": _arithmetic(tirx.Add),
+        "sub": _arithmetic(tirx.Sub),
+        "mul": _mul,
+        "divide": _divide,
+        "min": _extreme(0, 1),
+        "max": _extreme(1, 0),
+        "shl": integers.shift,
+        "shr": integers.shift,
+        "lt": _compare(tirx.LT),
+        "le": _compare(tirx.LE),
+        "eq": _compare(tirx.EQ),
+        "and": _logic(tirx.And),
+        "or": _logic(tirx.Or),
+        "not": lambda e, node: tirx.Not(e.operand(node, 0)),
+        "select": _select,
+        "cast": _cast,
+        "rint": floats.rint,
+        "lut": _lut,
+        "exp2i": floats.exp2i,
+        "normalize": integers.normalize,
+        "log2": floats.log2,
+        "sqrt": floats.sqrt,
+        "exp_minus": floats.exp_minus,
+        "assume": lambda e, node: e.operand(node, 0, e.type_of(node)),
+    },
+)
 """All operators of elements and scalars; reductions and scans are in `REDUCTIONS` and `scan`."""

@@ -29,6 +29,11 @@ def type_name(dtype: DType) -> str:
     return str(dtype.numpy)
 
 
+def dtype_of(name: str) -> DType:
+    """Return the element type that TIR calls so."""
+    return next(dtype for dtype in DType if type_name(dtype) == name)
+
+
 def bits_of(name: str) -> int:
     """Return the width of a number type by TIR's name of it."""
     return int("".join(c for c in name if c.isdigit()))

@@ -6,43 +6,29 @@ shared memory where a row has several warps), or shared memory with barriers alo
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 from softq.codegen.common.patterns import marked
 from softq.codegen.gpu.dialect.text import I32, Text, converted, literal, unsigned
 from softq.codegen.gpu.rows.form import WARP, Form
 from softq.codegen.gpu.rows.place import Kernel, Place
+from softq.rowprog.ops import OPS, Rules
 from softq.rowprog.program import Node
-from softq.rowprog.types import DType
-
-
-@dataclass(frozen=True)
-class _Rule:
-    combine: Callable[[str, str], str]
-    identity: Callable[[DType], float | int]
-
-
-def _lowest(dtype: DType) -> float | int:
-    return -math.inf if dtype.is_float else dtype.low
-
-
-def _highest(dtype: DType) -> float | int:
-    return math.inf if dtype.is_float else dtype.high
 
 
 def _extreme(word: str, sign: str) -> Callable[[bool, str, str], str]:
     return lambda is_float, a, x: f"{word}({a}, {x})" if is_float else f"{a} {sign} {x} ? {a} : {x}"
 
 
-_LEAST, _GREATEST = _extreme("LESSER", "<"), _extreme("GREATER", ">")
-
-REDUCTIONS: Mapping[str, Callable[[bool], _Rule]] = {
-    "row_max": lambda is_float: _Rule(lambda a, x: _GREATEST(is_float, a, x), _lowest),
-    "row_min": lambda is_float: _Rule(lambda a, x: _LEAST(is_float, a, x), _highest),
-    "row_sum": lambda is_float: _Rule(lambda a, x: f"{a} + {x}", lambda dtype: 0),
-}
+REDUCTIONS: Rules[Callable[[bool, str, str], str]] = Rules(
+    "the GPU emitter",
+    {
+        "row_max": _extreme("GREATER", ">"),
+        "row_min": _extreme("LESSER", "<"),
+        "row_sum": lambda is_float, a, x: f"{a} + {x}",
+    },
+)
+"""The text of a reduction of two numbers; the first says whether they are floats."""
 
 
 class Reduction:
@@ -57,7 +43,7 @@ class Reduction:
         self.node = node
         self._kernel = kernel
         self._type = kernel.type_of(node)
-        self._rule = REDUCTIONS[node.op](node.dtype.is_float)
+        self._start = OPS[node.op].of_empty_row(node.dtype)
         self._condition = marked(node)
         self._mark: Reduction | None = None
         # Sums of parts may leave the interval of the whole; unsigned ones wrap and come back.
@@ -68,7 +54,7 @@ class Reduction:
 
     def start(self) -> None:
         """Declare the variable."""
-        start = 0 if self._condition is not None else self._rule.identity(self.node.dtype)
+        start = 0 if self._condition is not None else self._start
         self._kernel.text.line(f"{self.held} {self.name} = {literal(start, self.held)};")
 
     @property
@@ -84,7 +70,7 @@ class Reduction:
         """Let the row's scalars have what was found of NaN, if it was looked for."""
         if self._mark is not None:
             node = self._mark.node
-            lowest = literal(self._mark._rule.identity(node.dtype), self._mark._type)
+            lowest = literal(self._mark._start, self._mark._type)
             scalars.keep(node, f"length > 0 ? ({self._mark._type})({self.name} != {self.name}) : {lowest}")
 
     def add(self, place: Place) -> None:
@@ -98,7 +84,9 @@ class Reduction:
         """Return what was gathered together with something else."""
         if self._mark is not None:
             return f"greater_or_nan({self.name}, {other})"
-        return f"{self.name} | {other}" if self._condition is not None else self._rule.combine(self.name, other)
+        if self._condition is not None:
+            return f"{self.name} | {other}"
+        return REDUCTIONS[self.node.op](self.node.dtype.is_float, self.name, other)
 
     def bind(self, scalars: Place) -> None:
         """Let the row's scalars have the result."""
@@ -106,7 +94,7 @@ class Reduction:
             scalars.bind(self.node, self.name, self.held)
             return
         # A row without elements has no marks, not even 0.
-        lowest = literal(self._rule.identity(self.node.dtype), self._type)
+        lowest = literal(self._start, self._type)
         scalars.keep(self.node, f"length > 0 ? {converted(self.name, I32, self._type)} : {lowest}")
 
 

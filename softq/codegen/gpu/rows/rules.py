@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from softq.codegen.common.patterns import rounded
 from softq.codegen.gpu.dialect.text import BOOL, F32, I32, U32, bits_of, converted, literal, unsigned
 from softq.codegen.gpu.rows.place import Place, Rule
+from softq.rowprog.ops import Rules
 from softq.rowprog.program import Node, number_of, param_of
 
 _NEAREST = 1 << 22
@@ -121,36 +120,39 @@ def _call(word: str) -> Rule:
     return lambda p, node: f"{word}({p.operand(node, 0)})"
 
 
-RULES: Mapping[str, Rule] = {
-    "input": _at_hand,
-    "param": _param,
-    "const": _at_hand,
-    "table": _at_hand,
-    "index": _at_hand,
-    "length": lambda p, node: converted("length", I32, p.type_of(node)),
-    "add": _arithmetic("+"),
-    "sub": _arithmetic("-"),
-    "mul": _arithmetic("*"),
-    "divide": _divide,
-    "min": _extreme(0, 1, "LESSER"),
-    "max": _extreme(1, 0, "GREATER"),
-    "shl": _shift("<<"),
-    "shr": _shift(">>"),
-    "lt": _compare("<"),
-    "le": _compare("<="),
-    "eq": _compare("=="),
-    "and": lambda p, node: f"{p.operand(node, 0)} && {p.operand(node, 1)}",
-    "or": lambda p, node: f"{p.operand(node, 0)} || {p.operand(node, 1)}",
-    "not": lambda p, node: f"!{p.operand(node, 0)}",
-    "select": _select,
-    "cast": _cast,
-    "rint": _call("ROUND"),
-    "lut": _lut,
-    "exp2i": _exp2i,
-    "normalize": _normalize,
-    "log2": _call("LOG2"),
-    "sqrt": _call("ROOT"),
-    "exp_minus": _call("exp_minus"),
-    "assume": lambda p, node: converted(p.operand(node, 0), p.type_of(node.args[0]), p.type_of(node)),
-}
+RULES: Rules[Rule] = Rules(
+    "the GPU emitter",
+    {
+        "input": _at_hand,
+        "param": _param,
+        "const": _at_hand,
+        "table": _at_hand,
+        "index": _at_hand,
+        "length": lambda p, node: converted("length", I32, p.type_of(node)),
+        "add": _arithmetic("+"),
+        "sub": _arithmetic("-"),
+        "mul": _arithmetic("*"),
+        "divide": _divide,
+        "min": _extreme(0, 1, "LESSER"),
+        "max": _extreme(1, 0, "GREATER"),
+        "shl": _shift("<<"),
+        "shr": _shift(">>"),
+        "lt": _compare("<"),
+        "le": _compare("<="),
+        "eq": _compare("=="),
+        "and": lambda p, node: f"{p.operand(node, 0)} && {p.operand(node, 1)}",
+        "or": lambda p, node: f"{p.operand(node, 0)} || {p.operand(node, 1)}",
+        "not": lambda p, node: f"!{p.operand(node, 0)}",
+        "select": _select,
+        "cast": _cast,
+        "rint": _call("ROUND"),
+        "lut": _lut,
+        "exp2i": _exp2i,
+        "normalize": _normalize,
+        "log2": _call("LOG2"),
+        "sqrt": _call("ROOT"),
+        "exp_minus": _call("exp_minus"),
+        "assume": lambda p, node: converted(p.operand(node, 0), p.type_of(node.args[0]), p.type_of(node)),
+    },
+)
 """All operators of elements and scalars; reductions and scans are written by the passes."""
