@@ -8,7 +8,7 @@ a constant. Nothing is declared: the graph of the program and its intervals say 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from softq.errors import RefusalError
 from softq.rowprog.interpreter import run
 from softq.rowprog.ops import names_of
-from softq.rowprog.program import Node, Number, Program, walk
+from softq.rowprog.program import Node, Number, Program, substitute, walk
 from softq.rowprog.ranges import Proof, prove
 from softq.rowprog.types import DType, Kind
 
@@ -106,7 +106,7 @@ def coded(program: Program, *, max_length: int = 65536) -> Coded:
     if weights.op != "lut" or _uncast(weights.args[1]) is not codes:
         table = Node("table", (), weights.dtype, Kind.TABLE, {"values": tuple(entries)})
         looked_up = Node("lut", (table, codes), weights.dtype, Kind.ROW)
-        outputs = _replaced(outputs, {weights: looked_up})
+        outputs = substitute(outputs, {weights: looked_up}, assumptions=True)
     byte = codes if codes.dtype is DType.U8 else Node("cast", (codes,), DType.U8, Kind.ROW)
     structure = f"{program.structure}_codes".lstrip("_")
     return Coded(replace(program, structure=structure, outputs=outputs | {CODES: byte}), tuple(entries))
@@ -172,25 +172,11 @@ def _entries(value: Node, source: _Source, holds: bool) -> list[Number]:
     masked = source.condition is not None
     if source.condition is not None:
         known[source.condition] = Node("input", (), DType.BOOL, Kind.ROW, {"name": "valid"})
-    asked = Program("codes", "", DType.U8, masked, _replaced({"weights": value}, known, assumed=False), contract=False)
+    asked = Program(
+        "codes", "", DType.U8, masked, substitute({"weights": value}, known, assumptions=False), contract=False
+    )
     x = np.arange(source.greatest + 1, dtype=np.uint8)
     return [value.item() for value in run(asked, x, valid=np.full(x.shape, holds) if masked else None)["weights"]]
-
-
-def _replaced(outputs: Mapping[str, Node], known: Mapping[Node, Node], assumed: bool = True) -> dict[str, Node]:
-    """Return outputs with other nodes in the place of some; without `assumed`, assumptions are left out."""
-    made: dict[Node, Node] = {}
-    # What stands under a replaced node may be used elsewhere.
-    for node in walk(outputs.values()):
-        args = tuple(made[arg] for arg in node.args)
-        if node in known:
-            made[node] = known[node]
-        elif node.op == "assume" and not assumed:
-            made[node] = args[0]
-        else:
-            changed = any(new is not old for new, old in zip(args, node.args, strict=True))
-            made[node] = replace(node, args=args) if changed else node
-    return {name: made[node] for name, node in outputs.items()}
 
 
 def _uncast(node: Node) -> Node:

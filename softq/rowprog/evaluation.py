@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from softq.errors import InputError
 from softq.rowprog.ops import OPS, Rules, names_of
-from softq.rowprog.program import Node, Number, ScanBody, body_of, demands_of, number_of, table_of, walk
+from softq.rowprog.program import Node, Number, body_of, demands_of, number_of, result_of, table_of, walk
 
 Array = NDArray[np.generic]
 Rule = Callable[["Environment", Node], Array]
@@ -21,20 +21,20 @@ _LOOKUPS = names_of("lookup")
 class Environment:
     """The values computed so far, by node."""
 
-    def __init__(self, shape: tuple[int, ...], values: Mapping[int, Array] | None = None) -> None:
+    def __init__(self, shape: tuple[int, ...], values: Mapping[Node, Array] | None = None) -> None:
         self.shape = shape
-        self._values: dict[int, Array] = dict(values or {})
+        self._values: dict[Node, Array] = dict(values or {})
 
     def __getitem__(self, node: Node) -> Array:
-        return self._values[id(node)]
+        return self._values[node]
 
     def __setitem__(self, node: Node, value: Array) -> None:
-        self._values[id(node)] = value
+        self._values[node] = value
 
     def compute(self, root: Node) -> Array:
         """Return the value of a node, computing what is missing."""
         for node in walk([root]):
-            if id(node) not in self._values:
+            if node not in self._values:
                 self[node] = self.evaluate(node)
         return self[root]
 
@@ -123,12 +123,7 @@ def _row_sum(env: Environment, node: Node) -> Array:
 
 
 def _scan(env: Environment, node: Node) -> Array:
-    position = node.attrs["result"]
-    assert isinstance(position, int)
-    return _scan_all(env, node, body_of(node))[position]
-
-
-def _scan_all(env: Environment, node: Node, body: ScanBody) -> list[Array]:
+    body = body_of(node)
     scalar = (*env.shape[:-1], 1)
     states = [np.broadcast_to(env[a], scalar) for a in node.args[: len(body.states)]]
     rows = [
@@ -147,7 +142,7 @@ def _scan_all(env: Environment, node: Node, body: ScanBody) -> list[Array]:
                 raise InputError(f"scan: a state leaves its declared interval [{low}, {high}] at element {j}")
         for out, n in zip(outputs, body.outputs, strict=True):
             out[..., j : j + 1] = step.compute(n)
-    return [*states, *outputs]
+    return [*states, *outputs][result_of(node)]
 
 
 def _assume(env: Environment, node: Node) -> Array:

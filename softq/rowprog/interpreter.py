@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from softq.errors import InputError
 from softq.rowprog.evaluation import Array, Environment, within
-from softq.rowprog.program import Node, Program, param_of, walk
+from softq.rowprog.program import Node, Program, param_of
 from softq.rowprog.types import Kind
 
 
@@ -19,6 +19,7 @@ def run(
     *,
     valid: ArrayLike | None = None,
     params: Mapping[str, ArrayLike] | None = None,
+    environment: Callable[[tuple[int, ...]], Environment] = Environment,
 ) -> dict[str, Array]:
     """Return the program's outputs: rows [..., N], scalars [..., 1].
 
@@ -28,24 +29,15 @@ def run(
         valid: bool, broadcastable to the scores; given if and only if the program is masked.
         params: For each run-time parameter a number or an array whose leading axes broadcast to the scores' leading
             axes: [..., 1] for a number, [..., size] for a table.
+        environment: What makes an environment of the scores' shape: of another one, operators may mean other things.
 
     Raises:
         InputError: an argument is missing, unknown, of the wrong type or shape, or outside its declared interval; or
             an `assume` does not hold.
     """
-    return _run(program.outputs, program, scores, valid, params)
-
-
-def run_in(
-    environment: Callable[[tuple[int, ...]], Environment],
-    program: Program,
-    scores: ArrayLike,
-    *,
-    valid: ArrayLike | None = None,
-    params: Mapping[str, ArrayLike] | None = None,
-) -> dict[str, Array]:
-    """Return the program's outputs as `run` does, in an environment of the caller's: from the scores' shape."""
-    return _run(program.outputs, program, scores, valid, params, environment)
+    env = _start(program, scores, valid, environment)
+    _bind(env, program, params)
+    return _compute(env, program.outputs)
 
 
 def prepare(
@@ -58,26 +50,25 @@ def prepare(
     Raises:
         InputError: as `run` does, of the scores here, of the parameters in each call.
     """
-    order = list(walk(program.outputs.values()))
-    varies: set[int] = set()
-    for node in order:
-        if node.op == "param" or any(id(arg) in varies for arg in node.args):
-            varies.add(id(node))
-    later = [node for node in order if id(node) in varies and node.op != "param"]
+    varies: set[Node] = set()
+    for node in program.nodes():
+        if node.op == "param" or not varies.isdisjoint(node.args):
+            varies.add(node)
+    later = [node for node in program.nodes() if node in varies and node.op != "param"]
+    env = _start(program, scores, valid)
+    # Only what the rest takes is kept, so that what lies before it goes when this returns.
     taken = [*(arg for node in later for arg in node.args), *program.outputs.values()]
-    env = _given(program, scores, valid)
     with np.errstate(all="ignore"):
-        # Only what the rest takes is kept, so that what lies before it goes when this returns.
-        kept = {id(node): env.compute(node) for node in taken if id(node) not in varies}
+        kept = {node: env.compute(node) for node in taken if node not in varies}
     shape = env.shape
 
     def outputs(params: Mapping[str, ArrayLike]) -> dict[str, Array]:
         env = Environment(shape, kept)
-        _bind(env, order, params)
+        _bind(env, program, params)
         with np.errstate(all="ignore"):
             for node in later:
                 env[node] = env.evaluate(node)
-        return {name: _shaped(env[node], node, shape) for name, node in program.outputs.items()}
+        return {name: _shaped(env, node) for name, node in program.outputs.items()}
 
     return outputs
 
@@ -91,28 +82,16 @@ def run_node(
     params: Mapping[str, ArrayLike] | None = None,
 ) -> Array:
     """Return the values of one node of the program: what `run` would have if it were an output."""
-    return _run({"node": node}, program, scores, valid, params)["node"]
+    env = _start(program, scores, valid)
+    _bind(env, program, params)
+    return _compute(env, {"node": node})["node"]
 
 
-def _run(
-    outputs: Mapping[str, Node],
+def _start(
     program: Program,
     scores: ArrayLike,
     valid: ArrayLike | None,
-    params: Mapping[str, ArrayLike] | None,
-    environment: Callable[[tuple[int, ...]], Environment] | None = None,
-) -> dict[str, Array]:
-    env = _given(program, scores, valid, environment)
-    _bind(env, walk(program.outputs.values()), params)
-    with np.errstate(all="ignore"):
-        return {name: _shaped(env.compute(node), node, env.shape) for name, node in outputs.items()}
-
-
-def _given(
-    program: Program,
-    scores: ArrayLike,
-    valid: ArrayLike | None,
-    environment: Callable[[tuple[int, ...]], Environment] | None = None,
+    environment: Callable[[tuple[int, ...]], Environment] = Environment,
 ) -> Environment:
     x = np.asarray(scores)
     if x.ndim == 0 or x.dtype != program.scores.numpy:
@@ -123,8 +102,8 @@ def _given(
         raise InputError(
             "valid is missing; the program is masked" if program.masked else "valid is given; the program is not masked"
         )
-    env = (environment or Environment)(x.shape)
-    for node in walk(program.outputs.values()):
+    env = environment(x.shape)
+    for node in program.nodes():
         if node.op == "input" and node.attrs["name"] == "scores":
             env[node] = x
         elif node.op == "input" and node.attrs["name"] == "valid":
@@ -135,8 +114,8 @@ def _given(
     return env
 
 
-def _bind(env: Environment, nodes: Iterable[Node], params: Mapping[str, ArrayLike] | None) -> None:
-    declared = {param_of(node).name: node for node in nodes if node.op == "param"}
+def _bind(env: Environment, program: Program, params: Mapping[str, ArrayLike] | None) -> None:
+    declared = {param_of(node).name: node for node in program.nodes() if node.op == "param"}
     given = dict(params or {})
     for name, node in declared.items():
         if name not in given:
@@ -146,8 +125,15 @@ def _bind(env: Environment, nodes: Iterable[Node], params: Mapping[str, ArrayLik
         raise InputError(f"unknown parameters {sorted(given)}; the program takes {list(declared)}")
 
 
-def _shaped(value: Array, node: Node, shape: tuple[int, ...]) -> Array:
-    return np.broadcast_to(value, shape if node.kind is Kind.ROW else (*shape[:-1], 1)).copy()
+def _compute(env: Environment, outputs: Mapping[str, Node]) -> dict[str, Array]:
+    with np.errstate(all="ignore"):
+        for node in outputs.values():
+            env.compute(node)
+    return {name: _shaped(env, node) for name, node in outputs.items()}
+
+
+def _shaped(env: Environment, node: Node) -> Array:
+    return np.broadcast_to(env[node], env.shape if node.kind is Kind.ROW else (*env.shape[:-1], 1)).copy()
 
 
 def _broadcast(name: str, value: Array, shape: tuple[int, ...]) -> Array:

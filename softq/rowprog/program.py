@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from softq.rowprog.ops import OPS
@@ -133,6 +133,22 @@ def walk(roots: Iterable[Node]) -> Iterator[Node]:
             stack.extend((arg, False) for arg in reversed(node.args))
 
 
+def substitute(outputs: Mapping[str, Node], known: Mapping[Node, Node], *, assumptions: bool) -> dict[str, Node]:
+    """Return outputs with other nodes in the place of some; without `assumptions`, what was assumed is left out."""
+    made: dict[Node, Node] = {}
+    # What stands under a replaced node may be used elsewhere.
+    for node in walk(outputs.values()):
+        args = tuple(made[arg] for arg in node.args)
+        if node in known:
+            made[node] = known[node]
+        elif node.op == "assume" and not assumptions:
+            made[node] = args[0]
+        else:
+            changed = any(new is not old for new, old in zip(args, node.args, strict=True))
+            made[node] = replace(node, args=args) if changed else node
+    return {name: made[node] for name, node in outputs.items()}
+
+
 def param_of(node: Node) -> Param:
     """Return the parameter that a `param` node stands for."""
     param = node.attrs["param"]
@@ -145,6 +161,13 @@ def body_of(node: Node) -> ScanBody:
     body = node.attrs["body"]
     assert isinstance(body, ScanBody)
     return body
+
+
+def result_of(node: Node) -> int:
+    """Return which result of its step a `scan` node is: a position in the states, then in the outputs."""
+    position = node.attrs["result"]
+    assert isinstance(position, int)
+    return position
 
 
 def number_of(node: Node, attr: str = "value") -> Number:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from softq.rowprog.evaluation import Array, Environment
-from softq.rowprog.interpreter import run_in
+from softq.rowprog.interpreter import run
 from softq.rowprog.library import EXP_LIMIT
 from softq.rowprog.program import Node, Program
 
@@ -26,7 +26,7 @@ def run_wide(
         scores: [..., N]; rounded to f32 first, as the program's interface has it.
         params: As in `softq.rowprog.run`.
     """
-    found = run_in(_Wide, program, np.asarray(scores, np.float32), params=params)
+    found = run(program, np.asarray(scores, np.float32), params=params, environment=_Wide)
     return {name: np.asarray(value, np.float64) for name, value in found.items()}
 
 

@@ -18,9 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from softq.rowprog import Node, Program, run
 from softq.rowprog.evaluation import Environment
-from softq.rowprog.interpreter import run_in
 from softq.rowprog.library import FARTHEST
-from softq.rowprog.program import walk
+from softq.rowprog.program import substitute, walk
 
 Array = NDArray[np.generic]
 
@@ -64,9 +63,12 @@ def bounds(
         return {}
     nominal = run(program, scores, valid=valid, params=params)
     low, high = ({name: np.array(nominal[name]) for name in names} for _ in range(2))
-    free = _without_assumptions(program)
+    # What is assumed of its values need not hold of moved ones.
+    free = replace(program, outputs=substitute(program.outputs, {}, assumptions=False))
     for signs in _signs():
-        found = run_in(lambda shape, signs=signs: _Moved(shape, free, signs), free, scores, valid=valid, params=params)
+        found = run(
+            free, scores, valid=valid, params=params, environment=lambda shape, signs=signs: _Moved(shape, free, signs)
+        )
         for name in names:
             low[name] = np.fmin(low[name], found[name])
             high[name] = np.fmax(high[name], found[name])
@@ -97,15 +99,6 @@ def _product(node: Node) -> Node | None:
     if node.op not in ("add", "sub"):
         return None
     return next((arg for arg in node.args if arg.op == "mul"), None)
-
-
-def _without_assumptions(program: Program) -> Program:
-    """Return the program without `assume`: what is assumed of its values need not hold of moved ones."""
-    copies: dict[Node, Node] = {}
-    for node in program.nodes():
-        args = tuple(copies[arg] for arg in node.args)
-        copies[node] = args[0] if node.op == "assume" else Node(node.op, args, node.dtype, node.kind, node.attrs)
-    return replace(program, outputs={name: copies[node] for name, node in program.outputs.items()})
 
 
 Signs = Mapping[str, int] | np.random.Generator

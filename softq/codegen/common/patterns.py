@@ -66,13 +66,6 @@ def group(nodes: Sequence[Node]) -> list[list[Node]]:
     return list(groups.values())
 
 
-def result_of(node: Node) -> int:
-    """Return which of its results a scan node is: a position in the states, then in the outputs."""
-    position = node.attrs["result"]
-    assert isinstance(position, int)
-    return position
-
-
 def fenced(program: Program) -> frozenset[Node]:
     """Return the products that are added to something and must be rounded before."""
     if program.contract:

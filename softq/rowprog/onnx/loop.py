@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from softq.rowprog.onnx.carriers import Carrier, carrier
 from softq.rowprog.onnx.walker import INT64, Emitted, Walker
-from softq.rowprog.program import Node, ScanBody, body_of
+from softq.rowprog.program import Node, ScanBody, body_of, result_of
 from softq.rowprog.types import Kind
 
 
@@ -36,8 +36,7 @@ def scan(w: Walker, node: Node) -> Emitted:
     results = w.add_many("Scan", [*states, *given], len(outputs), body=step, num_scan_inputs=len(rows), **axes)
     for other in w.proof.intervals:
         if other.op == "scan" and body_of(other) is body:
-            position = other.attrs["result"]
-            assert isinstance(position, int)
+            position = result_of(other)
             value = results[position]
             if position >= count:
                 value = w.add("Slice", value, w.constant([0], INT64), length, w.constant([-1], INT64))

@@ -9,7 +9,7 @@ import numpy as np
 
 from softq.errors import ProofError
 from softq.rowprog.ops import OPS, names_of
-from softq.rowprog.program import Node, Program, ScanBody, body_of, walk
+from softq.rowprog.program import Node, Program, ScanBody, body_of, result_of, walk
 from softq.rowprog.ranges import floats, refine
 from softq.rowprog.ranges.bounds import Bounds, along_row, constant, greatest, least
 from softq.rowprog.ranges.domain import Domain
@@ -236,11 +236,10 @@ class _Walk:
     # Loops
 
     def _scan(self, node: Node) -> Bounds:
-        body, position = body_of(node), node.attrs["result"]
-        assert isinstance(position, int)
+        body = body_of(node)
         if body not in self._scans:
             self._scans[body] = self._loop(node, body)
-        return self._scans[body][position]
+        return self._scans[body][result_of(node)]
 
     def _loop(self, node: Node, body: ScanBody) -> list[Bounds]:
         count = len(body.states)
@@ -282,9 +281,8 @@ class _Empty(_Walk):
         return constant(value, value, node.dtype)
 
     def _scan(self, node: Node) -> Bounds:
-        body, position = body_of(node), node.attrs["result"]
-        assert isinstance(position, int)
-        low, high = body.invariants[position]
+        position = result_of(node)
+        low, high = body_of(node).invariants[position]
         require(f"state {position} before the loop", self.intervals[node.args[position]], low, high)
         return self._bounds[node.args[position]]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from softq.codegen.common.patterns import inner_nodes, result_of
+from softq.codegen.common.patterns import inner_nodes
 from softq.codegen.cpu.rows.emission import Emission
 from softq.codegen.cpu.rows.tir import Local, type_name
-from softq.rowprog.program import Node, body_of
+from softq.rowprog.program import Node, body_of, result_of
 
 
 class Scan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Generator, Mapping, Sequence
 
-from softq.codegen.common.patterns import group, inner_nodes, result_of
+from softq.codegen.common.patterns import group, inner_nodes
 from softq.codegen.gpu.dialect.text import BOOL
 from softq.codegen.gpu.rows.form import Form
 from softq.codegen.gpu.rows.memory import Output, Scores, mask_bit, mask_type, read_mask, write
@@ -13,7 +13,7 @@ from softq.codegen.gpu.rows.online import OnlineSum, Sum
 from softq.codegen.gpu.rows.place import Kernel, Place
 from softq.codegen.gpu.rows.reductions import Reduction, exchange, find_nans
 from softq.rowprog.phases import Phase
-from softq.rowprog.program import Node, body_of
+from softq.rowprog.program import Node, body_of, result_of
 
 
 class Row:
