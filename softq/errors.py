@@ -19,3 +19,16 @@ class RefusalError(SoftqError):
 
 class ProofError(SoftqError):
     """A row program has no complete proof: an integer could overflow, a shift reach the width, a divisor be 0."""
+
+
+def root_cause(error: BaseException) -> BaseException:
+    """Return the error that led to all others."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def root_line(error: BaseException, most: int) -> str:
+    """Return at most `most` characters of the text of the error that led to all others, its name if it has no text."""
+    cause = root_cause(error)
+    return " ".join(str(cause).split())[:most] or type(cause).__name__

@@ -17,7 +17,7 @@ from softq.forms.matching.fused import is_contrib, opened_into
 from softq.forms.matching.operators import refusal_of
 from softq.graph.bodies import body_of
 from softq.graph.facts import Facts
-from softq.graph.queries import node_label, operand, operator_label
+from softq.graph.queries import has_references, node_label, operand, operator_label
 
 
 def match(node: ir.Node, facts: Facts) -> Match | None:
@@ -35,7 +35,7 @@ def _refusal(node: ir.Node, facts: Facts) -> str:
     name, (scores, bias) = f"node {node_label(node)} is a {operator_label(node)}", (operand(node, 0), operand(node, 1))
     if scores is None or bias is None:
         return f"{name} without scores or without a bias"
-    if any(attribute.is_ref() for attribute in node.attributes.values()):
+    if has_references(node):
         return f"not yet: {name} whose attributes are those of the function that holds it"
     general = refusal_of(node, scores, facts)
     if general:

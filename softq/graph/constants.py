@@ -10,8 +10,8 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 
-from softq.graph.edits import take_over
-from softq.graph.queries import Container, subgraphs
+from softq.graph.edits import remove_if_unused, take_over
+from softq.graph.queries import Container, has_references, subgraphs
 
 Array = NDArray[np.generic]
 
@@ -22,7 +22,7 @@ def is_pure(node: ir.Node) -> bool:
     """Say whether a node of the default domain computes its outputs from its inputs alone, always the same ones."""
     if node.domain != "" or node.op_type in _NOT_PURE or node.op_type.startswith(("Random", "Sequence")):
         return False
-    if any(attribute.is_ref() for attribute in node.attributes.values()):
+    if has_references(node):
         return False
     if node.op_type == "Dropout" and len(node.inputs) > 2:
         return False
@@ -55,6 +55,20 @@ def evaluate(node: ir.Node, opset: int, inputs: Sequence[Array | None]) -> list[
         return None
     arrays = [np.asarray(result) for result in results if result is not None]
     return arrays if len(arrays) == len(node.outputs) else None
+
+
+def become_constants(node: ir.Node, arrays: Sequence[Array], container: Container) -> bool:
+    """Put constants in the place of all that a node computes; return whether their types are those of the model.
+
+    Where one is not, either is wrong, and everything stays.
+    """
+    tensors = [ir.tensor(np.ascontiguousarray(array).reshape(array.shape)) for array in arrays]
+    if any(value.dtype not in (None, tensor.dtype) for value, tensor in zip(node.outputs, tensors, strict=True)):
+        return False
+    for value, tensor in zip(node.outputs, tensors, strict=True):
+        become_constant(value, tensor, container)
+    remove_if_unused(node)
+    return True
 
 
 def become_constant(old: ir.Value, tensor: ir.TensorProtocol, container: Container) -> None:

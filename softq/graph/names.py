@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import onnx_ir as ir
 
@@ -17,10 +19,14 @@ class Names:
 
     def fresh(self, stem: str) -> str:
         """Return `stem`, with a number if need be, and remember it."""
-        name, count = stem, 1
-        while name in self._taken:
-            count += 1
-            name = f"{stem}_{count}"
+        return self._take(chain([stem], (f"{stem}_{count}" for count in itertools.count(2))))
+
+    def numbered(self, stem: str) -> str:
+        """Return `stem` with the least number that is free, and remember it."""
+        return self._take(f"{stem}_{count}" for count in itertools.count())
+
+    def _take(self, names: Iterable[str]) -> str:
+        name = next(name for name in names if name not in self._taken)
         self._taken.add(name)
         return name
 

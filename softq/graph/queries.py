@@ -45,11 +45,6 @@ class Container:
         """The graph that `ir.Value.graph` names for values of this container."""
         return self.body.graph if isinstance(self.body, ir.Function) else self.body
 
-    @property
-    def label(self) -> str:
-        """The path as one text for messages."""
-        return "/".join(self.path) or "the main graph"
-
 
 @dataclass(frozen=True, eq=False)
 class Use:
@@ -243,10 +238,20 @@ def node_label(node: ir.Node, index: int | None = None) -> str:
     return f"{operator_label(node)}#{position(node) if index is None else index}"
 
 
+def graph_of(node: ir.Node) -> ir.Graph | ir.Function:
+    """Return the graph of a node of a model."""
+    assert node.graph is not None, "a node of a model belongs to a graph"
+    return node.graph
+
+
 def position(node: ir.Node) -> int:
     """Return the place of `node` among the nodes of its graph."""
-    assert node.graph is not None, "a node of a model belongs to a graph"
-    return next(index for index, other in enumerate(node.graph) if other is node)
+    return next(index for index, other in enumerate(graph_of(node)) if other is node)
+
+
+def has_references(node: ir.Node) -> bool:
+    """Return whether attributes of `node` are those of the function that holds it."""
+    return any(attribute.is_ref() for attribute in node.attributes.values())
 
 
 def comes_before(node: ir.Node, other: ir.Node) -> bool:
@@ -310,7 +315,7 @@ def constant_tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
     if value is None or value.is_graph_input():
         return None
     node = value.producer()
-    if node is not None and (not is_op(node, "Constant") or any(a.is_ref() for a in node.attributes.values())):
+    if node is not None and (not is_op(node, "Constant") or has_references(node)):
         return None
     if node is not None and "sparse_value" in node.attributes:
         return None

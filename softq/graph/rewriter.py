@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from softq.graph.facts import Facts, named
 from softq.graph.names import Names
-from softq.graph.queries import ModelView
+from softq.graph.queries import ModelView, graph_of
 from softq.graph.ranks import Dims
 
 
@@ -64,7 +64,6 @@ class Rewriter:
             shape: Shape of the value; None if it is not known.
             node_name: What the node is called; like the value if empty.
         """
-        assert before.graph is not None, "a node of a model belongs to a graph"
         value = node.outputs[0]
         node.name = self.fresh(node_name) if node_name else None
         value.name = self.fresh(name)
@@ -72,7 +71,7 @@ class Rewriter:
         if dtype is not None:
             value.type = ir.TensorType(dtype)
             value.shape = None if shape is None else ir.Shape(named(shape))
-        before.graph.insert_before(before, node)
+        graph_of(before).insert_before(before, node)
         self.modified = True
         return value
 

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from softq.errors import InputError
+from softq.errors import InputError, root_line
 from softq.modelfile.external import DataFile, check_proto, check_tensor, located, model_folders
 from softq.modelfile.tensors import Held, replace_tensors
 
@@ -60,7 +60,7 @@ def as_model(model: ModelLike) -> ir.Model:
         try:
             copy = model.clone()
         except Exception as error:
-            raise InputError(f"the model's graph is not well formed: {_root(error)}") from error
+            raise InputError(f"the model's graph is not well formed: {root_line(error, 200)}") from error
         copy.meta.update(model.meta)
         return _own(copy)
     return load(model)
@@ -147,19 +147,13 @@ def _deserialize(proto: onnx.ModelProto, what: str) -> ir.Model:
     try:
         model = ir.from_proto(proto)
     except Exception as error:
-        raise InputError(f"{what} is not a well formed ONNX model: {_root(error)}") from error
+        raise InputError(f"{what} is not a well formed ONNX model: {root_line(error, 200)}") from error
     for container in (model, *model.functions.values()):
         imports = container.opset_imports
         if "ai.onnx" in imports:
             # onnx-ir spells the domain of nodes "" but keeps the import as it was written.
             imports[""] = imports.pop("ai.onnx")
     return model
-
-
-def _root(error: BaseException) -> str:
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def _in_its_file(held: Held, files: dict[str, DataFile]) -> ir.TensorProtocol:

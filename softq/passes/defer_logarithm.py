@@ -11,10 +11,10 @@ from onnx_ir.tape import Tape
 
 from softq.graph.edits import add_cast, add_constant, remove_if_unused, row_shape, take_over
 from softq.graph.patterns import match
-from softq.graph.queries import ModelView
+from softq.graph.queries import graph_of
 from softq.passes import PassEntry
 from softq.passes.analysis.log_readers import Logarithm, find_logarithms
-from softq.passes.replace import PAIR_KEY, Pair
+from softq.passes.replace import Pair, pairs_of
 
 
 class DeferLogarithm(ir.passes.InPlacePass):
@@ -26,18 +26,13 @@ class DeferLogarithm(ir.passes.InPlacePass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite the logarithms; `modified` says whether there were any."""
         modified = False
-        for container in ModelView(model).containers:
-            for node in list(container.body):
-                for value in node.outputs:
-                    pair = value.meta.get(PAIR_KEY)
-                    if not isinstance(pair, Pair) or pair.weights.graph is not value.graph or not pair.exponential:
-                        continue
-                    logarithms = find_logarithms(value)
-                    modified = modified or bool(logarithms)
-                    for logarithm in logarithms:
-                        _rewrite(value, pair, logarithm)
-                    if logarithms:
-                        remove_if_unused(node)
+        for value, pair in pairs_of(model):
+            logarithms = find_logarithms(value) if pair.exponential else []
+            for logarithm in logarithms:
+                _rewrite(value, pair, logarithm)
+            if logarithms:
+                remove_if_unused(value.producer())
+                modified = True
         return ir.passes.PassResult(model, modified)
 
 
@@ -74,9 +69,7 @@ def _rewrite(weights: ir.Value, pair: Pair, logarithm: Logarithm) -> None:
         name, like = f"{base}.move{number}", moving.outputs[0]
         out = ir.val(f"{name}.out", shape=like.shape, type=like.type)
         value = tape.op(moving.op_type, [value, *moving.inputs[1:]], dict(moving.attributes), name=name, output=out)
-    graph = logarithm.node.graph
-    assert graph is not None, "a node of a model belongs to a graph"
-    graph.insert_before(logarithm.node, tape.nodes)
+    graph_of(logarithm.node).insert_before(logarithm.node, tape.nodes)
     take_over(old, value)
     remove_if_unused(logarithm.node)
 

@@ -9,9 +9,9 @@ import onnx_ir as ir
 from onnx_ir.tape import Tape
 
 from softq.graph.edits import add_cast, add_constant, remove_if_unused, take_over
-from softq.graph.queries import ModelView, producer
+from softq.graph.queries import graph_of, producer
 from softq.passes import PassEntry
-from softq.passes.replace import PAIR_KEY, Pair, divide
+from softq.passes.replace import Pair, divide, pairs_of
 
 
 class DeferNormalizer(ir.passes.InPlacePass):
@@ -23,13 +23,11 @@ class DeferNormalizer(ir.passes.InPlacePass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Defer what can be; `modified` says whether anything was."""
-        found: list[tuple[ir.Node, ir.Value, Pair]] = []
-        for container in ModelView(model).containers:
-            for node in container.body:
-                for value in node.outputs:
-                    pair = value.meta.get(PAIR_KEY)
-                    if isinstance(pair, Pair) and pair.weights.graph is value.graph:
-                        found += [(product, value, pair) for product in products_with_v(value, pair.zero_rows)]
+        found = [
+            (product, value, pair)
+            for value, pair in pairs_of(model)
+            for product in products_with_v(value, pair.zero_rows)
+        ]
         for product, value, pair in found:
             _defer(product, pair)
             remove_if_unused(value.producer())
@@ -64,9 +62,8 @@ def _to(cast: ir.Node) -> int:
 
 
 def _defer(product: ir.Node, pair: Pair) -> None:
-    v, old, graph = product.inputs[1], product.outputs[0], product.graph
+    v, old = product.inputs[1], product.outputs[0]
     assert v is not None
-    assert graph is not None
     tape = Tape()
     base = old.name or "product"
     if v.dtype is not ir.DataType.FLOAT:
@@ -83,7 +80,7 @@ def _defer(product: ir.Node, pair: Pair) -> None:
     left = product.inputs[0]
     assert left is not None, "the weights are the left operand"
     result = add_cast(tape, quotient, old if old.dtype is not None else left, f"{base}.narrow")
-    graph.insert_before(product, tape.nodes)
+    graph_of(product).insert_before(product, tape.nodes)
     take_over(old, result)
     remove_if_unused(product, left.producer())
 

@@ -8,36 +8,28 @@ import numpy as np
 import onnx_ir as ir
 
 from softq.graph.edits import take_over
-from softq.graph.queries import Container, ModelView, constant, is_passthrough, operand
-from softq.passes import PassEntry
+from softq.graph.queries import Container, constant, graph_of, has_references, is_passthrough, operand
+from softq.passes import NodePass, PassEntry
 
 
-class DropNoOps(ir.passes.InPlacePass):
+class DropNoOps(NodePass):
     """Removes Identity, inactive Dropout, casts to the same type, and moves that move nothing; CastLike becomes Cast.
 
     Equal dimensions are equal numbers or equal names: within a model one name is one number. A node between an input
     (or an initializer, or a value of a graph around) and an output stays, since both names are part of the interface.
     """
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Remove them; `modified` says whether there were any."""
-        modified = False
-        for container in ModelView(model).containers:
-            for node in list(container.body):
-                if node.domain != "" or any(attribute.is_ref() for attribute in node.attributes.values()):
-                    continue
-                if node.op_type == "CastLike":
-                    modified |= _settle(node)
-                rule = _RULES.get(node.op_type)
-                source = operand(node, 0)
-                if rule is not None and source is not None and rule(node, container):
-                    modified |= _bypass(node, source)
-        return ir.passes.PassResult(model, modified)
+    def _rewrite(self, node: ir.Node, container: Container) -> bool:
+        if has_references(node):
+            return False
+        settled = node.op_type == "CastLike" and _settle(node)
+        rule, source = _RULES.get(node.op_type), operand(node, 0)
+        dropped = rule is not None and source is not None and rule(node, container) and _bypass(node, source)
+        return settled or dropped
 
 
 def _bypass(node: ir.Node, source: ir.Value) -> bool:
-    result, graph = node.outputs[0], node.graph
-    assert graph is not None, "a node of a model belongs to a graph"
+    result = node.outputs[0]
     if result.is_graph_output():
         fixed = source.is_graph_input() or source.is_initializer() or source.is_graph_output()
         if fixed or source.graph is not result.graph:
@@ -51,7 +43,7 @@ def _bypass(node: ir.Node, source: ir.Value) -> bool:
         if source.shape is None:
             source.shape = result.shape
         ir.convenience.replace_all_uses_with(result, source)
-    graph.remove(node, safe=True)
+    graph_of(node).remove(node, safe=True)
     return True
 
 

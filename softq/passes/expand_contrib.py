@@ -12,30 +12,23 @@ from collections.abc import Callable, Mapping
 import onnx
 import onnx_ir as ir
 
-from softq.graph.bodies import asked, body_of, given, number, open_nodes
-from softq.passes import PassEntry
+from softq.graph.bodies import asked, body_of, given, number
+from softq.passes import BodyPass, PassEntry
 
 DOMAIN = "com.microsoft"
 
 _FLOAT = int(ir.DataType.FLOAT)
 
 
-class ExpandContrib(ir.passes.InPlacePass):
+class ExpandContrib(BodyPass):
     """Opens the operators of `BODIES`; one whose types, ranks or modes the text does not cover stays."""
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Open them; `modified` says whether there were any."""
-        return ir.passes.PassResult(model, open_nodes(model, _body))
-
-
-def _body(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
-    # onnxruntime keeps SimplifiedLayerNormalization in the default domain, where ONNX has no operator of that name.
-    if node.domain != DOMAIN and (node.domain, node.op_type) != ("", "SimplifiedLayerNormalization"):
-        return None
-    make = BODIES.get(node.op_type)
-    if make is None or opset < 18 or any(attribute.is_ref() for attribute in node.attributes.values()):
-        return None
-    return make(node, opset)
+    def _body(self, node: ir.Node, opset: int) -> onnx.FunctionProto | None:
+        # onnxruntime keeps SimplifiedLayerNormalization in the default domain, where ONNX has no operator of that name.
+        if node.domain != DOMAIN and (node.domain, node.op_type) != ("", "SimplifiedLayerNormalization"):
+            return None
+        make = BODIES.get(node.op_type)
+        return None if make is None or opset < 18 else make(node, opset)
 
 
 def _matmul(node: ir.Node, opset: int) -> onnx.FunctionProto | None:

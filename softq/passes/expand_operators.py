@@ -10,9 +10,8 @@ from collections.abc import Set
 import onnx
 import onnx_ir as ir
 
-from softq.graph.bodies import open_nodes
 from softq.graph.standard_bodies import standard_body, type_of
-from softq.passes import PassEntry
+from softq.passes import BodyPass, PassEntry
 
 OPENED = frozenset(
     {
@@ -35,7 +34,7 @@ OPENED = frozenset(
 """Operators with a deterministic body that TVM's importer lacks, or takes for another operator of the same name."""
 
 
-class ExpandOperators(ir.passes.InPlacePass):
+class ExpandOperators(BodyPass):
     """Opens the named operators of the default domain; those whose input types or ranks are not known stay.
 
     Args:
@@ -43,21 +42,18 @@ class ExpandOperators(ir.passes.InPlacePass):
     """
 
     def __init__(self, operators: Set[str] = OPENED) -> None:
-        """See the class."""
         super().__init__()
         self.operators = operators
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Open them; bodies may hold operators that are opened in turn."""
         modified = False
-        while open_nodes(model, self._body):
+        while super().call(model).modified:
             modified = True
         return ir.passes.PassResult(model, modified)
 
     def _body(self, node: ir.Node, opset: int) -> onnx.FunctionProto | None:
         if node.domain != "" or node.op_type not in self.operators:
-            return None
-        if any(attribute.is_ref() for attribute in node.attributes.values()):
             return None
         types: list[onnx.TypeProto] = []
         for value in node.inputs:

@@ -13,26 +13,19 @@ from collections.abc import Callable, Mapping, Sequence
 import onnx
 import onnx_ir as ir
 
-from softq.graph.bodies import body_of, given, number, open_nodes
-from softq.passes import PassEntry
+from softq.graph.bodies import body_of, given, number
+from softq.passes import BodyPass, PassEntry
 from softq.passes.expand_contrib import DOMAIN
 
 _FLOAT = int(ir.DataType.FLOAT)
 
 
-class ExpandQuantized(ir.passes.InPlacePass):
+class ExpandQuantized(BodyPass):
     """Opens QLinearMatMul, QGemm and QLinearSoftmax; scales and zero points of rows (not columns) stay closed."""
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Open them; `modified` says whether there were any."""
-        return ir.passes.PassResult(model, open_nodes(model, _body))
-
-
-def _body(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
-    make = _BODIES.get((node.domain, node.op_type))
-    if make is None or opset < 18 or any(attribute.is_ref() for attribute in node.attributes.values()):
-        return None
-    return make(node, opset)
+    def _body(self, node: ir.Node, opset: int) -> onnx.FunctionProto | None:
+        make = _BODIES.get((node.domain, node.op_type))
+        return None if make is None or opset < 18 else make(node, opset)
 
 
 _MATMUL = ["a", "a_scale", "a_zero", "b", "b_scale", "b_zero"]

@@ -19,7 +19,6 @@ class FixDimensions(ir.passes.InPlacePass):
     """
 
     def __init__(self, sizes: Mapping[str, int] | None = None) -> None:
-        """See the class."""
         super().__init__()
         self.sizes = dict(sizes or {})
 

@@ -7,16 +7,15 @@ becomes a constant. Nodes with an unknown element stay as they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from softq.graph.constants import Array, become_constant, evaluate
-from softq.graph.edits import remove_if_unused
-from softq.graph.queries import Container, ModelView, constant
+from softq.graph.constants import Array, become_constants, evaluate
+from softq.graph.queries import Container, ModelView, constant, has_references
 from softq.passes import PassEntry
 
 _LIMIT = 512
@@ -51,27 +50,14 @@ class FoldShapes(ir.passes.InPlacePass):
         values: dict[ir.Value, _Partial] = {}
         for container in ModelView(model).containers:
             for node in list(container.body):
-                if node.domain != "" or any(attribute.is_ref() for attribute in node.attributes.values()):
-                    continue
-                results = _follow(node, container, values)
+                results = None if node.domain or has_references(node) else _follow(node, container, values)
                 if results is None:
                     continue
                 if node.op_type != "Constant" and all(result.known.all() for result in results):
-                    modified |= _replace(node, results, container)
+                    modified |= become_constants(node, [result.elements for result in results], container)
                 else:
                     values.update(zip(node.outputs, results, strict=True))
         return ir.passes.PassResult(model, modified)
-
-
-def _replace(node: ir.Node, results: Sequence[_Partial], container: Container) -> bool:
-    tensors = [ir.tensor(np.ascontiguousarray(result.elements).reshape(result.elements.shape)) for result in results]
-    # A type that the model has otherwise: one of the two is wrong, so both stay.
-    if any(value.dtype not in (None, t.dtype) for value, t in zip(node.outputs, tensors, strict=True)):
-        return False
-    for value, tensor in zip(node.outputs, tensors, strict=True):
-        become_constant(value, tensor, container)
-    remove_if_unused(node)
-    return True
 
 
 def _follow(node: ir.Node, container: Container, values: Mapping[ir.Value, _Partial]) -> list[_Partial] | None:

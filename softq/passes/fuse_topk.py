@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from softq.graph.edits import remove_if_unused, take_over
+from softq.graph.queries import graph_of
 from softq.passes import PassEntry
 from softq.passes.analysis.order_only import FUSE_TOPK
 from softq.passes.locate import superfluous
@@ -26,18 +27,14 @@ class FuseTopk(ir.passes.InPlacePass):
             assert axis is not None
             order.reader.replace_input_with(0, scores)
             if order.normalized is not None:
-                self._softmax(values, order.normalized, axis)
+                quotient = order.normalized.producer()
+                assert quotient is not None
+                softmax = ir.node("Softmax", [values], {"axis": axis}, name=quotient.name)
+                graph_of(quotient).insert_before(quotient, softmax)
+                take_over(order.normalized, softmax.outputs[0])
+                remove_if_unused(quotient)
             remove_if_unused(finding.node)
         return ir.passes.PassResult(model, bool(found))
-
-    def _softmax(self, values: ir.Value, normalized: ir.Value, axis: int) -> None:
-        quotient = normalized.producer()
-        assert quotient is not None
-        assert quotient.graph is not None
-        node = ir.node("Softmax", [values], {"axis": axis}, name=quotient.name)
-        quotient.graph.insert_before(quotient, node)
-        take_over(normalized, node.outputs[0])
-        remove_if_unused(quotient)
 
 
 PASS = PassEntry(FUSE_TOPK, FuseTopk, "take the TopK of the scores where that of a softmax is normalised again")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
-from softq.errors import RefusalError
+from softq.errors import RefusalError, root_cause
 from softq.passes import PassEntry
 from softq.passes.replace import FUNCTION_DOMAIN
 
@@ -32,10 +32,7 @@ def inline_calls(model: ir.Model, which: Callable[[ir.Function], bool]) -> bool:
     try:
         return InlinePass(which)(model).modified
     except (ir.passes.InvariantError, ir.passes.PassError, ValueError) as error:
-        cause: BaseException = error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
-        raise RefusalError(f"functions of the model cannot be opened: {cause}") from error
+        raise RefusalError(f"functions of the model cannot be opened: {root_cause(error)}") from error
 
 
 PASS = PassEntry("inline-functions", InlineFunctions, "open the functions that softq put in")

@@ -6,31 +6,25 @@ import numpy as np
 import onnx_ir as ir
 
 from softq.graph.constants import become_constant
-from softq.graph.queries import ModelView, is_op
-from softq.passes import PassEntry
+from softq.graph.queries import Container
+from softq.passes import NodePass, PassEntry
 
 
-class LiftConstants(ir.passes.InPlacePass):
+class LiftConstants(NodePass):
     """Turns Constant nodes of graphs and bodies into initializers of the same name.
 
     Functions know no initializers, so theirs stay, as do strings and sparse tensors.
     """
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Lift them; `modified` says whether there were any."""
-        modified = False
-        for container in ModelView(model).containers:
-            if container.function is not None:
-                continue
-            for node in list(container.body):
-                # A body's own outputs must come from a node.
-                inner = container.path and node.outputs[0].is_graph_output()
-                tensor = _tensor(node) if is_op(node, "Constant") and not inner else None
-                if tensor is not None:
-                    become_constant(node.outputs[0], tensor, container)
-                    container.body.remove(node, safe=True)
-                    modified = True
-        return ir.passes.PassResult(model, modified)
+    def _rewrite(self, node: ir.Node, container: Container) -> bool:
+        # A body's own outputs must come from a node.
+        if node.op_type != "Constant" or container.function or (container.path and node.outputs[0].is_graph_output()):
+            return False
+        tensor = _tensor(node)
+        if tensor is not None:
+            become_constant(node.outputs[0], tensor, container)
+            container.body.remove(node, safe=True)
+        return tensor is not None
 
 
 def _tensor(node: ir.Node) -> ir.TensorProtocol | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from softq.graph.edits import remove_if_unused, take_over
-from softq.graph.queries import MOVES_ONLY, ModelView, is_op, producer
+from softq.graph.queries import MOVES_ONLY, ModelView, graph_of, is_op, producer
 from softq.passes import PassEntry
 from softq.passes.rewriting.quantization import quantization
 
@@ -65,7 +65,6 @@ def _replace(node: ir.Node, moved: dict[ir.Node, ir.Node]) -> bool:
 
 def _on(codes: ir.Value, move: ir.Node) -> ir.Node:
     """Return the same move of codes, in front of the one of what they stand for."""
-    assert move.graph is not None
     copy = ir.node(
         move.op_type,
         [codes, *move.inputs[1:]],
@@ -75,7 +74,7 @@ def _on(codes: ir.Value, move: ir.Node) -> ir.Node:
     )
     for ours, theirs in zip(copy.outputs, move.outputs, strict=True):
         ours.name, ours.shape, ours.type = f"{theirs.name}.integers", theirs.shape, codes.type
-    move.graph.insert_before(move, copy)
+    graph_of(move).insert_before(move, copy)
     return copy
 
 

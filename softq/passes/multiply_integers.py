@@ -7,15 +7,15 @@ import onnx_ir as ir
 from onnx_ir.tape import Tape
 
 from softq.graph.edits import remove_if_unused, take_over
-from softq.graph.queries import ModelView, is_op, producer
-from softq.passes import PassEntry
+from softq.graph.queries import Container, producer
+from softq.passes import NodePass, PassEntry
 from softq.passes.rewriting.quantization import Quantization, quantization
 
 _MOST = (1 << 31) - 1
 """The greatest sum."""
 
 
-class MultiplyIntegers(ir.passes.InPlacePass):
+class MultiplyIntegers(NodePass):
     """Replaces MatMul(DequantizeLinear(a), DequantizeLinear(b)) by MatMulInteger(a, b) times the scales' product.
 
     Of 8-bit integers with one constant scale each, of b also one for each column. The sums are exact; each is rounded
@@ -24,17 +24,11 @@ class MultiplyIntegers(ir.passes.InPlacePass):
     not, whoever runs the operator answers for it, as ONNX has it.
     """
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Replace them; `modified` says whether there were any."""
-        modified = False
-        for container in ModelView(model).containers:
-            for node in list(container.body):
-                if is_op(node, "MatMul") and node.graph is not None and container.function is None:
-                    modified |= _replace(node)
-        return ir.passes.PassResult(model, modified)
+    def _rewrite(self, node: ir.Node, container: Container) -> bool:
+        return node.op_type == "MatMul" and container.function is None and _replace(node, container)
 
 
-def _replace(node: ir.Node) -> bool:
+def _replace(node: ir.Node, container: Container) -> bool:
     sources = [producer(value, "DequantizeLinear") for value in node.inputs]
     if len(sources) != 2 or sources[0] is None or sources[1] is None:
         return False
@@ -43,8 +37,7 @@ def _replace(node: ir.Node) -> bool:
     codes = [source.inputs[0] for source in sources if source is not None]
     if a is None or b is None or a.scale.size > 1 or not _fits(codes, a, b):
         return False
-    graph, result = node.graph, node.outputs[0]
-    assert graph is not None
+    graph, result = container.graph, node.outputs[0]
     base = result.name or node.name or "product"
     zeros = [_number(graph, f"{base}.{side}_zero", np.array(kind.zero, kind.dtype.numpy()))
              for side, kind in (("a", a), ("b", b))]  # fmt: skip

@@ -42,7 +42,6 @@ class Prepare(ir.passes.InPlacePass):
     """
 
     def __init__(self, dimensions: Mapping[str, int] | None = None) -> None:
-        """See the class."""
         super().__init__()
         self.dimensions = dict(dimensions or {})
 

@@ -16,10 +16,11 @@ import onnx_ir as ir
 from onnx import checker, defs, version_converter
 from onnx_ir.passes.common import InlinePass
 
-from softq.errors import InputError, RefusalError
+from softq.errors import InputError, RefusalError, root_line
+from softq.graph.names import Names
 from softq.graph.queries import constant_tensor
 from softq.modelfile import as_model
-from softq.modelfile.tensors import LARGE_BYTES, graphs, node_name
+from softq.modelfile.tensors import LARGE_BYTES, node_name
 from softq.passes import PassEntry
 from softq.passes.infer_shapes import InferShapes
 
@@ -65,7 +66,7 @@ class RaiseOpset(ir.passes.InPlacePass):
             _plan(trial, version)
             _inline(model)
         plan = _plan(model, version)
-        names = _Names(model)
+        names = Names(model)
         for replacement in plan:
             _apply(replacement, names)
         model.opset_imports.pop("ai.onnx", None)
@@ -80,7 +81,9 @@ def _inline(model: ir.Model) -> None:
     try:
         InlinePass()(model)
     except Exception as error:
-        raise RefusalError(f"cannot raise the operator set: functions cannot be inlined: {_line(error)}") from error
+        raise RefusalError(
+            f"cannot raise the operator set: functions cannot be inlined: {root_line(error, 300)}"
+        ) from error
 
 
 def _plan(model: ir.Model, version: int) -> list[_Replacement]:
@@ -89,7 +92,7 @@ def _plan(model: ir.Model, version: int) -> list[_Replacement]:
     try:
         InferShapes()(typed)
     except Exception as error:
-        raise InputError(f"shapes of the model contradict each other: {_line(error)}") from error
+        raise InputError(f"shapes of the model contradict each other: {root_line(error, 300)}") from error
     cache: dict[bytes, onnx.GraphProto] = {}
     pairs = zip(_nodes(model), _nodes(typed), strict=True)
     plan: list[_Replacement] = []
@@ -100,7 +103,7 @@ def _plan(model: ir.Model, version: int) -> list[_Replacement]:
             raise
         except Exception as error:
             # An attribute of the wrong kind, a constant of two values: the libraries have an error for each.
-            raise RefusalError(f"{_what(node, version)}: {_line(error)}") from error
+            raise RefusalError(f"{_what(node, version)}: {root_line(error, 300)}") from error
         if replacement is not None:
             plan.append(replacement)
     return plan
@@ -237,22 +240,7 @@ def _renamed(graph: onnx.GraphProto, old: str, new: str) -> onnx.GraphProto:
     return copy
 
 
-class _Names:
-    """Fresh value names: bodies see the names around them, so a name is fresh in no less than the whole model."""
-
-    def __init__(self, model: ir.Model) -> None:
-        self._taken = {value.name for graph in graphs(model) for value in (*graph.inputs, *graph.initializers.values())}
-        self._taken.update(output.name for node in _nodes(model) for output in node.outputs)
-
-    def fresh(self, stem: str) -> str:
-        number = 0
-        while (name := f"{stem}_{number}") in self._taken:
-            number += 1
-        self._taken.add(name)
-        return name
-
-
-def _apply(replacement: _Replacement, names: _Names) -> None:
+def _apply(replacement: _Replacement, names: Names) -> None:
     old = replacement.node
     container = old.graph
     if container is None:
@@ -264,7 +252,7 @@ def _apply(replacement: _Replacement, names: _Names) -> None:
     for tensor in replacement.converted.initializer:
         if tensor.name not in values:
             constant = ir.Node("", "Constant", [], [ir.AttrTensor("value", ir.from_proto(tensor))])
-            constant.outputs[0].name = names.fresh(stem)
+            constant.outputs[0].name = names.numbered(stem)
             values[tensor.name] = constant.outputs[0]
             nodes.append(constant)
     for proto in replacement.converted.node:
@@ -272,7 +260,7 @@ def _apply(replacement: _Replacement, names: _Names) -> None:
         attributes = [ir.from_proto(attribute) for attribute in proto.attribute]
         node = ir.Node("", proto.op_type, inputs, attributes, num_outputs=len(proto.output))
         for name, value in zip(proto.output, node.outputs, strict=True):
-            value.name = names.fresh(stem) if name and name not in replacement.outputs else ""
+            value.name = names.numbered(stem) if name and name not in replacement.outputs else ""
             values[name] = value
         nodes.append(node)
     _inherit(old, nodes)
@@ -299,9 +287,3 @@ def _inherit(old: ir.Node, nodes: Sequence[ir.Node]) -> None:
 
 def _what(node: ir.Node, version: int) -> str:
     return f"cannot raise node {node_name(node)!r} ({node.op_type}) from operator set {version} to {TARGET}"
-
-
-def _line(error: BaseException) -> str:
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return " ".join(str(error).split())[:300] or type(error).__name__

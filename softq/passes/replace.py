@@ -12,7 +12,7 @@ from onnx_ir.tape import Tape
 
 from softq.errors import RefusalError, SoftqError
 from softq.graph.edits import add_cast, add_constant, remove_if_unused, row_shape, take_over
-from softq.graph.queries import ModelView
+from softq.graph.queries import ModelView, graph_of
 from softq.methods import DEFAULT_METHOD, METHODS
 from softq.passes import PassEntry
 from softq.passes.normalize import Normalize
@@ -132,8 +132,6 @@ class Replace(ir.passes.InPlacePass):
         call = call_of(planned, place, exposed=exposes)
         function = call.function
         _add(model, function)
-        graph = node.graph
-        assert graph is not None
         for owner in (model, *_owners(model, node)):
             owner.opset_imports[FUNCTION_DOMAIN] = 1
         model.ir_version = max(model.ir_version, 8)  # the first version that knows functions
@@ -178,7 +176,7 @@ class Replace(ir.passes.InPlacePass):
                 guarded = ir.val(f"{base}.guarded", ir.DataType.FLOAT, shape)
                 result = tape.op("Where", [nan, nothing, result], name=f"{base}.where", output=guarded)
         result = add_cast(tape, result, node.outputs[0], f"{base}.cast")
-        graph.insert_before(node, tape.nodes)
+        graph_of(node).insert_before(node, tape.nodes)
         take_over(canonical.probabilities, result)
         if pair is not None:
             result.meta[PAIR_KEY] = pair
@@ -205,6 +203,13 @@ def _add(model: ir.Model, function: ir.Function) -> None:
             f"the model has a function {FUNCTION_DOMAIN}::{function.name} with another body already; "
             "convert the original model, all sites at once"
         )
+
+
+def pairs_of(model: ir.Model) -> list[tuple[ir.Value, Pair]]:
+    """Return the probabilities that are a quotient in their own graph, with what they are the quotient of."""
+    values = (value for container in ModelView(model).containers for node in container.body for value in node.outputs)
+    found = ((value, value.meta.get(PAIR_KEY)) for value in values)
+    return [(value, p) for value, p in found if isinstance(p, Pair) and p.weights.graph is value.graph]
 
 
 def canonical_nodes(model: ir.Model) -> list[tuple[ir.Node, Canonical]]:

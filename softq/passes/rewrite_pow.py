@@ -10,9 +10,9 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
-from softq.graph.bodies import body_of, open_nodes
+from softq.graph.bodies import body_of
 from softq.graph.queries import constant
-from softq.passes import PassEntry
+from softq.passes import BodyPass, PassEntry
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)
 _PRODUCTS = {
@@ -23,31 +23,26 @@ _PRODUCTS = {
 _FRACTIONS = {0.5: ["y = Sqrt (x)"], -1.0: ["y = Reciprocal (x)"]}
 
 
-class RewritePow(ir.passes.InPlacePass):
+class RewritePow(BodyPass):
     """Rewrites `Pow` with a constant exponent of 1, 2, 3, 0.5 or -1; other integer exponents become floats."""
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Rewrite them; `modified` says whether there were any."""
-        return ir.passes.PassResult(model, open_nodes(model, _body))
-
-
-def _body(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
-    if node.domain != "" or node.op_type != "Pow" or len(node.inputs) != 2:
+    def _body(self, node: ir.Node, opset: int) -> onnx.FunctionProto | None:
+        if node.domain != "" or node.op_type != "Pow" or len(node.inputs) != 2:
+            return None
+        base, exponent = node.inputs
+        if base is None or exponent is None or base.dtype is None:
+            return None
+        real = base.dtype in _FLOATS
+        array = constant(exponent, limit=64)
+        # The exponent has part in the shape of the result: a longer shape than that of the base would be lost.
+        if array is not None and array.size == 1 and (array.ndim == 0 or _rank(base) >= array.ndim):
+            lines = {**_PRODUCTS, **(_FRACTIONS if real else {})}.get(float(array.reshape(-1)[0]))
+            if lines is not None:
+                return body_of(opset, ["x", "e"], ["y"], lines)
+        if real and exponent.dtype is not None and exponent.dtype.is_integer():
+            cast = f"f = Cast <to: int = {int(base.dtype)}> (e)"
+            return body_of(opset, ["x", "e"], ["y"], [cast, "y = Pow (x, f)"])
         return None
-    base, exponent = node.inputs
-    if base is None or exponent is None or base.dtype is None:
-        return None
-    real = base.dtype in _FLOATS
-    array = constant(exponent, limit=64)
-    # The exponent has part in the shape of the result: a longer shape than that of the base would be lost.
-    if array is not None and array.size == 1 and (array.ndim == 0 or _rank(base) >= array.ndim):
-        lines = {**_PRODUCTS, **(_FRACTIONS if real else {})}.get(float(array.reshape(-1)[0]))
-        if lines is not None:
-            return body_of(opset, ["x", "e"], ["y"], lines)
-    if real and exponent.dtype is not None and exponent.dtype.is_integer():
-        cast = f"f = Cast <to: int = {int(base.dtype)}> (e)"
-        return body_of(opset, ["x", "e"], ["y"], [cast, "y = Pow (x, f)"])
-    return None
 
 
 def _rank(value: ir.Value) -> int:

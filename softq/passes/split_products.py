@@ -9,8 +9,8 @@ import numpy as np
 import onnx_ir as ir
 
 from softq.graph.edits import take_over
-from softq.graph.queries import ModelView, is_op
-from softq.passes import PassEntry
+from softq.graph.queries import Container, is_op
+from softq.passes import NodePass, PassEntry
 
 
 @dataclass(frozen=True)
@@ -30,32 +30,25 @@ class _Product:
     bias_first: bool
 
 
-class SplitProducts(ir.passes.InPlacePass):
+class SplitProducts(NodePass):
     """Replaces Split(x W + b) along the columns by a product for each part, if nothing else reads the product.
 
     The parts need no copy then, and what follows each of them can be computed with its product. Every column is
     computed as before. The matrix is cut when it is read; one that something else reads stays whole.
     """
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Replace them; `modified` says whether there were any."""
-        modified = False
-        for container in ModelView(model).containers:
-            if container.function is not None or container.path:
-                continue
-            for node in list(container.graph):
-                product = _product(node)
-                lengths = [_last(out) for out in node.outputs]
-                if product is None or not all(isinstance(length, int) and length > 0 for length in lengths):
-                    continue
-                ends = [0, *accumulate(length for length in lengths if isinstance(length, int))]
-                if ends[-1] != _last(product.weight):
-                    continue
-                for out, (start, end) in zip(node.outputs, pairwise(ends), strict=True):
-                    _write(container.graph, node, product, out, start, end)
-                _remove(container.graph, node, product)
-                modified = True
-        return ir.passes.PassResult(model, modified)
+    def _rewrite(self, node: ir.Node, container: Container) -> bool:
+        product = None if container.function or container.path else _product(node)
+        lengths = [_last(out) for out in node.outputs]
+        if product is None or not all(isinstance(length, int) and length > 0 for length in lengths):
+            return False
+        ends = [0, *accumulate(length for length in lengths if isinstance(length, int))]
+        if ends[-1] != _last(product.weight):
+            return False
+        for out, (start, end) in zip(node.outputs, pairwise(ends), strict=True):
+            _write(container.graph, node, product, out, start, end)
+        _remove(container.graph, node, product)
+        return True
 
 
 def _product(node: ir.Node) -> _Product | None:
@@ -129,8 +122,7 @@ def _part(graph: ir.Graph, value: ir.Value, name: str, start: int, end: int) -> 
     def read() -> ir.TensorProtocol:
         return ir.Tensor(np.ascontiguousarray(tensor.numpy()[..., start:end]), dtype=tensor.dtype)
 
-    part = ir.Value(name=name, const_value=ir.LazyTensor(read, tensor.dtype, ir.Shape(dims), name=name))
-    part.type, part.shape = ir.TensorType(tensor.dtype), ir.Shape(dims)
+    part = ir.val(name, const_value=ir.LazyTensor(read, tensor.dtype, ir.Shape(dims), name=name))
     graph.register_initializer(part)
     return part
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from softq.graph.queries import constant_tensor, is_op, subgraphs
+from softq.graph.queries import constant_tensor, has_references, is_op, subgraphs
 
 MOST_NODES = 120
 """Nodes of the longest function that is looked at, constants included."""
@@ -95,8 +95,7 @@ def _seen(value: ir.Value, found: list[ir.Value]) -> bool:
 
 
 def _may_belong(node: ir.Node, result: ir.Value) -> bool:
-    references = any(attribute.is_ref() for attribute in node.attributes.values())
-    known = is_op(node, *OPERATORS) and node.graph is result.graph and not references
+    known = is_op(node, *OPERATORS) and node.graph is result.graph and not has_references(node)
     return known and not any(True for _ in subgraphs(node))
 
 

@@ -7,7 +7,7 @@ import onnx_ir as ir
 from softq.forms.matching.guards import look_behind
 from softq.graph.edits import take_over
 from softq.graph.patterns import match
-from softq.graph.queries import is_op
+from softq.graph.queries import graph_of, is_op
 from softq.graph.rewriter import Rewriter
 from softq.passes.rewriting.canonical import scores_of
 
@@ -29,8 +29,7 @@ def unflatten(rewriter: Rewriter, node: ir.Node) -> None:
     kind, dims = result.type or scores.type, result.shape or scores.shape
     take_over(result, weights)
     weights.type, weights.shape = kind, dims
-    assert node.graph is not None, "a node of a model belongs to a graph"
-    node.graph.remove(reshape, safe=True)
+    graph_of(node).remove(reshape, safe=True)
     for dead in (flatten, shape):
         if not dead.outputs[0].uses() and not dead.outputs[0].is_graph_output() and dead.graph is not None:
             dead.graph.remove(dead, safe=True)
@@ -42,19 +41,17 @@ def bypass(rewriter: Rewriter, node: ir.Node) -> None:
     for passed in look_behind(node.outputs[0], rewriter.facts).passed:
         source = passed.inputs[0]
         assert source is not None, "a node that was looked through has an input"
-        assert passed.graph is not None, "a node of a model belongs to a graph"
         passed.outputs[0].replace_all_uses_with(source)
-        passed.graph.remove(passed, safe=True)
+        graph_of(passed).remove(passed, safe=True)
         rewriter.modified = True
 
 
 def move_axis_last(rewriter: Rewriter, node: ir.Node, axis: int) -> None:
     """Put a Transpose on either side of a softmax so that its axis is the last."""
-    scores, weights, graph = scores_of(node), node.outputs[0], node.graph
+    scores, weights = scores_of(node), node.outputs[0]
     shape = rewriter.facts.shape(scores)
     shape = rewriter.facts.shape(weights) if shape is None else shape
     assert shape is not None, "without a known rank only the last axis is accepted"
-    assert graph is not None, "a node of a model belongs to a graph"
     order = list(range(len(shape)))
     order[axis], order[-1] = order[-1], order[axis]
     name = weights.name or "softmax"
@@ -67,8 +64,8 @@ def move_axis_last(rewriter: Rewriter, node: ir.Node, axis: int) -> None:
     if weights.type is not None:
         before.outputs[0].shape, weights.shape = last, last.copy()
     node.replace_input_with(0, before.outputs[0])
-    graph.insert_before(node, before)
-    graph.insert_after(node, behind)
+    graph_of(node).insert_before(node, before)
+    graph_of(node).insert_after(node, behind)
     rewriter.modified = True
 
 
@@ -86,8 +83,7 @@ def narrow(rewriter: Rewriter, node: ir.Node) -> None:
     The maximum is subtracted before: masks are written as numbers far below float32's least, and large scores would
     lose the digits in which they differ.
     """
-    scores, weights, graph = scores_of(node), node.outputs[0], node.graph
-    assert graph is not None, "a node of a model belongs to a graph"
+    scores, weights = scores_of(node), node.outputs[0]
     shape = rewriter.facts.shape(scores)
     base, double, single = weights.name or "softmax", ir.DataType.DOUBLE, ir.DataType.FLOAT
     row = None if shape is None else (*shape[:-1], 1)
@@ -100,5 +96,5 @@ def narrow(rewriter: Rewriter, node: ir.Node) -> None:
     take_over(weights, back.outputs[0], except_by=back)
     weights.name = rewriter.fresh(f"{base}_in_float32")
     back.outputs[0].type, weights.type = ir.TensorType(double), ir.TensorType(single)
-    graph.insert_after(node, back)
+    graph_of(node).insert_after(node, back)
     rewriter.modified = True
