@@ -12,10 +12,19 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from softq.data import Dataset, DataSource, TensorSpec, open_data
+from softq.data import DataSource, TensorSpec, open_data
 from softq.errors import UsageError
+from softq.io_binding import (
+    batch_size,
+    check_labels,
+    common_inputs,
+    common_output,
+    label_of,
+    labels_of,
+    run_batch,
+    spec_of_label,
+)
 from softq.metrics import Measured, Metric, find_metric, mean_interval, paired_ratio_interval
-from softq.pairing import batch_size, check_labels, common_inputs, common_output, label_of, run_batch, spec_of_label
 from softq.reports import MetricResult, PairedInterval, Report, check_gate, judge
 from softq.runner import OnnxRunner, Runner
 
@@ -66,39 +75,12 @@ def check(
         InputError: a model or the data cannot be used, or they do not fit each other.
         UsageError: an argument makes no sense.
     """
-    chosen = [find_metric(name) for name in metrics]
-    if len({metric.name for metric in chosen}) < len(chosen):
-        raise UsageError(f"metrics {', '.join(metrics)}: one is named twice")
+    chosen = _find(metrics)
     if chosen:
         check_gate(chosen[0], max_drop, limit)
     ours, theirs = (m if isinstance(m, Runner) else OnnxRunner.open(m, threads=threads) for m in (reference, candidate))
     inputs = common_inputs(ours, theirs)
-    spec = common_output(ours, theirs, output)
-    dataset = open_data(data, inputs)
-    label = label_of(dataset, labels)
-    label_spec = None if label is None else spec_of_label(dataset, label)
-    chosen = chosen or [find_metric(name) for name in _defaults(spec, label_spec)]
-    drop = check_gate(chosen[0], max_drop, limit)
-    check_labels(chosen, dataset, label)
-    # A user's metric sees every output unless one was asked for; the built-in ones only the chosen.
-    names = [spec.name]
-    if output is None and any(":" in metric.name for metric in chosen):
-        names = [common_output(ours, theirs, s.name).name for s in ours.outputs]
-    size = batch_size(dataset, spec, batch)
-    measured, done = _measure([ours, theirs], dataset, chosen, spec.name, names, label, size, progress)
-    results = tuple(map(_result, chosen, measured))
-    return Report(
-        reference=ours.name,
-        candidate=theirs.name,
-        data=dataset.source,
-        output=spec.name,
-        labels=label,
-        count=done,
-        batch=size,
-        metrics=results,
-        gate=judge(results, drop, limit),
-        versions=versions(),
-    )
+    return _compare((ours, theirs), data, inputs, chosen, labels, output, batch, max_drop, limit, progress)
 
 
 def score(
@@ -130,70 +112,77 @@ def score(
         InputError: the model or the data cannot be used, or they do not fit each other.
         UsageError: an argument makes no sense, or no metric is left without another model.
     """
-    chosen = [find_metric(name) for name in metrics]
-    if len({metric.name for metric in chosen}) < len(chosen):
-        raise UsageError(f"metrics {', '.join(metrics)}: one is named twice")
+    chosen = _find(metrics)
     for metric in chosen:
         if metric.paired:
             raise UsageError(f"metric {metric.name} compares two models; without a reference there is only one")
     runner = model if isinstance(model, Runner) else OnnxRunner.open(model, threads=threads)
-    spec = common_output(runner, runner, output)
-    dataset = open_data(data, runner.inputs)
+    return _compare((runner,), data, runner.inputs, chosen, labels, output, batch, None, limit, progress)
+
+
+def _find(metrics: Sequence[str]) -> list[Metric]:
+    chosen = [find_metric(name) for name in metrics]
+    if len({metric.name for metric in chosen}) < len(chosen):
+        raise UsageError(f"metrics {', '.join(metrics)}: one is named twice")
+    return chosen
+
+
+def _compare(
+    runners: Sequence[Runner],
+    data: DataSource,
+    inputs: Sequence[TensorSpec],
+    chosen: Sequence[Metric],
+    labels: str | None,
+    output: str | None,
+    batch: int | None,
+    max_drop: str | float | None,
+    limit: float | None,
+    progress: Callable[[int, int | None], None] | None,
+) -> Report:
+    """Return the report on the last of one or two models; where there is one, the labels stand as the reference."""
+    ours, theirs, alone = runners[0], runners[-1], len(runners) == 1
+    spec = common_output(ours, theirs, output)
+    dataset = open_data(data, inputs)
     label = label_of(dataset, labels)
     if not chosen:
-        label_spec = None if label is None else spec_of_label(dataset, label)
-        chosen = [metric for metric in map(find_metric, _defaults(spec, label_spec)) if not metric.paired]
+        defaults = map(find_metric, _defaults(spec, None if label is None else spec_of_label(dataset, label)))
+        chosen = [metric for metric in defaults if not (alone and metric.paired)]
     if not chosen:
         raise UsageError(
             f"{dataset.source}: has no labels that a metric of one model fits; name one with its labels, or give a"
             " reference to compare with"
         )
-    check_gate(chosen[0], None, limit)
+    drop = check_gate(chosen[0], max_drop, limit)
     check_labels(chosen, dataset, label)
-    several = output is None and any(":" in metric.name for metric in chosen)
-    names = [s.name for s in runner.outputs] if several else [spec.name]
+    # A user's metric sees every output unless one was asked for; the built-in ones only the chosen.
+    names = [spec.name]
+    if output is None and any(":" in metric.name for metric in chosen):
+        names = [s.name if alone else common_output(ours, theirs, s.name).name for s in ours.outputs]
     size = batch_size(dataset, spec, batch)
-    measured, done = _measure([runner], dataset, chosen, spec.name, names, label, size, progress)
-    alone = {"reference": None, "difference": None, "interval": None, "samples": None}
-    results = tuple(replace(result, **alone) for result in map(_result, chosen, measured))
+    meters = [metric.start(spec.name, label) for metric in chosen]
+    done = 0
+    for part in dataset.batches(size):
+        results = [run_batch(runner, part.inputs, names, part.samples) for runner in runners]
+        for meter in meters:
+            meter.update(results[0], results[-1], labels_of(part, label))
+        done += part.samples
+        if progress is not None:
+            progress(done, dataset.samples)
+    found = tuple(_result(metric, meter.result()) for metric, meter in zip(chosen, meters, strict=True))
+    if alone:
+        found = tuple(replace(one, reference=None, difference=None, interval=None, samples=None) for one in found)
     return Report(
-        reference="labels",
-        candidate=runner.name,
+        reference="labels" if alone else ours.name,
+        candidate=theirs.name,
         data=dataset.source,
         output=spec.name,
         labels=label,
         count=done,
         batch=size,
-        metrics=results,
-        gate=judge(results, None, limit),
+        metrics=found,
+        gate=judge(found, drop, limit),
         versions=versions(),
     )
-
-
-def _measure(
-    runners: Sequence[Runner],
-    dataset: Dataset,
-    chosen: Sequence[Metric],
-    output: str,
-    names: Sequence[str],
-    label: str | None,
-    size: int,
-    progress: Callable[[int, int | None], None] | None,
-) -> tuple[list[Measured], int]:
-    """Return what each metric finds, and the number of samples; one runner alone is compared with itself."""
-    meters = [metric.start(output, label) for metric in chosen]
-    done = 0
-    for part in dataset.batches(size):
-        results = [run_batch(runner, part.inputs, names, part.samples) for runner in runners]
-        labels_here = dict(part.labels)
-        if label is not None and label not in labels_here:
-            labels_here[label] = part.inputs[label]
-        for meter in meters:
-            meter.update(results[0], results[-1], labels_here)
-        done += part.samples
-        if progress is not None:
-            progress(done, dataset.samples)
-    return [meter.result() for meter in meters], done
 
 
 def _defaults(output: TensorSpec, label: TensorSpec | None) -> list[str]:
@@ -237,12 +226,12 @@ def _interval(metric: Metric, measured: Measured) -> PairedInterval | None:
     if np.count_nonzero(samples.weight) < 2 or not all(np.isfinite(total).all() for total in totals):
         return None
     if samples.reference is None:
-        return PairedInterval.about(subject, mean_interval(samples.candidate, samples.weight))
-    if subject == "ratio":
-        return PairedInterval.about(
-            subject, paired_ratio_interval(samples.reference, samples.candidate, samples.weight)
-        )
-    return PairedInterval.about(subject, mean_interval(samples.candidate - samples.reference, samples.weight))
+        interval = mean_interval(samples.candidate, samples.weight)
+    elif subject == "ratio":
+        interval = paired_ratio_interval(samples.reference, samples.candidate, samples.weight)
+    else:
+        interval = mean_interval(samples.candidate - samples.reference, samples.weight)
+    return PairedInterval(subject, interval.estimate, interval.low, interval.high)
 
 
 def versions() -> dict[str, str]:

@@ -14,7 +14,6 @@ from onnx_ir.passes.common import NameFixPass
 from softq._version import __version__
 from softq.calibration import make_fit
 from softq.errors import RefusalError, UsageError
-from softq.following import follow
 from softq.graph.facts import Assumed
 from softq.methods import DEFAULT_METHOD, METHODS
 from softq.methods._contract import OptionValue
@@ -26,6 +25,7 @@ from softq.passes.inline_functions import InlineFunctions
 from softq.passes.locate import locate
 from softq.passes.normalize import Normalize
 from softq.passes.replace import Replace
+from softq.plan_application import follow
 from softq.plans import (
     DEFAULT_MAX_LENGTH,
     PLAN_KEY,

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from softq.data import Array, TensorSpec
 from softq.errors import InputError, UsageError
@@ -48,23 +48,6 @@ class Runner(Protocol):
     def __call__(self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None) -> Mapping[str, Array]:
         """Return the named outputs, or all, for one batch."""
         ...
-
-
-class _Options(Protocol):
-    """What is used of onnxruntime's `SessionOptions`, which has no types."""
-
-    def add_session_config_entry(self, config_key: str, config_value: str, /) -> None: ...
-
-
-class _Node(Protocol):
-    """What is used of onnxruntime's `NodeArg`, which has no types."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def type(self) -> str: ...
-    @property
-    def shape(self) -> Sequence[object]: ...
 
 
 @dataclass(frozen=True)
@@ -127,7 +110,7 @@ def _name(model: str | os.PathLike[str] | onnx.ModelProto | ir.Model) -> str:
 
 
 def _source(
-    model: str | os.PathLike[str] | onnx.ModelProto | ir.Model, name: str, options: _Options, folder: Path
+    model: str | os.PathLike[str] | onnx.ModelProto | ir.Model, name: str, options: Any, folder: Path
 ) -> str | bytes:
     """What onnxruntime is given: a path, or bytes; `folder` holds what fits neither way, and goes when it is loaded."""
     import onnx
@@ -149,7 +132,7 @@ def _source(
     return _source_of_ir(model, options, folder)
 
 
-def _source_of_ir(model: ir.Model, options: _Options, folder: Path) -> str | bytes:
+def _source_of_ir(model: ir.Model, options: Any, folder: Path) -> str | bytes:
     import onnx_ir as ir
 
     tensors = [value.const_value for graph in model.graphs() for value in graph.initializers.values()]
@@ -174,8 +157,8 @@ def _saved(model: onnx.ModelProto | ir.Model, folder: Path) -> str:
     return path
 
 
-def _spec(name: str, node: _Node) -> TensorSpec:
-    kind = node.type
+def _spec(name: str, node: Any) -> TensorSpec:
+    kind: str = node.type
     if not kind.startswith("tensor("):
         raise InputError(f"{name}: input {node.name!r} is a {kind}; only tensors can be fed from data")
     dtype = kind.removeprefix("tensor(").removesuffix(")")

@@ -16,7 +16,7 @@ from softq.errors import InputError, UsageError
 from softq.methods import METHODS, Fitted, Sample
 from softq.plans import SitePlan
 from softq.sweeps import Selection, Task
-from softq.sweeps.evaluate.row_errors import site_errors
+from softq.sweeps.evaluate.row_errors import SiteRows
 from softq.sweeps.records import OUTCOMES, read
 from softq.sweeps.sensitivity import run
 from tests.test_sweep import IMAGES, LM, TEXT, VIT, cut, plain
@@ -35,7 +35,7 @@ def test_errors_of_a_row_by_hand() -> None:
         scores = np.log(p).astype(np.float32)
     v = np.array([[1.0], [-1.0], [2.0], [0.0], [5.0]], np.float32)
     sample = Sample(np.concatenate([scores, np.full((1, 5), -np.inf, np.float32)]), v, 0)
-    errors = site_errors(planned("uniform", bits=2), [sample])
+    errors = SiteRows([sample]).errors(planned("uniform", bits=2))
     assert errors.rows == 1  # the fully masked row does not count
     assert errors.masked == pytest.approx(1 / 5)
     assert errors.row_sums == pytest.approx((1.0,) * 5)
@@ -46,7 +46,7 @@ def test_errors_of_a_row_by_hand() -> None:
 
 def test_weights_that_become_equal_lose_their_order() -> None:
     scores = np.log(np.array([[0.10, 0.20, 0.10, 0.20, 0.10, 0.21, 0.09]])).astype(np.float32)
-    errors = site_errors(planned("uniform", bits=2), [Sample(scores, None, 0)])
+    errors = SiteRows([Sample(scores, None, 0)]).errors(planned("uniform", bits=2))
     assert errors.output_error is None
     assert errors.argmax_flips == 1.0  # 0.20 and 0.21 both have code 1, and the first of them stands in front
     assert errors.top5_flips == 0.0
@@ -54,7 +54,7 @@ def test_weights_that_become_equal_lose_their_order() -> None:
 
 def test_a_finite_mask_masks() -> None:
     scores = np.array([[0.0, 1.0, -3.4e38, -1e4]], np.float32)
-    assert site_errors(planned("exact"), [Sample(scores, None, 0)]).masked == 0.5
+    assert SiteRows([Sample(scores, None, 0)]).errors(planned("exact")).masked == 0.5
 
 
 def test_numbers_a_head_go_to_their_heads() -> None:
@@ -65,12 +65,12 @@ def test_numbers_a_head_go_to_their_heads() -> None:
     for head in (0, 1):
         own = {name: pair[head] for name, pair in numbers.items()}
         alone = planned("deferred-log", own, bits=4, r="site", steps=both.options["steps"])
-        assert site_errors(both, samples, head) == site_errors(alone, [samples[head]])
+        assert SiteRows(samples).errors(both, head) == SiteRows([samples[head]]).errors(alone)
 
 
 def test_no_rows() -> None:
     with pytest.raises(InputError, match="no row with an unmasked element"):
-        site_errors(planned("exact"), [Sample(np.full((2, 3), -math.inf, np.float32), None, 0)])
+        SiteRows([Sample(np.full((2, 3), -math.inf, np.float32), None, 0)]).errors(planned("exact"))
 
 
 def test_each_site_alone(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from softq.errors import UsageError
 from softq.methods import Sample
 from softq.modelfile import as_model, save
 from softq.sweeps import Selection, Task, run
-from softq.sweeps.evaluate.row_errors import SiteRows, site_errors
+from softq.sweeps.evaluate.row_errors import SiteRows
 from softq.sweeps.plan.search import find_plan
 from softq.sweeps.sensitivity import run as sensitivity
 from tests.test_sensitivity import planned
@@ -74,7 +74,7 @@ def test_rows_of_several_lengths_and_heads_are_those_of_each_together() -> None:
         for rows, length, head in ((8, 5, 0), (3, 9, 1), (8, 5, 1), (2, 9, 0))
     ]
     plan = planned("uniform", bits=3)
-    whole, parts = SiteRows(samples).errors(plan), [site_errors(plan, [one]) for one in samples]
+    whole, parts = SiteRows(samples).errors(plan), [SiteRows([one]).errors(plan) for one in samples]
     counts = np.array([one.rows for one in parts])
     assert whole.rows == counts.sum() == 21
     for name in ("argmax_flips", "top5_flips", "mean_row_sum"):
@@ -92,7 +92,7 @@ def test_of_equal_weights_the_first_is_greater() -> None:
     rng = np.random.default_rng(2)
     for length in (1, 3, 12):
         scores = rng.integers(0, 4, size=(200, length)).astype(np.float32)
-        errors = site_errors(planned("uniform", bits=2), [Sample(scores, None, 0)])
+        errors = SiteRows([Sample(scores, None, 0)]).errors(planned("uniform", bits=2))
         p = np.exp(scores.astype(np.float64))
         p /= p.sum(-1, keepdims=True)
         codes = np.rint(p * 3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from softq.errors import UsageError
 def build(model: str, out_dir: str, target: str, as_json: bool) -> None:
     """Build MODEL for a target through TVM and write the artifact OUT_DIR."""
     from softq.building import build as build_model
-    from softq.listing import artifact_to_text
+    from softq.formatting import artifact_to_text
 
     with progress() as step:
         built = build_model(model, out_dir, target=target, progress=step)
@@ -49,15 +49,11 @@ def run(
     out_dir: str,
     data: str,
     reference: str | None,
-    metrics: Sequence[str],
-    labels: str | None,
-    output: str | None,
-    batch: int | None,
     max_drop: str | None,
-    limit: float | None,
     threads: int,
     markdown: str | None,
     as_json: bool,
+    **given: Any,
 ) -> None:
     """Run the artifact OUT_DIR on data and compare it with a model, or with the labels alone; exit 1 on the gate."""
     from softq.artifact import load
@@ -68,14 +64,7 @@ def run(
     if reference is None and max_drop is not None:
         raise UsageError(f"--max-drop {max_drop} needs --reference; --limit bounds the value itself")
     with load(out_dir, threads) as artifact, progress() as step:
-        given: dict[str, Any] = {
-            "metrics": metrics,
-            "labels": labels,
-            "output": output,
-            "batch": batch,
-            "limit": limit,
-        }
-        given["progress"] = lambda done, total: step("run", done, total)
+        given["progress"] = partial(step, "run")
         if reference is None:
             report = score(artifact, data, **given)
         else:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import click
 
@@ -30,16 +31,10 @@ def check(
     reference: str,
     candidate: str,
     data: str,
-    metrics: Sequence[str],
-    labels: str | None,
-    output: str | None,
-    batch: int | None,
-    max_drop: str | None,
-    limit: float | None,
-    threads: int | None,
     markdown: str | None,
     junit: str | None,
     as_json: bool,
+    **given: Any,
 ) -> None:
     """Compare CANDIDATE with REFERENCE on data; exit 1 when the gate fails."""
     from softq.compare import check as check_models
@@ -47,19 +42,7 @@ def check(
     check_outputs([markdown, junit], [reference, candidate, data])
     start = time.perf_counter()
     with progress() as step:
-        report = check_models(
-            reference,
-            candidate,
-            data,
-            metrics=metrics,
-            labels=labels,
-            output=output,
-            batch=batch,
-            max_drop=max_drop,
-            limit=limit,
-            threads=threads,
-            progress=lambda done, total: step("check", done, total),
-        )
+        report = check_models(reference, candidate, data, progress=partial(step, "check"), **given)
     if junit is not None:
         from softq.reports import to_case, to_junit
         from softq.textfile import write_text

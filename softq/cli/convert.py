@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -41,27 +42,18 @@ from softq.cli.printing import print_json, print_notes, progress
 def convert(
     model: str,
     out: str,
-    method: str | None,
     bits: int | None,
     settings: Sequence[str],
-    calibration: str | None,
-    globs: Sequence[str],
-    all_sites: bool,
     plan: str | None,
     save_plan: str | None,
-    require: bool,
-    inline: bool,
-    max_length: int | None,
-    batch: int | None,
-    masks: Sequence[str],
-    allow_float32: bool,
-    allow_substitute: bool,
+    calibration: str | None,
     dry_run: bool,
     as_json: bool,
+    **given: Any,
 ) -> None:
     """Replace the softmaxes of MODEL and write OUT."""
     from softq.conversion import convert as convert_model
-    from softq.listing import conversion_to_text
+    from softq.formatting import conversion_to_text
     from softq.modelfile import check_output, save
     from softq.site import SCHEMA
     from softq.textfile import write_text
@@ -73,22 +65,7 @@ def convert(
     chosen = parse_settings(settings, bits)
     with progress() as step:
         result = convert_model(
-            model,
-            method=method,
-            bits=bits,
-            settings=chosen,
-            calibration=calibration,
-            sites=globs,
-            all_sites=all_sites,
-            plan=plan,
-            require=require,
-            inline=inline,
-            max_length=max_length,
-            batch=batch,
-            masks=masks,
-            allow_float32=allow_float32,
-            allow_substitute=allow_substitute,
-            progress=step,
+            model, bits=bits, settings=chosen, plan=plan, calibration=calibration, progress=step, **given
         )
         if not dry_run:
             save(result.model, out, source=model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -21,19 +22,10 @@ from softq.errors import UsageError
 @options.MASKS
 @options.ALLOW_FLOAT32
 @options.JSON
-def inspect(
-    model: str | None,
-    forms: bool,
-    method: str | None,
-    globs: Sequence[str],
-    all_sites: bool,
-    masks: Sequence[str],
-    allow_float32: bool,
-    as_json: bool,
-) -> None:
+def inspect(model: str | None, forms: bool, as_json: bool, **given: Any) -> None:
     """Show every softmax of MODEL: form, role, shape, mask, verdict and reason."""
     from softq.conversion import inspect as inspect_model
-    from softq.listing import describe_forms, forms_to_text, sites_to_text
+    from softq.formatting import describe_forms, forms_to_text, sites_to_text
     from softq.site import SCHEMA
 
     if forms == (model is not None):
@@ -44,9 +36,7 @@ def inspect(
         else:
             click.echo(forms_to_text(), nl=False)
         return
-    sites = inspect_model(
-        model, method=method, sites=globs, all_sites=all_sites, masks=masks, allow_float32=allow_float32
-    )
+    sites = inspect_model(model, **given)
     if as_json:
         print_json({"schema": SCHEMA, "model": model, "sites": [site.to_json() for site in sites]})
     else:
@@ -63,14 +53,7 @@ def inspect(
 @options.ALLOW_FLOAT32
 @options.JSON
 def explain(
-    model: str,
-    site: str,
-    method: str | None,
-    bits: int | None,
-    settings: Sequence[str],
-    masks: Sequence[str],
-    allow_float32: bool,
-    as_json: bool,
+    model: str, site: str, method: str | None, bits: int | None, settings: Sequence[str], as_json: bool, **given: Any
 ) -> None:
     """Tell the whole story of one softmax of MODEL: what was matched, why this verdict, what a method would cost."""
     from softq.explanation import explain as explain_site
@@ -78,14 +61,7 @@ def explain(
     from softq.methods import DEFAULT_METHOD
     from softq.site import SCHEMA
 
-    told = explain_site(
-        model,
-        site,
-        method=method or DEFAULT_METHOD,
-        settings=parse_settings(settings, bits),
-        masks=masks,
-        allow_float32=allow_float32,
-    )
+    told = explain_site(model, site, method=method or DEFAULT_METHOD, settings=parse_settings(settings, bits), **given)
     if as_json:
         print_json({"schema": SCHEMA, "model": model} | told.to_json())
     else:

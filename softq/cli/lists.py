@@ -32,7 +32,7 @@ def methods(name: str | None, length: int, as_json: bool) -> None:
 @options.JSON
 def targets(name: str | None, as_json: bool) -> None:
     """List the targets, or describe one."""
-    from softq.listing import describe_target, target_to_text, targets_to_text
+    from softq.formatting import describe_target, target_to_text, targets_to_text
     from softq.targets import TARGETS
 
     chosen = TARGETS.entries().values() if name is None else [TARGETS.get(name)]

@@ -14,7 +14,7 @@ METHOD_SETTINGS = click.option("--set", "settings", multiple=True, metavar="KEY=
 # Which softmaxes
 
 SITES = click.option(
-    "--sites", "globs", multiple=True, metavar="GLOB", help="Exactly the sites whose id matches, whatever their role."
+    "--sites", multiple=True, metavar="GLOB", help="Exactly the sites whose id matches, whatever their role."
 )
 ALL_SITES = click.option(
     "--all", "all_sites", is_flag=True, help="Every site that can be converted, not only attention."

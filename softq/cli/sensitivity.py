@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 def sensitivity(
     model: str,
     out: str,
-    force: bool,
-    granularity: Granularity,
-    top: int | None,
-    as_json: bool,
     methods: str,
     bits: str,
     options: Sequence[str],
+    granularity: Granularity,
+    top: int | None,
+    force: bool,
+    as_json: bool,
     **given: Any,
 ) -> None:
     """Measure each softmax of MODEL alone at each width: errors of its rows for all, the metric for the worst."""

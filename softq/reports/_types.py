@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
-from softq.metrics import Direction, Interval, NanCounts, PairedSamples
+from softq.metrics import Direction, NanCounts, PairedSamples
+from softq.textfile import to_plain
 
 
 @dataclass(frozen=True)
@@ -17,11 +17,6 @@ class PairedInterval:
     estimate: float
     low: float
     high: float
-
-    @classmethod
-    def about(cls, of: str, interval: Interval) -> PairedInterval:
-        """Return `interval` with its subject."""
-        return cls(of, interval.estimate, interval.low, interval.high)
 
 
 @dataclass(frozen=True)
@@ -101,7 +96,7 @@ class Report:
 
         JSON has no NaN and no infinities: they are the texts `NaN`, `Infinity` and `-Infinity`.
         """
-        return {
+        found = {
             "schema": self.schema,
             "reference": self.reference,
             "candidate": self.candidate,
@@ -113,46 +108,18 @@ class Report:
             "batch": self.batch,
             "versions": dict(sorted(self.versions.items())),
             "metrics": [_metric(result, samples=samples) for result in self.metrics],
-            "gate": None if self.gate is None else {"passed": self.gate.passed, "sentence": self.gate.sentence},
+            "gate": None if self.gate is None else asdict(self.gate),
         }
+        return {name: to_plain(value) for name, value in found.items()}
 
 
 def _metric(result: MetricResult, *, samples: bool) -> dict[str, object]:
-    plain: dict[str, object] = {
-        "name": result.name,
-        "unit": result.unit,
-        "direction": result.direction,
-        "reference": _number(result.reference),
-        "candidate": _number(result.candidate),
-        "difference": _number(result.difference),
-        "nan": {
-            "reference": result.nan.reference,
-            "candidate": result.nan.candidate,
-            "both": result.nan.both,
-            "candidate_only": result.nan.candidate_only,
-        },
-        "interval": None,
-    }
+    found = asdict(replace(result, samples=None))
+    del found["samples"]
     if result.interval is not None:
-        one = result.interval
-        plain["interval"] = {
-            "of": one.of,
-            "level": 0.95,
-            "estimate": _number(one.estimate),
-            "low": _number(one.low),
-            "high": _number(one.high),
-        }
+        found["interval"] = {"of": result.interval.of, "level": 0.95} | found["interval"]
     if samples and result.samples is not None:
-        ours = result.samples.reference
-        plain["per_sample"] = {
-            "reference": None if ours is None else [_number(v) for v in ours.tolist()],
-            "candidate": [_number(v) for v in result.samples.candidate.tolist()],
-            "weight": [_number(v) for v in result.samples.weight.tolist()],
+        found["per_sample"] = {
+            name: None if values is None else values.tolist() for name, values in vars(result.samples).items()
         }
-    return plain
-
-
-def _number(value: float | None) -> float | str | None:
-    if value is None or math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from softq.errors import UsageError
-from softq.listing import PROOF_LENGTH
+from softq.formatting import PROOF_LENGTH
 from softq.methods import Method
 from softq.methods._contract import OptionValue
 from softq.rowprog.ranges import prove

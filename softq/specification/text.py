@@ -9,7 +9,7 @@ from sys import modules
 from typing import Any, cast
 
 from softq.errors import ProofError
-from softq.listing import PROOF_LENGTH, table
+from softq.formatting import PROOF_LENGTH, table
 from softq.methods import DEFAULT_METHOD, METHODS, Method
 from softq.rowprog import DType, Kind, Program, to_text
 from softq.rowprog.program import Param

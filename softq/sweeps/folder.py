@@ -14,8 +14,8 @@ from typing import Any
 
 from softq.errors import InputError, UsageError
 from softq.modelfile.staging import _lock
-from softq.sweeps.records import OUTCOMES, REPORTS, STUDY, Outcome, Study, read, to_plain
-from softq.textfile import write_text
+from softq.sweeps.records import OUTCOMES, REPORTS, STUDY, Outcome, Study, read
+from softq.textfile import to_plain, write_text
 
 _LOCK = ".softq-lock"
 _SCRATCH = ".softq-reference-"

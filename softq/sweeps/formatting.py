@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
-
+from softq.formatting import table
 from softq.reports import Gate
 from softq.sweeps.engine import Sweep, describe
 from softq.sweeps.evaluate.evaluator import Measurement
 from softq.sweeps.plan.search import Found
-from softq.sweeps.records import SCHEMA, Estimate, Outcome, SiteErrors, Study, plain, to_plain
+from softq.sweeps.records import SCHEMA, Estimate, Outcome, SiteErrors, Study
+from softq.textfile import to_plain
 
 _HEAD = ("setting", "value", "95 % interval", "loss", "95 % interval", "seconds")
 _ERRORS = ("error of P V", "argmax", "top 5", "row sum")
@@ -22,7 +21,7 @@ def sweep_to_json(sweep: Sweep, gate: Gate | None = None) -> dict[str, object]:
         "study": to_plain(sweep.study),
         "outcomes": [to_plain(outcome) for outcome in sweep.outcomes],
         "notes": list(sweep.notes),
-        "gate": None if gate is None else {"passed": gate.passed, "sentence": gate.sentence},
+        "gate": to_plain(gate),
     }
 
 
@@ -39,9 +38,8 @@ def sweep_to_text(sweep: Sweep) -> str:
             f"metric   {study.metric} ({study.unit}, {better} is better), loss {loss}",
             f"float32  {study.reference.value:.6g} {_interval(study.reference)}".rstrip(),
             "",
-            *_table([_HEAD + (_ERRORS if any(map(_alone, sweep.outcomes)) else ()), *map(_row, sweep.outcomes)]),
         ]
-    )
+    ) + table(_HEAD + (_ERRORS if any(map(_alone, sweep.outcomes)) else ()), list(map(_row, sweep.outcomes)))
 
 
 def _alone(outcome: Outcome) -> bool:
@@ -71,11 +69,6 @@ def _interval(estimate: Estimate) -> str:
     return "" if estimate.low is None or estimate.high is None else f"[{estimate.low:.4g}, {estimate.high:.4g}]"
 
 
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
 def study_name(study: Study) -> str:
     """Return one line on what was measured."""
     return f"{study.model}: {study.metric} on {study.data}"
@@ -89,20 +82,19 @@ def plan_to_json(found: Found, out: str) -> dict[str, object]:
         "mean_bits": found.mean_bits,
         "bits": found.bits,
         "split": found.split,
-        "search": plain(asdict(found.searched)),
-        "verification": plain(asdict(found.verified)),
+        "search": to_plain(found.searched),
+        "verification": to_plain(found.verified),
         "plans_measured": found.measured,
         "notes": list(found.notes),
-        "gate": {"passed": found.gate.passed, "sentence": found.gate.sentence},
+        "gate": to_plain(found.gate),
     }
 
 
 def plan_to_text(found: Found, out: str) -> str:
     """Return a table with a row a site, what was measured, and the verdict."""
     methods = {site.id: site.method for site in found.plan.sites}
-    rows = [("site", "method", "bits"), *((s, methods.get(s, "float"), str(b)) for s, b in found.bits.items())]
+    rows = [(site, methods.get(site, "float"), str(bits)) for site, bits in found.bits.items()]
     lines = [
-        *_table(rows),
         "",
         f"{found.mean_bits:.4g} bits on the mean; {found.split}; {found.measured} plans measured",
         f"search        {_measured(found.searched)}",
@@ -110,7 +102,7 @@ def plan_to_text(found: Found, out: str) -> str:
         f"{'passed' if found.gate.passed else 'FAILED'}: {found.gate.sentence}",
         f"wrote {out}",
     ]
-    return "".join(f"{line}\n" for line in lines)
+    return table(("site", "method", "bits"), rows) + "".join(f"{line}\n" for line in lines)
 
 
 def _measured(one: Measurement) -> str:

@@ -7,15 +7,15 @@ The same fields as JSON are the interface for whoever reads the folder; `SCHEMA`
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from softq.errors import InputError
 from softq.methods._contract import OptionValue
+from softq.textfile import to_plain
 
 SCHEMA = 1
 STUDY, OUTCOMES = "study.json", "outcomes.jsonl"
@@ -145,24 +145,6 @@ class Study:
     conditions: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-def to_plain(record: Study | Outcome) -> dict[str, object]:
-    """Return a record as values that `json` can write: NaN and the infinities are texts."""
-    values = plain(asdict(record))
-    assert isinstance(values, dict)
-    return values
-
-
-def plain(value: object) -> object:
-    """Return numbers, texts, lists and dicts as `json` can write them: NaN and the infinities are texts."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    return value
-
-
 def read(folder: str | os.PathLike[str]) -> tuple[Study, tuple[Outcome, ...]]:
     """Return what stands in a sweep's folder; a last line that was cut off in the middle is left out.
 
@@ -199,7 +181,7 @@ def append(folder: str | os.PathLike[str], outcome: Outcome) -> None:
 
 
 def estimate_of(plain: Mapping[str, Any]) -> Estimate:
-    """Return an estimate from the plain values that `plain` makes of it."""
+    """Return an estimate from the plain values that `to_plain` makes of it."""
     low, high = (None if plain[end] is None else float(plain[end]) for end in ("low", "high"))
     return Estimate(float(plain["value"]), low, high)
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from softq.data import Array, Batch, Dataset, DataSource, open_data
 from softq.errors import ProofError, RefusalError, UsageError
+from softq.io_binding import batch_size, check_labels, common_output, label_of, labels_of
+from softq.io_binding import run_batch as run_samples
 from softq.metrics import Metric, find_metric
-from softq.pairing import batch_size, check_labels, common_output, label_of
-from softq.pairing import run_batch as run_samples
 from softq.plans import Plan
 from softq.runner import Runner
 from softq.sweeps.eta import Eta
@@ -122,10 +122,7 @@ def open_subject(
 
 def run_batch(runner: Runner, subject: Subject, part: Batch) -> tuple[Mapping[str, Array], dict[str, Array]]:
     """Return a model's outputs for a batch, and the labels; a label may be a model input."""
-    labels = dict(part.labels)
-    if subject.label is not None and subject.label not in labels:
-        labels[subject.label] = part.inputs[subject.label]
-    return run_samples(runner, part.inputs, subject.names, part.samples), labels
+    return run_samples(runner, part.inputs, subject.names, part.samples), labels_of(part, subject.label)
 
 
 @dataclass(frozen=True)

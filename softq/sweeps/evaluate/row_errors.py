@@ -112,15 +112,6 @@ class SiteRows:
         )
 
 
-def site_errors(planned: SitePlan, samples: Sequence[Sample], head: int | None = None) -> SiteErrors:
-    """Return what a site's plan does to a sample of its rows: see `SiteRows.errors`.
-
-    Raises:
-        InputError: no row is left that has an unmasked element.
-    """
-    return SiteRows(samples).errors(planned, head)
-
-
 def _block(head: int, samples: Sequence[Sample]) -> _Block:
     scores = np.concatenate([sample.scores for sample in samples])
     exact = _exact(scores)

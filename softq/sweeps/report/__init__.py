@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from softq.errors import InputError
-from softq.sweeps.plan.record import read_planned
 from softq.sweeps.records import REPORTS, read
 from softq.sweeps.report.content import Content, content_schema
 from softq.sweeps.report.gather import gather, merge
@@ -58,11 +57,10 @@ def report(
         UsageError: the budget is no number of at least 0, or the extra `report` is not installed, or
             the folders are of different models, data or metrics, or the plan is of another model or metric.
     """
-    planned = None if plan is None else read_planned(plan)
     study, outcomes = merge([read(folder) for folder in folders])
     content = gather(study, outcomes, budget)
-    if planned is not None:
-        content = replace(content, plan=plan_result(study, planned))
+    if plan is not None:
+        content = replace(content, plan=plan_result(study, plan))
     target = Path(folders[0] if out is None else out)
     if not target.is_dir():
         raise InputError(f"cannot write the report: there is no folder '{target}'")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from softq.errors import UsageError
-from softq.listing import PROOF_LENGTH
+from softq.formatting import PROOF_LENGTH
 from softq.methods import METHODS, Method
 from softq.methods._contract import OptionValue
 from softq.reports import parse_drop
@@ -161,23 +161,11 @@ def _measured(number: int, outcome: Outcome, budget: float | None) -> Measured:
 
 
 def _subject(study: Study) -> Subject:
-    return Subject(
-        model=study.model,
-        graph=study.graph,
-        weights=study.weights,
-        data=study.data,
-        data_hash=study.data_hash,
-        samples=study.samples,
-        metric=study.metric,
-        unit=study.unit,
-        direction=study.direction,
-        relative=study.relative,
-        reference=interval_of(study.reference),
-        softq=study.softq,
-        versions=dict(sorted(study.versions.items())),
-        conditions={name: _told(value) for name, value in sorted(study.conditions.items())},
-        command=study.command,
-    )
+    told: dict[str, Any] = {field.name: getattr(study, field.name) for field in fields(Subject)}
+    told["reference"] = interval_of(study.reference)
+    told["versions"] = dict(sorted(study.versions.items()))
+    told["conditions"] = {name: _told(value) for name, value in sorted(study.conditions.items())}
+    return Subject(**told)
 
 
 def _told(value: object) -> str:
@@ -196,17 +184,8 @@ def _place(site: Mapping[str, Any]) -> Place:
 
 
 def _errors(number: int, site: str, found: SiteErrors) -> Errors:
-    return Errors(
-        setting=number,
-        site=site,
-        output_error=_finite(found.output_error),
-        row_sums=tuple(map(_finite, found.row_sums)),
-        mean_row_sum=_finite(found.mean_row_sum),
-        argmax_flips=_finite(found.argmax_flips),
-        top5_flips=_finite(found.top5_flips),
-        masked=_finite(found.masked),
-        rows=found.rows,
-    )
+    numbers = {name: _finite(value) for name, value in vars(found).items() if name != "row_sums"}
+    return Errors(number, site, row_sums=tuple(map(_finite, found.row_sums)), **numbers)  # pyright: ignore
 
 
 def _costs(rows: Sequence[Measured], sites: Sequence[Place]) -> tuple[list[Cost], list[str]]:

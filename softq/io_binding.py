@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from softq.data import DEFAULT_BATCH, Array, Dataset, TensorSpec
+from softq.data import DEFAULT_BATCH, Array, Batch, Dataset, TensorSpec
 from softq.errors import InputError, UsageError
 from softq.metrics import Metric
 from softq.runner import Runner
@@ -110,6 +110,13 @@ def _default_batch(dataset: Dataset, output: TensorSpec) -> int:
     sizes = [d if isinstance(d, int) else dataset.sizes.get(d or "", longest) for d in output.shape[1:]]
     width = 2 if output.dtype == "float16" else 8 if output.dtype in ("float64", "int64") else 4
     return max(1, min(DEFAULT_BATCH, _OUTPUT_BYTES // max(1, width * math.prod(sizes))))
+
+
+def labels_of(part: Batch, label: str | None) -> dict[str, Array]:
+    """Return the labels of a batch; the one that is used may be a model input."""
+    if label is None or label in part.labels:
+        return part.labels
+    return part.labels | {label: part.inputs[label]}
 
 
 def run_batch(runner: Runner, inputs: Mapping[str, Array], names: Sequence[str], samples: int) -> Mapping[str, Array]:
