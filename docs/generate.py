@@ -21,8 +21,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # for `benchmarks`, which is never installed
 
-from softq.forms import FORMS  # noqa: E402
 from softq.formatting import target_to_text  # noqa: E402
+from softq.forms import FORMS  # noqa: E402
 from softq.methods import METHODS  # noqa: E402
 from softq.metrics import METRICS  # noqa: E402
 from softq.rowprog.ops import OPS  # noqa: E402
