@@ -40,6 +40,7 @@ test: lint types pytest wheel
 lint: $(VENV)/.dev
 	$(BIN)/ruff check softq tests models examples benchmarks docs
 	$(BIN)/ruff format --check softq tests models examples benchmarks docs
+	$(BIN)/lint-imports --no-logo
 
 types: $(VENV)/.dev
 	$(BIN)/basedpyright

@@ -119,7 +119,7 @@ def both(monkeypatch: pytest.MonkeyPatch) -> Callable[[onnx.ModelProto], tuple[P
     """Return what builds a model with and without attentions in one kernel."""
 
     def build(converted: onnx.ModelProto) -> tuple[Program, Program]:
-        from softq.compiler.lowering import lower
+        from softq.compiler import lower
 
         fused = build_program(converted)
         with monkeypatch.context() as patched:

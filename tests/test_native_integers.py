@@ -114,7 +114,7 @@ CASES = [
 @pytest.mark.parametrize(("kind", "form", "method"), CASES, ids=[f"{c[0]}-{c[2]}" for c in CASES])
 def test_attention(kind: str, form: dict[str, bool], method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fused as unfused, to the bit; as onnxruntime up to rounding at the boundaries of codes."""
-    from softq.compiler.lowering import lower
+    from softq.compiler import lower
 
     original = attention(kind, **form)
     converted = softq.convert(original, method=method).model

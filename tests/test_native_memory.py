@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from onnx import parser
 
 from softq.artifact.program import Op, Size, evaluate
-from softq.compiler.lowering.memory_plan import Buffer, slots
+from softq.compiler.steps.memory_plan import Buffer, slots
 from softq.rowprog import DType, Trace, run
 from tests.native import Array, Executor, build_program
 

@@ -8,7 +8,7 @@ import pytest
 
 import softq
 from softq.artifact.program import evaluate
-from softq.compiler.lowering.memory_plan import Buffer, slots
+from softq.compiler.steps.memory_plan import Buffer, slots
 
 pytest.importorskip("tvm")
 

@@ -14,12 +14,12 @@ from tvm import tirx
 
 from softq.artifact.machine import Machine
 from softq.artifact.program import Size
-from softq.compiler.fusion.attention import Attention
-from softq.compiler.fusion.epilogue import Epilogue
 from softq.compiler.legalize.min_max import Legalize
-from softq.compiler.lowering.builder import Builder, StepCall, Value
-from softq.compiler.lowering.operands import Operands, Weight
-from softq.compiler.lowering.tir_kernels import TirKernels
+from softq.compiler.steps.attention import Attention
+from softq.compiler.steps.builder import Builder, StepCall, Value
+from softq.compiler.steps.epilogue import Epilogue
+from softq.compiler.steps.operands import Operands, Weight
+from softq.compiler.steps.tir_kernels import TirKernels
 from softq.compiler.tir.loop_nests import Nest
 from softq.rowprog import Program
 

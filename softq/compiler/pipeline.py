@@ -7,7 +7,7 @@ import onnx_ir as ir
 from softq.artifact.program import Program
 from softq.compiler.backend import Backend
 from softq.compiler.frontend.importer import import_model
-from softq.compiler.lowering.lower import lower
+from softq.compiler.lower import lower
 from softq.passes.move_integers import MoveIntegers
 from softq.passes.multiply_integers import MultiplyIntegers
 from softq.passes.prepare import prepare

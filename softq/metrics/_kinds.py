@@ -128,16 +128,17 @@ class HeldMeter(Meter):
             self._labels.setdefault(name, []).append(array)
 
     def _measure(self, nan: NanCounts) -> Measured:
-        labels = {name: self._join(name, arrays) for name, arrays in self._labels.items()}
+        labels = {name: self.join(name, arrays) for name, arrays in self._labels.items()}
         values = [
             self._metric.score(
-                {name: self._join(name, arrays) for name, arrays in outputs.items()}, labels, self._output, self._label
+                {name: self.join(name, arrays) for name, arrays in outputs.items()}, labels, self._output, self._label
             )
             for outputs in (self._reference, self._candidate)
         ]
         return Measured(values[0], values[1], nan, None)
 
-    def _join(self, name: str, arrays: list[Array]) -> Array:
+    def join(self, name: str, arrays: list[Array]) -> Array:
+        """Return the samples of all batches; the message names what has several shapes."""
         try:
             return np.concatenate(arrays)
         except ValueError as error:

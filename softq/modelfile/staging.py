@@ -42,7 +42,7 @@ class Staging:
             self._token = secrets.token_hex(4)
             self._model = _create(self._temporary())
             # Another run may have taken the file for an orphan before the lock was on it.
-            if _lock(self._model) and os.path.exists(self._temporary()):
+            if lock_file(self._model) and os.path.exists(self._temporary()):
                 return self
             os.close(self._model)
 
@@ -145,7 +145,8 @@ def _create(path: str) -> int:
     return os.open(path, flags, 0o666)
 
 
-def _lock(descriptor: int) -> bool:
+def lock_file(descriptor: int) -> bool:
+    """Say whether the calling process has the lock of a file now; systems without such locks always say so."""
     if fcntl is None:
         return True
     try:

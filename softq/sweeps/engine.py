@@ -20,10 +20,10 @@ from softq.sweeps.distributed import check_workers, connect, open_evaluator
 from softq.sweeps.eta import Eta
 from softq.sweeps.evaluate.comparisons import shares
 from softq.sweeps.evaluate.evaluator import Candidate, Evaluator, Measurement, Subject
-from softq.sweeps.evaluate.sampled_rows import Rows, sampled_or_noted
 from softq.sweeps.folder import check_same, cleared, existing, opened, scratch, write_study
 from softq.sweeps.planner import Planner, Selection, plan_for
 from softq.sweeps.records import Estimate, Outcome, Setting, SiteErrors, Study, append
+from softq.sweeps.sampled_rows import Rows, sampled_or_noted
 from softq.sweeps.settings import Granularity, expand
 from softq.sweeps.task import Task
 

@@ -11,10 +11,10 @@ from softq.errors import RefusalError, UsageError
 from softq.progress import Progress
 from softq.sweeps.engine import Job, Sweep, measure
 from softq.sweeps.evaluate.evaluator import Subject
-from softq.sweeps.evaluate.sampled_rows import Rows
 from softq.sweeps.folder import opened
 from softq.sweeps.planner import Planner
 from softq.sweeps.records import Setting, SiteErrors
+from softq.sweeps.sampled_rows import Rows
 from softq.sweeps.settings import Granularity, expand
 from softq.sweeps.task import Task
 

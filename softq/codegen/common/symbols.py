@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container
 
-from softq.compiler.lowering.tir_kernels import PREFIX
+from softq.compiler.steps.tir_kernels import PREFIX
 from softq.rowprog import Program
 from softq.rowprog.onnx import function_name
 

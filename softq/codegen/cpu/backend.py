@@ -9,21 +9,21 @@ import tvm
 from tvm import tirx
 
 from softq.artifact.machine import Cpu
-from softq.codegen.cpu.attention.lowering import lower_attention
-from softq.codegen.cpu.convolution.lowering import lower_convolution
-from softq.codegen.cpu.gemm.lowering import lower_integer_matmul, lower_matmul
 from softq.codegen.cpu.kernels import CpuKernels
+from softq.codegen.cpu.lowering.attention import lower_attention
+from softq.codegen.cpu.lowering.convolution import lower_convolution
+from softq.codegen.cpu.lowering.gemm import lower_integer_matmul, lower_matmul
 from softq.codegen.cpu.object_code import objects
 from softq.codegen.cpu.rows import RowKernel
 from softq.compiler.backend import KernelOperator, Lowering
-from softq.compiler.fusion.attention import Attention
-from softq.compiler.fusion.epilogue import Epilogue
 from softq.compiler.legalize import min_max
-from softq.compiler.lowering.builder import Builder, Value
-from softq.compiler.lowering.operands import Operands
-from softq.compiler.lowering.tir_kernels import TirKernels
 from softq.compiler.ops.convolution import ConvolutionOp
 from softq.compiler.ops.matmul import IntegerMatMulOp, MatMulOp
+from softq.compiler.steps.attention import Attention
+from softq.compiler.steps.builder import Builder, Value
+from softq.compiler.steps.epilogue import Epilogue
+from softq.compiler.steps.operands import Operands
+from softq.compiler.steps.tir_kernels import TirKernels
 from softq.compiler.tir.loop_nests import Nest
 from softq.rowprog import Program
 

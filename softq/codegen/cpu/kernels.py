@@ -6,14 +6,14 @@ from softq.artifact.machine import Cpu
 from softq.artifact.program import Size
 from softq.codegen.common.symbols import row_symbol
 from softq.codegen.cpu.attention.kernel import Form, attention_kernel
-from softq.codegen.cpu.convolution.kernel import Shape, convolution_kernel
+from softq.codegen.cpu.convolution import Shape, convolution_kernel
 from softq.codegen.cpu.gemm import dot_kernels, dot_prepack, integer_matmul, matmul, prepack
 from softq.codegen.cpu.gemm.block import BLOCK, block_kernel, tile_of_block
 from softq.codegen.cpu.gemm.dot_product import Dot, dot_of
 from softq.codegen.cpu.gemm.tiles import Tile, tile_of
 from softq.codegen.cpu.rows import RowKernel, row_kernel
-from softq.compiler.fusion.epilogue import Epilogue
-from softq.compiler.lowering.tir_kernels import PREFIX, TirKernels
+from softq.compiler.steps.epilogue import Epilogue
+from softq.compiler.steps.tir_kernels import PREFIX, TirKernels
 from softq.compiler.tir.symbolic import ceiling
 from softq.rowprog import Program
 

@@ -26,15 +26,15 @@ from softq.codegen.gpu.rows import Form, row_kernel
 from softq.codegen.gpu.rows.form import choose
 from softq.codegen.gpu.rows.memory import bytes_of
 from softq.compiler.backend import KernelOperator, Lowering
-from softq.compiler.fusion.attention import Attention
-from softq.compiler.fusion.epilogue import Epilogue
 from softq.compiler.legalize import stepwise_min_max
 from softq.compiler.legalize.min_max import Legalize
-from softq.compiler.lowering.builder import Builder, Value
-from softq.compiler.lowering.operands import Operands
-from softq.compiler.lowering.tir_kernels import PREFIX, TirKernels
 from softq.compiler.ops.convolution import ConvolutionOp
 from softq.compiler.ops.matmul import IntegerMatMulOp, MatMulOp
+from softq.compiler.steps.attention import Attention
+from softq.compiler.steps.builder import Builder, Value
+from softq.compiler.steps.epilogue import Epilogue
+from softq.compiler.steps.operands import Operands
+from softq.compiler.steps.tir_kernels import PREFIX, TirKernels
 from softq.compiler.tir.loop_nests import Nest, nests
 from softq.compiler.tir.symbolic import key
 from softq.rowprog import Program

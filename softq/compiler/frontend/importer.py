@@ -95,7 +95,7 @@ def import_model(model: ir.Model, functions: Mapping[tuple[str, str], RowFunctio
     except SoftqError:
         # TVM prints a warning behind the error if a block is left open; there is none before the first operator.
         with contextlib.suppress(RuntimeError):
-            importer.bb._end_block()
+            importer.bb._end_block()  # pyright: ignore[reportPrivateUsage]
         raise
     return Imported(
         module=module,
@@ -191,7 +191,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             self.weights[variable.name] = array
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
-        known = onnx_frontend._get_convert_map()
+        known = onnx_frontend._get_convert_map()  # pyright: ignore[reportPrivateUsage]
         missing: dict[str, str] = {}
         for node in graph.node:
             standard = node.domain in ("", "ai.onnx")

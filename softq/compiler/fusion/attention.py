@@ -1,47 +1,313 @@
-"""An attention of a lowered model: a product, what happens to each element or row of it, and a product."""
+"""Finding attentions in a lowered model: a product, what happens to each element or row of it, and a product.
+
+Between the products stand elementwise functions, in any number and order, and row programs of any method; what else
+they read (masks, biases) may have any shape. The scores and everything made of them are used by nothing else but the
+row program's scalars, which may be used behind the second product.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
+
+import tvm
+from tvm import s_tir
+
+from softq.compiler.backend import Backend, KernelOperator
+from softq.compiler.fusion.bindings import (
+    behind_views,
+    bindings_of,
+    is_function,
+    is_variable,
+    is_view,
+    item_of,
+    kernel_of,
+    variables,
+)
+from softq.compiler.fusion.tir_patterns import (
+    blocks_of,
+    elementwise_in,
+    exchanges_heads_and_rows,
+    repeats,
+    same_rows,
+    widened,
+)
+from softq.compiler.ops.matmul import IntegerMatMulOp, MatMulOp, ProductOp
+from softq.compiler.ops.row_program import RowProgramOp
+from softq.compiler.steps.attention import Attention
+from softq.compiler.tir.symbolic import equal, key, plain, product
+
+Chain: TypeAlias = "tuple[Any, list[Any], list[int]]"
+"""The first product, the bindings behind it up to a value, and which argument of each comes from the one before."""
 
 
-@dataclass(frozen=True)
-class Attention:
-    """Bindings of `main` that are one attention.
+def find_attentions(
+    module: tvm.IRModule, operators: Mapping[str, KernelOperator], backend: Backend
+) -> tuple[dict[int, Attention], set[int]]:
+    """Return the attentions by the variable of their result, and the variables that are computed inside them.
 
-    Attributes:
-        queries: The matrices of queries.
-        scores: The first product.
-        between: Elementwise functions and row programs, in their order.
-        followed: For each of them the position of the argument that comes from the one before.
-        product: The second product.
-        keys: The matrices of keys; the same ones serve `group` matrices of queries one after another.
-        values: The matrices of values.
-        group: How many.
-        heads: Where queries, keys or values have their heads side by side, [batch, rows, heads, width], the heads of
-            the keys; else 1.
-        bsnh: Whether queries, keys and values have.
-        finish: The elementwise function of the second product's result, usually its division, or None.
-        finished: The position of its argument that is that result.
-        to_bsnh: Whether it puts the heads side by side.
+    Args:
+        module: The lowered module.
+        operators: What the kernels of our own compute, by name.
+        backend: What gives the kernels of its functions, and says which attentions are kernels of their own.
     """
+    bindings = bindings_of(module)
+    users: dict[int, list[int]] = defaultdict(list)
+    for at, binding in bindings.items():
+        for used in variables(binding.value):
+            users[key(used)].append(at)
+    for used in variables(module["main"].body.body):
+        users[key(used)].append(0)
+    finder = _Finder(module, operators, backend, bindings, users)
+    found: dict[int, Attention] = {}
+    inside: set[int] = set()
+    for binding in bindings.values():
+        if finder.product_of(binding) is not None:
+            attention = finder.attention(binding)
+            if attention is not None and backend.supports_attention(module, operators, attention):
+                found[key(attention.last.var)] = attention
+                inside |= finder.inside(attention)
+    return found, inside
 
-    queries: Any
-    scores: Any
-    between: tuple[Any, ...]
-    followed: tuple[int, ...]
-    product: Any
-    keys: Any
-    values: Any
-    group: int
-    heads: Any
-    bsnh: tuple[bool, bool, bool]
-    finish: Any = None
-    finished: int = 0
-    to_bsnh: bool = False
 
-    @property
-    def last(self) -> Any:
-        """The binding of the result."""
-        return self.product if self.finish is None else self.finish
+@dataclass
+class _Finder:
+    module: tvm.IRModule
+    operators: Mapping[str, KernelOperator]
+    backend: Backend
+    bindings: dict[int, Any]
+    users: dict[int, list[int]]
+
+    def __post_init__(self) -> None:
+        self._order = {at: position for position, at in enumerate(self.bindings)}
+
+    def operator_of(self, binding: Any) -> KernelOperator | None:
+        """Return the operator with a kernel of its own that a binding calls."""
+        name = kernel_of(binding)
+        return None if name is None else self.operators[name]
+
+    def product_of(self, binding: Any) -> ProductOp | None:
+        """Return the product that a binding is, if a block of its rows can be computed alone."""
+        operator = self.operator_of(binding)
+        if isinstance(operator, IntegerMatMulOp):
+            zeros = binding.value.args[1].fields[2:]
+            return operator if all(isinstance(zero, tvm.ir.GenericConst) for zero in zeros) else None
+        return operator if isinstance(operator, MatMulOp) else None
+
+    def attention(self, second: Any) -> Attention | None:
+        """Return the attention whose second product this is."""
+        left, right = second.value.args[1].fields[:2]
+        product = self.product_of(second)
+        assert product is not None
+        if product.transposed or key(right) not in self.bindings or len(right.ty.shape.values) < 3:
+            return None
+        chain = self._chain(left, rows=False)
+        if chain is None:
+            return None
+        scores, between, followed = chain
+        queries, keys = scores.value.args[1].fields[:2]
+        if len(queries.ty.shape.values) < 3 or key(keys) not in self.bindings or len(keys.ty.shape.values) < 3:
+            return None
+        here, there = list(left.ty.shape.values), list(scores.var.ty.shape.values)
+        if len(here) != len(there) or not all(equal(a, b) for a, b in zip(here, there, strict=True)):
+            return None
+        finish, finished, to_bsnh = self._finish(second, between)
+        if finish is not None and not self._behind(finish, [*between, second]):
+            finish = None
+        if finish is None and not self._behind(second, between):
+            return None
+        unwidened = self._unwidened(right)
+        (keys, of_keys), (values, of_values) = self._repeated(keys), self._repeated(unwidened)
+        if of_keys != of_values:
+            (keys, of_keys), values = (scores.value.args[1].fields[1], 1), unwidened
+        operands, heads, beside = [queries, keys, values], 1, [False] * 3
+        for i, operand in enumerate(operands):
+            source, found = self._side_by_side(operand)
+            # Queries that share keys would be rows of more than one head. Values are read for every block again: in
+            # long rows their distance costs more (page tables, cache sets) than a copy with the rows together.
+            folds = (of_keys == 1, True, _is_short(right, self.backend.most_values_in_place))[i]
+            if found is not None and (heads == 1 or equal(found, heads)) and folds:
+                operands[i], heads, beside[i] = source, found, True
+        return Attention(
+            operands[0], scores, tuple(between), tuple(followed), second, *operands[1:], of_keys, heads, tuple(beside),
+            finish, finished, to_bsnh,
+        )  # fmt: skip
+
+    def _finish(self, second: Any, between: list[Any]) -> tuple[Any, int, bool]:
+        """Return the function of a product's result, the argument, and whether it exchanges heads and rows."""
+        value, binding = second.var, None
+        while binding is None or is_view(binding):
+            if binding is not None:
+                if not same_rows(value.ty, binding.var.ty):
+                    return None, 0, False
+                value = binding.var
+            users = self.users[key(value)]
+            binding = self.bindings.get(users[0]) if len(users) == 1 else None
+            if binding is None:
+                return None, 0, False
+        if not is_function(binding):
+            return None, 0, False
+        function, given = self.module[binding.value.args[0]], list(binding.value.args[1].fields)
+        position = next(i for i, x in enumerate(given) if is_variable(x) and x.same_as(value))
+        for to_bsnh in (False, True):
+            if elementwise_in(function, position, to_bsnh) and self._keeps_rows(function, given, between, to_bsnh):
+                return (binding, position, to_bsnh) if self._is_rowwise(binding) else (None, 0, False)
+        return None, 0, False
+
+    def _chain(self, value: Any, rows: bool) -> Chain | None:
+        """Return the first product, what lies between it and a value, and which arguments lead there."""
+        binding = self.bindings.get(key(value))
+        if binding is None or len(self.users[key(value)]) != 1:
+            return None
+        item = item_of(binding)
+        if item is not None:
+            return self._row(*item)
+        if is_view(binding):
+            source = binding.value.args[0]
+            return self._chain(source, rows) if same_rows(source.ty, binding.var.ty) else None
+        if is_function(binding):
+            return self._elementwise(binding, rows)
+        if isinstance(self.operator_of(binding), RowProgramOp):
+            return self._longer(self._chain(binding.value.args[1].fields[0], True), binding, 0)
+        return (binding, [], []) if rows and self.product_of(binding) is not None else None
+
+    def _row(self, weights_and_scalars: Any, position: int) -> Chain | None:
+        """Return the chain of a row program of several results, of which the first is read once."""
+        binding = self.bindings.get(key(weights_and_scalars))
+        if binding is None or not isinstance(self.operator_of(binding), RowProgramOp) or position != 0:
+            return None
+        items = [item_of(self.bindings.get(user)) for user in self.users[key(weights_and_scalars)]]
+        if [item[1] for item in items if item is not None].count(0) != 1 or None in items:
+            return None
+        return self._longer(self._chain(binding.value.args[1].fields[0], True), binding, 0)
+
+    def _elementwise(self, binding: Any, rows: bool) -> Chain | None:
+        function = self.module[binding.value.args[0]]
+        given = list(binding.value.args[1].fields)
+        for position, argument in enumerate(given):
+            if is_variable(argument) and elementwise_in(function, position) and self._is_rowwise(binding):
+                chain = self._chain(argument, rows)
+                if chain is not None and self._keeps_rows(function, given, chain[1]):
+                    return self._longer(chain, binding, position)
+        return None
+
+    def _is_rowwise(self, binding: Any) -> bool:
+        """Say whether a function is one kernel whose work items are rows of its result."""
+        function = self.module[binding.value.args[0]]
+        try:
+            nests = self.backend.nests(binding.value.args[0].name_hint, function, True)
+        except s_tir.schedule.ScheduleError:
+            return False
+        if len(nests) != 1 or not all(isinstance(buffer, int) for buffer in nests[0].buffers):
+            return False
+        return equal(nests[0].items, product(function.params[-1].shape[:-1]))
+
+    def _keeps_rows(self, function: Any, given: list[Any], between: list[Any], to_bsnh: bool = False) -> bool:
+        """Say whether a function reads the scalars of a row program in their own rows only."""
+        made = {key(b.var) for b in between}
+        for position, argument in enumerate(given):
+            source = self.bindings.get(key(argument)) if is_variable(argument) else None
+            while is_view(source) and same_rows(source.value.args[0].ty, source.var.ty):
+                source = self.bindings.get(key(source.value.args[0]))
+            item = item_of(source)
+            if item is not None and key(item[0]) in made and not elementwise_in(function, position, to_bsnh):
+                return False
+        return True
+
+    @staticmethod
+    def _longer(chain: Chain | None, binding: Any, position: int) -> Chain | None:
+        return None if chain is None else (chain[0], [*chain[1], binding], [*chain[2], position])
+
+    def _behind(self, second: Any, between: list[Any]) -> bool:
+        """Say whether the scalars of the row programs are used behind the product only, or between the products."""
+        made = {key(b.var) for b in between}
+        wanted = [u for at in made for u in self.users[at]]
+        while wanted:
+            at = wanted.pop()
+            if at in made or at == key(second.var) or at == 0:
+                continue
+            binding = self.bindings[at]
+            if item_of(binding) is not None or is_view(binding):
+                wanted += self.users[at]
+            elif self._order[at] < self._order[key(second.var)]:
+                return False
+        return True
+
+    def _unwidened(self, value: Any) -> Any:
+        """Return the matrices of 16 bits that a value is made of by widening, if such ones are read; else the value."""
+        binding = self._function_behind(value) if self.backend.widens_values else None
+        if binding is None:
+            return value
+        given = binding.value.args[1].fields
+        blocks = blocks_of(self.module[binding.value.args[0]])
+        if len(given) != 1 or blocks is None or len(blocks) != 1:
+            return value
+        same = [given[0].ty.shape.values[-2:], value.ty.shape.values[-2:]]
+        if widened(blocks[0]) is None or not all(equal(a, b) for a, b in zip(*same, strict=True)):
+            return value
+        return given[0]
+
+    def _side_by_side(self, value: Any) -> tuple[Any, Any]:
+        """Return the [batch, rows, heads, width] that a value [..., rows, width] is made of, and the heads, or None."""
+        source = self._function_behind(value)
+        if source is None or not self._same_matrices(value, source):
+            return value, None
+        given = source.value.args[1].fields
+        function = self.module[source.value.args[0]]
+        if len(given) != 1 or not exchanges_heads_and_rows(function, self.backend.widens_values):
+            return value, None
+        return given[0], source.var.ty.shape.values[1]
+
+    def _repeated(self, value: Any) -> tuple[Any, int]:
+        """Return what a value repeats and how often, each matrix in a row; by default itself."""
+        source = self._function_behind(value)
+        group = 1 if source is None else repeats(self.module[source.value.args[0]])
+        if group == 1 or not self._same_matrices(value, source):
+            return value, 1
+        return source.value.args[1].fields[0], group
+
+    def _function_behind(self, value: Any) -> Any:
+        """Return the binding of the TIR function that a value is made by, seen through views, or None."""
+        source = behind_views(value, self.bindings)
+        return source if is_function(source) else None
+
+    @staticmethod
+    def _same_matrices(value: Any, source: Any) -> bool:
+        last = value.ty.shape.values[-2:], source.var.ty.shape.values[-2:]
+        return all(equal(a, b) for a, b in zip(*last, strict=True))
+
+    def inside(self, attention: Attention) -> set[int]:
+        """Return the variables that nothing outside an attention needs."""
+        made = {key(b.var) for b in (attention.scores, *attention.between)}
+        if attention.finish is not None:
+            made.add(key(attention.product.var))
+        wanted = [u for at in made for u in self.users[at]]
+        while wanted:
+            at = wanted.pop()
+            if at not in self.bindings or at in made or at == key(attention.last.var):
+                continue
+            item = item_of(self.bindings[at])
+            if is_view(self.bindings[at]) or (item is not None and item[1] == 0):
+                made.add(at)
+                wanted += self.users[at]
+        # Copies of operands that only this attention reads.
+        products = {key(attention.scores.var), key(attention.product.var)}
+        operands = (
+            (attention.scores, 0, attention.queries),
+            (attention.scores, 1, attention.keys),
+            (attention.product, 1, attention.values),
+        )
+        for user, position, taken in operands:
+            value = user.value.args[1].fields[position]
+            while not value.same_as(taken) and set(self.users[key(value)]) <= made | products:
+                made.add(key(value))
+                binding = self.bindings[key(value)]
+                value = binding.value.args[0] if is_view(binding) else binding.value.args[1].fields[0]
+        return made
+
+
+def _is_short(values: Any, most: int | None) -> bool:
+    length = plain(values.ty.shape.values[-2])
+    return most is None or (isinstance(length, int) and length <= most)

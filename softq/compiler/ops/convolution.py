@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from softq.compiler.backend import Lowering
-from softq.compiler.lowering.builder import Value
+from softq.compiler.steps.builder import Value
 
 
 @dataclass(frozen=True)

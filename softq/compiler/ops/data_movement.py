@@ -13,8 +13,8 @@ from tvm.script.ir_builder import tirx as T
 
 from softq.compiler.backend import Lowering
 from softq.compiler.legalize import min_max
-from softq.compiler.lowering.builder import Value
-from softq.compiler.lowering.tir_kernels import PREFIX
+from softq.compiler.steps.builder import Value
+from softq.compiler.steps.tir_kernels import PREFIX
 from softq.compiler.tir.symbolic import computed, multiplied, size
 
 

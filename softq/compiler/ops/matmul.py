@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from softq.compiler.backend import Lowering
-from softq.compiler.fusion.epilogue import Epilogue
-from softq.compiler.lowering.builder import Value
-from softq.compiler.lowering.operands import Operands
+from softq.compiler.steps.builder import Value
+from softq.compiler.steps.epilogue import Epilogue
+from softq.compiler.steps.operands import Operands
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from softq.artifact.program import Size
 from softq.compiler.backend import Lowering
-from softq.compiler.lowering.builder import StepCall, Value
+from softq.compiler.steps.builder import StepCall, Value
 from softq.compiler.tir.symbolic import multiplied
 from softq.rowprog import Program
 

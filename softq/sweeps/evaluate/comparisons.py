@@ -227,9 +227,9 @@ class _Held(Comparison):
 
     def _scores(self, models: Sequence[Part]) -> tuple[float, Floats]:
         metric, meter = self._metric, HeldMeter(self._metric, self._output, self._label)
-        whole = {name: meter._join(name, [part.outputs[name] for part in models]) for name in models[0].outputs}
+        whole = {name: meter.join(name, [part.outputs[name] for part in models]) for name in models[0].outputs}
         ours = self._ours
-        labels = {name: meter._join(name, [part.labels[name] for part in ours]) for name in ours[0].labels}
+        labels = {name: meter.join(name, [part.labels[name] for part in ours]) for name in ours[0].labels}
         count = len(next(iter(whole.values())))
 
         def part(chosen: Indices) -> float:

@@ -69,7 +69,7 @@ class Subject:
 
 def data_hash(data: Dataset, batch: int | None = None) -> str:
     """Return the SHA-256 over names, types, shapes and values of all samples, whatever the batches and files."""
-    digests: dict[str, hashlib._Hash] = {}
+    digests: dict[str, hashlib._Hash] = {}  # pyright: ignore[reportPrivateUsage]
     for part in data.batches(batch):
         for name, array in [*part.inputs.items(), *((f"label.{k}", v) for k, v in part.labels.items())]:
             digest = digests.setdefault(name, hashlib.sha256())

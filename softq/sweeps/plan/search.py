@@ -17,10 +17,10 @@ from softq.reports import Gate, parse_drop
 from softq.sweeps.budget import Budget
 from softq.sweeps.distributed import check_workers, connect, open_evaluator
 from softq.sweeps.evaluate.evaluator import Measurement, Report, Subject
-from softq.sweeps.evaluate.sampled_rows import Rows
 from softq.sweeps.plan.frontier import Rung, State, choices, descent, ladder, mean_bits
 from softq.sweeps.plan.gains import with_gains
 from softq.sweeps.planner import Planner
+from softq.sweeps.sampled_rows import Rows
 from softq.sweeps.sensitivity import output_error
 from softq.sweeps.settings import expand
 from softq.sweeps.task import Task

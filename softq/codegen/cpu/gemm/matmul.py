@@ -19,7 +19,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from softq.codegen.cpu.gemm.tiles import Matrix, Sums, Tile, number
-from softq.compiler.fusion.epilogue import Epilogue
+from softq.compiler.steps.epilogue import Epilogue
 
 ROWS = 64
 """Rows of the left operand in one work item: few enough to spread over threads, enough to use a panel several times."""

@@ -17,12 +17,12 @@ from softq.codegen.gpu.attention.elementwise import UnwrittenError, elementwise
 from softq.codegen.gpu.attention.score_mod import Function, takes
 from softq.codegen.gpu.attention.simt import WIDEST, Spec
 from softq.compiler.backend import KernelOperator, Lowering
-from softq.compiler.fusion.attention import Attention
 from softq.compiler.fusion.bindings import behind_views, bindings_of, item_of, kernel_of, users_behind_views
-from softq.compiler.lowering.builder import StepCall, Value
-from softq.compiler.lowering.operands import Matrices
 from softq.compiler.ops.matmul import MatMulOp
 from softq.compiler.ops.row_program import ROW_COST, RowProgramOp, mask_strides
+from softq.compiler.steps.attention import Attention
+from softq.compiler.steps.builder import StepCall, Value
+from softq.compiler.steps.operands import Matrices
 from softq.compiler.tir.expressions import mentions
 from softq.compiler.tir.loop_nests import Nest
 from softq.compiler.tir.symbolic import ceiling, computed, is_number, key, multiplied, plain, size

@@ -7,8 +7,8 @@ from typing import Any
 
 from softq.artifact.program import Size
 from softq.codegen.gpu.gemm.operands import padded
-from softq.compiler.lowering.builder import Builder, Value
-from softq.compiler.lowering.operands import Operands, Weight
+from softq.compiler.steps.builder import Builder, Value
+from softq.compiler.steps.operands import Operands, Weight
 from softq.compiler.tir.symbolic import computed, multiplied
 
 KINDS: Mapping[str, str] = {

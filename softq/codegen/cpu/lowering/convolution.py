@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from softq.codegen.cpu.convolution.kernel import SIZES, Shape, scratch_bytes
+from softq.codegen.cpu.convolution import SIZES, Shape, scratch_bytes
 from softq.codegen.cpu.kernels import CpuKernels
-from softq.compiler.lowering.builder import Builder, Value
 from softq.compiler.ops.convolution import ConvolutionOp
+from softq.compiler.steps.builder import Builder, Value
 from softq.compiler.tir.symbolic import computed, multiplied
 
 

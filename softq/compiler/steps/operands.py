@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from softq.artifact.program import Size
-from softq.compiler.lowering.builder import Array, Value
+from softq.compiler.steps.builder import Array, Value
 from softq.compiler.tir.symbolic import multiplied
 
 

@@ -14,12 +14,12 @@ from softq.artifact.program import Program, Size
 from softq.compiler.backend import Backend, KernelOperator
 from softq.compiler.frontend.importer import Imported, last_line
 from softq.compiler.fusion import bindings
-from softq.compiler.fusion.find_attentions import find_attentions
-from softq.compiler.fusion.find_epilogues import FusedEpilogue, find_epilogues
+from softq.compiler.fusion.attention import find_attentions
+from softq.compiler.fusion.epilogue import FusedEpilogue, find_epilogues
 from softq.compiler.legalize import elementwise, quantization
-from softq.compiler.lowering.builder import Array, Builder, StepCall, Value
-from softq.compiler.lowering.operands import Weight
 from softq.compiler.ops.matmul import ProductOp
+from softq.compiler.steps.builder import Array, Builder, StepCall, Value
+from softq.compiler.steps.operands import Weight
 from softq.compiler.tir.loop_nests import Nest
 from softq.compiler.tir.symbolic import is_number, key, plain, size
 from softq.errors import RefusalError

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softq.artifact.program import Limit, Place, Program, Size, Step, Tensor
-from softq.compiler.lowering.memory_plan import Buffer, slots
-from softq.compiler.lowering.tir_kernels import TirKernels
+from softq.compiler.steps.memory_plan import Buffer, slots
+from softq.compiler.steps.tir_kernels import TirKernels
 from softq.compiler.tir.symbolic import computed, multiplied, size
 from softq.errors import RefusalError
 

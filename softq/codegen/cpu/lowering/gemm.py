@@ -10,9 +10,9 @@ import numpy as np
 from softq.artifact.program import Size
 from softq.codegen.cpu.gemm import integer_matmul, matmul
 from softq.codegen.cpu.kernels import CpuKernels
-from softq.compiler.fusion.epilogue import Epilogue
-from softq.compiler.lowering.builder import Builder, Value
-from softq.compiler.lowering.operands import Operands, Weight
+from softq.compiler.steps.builder import Builder, Value
+from softq.compiler.steps.epilogue import Epilogue
+from softq.compiler.steps.operands import Operands, Weight
 from softq.compiler.tir.symbolic import ceiling, multiplied
 
 

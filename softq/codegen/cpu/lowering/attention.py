@@ -9,15 +9,15 @@ import numpy as np
 
 from softq.artifact.program import Size
 from softq.codegen.cpu.attention.kernel import PRODUCT, SIZES, Form, Integers, Region, Stage, scratch_parts
-from softq.codegen.cpu.gemm.lowering import pack_integers
 from softq.codegen.cpu.kernels import CpuKernels
+from softq.codegen.cpu.lowering.gemm import pack_integers
 from softq.compiler.backend import Lowering
-from softq.compiler.fusion.attention import Attention
 from softq.compiler.fusion.bindings import kernel_of
-from softq.compiler.lowering.builder import Builder, StepCall, Value
-from softq.compiler.lowering.operands import Matrices
 from softq.compiler.ops.matmul import IntegerMatMulOp
 from softq.compiler.ops.row_program import ROW_COST, RowProgramOp
+from softq.compiler.steps.attention import Attention
+from softq.compiler.steps.builder import Builder, StepCall, Value
+from softq.compiler.steps.operands import Matrices
 from softq.compiler.tir.symbolic import ceiling, computed, is_number, multiplied, size
 
 BLOCK = 48

@@ -1,1 +1,0 @@
-"""Convolutions of groups of few channels on processors."""

@@ -1,0 +1,1 @@
+"""The steps of products, attentions and convolutions on processors."""

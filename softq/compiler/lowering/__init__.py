@@ -1,1 +1,0 @@
-"""A Relax program as steps with their memory."""
