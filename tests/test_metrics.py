@@ -15,7 +15,7 @@ from scipy import special, stats
 from softq.data import Array
 from softq.errors import InputError, UsageError
 from softq.metrics import METRICS, Measured, find_metric, mean_interval, paired_ratio_interval
-from softq.metrics._interval import student_quantile
+from softq.metrics.base.interval import student_quantile
 
 pytestmark = pytest.mark.filterwarnings("error")
 NAN, INF = math.nan, math.inf

@@ -23,7 +23,7 @@ from softq.compare import check
 from softq.conversion import convert
 from softq.errors import InputError, UsageError
 from softq.metrics import PerSample, find_metric
-from softq.metrics._reductions import mean, root_ratio
+from softq.metrics.base.reductions import mean, root_ratio
 from softq.sweeps import run
 from softq.sweeps.eta import Eta
 from softq.sweeps.evaluate.intervals import loss_of, value_of

@@ -1,10 +1,10 @@
-"""Figures of merit: one a file, found by listing this folder; `_metric` says what one is and how to add one."""
+"""Figures of merit: one per file, found by listing this folder; `base/metric.py` says what one is and how to add one."""
 
 from __future__ import annotations
 
 from softq.errors import UsageError
-from softq.metrics._interval import Interval, mean_interval, paired_ratio_interval
-from softq.metrics._metric import Direction, Measured, Meter, Metric, NanCounts, PairedSamples, PerSample
+from softq.metrics.base.interval import Interval, mean_interval, paired_ratio_interval
+from softq.metrics.base.metric import Direction, Measured, Meter, Metric, NanCounts, PairedSamples, PerSample
 from softq.registry import Folder
 
 METRICS = Folder("softq.metrics", "METRIC", Metric, "softq.metrics", "metric")
@@ -32,7 +32,7 @@ def find_metric(name: str) -> Metric:
         UsageError: there is none; the message lists what there is.
     """
     if ":" in name:
-        from softq.metrics._user import user_metric
+        from softq.metrics.base.user import user_metric
 
         return user_metric(name)
     entries = METRICS.entries()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from softq.data import Array
-from softq.metrics._kinds import PairedMetric
-from softq.metrics._metric import Floats, PerSample
+from softq.metrics.base.kinds import PairedMetric
+from softq.metrics.base.metric import Floats, PerSample
 
 
 def _contribute(reference: Array, candidate: Array) -> PerSample:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from softq.data import Array
-from softq.metrics._kinds import PairedMetric
-from softq.metrics._metric import Floats, PerSample
-from softq.metrics._rows import as_rows, by_blocks, has_nan, log_softmax, per_sample
+from softq.metrics.base.kinds import PairedMetric
+from softq.metrics.base.metric import Floats, PerSample
+from softq.metrics.base.rows import as_rows, by_blocks, has_nan, log_softmax, per_sample
 
 
 def _contribute(reference: Array, candidate: Array) -> PerSample:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from softq.data import Array
-from softq.metrics._kinds import PairedMetric
-from softq.metrics._metric import Floats, PerSample
-from softq.metrics._reductions import maximum
+from softq.metrics.base.kinds import PairedMetric
+from softq.metrics.base.metric import Floats, PerSample
+from softq.metrics.base.reductions import maximum
 
 
 def difference(reference: Array, candidate: Array) -> tuple[Floats, Floats]:

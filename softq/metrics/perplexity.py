@@ -6,10 +6,10 @@ import numpy as np
 
 from softq.data import Array
 from softq.errors import InputError
-from softq.metrics._kinds import AloneMetric
-from softq.metrics._metric import Floats, PerSample
-from softq.metrics._reductions import exp_mean
-from softq.metrics._rows import by_blocks, log_softmax
+from softq.metrics.base.kinds import AloneMetric
+from softq.metrics.base.metric import Floats, PerSample
+from softq.metrics.base.reductions import exp_mean
+from softq.metrics.base.rows import by_blocks, log_softmax
 
 
 def _contribute(output: Array, labels: Array) -> PerSample:

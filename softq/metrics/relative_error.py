@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from softq.data import Array
-from softq.metrics._kinds import PairedMetric
-from softq.metrics._metric import PerSample
-from softq.metrics._reductions import root_ratio
+from softq.metrics.base.kinds import PairedMetric
+from softq.metrics.base.metric import PerSample
+from softq.metrics.base.reductions import root_ratio
 from softq.metrics.max_error import difference
 
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from softq.data import Array
 from softq.errors import InputError
-from softq.metrics._kinds import AloneMetric
-from softq.metrics._metric import PerSample
-from softq.metrics._rows import as_rows, first_best, per_sample
+from softq.metrics.base.kinds import AloneMetric
+from softq.metrics.base.metric import PerSample
+from softq.metrics.base.rows import as_rows, first_best, per_sample
 
 IGNORED = -100
 """The label of positions that do not count, as PyTorch's cross-entropy has it."""

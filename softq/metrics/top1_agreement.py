@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from softq.metrics._agreement import agreement
-from softq.metrics._kinds import PairedMetric
+from softq.metrics.base.agreement import agreement
+from softq.metrics.base.kinds import PairedMetric
 
 METRIC = PairedMetric(
     name="top1-agreement",

@@ -20,9 +20,9 @@ import numpy.typing as npt
 from softq.data import Array
 from softq.errors import InputError
 from softq.metrics import Metric, PerSample
-from softq.metrics._kinds import AloneMetric, HeldMeter, HeldMetric, PairedMetric, joined
-from softq.metrics._metric import Floats, Tensors, is_nan
-from softq.metrics._reductions import exp_mean
+from softq.metrics.base.kinds import AloneMetric, HeldMeter, HeldMetric, PairedMetric, joined
+from softq.metrics.base.metric import Floats, Tensors, is_nan
+from softq.metrics.base.reductions import exp_mean
 from softq.sweeps.evaluate.intervals import Indices, loss_of, over_halves, spread, value_of
 from softq.sweeps.records import Estimate
 

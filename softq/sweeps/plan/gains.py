@@ -15,8 +15,8 @@ from pathlib import Path
 
 from softq.errors import ProofError, RefusalError
 from softq.metrics import find_metric
-from softq.metrics._kinds import PairedMetric
-from softq.metrics._reductions import mean
+from softq.metrics.base.kinds import PairedMetric
+from softq.metrics.base.reductions import mean
 from softq.plans import Plan
 from softq.runner import Runner
 from softq.sweeps.evaluate.evaluator import Evaluator, LocalEvaluator, Subject

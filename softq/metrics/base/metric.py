@@ -1,7 +1,7 @@
 """What a metric is: a frozen description that starts a meter, which takes batches of outputs and gives numbers.
 
 To add a metric, put a file into this folder that exposes `METRIC`, named as the file is (`top1_accuracy.py` holds
-`top1-accuracy`). Three classes in `_kinds` serve:
+`top1-accuracy`). Three classes in `kinds` serve:
 
 * `PairedMetric` compares the candidate's output with the reference's and has one value;
 * `AloneMetric` scores each model by itself, against labels as a rule, and has a value for each model;

@@ -1,4 +1,4 @@
-"""The three kinds of metrics, and the meter that each starts; `_metric` says which one serves what."""
+"""The three kinds of metrics, and the meter that each starts; `metric` says which one serves what."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from softq.data import Array
 from softq.errors import InputError
-from softq.metrics._metric import IntervalOf, Measured, Meter, Metric, NanCounts, PairedSamples, PerSample, Tensors
-from softq.metrics._reductions import exp_mean, mean
+from softq.metrics.base.metric import IntervalOf, Measured, Meter, Metric, NanCounts, PairedSamples, PerSample, Tensors
+from softq.metrics.base.reductions import exp_mean, mean
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ class _PairedMeter(Meter):
         self._samples: list[PerSample] = []
 
     def outputs(self, there: Tensors) -> list[str]:
+        """Return the names of the outputs that the metric reads."""
         return [self._output]
 
     def _add(self, reference: Tensors, candidate: Tensors, labels: Tensors) -> None:
@@ -80,6 +81,7 @@ class _AloneMeter(Meter):
         self._candidate: list[PerSample] = []
 
     def outputs(self, there: Tensors) -> list[str]:
+        """Return the names of the outputs that the metric reads."""
         return [self._output]
 
     def _add(self, reference: Tensors, candidate: Tensors, labels: Tensors) -> None:
@@ -118,6 +120,7 @@ class HeldMeter(Meter):
         self._labels: dict[str, list[Array]] = {}
 
     def outputs(self, there: Tensors) -> list[str]:
+        """Return the names of the outputs that the metric reads."""
         return list(there) if self._metric.all_outputs else [self._output]
 
     def _add(self, reference: Tensors, candidate: Tensors, labels: Tensors) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from softq.data import Array
-from softq.metrics._metric import PerSample
-from softq.metrics._rows import Floats, as_rows, by_blocks, first_best, has_nan, per_sample
+from softq.metrics.base.metric import PerSample
+from softq.metrics.base.rows import Floats, as_rows, by_blocks, first_best, has_nan, per_sample
 
 
 def agreement(metric: str, k: int, reference: Array, candidate: Array) -> PerSample:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from softq.errors import UsageError
-from softq.metrics._metric import Floats
+from softq.metrics.base.metric import Floats
 
 
 @dataclass(frozen=True)
