@@ -1,4 +1,4 @@
-"""Figures of merit: one per file, found by listing this folder; `base/metric.py` says what one is and how to add it."""
+"""Metrics: one per file, found by listing this folder; `base/metric.py` says what one is and how one is added."""
 
 from __future__ import annotations
 
