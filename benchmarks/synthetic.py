@@ -36,6 +36,7 @@ BESIDE: Mapping[str, Sequence[Mapping[str, float]]] = {"deferred-log": ({"r": 2.
 """Settings of a method that are shown beside its default ones."""
 
 _LONGEST_SCAN = 1024
+"""Element by element the interpreter takes long, with integers most of all."""
 
 Floats = NDArray[np.float64]
 
@@ -80,8 +81,10 @@ def measure(wanted: int, names: Sequence[str]) -> list[dict[str, Any]]:
         label = ", ".join([name, *(f"{key} = {value:g}" for key, value in more.items())])
         program = method.program(options)
         longest = largest_length(program)
+        if any(node.op == "scan" and not node.dtype.is_float for node in program.nodes()):
+            longest = min(longest, _LONGEST_SCAN)
         for length in LENGTHS:
-            if (longest is not None and length > longest) or (not method.order_free and length > _LONGEST_SCAN):
+            if length > longest:
                 continue
             for spread in SPREADS:
                 found = errors(program, scores(length, spread))

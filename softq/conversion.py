@@ -15,8 +15,7 @@ from softq._version import __version__
 from softq.calibration import make_fit
 from softq.errors import RefusalError, UsageError
 from softq.graph.facts import Assumed
-from softq.methods import DEFAULT_METHOD, METHODS
-from softq.methods._contract import OptionValue
+from softq.methods import DEFAULT_METHOD, METHODS, OptionValue
 from softq.modelfile import ModelLike, as_model, graph_hash, weights_fingerprint
 from softq.passes import PASSES
 from softq.passes.defer_logarithm import DeferLogarithm

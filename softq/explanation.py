@@ -15,8 +15,7 @@ from softq.forms import FORMS
 from softq.forms.matching.mask_lifts import Source
 from softq.graph.facts import Assumed, Facts
 from softq.graph.queries import ModelView, node_label, operator_label
-from softq.methods import DEFAULT_METHOD, METHODS
-from softq.methods._contract import OptionValue
+from softq.methods import DEFAULT_METHOD, METHODS, OptionValue
 from softq.modelfile import ModelLike, as_model
 from softq.passes.analysis.candidates import Finding, shortened
 from softq.passes.analysis.policy import Policy

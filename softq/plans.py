@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from softq.errors import InputError, UsageError
-from softq.methods import METHODS, Fitted, Method, Options
-from softq.methods._contract import OptionValue
+from softq.methods import METHODS, Fitted, Method, Options, OptionValue
 from softq.site import Site
 
 SCHEMA = 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from fractions import Fraction
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -14,9 +15,17 @@ from softq.calibration import fit
 from softq.calibration.fit import _least
 from softq.errors import InputError, UsageError
 from softq.methods import METHODS, Fitted, Method, Options, Sample
+from softq.methods._steps import StepOptions, resolve_steps
 from softq.rowprog import DType, Program, prepare, run
 
 ALL = sorted(METHODS.entries())
+SHIFTS_MATTER = {"consmax", "power", "relu", "self-adjust", "sigmoid", "softpick", "softplus", "taylor"}
+"""Functions of the scores themselves, by their formulas; the softmax's own forms, and those below, know distances."""
+SHIFTS_DO_NOT = {"adaptive-temperature", "clipped", "entmax15", "sparsemax", "ssmax", "top-k"}
+RISES_AND_FALLS = {"power", "taylor"}
+"""Even polynomials: a lower score may weigh more."""
+ORDER_MATTERS = {"deferred-log-online", "edge-moe"}
+"""What a running maximum leaves of an element depends on what comes behind it, by more than a rounding of f32."""
 F32 = NDArray[np.float32]
 
 
@@ -169,11 +178,11 @@ def test_a_nan_makes_the_row_undefined_wherever_it_stands(name: str, at: int, be
 @pytest.mark.parametrize("name", ALL)
 def test_infinite_scores_share_all_the_weight(name: str) -> None:
     inf = math.inf
-    x = np.array([[inf, 0, 1, 2], [inf, inf, -inf, 3e38]], np.float32)
+    x = np.array([[inf, 0, 1, 2], [inf, inf, -inf, 3e38], [3, 1, 2, 0]], np.float32)
     p = probabilities(default_program(METHODS.get(name)), x)
     assert p[0].tolist() == [1, 0, 0, 0]
     assert p[1, 0] == p[1, 1] > 0
-    if METHODS.get(name).normalized:
+    if METHODS.get(name).drop_in or abs(p[2].sum() - 1) <= 0.005:
         assert abs(p[1, 0] - 0.5) <= 0.5 / 255  # uniform has no code for a half
     assert p[1, 2:].tolist() == [0, 0]
 
@@ -182,10 +191,15 @@ def test_infinite_scores_share_all_the_weight(name: str) -> None:
 @pytest.mark.parametrize("length", [1, 2, 3])
 def test_short_rows(name: str, length: int) -> None:
     p = probabilities(default_program(METHODS.get(name)), np.full((4, length), 2.5, np.float32))
-    if not METHODS.get(name).normalized:
-        assert np.all(np.isfinite(p) & (p == p[:1, :1]))
-        return
-    np.testing.assert_allclose(p, 1 / length, rtol=METHODS.get(name).coarseness, atol=0.002)
+    assert np.all(np.isfinite(p) & (p == p[:1, :1]))
+    # Levels of two scores, from one half to 1: the nearest lies within half of the widest gap, as a ratio.
+    two = np.stack([np.zeros(4001), -np.linspace(0, 8, 4001)], axis=1).astype(np.float32)
+    pairs = probabilities(default_program(METHODS.get(name)), two)
+    levels = np.unique(pairs[:, 0])
+    if np.all(np.abs(pairs.sum(axis=1) - 1) <= 0.005):
+        np.testing.assert_allclose(p, 1 / length, rtol=0, atol=0.002)
+    elif METHODS.get(name).drop_in:
+        np.testing.assert_allclose(p, 1 / length, rtol=float(np.max(levels[1:] / levels[:-1])) ** 0.5 - 1, atol=0.002)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -200,14 +214,15 @@ def test_rows_are_treated_alike_whatever_their_order_and_shift(name: str) -> Non
     order = rng.permutation(41)
     program = default_program(METHODS.get(name))
     p = probabilities(program, x)
-    if METHODS.get(name).order_free:
+    if name not in ORDER_MATTERS:
         np.testing.assert_allclose(probabilities(program, x[:, order]), p[:, order], rtol=1e-5, atol=0)
         falls = (p[:, :, None] < p[:, None, :]) & (x[:, :, None] > x[:, None, :])
-        assert np.any(falls) != METHODS.get(name).monotone
+        if METHODS.get(name).drop_in or name in SHIFTS_MATTER | SHIFTS_DO_NOT:
+            assert np.any(falls) == (name in RISES_AND_FALLS)
     moved = probabilities(program, x + np.float32(8))
-    if METHODS.get(name).shift_free:
+    if METHODS.get(name).drop_in or name in SHIFTS_DO_NOT:
         np.testing.assert_allclose(moved, p, rtol=1e-5, atol=0)
-    else:
+    elif name in SHIFTS_MATTER:
         assert np.max(np.abs(moved - p)) > 1e-4
 
 
@@ -306,6 +321,19 @@ def test_the_fit_of_growing_steps_finds_what_a_grid_gives(bits: int) -> None:
     plain = min(error({"r": float(r), "first": 0.25 / float(r), "shift": 0.0, "slope": 0.0}) for r in rates)
     assert error(found) <= best * 1.05
     assert error(found) <= plain * 0.85
+
+
+@pytest.mark.parametrize("steps", ["equal", "growing"])
+@pytest.mark.parametrize("bits", [2, 3, 4])
+def test_codes_begin_at_the_thresholds_of_their_table(bits: int, steps: Literal["equal", "growing"]) -> None:
+    options = StepOptions(bits=bits, steps=steps)
+    code = resolve_steps(options, False).code({})
+    assert len(code.thresholds) == len(code.weights) - 1 == 2**bits - 1
+    for number, threshold in enumerate(code.thresholds):
+        assert (code.find(threshold * 0.999), code.find(threshold * 1.001)) == (number, number + 1)
+        x = np.array([[0, -threshold * math.log(2) * side] for side in (0.999, 1.001)], np.float32)
+        codes = run(default_program(METHODS.get("deferred-log"), bits=bits, steps=steps), x)["codes"]
+        assert codes[:, 1].tolist() == [number, number + 1]
 
 
 def test_growing_steps_are_for_few_bits() -> None:

@@ -21,20 +21,20 @@ from softq.targets import TARGETS
 
 TOY = '''
 """Every element weighs 1."""
-from softq.methods._contract import Method, Options, option
 from dataclasses import dataclass
+from softq.methods import Auto, Method, Options, option
 
 @dataclass(frozen=True)
 class ToyOptions(Options):
-    """One option."""
+    """Two options."""
     bits: int = option(4, "bits of nothing", low=1, high=8)
+    scale: float | Auto = option("auto", "scale of nothing", low=0.5, high=2.0)
 
 def _trace(t, options):
     one = t.select(t.scores < 0.0, t.const(1.0, t.scores.dtype), 1.0)
     return {"weights": one, "normalizer": t.row_sum(one)}
 
-METHOD = Method(name="NAME", summary="one", source="none", options=ToyOptions, trace=_trace, integer_scores=False,
-                drop_in=False, calibration="none", contract=False)
+METHOD = Method(name="NAME", summary="one", source="none", options=ToyOptions, trace=_trace, drop_in=False)
 '''
 
 
@@ -60,8 +60,16 @@ def test_a_file_is_all_that_a_method_takes(folder: Path) -> None:
     (folder / "my_method.py").write_text(TOY.replace("NAME", "my-method"))
     method = toys().get("my-method")
     program = method.program(method.configure({"bits": "3"}))
-    assert program.structure == "b3"
+    assert program.structure == "b3_sauto"
     assert program.is_pair
+
+
+def test_words_of_an_option_are_those_of_its_type_and_its_default_is_checked(folder: Path) -> None:
+    (folder / "my_method.py").write_text(TOY.replace("NAME", "my-method"))
+    assert toys().get("my-method").options.specs()["scale"].allowed == "a number from 0.5 to 2 or auto"
+    (folder / "other.py").write_text(TOY.replace("NAME", "other").replace("option(4", "option(9"))
+    with pytest.raises(SoftqError, match=r"toys\.other .*default of bits is 9; allowed is a whole number from 1 to 8"):
+        toys().entries()
 
 
 def test_a_broken_file_is_named(folder: Path) -> None:

@@ -78,9 +78,11 @@ def kernels(length: int) -> dict[str, Kernel]:
     masked = _program("deferred-log", DType.F32, masked=True, bits=4)
     found[MASKED] = Kernel(masked, ("codes", "normalizer"), {CODES: 1.3, SOFTMAX: None})
     for name, method in METHODS.entries().items():
-        if method.integer_scores and method.drop_in and method.order_free:
+        if method.integer_scores and method.drop_in:
             options = {"step": STEP} if "step" in method.options.specs() else {}
-            found |= _of_bytes(f"{name} of int8", _program(name, DType.I8, **options))
+            program = _program(name, DType.I8, **options)
+            if all(node.op != "scan" for node in program.nodes()):
+                found |= _of_bytes(f"{name} of int8", program)
     # What QLinearSoftmax itself gives.
     whole = _program("qlinear", DType.I8, step=STEP, output="uint8")
     found |= _of_bytes("qlinear of int8, divided", whole)

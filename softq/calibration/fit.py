@@ -14,8 +14,7 @@ from softq.calibration.rows import collect_rows, input_specs
 from softq.data import DataSource, open_data
 from softq.errors import InputError, UsageError
 from softq.graph.facts import Assumed
-from softq.methods import Fitted, Method, Options, Sample
-from softq.methods._contract import OptionValue
+from softq.methods import Fitted, Method, Options, OptionValue, Sample
 from softq.progress import Progress
 from softq.rowprog import prepare
 from softq.site import Site

@@ -6,9 +6,9 @@ To add a method, write `softq/methods/my_method.py`:
    Q-format or scale of each integer, the width of the accumulator and why it cannot overflow, the error bound and its
    range, and what calibration does.
 2. A frozen dataclass derived from `Options` declares what a user can set; each field is made by `option(...)`, and
-   its default, its allowed values and its help text are all there is: `--set`, `softq methods` and the documentation
-   read them from the field. Fields shape the program; a field that says `site` or `head` asks for a run-time
-   parameter, fitted on calibration data.
+   its type (`float | Auto | Scope`, `Literal[...]`), its default, its limits and its help text are all there is:
+   `--set`, `softq methods` and the documentation read them from the field. Fields shape the program; a field that says
+   `site` or `head` asks for a run-time parameter, fitted on calibration data (`_fitted`).
 3. `trace(t, options)` writes the row program on the `Trace` it is given and returns its outputs by name.
 4. `METHOD = Method(name="my-method", ...)`. The name is the file's, with hyphens. A function that models are trained
    with, and that their graphs hold, says in `written` with which options it would be a given one; whether it is, is
@@ -20,12 +20,18 @@ names a method.
 
 from __future__ import annotations
 
-from softq.methods._contract import Error, Fitted, Method, Options, Sample, option
+from softq.methods._contract import Error, Fitted, Method, Sample
+from softq.methods._options import FITTED_SCOPES, Auto, Options, OptionValue, option
+from softq.methods._written import Function, WrittenSettings
 from softq.registry import Folder
+from softq.rowprog.program import Scope
 
 METHODS = Folder(package="softq.methods", attribute="METHOD", kind=Method, group="softq.methods", noun="method")
 
-__all__ = ["DEFAULT_METHOD", "METHODS", "Error", "Fitted", "Method", "Options", "Sample", "option"]
+__all__ = [
+    "DEFAULT_METHOD", "FITTED_SCOPES", "METHODS", "Auto", "Error", "Fitted", "Function", "Method", "OptionValue",
+    "Options", "Sample", "Scope", "WrittenSettings", "option",
+]  # fmt: skip
 
 DEFAULT_METHOD = "deferred-log"
 """The method that is used where the user names none."""

@@ -11,23 +11,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from softq.errors import UsageError
-from softq.methods._contract import Options, OptionValue, option
+from softq.methods._options import OptionValue, option
 from softq.rowprog import DType, Trace, Value
 
 WEIGHT_BITS = 15
 
 
-def step_option() -> OptionValue:
-    """Return the field for the real value of one unit of integer scores."""
-    return option(0.0, "8-bit integer scores only: the real value of one unit", low=0.0, high=16.0)
-
-
-def zero_option() -> OptionValue:
+def zero_option() -> int:
     """Return the field for the integer that stands for 0."""
     return option(0, "8-bit integer scores only: the integer that stands for 0", low=-128, high=255)
 
 
-def weight_bits_option() -> OptionValue:
+def weight_bits_option() -> int:
     """Return the field for the width of weights."""
     return option(WEIGHT_BITS, "8-bit integer scores only: bits of an unsigned weight", low=8, high=24)
 
@@ -104,17 +99,16 @@ class Units:
         return self.trace.select(self.count() > 0, normalizer, 0)
 
 
-def units(t: Trace, options: Options) -> Units:
-    """Return the integer scores of the trace as real numbers.
+def units(t: Trace, step: float, zero: int, weight_bits: int) -> Units:
+    """Return the integer scores of the trace as real numbers, for weights of so many bits.
 
     Raises:
         UsageError: they are not of 8 bits, or have no step.
     """
-    given, scores = options.to_json(), t.scores.dtype
-    step, zero = float(given["step"]), int(given["zero"])
+    scores = t.scores.dtype
     if scores.bits != 8 or not step > 0:
         raise UsageError(
             f"{scores.value} scores with step={step:g}: integer scores are of 8 bits, with a step above 0"
         )  # fmt: skip
     values = tuple(step * (i - zero) for i in range(scores.low, scores.high + 1))
-    return Units(t, values, int(given["weight_bits"]))
+    return Units(t, values, weight_bits)

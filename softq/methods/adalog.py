@@ -24,12 +24,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
-from softq.errors import UsageError
-from softq.methods._contract import FITTED_SCOPES, Fitted, Method, Options, OptionValue, option
-from softq.methods._logarithm import levels, minus_log2, to_codes, zero_option
+from softq.methods import Auto, Method, Options, Scope, option
+from softq.methods._fitted import Given, per_head, take
+from softq.methods._log_codes import Zero, levels, minus_log2, to_codes, zero_option
 from softq.methods._softmax import softmax
 from softq.rowprog import DType, Trace, Value
 
@@ -44,27 +41,25 @@ _LAST_SHIFT = 118  # the mantissa's 9 bits stay above the least normal f32, 2^-1
 class AdalogOptions(Options):
     """Width of the codes and their base."""
 
-    bits: OptionValue = option(4, "bits of a code", low=2, high=8)
-    q: OptionValue = option(
+    bits: int = option(4, "bits of a code", low=2, high=8)
+    q: float | Auto | Scope = option(
         "auto", "the base is 2^(q / 37), or fit q one a site or head; auto: fitted a site where there are calibration "
         "data, else 37 at 4 bits, halved by each further bit, 49 at 3 bits and 74 at 2",
-        low=1.0, high=float(_GREATEST_Q), words=("auto", *FITTED_SCOPES),
+        low=1.0, high=float(_GREATEST_Q),
     )  # fmt: skip
-    zero: OptionValue = zero_option()
+    zero: Zero = zero_option()
 
 
-def _resolve(options: Options, calibrated: bool) -> Options:
-    assert isinstance(options, AdalogOptions)
+def _resolve(options: AdalogOptions, calibrated: bool) -> AdalogOptions:
     if options.q != "auto":
         return options
-    bits = int(options.bits)
     # The codes of deferred-log for the same width: a range of 15 octaves from 4 bits on.
-    alone = {2: 74.0, 3: 49.0}.get(bits, _PARTS * 2.0 ** (4 - bits))
+    alone = {2: 74.0, 3: 49.0}.get(options.bits, _PARTS * 2.0 ** (4 - options.bits))
     return replace(options, q="site" if calibrated else alone)
 
 
 def _mantissa(options: AdalogOptions) -> int:
-    return 2 ** (int(options.bits) + 1) - 2
+    return 2 ** (options.bits + 1) - 2
 
 
 def weight_table(options: AdalogOptions, q: float) -> list[float]:
@@ -77,40 +72,26 @@ def weight_table(options: AdalogOptions, q: float) -> list[float]:
     return [*table, 0.0]
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, AdalogOptions)
-    if options.q == "auto":
-        raise UsageError("adalog: q is auto; resolve() the options first")
+def _constants(options: AdalogOptions, fitted: Mapping[str, float]) -> dict[str, float | Sequence[float]]:
+    q = float(fitted.get("q", options.q))
+    return {"rate": _PARTS / q, "weights": weight_table(options, q)}
+
+
+def _trace(t: Trace, options: AdalogOptions) -> Mapping[str, Value]:
     top, one = levels(options.bits, options.zero), float(_mantissa(options))
-    if options.q in FITTED_SCOPES:
-        scope = options.fitted["q"]
-        rate = t.param("rate", scope, DType.F32, _PARTS / _GREATEST_Q, _PARTS, "37 / q: codes an octave")
-        table = t.param("weights", scope, DType.F32, 0.0, one, "weight of each code", top + 1)
-    else:
-        rate = t.const(_PARTS / float(options.q), DType.F32)
-        table = t.table(weight_table(options, float(options.q)), DType.F32)
+    rate, table = take(
+        t, options, "q", _constants,
+        Given("rate", _PARTS / _GREATEST_Q, _PARTS, "37 / q: codes an octave"),
+        Given("weights", 0.0, one, "weight of each code", size=top + 1),
+    )  # fmt: skip
     p = softmax(t)
     codes = to_codes(t, minus_log2(t, p, rate=rate), top)
     return {"weights": t.lut(table, codes), "normalizer": p.normalizer(t, t.const(one, DType.F32)), "codes": codes}
 
 
-def _parameters(options: Options, fitted: Fitted) -> Mapping[str, NDArray[np.generic]]:
-    assert isinstance(options, AdalogOptions)
-    if "q" not in fitted:
-        return {}
-    q = np.atleast_1d(np.asarray(fitted["q"], dtype=np.float64))
-    rate = (_PARTS / q).astype(np.float32)
-    weights = np.array([weight_table(options, float(value)) for value in q], dtype=np.float32)
-    if options.fitted["q"] == "site":
-        return {"rate": rate, "weights": weights[0]}
-    return {"rate": rate.reshape(-1, 1, 1), "weights": weights.reshape(len(q), 1, -1)}
-
-
-def _candidates(options: Options, name: str) -> Sequence[float]:
-    assert isinstance(options, AdalogOptions)
+def _candidates(options: AdalogOptions, name: str) -> Sequence[float]:
     # The paper's 10 to 137; with more than 5 bits down to where the codes still reach some 7 octaves.
-    bits = int(options.bits)
-    least = 10 if bits <= 5 else 2 ** (8 - bits)
+    least = 10 if options.bits <= 5 else 2 ** (8 - options.bits)
     return [float(q) for q in range(least, _GREATEST_Q + 1)]
 
 
@@ -120,12 +101,9 @@ METHOD = Method(
     source="AdaLog, Wu et al., ECCV 2024, arXiv 2407.12951; the zero code is softq's",
     options=AdalogOptions,
     trace=_trace,
-    integer_scores=False,
     drop_in=True,
     calibration="optional: fits q, the logarithm of the base, a site (or with q=head a head) on the error of P V",
-    contract=False,
     resolve=_resolve,
-    parameters=_parameters,
+    parameters=per_head(q=_constants),
     candidates=_candidates,
-    coarseness=2**0.5 - 1,
 )

@@ -18,12 +18,13 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal
 
-from softq.methods._contract import Method, Options, OptionValue, option
+from softq.methods import Method, Options, option
 from softq.methods._softmax import softmax
 from softq.methods._written import Function, WrittenSettings
 from softq.rowprog import DType, Trace, Value
-from softq.rowprog.library import EXP_LIMIT, exp_minus
+from softq.rowprog.library import EXP_LIMIT, exp_minus, horner
 
 _COEFFICIENTS = tuple(map(Fraction, ("-0.037", "0.481", "-2.3", "4.917", "-1.791")))
 """Of H^4, H^3, H^2, H and 1, as published."""
@@ -42,32 +43,27 @@ _PEAK = 4.41
 class AdaptiveTemperatureOptions(Options):
     """What holds beyond the polynomial's greatest value."""
 
-    beyond: OptionValue = option("held", "what becomes of entropies above 4.41", words=("held", "published"))
+    beyond: Literal["held", "published"] = option("held", "what becomes of entropies above 4.41")
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, AdaptiveTemperatureOptions)
+def _trace(t: Trace, options: AdaptiveTemperatureOptions) -> Mapping[str, Value]:
     p = softmax(t)
     near = t.min(p.from_zero(t), EXP_LIMIT)
     entropy = t.log2(p.divisor) * t.const(math.log(2), DType.F32) + t.divide(
         t.row_sum(p.exponentials * near), p.divisor
     )
     h = t.min(entropy, t.const(_PEAK, DType.F32)) if options.beyond == "held" else entropy
-    first, *others = _around(_CENTRE)
-    theta = t.const(first, DType.F32)
-    for c in others:
-        theta = theta * (h - float(_CENTRE)) + t.const(c, DType.F32)
-    weights = exp_minus(t, p.distance.row * t.select(entropy > _LEAST, t.max(theta, 1.0), 1.0))
-    return {"weights": weights, "normalizer": t.select(p.distance.is_nan, math.nan, t.row_sum(weights))}
+    theta = horner(t, h - float(_CENTRE), _around(_CENTRE))
+    return p.distance.pair(exp_minus(t, p.distance.row * t.select(entropy > _LEAST, t.max(theta, 1.0), 1.0)))
 
 
 def _around(centre: int) -> list[float]:
-    """Return the coefficients in H - centre, by repeated synthetic division, exactly."""
+    """Return the coefficients in H - centre, constant first, by repeated synthetic division, exactly."""
     rest, found = list(_COEFFICIENTS), list[float]()
     while rest:
         for i in range(1, len(rest)):
             rest[i] += rest[i - 1] * centre
-        found.insert(0, float(rest.pop()))
+        found.append(float(rest.pop()))
     return found
 
 
@@ -81,9 +77,7 @@ METHOD = Method(
     source="softmax is not enough, Velickovic et al., arXiv 2410.01104",
     options=AdaptiveTemperatureOptions,
     trace=_trace,
-    integer_scores=False,
     drop_in=False,
-    calibration="none",
     written=_written,
     contract=True,
 )

@@ -17,7 +17,7 @@ Integers: code q in [0, 2^b - 1] and scale = top / (2^b - 1), as in `uniform`. W
 Accumulator: the sum of a row's codes (bias=query only), u32: it cannot overflow for N <= (2^32 - 1) / (2^b - 1), which
 is 65,537 with 16 bits; range analysis refuses greater N.
 Error: |p~ - p| <= scale / 2 + |beta| below saturation. p~ may be negative where beta > 0.
-Calibration: optional; beta in closed form from the sums of the quantized rows, one a site or one a head; `top` by the
+Calibration: optional; beta in closed form from the sums of the quantized rows, per site or per head; `top` by the
 squared error of the attention output P V, together with beta.
 """
 
@@ -25,78 +25,66 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from softq.errors import UsageError
-from softq.methods._bias import corrected, row_zero_point
-from softq.methods._contract import FITTED_SCOPES, Error, Fitted, Method, Options, OptionValue, Sample, option
-from softq.methods._softmax import softmax
-from softq.methods._uniform import LEAST_TOP, TOPS, steps_of, top_option, uniform_codes
+from softq.methods import FITTED_SCOPES, Auto, Error, Method, Sample, Scope, option
+from softq.methods._fitted import Given, check_resolved, per_head, take
+from softq.methods._softmax import Softmax, softmax
+from softq.methods.uniform import LEAST_TOP, TOPS, UniformOptions, quantize, steps_of
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import EXP_LIMIT
 
-_QUERY = "query"
-
 
 @dataclass(frozen=True)
-class BiasCorrectedOptions(Options):
-    """Width of the codes, what the greatest code stands for, and what is taken off."""
+class BiasCorrectedOptions(UniformOptions):
+    """Those of `uniform`, and what is taken off."""
 
-    bits: OptionValue = option(8, "bits of a code", low=2, high=16)
-    top: OptionValue = top_option()
-    bias: OptionValue = option(
-        "auto", "mean error of an element, which is taken off; or measure one a site or head on data, or take each "
+    bias: float | Auto | Literal["query"] | Scope = option(
+        "auto", "mean error of an element, which is taken off; or measure one per site or head on data, or take each "
         "row's (query) own from its sum; auto: head where there are calibration data, else query",
-        low=-1.0, high=1.0, words=("auto", _QUERY, *FITTED_SCOPES),
+        low=-1.0, high=1.0,
     )  # fmt: skip
 
 
-def _resolve(options: Options, calibrated: bool) -> Options:
-    assert isinstance(options, BiasCorrectedOptions)
-    return replace(options, bias="head" if calibrated else _QUERY) if options.bias == "auto" else options
+def _resolve(options: BiasCorrectedOptions, calibrated: bool) -> BiasCorrectedOptions:
+    return replace(options, bias="head" if calibrated else "query") if options.bias == "auto" else options
 
 
-def _levels(options: BiasCorrectedOptions) -> int:
-    return 2 ** int(options.bits) - 1
+def _zero_point_of(options: BiasCorrectedOptions, fitted: Mapping[str, float]) -> dict[str, float]:
+    return {"zero_point": float(fitted.get("bias", options.bias)) * steps_of(options, fitted)["steps"]}
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, BiasCorrectedOptions)
-    if options.bias == "auto":
-        raise UsageError("bias-corrected: bias is auto; resolve() the options first")
-    levels = _levels(options)
-    steps, p = steps_of(t, options, options.top, levels), softmax(t)
-    codes = uniform_codes(t, p, steps, levels)
-    whole = t.cast(codes, DType.U32)
+def _trace(t: Trace, options: BiasCorrectedOptions) -> Mapping[str, Value]:
+    check_resolved(t, options, "bias")
+    p = softmax(t)
+    codes, steps = quantize(t, options, p)
+    whole, part = t.cast(codes, DType.U32), _takes_part(t, p)
     if options.bias in FITTED_SCOPES:
-        scope, greatest = options.fitted["bias"], levels / LEAST_TOP
-        zero_point = t.param("zero_point", scope, DType.F32, -greatest, greatest, "bias / scale, in codes")
-    elif options.bias == _QUERY:
-        zero_point = row_zero_point(t, p, whole, steps)
+        greatest = options.levels / LEAST_TOP
+        wanted = Given("zero_point", -greatest, greatest, "bias / scale, in codes")
+        (zero_point,) = take(t, options, "bias", _zero_point_of, wanted)
+    elif options.bias == "query":
+        # The exact probabilities of a row sum to 1, with `steps` codes.
+        count = t.max(t.row_sum(t.select(part, t.const(1, DType.I32), t.const(0, DType.I32))), 1)
+        zero_point = t.divide(t.cast(t.row_sum(whole), DType.F32) - steps, t.cast(count, DType.F32))
     else:
         zero_point = t.const(float(options.bias), DType.F32) * steps
-    return {"weights": corrected(t, p, codes, zero_point), "normalizer": p.normalizer(t, steps), "codes": whole}
+    weights = t.select(part, codes - zero_point, 0.0)
+    return {"weights": weights, "normalizer": p.normalizer(t, steps), "codes": whole}
 
 
-def _parameters(options: Options, fitted: Fitted) -> Mapping[str, NDArray[np.generic]]:
-    assert isinstance(options, BiasCorrectedOptions)
-    given = {name: fitted.get(name, getattr(options, name)) for name in ("top", "bias")}
-    numbers = {k: np.asarray(v, dtype=np.float64).reshape(-1) for k, v in given.items() if not isinstance(v, str)}
-    steps = _levels(options) / numbers["top"]
-    values = {"steps": steps} if "top" in fitted else {}
-    values |= {"zero_point": numbers["bias"] * steps} if "bias" in fitted else {}
-    shape = (-1,) if "site" in options.fitted.values() else (-1, 1, 1)
-    return {name: value.astype(np.float32).reshape(shape) for name, value in values.items()}
+def _takes_part(t: Trace, p: Softmax) -> Value:
+    """Return where the exponential is not 0: not in masked elements, also under a mask of a great finite number."""
+    return p.from_zero(t) <= EXP_LIMIT
 
 
-def _fit(options: Options, samples: Sequence[Sample], error: Error) -> Mapping[str, float]:
-    assert isinstance(options, BiasCorrectedOptions)
+def _fit(options: BiasCorrectedOptions, samples: Sequence[Sample], error: Error) -> Mapping[str, float]:
     tops = TOPS if "top" in options.fitted else [float(options.top)]
     found: list[dict[str, float]] = []
     for top in tops:
-        numbers = {"top": top, "bias": mean_bias(samples, _levels(options) / top, _levels(options))}
+        numbers = {"top": top, "bias": mean_bias(samples, options.levels / top, options.levels)}
         found.append({name: numbers[name] for name in options.fitted})
     return min(found, key=error) if len(found) > 1 else found[0]
 
@@ -120,11 +108,9 @@ METHOD = Method(
     source="Pandey et al., Softmax Bias Correction, ICCV 2023 workshop, arXiv 2309.01729",
     options=BiasCorrectedOptions,
     trace=_trace,
-    integer_scores=False,
     drop_in=True,
-    calibration="optional: the mean error of an element a head (or bias=site a site); without data from each row's sum",
-    contract=False,
+    calibration="optional: the mean error of an element per head (bias=site: site); without data from each row's sum",
     resolve=_resolve,
-    parameters=_parameters,
+    parameters=per_head(top=steps_of, bias=_zero_point_of),
     fit=_fit,
 )

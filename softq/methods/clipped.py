@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from softq.methods._contract import Method, Options, OptionValue, option
+from softq.methods import Method, Options, option
 from softq.methods._softmax import softmax
 from softq.methods._written import Function, WrittenSettings, plain
 from softq.rowprog import DType, Trace, Value
@@ -27,13 +27,12 @@ from softq.rowprog import DType, Trace, Value
 class ClippedOptions(Options):
     """The interval that [0, 1] is stretched to before it is clipped."""
 
-    gamma: OptionValue = option(-0.025, "where 0 goes before it is clipped", low=-1.0, high=0.0)
-    zeta: OptionValue = option(1.0, "where 1 goes before it is clipped", low=1.0, high=2.0)
+    gamma: float = option(-0.025, "where 0 goes before it is clipped", low=-1.0, high=0.0)
+    zeta: float = option(1.0, "where 1 goes before it is clipped", low=1.0, high=2.0)
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, ClippedOptions)
-    gamma, zeta = float(options.gamma), float(options.zeta)
+def _trace(t: Trace, options: ClippedOptions) -> Mapping[str, Value]:
+    gamma, zeta = options.gamma, options.zeta
     p = softmax(t)
     stretched = p.scaled(t, t.const(zeta - gamma, DType.F32)) + t.const(gamma, DType.F32)
     return {"weights": t.clamp(stretched, 0.0, 1.0), "normalizer": p.normalizer(t, t.const(1.0, DType.F32))}
@@ -54,10 +53,6 @@ METHOD = Method(
     source="Bondarenko et al., Quantizable Transformers, NeurIPS 2023, arXiv 2306.12929",
     options=ClippedOptions,
     trace=_trace,
-    integer_scores=False,
     drop_in=False,
-    calibration="none",
     written=_written,
-    contract=False,
-    normalized=False,
 )

@@ -22,9 +22,10 @@ from typing import ClassVar
 import numpy as np
 
 from softq.errors import UsageError
-from softq.methods._contract import Method, Options, OptionValue, option
-from softq.methods._learned import learned, learned_option, parameters
-from softq.methods._pointwise import FLOATS, step_option, units, weight_bits_option, zero_option
+from softq.methods import Method, Options, OptionValue, Scope, option
+from softq.methods._fitted import itself, learned, per_head
+from softq.methods._pointwise import FLOATS, units, weight_bits_option, zero_option
+from softq.methods._scale import integer_step
 from softq.methods._unnormalized import scores
 from softq.methods._written import Function, WrittenSettings, a_head, plain
 from softq.rowprog import DType, Trace, Value
@@ -42,25 +43,24 @@ class ConsmaxOptions(Options):
 
     unnamed: ClassVar[Mapping[str, OptionValue]] = FLOATS
 
-    beta: OptionValue = learned_option(
+    beta: float | Scope = option(
         2.5, "what is taken off the scores, in the maximum's place", low=-100.0, high=100.0
     )  # fmt: skip
-    gamma: OptionValue = learned_option(
+    gamma: float | Scope = option(
         100.0, "what the exponentials are divided by, in the sum's place", low=2.0**-20, high=2.0**20
     )
-    clamp: OptionValue = option(80.0, "where x - beta ends", low=0.0, high=_MOST)
-    step: OptionValue = step_option()
-    zero: OptionValue = zero_option()
-    weight_bits: OptionValue = weight_bits_option()
+    clamp: float = option(80.0, "where x - beta ends", low=0.0, high=_MOST)
+    step: float = integer_step(16.0)
+    zero: int = zero_option()
+    weight_bits: int = weight_bits_option()
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, ConsmaxOptions)
+def _trace(t: Trace, options: ConsmaxOptions) -> Mapping[str, Value]:
     if not t.scores.dtype.is_float:
         return _trace_integer(t, options)
     x, one = scores(t), t.const(1.0, DType.F32)
     beta, gamma = learned(t, options, "beta"), learned(t, options, "gamma")
-    z = t.min(x.row - beta, t.const(float(options.clamp), DType.F32))
+    z = t.min(x.row - beta, t.const(options.clamp, DType.F32))
     e = exp_minus(t, t.select(z < 0.0, 0.0 - z, z))
     return x.pair(t.select(z < 0.0, e, t.divide(one, e)), gamma)
 
@@ -68,7 +68,7 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
 def _trace_integer(t: Trace, options: ConsmaxOptions) -> Mapping[str, Value]:
     if options.fitted:
         raise UsageError(f"consmax of {t.scores.dtype.value} scores: {', '.join(options.fitted)} has to be a number")
-    x = units(t, options)
+    x = units(t, options.step, options.zero, options.weight_bits)
     beta, gamma, clamp = (float(value) for value in (options.beta, options.gamma, options.clamp))
 
     def weight(score: float) -> float:
@@ -105,10 +105,6 @@ METHOD = Method(
     trace=_trace,
     integer_scores=True,
     drop_in=False,
-    calibration="none",
-    parameters=parameters,
+    parameters=per_head(beta=itself("beta"), gamma=itself("gamma")),
     written=_written,
-    contract=False,
-    normalized=False,
-    shift_free=False,
 )

@@ -35,75 +35,63 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
-from softq.errors import UsageError
-from softq.methods._contract import FITTED_SCOPES, Fitted, Method, Options, OptionValue, option
-from softq.methods.deferred_log import METHOD as SEVERAL_PASSES
-from softq.methods.deferred_log import DeferredLogOptions, rates_to_try, weight_table
+from softq.methods import FITTED_SCOPES, Auto, Method, Options, Scope, option
+from softq.methods._fitted import Given, check_resolved, per_head, take
+from softq.methods._steps import GREATEST_R, LEAST_R, StepOptions, equal_steps, resolve_steps
+from softq.methods._steps_fit import rates_to_try
 from softq.rowprog import DType, Trace, Value
-from softq.rowprog.library import F32_MAX, LOG2_E
+from softq.rowprog.library import F32_MAX, LOG2_E, masked_scores
 
 _FRACTION = 14
 _MOST_RISES, _GREATEST_SUM = 2**30, 2**48
-_LEAST_R, _GREATEST_R = 0.125, 64.0
 _OCTAVES = _FRACTION + 1
 """So far down a weight of 2^14 is one half, which is rounded to 0."""
 
 
 @dataclass(frozen=True)
 class DeferredLogOnlineOptions(Options):
-    """Width of the codes, and codes an octave."""
+    """Width of the codes, and codes per octave."""
 
-    bits: OptionValue = option(4, "bits of a code", low=2, high=8)
-    r: OptionValue = option(
-        "auto", "codes an octave (factor of 2 of the weight), or fit one a site or head; auto: 1 at 4 bits, doubled by "
-        "each further bit, 0.75 at 3 bits and 0.5 at 2", low=_LEAST_R, high=_GREATEST_R, words=("auto", *FITTED_SCOPES),
+    bits: int = option(4, "bits of a code", low=2, high=8)
+    r: float | Auto | Scope = option(
+        "auto", "codes per octave (factor of 2 of the weight), or fit one per site or head; auto: 1 at 4 bits, doubled "
+        "by each further bit, 0.75 at 3 bits and 0.5 at 2", low=LEAST_R, high=GREATEST_R,
     )  # fmt: skip
 
-
-def _several_passes(options: Options) -> DeferredLogOptions:
-    assert isinstance(options, DeferredLogOnlineOptions)
-    return DeferredLogOptions(bits=options.bits, steps="equal", r=options.r)
-
-
-def _resolve(options: Options, calibrated: bool) -> Options:
-    assert isinstance(options, DeferredLogOnlineOptions)
-    alone = SEVERAL_PASSES.resolve(_several_passes(options), False)
-    assert isinstance(alone, DeferredLogOptions)
-    return replace(options, r=alone.r)
+    @property
+    def several_passes(self) -> StepOptions:
+        """The same for `deferred-log`."""
+        return StepOptions(bits=self.bits, steps="equal", r=self.r)
 
 
-def _last_rise(r: OptionValue) -> int:
+def _resolve(options: DeferredLogOnlineOptions, calibrated: bool) -> DeferredLogOnlineOptions:
+    return replace(options, r=resolve_steps(options.several_passes, False).r)
+
+
+def _last_rise(r: float | Auto | Scope) -> int:
     """Return the least rise whose factor is 0 for each r that the program is for."""
-    return math.ceil(_OCTAVES * (_GREATEST_R if r in FITTED_SCOPES else float(r)))
+    return math.ceil(_OCTAVES * (GREATEST_R if r in FITTED_SCOPES else float(r)))
 
 
-def tables(options: Options, r: float) -> list[int]:
-    """Return w for all codes, and behind it f for all rises."""
-    assert isinstance(options, DeferredLogOnlineOptions)
+def _constants(options: DeferredLogOnlineOptions, fitted: Mapping[str, float]) -> dict[str, float | Sequence[float]]:
+    """Return the rate, and w for all codes with f for all rises behind it."""
+    r = float(fitted.get("r", options.r))
     factors = [round(2.0 ** (_FRACTION - k / r)) for k in range(_last_rise(options.r) + 1)]
-    return weight_table(_several_passes(options), r) + factors
+    weights = equal_steps(2**options.bits - 1, r).to_integers(_FRACTION + 1)
+    return {"rate": r * LOG2_E, "weights": weights + factors}
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, DeferredLogOnlineOptions)
-    if options.r == "auto":
-        raise UsageError("deferred-log-online: r is auto; resolve() the options first")
-    top, last = 2 ** int(options.bits) - 1, _last_rise(options.r)
-    if options.r in FITTED_SCOPES:
-        scope, size = options.fitted["r"], top + last + 2
-        rate = t.param("rate", scope, DType.F32, _LEAST_R, _GREATEST_R * 2, "r * log2(e): codes a unit of distance")
-        table = t.param(
-            "weights", scope, DType.U32, 0, 2**_FRACTION, "weight of each code, then factor of each rise", size
-        )
-    else:
-        rate = t.const(float(options.r) * LOG2_E, DType.F32)
-        table = t.table(tables(options, float(options.r)), DType.U32)
+def _trace(t: Trace, options: DeferredLogOnlineOptions) -> Mapping[str, Value]:
+    check_resolved(t, options, "r")
+    top, last = 2**options.bits - 1, _last_rise(options.r)
+    meaning = "weight of each code, then factor of each rise"
+    rate, table = take(
+        t, options, "r", _constants,
+        Given("rate", LEAST_R, GREATEST_R * 2, "r * log2(e): codes a unit of distance"),
+        Given("weights", 0, 2**_FRACTION, meaning, DType.U32, top + last + 2),
+    )  # fmt: skip
     a_code = t.divide(1.0, rate)
-    x = t.scores if t.valid is None else t.select(t.valid, t.scores, -math.inf)
-    is_nan = t.any(~x.eq(x))
+    x, is_nan = masked_scores(t)
 
     def codes_in(difference: Value, most: int) -> Value:
         # A NaN (between two scores of +inf, or in an undefined row) becomes 0.
@@ -136,33 +124,15 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     return {"weights": t.cast(weights, DType.U32), "normalizer": normalizer, "codes": t.cast(codes, DType.U8)}
 
 
-def _parameters(options: Options, fitted: Fitted) -> Mapping[str, NDArray[np.generic]]:
-    if "r" not in fitted:
-        return {}
-    r = np.atleast_1d(np.asarray(fitted["r"], dtype=np.float64))
-    rate = (r * LOG2_E).astype(np.float32)
-    weights = np.array([tables(options, float(value)) for value in r], dtype=np.uint32)
-    if options.fitted["r"] == "site":
-        return {"rate": rate, "weights": weights[0]}
-    return {"rate": rate.reshape(-1, 1, 1), "weights": weights.reshape(len(r), 1, -1)}
-
-
-def _candidates(options: Options, name: str) -> Sequence[float]:
-    return rates_to_try(_several_passes(options))
-
-
 METHOD = Method(
     name="deferred-log-online",
     summary="deferred-log's codes against a running maximum, in one pass; for streams, slow where rows are kept.",
     source="softq, in the recurrence of the online softmax (Milakov and Gimelshein, arXiv 1805.02867)",
     options=DeferredLogOnlineOptions,
     trace=_trace,
-    integer_scores=False,
     drop_in=True,
     calibration="optional: r=site or r=head fits the codes an octave on the error of P V",
-    contract=False,
     resolve=_resolve,
-    parameters=_parameters,
-    candidates=_candidates,
-    order_free=False,
+    parameters=per_head(r=_constants),
+    candidates=lambda options, name: rates_to_try(options.several_passes),
 )

@@ -28,10 +28,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from softq.methods._contract import Method, Options, OptionValue, option
-from softq.methods._fixed import UNCORRECTED, as_pair, as_probabilities, bias_option
+from softq.methods import Auto, Method, Options, OptionValue, option
+from softq.methods._outputs import UNCORRECTED, Bias, as_pair, as_probabilities, bias_option
+from softq.methods._scale import own_step
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import integer_distance
 
@@ -45,25 +46,21 @@ class E2SoftmaxOptions(Options):
 
     unnamed: ClassVar[Mapping[str, OptionValue]] = UNCORRECTED
 
-    bits: OptionValue = option(4, "bits of an exponent", low=2, high=4)
-    fraction: OptionValue = option(4, "fraction bits of a distance: units are of 2^-fraction", low=1, high=8)
-    step: OptionValue = option(
-        "auto", "8-bit integer scores only: the real value of one unit; auto: that of the method's own units",
-        low=2.0**-12, high=float(2**8), words=("auto",),
-    )  # fmt: skip
-    output: OptionValue = option(
-        "pair", "weights and their sum, or probabilities of 8 bits by the published division", words=("pair", "uint8")
+    bits: int = option(4, "bits of an exponent", low=2, high=4)
+    fraction: int = option(4, "fraction bits of a distance: units are of 2^-fraction", low=1, high=8)
+    step: float | Auto = own_step()
+    output: Literal["pair", "uint8"] = option(
+        "pair", "weights and their sum, or probabilities of 8 bits by the published division"
     )
-    bias: OptionValue = bias_option()
+    bias: Bias = bias_option()
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, E2SoftmaxOptions)
-    fraction = int(options.fraction)
+def _trace(t: Trace, options: E2SoftmaxOptions) -> Mapping[str, Value]:
+    fraction = options.fraction
     unit = 2.0**-fraction
-    d = integer_distance(t, unit, 255, unit if options.step == "auto" else float(options.step))
+    d = integer_distance(t, unit, 255, unit if options.step == "auto" else options.step)
     y = d.row + (d.row >> 1) - (d.row >> 4)
-    k = t.min((y + (2**fraction >> 1)) >> fraction, 2 ** int(options.bits) - 1)
+    k = t.min((y + (2**fraction >> 1)) >> fraction, 2**options.bits - 1)
     k = t.max(k, 0)  # never negative, which intervals do not see
     weights = d.weigh(t.const(2**_ONE_BITS, DType.I32) >> k)
     total = t.row_sum(t.cast(weights, DType.U32))
@@ -86,6 +83,4 @@ METHOD = Method(
     trace=_trace,
     integer_scores=True,
     drop_in=True,
-    calibration="none",
-    contract=False,
 )

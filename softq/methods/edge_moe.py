@@ -33,10 +33,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from softq.errors import UsageError
-from softq.methods._contract import Method, Options, OptionValue, option
+from softq.methods import Method, Options, option
+from softq.methods._scale import integer_step
 from softq.rowprog import DType, Trace, Value
+from softq.rowprog.library import masked_scores
 
 _FRACTION = 22
 _ONE = 1 << _FRACTION
@@ -61,13 +64,13 @@ _HALF = 20
 class EdgeMoeOptions(Options):
     """When the maximum is known, the scale of integer scores, and what comes out."""
 
-    maximum: OptionValue = option(
-        "running", "running, in the pass of the sum, or first, in a pass of its own", words=("running", "first")
+    maximum: Literal["running", "first"] = option(
+        "running", "running, in the pass of the sum, or first, in a pass of its own"
     )
-    output: OptionValue = option(
-        "pair", "weights and their sum, or probabilities of 22 fraction bits as published", words=("pair", "fixed")
+    output: Literal["pair", "fixed"] = option(
+        "pair", "weights and their sum, or probabilities of 22 fraction bits as published"
     )
-    step: OptionValue = option(0.0, "8-bit integer scores only: the real value of one unit", low=0.0, high=2.0)
+    step: float = integer_step(2.0)
 
 
 def tables() -> list[list[int]]:
@@ -96,9 +99,9 @@ def _exponential(t: Trace, difference: Value) -> Value:
 def _scores(t: Trace, step: float) -> tuple[Value, Value | None]:
     """Return the scores in units of 2^-22, i64, and whether one is NaN, None for integer scores."""
     if t.scores.dtype.is_float:
-        x = t.scores if t.valid is None else t.select(t.valid, t.scores, -math.inf)
+        x, is_nan = masked_scores(t)
         whole = t.cast(t.clamp(t.rint(x * float(_ONE)), _LEAST, _GREATEST), DType.I64)
-        return t.select(x.eq(math.inf), _OUTSIDE, t.select(x.eq(-math.inf), -_OUTSIDE, whole)), t.any(~x.eq(x))
+        return t.select(x.eq(math.inf), _OUTSIDE, t.select(x.eq(-math.inf), -_OUTSIDE, whole)), is_nan
     multiplier = round(step * _ONE)
     if t.scores.dtype.bits > 8 or multiplier < 1:
         raise UsageError(
@@ -116,9 +119,8 @@ def _rescaled(total: Value, e: Value) -> Value:
     return (high * e + ((low * e) >> _HALF)) >> (_FRACTION - _HALF)
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, EdgeMoeOptions)
-    x, is_nan = _scores(t, float(options.step))
+def _trace(t: Trace, options: EdgeMoeOptions) -> Mapping[str, Value]:
+    x, is_nan = _scores(t, options.step)
     start = t.const(int(_LEAST), DType.I64)
     if options.maximum == "first":
         greatest = t.max(t.row_max(x), start)
@@ -152,7 +154,4 @@ METHOD = Method(
     trace=_trace,
     integer_scores=True,
     drop_in=True,
-    calibration="none",
-    contract=False,
-    order_free=False,
 )

@@ -3,7 +3,7 @@
 Source: 1.5-entmax, Peters, Niculae and Martins, Sparse Sequence-to-Sequence Models, ACL 2019, arXiv 1905.05702,
 equation 13 with alpha = 1.5; with d = (max - x) / 2 and tau = max / 2 - s it is p = max(s - d, 0)^2. The published
 algorithm sorts; here s is found in (0, 1] by 20 bisections and one step of Newton, without sorting
-(`softq.methods._threshold`). Elements 2 or more below the greatest weigh exactly 0.
+(`softq.methods._bisection`). Elements 2 or more below the greatest weigh exactly 0.
 Input: any f32; -inf is masked, +inf takes all the weight.
 Integers: none. Accumulator: f32, sums of max(s - d, 0)^2, in [0, N].
 Error: s lies within 2^-20 + N * 2^-23 of the exact one, mostly far nearer, as the sum is smooth; each p within twice
@@ -13,26 +13,19 @@ Calibration: none.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
-from softq.methods._contract import Method, Options
-from softq.methods._threshold import simplex
+from softq.methods import Method, Options
+from softq.methods._bisection import simplex
 from softq.methods._written import Function, WrittenSettings
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import distance
 
 
-@dataclass(frozen=True)
-class Entmax15Options(Options):
-    """None."""
-
-
 def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     d = distance(t)
     weights, total = simplex(t, t.max(d.row * t.const(0.5, DType.F32), 0.0), 2)
-    return {"weights": weights, "normalizer": t.select(d.is_nan, math.nan, total)}
+    return d.pair(weights, total)
 
 
 def _written(f: Function) -> Iterable[WrittenSettings]:
@@ -43,11 +36,8 @@ METHOD = Method(
     name="entmax15",
     summary="1.5-entmax, half-way to sparsemax, with exact zeros, for models trained with it.",
     source="1.5-entmax, Peters, Niculae and Martins, ACL 2019, arXiv 1905.05702",
-    options=Entmax15Options,
+    options=Options,
     trace=_trace,
-    integer_scores=False,
     drop_in=False,
-    calibration="none",
     written=_written,
-    contract=False,
 )

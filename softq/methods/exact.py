@@ -11,35 +11,25 @@ Calibration: none.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from softq.methods._contract import Method, Options
+from softq.methods import Method, Options
 from softq.rowprog import Trace, Value
 from softq.rowprog.library import distance, exp_minus
 
 
-@dataclass(frozen=True)
-class ExactOptions(Options):
-    """None."""
-
-
 def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     d = distance(t)
-    weights = exp_minus(t, d.row)
-    return {"weights": weights, "normalizer": t.select(d.is_nan, math.nan, t.row_sum(weights))}
+    return d.pair(exp_minus(t, d.row))
 
 
 METHOD = Method(
     name="exact",
     summary="The float32 softmax itself, as plain arithmetic; the reference for all others.",
     source="ONNX operator Softmax, version 13",
-    options=ExactOptions,
+    options=Options,
     trace=_trace,
-    integer_scores=False,
     drop_in=True,
-    calibration="none",
     contract=True,
     operator="Softmax",
     logarithms=True,

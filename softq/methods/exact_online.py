@@ -22,23 +22,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from softq.methods._contract import Method, Options
+from softq.methods import Method, Options
 from softq.rowprog import DType, Trace, Value
-from softq.rowprog.library import F32_MAX, exp_minus
+from softq.rowprog.library import F32_MAX, exp_minus, masked_scores
 
 _GREATEST_SUM = float(2**24)
 
 
-@dataclass(frozen=True)
-class ExactOnlineOptions(Options):
-    """None."""
-
-
 def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    x = t.scores if t.valid is None else t.select(t.valid, t.scores, -math.inf)
-    is_nan = t.any(~x.eq(x))
+    x, is_nan = masked_scores(t)
 
     def step(greatest: Value, total: Value, score: Value) -> tuple[list[Value], list[Value]]:
         rises = score > greatest
@@ -57,11 +50,9 @@ METHOD = Method(
     name="exact-online",
     summary="The float32 softmax with a running maximum, two passes instead of three; for streams.",
     source="Milakov and Gimelshein, arXiv 1805.02867",
-    options=ExactOnlineOptions,
+    options=Options,
     trace=_trace,
-    integer_scores=False,
     drop_in=True,
-    calibration="none",
     contract=True,
     logarithms=True,
 )

@@ -29,10 +29,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from softq.errors import UsageError
-from softq.methods._contract import FITTED_SCOPES, Error, Fitted, Method, Options, OptionValue, Sample, option
+from softq.methods import FITTED_SCOPES, Auto, Error, Method, Options, Sample, Scope, option
+from softq.methods._fitted import Given, per_head, take
+from softq.methods._scale import integer_step
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import FARTHEST, integer_distance
 
@@ -47,14 +48,14 @@ _LEAST_CLIP, _GREATEST_CLIP = 0.125, 1024.0
 class ExaqOptions(Options):
     """Width of codes and weights, and the distance of the last code."""
 
-    bits: OptionValue = option(4, "bits of a code", low=2, high=4)
-    clip: OptionValue = option(
+    bits: int = option(4, "bits of a code", low=2, high=4)
+    clip: float | Auto | Scope = option(
         "auto", "distance of the last code, or measured one a site or head; auto: measured a site where there are "
         "calibration data, else that of a standard deviation of 2",
-        low=_LEAST_CLIP, high=_GREATEST_CLIP, words=("auto", *FITTED_SCOPES),
+        low=_LEAST_CLIP, high=_GREATEST_CLIP,
     )  # fmt: skip
-    weight_bits: OptionValue = option(15, "bits of an unsigned weight", low=8, high=24)
-    step: OptionValue = option(0.0, "8-bit integer scores only: the real value of one unit", low=0.0, high=float(2**16))
+    weight_bits: int = option(15, "bits of an unsigned weight", low=8, high=24)
+    step: float = integer_step()
 
 
 def clip_of(bits: int, sigma: float) -> float:
@@ -63,65 +64,45 @@ def clip_of(bits: int, sigma: float) -> float:
     return slope * sigma + offset
 
 
-def _resolve(options: Options, calibrated: bool) -> Options:
-    assert isinstance(options, ExaqOptions)
+def _resolve(options: ExaqOptions, calibrated: bool) -> ExaqOptions:
     if options.clip != "auto":
         return options
-    return replace(options, clip="site" if calibrated else clip_of(int(options.bits), _TYPICAL_SIGMA))
+    return replace(options, clip="site" if calibrated else clip_of(options.bits, _TYPICAL_SIGMA))
 
 
-def weight_table(options: ExaqOptions, clip: float) -> list[int]:
-    """Return the weights of all codes."""
-    last = 2 ** int(options.bits) - 1
-    return [round(2.0 ** (int(options.weight_bits) - 1) * math.exp(-c * clip / last)) for c in range(last + 1)]
+def _constants(options: ExaqOptions, fitted: Mapping[str, float]) -> dict[str, float | Sequence[float]]:
+    clip, last = float(fitted.get("clip", options.clip)), 2**options.bits - 1
+    one = 2.0 ** (options.weight_bits - 1)
+    return {"rate": last / clip, "weights": [round(one * math.exp(-c * clip / last)) for c in range(last + 1)]}
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, ExaqOptions)
-    if options.clip == "auto":
-        raise UsageError("exaq: clip is auto; resolve() the options first")
-    last = 2 ** int(options.bits) - 1
-    if options.clip in FITTED_SCOPES:
-        if not t.scores.dtype.is_float:
-            raise UsageError(f"exaq of {t.scores.dtype.value} scores with clip={options.clip}: give a number")
-        scope, most = options.fitted["clip"], 2 ** (int(options.weight_bits) - 1)
-        rate = t.param(
-            "rate", scope, DType.F32, last / _GREATEST_CLIP, last / _LEAST_CLIP, "last code over clip: codes a unit"
-        )
-        table = t.param("weights", scope, DType.U32, 0, most, "weight of each code", last + 1)
+def _trace(t: Trace, options: ExaqOptions) -> Mapping[str, Value]:
+    last, fitted = 2**options.bits - 1, options.clip in FITTED_SCOPES
+    if fitted and not t.scores.dtype.is_float:
+        raise UsageError(f"exaq of {t.scores.dtype.value} scores with clip={options.clip}: give a number")
+    rate, table = take(
+        t, options, "clip", _constants,
+        Given("rate", last / _GREATEST_CLIP, last / _LEAST_CLIP, "last code over clip: codes a unit"),
+        Given("weights", 0, 2 ** (options.weight_bits - 1), "weight of each code", DType.U32, last + 1),
+    )  # fmt: skip
+    if fitted:
         d = integer_distance(t, 1.0, last, rate=rate)
     else:
-        table = t.table(weight_table(options, float(options.clip)), DType.U32)
-        d = integer_distance(t, float(options.clip) / last, last, float(options.step))
+        d = integer_distance(t, float(options.clip) / last, last, options.step)
     weights = d.weigh(t.lut(table, d.row))
-    return {
-        "weights": weights, "normalizer": d.normalizer(t.row_sum(weights)), "codes": t.cast(d.row, DType.U8)
-    }  # fmt: skip
+    return {"weights": weights, "normalizer": d.normalizer(t.row_sum(weights)), "codes": t.cast(d.row, DType.U8)}
 
 
-def _parameters(options: Options, fitted: Fitted) -> Mapping[str, NDArray[np.generic]]:
-    assert isinstance(options, ExaqOptions)
-    if "clip" not in fitted:
-        return {}
-    clip = np.atleast_1d(np.asarray(fitted["clip"], dtype=np.float64))
-    rate = ((2 ** int(options.bits) - 1) / clip).astype(np.float32)
-    weights = np.array([weight_table(options, float(value)) for value in clip], dtype=np.uint32)
-    if options.fitted["clip"] == "site":
-        return {"rate": rate, "weights": weights[0]}
-    return {"rate": rate.reshape(-1, 1, 1), "weights": weights.reshape(len(clip), 1, -1)}
-
-
-def _fit(options: Options, samples: Sequence[Sample], error: Error) -> Mapping[str, float]:
+def _fit(options: ExaqOptions, samples: Sequence[Sample], error: Error) -> Mapping[str, float]:
     """Return the clip that the distances' standard deviation asks for; no search."""
-    assert isinstance(options, ExaqOptions)
     rows = [row for sample in samples for row in sample.scores.astype(np.float64) if row.max() > -math.inf]
     # A finite mask that stays in the scores looks like a score: what the exact softmax gives no weight takes no part.
     seen = [distances[distances < FARTHEST] for row in rows for distances in [row.max() - row]]
     if not seen:
         # A head whose rows are fully masked in all calibration data.
-        return {"clip": clip_of(int(options.bits), _TYPICAL_SIGMA)}
+        return {"clip": clip_of(options.bits, _TYPICAL_SIGMA)}
     distances = np.concatenate(seen)
-    clip = min(clip_of(int(options.bits), float(distances.std())), float(distances.max()))
+    clip = min(clip_of(options.bits, float(distances.std())), float(distances.max()))
     return {"clip": min(max(clip, _LEAST_CLIP), _GREATEST_CLIP)}
 
 
@@ -134,8 +115,7 @@ METHOD = Method(
     integer_scores=True,
     drop_in=True,
     calibration="optional: measures clip from the standard deviation of the distances, one a site or one a head",
-    contract=False,
     resolve=_resolve,
-    parameters=_parameters,
+    parameters=per_head(clip=_constants),
     fit=_fit,
 )

@@ -38,13 +38,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from softq.errors import UsageError
-from softq.methods._contract import Method, Options, OptionValue, option
-from softq.methods._fixed import UNCORRECTED, as_pair, as_probabilities, bias_option
+from softq.methods import Auto, Method, Options, OptionValue, option
+from softq.methods._outputs import UNCORRECTED, Bias, as_pair, as_probabilities, bias_option
 from softq.rowprog import DType, Trace, Value
-from softq.rowprog.library import IntegerDistance, integer_distance
+from softq.rowprog.library import IntegerDistance, integer_distance, masked_scores
 
 _TABLE_BITS, _TABLE_FRACTION = 18, 10
 _MOST = 2 ** (_TABLE_BITS - 1) - 1
@@ -59,25 +59,24 @@ class Hls4mlOptions(Options):
 
     unnamed: ClassVar[Mapping[str, OptionValue]] = {**UNCORRECTED, "inverse": "auto"}
 
-    bits: OptionValue = option(16, "bits of a score", low=6, high=18)
-    integer: OptionValue = option(6, "bits of a score above the point, the sign's with them", low=2, high=10)
-    tables: OptionValue = option(
-        "stable", "addressed by the distance from the maximum, or by the score itself", words=("stable", "latency")
+    bits: int = option(16, "bits of a score", low=6, high=18)
+    integer: int = option(6, "bits of a score above the point, the sign's with them", low=2, high=10)
+    tables: Literal["stable", "latency"] = option(
+        "stable", "addressed by the distance from the maximum, or by the score itself"
     )
-    address: OptionValue = option(10, "bits of a table's address", low=4, high=12)
-    step: OptionValue = option(
+    address: int = option(10, "bits of a table's address", low=4, high=12)
+    step: float | Auto = option(
         "auto", "8-bit integer scores only: the real value of one unit; auto: that of the scores' type",
-        low=2.0**-16, high=16.0, words=("auto",),
+        low=2.0**-16, high=16.0,
     )  # fmt: skip
-    output: OptionValue = option(
+    output: Literal["pair", "fixed"] = option(
         "pair", "weights and their sum, or probabilities by the table of reciprocals as published",
-        words=("pair", "fixed"),
     )  # fmt: skip
-    inverse: OptionValue = option(
+    inverse: float | Auto = option(
         "auto", "with output=fixed, bits of the address of the table of reciprocals; auto: those of the other",
-        low=4.0, high=14.0, words=("auto",),
+        low=4.0, high=14.0,
     )  # fmt: skip
-    bias: OptionValue = bias_option()
+    bias: Bias = bias_option()
 
 
 def _fixed(value: float) -> int:
@@ -86,11 +85,11 @@ def _fixed(value: float) -> int:
 
 def exponentials(options: Hls4mlOptions) -> list[int]:
     """Return E: of the distances from 0 up, or of the scores from the least one up."""
-    bits, fraction = int(options.bits), int(options.bits) - int(options.integer)
+    bits, fraction = options.bits, options.bits - options.integer
     if options.tables == "stable":
-        dropped = max(bits - 1 - int(options.address), 0)
+        dropped = max(bits - 1 - options.address, 0)
         return [_fixed(math.exp(-(i << dropped) / 2**fraction)) for i in range(1 << (bits - 1 - dropped))]
-    dropped = max(bits - int(options.address), 0)
+    dropped = max(bits - options.address, 0)
     half = 1 << (bits - dropped - 1)
     return [_fixed(math.exp((i << dropped) / 2**fraction)) for i in range(-half, half)]
 
@@ -115,19 +114,19 @@ def _greatest(options: Hls4mlOptions) -> int:
 
 
 def _stable(t: Trace, options: Hls4mlOptions, unit: float, step: float) -> tuple[IntegerDistance, Value]:
-    bits = int(options.bits)
+    bits = options.bits
     d = integer_distance(t, unit, 2 ** (bits - 1) - 1, step)
-    at = d.row >> max(bits - 1 - int(options.address), 0)
+    at = d.row >> max(bits - 1 - options.address, 0)
     return d, d.weigh(t.lut(t.table(exponentials(options), DType.I32), at))
 
 
 def _latency(t: Trace, options: Hls4mlOptions, unit: float, step: float) -> tuple[IntegerDistance, Value]:
-    bits = int(options.bits)
+    bits = options.bits
     half, x = 2 ** (bits - 1), t.scores
     if x.dtype.is_float:
-        x = x if t.valid is None else t.select(t.valid, x, -math.inf)
+        x, is_nan = masked_scores(t)
         level = t.cast(t.clamp(t.rint(x * t.const(1 / unit, DType.F32)), float(-half), float(half - 1)), DType.I32)
-        excluded, is_nan = x.eq(-math.inf), t.any(~x.eq(x))
+        excluded = x.eq(-math.inf)
     else:
         if x.dtype.bits > 8:
             raise UsageError(f"hls4ml of {x.dtype.value} scores with tables=latency: integer scores are of 8 bits")
@@ -135,7 +134,7 @@ def _latency(t: Trace, options: Hls4mlOptions, unit: float, step: float) -> tupl
         whole = (scaled + (1 << (_STEP_FRACTION - 1))) >> _STEP_FRACTION
         level, is_nan = t.cast(t.clamp(whole, -half, half - 1), DType.I32), None
         excluded = None if t.valid is None else ~t.valid
-    dropped = max(bits - int(options.address), 0)
+    dropped = max(bits - options.address, 0)
     at = (level + half) >> dropped
     e = t.lut(t.table(exponentials(options), DType.I32), at)
     if x.dtype.is_float:
@@ -145,9 +144,8 @@ def _latency(t: Trace, options: Hls4mlOptions, unit: float, step: float) -> tupl
     return d, d.weigh(e)
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, Hls4mlOptions)
-    fraction = int(options.bits) - int(options.integer)
+def _trace(t: Trace, options: Hls4mlOptions) -> Mapping[str, Value]:
+    fraction = options.bits - options.integer
     if fraction < 0:
         raise UsageError(f"hls4ml: bits is {options.bits} and integer {options.integer}; allowed is at most as many")
     if options.inverse != "auto" and (options.output != "fixed" or not float(options.inverse).is_integer()):
@@ -155,7 +153,7 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
             f"hls4ml: inverse is {options.inverse} with output={options.output}; it is a whole number, for output=fixed"
         )
     unit = 2.0**-fraction
-    step = unit if options.step == "auto" else float(options.step)
+    step = unit if options.step == "auto" else options.step
     stable = options.tables == "stable"
     d, e = (_stable if stable else _latency)(t, options, unit, step)
     total = t.row_sum(t.cast(e, DType.U32 if stable else DType.I64))
@@ -179,6 +177,4 @@ METHOD = Method(
     trace=_trace,
     integer_scores=True,
     drop_in=True,
-    calibration="none",
-    contract=False,
 )

@@ -1,6 +1,6 @@
 """I-BERT's integer exponential: a polynomial of the second degree and a shift, of distances with a known scale.
 
-    z = d div q, u = d - z q, m = C - u (B - u)      (`softq.methods._polynomial` has the constants and their source)
+    z = d div q, u = d - z q, m = C - u (B - u)      (`softq.methods._integer_exp` has the constants and their source)
     w = (m << k) >> z, or m >> (z - k) for k < 0;  output = sum(w_j V_j) / sum(w_j)
 
 Source: I-BERT, ICML 2021, arXiv 2101.01321, algorithms 2 and 3, with the constants of its code
@@ -25,11 +25,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
-from softq.methods import _polynomial as polynomial
-from softq.methods._contract import Method, Options, OptionValue, option
-from softq.methods._fixed import as_pair, as_probabilities, bias_option
-from softq.methods._scaled import bits_option, scaled_distance, step_option
+from softq.methods import Auto, Method, Options, option
+from softq.methods import _integer_exp as integer_exp
+from softq.methods._outputs import Bias, as_pair, as_probabilities, bias_option
+from softq.methods._scale import bits_option, scaled_distance, step_option
 from softq.rowprog import DType, Trace, Value
 
 _PUBLISHED_OCTAVES = 30
@@ -40,22 +41,20 @@ _SIXTEEN_BITS = 2**15 - 1
 class IExpOptions(Options):
     """Width and scale of distances, width of weights, and what comes out."""
 
-    bits: OptionValue = bits_option()
-    step: OptionValue = step_option(polynomial.AUTO)
-    weight_bits: OptionValue = option(15, "bits of an unsigned weight", low=8, high=24)
-    output: OptionValue = option(
+    bits: int = bits_option()
+    step: float | Auto = step_option(integer_exp.AUTO)
+    weight_bits: int = option(15, "bits of an unsigned weight", low=8, high=24)
+    output: Literal["pair", "uint8"] = option(
         "pair", "weights and their sum in 32 bits, or the published arithmetic in 64 bits, with 8 bits of probability",
-        words=("pair", "uint8"),
     )  # fmt: skip
-    bias: OptionValue = bias_option()
+    bias: Bias = bias_option()
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, IExpOptions)
-    step = polynomial.step_of(options.bits, options.step)
+def _trace(t: Trace, options: IExpOptions) -> Mapping[str, Value]:
+    step = integer_exp.step_of(options.bits, options.step)
     d = scaled_distance(t, options.bits, options.step, step)
     if options.output == "uint8":
-        e = polynomial.exponential(t, d.row, step, _PUBLISHED_OCTAVES)
+        e = integer_exp.exponential(t, d.row, step, _PUBLISHED_OCTAVES)
         one = t.const(e.one, DType.I64) << t.cast(e.octaves, DType.I64)
         # round(m 2^(30 - z) * 32767 / (C 2^30)), half up, as one quotient of whole numbers.
         wide = t.divide(t.cast(e.mantissa, DType.I64) * (2 * _SIXTEEN_BITS) + one, one * 2)
@@ -64,7 +63,7 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
         factor = t.divide(t.const(2**32, DType.I64), t.max(total, 1))
         codes = t.min((weights * factor) >> 24, 255)
         return as_probabilities(d, t.cast(codes, DType.U8), total, 256, options.bias, 255)
-    weights = d.weigh(polynomial.weights(t, d.row, step, int(options.weight_bits)))
+    weights = d.weigh(integer_exp.weights(t, d.row, step, options.weight_bits))
     return as_pair(d, weights, t.row_sum(weights), options.bias)
 
 
@@ -76,6 +75,4 @@ METHOD = Method(
     trace=_trace,
     integer_scores=True,
     drop_in=True,
-    calibration="none",
-    contract=False,
 )

@@ -25,10 +25,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from softq.errors import UsageError
-from softq.methods._contract import Method, Options, OptionValue, option
-from softq.methods._fixed import as_pair, as_probabilities, bias_option
+from softq.methods import Method, Options, option
+from softq.methods._outputs import Bias, as_pair, as_probabilities, bias_option
+from softq.methods._scale import integer_step
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import integer_distance
 
@@ -41,14 +43,12 @@ _PARTS = 256
 class IndexSoftmaxOptions(Options):
     """Size and range of the table, how the index is found, and what comes out."""
 
-    bits: OptionValue = option(5, "bits of an index into the table", low=2, high=8)
-    clip: OptionValue = option(6.6, "distance from which on a weight is 0", low=1.0, high=32.0)
-    index: OptionValue = option("rounded", "rounded as in the paper, or as in its code", words=("rounded", "truncated"))
-    output: OptionValue = option(
-        "pair", "weights and their sum, or probabilities of 8 bits as published", words=("pair", "uint8")
-    )
-    bias: OptionValue = bias_option()
-    step: OptionValue = option(0.0, "8-bit integer scores only: the real value of one unit", low=0.0, high=float(2**16))
+    bits: int = option(5, "bits of an index into the table", low=2, high=8)
+    clip: float = option(6.6, "distance from which on a weight is 0", low=1.0, high=32.0)
+    index: Literal["rounded", "truncated"] = option("rounded", "rounded as in the paper, or as in its code")
+    output: Literal["pair", "uint8"] = option("pair", "weights and their sum, or probabilities of 8 bits as published")
+    bias: Bias = bias_option()
+    step: float = integer_step()
 
 
 def weight_table(bits: int, clip: float) -> list[int]:
@@ -57,9 +57,8 @@ def weight_table(bits: int, clip: float) -> list[int]:
     return [round(_SCALE * math.exp(-clip * i / last)) for i in range(last)] + [0]
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, IndexSoftmaxOptions)
-    last, clip, step = 2 ** int(options.bits) - 1, float(options.clip), float(options.step)
+def _trace(t: Trace, options: IndexSoftmaxOptions) -> Mapping[str, Value]:
+    last, clip, step = 2**options.bits - 1, options.clip, options.step
     rounded = options.index == "rounded"
     if t.scores.dtype.is_float:
         d = integer_distance(t, clip / last / (1 if rounded else _PARTS), last * (1 if rounded else _PARTS))
@@ -71,7 +70,7 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
         d = integer_distance(t, step, 255, step)
         index = t.min(d.row, clipped) * (2 * last)
         index = t.divide(index + clipped if rounded else index, 2 * clipped)
-    weights = t.lut(t.table(weight_table(int(options.bits), clip), DType.U8), index)
+    weights = t.lut(t.table(weight_table(options.bits, clip), DType.U8), index)
     # An excluded float element has the last index, whose weight is 0 already.
     weights = weights if t.scores.dtype.is_float else d.weigh(weights)
     wide = t.cast(weights, DType.U32)
@@ -91,6 +90,4 @@ METHOD = Method(
     trace=_trace,
     integer_scores=True,
     drop_in=True,
-    calibration="none",
-    contract=False,
 )

@@ -24,9 +24,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
-from softq.methods._contract import Method, Options, OptionValue, option
-from softq.methods._fixed import as_pair, as_probabilities, bias_option
+from softq.methods import Auto, Method, Options, option
+from softq.methods._outputs import Bias, as_pair, as_probabilities, bias_option
+from softq.methods._scale import own_step
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import integer_distance
 
@@ -38,24 +40,18 @@ _ZERO_SHIFT = 9
 class ItaOptions(Options):
     """Scale of the scores, and what comes out."""
 
-    fraction: OptionValue = option(
+    fraction: int = option(
         5, "fraction bits of a shift: units are of ln 2 / 2^fraction; 5 as published, 0 as in its code", low=0, high=5
     )
-    step: OptionValue = option(
-        "auto", "8-bit integer scores only: the real value of one unit; auto: that of the method's own units",
-        low=2.0**-12, high=float(2**8), words=("auto",),
-    )  # fmt: skip
-    output: OptionValue = option(
-        "pair", "weights and their sum, or probabilities of 8 bits as published", words=("pair", "uint8")
-    )
-    bias: OptionValue = bias_option()
+    step: float | Auto = own_step()
+    output: Literal["pair", "uint8"] = option("pair", "weights and their sum, or probabilities of 8 bits as published")
+    bias: Bias = bias_option()
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, ItaOptions)
-    fraction = int(options.fraction)
+def _trace(t: Trace, options: ItaOptions) -> Mapping[str, Value]:
+    fraction = options.fraction
     unit = math.log(2) / 2**fraction
-    d = integer_distance(t, unit, 255, unit if options.step == "auto" else float(options.step))
+    d = integer_distance(t, unit, 255, unit if options.step == "auto" else options.step)
     shift = t.min((d.row + (2**fraction >> 1)) >> fraction, _ZERO_SHIFT)
     weights = d.weigh(t.const(_ONE, DType.I32) >> shift)
     total = t.row_sum(t.cast(weights, DType.U32))
@@ -74,6 +70,4 @@ METHOD = Method(
     trace=_trace,
     integer_scores=True,
     drop_in=True,
-    calibration="none",
-    contract=False,
 )

@@ -24,7 +24,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from softq.methods._contract import Method, Options, OptionValue, option
+from softq.methods import Method, Options, option
+from softq.methods._scale import integer_step
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import integer_distance
 
@@ -36,16 +37,15 @@ CUT = 14
 class LimitExpOptions(Options):
     """Squarings and width."""
 
-    bits: OptionValue = option(18, "fraction bits of all numbers", low=8, high=20)
-    squarings: OptionValue = option(8, "how often 1 - d / 2^squarings is squared", low=4, high=10)
-    step: OptionValue = option(0.0, "8-bit integer scores only: the real value of one unit", low=0.0, high=1.0)
+    bits: int = option(18, "fraction bits of all numbers", low=8, high=20)
+    squarings: int = option(8, "how often 1 - d / 2^squarings is squared", low=4, high=10)
+    step: float = integer_step(1.0)
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, LimitExpOptions)
-    bits, squarings = int(options.bits), int(options.squarings)
+def _trace(t: Trace, options: LimitExpOptions) -> Mapping[str, Value]:
+    bits, squarings = options.bits, options.squarings
     one, cut = 1 << bits, CUT << bits
-    d = integer_distance(t, 2.0**-bits, cut, float(options.step))
+    d = integer_distance(t, 2.0**-bits, cut, options.step)
     value = t.cast(one - ((d.row + ((1 << squarings) - 1)) >> squarings), DType.I64)
     for _ in range(squarings):
         value = (value * value) >> bits
@@ -62,6 +62,4 @@ METHOD = Method(
     trace=_trace,
     integer_scores=True,
     drop_in=True,
-    calibration="none",
-    contract=False,
 )

@@ -23,37 +23,34 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
-from softq.methods._contract import Method, Options, OptionValue, option
-from softq.methods._logarithm import levels, minus_log2, to_codes, zero_option
+from softq.methods import Method, Options, option
+from softq.methods._log_codes import Zero, levels, minus_log2, to_codes, zero_option
 from softq.methods._softmax import Softmax, softmax
 from softq.rowprog import DType, Trace, Value
-
-_RATIO = "ratio"
 
 
 @dataclass(frozen=True)
 class Log2Options(Options):
     """Width of the codes, and where one ends."""
 
-    bits: OptionValue = option(4, "bits of a code", low=2, high=6)
-    threshold: OptionValue = option(
+    bits: int = option(4, "bits of a code", low=2, high=6)
+    threshold: Literal["logarithm", "ratio"] = option(
         "logarithm", "what is rounded: the logarithm, or as in FQ-ViT's code the ratio 1 / p, linearly",
-        words=("logarithm", _RATIO),
     )  # fmt: skip
-    zero: OptionValue = zero_option()
+    zero: Zero = zero_option()
 
     @property
     def structure(self) -> str:
         """Names what is not the default."""
-        words = [self.threshold] * (self.threshold == _RATIO) + [self.zero] * (self.zero != "code")
+        words = [self.threshold] * (self.threshold == "ratio") + [self.zero] * (self.zero != "code")
         return "_".join([f"b{self.bits}", *map(str, words)])
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, Log2Options)
+def _trace(t: Trace, options: Log2Options) -> Mapping[str, Value]:
     top, p = levels(options.bits, options.zero), softmax(t)
-    codes = _codes_of_ratio(t, p, top) if options.threshold == _RATIO else to_codes(t, minus_log2(t, p), top)
+    codes = _codes_of_ratio(t, p, top) if options.threshold == "ratio" else to_codes(t, minus_log2(t, p), top)
     decoded = t.lut(t.table([2.0**-c for c in range(top)] + [0.0], DType.F32), codes)
     # 0 / 0 of the exact softmax: a fully masked row is NaN here too, and the site's policy says what becomes of it.
     undefined = p.distance.is_nan | (p.total <= 0.0)
@@ -72,9 +69,5 @@ METHOD = Method(
     source="FQ-ViT, Lin et al., IJCAI 2022, arXiv 2111.13824; the zero code is softq's",
     options=Log2Options,
     trace=_trace,
-    integer_scores=False,
     drop_in=True,
-    calibration="none",
-    contract=False,
-    coarseness=2**0.5 - 1,
 )

@@ -1,6 +1,6 @@
 """FQ-ViT's Log-Int-Softmax: I-BERT's integer exponential, and of its share in the sum the integer logarithm, 4 bits.
 
-    e = I-BERT's exponential (`softq.methods._polynomial`), ratio = round(sum(e) / e)
+    e = I-BERT's exponential (`softq.methods._integer_exp`), ratio = round(sum(e) / e)
     code = floor(log2(ratio)), and one more where ratio >= 1.5 * 2^code;  p = 2^-code, and 0 for codes from 2^b on
 
 Source: FQ-ViT, IJCAI 2022, arXiv 2111.13824, Log-Int-Softmax, as in its code (github.com/megvii-research/FQ-ViT,
@@ -24,10 +24,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
-from softq.methods import _polynomial as polynomial
-from softq.methods._contract import Method, Options, OptionValue, option
-from softq.methods._scaled import scaled_distance, step_option
+from softq.methods import Auto, Method, Options, option
+from softq.methods import _integer_exp as integer_exp
+from softq.methods._scale import scaled_distance, step_option
 from softq.rowprog import DType, Trace, Value
 
 _DISTANCE_BITS = 8
@@ -39,10 +40,10 @@ _PUBLISHED_OCTAVES = 30
 class LogIntOptions(Options):
     """Width of the codes, scale of distances, width of the exponential."""
 
-    bits: OptionValue = option(4, "bits of a code", low=2, high=4)
-    step: OptionValue = step_option("ln 2 / 12")
-    arithmetic: OptionValue = option(
-        "int32", "width of sums: an exponential of 15 bits, or the published one", words=("int32", "int64")
+    bits: int = option(4, "bits of a code", low=2, high=4)
+    step: float | Auto = step_option("ln 2 / 12")
+    arithmetic: Literal["int32", "int64"] = option(
+        "int32", "width of sums: an exponential of 15 bits, or the published one"
     )
 
 
@@ -51,24 +52,23 @@ def _ratio(code: int) -> int:
     return 2 if code == 1 else 3 * 2 ** (code - 2)
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, LogIntOptions)
-    step = polynomial.step_of(_DISTANCE_BITS, options.step)
+def _trace(t: Trace, options: LogIntOptions) -> Mapping[str, Value]:
+    step = integer_exp.step_of(_DISTANCE_BITS, options.step)
     d = scaled_distance(t, _DISTANCE_BITS, options.step, step)
     if options.arithmetic == "int32":
-        share = polynomial.weights(t, d.row, step, _WEIGHT_BITS)
+        share = integer_exp.weights(t, d.row, step, _WEIGHT_BITS)
     else:
-        e = polynomial.exponential(t, d.row, step, _PUBLISHED_OCTAVES)
+        e = integer_exp.exponential(t, d.row, step, _PUBLISHED_OCTAVES)
         share = t.cast(e.mantissa, DType.I64) << t.cast(_PUBLISHED_OCTAVES - e.octaves, DType.I64)
     share = d.weigh(share)
     total = t.row_sum(share)
     twice = t.max(total, 1) * 2
     codes = t.const(0, DType.I32)
-    for code in range(1, 2 ** int(options.bits) + 1):
+    for code in range(1, 2**options.bits + 1):
         ratio = _ratio(code)
         most = t.divide(twice - ratio % 2, 2 * ratio - 1)
         codes = codes + t.select(share <= most, t.const(1, DType.I32), 0)
-    top = 2 ** int(options.bits) - 1
+    top = 2**options.bits - 1
     weights = t.lut(t.table([2 ** (top - c) for c in range(top + 1)] + [0], DType.U32), codes)
     return {"weights": weights, "normalizer": d.one(total, 2**top), "codes": t.cast(codes, DType.U8)}
 
@@ -81,7 +81,4 @@ METHOD = Method(
     trace=_trace,
     integer_scores=True,
     drop_in=True,
-    calibration="none",
-    contract=False,
-    coarseness=0.5,
 )

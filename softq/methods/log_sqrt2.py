@@ -28,9 +28,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from softq.errors import UsageError
-from softq.methods._contract import FITTED_SCOPES, Error, Fitted, Method, Options, OptionValue, Sample, option
-from softq.methods._logarithm import levels, minus_log2, to_codes, zero_option
+from softq.methods import Auto, Error, Method, Options, Sample, Scope, option
+from softq.methods._fitted import Given, check_resolved, per_head, take
+from softq.methods._log_codes import Zero, levels, minus_log2, to_codes, zero_option
 from softq.methods._softmax import softmax
 from softq.rowprog import DType, Trace, Value
 
@@ -43,16 +43,15 @@ _MOST_CODES = 250
 class LogSqrt2Options(Options):
     """Width of the codes and what the first one stands for."""
 
-    bits: OptionValue = option(4, "bits of a code", low=2, high=8)
-    scale: OptionValue = option(
+    bits: int = option(4, "bits of a code", low=2, high=8)
+    scale: float | Auto | Scope = option(
         "auto", "probability that code 0 stands for, or fit one a site or head; auto: fitted a site where there are "
-        "calibration data, else 1", low=_LEAST_SCALE, high=1.0, words=("auto", *FITTED_SCOPES),
+        "calibration data, else 1", low=_LEAST_SCALE, high=1.0,
     )  # fmt: skip
-    zero: OptionValue = zero_option()
+    zero: Zero = zero_option()
 
 
-def _resolve(options: Options, calibrated: bool) -> Options:
-    assert isinstance(options, LogSqrt2Options)
+def _resolve(options: LogSqrt2Options, calibrated: bool) -> LogSqrt2Options:
     return replace(options, scale="site" if calibrated else 1.0) if options.scale == "auto" else options
 
 
@@ -61,15 +60,15 @@ def _top(options: LogSqrt2Options) -> int:
     return min(levels(options.bits, options.zero), _MOST_CODES)
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, LogSqrt2Options)
-    if options.scale == "auto":
-        raise UsageError("log-sqrt2: scale is auto; resolve() the options first")
+def _steps(options: LogSqrt2Options, fitted: Mapping[str, float]) -> dict[str, float]:
+    return {"steps": 1 / float(fitted.get("scale", options.scale))}
+
+
+def _trace(t: Trace, options: LogSqrt2Options) -> Mapping[str, Value]:
+    check_resolved(t, options, "scale")
     steps: Value | None = None
-    if options.scale in FITTED_SCOPES:
-        steps = t.param("steps", options.fitted["scale"], DType.F32, 1.0, 1 / _LEAST_SCALE, "1 / scale")
-    elif options.scale != 1.0:
-        steps = t.const(1 / float(options.scale), DType.F32)
+    if options.scale != 1.0:
+        (steps,) = take(t, options, "scale", _steps, Given("steps", 1.0, 1 / _LEAST_SCALE, "1 / scale"))
     p = softmax(t)
     codes = to_codes(t, minus_log2(t, p, rate=t.const(2.0, DType.F32), steps=steps), _top(options))
     # The log2 code (c + 1) / 2 with the scale of its parity.
@@ -81,15 +80,7 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     }
 
 
-def _parameters(options: Options, fitted: Fitted) -> Mapping[str, NDArray[np.generic]]:
-    if "scale" not in fitted:
-        return {}
-    steps = (1 / np.atleast_1d(np.asarray(fitted["scale"], dtype=np.float64))).astype(np.float32)
-    return {"steps": steps if options.fitted["scale"] == "site" else steps.reshape(-1, 1, 1)}
-
-
-def _fit(options: Options, samples: Sequence[Sample], error: Error) -> Mapping[str, float]:
-    assert isinstance(options, LogSqrt2Options)
+def _fit(options: LogSqrt2Options, samples: Sequence[Sample], error: Error) -> Mapping[str, float]:
     parts = [_unmasked(sample.scores.astype(np.float64)) for sample in samples]
     if not parts:
         return {"scale": 1.0}
@@ -115,12 +106,9 @@ METHOD = Method(
     source="RepQ-ViT, Li et al., ICCV 2023, arXiv 2212.08254, and RepQuant, arXiv 2402.05628; the zero code is softq's",
     options=LogSqrt2Options,
     trace=_trace,
-    integer_scores=False,
     drop_in=True,
     calibration="optional: takes for scale the best of three percentiles of p, a site (or with scale=head a head)",
-    contract=False,
     resolve=_resolve,
-    parameters=_parameters,
+    parameters=per_head(scale=_steps),
     fit=_fit,
-    coarseness=2**0.25 - 1,
 )

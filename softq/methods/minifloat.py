@@ -27,13 +27,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from softq.errors import UsageError
-from softq.methods._contract import FITTED_SCOPES, Error, Fitted, Method, Options, OptionValue, Sample, option
+from softq.methods import Auto, Error, Method, Options, Sample, Scope, option
+from softq.methods._fitted import Given, check_resolved, per_head, take
 from softq.methods._softmax import softmax
 from softq.rowprog import DType, Trace, Value
 
@@ -48,22 +48,21 @@ _SPLIT = 2.0**12 + 1  # Veltkamp's constant: leaves the upper 12 of 24 bits
 class MinifloatOptions(Options):
     """Width of the numbers, how it is divided, and the greatest one."""
 
-    bits: OptionValue = option(4, "bits of a number", low=2, high=8)
-    mantissa: OptionValue = option(
+    bits: int = option(4, "bits of a number", low=2, high=8)
+    mantissa: float | Auto | Scope = option(
         "auto", "bits of the mantissa, bits - 6 to bits - 1, the others are the exponent's; or fit them one a site or "
         "head; auto: fitted a site where there are calibration data, else bits - 3, at least 0",
-        low=0.0, high=7.0, words=("auto", *FITTED_SCOPES),
+        low=0.0, high=7.0,
     )  # fmt: skip
-    top: OptionValue = option(
+    top: float | Auto | Scope = option(
         "auto", "probability that the greatest number stands for, or fit one a site or head; auto: fitted a site where "
-        "there are calibration data, else 1", low=_LEAST_TOP, high=_GREATEST_TOP, words=("auto", *FITTED_SCOPES),
+        "there are calibration data, else 1", low=_LEAST_TOP, high=_GREATEST_TOP,
     )  # fmt: skip
 
 
-def _resolve(options: Options, calibrated: bool) -> Options:
-    assert isinstance(options, MinifloatOptions)
+def _resolve(options: MinifloatOptions, calibrated: bool) -> MinifloatOptions:
     if options.mantissa == "auto":
-        options = replace(options, mantissa="site" if calibrated else max(int(options.bits) - 3, 0))
+        options = replace(options, mantissa="site" if calibrated else max(options.bits - 3, 0))
     return replace(options, top="site" if calibrated else 1.0) if options.top == "auto" else options
 
 
@@ -84,27 +83,31 @@ class _Format:
         return cls(2.0 ** (23 - mantissa), 2.0 ** (2 - 2 ** (bits - mantissa)), 2 - 2.0**-mantissa)
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, MinifloatOptions)
-    if "auto" in (options.mantissa, options.top):
-        raise UsageError("minifloat: mantissa or top is auto; resolve() the options first")
-    formats = [_Format.of(int(options.bits), m) for m in _mantissas(int(options.bits))]
-    if options.mantissa in FITTED_SCOPES:
+def _format(options: MinifloatOptions, fitted: Mapping[str, float]) -> dict[str, float]:
+    mantissa = int(fitted["mantissa"]) if "mantissa" in fitted else _whole(options)
+    return asdict(_Format.of(options.bits, mantissa))
 
-        def given(name: str, values: list[float], meaning: str) -> Value:
-            return t.param(name, options.fitted["mantissa"], DType.F32, min(values), max(values), meaning)
 
-        magic = given("magic", [f.magic for f in formats], "2^(23 - mantissa bits)")
-        least = given("least", [f.least for f in formats], "the least number with all bits of its mantissa")
-        greatest = given("greatest", [f.greatest for f in formats], "the greatest number")
-    else:
-        shape = _Format.of(int(options.bits), _whole(options))
-        magic, least, greatest = (t.const(x, DType.F32) for x in (shape.magic, shape.least, shape.greatest))
-    if options.top in FITTED_SCOPES:
-        scope = options.fitted["top"]
-        inverse = t.param("inverse_top", scope, DType.F32, 1 / _GREATEST_TOP, 1 / _LEAST_TOP, "1 / top")
-    else:
-        inverse = t.const(1 / float(options.top), DType.F32)
+def _inverse_top(options: MinifloatOptions, fitted: Mapping[str, float]) -> dict[str, float]:
+    return {"inverse_top": 1 / float(fitted.get("top", options.top))}
+
+
+def _trace(t: Trace, options: MinifloatOptions) -> Mapping[str, Value]:
+    check_resolved(t, options, "mantissa", "top")
+    formats = [_Format.of(options.bits, m) for m in _mantissas(options.bits)]
+
+    def given(name: str, meaning: str) -> Given:
+        values = [getattr(f, name) for f in formats]
+        return Given(name, min(values), max(values), meaning)
+
+    magic, least, greatest = take(
+        t, options, "mantissa", _format,
+        given("magic", "2^(23 - mantissa bits)"),
+        given("least", "the least number with all bits of its mantissa"),
+        given("greatest", "the greatest number"),
+    )  # fmt: skip
+    wanted = Given("inverse_top", 1 / _GREATEST_TOP, 1 / _LEAST_TOP, "1 / top")
+    (inverse,) = take(t, options, "top", _inverse_top, wanted)
     p, steps = softmax(t), greatest * inverse
     z = t.min(p.scaled(t, steps), greatest)
     return {"weights": nearest(t, z, magic, least), "normalizer": p.normalizer(t, steps)}
@@ -119,7 +122,7 @@ def nearest(t: Trace, z: Value, magic: Value, least: Value) -> Value:
 
 
 def _whole(options: MinifloatOptions) -> int:
-    mantissa, allowed = float(options.mantissa), _mantissas(int(options.bits))
+    mantissa, allowed = float(options.mantissa), _mantissas(options.bits)
     if mantissa not in allowed:
         raise UsageError(
             f"minifloat: mantissa is {mantissa:g} of {options.bits} bits; allowed is a whole number from "
@@ -128,24 +131,9 @@ def _whole(options: MinifloatOptions) -> int:
     return int(mantissa)
 
 
-def _parameters(options: Options, fitted: Fitted) -> Mapping[str, NDArray[np.generic]]:
-    assert isinstance(options, MinifloatOptions)
-    numbers = {name: np.atleast_1d(np.asarray(value, dtype=np.float64)) for name, value in fitted.items()}
-    values: dict[str, NDArray[np.float64]] = {}
-    if "mantissa" in numbers:
-        formats = [_Format.of(int(options.bits), int(m)) for m in numbers["mantissa"]]
-        for name in ("magic", "least", "greatest"):
-            values[name] = np.array([getattr(f, name) for f in formats])
-    if "top" in numbers:
-        values["inverse_top"] = 1 / numbers["top"]
-    shape = (-1,) if "site" in options.fitted.values() else (-1, 1, 1)
-    return {name: value.astype(np.float32).reshape(shape) for name, value in values.items()}
-
-
-def _fit(options: Options, samples: Sequence[Sample], error: Error) -> Mapping[str, float]:
-    assert isinstance(options, MinifloatOptions)
+def _fit(options: MinifloatOptions, samples: Sequence[Sample], error: Error) -> Mapping[str, float]:
     greatest = max((_greatest(sample) for sample in samples), default=1.0)
-    bits = int(options.bits)
+    bits = options.bits
     mantissas = _mantissas(bits) if "mantissa" in options.fitted else [_whole(options)]
     tried: list[dict[str, float]] = []
     for mantissa in mantissas:
@@ -176,12 +164,9 @@ METHOD = Method(
     source="LLM-FP4, Liu et al., EMNLP 2023, arXiv 2310.16836, without its sign",
     options=MinifloatOptions,
     trace=_trace,
-    integer_scores=False,
     drop_in=True,
     calibration="optional: fits the bits of the mantissa and the range, a site (or a head), on the error of P V",
-    contract=False,
     resolve=_resolve,
-    parameters=_parameters,
+    parameters=per_head(mantissa=_format, top=_inverse_top),
     fit=_fit,
-    coarseness=2.0**-2,
 )

@@ -20,11 +20,10 @@ Calibration: none.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from softq.methods._contract import Method, Options, OptionValue, option
+from softq.methods import Method, Options, option
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import EXP_LIMIT, distance, halvings
 
@@ -36,7 +35,7 @@ _GREATEST_R = 0.375
 class PadeOptions(Options):
     """The quotient."""
 
-    order: OptionValue = option(2, "degree of numerator and denominator", low=1, high=3)
+    order: int = option(2, "degree of numerator and denominator", low=1, high=3)
 
 
 def _parts(t: Trace, r: Value, order: int) -> tuple[Value, Value]:
@@ -49,16 +48,14 @@ def _parts(t: Trace, r: Value, order: int) -> tuple[Value, Value]:
     return square * 12.0 + 120.0, r * (square + 60.0)
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, PadeOptions)
+def _trace(t: Trace, options: PadeOptions) -> Mapping[str, Value]:
     d = distance(t)
     from_zero = t.max(d.row, 0.0)
     n, r = halvings(t, t.min(from_zero, EXP_LIMIT))
     r = t.assume(r, -_GREATEST_R, _GREATEST_R, "n is the whole number nearest to d log2 e")
-    even, odd = _parts(t, r, int(options.order))
+    even, odd = _parts(t, r, options.order)
     value = t.divide(even + odd, even - odd) * t.exp2i(t.cast(0.0 - n, DType.I32))
-    weights = t.select(from_zero <= EXP_LIMIT, value, 0.0)
-    return {"weights": weights, "normalizer": t.select(d.is_nan, math.nan, t.row_sum(weights))}
+    return d.pair(t.select(from_zero <= EXP_LIMIT, value, 0.0))
 
 
 METHOD = Method(
@@ -67,8 +64,5 @@ METHOD = Method(
     source="Pade approximants of the exponential",
     options=PadeOptions,
     trace=_trace,
-    integer_scores=False,
     drop_in=True,
-    calibration="none",
-    contract=False,
 )

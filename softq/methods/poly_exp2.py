@@ -29,13 +29,13 @@ Calibration: none.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
-from softq.methods._contract import Method, Options, OptionValue, option
+from softq.methods import Method, Options, option
 from softq.rowprog import DType, Trace, Value
-from softq.rowprog.library import LOG2_E, distance
+from softq.rowprog.library import LOG2_E, distance, horner
 
 PUBLISHED = {
     1: (1.0, 0.922497093677520751953125),
@@ -68,14 +68,13 @@ _OCTAVES = 125.0
 class PolyExp2Options(Options):
     """The polynomial."""
 
-    degree: OptionValue = option(3, "degree of the polynomial", low=1, high=5)
-    coefficients: OptionValue = option(
-        "published", "FlashAttention-4's, which are 1 at 0, or those of least error", words=("published", "minimax")
+    degree: int = option(3, "degree of the polynomial", low=1, high=5)
+    coefficients: Literal["published", "minimax"] = option(
+        "published", "FlashAttention-4's, which are 1 at 0, or those of least error"
     )
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, PolyExp2Options)
+def _trace(t: Trace, options: PolyExp2Options) -> Mapping[str, Value]:
     table = PUBLISHED if options.coefficients == "published" else MINIMAX
     d = distance(t)
     octaves = t.max(d.row, 0.0) * t.const(LOG2_E, DType.F32)
@@ -83,12 +82,8 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     nearest = t.rint(near)
     below = t.select(nearest < near, nearest + 1.0, nearest)  # -floor(y)
     rest = below - near
-    first, *others = reversed(table[int(options.degree)])
-    value = t.const(first, DType.F32)
-    for c in others:
-        value = value * rest + t.const(c, DType.F32)
-    weights = t.select(octaves <= _OCTAVES, value * t.exp2i(t.cast(0.0 - below, DType.I32)), 0.0)
-    return {"weights": weights, "normalizer": t.select(d.is_nan, math.nan, t.row_sum(weights))}
+    value = horner(t, rest, table[options.degree])
+    return d.pair(t.select(octaves <= _OCTAVES, value * t.exp2i(t.cast(0.0 - below, DType.I32)), 0.0))
 
 
 METHOD = Method(
@@ -97,8 +92,5 @@ METHOD = Method(
     source="FlashAttention-4, arXiv 2603.05451",
     options=PolyExp2Options,
     trace=_trace,
-    integer_scores=False,
     drop_in=True,
-    calibration="none",
-    contract=False,
 )

@@ -23,8 +23,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from softq.errors import UsageError
-from softq.methods._contract import Method, Options, OptionValue, option
-from softq.methods._pointwise import FLOATS, step_option, units, weight_bits_option, zero_option
+from softq.methods import Method, Options, OptionValue, option
+from softq.methods._pointwise import FLOATS, units, weight_bits_option, zero_option
+from softq.methods._scale import integer_step
 from softq.methods._unnormalized import scores
 from softq.methods._written import Function, WrittenSettings
 from softq.rowprog import DType, Trace, Value
@@ -37,15 +38,14 @@ class PowerOptions(Options):
 
     unnamed: ClassVar[Mapping[str, OptionValue]] = FLOATS
 
-    power: OptionValue = option(4, "exponent, even", low=2, high=16)
-    step: OptionValue = step_option()
-    zero: OptionValue = zero_option()
-    weight_bits: OptionValue = weight_bits_option()
+    power: int = option(4, "exponent, even", low=2, high=16)
+    step: float = integer_step(16.0)
+    zero: int = zero_option()
+    weight_bits: int = weight_bits_option()
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, PowerOptions)
-    power = int(options.power)
+def _trace(t: Trace, options: PowerOptions) -> Mapping[str, Value]:
+    power = options.power
     if power % 2:
         raise UsageError(f"power: power is {power}; allowed is an even number from 2 to 16: odd powers keep the sign")
     if not t.scores.dtype.is_float:
@@ -59,7 +59,7 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
 
 
 def _trace_integer(t: Trace, options: PowerOptions) -> Mapping[str, Value]:
-    x, power = units(t, options), int(options.power)
+    x, power = units(t, options.step, options.zero, options.weight_bits), options.power
 
     def weight(score: float) -> float:
         return score**power
@@ -83,9 +83,5 @@ METHOD = Method(
     trace=_trace,
     integer_scores=True,
     drop_in=False,
-    calibration="none",
     written=_written,
-    contract=False,
-    shift_free=False,
-    monotone=False,
 )

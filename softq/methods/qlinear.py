@@ -25,11 +25,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from softq.methods._contract import Method, Options, OptionValue, option
-from softq.methods._fixed import as_pair, as_probabilities, bias_option
+from softq.methods import Method, Options, option
+from softq.methods._outputs import Bias, as_pair, as_probabilities, bias_option
+from softq.methods._scale import rounding_step
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import integer_distance
 
@@ -40,20 +42,14 @@ _GREATEST_CODE = 255
 class QlinearOptions(Options):
     """Scale of the scores, and what comes out."""
 
-    step: OptionValue = option(
-        0.0625, "the real value of one unit of 8-bit integer scores, or what float ones are rounded to",
-        low=2.0**-16, high=16.0,
-    )  # fmt: skip
-    levels: OptionValue = option(256.0, "1 / scale of the result of output=uint8", low=1.0, high=65536.0)
-    output: OptionValue = option(
-        "pair", "weights and their sum, or probabilities of 8 bits as published", words=("pair", "uint8")
-    )
-    bias: OptionValue = bias_option()
+    step: float = rounding_step()
+    levels: float = option(256.0, "1 / scale of the result of output=uint8", low=1.0, high=65536.0)
+    output: Literal["pair", "uint8"] = option("pair", "weights and their sum, or probabilities of 8 bits as published")
+    bias: Bias = bias_option()
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, QlinearOptions)
-    step = float(options.step)
+def _trace(t: Trace, options: QlinearOptions) -> Mapping[str, Value]:
+    step = options.step
     d = integer_distance(t, step, 255, step)
     unit = float(np.float32(step))
     # The entries are normal numbers or 0: what is less counts for nothing beside the maximum's 1.
@@ -62,10 +58,10 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     total = t.row_sum(weights)
     if options.output == "pair":
         return as_pair(d, weights, total, options.bias)
-    levels = t.const(float(options.levels), DType.F32)
+    levels = t.const(options.levels, DType.F32)
     codes = t.clamp(t.rint(t.divide(weights * levels, t.max(total, 1.0))), 0.0, float(_GREATEST_CODE))
     return as_probabilities(
-        d, t.cast(codes, DType.U8), total, float(options.levels), options.bias, _GREATEST_CODE
+        d, t.cast(codes, DType.U8), total, options.levels, options.bias, _GREATEST_CODE
     )  # fmt: skip
 
 
@@ -77,6 +73,4 @@ METHOD = Method(
     trace=_trace,
     integer_scores=True,
     drop_in=True,
-    calibration="none",
-    contract=False,
 )

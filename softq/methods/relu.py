@@ -20,17 +20,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from softq.errors import UsageError
-from softq.methods._contract import Method, Options, OptionValue, option
-from softq.methods._pointwise import FLOATS, step_option, units, weight_bits_option, zero_option
+from softq.methods import Method, Options, OptionValue, option
+from softq.methods._pointwise import FLOATS, units, weight_bits_option, zero_option
+from softq.methods._scale import integer_step
 from softq.methods._unnormalized import scores
 from softq.methods._written import Function, WrittenSettings, plain, small
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import whole_power
-
-_LENGTH, _ROW, _SUM = "length", "row", "sum"
 
 
 @dataclass(frozen=True)
@@ -39,63 +38,62 @@ class ReluOptions(Options):
 
     unnamed: ClassVar[Mapping[str, OptionValue]] = {**FLOATS, "eps": 0.0, "least": 0.0}
 
-    power: OptionValue = option(1, "exponent of the rectified score", low=1, high=8)
-    divisor: OptionValue = option(
-        _LENGTH, "what the weights are divided by; length: the number of elements that take part; row: of all; sum: "
+    power: int = option(1, "exponent of the rectified score", low=1, high=8)
+    divisor: float | Literal["length", "row", "sum"] = option(
+        "length", "what the weights are divided by; length: the number of elements that take part; row: of all; sum: "
         "the sum of the weights",
-        low=2.0**-20, high=2.0**20, words=(_LENGTH, _ROW, _SUM),
+        low=2.0**-20, high=2.0**20,
     )  # fmt: skip
-    eps: OptionValue = option(0.0, "with divisor=sum: what is added to the sum", low=0.0, high=1.0)
-    least: OptionValue = option(
+    eps: float = option(0.0, "with divisor=sum: what is added to the sum", low=0.0, high=1.0)
+    least: float = option(
         0.0, "with divisor=sum: the least that is divided by (torch's F.normalize: 1e-12)", low=0.0, high=1.0
     )
-    step: OptionValue = step_option()
-    zero: OptionValue = zero_option()
-    weight_bits: OptionValue = weight_bits_option()
+    step: float = integer_step(16.0)
+    zero: int = zero_option()
+    weight_bits: int = weight_bits_option()
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, ReluOptions)
+def _trace(t: Trace, options: ReluOptions) -> Mapping[str, Value]:
     for name in ("eps", "least"):
         value = getattr(options, name)
-        if value and options.divisor != _SUM:
+        if value and options.divisor != "sum":
             raise UsageError(f"relu: {name} is {value} with divisor={options.divisor}; it is for divisor=sum")
     if not t.scores.dtype.is_float:
         return _trace_integer(t, options)
     x = scores(t)
-    weights = whole_power(t, t.max(x.row, 0.0), int(options.power))
-    if options.divisor == _LENGTH:
+    weights = whole_power(t, t.max(x.row, 0.0), options.power)
+    if options.divisor == "length":
         return x.pair(weights, x.count)
-    if options.divisor == _SUM:
-        total = t.row_sum(x.only(weights)) + t.const(float(options.eps), DType.F32)
+    if options.divisor == "sum":
+        total = t.row_sum(x.only(weights)) + t.const(options.eps, DType.F32)
         if options.least:
-            total = t.max(total, t.const(float(options.least), DType.F32))
+            total = t.max(total, t.const(options.least, DType.F32))
         return x.pair(weights, total, always=bool(options.eps or options.least))
-    if options.divisor == _ROW:
+    if options.divisor == "row":
         return x.pair(weights, t.cast(t.length(), DType.F32), always=True)
-    return x.pair(weights, t.const(float(options.divisor), DType.F32), always=True)
+    return x.pair(weights, t.const(options.divisor, DType.F32), always=True)
 
 
 def _trace_integer(t: Trace, options: ReluOptions) -> Mapping[str, Value]:
-    x, power = units(t, options), int(options.power)
+    x, power = units(t, options.step, options.zero, options.weight_bits), options.power
 
     def weight(score: float) -> float:
         return max(score, 0.0) ** power
 
-    if options.divisor == _SUM:
+    if options.divisor == "sum":
         scale = x.most(weight)
         weights = x.look_up(weight, scale)
-        total = t.row_sum(weights) + math.ceil(float(options.eps) * scale)
+        total = t.row_sum(weights) + math.ceil(options.eps * scale)
         if options.least:
-            total = t.max(total, math.ceil(float(options.least) * scale))
+            total = t.max(total, math.ceil(options.least * scale))
         return {"weights": weights, "normalizer": total}
     one = x.one(weight, x.bits)
-    if options.divisor == _LENGTH:
+    if options.divisor == "length":
         normalizer = x.count() * one
-    elif options.divisor == _ROW:
+    elif options.divisor == "row":
         normalizer = t.cast(t.length(), DType.U32) * one
     else:
-        normalizer = x.divisor(float(options.divisor), one)
+        normalizer = x.divisor(options.divisor, one)
     return {"weights": x.look_up(weight, one), "normalizer": normalizer}
 
 
@@ -104,14 +102,14 @@ def _written(f: Function) -> Iterable[WrittenSettings]:
     power = round(math.log2(two / one)) if two > 0 and one > 0 else 0
     if 1 <= power <= 8:
         yield {"power": power, "divisor": plain(1 / f.of(1.0)[0, 0])}
-        yield {"power": power, "divisor": _ROW}
-        yield {"power": power, "divisor": _LENGTH}
+        yield {"power": power, "divisor": "row"}
+        yield {"power": power, "divisor": "length"}
         # Beside a weight so small, eps shows.
         weight = 1e-8
         eps = weight / f.of(weight ** (1 / power))[0, 0] - weight
-        yield {"power": power, "divisor": _SUM, "eps": small(eps)}
+        yield {"power": power, "divisor": "sum", "eps": small(eps)}
         weight = 1e-24
-        yield {"power": power, "divisor": _SUM, "least": small(weight / f.of(weight ** (1 / power))[0, 0])}
+        yield {"power": power, "divisor": "sum", "least": small(weight / f.of(weight ** (1 / power))[0, 0])}
 
 
 METHOD = Method(
@@ -122,9 +120,5 @@ METHOD = Method(
     trace=_trace,
     integer_scores=True,
     drop_in=False,
-    calibration="none",
     written=_written,
-    contract=False,
-    normalized=False,
-    shift_free=False,
 )

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from softq.methods._contract import Method, Options, OptionValue, option
+from softq.methods import Method, Options, OptionValue, option
 from softq.methods._softmax import softmax
 from softq.methods._unnormalized import scores
 from softq.methods._written import Function, WrittenSettings, small
@@ -33,15 +33,14 @@ class SelfAdjustOptions(Options):
 
     unnamed: ClassVar[Mapping[str, OptionValue]] = {"eps": _EPS}
 
-    eps: OptionValue = option(_EPS, "what is added to the divisor", low=0.0, high=1.0)
+    eps: float = option(_EPS, "what is added to the divisor", low=0.0, high=1.0)
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, SelfAdjustOptions)
+def _trace(t: Trace, options: SelfAdjustOptions) -> Mapping[str, Value]:
     x, p = scores(t), softmax(t)
     half = x.only(x.row) * t.const(0.5, DType.F32)
     low, high = t.min(t.row_min(half), 0.0), t.max(t.row_max(half), 0.0)
-    place = t.divide(half - low, (high - low) + t.const(float(options.eps) / 2, DType.F32))
+    place = t.divide(half - low, (high - low) + t.const(options.eps / 2, DType.F32))
     return x.pair(p.exponentials * place, p.total)
 
 
@@ -58,11 +57,6 @@ METHOD = Method(
     source="Self-Adjust Softmax, Zheng et al., arXiv 2502.18277",
     options=SelfAdjustOptions,
     trace=_trace,
-    integer_scores=False,
     drop_in=False,
-    calibration="none",
     written=_written,
-    contract=False,
-    normalized=False,
-    shift_free=False,
 )

@@ -26,11 +26,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from softq.errors import UsageError
-from softq.methods._contract import Method, Options, OptionValue, option
-from softq.methods._fixed import as_pair, as_probabilities, bias_option
-from softq.methods._scaled import RANGE, bits_option, scaled_distance, step_option
+from softq.methods import Auto, Method, Options, option
+from softq.methods._outputs import Bias, as_pair, as_probabilities, bias_option
+from softq.methods._scale import RANGE, bits_option, scaled_distance, step_option
 from softq.rowprog import DType, Trace, Value
 
 _GREATEST_SHIFT = 15
@@ -40,16 +41,14 @@ _GREATEST_SHIFT = 15
 class ShiftmaxOptions(Options):
     """Width and scale of distances, the rows that have to fit, what far elements weigh, what comes out."""
 
-    bits: OptionValue = bits_option()
-    step: OptionValue = step_option("16 / 2^bits")
-    length: OptionValue = option(65536, "elements of the longest row that is to fit 32 bits", low=1, high=2**20)
-    far: OptionValue = option(
-        "zero", "weight beyond n octaves: 0, or 2^-n as published", words=("zero", "kept")
+    bits: int = bits_option()
+    step: float | Auto = step_option("16 / 2^bits")
+    length: int = option(65536, "elements of the longest row that is to fit 32 bits", low=1, high=2**20)
+    far: Literal["zero", "kept"] = option(
+        "zero", "weight beyond n octaves: 0, or 2^-n as published"
     )  # fmt: skip
-    output: OptionValue = option(
-        "pair", "weights and their sum, or probabilities as published", words=("pair", "int16", "int8")
-    )
-    bias: OptionValue = bias_option()
+    output: Literal["pair", "int16", "int8"] = option("pair", "weights and their sum, or probabilities as published")
+    bias: Bias = bias_option()
 
 
 def shift_of(length: int, q: int) -> int:
@@ -64,12 +63,11 @@ def shift_of(length: int, q: int) -> int:
     return n
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, ShiftmaxOptions)
-    step = RANGE / 2 ** int(options.bits) if options.step == "auto" else float(options.step)
+def _trace(t: Trace, options: ShiftmaxOptions) -> Mapping[str, Value]:
+    step = RANGE / 2**options.bits if options.step == "auto" else options.step
     d = scaled_distance(t, options.bits, options.step, step)
     q = math.ceil(1 / step)
-    n = shift_of(int(options.length), q)
+    n = shift_of(options.length, q)
     # 2 q << n has at most 31 bits: from z = that many on the weight is 0, and z + 1 stays below the width of i32.
     octaves = n if options.far == "kept" else n + (2 * q).bit_length() - 1
     y = t.max(d.row + ((d.row + 1) >> 1) - ((d.row + 15) >> 4), 0)  # never negative, which intervals do not see
@@ -95,6 +93,4 @@ METHOD = Method(
     trace=_trace,
     integer_scores=True,
     drop_in=True,
-    calibration="none",
-    contract=False,
 )

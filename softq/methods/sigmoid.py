@@ -19,16 +19,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from softq.methods._contract import Method, Options, OptionValue, option
-from softq.methods._pointwise import FLOATS, step_option, units, weight_bits_option, zero_option
+from softq.methods import Method, Options, OptionValue, option
+from softq.methods._pointwise import FLOATS, units, weight_bits_option, zero_option
+from softq.methods._scale import integer_step
 from softq.methods._unnormalized import scores
 from softq.methods._written import Function, WrittenSettings, plain
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import exp_minus
 
-_LENGTH, _ROW = "length", "row"
 _RESULT_BITS = 24
 
 
@@ -38,38 +38,37 @@ class SigmoidOptions(Options):
 
     unnamed: ClassVar[Mapping[str, OptionValue]] = FLOATS
 
-    bias: OptionValue = option(
-        _LENGTH, "what is added to the scores; length: -ln n, n the number of elements that take part; row: of "
+    bias: float | Literal["length", "row"] = option(
+        "length", "what is added to the scores; length: -ln n, n the number of elements that take part; row: of "
         "all",
-        low=-100.0, high=100.0, words=(_LENGTH, _ROW),
+        low=-100.0, high=100.0,
     )  # fmt: skip
-    step: OptionValue = step_option()
-    zero: OptionValue = zero_option()
-    weight_bits: OptionValue = weight_bits_option()
+    step: float = integer_step(16.0)
+    zero: int = zero_option()
+    weight_bits: int = weight_bits_option()
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, SigmoidOptions)
+def _trace(t: Trace, options: SigmoidOptions) -> Mapping[str, Value]:
     if not t.scores.dtype.is_float:
         return _trace_integer(t, options)
     x, one = scores(t), t.const(1.0, DType.F32)
-    if options.bias in {_LENGTH, _ROW}:
-        count = x.count if options.bias == _LENGTH else t.cast(t.length(), DType.F32)
-        z = x.row - t.log2(t.max(count, 1.0)) * t.const(math.log(2), DType.F32)
+    if isinstance(options.bias, float):
+        z = x.row + t.const(options.bias, DType.F32)
     else:
-        z = x.row + t.const(float(options.bias), DType.F32)
+        count = x.count if options.bias == "length" else t.cast(t.length(), DType.F32)
+        z = x.row - t.log2(t.max(count, 1.0)) * t.const(math.log(2), DType.F32)
     e = exp_minus(t, t.select(z < 0.0, 0.0 - z, z))
-    return x.pair(t.divide(t.select(z < 0.0, e, one), e + 1.0), one, always=options.bias != _LENGTH)
+    return x.pair(t.divide(t.select(z < 0.0, e, one), e + 1.0), one, always=options.bias != "length")
 
 
 def _trace_integer(t: Trace, options: SigmoidOptions) -> Mapping[str, Value]:
-    x = units(t, options)
-    if options.bias not in {_LENGTH, _ROW}:
-        bias, one = float(options.bias), 2**x.bits
+    x = units(t, options.step, options.zero, options.weight_bits)
+    if isinstance(options.bias, float):
+        bias, one = options.bias, 2**x.bits
         return {"weights": x.look_up(lambda v: _sigmoid(v + bias), one), "normalizer": t.const(one, DType.U32)}
     # e^x / (e^x + n) = a / (a + n b) with a = sigmoid(x), b = sigmoid(-x), both of W bits.
     a, b = (t.cast(x.look_up(lambda v, s=s: _sigmoid(s * v), 2**x.bits), DType.I64) for s in (1, -1))
-    length = options.bias == _ROW
+    length = options.bias == "row"
     count = t.cast(t.length(), DType.I64) if length else t.cast(x.count(), DType.I64)
     below = t.max(a + b * count, 1)
     weights = t.cast(t.min(t.divide((a << _RESULT_BITS) + (below >> 1), below), 2**_RESULT_BITS), DType.U32)
@@ -86,8 +85,8 @@ def _written(f: Function) -> Iterable[WrittenSettings]:
     p = f.of()[0, 0]
     if 0 < p < 1:
         yield {"bias": plain(math.log(p / (1 - p)))}
-        yield {"bias": _ROW}
-        yield {"bias": _LENGTH}
+        yield {"bias": "row"}
+        yield {"bias": "length"}
 
 
 METHOD = Method(
@@ -98,9 +97,5 @@ METHOD = Method(
     trace=_trace,
     integer_scores=True,
     drop_in=False,
-    calibration="none",
     written=_written,
-    contract=False,
-    normalized=False,
-    shift_free=False,
 )

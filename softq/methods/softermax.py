@@ -27,9 +27,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal
 
-from softq.methods._contract import Method, Options, OptionValue, option
-from softq.methods._fixed import as_pair, as_probabilities, bias_option
+from softq.methods import Auto, Method, Options, option
+from softq.methods._outputs import Bias, as_pair, as_probabilities, bias_option
+from softq.methods._scale import own_step
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import IntegerDistance, integer_distance
 
@@ -45,16 +47,11 @@ _RECIPROCAL_SEGMENTS = 8
 class SoftermaxOptions(Options):
     """Width and base of the distances, and what comes out."""
 
-    bits: OptionValue = option(8, "bits of a distance in octaves, 6 of them whole ones", low=6, high=10)
-    base: OptionValue = option("e", "e, or 2 as the paper trains with", words=("e", "2"))
-    step: OptionValue = option(
-        "auto", "8-bit integer scores only: the real value of one unit; auto: that of the method's own units",
-        low=2.0**-12, high=float(2**8), words=("auto",),
-    )  # fmt: skip
-    output: OptionValue = option(
-        "pair", "weights and their sum, or probabilities of 8 bits as published", words=("pair", "uint8")
-    )
-    bias: OptionValue = bias_option()
+    bits: int = option(8, "bits of a distance in octaves, 6 of them whole ones", low=6, high=10)
+    base: Literal["e", "2"] = option("e", "e, or 2 as the paper trains with")
+    step: float | Auto = own_step()
+    output: Literal["pair", "uint8"] = option("pair", "weights and their sum, or probabilities of 8 bits as published")
+    bias: Bias = bias_option()
 
 
 def power_table(fraction: int) -> list[int]:
@@ -68,12 +65,11 @@ def power_table(fraction: int) -> list[int]:
     return table
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, SoftermaxOptions)
-    fraction = int(options.bits) - _WHOLE_BITS
+def _trace(t: Trace, options: SoftermaxOptions) -> Mapping[str, Value]:
+    fraction = options.bits - _WHOLE_BITS
     unit = 2.0**-fraction * (math.log(2) if options.base == "e" else 1.0)
     d = integer_distance(
-        t, unit, 2 ** int(options.bits) - 1, unit if options.step == "auto" else float(options.step)
+        t, unit, 2 ** options.bits - 1, unit if options.step == "auto" else options.step
     )  # fmt: skip
     # 2^i is below 2^16: from 16 octaves on the weight is 0.
     near = t.min(d.row, (_WEIGHT_FRACTION + 1) << fraction)
@@ -114,6 +110,4 @@ METHOD = Method(
     trace=_trace,
     integer_scores=True,
     drop_in=True,
-    calibration="none",
-    contract=False,
 )

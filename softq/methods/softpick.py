@@ -22,8 +22,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from softq.methods._contract import Method, Options, OptionValue, option
-from softq.methods._pointwise import FLOATS, step_option, units, weight_bits_option, zero_option
+from softq.methods import Method, Options, OptionValue, option
+from softq.methods._pointwise import FLOATS, units, weight_bits_option, zero_option
+from softq.methods._scale import integer_step
 from softq.methods._unnormalized import scores
 from softq.methods._written import Function, WrittenSettings, small
 from softq.rowprog import DType, Trace, Value
@@ -39,16 +40,13 @@ class SoftpickOptions(Options):
 
     unnamed: ClassVar[Mapping[str, OptionValue]] = FLOATS
 
-    eps: OptionValue = option(
-        1e-8, "what is added to the normalizer (the kernels of the paper: 1e-6)", low=0.0, high=1.0
-    )
-    step: OptionValue = step_option()
-    zero: OptionValue = zero_option()
-    weight_bits: OptionValue = weight_bits_option()
+    eps: float = option(1e-8, "what is added to the normalizer (the kernels of the paper: 1e-6)", low=0.0, high=1.0)
+    step: float = integer_step(16.0)
+    zero: int = zero_option()
+    weight_bits: int = weight_bits_option()
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, SoftpickOptions)
+def _trace(t: Trace, options: SoftpickOptions) -> Mapping[str, Value]:
     if not t.scores.dtype.is_float:
         return _trace_integer(t, options)
     x = scores(t)
@@ -57,23 +55,23 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     near = (x.row <= _NEAR) & (x.row >= -_NEAR)
     risen = t.select(near, expm1_near(t, t.clamp(x.row, -_NEAR, _NEAR)) * one, exp_minus(t, m - x.row) - one)
     size = t.select(risen < 0.0, 0.0 - risen, risen)
-    total = t.row_sum(x.only(size)) + t.const(float(options.eps), DType.F32)
+    total = t.row_sum(x.only(size)) + t.const(options.eps, DType.F32)
     return x.pair(t.max(risen, 0.0), total)
 
 
 def _trace_integer(t: Trace, options: SoftpickOptions) -> Mapping[str, Value]:
-    x, zero, kind = units(t, options), int(options.zero), t.scores.dtype
+    x, zero, kind = units(t, options.step, options.zero, options.weight_bits), options.zero, t.scores.dtype
     scores = t.scores if t.valid is None else t.select(t.valid, t.scores, kind.low)
     greatest = t.max(t.cast(t.row_max(scores), DType.I32) - zero, 0)
     far = greatest - (t.cast(scores, DType.I32) - zero)
-    step, one = float(options.step), 2**x.bits
+    step, one = options.step, 2**x.bits
     distances = max(kind.high - zero, 0) - min(kind.low - zero, 0)
     table = t.table([round(one * math.exp(-step * d)) for d in range(distances + 1)], DType.I32)
     risen = t.lut(table, far) - t.lut(table, greatest)
     size = x.only(t.cast(t.select(risen < 0, 0 - risen, risen), DType.U32))
-    total = t.row_sum(size) + round(float(options.eps) * one)
+    total = t.row_sum(size) + round(options.eps * one)
     # eps is there so that a row of zeros is none of undefined ones.
-    normalizer = t.max(total, 1) if float(options.eps) else total
+    normalizer = t.max(total, 1) if options.eps else total
     return {"weights": t.select(risen > 0, size, 0), "normalizer": x.where_any(normalizer)}
 
 
@@ -92,9 +90,5 @@ METHOD = Method(
     trace=_trace,
     integer_scores=True,
     drop_in=False,
-    calibration="none",
     written=_written,
-    contract=False,
-    normalized=False,
-    shift_free=False,
 )

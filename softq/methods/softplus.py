@@ -26,8 +26,9 @@ from typing import ClassVar
 import numpy as np
 
 from softq.errors import UsageError
-from softq.methods._contract import Method, Options, OptionValue, option
-from softq.methods._pointwise import FLOATS, step_option, units, weight_bits_option, zero_option
+from softq.methods import Method, Options, OptionValue, option
+from softq.methods._pointwise import FLOATS, units, weight_bits_option, zero_option
+from softq.methods._scale import integer_step
 from softq.methods._unnormalized import Scores, scores
 from softq.methods._written import Function, WrittenSettings, plain, small
 from softq.rowprog import DType, Trace, Value
@@ -46,15 +47,15 @@ class SoftplusOptions(Options):
 
     unnamed: ClassVar[Mapping[str, OptionValue]] = {**FLOATS, "eps": _EPS, "least": 0.0}
 
-    power: OptionValue = option(1, "exponent that sharpens a row; 1: none, the paper's LSSAR: 15", low=1, high=16)
-    offset: OptionValue = option(1.0, "with a power above 1, what is taken off n * A first", low=0.0, high=16.0)
-    eps: OptionValue = option(_EPS, "what is added to the sum (of the paper's code)", low=0.0, high=1.0)
-    least: OptionValue = option(
+    power: int = option(1, "exponent that sharpens a row; 1: none, the paper's LSSAR: 15", low=1, high=16)
+    offset: float = option(1.0, "with a power above 1, what is taken off n * A first", low=0.0, high=16.0)
+    eps: float = option(_EPS, "what is added to the sum (of the paper's code)", low=0.0, high=1.0)
+    least: float = option(
         0.0, "the least that is divided by (torch's F.normalize: 1e-12, with eps=0)", low=0.0, high=1.0
     )
-    step: OptionValue = step_option()
-    zero: OptionValue = zero_option()
-    weight_bits: OptionValue = weight_bits_option()
+    step: float = integer_step(16.0)
+    zero: int = zero_option()
+    weight_bits: int = weight_bits_option()
 
 
 def _softplus(t: Trace, x: Value) -> Value:
@@ -65,43 +66,42 @@ def _softplus(t: Trace, x: Value) -> Value:
 
 
 def _sharpened(t: Trace, x: Scores, part: Value, options: SoftplusOptions) -> tuple[Value, Value]:
-    offset = t.select(x.count > _SHORT, t.const(float(options.offset), DType.F32), 0.0)
+    offset = t.select(x.count > _SHORT, t.const(options.offset, DType.F32), 0.0)
     above = t.max(part * x.count - offset, 0.0)
     greatest = t.row_max(x.only(above))
     weights = whole_power(
-        t, t.select(greatest > 0.0, t.divide(above, greatest), t.const(1.0, DType.F32)), int(options.power)
+        t, t.select(greatest > 0.0, t.divide(above, greatest), t.const(1.0, DType.F32)), options.power
     )
     return weights, t.row_sum(x.only(weights))
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, SoftplusOptions)
+def _trace(t: Trace, options: SoftplusOptions) -> Mapping[str, Value]:
     if not t.scores.dtype.is_float:
         return _trace_integer(t, options)
     x = scores(t)
     inverse = t.divide(t.const(1.0, DType.F32), t.max(t.row_max(x.only(x.row)), 1.0))
     weights = _softplus(t, x.row) * inverse
-    total = t.row_sum(x.only(weights)) + t.const(float(options.eps), DType.F32) * inverse
+    total = t.row_sum(x.only(weights)) + t.const(options.eps, DType.F32) * inverse
     if options.least:
-        total = t.max(total, t.const(float(options.least), DType.F32) * inverse)
-    if int(options.power) > 1:
+        total = t.max(total, t.const(options.least, DType.F32) * inverse)
+    if options.power > 1:
         weights, total = _sharpened(t, x, t.divide(weights, total), options)
     return x.pair(weights, total)
 
 
 def _trace_integer(t: Trace, options: SoftplusOptions) -> Mapping[str, Value]:
-    if int(options.power) > 1:
+    if options.power > 1:
         raise UsageError(f"softplus of {t.scores.dtype.value} scores: power is {options.power}; only 1 is pointwise")
-    x = units(t, options)
+    x = units(t, options.step, options.zero, options.weight_bits)
 
     def weight(score: float) -> float:
         return max(score, 0.0) + math.log1p(math.exp(-abs(score)))
 
     scale = x.most(weight)
     weights = x.look_up(weight, scale)
-    total = t.row_sum(weights) + math.floor(float(options.eps) * scale + 0.5)
+    total = t.row_sum(weights) + math.floor(options.eps * scale + 0.5)
     if options.least:
-        total = t.max(total, math.floor(float(options.least) * scale + 0.5))
+        total = t.max(total, math.floor(options.least * scale + 0.5))
     return {"weights": weights, "normalizer": x.where_any(total)}
 
 
@@ -135,8 +135,5 @@ METHOD = Method(
     trace=_trace,
     integer_scores=True,
     drop_in=False,
-    calibration="none",
     written=_written,
-    contract=False,
-    shift_free=False,
 )

@@ -2,7 +2,7 @@
 
 Source: Martins and Astudillo, From Softmax to Sparsemax, ICML 2016, arXiv 1602.02068, equation 3; with d = max - x and
 tau = max - s it is p = max(s - d, 0). The published algorithm sorts; here s is found in (0, 1] by 20 bisections and one
-step of Newton, without sorting (`softq.methods._threshold`). Elements 1 or more below the greatest weigh exactly 0.
+step of Newton, without sorting (`softq.methods._bisection`). Elements 1 or more below the greatest weigh exactly 0.
 Input: any f32; -inf is masked, +inf takes all the weight.
 Integers: none. Accumulator: f32, sums of max(s - d, 0), in [0, N].
 Error: s lies within 2^-20 + N * 2^-23 of the exact one: at an element that lies within 2^-20 of the threshold Newton's
@@ -12,26 +12,19 @@ Calibration: none.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
-from softq.methods._contract import Method, Options
-from softq.methods._threshold import simplex
+from softq.methods import Method, Options
+from softq.methods._bisection import simplex
 from softq.methods._written import Function, WrittenSettings
 from softq.rowprog import Trace, Value
 from softq.rowprog.library import distance
 
 
-@dataclass(frozen=True)
-class SparsemaxOptions(Options):
-    """None."""
-
-
 def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
     d = distance(t)
     weights, total = simplex(t, t.max(d.row, 0.0), 1)
-    return {"weights": weights, "normalizer": t.select(d.is_nan, math.nan, total)}
+    return d.pair(weights, total)
 
 
 def _written(f: Function) -> Iterable[WrittenSettings]:
@@ -42,11 +35,8 @@ METHOD = Method(
     name="sparsemax",
     summary="The nearest point of the simplex, with exact zeros, for models trained with it.",
     source="Sparsemax, Martins and Astudillo, ICML 2016, arXiv 1602.02068",
-    options=SparsemaxOptions,
+    options=Options,
     trace=_trace,
-    integer_scores=False,
     drop_in=False,
-    calibration="none",
     written=_written,
-    contract=False,
 )

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from softq.methods._contract import Method, Options, OptionValue
-from softq.methods._learned import learned, learned_option, parameters
+from softq.methods import Method, Options, Scope, option
+from softq.methods._fitted import itself, learned, per_head
 from softq.methods._unnormalized import scores
 from softq.methods._written import Function, WrittenSettings, a_head
 from softq.rowprog import DType, Trace, Value
@@ -30,19 +30,17 @@ from softq.rowprog.library import distance, exp_minus
 class SsmaxOptions(Options):
     """The factor."""
 
-    s: OptionValue = learned_option(0.43, "factor on ln(n) * score", low=0.001, high=100.0)
+    s: float | Scope = option(0.43, "factor on ln(n) * score", low=0.001, high=100.0)
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, SsmaxOptions)
+def _trace(t: Trace, options: SsmaxOptions) -> Mapping[str, Value]:
     x, d = scores(t), distance(t)
     octaves = t.log2(t.max(x.count, 2.0))
     if isinstance(options.s, str):
         rate = octaves * t.const(math.log(2), DType.F32) * learned(t, options, "s")
     else:
         rate = octaves * t.const(float(options.s) * math.log(2), DType.F32)
-    weights = x.only(exp_minus(t, d.row * rate))
-    return {"weights": weights, "normalizer": t.select(d.is_nan, math.nan, t.row_sum(weights))}
+    return d.pair(x.only(exp_minus(t, d.row * rate)))
 
 
 def _written(f: Function) -> Iterable[WrittenSettings]:
@@ -56,10 +54,8 @@ METHOD = Method(
     source="Scalable-Softmax, Nakanishi, arXiv 2501.19399",
     options=SsmaxOptions,
     trace=_trace,
-    integer_scores=False,
     drop_in=False,
-    calibration="none",
-    parameters=parameters,
+    parameters=per_head(s=itself("s")),
     written=_written,
     contract=True,
 )

@@ -24,8 +24,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from softq.errors import UsageError
-from softq.methods._contract import Method, Options, OptionValue, option
-from softq.methods._pointwise import FLOATS, step_option, units, weight_bits_option, zero_option
+from softq.methods import Method, Options, OptionValue, option
+from softq.methods._pointwise import FLOATS, units, weight_bits_option, zero_option
+from softq.methods._scale import integer_step
 from softq.methods._unnormalized import scores
 from softq.methods._written import Function, WrittenSettings
 from softq.rowprog import DType, Trace, Value
@@ -37,15 +38,14 @@ class TaylorOptions(Options):
 
     unnamed: ClassVar[Mapping[str, OptionValue]] = FLOATS
 
-    order: OptionValue = option(2, "degree of the polynomial, even", low=2, high=6)
-    step: OptionValue = step_option()
-    zero: OptionValue = zero_option()
-    weight_bits: OptionValue = weight_bits_option()
+    order: int = option(2, "degree of the polynomial, even", low=2, high=6)
+    step: float = integer_step(16.0)
+    zero: int = zero_option()
+    weight_bits: int = weight_bits_option()
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, TaylorOptions)
-    order = int(options.order)
+def _trace(t: Trace, options: TaylorOptions) -> Mapping[str, Value]:
+    order = options.order
     if order % 2:
         raise UsageError(f"taylor: order is {order}; allowed is 2, 4 or 6: odd polynomials are negative somewhere")
     if not t.scores.dtype.is_float:
@@ -62,7 +62,7 @@ def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
 
 
 def _trace_integer(t: Trace, options: TaylorOptions) -> Mapping[str, Value]:
-    x, order = units(t, options), int(options.order)
+    x, order = units(t, options.step, options.zero, options.weight_bits), options.order
 
     def weight(score: float) -> float:
         return sum(score**i / math.factorial(i) for i in range(order + 1))
@@ -83,9 +83,6 @@ METHOD = Method(
     trace=_trace,
     integer_scores=True,
     drop_in=False,
-    calibration="none",
     written=_written,
     contract=True,
-    shift_free=False,
-    monotone=False,
 )

@@ -22,12 +22,13 @@ import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from softq.methods._contract import Method, Options, OptionValue, option
-from softq.methods._fixed import as_pair, as_probabilities, bias_option
+from softq.methods import Auto, Method, Options, option
 from softq.methods._gemmlowp import interpolation_table, quantized_multiplier
+from softq.methods._outputs import Bias, as_pair, as_probabilities, bias_option
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import integer_distance
 
@@ -40,14 +41,12 @@ _ONE_BITS = 15
 class TfliteInt16Options(Options):
     """Scale of the scores, and what comes out."""
 
-    step: OptionValue = option(
+    step: float | Auto = option(
         "auto", "the real value of one unit of integer scores, or what float ones are rounded to; auto: 10 / 65535",
-        low=2.0**-24, high=16.0, words=("auto",),
+        low=2.0**-24, high=16.0,
     )  # fmt: skip
-    output: OptionValue = option(
-        "pair", "weights and their sum, or probabilities as published", words=("pair", "int16")
-    )
-    bias: OptionValue = bias_option()
+    output: Literal["pair", "int16"] = option("pair", "weights and their sum, or probabilities as published")
+    bias: Bias = bias_option()
 
 
 def exponential_table() -> list[int]:
@@ -82,8 +81,7 @@ def _scaled(t: Trace, d: Value, factor: float) -> Value:
     return t.cast(t.min((product + (1 << right >> 1)) >> right, _ENDS), DType.I32)
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, TfliteInt16Options)
+def _trace(t: Trace, options: TfliteInt16Options) -> Mapping[str, Value]:
     given = options.step != "auto"
     # A model file holds the scale in f32.
     step = float(np.float32(float(options.step))) if given else _REACH / _ENDS
@@ -111,6 +109,4 @@ METHOD = Method(
     trace=_trace,
     integer_scores=True,
     drop_in=True,
-    calibration="none",
-    contract=False,
 )

@@ -23,12 +23,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from softq.methods._contract import Method, Options, OptionValue, option
-from softq.methods._fixed import as_pair, as_probabilities, bias_option
+from softq.methods import Method, Options, option
 from softq.methods._gemmlowp import exponentials, rounded_shift
+from softq.methods._outputs import Bias, as_pair, as_probabilities, bias_option
+from softq.methods._scale import rounding_step
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import integer_distance
 
@@ -41,14 +43,9 @@ _DROPPED = 16
 class TfliteInt8Options(Options):
     """Scale of the scores, and what comes out."""
 
-    step: OptionValue = option(
-        0.0625, "the real value of one unit of 8-bit integer scores, or what float ones are rounded to",
-        low=2.0**-16, high=16.0,
-    )  # fmt: skip
-    output: OptionValue = option(
-        "pair", "weights and their sum, or probabilities as published", words=("pair", "int8", "int16")
-    )
-    bias: OptionValue = bias_option()
+    step: float = rounding_step()
+    output: Literal["pair", "int8", "int16"] = option("pair", "weights and their sum, or probabilities as published")
+    bias: Bias = bias_option()
 
 
 def _high_product(t: Trace, a: Value, b: Value) -> Value:
@@ -66,9 +63,8 @@ def _reciprocal(t: Trace, mantissa: Value) -> Value:
     return t.min(x << 1, 2**31 - 1)
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, TfliteInt8Options)
-    step = float(np.float32(float(options.step)))
+def _trace(t: Trace, options: TfliteInt8Options) -> Mapping[str, Value]:
+    step = float(np.float32(options.step))
     d = integer_distance(t, step, 255, step)
     table = exponentials(step, 256)
     weights = d.weigh(t.lut(t.table([rounded_shift(e, 31 - _SUM_FRACTION) for e in table], DType.I32), d.row))
@@ -98,6 +94,4 @@ METHOD = Method(
     trace=_trace,
     integer_scores=True,
     drop_in=True,
-    calibration="none",
-    contract=False,
 )

@@ -20,17 +20,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from softq.methods._contract import Method, Options, OptionValue, option
-from softq.methods._threshold import bisect, greatest_with
+from softq.methods import Method, Options, OptionValue, option
+from softq.methods._bisection import bisect, greatest_with
 from softq.methods._written import Function, WrittenSettings
 from softq.rowprog import DType, Trace, Value
-from softq.rowprog.library import distance, exp_minus
-
-_NEAR, _ALL, _FIRST = "near", "all", "first"
+from softq.rowprog.library import distance, exp_minus, masked_scores
 
 _REACH = 128.0
 """Elements farther below the greatest weigh 0 whatever is kept."""
@@ -43,24 +41,20 @@ _LONGEST = 2.0**24
 class TopKOptions(Options):
     """How many elements are kept."""
 
-    unnamed: ClassVar[Mapping[str, OptionValue]] = {"ties": _NEAR}
+    unnamed: ClassVar[Mapping[str, OptionValue]] = {"ties": "near"}
 
-    k: OptionValue = option(
-        32, "elements that are kept, the greatest; more where some tie with the last", low=1, high=65536
-    )
-    ties: OptionValue = option(
-        _NEAR, "what is kept besides k elements; near: all within 2^-17 of the k-th; all: those equal to it; first: "
-        "nothing, of equal ones the first are kept", words=(_NEAR, _ALL, _FIRST),
+    k: int = option(32, "elements that are kept, the greatest; more where some tie with the last", low=1, high=65536)
+    ties: Literal["near", "all", "first"] = option(
+        "near", "what is kept besides k elements; near: all within 2^-17 of the k-th; all: those equal to it; first: "
+        "nothing, of equal ones the first are kept",
     )  # fmt: skip
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, TopKOptions)
+def _trace(t: Trace, options: TopKOptions) -> Mapping[str, Value]:
     d = distance(t)
     row = t.max(d.row, 0.0)
-    kept = _near(t, row, int(options.k)) if options.ties == _NEAR else _exact(t, options)
-    weights = t.select(kept, exp_minus(t, row), 0.0)
-    return {"weights": weights, "normalizer": t.select(d.is_nan, math.nan, t.row_sum(weights))}
+    kept = _near(t, row, options.k) if options.ties == "near" else _exact(t, options)
+    return d.pair(t.select(kept, exp_minus(t, row), 0.0))
 
 
 def _near(t: Trace, row: Value, k: int) -> Value:
@@ -71,14 +65,14 @@ def _near(t: Trace, row: Value, k: int) -> Value:
 
 
 def _exact(t: Trace, options: TopKOptions) -> Value:
-    x = t.scores if t.valid is None else t.select(t.valid, t.scores, -math.inf)
-    k = float(int(options.k))
+    x, _ = masked_scores(t)
+    k = float(options.k)
 
     def count(which: Value) -> Value:
         return t.row_sum(t.select(which, t.const(1.0, DType.F32), 0.0))
 
     threshold = greatest_with(t, lambda s: count(x >= s) >= k, x, _REACH)
-    if options.ties == _ALL:
+    if options.ties == "all":
         return x >= threshold
     # The least that is kept: without it in reach of all bits a threshold may lie a little below.
     last = t.row_min(t.select(x >= threshold, x, math.inf))
@@ -91,7 +85,7 @@ def _written(f: Function) -> Iterable[WrittenSettings]:
     falling = np.linspace(0.0, -40.0, f.length)[None]
     k = int(np.count_nonzero(f.evaluate(falling)[0, 0]))
     if 0 < k < f.length:
-        yield from ({"k": k, "ties": ties} for ties in (_ALL, _FIRST))
+        yield from ({"k": k, "ties": ties} for ties in ("all", "first"))
 
 
 METHOD = Method(
@@ -100,9 +94,7 @@ METHOD = Method(
     source="Sparse-softmax, Sun et al., arXiv 2112.12433",
     options=TopKOptions,
     trace=_trace,
-    integer_scores=False,
     drop_in=False,
-    calibration="none",
     written=_written,
     contract=True,
 )

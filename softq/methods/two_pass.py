@@ -30,10 +30,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal
 
-from softq.methods._contract import Method, Options, OptionValue, option
+from softq.methods import Method, Options, option
 from softq.rowprog import DType, Trace, Value
-from softq.rowprog.library import LOG2_E
+from softq.rowprog.library import LOG2_E, horner, masked_scores
 
 # c1 to c5 of XNNPACK's degree-5 kernels, for |t| <= ln(2) / 2.
 COEFFICIENTS = tuple(float.fromhex(c) for c in (
@@ -63,9 +64,8 @@ _GREATEST_SUM = float(2**25)
 class TwoPassOptions(Options):
     """When the greatest exponent is known."""
 
-    maximum: OptionValue = option(
+    maximum: Literal["running", "first"] = option(
         "running", "of the exponents: running, in the pass of the sum, or first, in a pass of its own",
-        words=("running", "first"),
     )  # fmt: skip
 
 
@@ -83,18 +83,14 @@ def _extended(t: Trace, x: Value) -> tuple[Value, Value]:
     for part in (LN2_HIGH, LN2_MIDDLE, LN2_LOW):
         rest = rest - n * t.const(float(part), DType.F32)
     rest = t.assume(rest, -_GREATEST_T, _GREATEST_T, "n is the whole number nearest to x log2 e")
-    value = t.const(COEFFICIENTS[-1], DType.F32)
-    for c in (*reversed(COEFFICIENTS[:-1]), 1.0):
-        value = value * rest + t.const(c, DType.F32)
+    value = horner(t, rest, (1.0, *COEFFICIENTS))
     masked = x.eq(-math.inf)
     exponent = t.select(masked, -_OUTSIDE, t.select(x.eq(math.inf), _OUTSIDE, n))
     return t.select(masked, 0.0, value), exponent
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, TwoPassOptions)
-    x = t.scores if t.valid is None else t.select(t.valid, t.scores, -math.inf)
-    is_nan = t.any(~x.eq(x))
+def _trace(t: Trace, options: TwoPassOptions) -> Mapping[str, Value]:
+    x, is_nan = masked_scores(t)
     mantissa, exponent = _extended(t, x)
     if options.maximum == "first":
         greatest = t.max(t.row_max(exponent), -_OUTSIDE)
@@ -120,8 +116,5 @@ METHOD = Method(
     source="Dukhan and Ablavatski, arXiv 2001.04438; XNNPACK",
     options=TwoPassOptions,
     trace=_trace,
-    integer_scores=False,
     drop_in=True,
-    calibration="none",
-    contract=False,
 )

@@ -8,54 +8,56 @@ greatest code stands for; greater ones saturate. The program returns the codes a
 normalizer, so that the scale can be applied behind the product with V.
 Accumulator: none in the program; codes times int8 V need b + 8 + log2(N) bits.
 Error: |p' - p| <= scale / 2 below saturation. The row's sum is not 1: small probabilities are rounded to 0.
-Calibration: `top` can be fitted, one a site or one a head, on the squared error of the attention output P V.
+Calibration: `top` can be fitted, per site or per head, on the squared error of the attention output P V.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-from softq.methods._contract import Fitted, Method, Options, OptionValue, option
-from softq.methods._softmax import softmax
-from softq.methods._uniform import TOPS, steps_of, top_option, uniform_codes
+from softq.methods import Method, Options, Scope, option
+from softq.methods._fitted import Given, per_head, take
+from softq.methods._softmax import Softmax, softmax
 from softq.rowprog import DType, Trace, Value
+
+LEAST_TOP = 2.0**-12
+TOPS = tuple(2.0 ** (-k / 4) for k in range(33))
+"""What is tried for `top`."""
 
 
 @dataclass(frozen=True)
 class UniformOptions(Options):
     """Width of the codes and what the greatest code stands for."""
 
-    bits: OptionValue = option(8, "bits of a code", low=2, high=16)
-    top: OptionValue = top_option()
+    bits: int = option(8, "bits of a code", low=2, high=16)
+    top: float | Scope = option(
+        1.0, "probability that the greatest code stands for, or fit one per site or head", low=LEAST_TOP, high=1.0
+    )
+
+    @property
+    def levels(self) -> int:
+        """The greatest code."""
+        return 2**self.bits - 1
 
 
-def _levels(options: Options) -> int:
-    assert isinstance(options, UniformOptions)
-    return 2 ** int(options.bits) - 1
+def steps_of(options: UniformOptions, fitted: Mapping[str, float]) -> dict[str, float]:
+    """Return 1 / scale, the codes in the probability 1."""
+    return {"steps": options.levels / float(fitted.get("top", options.top))}
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, UniformOptions)
-    levels = _levels(options)
-    steps, p = steps_of(t, options, options.top, levels), softmax(t)
-    codes = uniform_codes(t, p, steps, levels)
+def quantize(t: Trace, options: UniformOptions, p: Softmax) -> tuple[Value, Value]:
+    """Return the codes, row of whole f32 numbers, and `steps`, scalar of f32."""
+    most = options.levels / LEAST_TOP
+    wanted = Given("steps", options.levels, most, "1 / scale: codes in the probability 1")
+    (steps,) = take(t, options, "top", steps_of, wanted)
+    return t.clamp(t.rint(p.scaled(t, steps)), 0.0, float(options.levels)), steps
+
+
+def _trace(t: Trace, options: UniformOptions) -> Mapping[str, Value]:
+    p = softmax(t)
+    codes, steps = quantize(t, options, p)
     return {"weights": t.cast(codes, DType.U16), "normalizer": p.normalizer(t, steps)}
-
-
-def _parameters(options: Options, fitted: Fitted) -> Mapping[str, NDArray[np.generic]]:
-    if "top" not in fitted:
-        return {}
-    top = np.atleast_1d(np.asarray(fitted["top"], dtype=np.float64))
-    steps = (_levels(options) / top).astype(np.float32)
-    return {"steps": steps if options.fitted["top"] == "site" else steps.reshape(-1, 1, 1)}
-
-
-def _candidates(options: Options, name: str) -> Sequence[float]:
-    return TOPS
 
 
 METHOD = Method(
@@ -64,10 +66,8 @@ METHOD = Method(
     source="uniform quantizer with zero point 0 (ONNX operator QuantizeLinear)",
     options=UniformOptions,
     trace=_trace,
-    integer_scores=False,
     drop_in=True,
     calibration="optional: top=site or top=head fits the range of the codes on the error of P V",
-    contract=False,
-    parameters=_parameters,
-    candidates=_candidates,
+    parameters=per_head(top=steps_of),
+    candidates=lambda options, name: TOPS,
 )

@@ -21,11 +21,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from softq.methods._contract import Method, Options, OptionValue, option
-from softq.methods._fixed import as_pair, as_probabilities, bias_option
+from softq.methods import Method, Options, option
+from softq.methods._outputs import Bias, as_pair, as_probabilities, bias_option
+from softq.methods._scale import rounding_step
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import integer_distance
 
@@ -36,15 +38,10 @@ _MOST = 2**23 - 1
 class XnnQu8Options(Options):
     """Scale of the scores, the rows that have to fit, and what comes out."""
 
-    step: OptionValue = option(
-        0.0625, "the real value of one unit of 8-bit integer scores, or what float ones are rounded to",
-        low=2.0**-16, high=16.0,
-    )  # fmt: skip
-    length: OptionValue = option(65536, "elements of the longest row that is to fit 32 bits", low=1, high=2**24)
-    output: OptionValue = option(
-        "pair", "weights and their sum, or probabilities of 8 bits as published", words=("pair", "uint8")
-    )
-    bias: OptionValue = bias_option()
+    step: float = rounding_step()
+    length: int = option(65536, "elements of the longest row that is to fit 32 bits", low=1, high=2**24)
+    output: Literal["pair", "uint8"] = option("pair", "weights and their sum, or probabilities of 8 bits as published")
+    bias: Bias = bias_option()
 
 
 def weight_table(step: float, length: int) -> list[int]:
@@ -55,11 +52,10 @@ def weight_table(step: float, length: int) -> list[int]:
     return [min(round(q * math.exp(-d * unit)), (2**32 - 1) // length) for d in range(256)]
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
-    assert isinstance(options, XnnQu8Options)
-    step = float(options.step)
+def _trace(t: Trace, options: XnnQu8Options) -> Mapping[str, Value]:
+    step = options.step
     d = integer_distance(t, step, 255, step)
-    weights = d.weigh(t.lut(t.table(weight_table(step, int(options.length)), DType.U32), d.row))
+    weights = d.weigh(t.lut(t.table(weight_table(step, options.length), DType.U32), d.row))
     total = t.row_sum(weights)
     if options.output == "pair":
         return as_pair(d, weights, total, options.bias)
@@ -75,6 +71,4 @@ METHOD = Method(
     trace=_trace,
     integer_scores=True,
     drop_in=True,
-    calibration="none",
-    contract=False,
 )

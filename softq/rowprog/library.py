@@ -6,6 +6,7 @@ The special values of scores are handled here, once: see `distance`.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -34,11 +35,22 @@ class Distance:
     row: Value
     is_nan: Value
 
+    def pair(self, weights: Value, total: Value | None = None) -> dict[str, Value]:
+        """Return a program's outputs: the weights and their sum (or `total`), NaN in a row that holds a NaN."""
+        t = weights.trace
+        total = t.row_sum(weights) if total is None else total
+        return {"weights": weights, "normalizer": t.select(self.is_nan, math.nan, total)}
+
+
+def masked_scores(t: Trace) -> tuple[Value, Value]:
+    """Return the f32 scores of the trace, -inf where masked, and whether one of them is NaN, scalar of bool."""
+    x = t.scores if t.valid is None else t.select(t.valid, t.scores, -math.inf)
+    return x, t.any(~x.eq(x))
+
 
 def distance(t: Trace) -> Distance:
     """Return the distance of each f32 score of the trace from the row's maximum, masked elements left out."""
-    x = t.scores if t.valid is None else t.select(t.valid, t.scores, -math.inf)
-    is_nan = t.any(~x.eq(x))
+    x, is_nan = masked_scores(t)
     # A fully masked row has the maximum -inf, and -inf - -inf would be NaN: measured from the least finite number,
     # every element of it is infinitely far away.
     greatest = t.max(t.row_max(x), -F32_MAX)
@@ -67,11 +79,17 @@ def exp_minus(t: Trace, d: Value) -> Value:
     """
     from_zero = t.max(d, 0.0)
     n, r = halvings(t, t.min(from_zero, EXP_LIMIT))
-    value = t.const(EXP_Q[-1], DType.F32)
-    for c in (*reversed(EXP_Q[:-1]), 1.0, 1.0):
-        value = value * r + t.const(c, DType.F32)
+    value = horner(t, r, (1.0, 1.0, *EXP_Q))
     power = t.exp2i(t.cast(0.0 - n, DType.I32))
     return t.exp_minus(from_zero, t.select(from_zero <= EXP_LIMIT, value * power, 0.0))
+
+
+def horner(t: Trace, x: Value, coefficients: Sequence[float]) -> Value:
+    """Return the polynomial of f32 x with these coefficients, that of x^0 first."""
+    value = t.const(coefficients[-1], DType.F32)
+    for c in reversed(coefficients[:-1]):
+        value = value * x + t.const(c, DType.F32)
+    return value
 
 
 def halvings(t: Trace, d: Value) -> tuple[Value, Value]:
@@ -82,10 +100,7 @@ def halvings(t: Trace, d: Value) -> tuple[Value, Value]:
 
 def expm1_near(t: Trace, x: Value) -> Value:
     """Return e^x - 1 for |x| <= ln(2) / 2 by `exp_minus`'s polynomial, relatively exact to 4e-7 where 1 swallows x."""
-    q = t.const(EXP_Q[-1], DType.F32)
-    for c in reversed(EXP_Q[:-1]):
-        q = q * x + t.const(c, DType.F32)
-    return x + x * x * q
+    return x + x * x * horner(t, x, EXP_Q)
 
 
 def whole_power(t: Trace, x: Value, power: int) -> Value:

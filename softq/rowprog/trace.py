@@ -36,7 +36,7 @@ class Trace(Builder):
     ) -> None:
         if scores is DType.BOOL:
             raise UsageError("scores cannot be bool; allowed are f32 and the integer types")
-        self._name, self._structure, self._masked, self._contract = name, structure, masked, contract
+        self.name, self._structure, self._masked, self._contract = name, structure, masked, contract
         super().__init__()
         self.scores = self.make("input", (), scores, Kind.ROW, {"name": "scores"})
         self.valid = self.make("input", (), DType.BOOL, Kind.ROW, {"name": "valid"}) if masked else None
@@ -52,17 +52,15 @@ class Trace(Builder):
         kinds = {"probabilities": Kind.ROW, "weights": Kind.ROW, "normalizer": Kind.SCALAR}
         if ("probabilities" in outputs) == ("weights" in outputs and "normalizer" in outputs):
             raise UsageError(
-                f"program {self._name}: outputs are {', '.join(outputs) or 'none'}; expected either "
+                f"program {self.name}: outputs are {', '.join(outputs) or 'none'}; expected either "
                 "probabilities, or weights and normalizer"
             )
         for name, value in outputs.items():
             self.own(value)
             if kinds.get(name, value.kind) is not value.kind:
-                raise UsageError(
-                    f"program {self._name}: {name} is a {value.kind.value}, expected a {kinds[name].value}"
-                )
+                raise UsageError(f"program {self.name}: {name} is a {value.kind.value}, expected a {kinds[name].value}")
         return Program(
-            self._name,
+            self.name,
             self._structure,
             self.scores.dtype,
             self._masked,

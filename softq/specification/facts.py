@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from softq.errors import UsageError
 from softq.formatting import PROOF_LENGTH
-from softq.methods import Method
-from softq.methods._contract import OptionValue
+from softq.methods import Method, OptionValue
 from softq.rowprog.ranges import prove
 from softq.specification.kernels import Kernel, kernels
 from softq.specification.special import special_values

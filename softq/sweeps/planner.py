@@ -13,8 +13,7 @@ from softq.data import DataSource, open_data
 from softq.errors import RefusalError
 from softq.graph.facts import Assumed
 from softq.graph.queries import ModelView
-from softq.methods import METHODS, Fitted, Method, Options, Sample
-from softq.methods._contract import OptionValue
+from softq.methods import METHODS, Fitted, Method, Options, OptionValue, Sample
 from softq.modelfile import ModelLike, as_model, graph_hash, weights_fingerprint
 from softq.passes.locate import locate
 from softq.plans import DEFAULT_MAX_LENGTH, Plan, SitePlan, check_substitutes, plan_sites

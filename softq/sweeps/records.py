@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from softq.errors import InputError
-from softq.methods._contract import OptionValue
+from softq.methods import OptionValue
 from softq.textfile import to_plain
 
 SCHEMA = 1

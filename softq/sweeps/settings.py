@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from softq.errors import UsageError
-from softq.methods import METHODS, Method
-from softq.methods._contract import FITTED_SCOPES, OptionValue
+from softq.methods import FITTED_SCOPES, METHODS, Method, OptionValue
 from softq.sweeps.records import Setting
 
 ALL = "all"

@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 
 from softq.errors import SoftqError, UsageError
 from softq.forms.substitutes.evaluation import Evaluator, Layout, Written, layouts
-from softq.methods import METHODS, Method
-from softq.methods._contract import OptionValue
-from softq.methods._written import Function, WrittenSettings
+from softq.methods import METHODS, Function, Method, OptionValue, WrittenSettings
 from softq.rowprog.wide import run_wide
 from softq.site import OwnFunction
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from softq.methods._contract import OptionValue
+from softq.methods import OptionValue
 from softq.site import described
 
 SCHEMA = 1

@@ -10,8 +10,7 @@ from typing import Any
 
 from softq.errors import UsageError
 from softq.formatting import PROOF_LENGTH
-from softq.methods import METHODS, Method
-from softq.methods._contract import OptionValue
+from softq.methods import METHODS, Method, OptionValue
 from softq.reports import parse_drop
 from softq.rowprog import DType, Kind, Program
 from softq.rowprog.ranges import largest_length, prove

@@ -5,26 +5,27 @@ With S the sum of e^-d over the row, -log2 p = d * log2(e) + log2(S): one multip
 
 from __future__ import annotations
 
-from softq.methods._contract import OptionValue, option
+from typing import Literal
+
+from softq.methods._options import option
 from softq.methods._softmax import Softmax
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import LOG2_E
 
-BEYOND = "beyond"
-"""The word for `zero` as the papers have it."""
+Zero = Literal["code", "beyond"]
 
 
-def zero_option() -> OptionValue:
+def zero_option() -> Zero:
     """Return the option that says which code means exact zero."""
     return option(
         "code", "what stands for exact zero: the greatest code; or, as published, all beyond the 2^bits codes, which "
-        "then takes one code more than the width holds", words=("code", BEYOND),
+        "then takes one code more than the width holds"
     )  # fmt: skip
 
 
-def levels(bits: OptionValue, zero: OptionValue) -> int:
+def levels(bits: int, zero: Zero) -> int:
     """Return how many codes stand for something above zero; the next code is that of zero."""
-    return 2 ** int(bits) - (zero != BEYOND)
+    return 2**bits - (zero == "code")
 
 
 def minus_log2(t: Trace, of: Softmax, *, rate: Value | None = None, steps: Value | None = None) -> Value:

@@ -1,44 +1,43 @@
 """What comes out of integer-only methods: a pair of weights and their sum, or probabilities in a fixed format.
 
-Probabilities in a fixed format are uniform codes, and their mean error can be taken off as `_bias` does it in floats:
-with bias=query each row's own, z = (sum of codes - one) / elements, kept with 8 fraction bits, so that weights are
-2^8 code - z and the code of 1 is 2^8 one. z is rounded towards 0, which leaves less than N / 2^8 codes of a row's sum.
+Probabilities in a fixed format are uniform codes, and their mean error can be taken off as `bias-corrected` does it in
+floats: with bias=query each row's own, z = (sum of codes - one) / elements, kept with 8 fraction bits, so that weights
+are 2^8 code - z and the code of 1 is 2^8 one. z is rounded towards 0, which leaves less than N / 2^8 codes of a row's
+sum.
 Widths: the sum is of 64 bits; |z| is at most 2^8 times the greatest code or `one`, so that weights have 26 bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from softq.errors import UsageError
-from softq.methods._contract import OptionValue, option
+from softq.methods._options import OptionValue, option
 from softq.rowprog import Builder, DType, Value
 from softq.rowprog.library import IntegerDistance
 
 FRACTION = 8
 """Fraction bits of a zero point: it is far below a code."""
 
-_NONE, _QUERY = "none", "query"
+Bias = Literal["none", "query"]
 
-UNCORRECTED: Mapping[str, OptionValue] = {"bias": _NONE}
+UNCORRECTED: Mapping[str, OptionValue] = {"bias": "none"}
 """What the option is where nothing is taken off: `Options.unnamed` of methods whose names are older than it."""
 
 
-def bias_option() -> OptionValue:
+def bias_option() -> Bias:
     """Return the option for the correction of probabilities."""
-    return option(
-        _NONE, "of probabilities: each row's (query) mean error is taken off, which needs no data, or none",
-        words=(_NONE, _QUERY),
-    )  # fmt: skip
+    return option("none", "of probabilities: each row's (query) mean error is taken off, which needs no data, or none")
 
 
-def as_pair(d: IntegerDistance, weights: Value, total: Value, bias: OptionValue) -> Mapping[str, Value]:
+def as_pair(d: IntegerDistance, weights: Value, total: Value, bias: Bias) -> Mapping[str, Value]:
     """Return weights and their sum as the program's outputs.
 
     Raises:
         UsageError: a bias is to be taken off, which only probabilities have.
     """
-    if bias != _NONE:
+    if bias != "none":
         raise UsageError(
             f"bias is {bias}, but the output is a pair, whose weights have their own sum; choose another output"
         )
@@ -46,7 +45,7 @@ def as_pair(d: IntegerDistance, weights: Value, total: Value, bias: OptionValue)
 
 
 def as_probabilities(
-    d: IntegerDistance, codes: Value, total: Value, one: float, bias: OptionValue, greatest: int
+    d: IntegerDistance, codes: Value, total: Value, one: float, bias: Bias, greatest: int
 ) -> Mapping[str, Value]:
     """Return probabilities in a fixed format as the program's outputs.
 
@@ -62,7 +61,7 @@ def as_probabilities(
         bias: What the option says.
         greatest: The greatest code there can be.
     """
-    if bias == _NONE:
+    if bias == "none":
         return {"weights": codes, "normalizer": d.one(total, one)}
     if not float(one).is_integer():
         raise UsageError(f"bias is {bias}, but the code of 1 is {one:g}, which is no whole number")

@@ -14,8 +14,8 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from softq.methods._contract import OptionValue
-from softq.methods._scaled import RANGE
+from softq.methods._options import Auto
+from softq.methods._scale import RANGE
 from softq.rowprog import DType, Trace, Value
 
 _A, _B = Fraction("0.35815147"), Fraction("0.96963238")
@@ -23,14 +23,12 @@ _LN2 = Fraction("0.6931")
 AUTO = "16 / 2^bits, lessened so that ln 2 is a whole number of units"
 
 
-def step_of(bits: OptionValue, step: OptionValue) -> float:
+def step_of(bits: int, step: float | Auto) -> float:
     """Return the real value of one unit of the distance.
 
     q is rounded up, which costs up to 1 / q of each octave unless ln 2 is a whole number of units.
     """
-    if step != "auto":
-        return float(step)
-    return math.log(2) / math.ceil(math.log(2) / (RANGE / 2 ** int(bits)))
+    return math.log(2) / math.ceil(math.log(2) / (RANGE / 2**bits)) if step == "auto" else step
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,209 @@
+"""How the codes of a distance from the maximum lie: where each begins (thresholds), and what it weighs.
+
+Distances are in octaves, powers of 2 of the weight. Equal steps have r codes per octave. Of growing ones code c begins
+at u_c = ((c - 1/2 + h)^2 - o) / r with o = (h + 1/2)^2 - f r, so that code 1 begins at f octaves and the code of u is
+rint(sqrt(max(u r + o, 0)) - h). Why a root: the squared error of a sum of weights is least where steps grow with the
+distance, since what lies far weighs little; f and h are what the root alone gets wrong: the width of the maximum's own
+interval, and how fast the first steps grow.
+Source: softq; the exact optimum for known densities is the companding of Bennett (Bell Syst. Tech. J. 27, 1948).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from typing import Literal, TypeVar
+
+from softq.errors import UsageError
+from softq.methods._options import FITTED_SCOPES, Auto, Options, OptionValue, option
+from softq.rowprog.program import Scope
+
+LEAST_R, GREATEST_R = 0.125, 64.0
+GREATEST_FIRST = 4.0
+GREATEST_SHIFT = 4.0
+
+SHAPE: Mapping[str, str] = {"first": "f", "shift": "h", "slope": "m"}
+"""The options that shape growing steps besides r, each with its letter in the structure's name."""
+
+_FITTED_SLOPE_BITS = 2
+"""Up to so many bits a slope is fitted; with more it raised SmolLM2's perplexity, though the error of P V fell."""
+
+
+@dataclass(frozen=True)
+class Code:
+    """A code of b bits as two tables; its last value is an exact zero.
+
+    Attributes:
+        thresholds: The octaves at which the codes from 1 to 2^b - 1 begin, rising.
+        weights: What each code weighs, from 1 for the code 0 to 0 for the last.
+    """
+
+    thresholds: tuple[float, ...]
+    weights: tuple[float, ...]
+
+    def find(self, octaves: float) -> int:
+        """Return the code of a distance."""
+        return bisect_right(self.thresholds, octaves)
+
+    def to_integers(self, bits: int) -> list[int]:
+        """Return the weights as unsigned integers of so many bits, 2^(bits - 1) for 1."""
+        return [round(2.0 ** (bits - 1) * weight) for weight in self.weights]
+
+
+def equal_steps(top: int, r: float) -> Code:
+    """Return the code with r values per octave; each weighs what the middle of its interval does."""
+    thresholds = ((code - 0.5) / r for code in range(1, top + 1))
+    return Code(tuple(thresholds), (*(2.0 ** (-code / r) for code in range(top)), 0.0))
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How steps grow, and by how much the elements of a row become more per octave: by a factor of 2^slope."""
+
+    r: float
+    first: float
+    shift: float
+    slope: float
+
+    @property
+    def offset(self) -> float:
+        """What makes code 1 begin at `first` octaves."""
+        # 1 / r * r is not always 1, and rounded roots have nothing to add.
+        if self.shift == 0 and self.first == rounded_roots(self.r)["first"]:
+            return 0.0
+        return (0.5 + self.shift) ** 2 - self.first * self.r
+
+    def steps(self, top: int) -> Code:
+        """Return the code; each value weighs the mean over its interval."""
+        thresholds = tuple(((code - 0.5 + self.shift) ** 2 - self.offset) / self.r for code in range(1, top + 1))
+        means = (_mean(low, high, self.slope) for low, high in pairwise(thresholds))
+        return Code(thresholds, (1.0, *means, 0.0))
+
+
+def _mean(low: float, high: float, slope: float) -> float:
+    """Return the mean of 2^-u over [low, high], where the density grows as 2^(slope u)."""
+    return 2.0**-low * _integral(slope - 1, high - low) / _integral(slope, high - low)
+
+
+def _integral(rate: float, width: float) -> float:
+    """Return the integral of 2^(rate u) over [0, width]."""
+    return math.expm1(rate * math.log(2) * width) / (rate * math.log(2)) if rate else width
+
+
+R_EQUAL = {2: 0.5, 3: 0.75, **{bits: 2.0 ** (bits - 4) for bits in range(4, 9)}}
+"""r of equal steps by bits, without calibration data: a range of 16 octaves from 4 bits on; below, finer steps are
+worth more than the far end of the range."""
+
+GROWING = {
+    2: Growth(1.3, 0.8, 0.2, 0.2), 3: Growth(6.5, 0.4, 0.8, 0.0), 4: Growth(23.0, 0.17, 0.7, 0.0),
+}  # fmt: skip
+"""By bits, without calibration data: middle of what the sites of SmolLM2-135M and models/wikipedia_lm are fitted to."""
+
+
+def rounded_roots(r: float) -> dict[str, float]:
+    """Return the shape whose codes are the rounded roots themselves."""
+    return {"first": 0.25 / r, "shift": 0.0, "slope": 0.0}
+
+
+def shape_beside(bits: int, r: OptionValue) -> Mapping[str, OptionValue]:
+    """Return the shape that goes with r if nothing else is said: fitted with it, or for a number rounded roots."""
+    if isinstance(r, str):
+        return {"first": r, "shift": r, "slope": r if bits <= _FITTED_SLOPE_BITS else 0.0}
+    return rounded_roots(float(r))
+
+
+@dataclass(frozen=True)
+class StepOptions(Options):
+    """Width of the codes, and how they lie."""
+
+    bits: int = option(4, "bits of a code", low=2, high=8)
+    steps: Literal["auto", "equal", "growing"] = option(
+        "auto", "how the codes lie; growing is for 2 to 4 bits; auto: growing at 2 and 3 bits, and at 4 where r is "
+        "fitted; equal where r is a number"
+    )  # fmt: skip
+    r: float | Auto | Scope = option(
+        "auto", "codes per octave (factor of 2 of the weight; their square with growing steps), or fit one per site or "
+        "head; auto: fitted per site where there are calibration data, else with equal steps 1 at 4 bits, doubled by "
+        "each further bit, 0.75 at 3 bits and 0.5 at 2, with growing steps 23, 6.5 and 1.3",
+        low=LEAST_R, high=GREATEST_R,
+    )  # fmt: skip
+    first: float | Auto | Scope = option(
+        "auto", "with growing steps: octaves below the maximum at which code 1 begins, or fit it per site or head; "
+        "auto: fitted where r is; 1 / (4 r) where r is a number; else 0.8, 0.4 and 0.17 at 2, 3 and 4 bits",
+        low=0.25 / GREATEST_R, high=GREATEST_FIRST,
+    )  # fmt: skip
+    shift: float | Auto | Scope = option(
+        "auto", "with growing steps: what is taken off the root, so that the first steps differ less; or fit it per "
+        "site or head; auto: fitted where r is; 0 where r is a number; else 0.2, 0.8 and 0.7",
+        low=0.0, high=GREATEST_SHIFT,
+    )  # fmt: skip
+    slope: float | Auto | Scope = option(
+        "auto", "with growing steps: octaves by which the elements of a row become more per octave, or fit it per site "
+        "or head; auto: fitted where r is at 2 bits; 0.2 at 2 bits without calibration data; else 0",
+        low=0.0, high=2.0,
+    )  # fmt: skip
+
+    @property
+    def top(self) -> int:
+        """The greatest code, that of exact zero."""
+        return 2**self.bits - 1
+
+    @property
+    def shape(self) -> dict[str, float | str]:
+        """First, shift and slope."""
+        return {"first": self.first, "shift": self.shift, "slope": self.slope}
+
+    def growth(self, fitted: Mapping[str, float]) -> Growth:
+        """Return how steps grow, fitted numbers in place of the options; rounded roots where neither says anything."""
+        r = float(fitted.get("r", self.r))
+        given = {name: float(value) for name, value in self.shape.items() if not isinstance(value, str)}
+        return Growth(r, **{**rounded_roots(r), **given, **{name: fitted[name] for name in SHAPE if name in fitted}})
+
+    def code(self, fitted: Mapping[str, float]) -> Code:
+        """Return where the codes begin and what they weigh, fitted numbers in place of the options."""
+        if self.steps == "growing":
+            return self.growth(fitted).steps(self.top)
+        return equal_steps(self.top, float(fitted.get("r", self.r)))
+
+
+S = TypeVar("S", bound=StepOptions)
+
+
+def resolve_steps(options: S, calibrated: bool) -> S:
+    """Return the options with what is usual, or what is fitted, in place of each "auto"."""
+    if options.steps == "auto":
+        # Fitted numbers need a table anyway, and equal steps with r = 1 none.
+        fitted = options.r in FITTED_SCOPES or (options.r == "auto" and calibrated)
+        grow = isinstance(options.r, str) and options.bits in (GROWING if fitted else (2, 3))
+        options = replace(options, steps="growing" if grow else "equal")
+    check_steps(options)
+    r = "site" if options.r == "auto" and calibrated else options.r
+    if options.steps == "equal":
+        return replace(options, r=R_EQUAL[options.bits] if r == "auto" else r)
+    usual = asdict(GROWING[options.bits]) if r == "auto" else {"r": r, **shape_beside(options.bits, r)}
+    return replace(options, r=usual["r"], **{name: usual[name] for name, v in options.shape.items() if v == "auto"})
+
+
+def check_steps(options: StepOptions) -> None:
+    """Refuse options that do not go with their steps, which are equal where they are auto."""
+    if options.steps == "growing" and options.bits not in GROWING:
+        raise UsageError(f"deferred-log: steps is growing with {options.bits} bits; growing steps are for 2 to 4 bits")
+    for name, value in options.shape.items() if options.steps != "growing" else ():
+        if value not in ("auto", 0.0):
+            raise UsageError(f"deferred-log: {name} is {value} with equal steps; it is for growing ones")
+
+
+def check_traceable(options: StepOptions) -> None:
+    """Refuse options that leave open what a program needs; a number for r settles the steps, equal, and the shape."""
+    fitted = options.r in FITTED_SCOPES
+    if options.r == "auto" or (options.steps == "auto" and fitted):
+        raise UsageError("deferred-log: steps or r is auto; resolve() the options first")
+    check_steps(options)
+    for name, value in options.shape.items():
+        if value == "auto" and options.steps == "growing" and fitted:
+            raise UsageError(f"deferred-log: {name} is auto; resolve() the options first")
+        if value in FITTED_SCOPES and not fitted:
+            raise UsageError(f"deferred-log: {name} is fitted for a {value} and r is not; fit both")
