@@ -17,7 +17,7 @@ from softq.graph.facts import Assumed, Facts
 from softq.graph.queries import ModelView, node_label, operator_label
 from softq.methods import DEFAULT_METHOD, METHODS, OptionValue
 from softq.modelfile import ModelLike, as_model
-from softq.passes.analysis.candidates import Finding, shortened
+from softq.passes.analysis.candidates import Finding, shorten
 from softq.passes.analysis.policy import Policy
 from softq.passes.locate import findings, locate
 from softq.passes.normalize import normalize
@@ -47,7 +47,7 @@ class Cost:
         length: The row's length that the figures are for: the graph's, else the greatest that is proved.
         passes: Passes over the row.
         per_element: How often each operator of the row program runs for an element.
-        per_row: How often each runs once a row, reductions among them.
+        per_row: How often each runs once per row, reductions among them.
         table_entries: Entries of its constant tables.
         widest_integer_bits: Width of the widest integer for that length; 0 if there is none.
         largest_length: Greatest length of a row without overflow.
@@ -128,7 +128,7 @@ def explain(
     ids = [finding.site.id for finding in found]
     hits = [f for f in found if f.site.id == site] or [f for f in found if fnmatchcase(f.site.id, site)]
     if len(hits) != 1:
-        raise UsageError(f"{len(hits) or 'no'} softmaxes match {site!r}; {shortened(ids)}")
+        raise UsageError(f"{len(hits) or 'no'} softmaxes match {site!r}; {shorten(ids)}")
     (finding,) = hits
     cost = None
     if finding.site.verdict.action != "refuse" and finding.match.operator != "Hardmax":

@@ -1,16 +1,16 @@
-"""The forms in which a softmax appears in graphs, one rule a file; names with an underscore hold what rules share.
+"""The forms in which a softmax appears in graphs, one form per file; `matching` and `substitutes` hold what they share.
 
-A rule looks at one node and says what it recognises there. To add one, write `softq/forms/name_of_form.py` that
-exposes
+A form looks at one node and says what it recognises there. To add one, write `softq/forms/name_of_form.py` that exposes
 
     FORM = Form(name="name-of-form", summary="One line that says what it is", match=match)
 
-where `match(node, facts)` returns a `Match`, or None for a node that is something else. A form that cannot be
-converted is a rule all the same: its match carries the sentence that says why, so that nothing is skipped silently, and
-the form says `verdict="refuse"` or `"keep"`. `softq inspect --forms` lists them.
-At most one rule may match a node.
+where `match(node, facts)` returns a `Match`, or None for a node that is something else. What cannot be converted is a
+form all the same: its match carries the sentence that says why, so that nothing is skipped silently, and the form says
+`verdict="refuse"` or `"keep"`. `softq inspect --forms` lists them. At most one form may match a node.
 
-A form that is no Softmax operator also gives `open`, which writes what it found as one with the very same results.
+A form that is no Softmax operator also gives `open`, which writes what it found as one with the very same results:
+`matching.decomposed.make_form` makes both of a function that finds a softmax which is written out, and
+`matching.fused.make_body_opener` opens an operator into a body.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Hidden:
 
 @dataclass(frozen=True, eq=False)
 class Match:
-    """A softmax that a rule found at a node.
+    """A softmax that a form found at a node.
 
     Attributes:
         operator: What the site is called, `Softmax` or `com.microsoft::Attention`.
@@ -97,7 +97,7 @@ Open = Callable[[ir.Model, Sequence[ir.Node]], Sequence[ir.Node]]
 
 @dataclass(frozen=True)
 class Form:
-    """A rule as the folder lists it.
+    """A form as the folder lists it.
 
     Attributes:
         name: Unique, in lower case with hyphens.

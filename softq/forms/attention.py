@@ -9,14 +9,14 @@ import onnx
 import onnx_ir as ir
 
 from softq.forms import Form, Inside, Match, refuse
-from softq.forms.matching.fused import count_keys, opened_into, refuse_reference
+from softq.forms.matching.fused import count_keys, make_body_opener, refuse_reference
 from softq.forms.matching.guards import ROW_WHERE
 from softq.forms.matching.mask_sources import is_declared
-from softq.forms.matching.operators import FLOATS, NEWEST_OPSET, refusal_of
-from softq.graph.facts import Facts, named
+from softq.forms.matching.operators import FLOATS, NEWEST_OPSET, find_refusal
+from softq.graph.facts import Facts, drop_inferred_names
 from softq.graph.queries import is_op, node_label, operand
 from softq.graph.ranks import Dims
-from softq.graph.standard_bodies import standard_body, type_of
+from softq.graph.standard_bodies import find_standard_body, to_type_proto
 from softq.site import MaskKind
 
 _OLDEST_OPSET = 23
@@ -28,20 +28,22 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
     """Recognise an Attention of the default domain."""
     if not is_op(node, "Attention"):
         return None
-    inside = Inside(_precision(node, facts), _shape_of_scores(node, facts), _mask_kind(node, facts), "zero", ROW_WHERE)
-    return Match("Attention", None, None, -1, refuse(_refusal(node, facts)), inside=inside)
+    inside = Inside(
+        _read_precision(node, facts), _shape_of_scores(node, facts), _find_mask_kind(node, facts), "zero", ROW_WHERE
+    )
+    return Match("Attention", None, None, -1, refuse(_refuse(node, facts)), inside=inside)
 
 
-def _refusal(node: ir.Node, facts: Facts) -> str:
+def _refuse(node: ir.Node, facts: Facts) -> str:
     name, opset, query = node_label(node), facts.view.container_of(node).opset, operand(node, _Q)
     if not _OLDEST_OPSET <= opset <= NEWEST_OPSET:
         return f"node {name} is an Attention of opset {opset}; known are {_OLDEST_OPSET} to {NEWEST_OPSET}"
     if query is None or any(operand(node, place) is None for place in (_K, _V)):
         return f"node {name} lacks one of Q, K and V"
-    refusal = refuse_reference(node) or refusal_of(node, query, facts)
+    refusal = refuse_reference(node) or find_refusal(node, query, facts)
     if refusal:
         return refusal
-    precision = _precision(node, facts)
+    precision = _read_precision(node, facts)
     if precision == ir.DataType.DOUBLE and not facts.assumed.float32:
         return f"node {name} has a softmax of double, and softq computes in float32 (allowed by --allow-float32)"
     if precision is not None and precision not in FLOATS | {ir.DataType.DOUBLE}:
@@ -49,13 +51,13 @@ def _refusal(node: ir.Node, facts: Facts) -> str:
     unknown = next((v for v in node.inputs if v is not None and _type(v, facts) is None), None)
     if unknown is not None:
         return f"the element type or the rank of {unknown.name}, which node {name} reads, is not known"
-    refusal = _disputed(node, query, facts)
+    refusal = _refuse_disputed(node, query, facts)
     if refusal:
         return refusal
-    return "" if _body(node, opset, facts) is not None else f"ONNX defines no body for node {name}"
+    return "" if _make_body(node, opset, facts) is not None else f"ONNX defines no body for node {name}"
 
 
-def _disputed(node: ir.Node, query: ir.Value, facts: Facts) -> str:
+def _refuse_disputed(node: ir.Node, query: ir.Value, facts: Facts) -> str:
     """Return why the body may not mean what consumers compute: there ONNX's body and its reference differ."""
     softcap = node.attributes.get_float("softcap", 0.0)
     if softcap < 0:  # the body caps by its absolute value; the reference and onnxruntime do not cap
@@ -67,7 +69,7 @@ def _disputed(node: ir.Node, query: ir.Value, facts: Facts) -> str:
     return ""
 
 
-def _precision(node: ir.Node, facts: Facts) -> ir.DataType | None:
+def _read_precision(node: ir.Node, facts: Facts) -> ir.DataType | None:
     """Return the element type of the softmax."""
     attribute = node.attributes.get("softmax_precision")
     if attribute is None or attribute.is_ref():
@@ -82,10 +84,10 @@ def _shape_of_scores(node: ir.Node, facts: Facts) -> Dims | None:
         return None
     heads = query[1] if len(query) == 4 else node.attributes.get_int("q_num_heads", 0) or None
     keys = None if key is None or len(key) not in {3, 4} else key[-2]
-    return named((query[0], heads, query[-2], count_keys(keys, operand(node, _PAST), 4, facts)))
+    return drop_inferred_names((query[0], heads, query[-2], count_keys(keys, operand(node, _PAST), 4, facts)))
 
 
-def _mask_kind(node: ir.Node, facts: Facts) -> MaskKind:
+def _find_mask_kind(node: ir.Node, facts: Facts) -> MaskKind:
     mask = operand(node, _MASK)
     if mask is not None and facts.dtype(mask) != ir.DataType.BOOL and not is_declared(mask, facts):
         return "unproven"
@@ -97,12 +99,12 @@ def _mask_kind(node: ir.Node, facts: Facts) -> MaskKind:
 
 def _type(value: ir.Value, facts: Facts) -> onnx.TypeProto | None:
     dtype, shape = facts.dtype(value), facts.shape(value)
-    return None if dtype is None or shape is None else type_of(dtype, ir.Shape(named(shape)))
+    return None if dtype is None or shape is None else to_type_proto(dtype, ir.Shape(drop_inferred_names(shape)))
 
 
-def _body(node: ir.Node, opset: int, facts: Facts) -> onnx.FunctionProto | None:
+def _make_body(node: ir.Node, opset: int, facts: Facts) -> onnx.FunctionProto | None:
     types = [onnx.TypeProto() if value is None else _type(value, facts) for value in node.inputs]
-    body = standard_body(node, opset, [kind for kind in types if kind is not None])
+    body = find_standard_body(node, opset, [kind for kind in types if kind is not None])
     if body is not None:
         _guard_first(body)
     return body
@@ -134,4 +136,4 @@ def _guard_first(body: onnx.FunctionProto) -> None:
         return
 
 
-FORM = Form("attention", "The operator Attention of ONNX, opened into its body", match, opened_into(_body))
+FORM = Form("attention", "The operator Attention of ONNX, opened into its body", match, make_body_opener(_make_body))

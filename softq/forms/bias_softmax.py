@@ -13,9 +13,9 @@ import onnx
 import onnx_ir as ir
 
 from softq.forms import Form, Inside, Match, refuse
-from softq.forms.matching.fused import is_contrib, opened_into
-from softq.forms.matching.operators import refusal_of
-from softq.graph.bodies import body_of
+from softq.forms.matching.fused import is_contrib, make_body_opener
+from softq.forms.matching.operators import find_refusal
+from softq.graph.bodies import parse_body
 from softq.graph.facts import Facts
 from softq.graph.queries import has_references, node_label, operand, operator_label
 
@@ -28,16 +28,16 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
     shape, dtype = facts.shape(scores), facts.dtype(scores) or facts.dtype(weights)
     # What its bias is shows when it is opened: there it is an addend like any other.
     inside = Inside(dtype, shape, "unproven", "nan")
-    return Match(operator_label(node), None, weights, -1, refuse(_refusal(node, facts)), inside=inside)
+    return Match(operator_label(node), None, weights, -1, refuse(_refuse(node, facts)), inside=inside)
 
 
-def _refusal(node: ir.Node, facts: Facts) -> str:
+def _refuse(node: ir.Node, facts: Facts) -> str:
     name, (scores, bias) = f"node {node_label(node)} is a {operator_label(node)}", (operand(node, 0), operand(node, 1))
     if scores is None or bias is None:
         return f"{name} without scores or without a bias"
     if has_references(node):
         return f"not yet: {name} whose attributes are those of the function that holds it"
-    general = refusal_of(node, scores, facts)
+    general = find_refusal(node, scores, facts)
     if general:
         return general
     shape, added, axis = facts.shape(scores), facts.shape(bias), node.attributes.get_int("axis", 1)
@@ -53,14 +53,14 @@ def _is_addend(scores: Sequence[int | str | None], bias: Sequence[int | str | No
     return len(bias) <= len(scores) and all(b == 1 or (s == b and s is not None) for s, b in pairs)
 
 
-def _body(node: ir.Node, opset: int, facts: Facts) -> onnx.FunctionProto:
+def _make_body(node: ir.Node, opset: int, facts: Facts) -> onnx.FunctionProto:
     del node, facts
-    return body_of(opset, ["x", "bias"], ["y"], ["S = Add (x, bias)", "y = Softmax <axis: int = -1> (S)"])
+    return parse_body(opset, ["x", "bias"], ["y"], ["S = Add (x, bias)", "y = Softmax <axis: int = -1> (S)"])
 
 
 FORM = Form(
     name="bias-softmax",
     summary="onnxruntime's BiasSoftmax, the softmax of a sum",
     match=match,
-    open=opened_into(_body),
+    open=make_body_opener(_make_body),
 )

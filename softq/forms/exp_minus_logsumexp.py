@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from softq.forms.matching.decomposed import decomposed
+from softq.forms.matching.decomposed import make_form
 from softq.forms.matching.exponentials import Decomposed
 from softq.forms.matching.layout_ops import Moved, follow
 from softq.forms.matching.logarithms import find_log_quotient
@@ -23,7 +23,7 @@ def _find(node: ir.Node, facts: Facts) -> Decomposed | None:
     return found and replace(found, moved=Moved(found.moved.source, (*found.moved.path, *behind.path)))
 
 
-FORM = decomposed(
+FORM = make_form(
     "exp-minus-logsumexp",
     "ReduceLogSumExp/Sub/Exp",
     "Exp(x - logsumexp(x)), the latter as an operator or written out",

@@ -7,7 +7,7 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from softq.forms import Form, Match
-from softq.forms.matching.decomposed import found_operator, opened_by
+from softq.forms.matching.decomposed import make_opener, read_operator
 from softq.forms.matching.exponentials import Decomposed
 from softq.forms.matching.layout_ops import Moved, follow, is_plain
 from softq.forms.matching.operators import match_operator
@@ -34,13 +34,13 @@ def _find_operator(node: ir.Node, facts: Facts) -> tuple[ir.Node, Moved] | None:
 
 def _find(node: ir.Node, facts: Facts) -> Decomposed | None:
     found = _find_operator(node, facts)
-    return found and found_operator(*found, facts)
+    return found and read_operator(*found, facts)
 
 
 FORM = Form(
     name="exp-of-log-softmax",
     summary="Exp(LogSoftmax(x)), which is a softmax",
     match=match,
-    open=opened_by(_find),
+    open=make_opener(_find),
     stage=1,
 )

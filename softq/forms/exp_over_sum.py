@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from softq.forms.matching.decomposed import decomposed
+from softq.forms.matching.decomposed import make_form
 from softq.forms.matching.exponentials import Decomposed
 from softq.forms.matching.layout_ops import follow
 from softq.forms.matching.quotients import find_quotient
@@ -20,7 +20,7 @@ def _find(node: ir.Node, facts: Facts) -> Decomposed | None:
     return find_quotient(follow(found["e"], facts), follow(found["total"], facts), result, facts)
 
 
-FORM = decomposed(
+FORM = make_form(
     "exp-over-sum",
     "Exp/ReduceSum/Div",
     "Exponentials over their sum; a constant in the sum becomes one more score",

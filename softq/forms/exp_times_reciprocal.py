@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from softq.forms.matching.decomposed import decomposed
-from softq.forms.matching.exponentials import Decomposed, number
+from softq.forms.matching.decomposed import make_form
+from softq.forms.matching.exponentials import Decomposed, read_number
 from softq.forms.matching.layout_ops import follow
 from softq.forms.matching.quotients import find_quotient
 from softq.graph.facts import Facts
@@ -17,7 +17,7 @@ def _find(node: ir.Node, facts: Facts) -> Decomposed | None:
     for product in matches(result, "Mul(e, inverse) | Mul(inverse, e)"):
         behind = follow(product["inverse"], facts)
         inverse = match(behind.source, "Reciprocal(total) | Div(one, total)")
-        if inverse is None or ("one" in inverse and number(inverse["one"]) != 1):
+        if inverse is None or ("one" in inverse and read_number(inverse["one"]) != 1):
             continue
         total = follow(inverse["total"], facts, path=behind.path)
         found = find_quotient(follow(product["e"], facts), total, result, facts)
@@ -26,7 +26,7 @@ def _find(node: ir.Node, facts: Facts) -> Decomposed | None:
     return None
 
 
-FORM = decomposed(
+FORM = make_form(
     "exp-times-reciprocal",
     "Exp/ReduceSum/Reciprocal/Mul",
     "Exponentials times the reciprocal of their sum",

@@ -7,7 +7,7 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from softq.forms import Form, Match
-from softq.forms.matching.decomposed import found_operator, opened_by, read_by_exp_only
+from softq.forms.matching.decomposed import make_opener, read_by_exp_only, read_operator
 from softq.forms.matching.layout_ops import Moved
 from softq.forms.matching.operators import match_operator
 from softq.graph.facts import Facts
@@ -25,6 +25,6 @@ FORM = Form(
     name="log-softmax",
     summary="LogSoftmax (for methods that give logarithms)",
     match=match,
-    open=opened_by(lambda node, facts: found_operator(node, Moved(node.outputs[0], ()), facts), logarithm=True),
+    open=make_opener(lambda node, facts: read_operator(node, Moved(node.outputs[0], ()), facts), logarithm=True),
     stage=2,
 )

@@ -7,8 +7,8 @@ import onnx_ir as ir
 
 from softq.forms import Form, Match
 from softq.forms.matching import heads
-from softq.forms.matching.fused import count_keys, is_contrib, opened_into
-from softq.graph.bodies import body_of, given
+from softq.forms.matching.fused import count_keys, is_contrib, make_body_opener
+from softq.graph.bodies import has_input, parse_body
 from softq.graph.facts import Facts
 from softq.graph.queries import node_label, operand, operator_label
 
@@ -24,15 +24,15 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
     shape = facts.shape(operand(node, _INPUT))
     keys = count_keys(None if shape is None or len(shape) != 3 else shape[1], operand(node, _PAST), 5, facts)
     return heads.match_heads(
-        node, _refusal(node, facts), keys, _mask_of(node, facts), facts, has_bias=given(node, _ADDED)
+        node, _refuse(node, facts), keys, _read_mask(node, facts), facts, has_bias=has_input(node, _ADDED)
     )
 
 
-def _mask_of(node: ir.Node, facts: Facts) -> heads.Mask | None:
-    return heads.mask_of(node, _MASK, facts, starts=True)
+def _read_mask(node: ir.Node, facts: Facts) -> heads.Mask | None:
+    return heads.read_mask(node, _MASK, facts, starts=True)
 
 
-def _refusal(node: ir.Node, facts: Facts) -> str:
+def _refuse(node: ir.Node, facts: Facts) -> str:
     refusal = heads.refuse_heads(node, facts, (_INPUT, _WEIGHTS, _BIAS), len(_INPUTS))
     if refusal:
         return refusal
@@ -44,7 +44,7 @@ def _refusal(node: ir.Node, facts: Facts) -> str:
     shape = facts.shape(operand(node, _INPUT))
     if shape is None or len(shape) != 3:
         return f"{name} whose input is not known to be of rank 3"
-    sizes = _sizes(node, facts)
+    sizes = _read_sizes(node, facts)
     if sizes is None:
         return f"{name}, and its hidden sizes are not known"
     count = node.attributes.get_int("num_heads", 0)
@@ -53,18 +53,18 @@ def _refusal(node: ir.Node, facts: Facts) -> str:
     mask = facts.shape(operand(node, _MASK))
     if mask is not None and len(mask) == 4:
         return f"{name} with a mask of rank 4, which onnxruntime's CPU kernel does not run"
-    if _mask_of(node, facts) is None:
+    if _read_mask(node, facts) is None:
         return f"{name} whose mask is not known to be of rank 1, 2 or 3"
-    if given(node, _PAST) and given(node, _ADDED):
+    if has_input(node, _PAST) and has_input(node, _ADDED):
         return f"{name} with past keys and a bias on the scores, which onnxruntime's CPU kernel does not run"
-    if given(node, _PAST) and not heads.is_named(node, _PRESENT):
+    if has_input(node, _PAST) and not heads.is_named(node, _PRESENT):
         return f"{name} with past keys and no present ones, which onnxruntime's CPU kernel does not run"
     if heads.is_named(node, _PRESENT) and sizes[0] != sizes[2]:
         return f"{name} that hands on keys and values of different sizes in one tensor"
     return ""
 
 
-def _sizes(node: ir.Node, facts: Facts) -> tuple[int, int, int] | None:
+def _read_sizes(node: ir.Node, facts: Facts) -> tuple[int, int, int] | None:
     """Return the widths of Q, K and V."""
     given_sizes = node.attributes.get("qkv_hidden_sizes")
     if given_sizes is not None and given_sizes.as_ints():
@@ -77,12 +77,12 @@ def _sizes(node: ir.Node, facts: Facts) -> tuple[int, int, int] | None:
     return width // 3, width // 3, width // 3
 
 
-def _body(node: ir.Node, opset: int, facts: Facts) -> onnx.FunctionProto | None:
-    mask, sizes = _mask_of(node, facts), _sizes(node, facts)
+def _make_body(node: ir.Node, opset: int, facts: Facts) -> onnx.FunctionProto | None:
+    mask, sizes = _read_mask(node, facts), _read_sizes(node, facts)
     if mask is None or sizes is None:
         return None
     count = node.attributes.get_int("num_heads", 0)
-    lines = heads.widened([name for place, name in enumerate(_INPUTS) if given(node, place) and place != _MASK])
+    lines = heads.widen([name for place, name in enumerate(_INPUTS) if has_input(node, place) and place != _MASK])
     lines += [
         "Projected = MatMul (inputF, weightsF)",
         "Biased = Add (Projected, biasF)",
@@ -91,7 +91,7 @@ def _body(node: ir.Node, opset: int, facts: Facts) -> onnx.FunctionProto | None:
     ]
     for name, result, size in zip("QKV", ("Q", "NewK", "NewV"), sizes, strict=True):
         lines += heads.split_heads(f"{name}Joined", result, count, size // count)
-    if given(node, _PAST):
+    if has_input(node, _PAST):
         lines += [
             "First = Constant <value: tensor = int64 {0}> ()",
             "Second0 = Constant <value: tensor = int64 {1}> ()",
@@ -104,7 +104,7 @@ def _body(node: ir.Node, opset: int, facts: Facts) -> onnx.FunctionProto | None:
     else:
         lines += ["K = Identity (NewK)", "V = Identity (NewV)"]
         lines.append("PastLength = Constant <value: tensor = int64[1] {0}> ()")
-    lines += heads.attend(node, mask, "mask", sizes[0] // count, sizes[2], given(node, _ADDED))
+    lines += heads.attend(node, mask, "mask", sizes[0] // count, sizes[2], has_input(node, _ADDED))
     lines.append("output = CastLike (Y, input)")
     outputs = ["output"]
     if heads.is_named(node, _PRESENT):
@@ -116,7 +116,7 @@ def _body(node: ir.Node, opset: int, facts: Facts) -> onnx.FunctionProto | None:
             "present = CastLike (Both, input)",
         ]
         outputs.append("present")
-    return body_of(opset, _INPUTS, outputs, lines)
+    return parse_body(opset, _INPUTS, outputs, lines)
 
 
-FORM = Form("microsoft-attention", "onnxruntime's Attention, opened", match, opened_into(_body))
+FORM = Form("microsoft-attention", "onnxruntime's Attention, opened", match, make_body_opener(_make_body))

@@ -7,8 +7,8 @@ import onnx_ir as ir
 
 from softq.forms import Form, Match
 from softq.forms.matching import heads
-from softq.forms.matching.fused import count_keys, is_contrib, opened_into
-from softq.graph.bodies import body_of, given
+from softq.forms.matching.fused import count_keys, is_contrib, make_body_opener
+from softq.graph.bodies import has_input, parse_body
 from softq.graph.facts import Facts
 from softq.graph.queries import node_label, operand, operator_label
 
@@ -26,15 +26,15 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
     new = None if key is None else key[1] if len(key) == 3 else key[-2]
     keys = count_keys(new, operand(node, _PAST_KEY), 4, facts)
     return heads.match_heads(
-        node, _refusal(node, facts), keys, _mask_of(node, facts), facts, has_bias=given(node, _ADDED)
+        node, _refuse(node, facts), keys, _read_mask(node, facts), facts, has_bias=has_input(node, _ADDED)
     )
 
 
-def _mask_of(node: ir.Node, facts: Facts) -> heads.Mask | None:
-    return heads.mask_of(node, _MASK, facts, starts=False)
+def _read_mask(node: ir.Node, facts: Facts) -> heads.Mask | None:
+    return heads.read_mask(node, _MASK, facts, starts=False)
 
 
-def _refusal(node: ir.Node, facts: Facts) -> str:
+def _refuse(node: ir.Node, facts: Facts) -> str:
     refusal = heads.refuse_heads(node, facts, (_QUERY,), len(_INPUTS))
     if refusal:
         return refusal
@@ -52,7 +52,7 @@ def _refusal(node: ir.Node, facts: Facts) -> str:
         return f"{name}, and its hidden sizes are not known"
     if any(isinstance(width, int) and width % count for width in (query[2], *(value[2:] if len(value) == 3 else ()))):
         return f"{name} whose hidden sizes are not multiples of its {count} heads"
-    if operand(node, _MASK) is not None and _mask_of(node, facts) is None:
+    if operand(node, _MASK) is not None and _read_mask(node, facts) is None:
         return f"{name} whose mask is not known to be of rank 1, 2 or 3"
     pasts = [operand(node, place) is not None for place in (_PAST_KEY, _PAST_VALUE)]
     if pasts[0] != pasts[1]:
@@ -62,9 +62,9 @@ def _refusal(node: ir.Node, facts: Facts) -> str:
     return ""
 
 
-def _body(node: ir.Node, opset: int, facts: Facts) -> onnx.FunctionProto | None:
+def _make_body(node: ir.Node, opset: int, facts: Facts) -> onnx.FunctionProto | None:
     query, key, value = (facts.shape(operand(node, place)) for place in (_QUERY, _KEY, _VALUE))
-    mask = _mask_of(node, facts)
+    mask = _read_mask(node, facts)
     if query is None or key is None or value is None or mask is None:
         return None
     count, width, last = node.attributes.get_int("num_heads", 0), query[2], value[-1]
@@ -74,9 +74,9 @@ def _body(node: ir.Node, opset: int, facts: Facts) -> onnx.FunctionProto | None:
     joined = len(key) == 3
     value_size = last // count if joined else last
     sizes = {"query": width, "key": width, "value": value_size * count}
-    floats = [name for place, name in enumerate(_INPUTS) if given(node, place) and place != _MASK]
-    lines = heads.widened(floats)
-    if given(node, _BIAS):
+    floats = [name for place, name in enumerate(_INPUTS) if has_input(node, place) and place != _MASK]
+    lines = heads.widen(floats)
+    if has_input(node, _BIAS):
         numbers = ", ".join(map(str, sizes.values()))
         lines += [
             f"Sizes = Constant <value: tensor = int64[3] {{{numbers}}}> ()",
@@ -86,22 +86,24 @@ def _body(node: ir.Node, opset: int, facts: Facts) -> onnx.FunctionProto | None:
         if name != "query" and not joined:
             lines.append(f"{split} = Identity ({name}F)")
             continue
-        source = f"{name}S" if given(node, _BIAS) else f"{name}F"
-        if given(node, _BIAS):
+        source = f"{name}S" if has_input(node, _BIAS) else f"{name}F"
+        if has_input(node, _BIAS):
             lines.append(f"{name}S = Add ({name}F, {name}B)")
         lines += heads.split_heads(source, split, count, sizes[name] // count)
-    if given(node, _PAST_KEY):
+    if has_input(node, _PAST_KEY):
         lines += ["K = Concat <axis: int = 2> (past_keyF, NewK)", "V = Concat <axis: int = 2> (past_valueF, NewV)"]
         lines.append("PastLength = Shape <start: int = 2, end: int = 3> (past_keyF)")
     else:
         lines += ["K = Identity (NewK)", "V = Identity (NewV)"]
         lines.append("PastLength = Constant <value: tensor = int64[1] {0}> ()")
-    lines += heads.attend(node, mask, "mask", width // count, value_size * count, given(node, _ADDED))
+    lines += heads.attend(node, mask, "mask", width // count, value_size * count, has_input(node, _ADDED))
     results = zip(_OUTPUTS, ("Y", "K", "V", "Masked"), strict=True)
     named = [pair for place, pair in enumerate(results) if heads.is_named(node, place)]
     lines += [f"{output} = CastLike ({result}, query)" for output, result in named]
     # The places of outputs that nobody named are skipped, so they need no line.
-    return body_of(opset, _INPUTS, _OUTPUTS, lines)
+    return parse_body(opset, _INPUTS, _OUTPUTS, lines)
 
 
-FORM = Form("microsoft-multi-head-attention", "onnxruntime's MultiHeadAttention, opened", match, opened_into(_body))
+FORM = Form(
+    "microsoft-multi-head-attention", "onnxruntime's MultiHeadAttention, opened", match, make_body_opener(_make_body)
+)

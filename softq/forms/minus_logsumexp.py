@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from softq.forms.matching.decomposed import decomposed, read_by_exp_only
+from softq.forms.matching.decomposed import make_form, read_by_exp_only
 from softq.forms.matching.exponentials import Decomposed
 from softq.forms.matching.logarithms import find_log_quotient
 from softq.graph.facts import Facts
@@ -15,7 +15,7 @@ def _find(node: ir.Node, facts: Facts) -> Decomposed | None:
     return None if read_by_exp_only(node.outputs[0], facts) else find_log_quotient(node.outputs[0], facts)
 
 
-FORM = decomposed(
+FORM = make_form(
     "minus-logsumexp",
     "ReduceLogSumExp/Sub",
     "x - logsumexp(x), a LogSoftmax written out (for methods that give logarithms)",

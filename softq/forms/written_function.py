@@ -7,15 +7,15 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from softq.forms import Form, Hidden, Match, refuse
-from softq.forms.matching.exponentials import number
+from softq.forms.matching.exponentials import read_number
 from softq.forms.matching.mask_lifts import Source
 from softq.forms.matching.masks import find_mask, keeps_shape
-from softq.forms.matching.operators import refusal_of
-from softq.forms.matching.value_sets import BITS, levels
+from softq.forms.matching.operators import find_refusal
+from softq.forms.matching.value_sets import BITS, find_values
 from softq.forms.substitutes.attention_region import are_scores, are_weights, is_computed_from
-from softq.forms.substitutes.evaluation import written
+from softq.forms.substitutes.evaluation import export_region
 from softq.forms.substitutes.recognition import Masks, Recognised, recognise
-from softq.forms.substitutes.regions import OPERATORS, Region, regions
+from softq.forms.substitutes.regions import OPERATORS, Region, find_regions
 from softq.graph.facts import Facts
 from softq.graph.queries import is_constant, is_op, operand, operator_label
 
@@ -32,30 +32,30 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
         return None
     if are_weights(node.outputs[0]):
         return _find(node, facts)
-    multiple = _multiplied(node.outputs[0])
+    multiple = _find_multiple(node.outputs[0])
     if multiple is None or not are_weights(multiple.outputs[0]) or _find(multiple, facts) is not None:
         return None
     return _find(node, facts)
 
 
-def _multiplied(value: ir.Value) -> ir.Node | None:
+def _find_multiple(value: ir.Value) -> ir.Node | None:
     """Return the only reader of a value, if it multiplies by one number."""
     readers = value.consumers()
     if value.is_graph_output() or len(readers) != 1 or not is_op(readers[0], "Mul", "Div"):
         return None
-    return readers[0] if operand(readers[0], 0) is value and number(operand(readers[0], 1)) is not None else None
+    return readers[0] if operand(readers[0], 0) is value and read_number(operand(readers[0], 1)) is not None else None
 
 
 def _find(node: ir.Node, facts: Facts, *, changing: bool = False) -> Match | None:
     """Return the longest function that a method is: what is left in front of a shorter one is a part of it."""
     found: Match | None = None
-    for region in regions(node.outputs[0], are_scores):
+    for region in find_regions(node.outputs[0], are_scores):
         if changing and not any(is_op(inner, *_CHANGING) for inner in region.nodes):
             continue
-        function = None if _is_scaled_first(region) else written(region, facts)
-        own = None if function is None else recognise(function, _masks(region.entry, facts))
+        function = None if _is_scaled_first(region) else export_region(region, facts)
+        own = None if function is None else recognise(function, _find_masks(region.entry, facts))
         if own is not None:
-            found = _matched(node, region, own, function is not None and function.swallows, facts)
+            found = _make_match(node, region, own, function is not None and function.swallows, facts)
     return found if found is not None or changing else _find_masked(node, facts)
 
 
@@ -66,27 +66,27 @@ def _find_masked(node: ir.Node, facts: Facts) -> Match | None:
         shape = facts.shape(value)
         if shape is None or len(shape) == 0 or shape[-1] == 1 or is_computed_from(value, entry):
             return False
-        return facts.dtype(value) == ir.DataType.BOOL or levels(value, facts) == BITS
+        return facts.dtype(value) == ir.DataType.BOOL or find_values(value, facts) == BITS
 
     found: Match | None = None
-    for region in regions(node.outputs[0], are_scores, is_mask):
+    for region in find_regions(node.outputs[0], are_scores, is_mask):
         mask, scores = region.mask, region.entry
         if mask is None or _is_scaled_first(region) or find_mask(scores, facts).kind != "none":
             continue
-        function = written(region, facts)
+        function = export_region(region, facts)
         if function is None or not keeps_shape(facts.shape(scores), facts.shape(mask)):
             continue
         for counts_when in (True, False):
             own = recognise(function, "infinite", counts_when)
             if own is not None:
-                match = _matched(node, region, own, function.swallows, facts)
+                match = _make_match(node, region, own, function.swallows, facts)
                 row = "zero" if own.zeros else "nan"
                 found = replace(match, hidden=Hidden(Source(mask, counts_when), row, own.guarded))
     return found
 
 
-def _matched(node: ir.Node, region: Region, own: Recognised, swallows: bool, facts: Facts) -> Match:
-    refusal = refusal_of(node, region.entry, facts)
+def _make_match(node: ir.Node, region: Region, own: Recognised, swallows: bool, facts: Facts) -> Match:
+    refusal = find_refusal(node, region.entry, facts)
     notes = [_ROUNDED] * swallows + [_GUARDED] * own.guarded
     return Match(
         operator_label(node), region.entry, node.outputs[0], -1, refuse(refusal), "; ".join(notes),
@@ -104,7 +104,7 @@ def _is_scaled_first(region: Region) -> bool:
     )
 
 
-def _masks(scores: ir.Value, facts: Facts) -> Masks:
+def _find_masks(scores: ir.Value, facts: Facts) -> Masks:
     mask = find_mask(scores, facts)
     if mask.kind == "none":
         return "none"

@@ -71,23 +71,23 @@ def _call(node: ir.Node, name: str, kept: Sequence[int]) -> None:
     ir.convenience.replace_nodes_and_values(container, node, [node], [call], old, call.outputs)
 
 
-def body_of(opset: int, inputs: Sequence[str], outputs: Sequence[str], lines: Sequence[str]) -> onnx.FunctionProto:
+def parse_body(opset: int, inputs: Sequence[str], outputs: Sequence[str], lines: Sequence[str]) -> onnx.FunctionProto:
     """Return a function of the default domain from lines of ONNX text."""
     head = f'<domain: "{_DOMAIN}", opset_import: ["" : {opset}]> body'
     return parser.parse_function(f"{head} ({', '.join(inputs)}) => ({', '.join(outputs)}) {{ {' '.join(lines)} }}")
 
 
-def given(node: ir.Node, index: int) -> bool:
+def has_input(node: ir.Node, index: int) -> bool:
     """Say whether an optional input is there."""
     return index < len(node.inputs) and node.inputs[index] is not None
 
 
-def asked(node: ir.Node, index: int) -> bool:
+def is_read(node: ir.Node, index: int) -> bool:
     """Say whether somebody reads an output."""
     return index < len(node.outputs) and (bool(node.outputs[index].uses()) or node.outputs[index].is_graph_output())
 
 
-def number(value: float) -> str:
+def format_float(value: float) -> str:
     """Return a float attribute as ONNX text, which wants a point or an exponent."""
     text = repr(float(value))
     return text if any(c in text for c in ".en") else f"{text}.0"

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from softq.graph.queries import Container, FunctionId, ModelView, function_label, is_op, producer
 from softq.graph.ranks import Dims, find_rank
-from softq.graph.shape_stubs import put_in
+from softq.graph.shape_stubs import insert_stubs
 
 UNKNOWN = "softq.unknown"
 """Domain of operators about which inference shall know nothing."""
@@ -85,7 +85,7 @@ class Facts:
 
     def _known_shape(self, value: ir.Value) -> Dims | None:
         if value.shape is not None and not self._is_placeholder(value):
-            return dims(value.shape)
+            return to_dims(value.shape)
         known = self._inferred_of(value)
         return None if known is None else known.shape
 
@@ -107,8 +107,8 @@ class Facts:
         functions: dict[FunctionId, onnx.FunctionProto] = {}
         # Inference is help, not a judge: where onnx gives up on a model, less is known and nothing else happens.
         with contextlib.suppress(Exception):
-            light = _light_copy(self.view.model)
-            put_in(light)
+            light = copy_without_weights(self.view.model)
+            insert_stubs(light)
             functions = {identifier: ir.to_proto(function) for identifier, function in light.functions.items()}
             found.update(_infer(ir.to_proto(light), ()))
         for identifier in _callers_first(self.view):
@@ -146,7 +146,7 @@ class Facts:
         graph = value.graph
         container = None if graph is None else self.view.by_graph.get(graph)
         inferred = None if container is None else found.get((container.path, value.name or ""))
-        said = Known(value.dtype, None if value.shape is None else dims(value.shape))
+        said = Known(value.dtype, None if value.shape is None else to_dims(value.shape))
         for other in (inferred, _of_constant(value)):
             if other is not None:
                 said = Known(said.dtype or other.dtype, other.shape if said.shape is None else said.shape)
@@ -158,7 +158,7 @@ class Facts:
     def _found_shape(self, value: ir.Value, found: Inferred) -> Dims | None:
         """Return the shape of a value while inference still runs: what the model says or was found so far."""
         if value.shape is not None and not self._is_placeholder(value):
-            return dims(value.shape)
+            return to_dims(value.shape)
         if value.const_value is not None:
             return tuple(int(d) for d in value.const_value.shape.numpy())
         container = None if value.graph is None else self.view.by_graph.get(value.graph)
@@ -166,7 +166,7 @@ class Facts:
         return None if known is None else known.shape
 
 
-def named(shape: Dims) -> Dims:
+def drop_inferred_names(shape: Dims) -> Dims:
     """Return a shape without the symbols that inference made up, which mean nothing beyond one run of it."""
     return tuple(None if isinstance(d, str) and d.startswith("unk__") else d for d in shape)
 
@@ -176,7 +176,7 @@ def _of_constant(value: ir.Value) -> Known | None:
     return None if tensor is None else Known(tensor.dtype, tuple(int(d) for d in tensor.shape.numpy()))
 
 
-def dims(shape: ir.Shape) -> Dims:
+def to_dims(shape: ir.Shape) -> Dims:
     """Return a shape as plain values."""
     return tuple(d if isinstance(d, int) else d.value for d in shape)
 
@@ -242,7 +242,7 @@ def _infer(model: onnx.ModelProto, prefix: tuple[str, ...]) -> Inferred:
     for container in ModelView(ir.from_proto(inferred)).containers:
         for value in _values(container):
             if value.name:
-                shape = None if value.shape is None else dims(value.shape)
+                shape = None if value.shape is None else to_dims(value.shape)
                 found[((*prefix, *container.path), value.name)] = Known(value.dtype, shape)
     return found
 
@@ -251,8 +251,11 @@ def _values(container: Container) -> list[ir.Value]:
     return [*container.body.inputs, *(output for node in container.body for output in node.outputs)]
 
 
-def _light_copy(model: ir.Model) -> ir.Model:
-    """Return a copy in which each large constant comes from an operator that inference does not know, with its type."""
+def copy_without_weights(model: ir.Model) -> ir.Model:
+    """Return a copy in which each large constant comes from an operator that inference does not know, with its type.
+
+    Nodes that are not in the model stand first in their graph, domain `UNKNOWN` and without inputs.
+    """
     copy = model.clone()
     for container in ModelView(copy).containers:
         container.body.opset_imports[UNKNOWN] = 1

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from softq.graph.facts import Facts, named
+from softq.graph.facts import Facts, drop_inferred_names
 from softq.graph.names import Names
 from softq.graph.queries import ModelView, graph_of
 from softq.graph.ranks import Dims
@@ -70,7 +70,7 @@ class Rewriter:
         node.name = node.name or value.name
         if dtype is not None:
             value.type = ir.TensorType(dtype)
-            value.shape = None if shape is None else ir.Shape(named(shape))
+            value.shape = None if shape is None else ir.Shape(drop_inferred_names(shape))
         graph_of(before).insert_before(before, node)
         self.modified = True
         return value
@@ -100,4 +100,4 @@ class Rewriter:
         if value.dtype is None or shape is None:
             return
         if value.shape is None or len(value.shape) != len(shape):
-            value.shape, self.modified = ir.Shape(named(shape)), True
+            value.shape, self.modified = ir.Shape(drop_inferred_names(shape)), True

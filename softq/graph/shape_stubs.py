@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import onnx
 import onnx_ir as ir
 
-from softq.graph.bodies import asked, body_of, given, open_nodes
+from softq.graph.bodies import has_input, is_read, open_nodes, parse_body
 from softq.graph.queries import constant_tensor
 
 _DOMAIN = "com.microsoft"
@@ -15,7 +15,7 @@ _LEAST_OPSET = 13
 """From here on ReduceSum takes its axes as an input."""
 
 
-def put_in(model: ir.Model) -> None:
+def insert_stubs(model: ir.Model) -> None:
     """Replace the operators that are known here; their values mean nothing any more, their types and shapes do."""
     open_nodes(model, _body)
 
@@ -27,10 +27,10 @@ def _body(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
         return None
     outputs = [f"o{place}" for place in range(len(node.outputs))]
     unknown = [place for place, name in enumerate(outputs) if not any(line.startswith(f"{name} =") for line in lines)]
-    if any(asked(node, place) for place in unknown):
+    if any(is_read(node, place) for place in unknown):
         return None
     inputs = [f"i{place}" for place in range(len(node.inputs))]
-    return body_of(opset, inputs, outputs, [*lines, *(f"o{place} = Identity (o0)" for place in unknown)])
+    return parse_body(opset, inputs, outputs, [*lines, *(f"o{place} = Identity (o0)" for place in unknown)])
 
 
 def _first(node: ir.Node) -> Sequence[str]:
@@ -38,19 +38,19 @@ def _first(node: ir.Node) -> Sequence[str]:
 
 
 def _sum(node: ir.Node) -> Sequence[str]:
-    return ["o0 = Add (i0, i1)"] if given(node, 1) else _first(node)
+    return ["o0 = Add (i0, i1)"] if has_input(node, 1) else _first(node)
 
 
 def _skip(node: ir.Node) -> Sequence[str]:
     # The last of the four outputs is the sum that is normalised.
-    return [*_sum(node), *(["o3 = Identity (o0)"] if asked(node, 3) else [])]
+    return [*_sum(node), *(["o3 = Identity (o0)"] if is_read(node, 3) else [])]
 
 
 def _embedding(node: ir.Node) -> Sequence[str]:
-    # Inputs: input_ids, segment_ids, word_embedding, ...; outputs: the embedding, one int32 a sample, the sum.
+    # Inputs: input_ids, segment_ids, word_embedding, ...; outputs: the embedding, one int32 per sample, the sum.
     lines = ["o0 = Gather (i2, i0)", "middle = Constant <value: tensor = int64[1] {1}> ()"]
     lines += ["ids = Cast <to: int = 6> (i0)", "o1 = ReduceSum <keepdims: int = 0> (ids, middle)"]
-    return [*lines, *(["o2 = Identity (o0)"] if asked(node, 2) else [])]
+    return [*lines, *(["o2 = Identity (o0)"] if is_read(node, 2) else [])]
 
 
 def _attention(node: ir.Node) -> Sequence[str] | None:

@@ -28,7 +28,7 @@ class _Bodies(Protocol):
     def get_function_with_opset_version(self, version: int, /) -> bytes: ...
 
 
-def standard_body(node: ir.Node, opset: int, types: Sequence[onnx.TypeProto]) -> onnx.FunctionProto | None:
+def find_standard_body(node: ir.Node, opset: int, types: Sequence[onnx.TypeProto]) -> onnx.FunctionProto | None:
     """Return what a node of the default domain is short for, or None where ONNX does not say.
 
     Args:
@@ -41,7 +41,7 @@ def standard_body(node: ir.Node, opset: int, types: Sequence[onnx.TypeProto]) ->
     except defs.SchemaError:
         return None
     bodies = cast("_Bodies", schema)
-    proto = _complete(node, schema)
+    proto = _add_defaults(node, schema)
     serialized = [kind.SerializeToString() for kind in types]
     dependent = bodies.has_context_dependent_function
     versions = bodies.context_dependent_function_opset_versions if dependent else bodies.function_opset_versions
@@ -58,7 +58,7 @@ def standard_body(node: ir.Node, opset: int, types: Sequence[onnx.TypeProto]) ->
         if body.node:
             _bind(body, proto)
             if version < opset:
-                return _raised(body, proto, types, version, opset)
+                return _raise(body, proto, types, version, opset)
             # It may say an older version, from which on its operators are the same.
             del body.opset_import[:]
             body.opset_import.append(onnx.OperatorSetIdProto(domain="", version=opset))
@@ -66,12 +66,12 @@ def standard_body(node: ir.Node, opset: int, types: Sequence[onnx.TypeProto]) ->
     return None
 
 
-def type_of(dtype: ir.DataType, shape: ir.Shape) -> onnx.TypeProto:
-    """Return a type and a shape as `standard_body` wants them."""
+def to_type_proto(dtype: ir.DataType, shape: ir.Shape) -> onnx.TypeProto:
+    """Return a type and a shape as `find_standard_body` wants them."""
     return ir.to_proto(ir.Value(name="x", type=ir.TensorType(dtype), shape=shape)).type
 
 
-def _complete(node: ir.Node, schema: defs.OpSchema) -> onnx.NodeProto:
+def _add_defaults(node: ir.Node, schema: defs.OpSchema) -> onnx.NodeProto:
     """Return the node with every default written out, and no outputs but those that somebody reads."""
     proto = ir.to_proto(node)
     proto.ClearField("metadata_props")
@@ -97,7 +97,7 @@ def _bind(body: onnx.FunctionProto, call: onnx.NodeProto) -> None:
     del body.attribute[:], body.attribute_proto[:]
 
 
-def _raised(
+def _raise(
     body: onnx.FunctionProto, call: onnx.NodeProto, types: Sequence[onnx.TypeProto], version: int, opset: int
 ) -> onnx.FunctionProto | None:
     graph = onnx.GraphProto(name="body", node=body.node)

@@ -1,4 +1,4 @@
-"""The graph passes, one a file, each an `onnx_ir.passes` pass that an export pipeline can use alone.
+"""The graph passes, one per file, each an `onnx_ir.passes` pass that an export pipeline can use alone.
 
 To add a pass, write `softq/passes/verb_object.py` with a class derived from `onnx_ir.passes.InPlacePass` whose `call`
 says truthfully whether it modified the model, or from `NodePass` or `BodyPass`, and expose it as

@@ -1,4 +1,4 @@
-"""Move the division of a replaced softmax behind the product with V: one division an output row, none a weight."""
+"""Move the division of a replaced softmax behind the product with V: one division per output row, none per weight."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnx_ir.tape import Tape
 from softq.graph.edits import add_cast, add_constant, remove_if_unused, take_over
 from softq.graph.queries import graph_of, producer
 from softq.passes import PassEntry
-from softq.passes.replace import Pair, divide, pairs_of
+from softq.passes.replace import Pair, divided, pairs_of
 
 
 class DeferNormalizer(ir.passes.InPlacePass):
@@ -71,7 +71,7 @@ def _defer(product: ir.Node, pair: Pair) -> None:
         v = tape.op("Cast", [v], {"to": int(ir.DataType.FLOAT)}, name=f"{base}.widen", output=wide)
     weighted = ir.val(f"{base}.weighted", ir.DataType.FLOAT, old.shape)
     tape.op("MatMul", [pair.weights, v], name=product.name, output=weighted)
-    quotient = divide(tape, weighted, pair, base, old.shape)
+    quotient = divided(weighted, pair, tape, base, old.shape)
     if pair.zero_rows is not None and _is_behind_guard(product, pair):
         # A row of zeros times V is a row of zeros, so the Where may as well come last.
         zero = add_constant(tape, np.array(0, np.float32), f"{base}.nothing")

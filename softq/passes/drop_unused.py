@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx import defs
 
-from softq.graph.bodies import asked
+from softq.graph.bodies import is_read
 from softq.graph.queries import Container, ModelView
 from softq.passes import PassEntry
 
@@ -23,7 +23,7 @@ class DropUnused(ir.passes.InPlacePass):
         # Inner graphs come after the nodes that hold them, and may read what is around.
         for container in reversed(view.containers):
             for node in reversed(list(container.body)):
-                if any(asked(node, k) for k in range(len(node.outputs))):
+                if any(is_read(node, k) for k in range(len(node.outputs))):
                     modified |= _forget_outputs(node, container)
                 else:
                     container.body.remove(node, safe=True)
@@ -47,7 +47,7 @@ def _forget_outputs(node: ir.Node, container: Container) -> bool:
         return False
     modified = False
     for k, (value, formal) in enumerate(zip(node.outputs, schema.outputs, strict=False)):
-        if formal.option == defs.OpSchema.FormalParameterOption.Optional and value.name and not asked(node, k):
+        if formal.option == defs.OpSchema.FormalParameterOption.Optional and value.name and not is_read(node, k):
             value.name = ""
             modified = True
     length = len(node.outputs)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import onnx
 import onnx_ir as ir
 
-from softq.graph.bodies import asked, body_of, given, number
+from softq.graph.bodies import format_float, has_input, is_read, parse_body
 from softq.passes import BodyPass, PassEntry
 
 DOMAIN = "com.microsoft"
@@ -49,13 +49,13 @@ def _matmul(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
         lines.append(f"{name}T = Transpose <perm: ints = {order}> ({name})")
         names.append(f"{name}T")
     lines.append(f"P = MatMul ({', '.join(names)})")
-    lines += _scaled("P", node.attributes.get_float("alpha", 1.0), "Y")
-    return body_of(opset, ["A", "B"], ["Y"], lines)
+    lines += _scale("P", node.attributes.get_float("alpha", 1.0), "Y")
+    return parse_body(opset, ["A", "B"], ["Y"], lines)
 
 
-def _scaled(source: str, factor: float, result: str) -> list[str]:
+def _scale(source: str, factor: float, result: str) -> list[str]:
     return [
-        f"{result}Factor = Constant <value: tensor = float {{{number(factor)}}}> ()",
+        f"{result}Factor = Constant <value: tensor = float {{{format_float(factor)}}}> ()",
         f"{result}Typed = CastLike ({result}Factor, {source})",
         f"{result} = Mul ({source}, {result}Typed)",
     ]
@@ -75,51 +75,51 @@ def _gemm(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
     attributes = node.attributes
     activation = attributes.get_string("activation", "")
     if activation == "LeakyRelu":
-        last = f"LeakyRelu <alpha: float = {number(attributes.get_float('activation_alpha', 0.01))}>"
+        last = f"LeakyRelu <alpha: float = {format_float(attributes.get_float('activation_alpha', 0.01))}>"
     elif activation in _ACTIVATIONS:
         last = _ACTIVATIONS[activation]
     else:
         return None
-    names = ["A", "B", "C"] if given(node, 2) else ["A", "B"]
-    options = [f"{name}: float = {number(attributes.get_float(name, 1.0))}" for name in ("alpha", "beta")]
+    names = ["A", "B", "C"] if has_input(node, 2) else ["A", "B"]
+    options = [f"{name}: float = {format_float(attributes.get_float(name, 1.0))}" for name in ("alpha", "beta")]
     options += [f"{name}: int = {attributes.get_int(name, 0)}" for name in ("transA", "transB")]
     lines = [f"P = Gemm <{', '.join(options)}> ({', '.join(names)})", f"Y = {last} (P)"]
-    return body_of(opset, names, ["Y"], lines)
+    return parse_body(opset, names, ["Y"], lines)
 
 
 def _skip_layer_normalization(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
     # Inputs: input, skip, gamma, beta, bias. Outputs: output, mean, inv_std_var, input_skip_bias_sum.
-    epsilon = number(node.attributes.get_float("epsilon", 1e-12))
+    epsilon = format_float(node.attributes.get_float("epsilon", 1e-12))
     lines = _sum(node, 4)
-    scale = ["S", "gamma", "beta"] if given(node, 3) else ["S", "gamma"]
-    outputs = ["Y", "Mean", "Inverse"] if asked(node, 1) or asked(node, 2) else ["Y"]
+    scale = ["S", "gamma", "beta"] if has_input(node, 3) else ["S", "gamma"]
+    outputs = ["Y", "Mean", "Inverse"] if is_read(node, 1) or is_read(node, 2) else ["Y"]
     lines.append(
         f"{', '.join(outputs)} = LayerNormalization <axis: int = -1, epsilon: float = {epsilon}> ({', '.join(scale)})"
     )
     lines.append("Sum = Identity (S)")
     inputs = ["input", "skip", "gamma", "beta", "bias"]
-    return body_of(opset, inputs, ["Y", "Mean", "Inverse", "Sum"], lines)
+    return parse_body(opset, inputs, ["Y", "Mean", "Inverse", "Sum"], lines)
 
 
 def _skip_simplified(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
     # Inputs: input, skip, gamma, bias. Outputs as above.
-    if asked(node, 1) or asked(node, 2) or node.inputs[0] is None or node.inputs[0].dtype is None:
+    if is_read(node, 1) or is_read(node, 2) or node.inputs[0] is None or node.inputs[0].dtype is None:
         return None
     lines = [*_sum(node, 3), *_root_mean_square("S", node, "axes = Constant <value: tensor = int64[1] {-1}> ()")]
-    return body_of(
+    return parse_body(
         opset, ["input", "skip", "gamma", "bias"], ["Y", "Mean", "Inverse", "Sum"], [*lines, "Sum = Identity (S)"]
     )
 
 
 def _sum(node: ir.Node, bias: int) -> list[str]:
-    if given(node, bias):
+    if has_input(node, bias):
         return ["S0 = Add (input, skip)", "S = Add (S0, bias)"]
     return ["S = Add (input, skip)"]
 
 
 def _simplified(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
     source = node.inputs[0]
-    if asked(node, 1) or source is None or source.dtype is None:
+    if is_read(node, 1) or source is None or source.dtype is None:
         return None
     axis = node.attributes.get_int("axis", -1)
     if source.shape is None and axis != -1:
@@ -128,12 +128,12 @@ def _simplified(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
     axes = [-1] if axis == -1 else list(range(axis % rank, rank))
     literal = ", ".join(map(str, axes))
     line = f"axes = Constant <value: tensor = int64[{len(axes)}] {{{literal}}}> ()"
-    return body_of(opset, ["X", "gamma"], ["Y"], _root_mean_square("X", node, line))
+    return parse_body(opset, ["X", "gamma"], ["Y"], _root_mean_square("X", node, line))
 
 
 def _root_mean_square(source: str, node: ir.Node, axes: str) -> list[str]:
     """Return lines for `Y = x / sqrt(mean(x^2) + epsilon) * gamma`, in float32 as the kernels have it."""
-    epsilon = number(node.attributes.get_float("epsilon", 1e-5))
+    epsilon = format_float(node.attributes.get_float("epsilon", 1e-5))
     return [
         axes,
         f"F = Cast <to: int = {_FLOAT}> ({source})",
@@ -150,34 +150,34 @@ def _root_mean_square(source: str, node: ir.Node, axes: str) -> list[str]:
 
 def _gelu(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
     """Return `x * Phi(x)`, of `A + B` where there is a bias."""
-    biased = given(node, 1)
+    biased = has_input(node, 1)
     lines = ["X = Add (A, B)"] if biased else ["X = Identity (A)"]
     if opset >= 20:
         lines.append("Y = Gelu (X)")
     else:
-        lines += _scaled("X", math.sqrt(0.5), "Z")
+        lines += _scale("X", math.sqrt(0.5), "Z")
         lines += ["E = Erf (Z)", "OneF = Constant <value: tensor = float {1.0}> ()", "One = CastLike (OneF, X)"]
-        lines += ["P = Add (E, One)", "XP = Mul (X, P)", *_scaled("XP", 0.5, "Y")]
-    return body_of(opset, ["A", "B"] if biased else ["A"], ["Y"], lines)
+        lines += ["P = Add (E, One)", "XP = Mul (X, P)", *_scale("XP", 0.5, "Y")]
+    return parse_body(opset, ["A", "B"] if biased else ["A"], ["Y"], lines)
 
 
 def _fast_gelu(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
     """Return `x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))`, the approximation that ONNX calls "tanh" too."""
-    biased = given(node, 1)
+    biased = has_input(node, 1)
     lines = ["X = Add (A, B)"] if biased else ["X = Identity (A)"]
     if opset >= 20:
         lines.append('Y = Gelu <approximate: string = "tanh"> (X)')
     else:
-        lines += ["X2 = Mul (X, X)", "X3 = Mul (X2, X)", *_scaled("X3", 0.044715, "C"), "I = Add (X, C)"]
-        lines += [*_scaled("I", math.sqrt(2 / math.pi), "Z"), "T = Tanh (Z)"]
+        lines += ["X2 = Mul (X, X)", "X3 = Mul (X2, X)", *_scale("X3", 0.044715, "C"), "I = Add (X, C)"]
+        lines += [*_scale("I", math.sqrt(2 / math.pi), "Z"), "T = Tanh (Z)"]
         lines += ["OneF = Constant <value: tensor = float {1.0}> ()", "One = CastLike (OneF, X)"]
-        lines += ["P = Add (T, One)", "XP = Mul (X, P)", *_scaled("XP", 0.5, "Y")]
-    return body_of(opset, ["A", "B"] if biased else ["A"], ["Y"], lines)
+        lines += ["P = Add (T, One)", "XP = Mul (X, P)", *_scale("XP", 0.5, "Y")]
+    return parse_body(opset, ["A", "B"] if biased else ["A"], ["Y"], lines)
 
 
 def _quick_gelu(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
-    lines = [*_scaled("X", node.attributes.get_float("alpha", 1.702), "Z"), "G = Sigmoid (Z)", "Y = Mul (X, G)"]
-    return body_of(opset, ["X"], ["Y"], lines)
+    lines = [*_scale("X", node.attributes.get_float("alpha", 1.702), "Z"), "G = Sigmoid (Z)", "Y = Mul (X, G)"]
+    return parse_body(opset, ["X"], ["Y"], lines)
 
 
 BODIES: Mapping[str, Callable[[ir.Node, int], onnx.FunctionProto | None]] = {

@@ -10,7 +10,7 @@ from collections.abc import Set
 import onnx
 import onnx_ir as ir
 
-from softq.graph.standard_bodies import standard_body, type_of
+from softq.graph.standard_bodies import find_standard_body, to_type_proto
 from softq.passes import BodyPass, PassEntry
 
 OPENED = frozenset(
@@ -62,8 +62,8 @@ class ExpandOperators(BodyPass):
             elif value.dtype is None or value.shape is None:
                 return None
             else:
-                types.append(type_of(value.dtype, value.shape))
-        return standard_body(node, opset, types)
+                types.append(to_type_proto(value.dtype, value.shape))
+        return find_standard_body(node, opset, types)
 
 
 PASS = PassEntry("expand-operators", ExpandOperators, "open operators that ONNX defines by other operators")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import onnx
 import onnx_ir as ir
 
-from softq.graph.bodies import body_of, given, number
+from softq.graph.bodies import format_float, has_input, parse_body
 from softq.passes import BodyPass, PassEntry
 from softq.passes.expand_contrib import DOMAIN
 
@@ -34,14 +34,14 @@ _MATMUL = ["a", "a_scale", "a_zero", "b", "b_scale", "b_zero"]
 def _matmul(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
     if not _single(node, (1, 2, 6, 7)) or not _columns(node, (4, 5)):
         return None
-    lines = [*_integers("a", "b"), *_rescaled("sum")]
+    lines = [*_multiply("a", "b"), *_rescale("sum")]
     lines.append("y = QuantizeLinear (real, y_scale_0, y_zero_0)")
-    return body_of(opset, [*_MATMUL, "y_scale", "y_zero"], ["y"], [*_scalars("y_scale", "y_zero"), *lines])
+    return parse_body(opset, [*_MATMUL, "y_scale", "y_zero"], ["y"], [*_scalars("y_scale", "y_zero"), *lines])
 
 
 def _gemm(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
     # Inputs: A, a_scale, a_zero, B, b_scale, b_zero, C (int32 in units of alpha * a_scale * b_scale), y_scale, y_zero.
-    quantized = given(node, 7)
+    quantized = has_input(node, 7)
     if not _single(node, (1, 2, *((7, 8) if quantized else ()))) or not _columns(node, (4, 5)):
         return None
     lines: list[str] = []
@@ -50,22 +50,22 @@ def _gemm(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
         turned = node.attributes.get_int(flag, 0) != 0
         lines += [f"{name}t = Transpose <perm: ints = [1, 0]> ({name})"] if turned else []
         names.append(f"{name}t" if turned else name)
-    lines += _integers(*names)
+    lines += _multiply(*names)
     total = "sum"
-    if given(node, 6):
+    if has_input(node, 6):
         lines.append("total = Add (sum, c)")
         total = "total"
-    lines += _rescaled(total, node.attributes.get_float("alpha", 1.0))
+    lines += _rescale(total, node.attributes.get_float("alpha", 1.0))
     if quantized:
         lines += [*_scalars("y_scale", "y_zero"), "y = QuantizeLinear (real, y_scale_0, y_zero_0)"]
     else:
         lines.append("y = Identity (real)")
-    return body_of(opset, [*_MATMUL, "c", "y_scale", "y_zero"], ["y"], lines)
+    return parse_body(opset, [*_MATMUL, "c", "y_scale", "y_zero"], ["y"], lines)
 
 
 def _softmax(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
     source = node.inputs[0]
-    if source is None or source.shape is None or not given(node, 2) or not given(node, 4):
+    if source is None or source.shape is None or not has_input(node, 2) or not has_input(node, 4):
         return None
     if not _single(node, (1, 2, 3, 4)):
         return None
@@ -79,17 +79,18 @@ def _softmax(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
         f"weights = Softmax <axis: int = {axis}> (real)",
         "y = QuantizeLinear (weights, y_scale_0, y_zero_0)",
     ]
-    return body_of(opset, ["x", "x_scale", "x_zero", "y_scale", "y_zero"], ["y"], lines)
+    return parse_body(opset, ["x", "x_scale", "x_zero", "y_scale", "y_zero"], ["y"], lines)
 
 
-def _integers(a: str, b: str) -> list[str]:
+def _multiply(a: str, b: str) -> list[str]:
     return [*_scalars("a_scale", "a_zero"), f"sum = MatMulInteger ({a}, {b}, a_zero_0, b_zero)"]
 
 
-def _rescaled(total: str, factor: float = 1.0) -> list[str]:
+def _rescale(total: str, factor: float = 1.0) -> list[str]:
     lines = [f"wide = Cast <to: int = {_FLOAT}> ({total})", "unit = Mul (a_scale_0, b_scale)"]
     if factor != 1.0:
-        lines += [f"factor = Constant <value: tensor = float {{{number(factor)}}}> ()", "unit_0 = Mul (unit, factor)"]
+        lines.append(f"factor = Constant <value: tensor = float {{{format_float(factor)}}}> ()")
+        lines.append("unit_0 = Mul (unit, factor)")
     return [*lines, f"real = Mul (wide, {'unit' if factor == 1.0 else 'unit_0'})"]
 
 

@@ -19,7 +19,7 @@ from softq.graph.queries import Container, ModelView, constant, has_references
 from softq.passes import PassEntry
 
 _LIMIT = 512
-"""Bytes of the largest value that is followed: a shape has one int64 a dimension."""
+"""Bytes of the largest value that is followed: a shape has one int64 per dimension."""
 
 _MOVES = frozenset(
     {"Concat", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"}
@@ -62,10 +62,10 @@ class FoldShapes(ir.passes.InPlacePass):
 
 def _follow(node: ir.Node, container: Container, values: Mapping[ir.Value, _Partial]) -> list[_Partial] | None:
     if node.op_type in ("Shape", "Size"):
-        return _shape(node, values)
+        return _follow_shape(node, values)
     if node.op_type not in _MOVES | _ELEMENTWISE or not all(value.name for value in node.outputs):
         return None
-    operands = [None if value is None else values.get(value) or _whole(value) for value in node.inputs]
+    operands = [None if value is None else values.get(value) or _read_whole(value) for value in node.inputs]
     present = [operand for operand in operands if operand is not None]
     if not present or len(present) != sum(value is not None for value in node.inputs):
         return None
@@ -79,25 +79,25 @@ def _follow(node: ir.Node, container: Container, values: Mapping[ir.Value, _Part
     data = len(operands) if node.op_type == "Concat" else 1
     if not all(operand is None or operand.known.all() for operand in operands[data:]):
         return None
-    marks = [_marks(o, k < data) for k, o in enumerate(operands)]
+    marks = [_mark_known(o, k < data) for k, o in enumerate(operands)]
     moved = evaluate(node, container.opset, marks)
     if moved is None:
         return None
     return [_Partial(e, m.astype(np.bool_)) for e, m in zip(elements, moved, strict=True)]
 
 
-def _marks(operand: _Partial | None, data: bool) -> Array | None:
+def _mark_known(operand: _Partial | None, data: bool) -> Array | None:
     if operand is None:
         return None
     return operand.known.astype(np.int64) if data else operand.elements
 
 
-def _whole(value: ir.Value) -> _Partial | None:
+def _read_whole(value: ir.Value) -> _Partial | None:
     array = constant(value, _LIMIT)
     return None if array is None else _Partial(array, np.ones(array.shape, np.bool_))
 
 
-def _shape(node: ir.Node, values: Mapping[ir.Value, _Partial]) -> list[_Partial] | None:
+def _follow_shape(node: ir.Node, values: Mapping[ir.Value, _Partial]) -> list[_Partial] | None:
     source = node.inputs[0]
     followed = None if source is None else values.get(source)
     shape = None if source is None else source.shape if followed is None else ir.Shape(followed.elements.shape)

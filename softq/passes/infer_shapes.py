@@ -8,8 +8,8 @@ from collections import Counter
 import onnx
 import onnx_ir as ir
 
+from softq.graph.facts import copy_without_weights
 from softq.graph.queries import ModelView, is_op, operand
-from softq.modelfile.tensors import LARGE_BYTES, Held, replaced_tensors
 from softq.passes import PassEntry
 
 
@@ -24,40 +24,16 @@ class InferShapes(ir.passes.InPlacePass):
         """Infer; `modified` says whether more is known than before."""
         modified, solved = False, True
         while solved:
-            inferred = ir.from_proto(onnx.shape_inference.infer_shapes(_light(model), data_prop=True))
+            light = ir.to_proto(copy_without_weights(model))
+            inferred = ir.from_proto(onnx.shape_inference.infer_shapes(light, data_prop=True))
             solved = False
             for ours, theirs in zip(ModelView(model).containers, ModelView(inferred).containers, strict=True):
-                for node, twin in zip(ours.body, theirs.body, strict=True):
+                for node, twin in zip(ours.body, list(theirs.body)[-len(ours.body) :], strict=True):
                     for value, known in zip(node.outputs, twin.outputs, strict=True):
                         modified |= _learn(value, known)
-                    solved |= _count(node) or _solve(node)
+                    solved |= _learn_rank(node) or _solve_reshape(node)
             modified |= solved
         return ir.passes.PassResult(model, modified)
-
-
-def _light(model: ir.Model) -> onnx.ModelProto:
-    """Return the model with inputs in the place of its large initializers."""
-    with replaced_tensors(model, _without_large):
-        proto = ir.to_proto(model)
-    _declare(proto.graph)
-    return proto
-
-
-def _without_large(held: Held) -> ir.TensorProtocol:
-    tensor = held.tensor
-    if tensor.dtype == ir.DataType.STRING or tensor.nbytes <= LARGE_BYTES:
-        return tensor
-    shape = ir.Shape(tensor.shape.numpy())
-    return ir.ExternalTensor("no-data", None, None, tensor.dtype, shape=shape, name=tensor.name or "")
-
-
-def _declare(graph: onnx.GraphProto) -> None:
-    large = [tensor for tensor in graph.initializer if tensor.data_location == onnx.TensorProto.EXTERNAL]
-    present = {value.name for value in graph.input}
-    for tensor in large:
-        graph.initializer.remove(tensor)
-        if tensor.name not in present:
-            graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
 
 
 def _learn(value: ir.Value, known: ir.Value) -> bool:
@@ -72,7 +48,7 @@ def _learn(value: ir.Value, known: ir.Value) -> bool:
     return modified
 
 
-def _count(node: ir.Node) -> bool:
+def _learn_rank(node: ir.Node) -> bool:
     """Give the result of a Reshape the rank that its target's length says, which ONNX leaves open."""
     target, result = operand(node, 1), node.outputs[0]
     if not is_op(node, "Reshape") or target is None or target.shape is None or result.shape is not None:
@@ -84,7 +60,7 @@ def _count(node: ir.Node) -> bool:
     return True
 
 
-def _solve(node: ir.Node) -> bool:
+def _solve_reshape(node: ir.Node) -> bool:
     """Find the one size of a Reshape that ONNX leaves open, where the other dimensions cancel: both sides have as many
     elements. Where a dimension that cancels is 0 the size is not defined, and so is the Reshape.
     """

@@ -20,14 +20,14 @@ class LiftConstants(NodePass):
         # A body's own outputs must come from a node.
         if node.op_type != "Constant" or container.function or (container.path and node.outputs[0].is_graph_output()):
             return False
-        tensor = _tensor(node)
+        tensor = _read_tensor(node)
         if tensor is not None:
             become_constant(node.outputs[0], tensor, container)
             container.body.remove(node, safe=True)
         return tensor is not None
 
 
-def _tensor(node: ir.Node) -> ir.TensorProtocol | None:
+def _read_tensor(node: ir.Node) -> ir.TensorProtocol | None:
     if len(node.attributes) != 1:
         return None
     name, attribute = next(iter(node.attributes.items()))

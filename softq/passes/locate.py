@@ -1,8 +1,8 @@
 """Find every softmax of a model and say what happens to it and why; changes nothing but `meta`.
 
-The rules of `softq/forms` say what is a candidate; `_candidates` walks all containers and works out mask, guard
-and use, and `_policy` decides: attention is converted; classifier heads, samplers, routers, detectors and everything
-else stay exact unless asked for, because what they decide (a class, a token, an expert) is a discrete error.
+The files of `softq/forms` say what is a candidate; `analysis.candidates` walks all containers and works out mask, guard
+and use, and `analysis.policy` decides: attention is converted; classifier heads, samplers, routers, detectors and
+everything else stay exact unless asked for, because what they decide (a class, a token, an expert) is a discrete error.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from softq.errors import UsageError
 from softq.graph.facts import ASSUMED_KEY, NOTHING, Assumed, Facts
 from softq.graph.queries import ModelView
 from softq.passes import PassEntry
-from softq.passes.analysis.candidates import Finding, candidates, shortened
+from softq.passes.analysis.candidates import Finding, find_candidates, shorten
 from softq.passes.analysis.order_only import OrderOnly
 from softq.passes.analysis.policy import Policy, judge
 from softq.site import META_KEY, Site
@@ -86,7 +86,7 @@ def locate(
 def _check_masks(model: ir.Model, assumed: Assumed) -> None:
     values = [*model.graph.inputs, *(value for node in model.graph for value in node.outputs)]
     for name in sorted(assumed.masks - {value.name for value in values}):
-        inputs = shortened([str(value.name) for value in model.graph.inputs])
+        inputs = shorten([str(value.name) for value in model.graph.inputs])
         raise UsageError(
             f"no tensor of the main graph is called {name!r} that could be a mask; of its inputs, {inputs}"
         )
@@ -116,7 +116,7 @@ def findings(facts: Facts, policy: Policy | None = None) -> tuple[Finding, ...]:
     Raises:
         UsageError: a glob matches no site.
     """
-    return judge(candidates(facts), Policy() if policy is None else policy)
+    return judge(find_candidates(facts), Policy() if policy is None else policy)
 
 
 PASS = PassEntry(name="locate", factory=Locate, summary="Find every softmax and say what happens to it and why")

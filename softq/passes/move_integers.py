@@ -7,7 +7,7 @@ import onnx_ir as ir
 from softq.graph.edits import remove_if_unused, take_over
 from softq.graph.queries import MOVES_ONLY, ModelView, graph_of, is_op, producer
 from softq.passes import PassEntry
-from softq.passes.rewriting.quantization import quantization
+from softq.passes.rewriting.quantization import read_quantization
 
 _MOVES = MOVES_ONLY - {"Concat"}
 """What reads the elements of its first operand alone."""
@@ -38,7 +38,7 @@ def _replace(node: ir.Node, moved: dict[ir.Node, ir.Node]) -> bool:
     back = producer(source if move is None else move.inputs[0], "DequantizeLinear")
     if back is None or back.graph is not node.graph or (move is not None and move.graph is not node.graph):
         return False
-    old, new = quantization(back), quantization(node)
+    old, new = read_quantization(back), read_quantization(node)
     if old is None or new is None or old.scale.size > 1 or not old.same(new):
         return False
     codes = back.inputs[0]
@@ -52,7 +52,7 @@ def _replace(node: ir.Node, moved: dict[ir.Node, ir.Node]) -> bool:
             ir.convenience.replace_all_uses_with(result, codes)
     else:
         if move not in moved:
-            moved[move] = _on(codes, move)
+            moved[move] = _move_codes(codes, move)
         assert source is not None, "a move has a result"
         taken = moved[move].outputs[move.outputs.index(source)]
         if taken.uses() or taken.is_graph_output():
@@ -63,7 +63,7 @@ def _replace(node: ir.Node, moved: dict[ir.Node, ir.Node]) -> bool:
     return True
 
 
-def _on(codes: ir.Value, move: ir.Node) -> ir.Node:
+def _move_codes(codes: ir.Value, move: ir.Node) -> ir.Node:
     """Return the same move of codes, in front of the one of what they stand for."""
     copy = ir.node(
         move.op_type,

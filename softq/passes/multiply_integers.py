@@ -9,7 +9,7 @@ from onnx_ir.tape import Tape
 from softq.graph.edits import remove_if_unused, take_over
 from softq.graph.queries import Container, producer
 from softq.passes import NodePass, PassEntry
-from softq.passes.rewriting.quantization import Quantization, quantization
+from softq.passes.rewriting.quantization import Quantization, read_quantization
 
 _MOST = (1 << 31) - 1
 """The greatest sum."""
@@ -32,7 +32,7 @@ def _replace(node: ir.Node, container: Container) -> bool:
     sources = [producer(value, "DequantizeLinear") for value in node.inputs]
     if len(sources) != 2 or sources[0] is None or sources[1] is None:
         return False
-    kinds = [quantization(source) for source in sources if source is not None]
+    kinds = [read_quantization(source) for source in sources if source is not None]
     a, b = kinds
     codes = [source.inputs[0] for source in sources if source is not None]
     if a is None or b is None or a.scale.size > 1 or not _fits(codes, a, b):

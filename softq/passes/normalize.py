@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from softq.errors import RefusalError
 from softq.forms import FORMS
-from softq.forms.matching.guards import ISNAN_WHERE, look_behind, masked_row
+from softq.forms.matching.guards import ISNAN_WHERE, guard_row, look_behind
 from softq.forms.matching.masks import find_mask
 from softq.forms.matching.operators import find_axis
 from softq.forms.written_function import find_around
@@ -149,7 +149,7 @@ def _normalize(rewriter: Rewriter, node: ir.Node, site: Site, raised: bool) -> N
     lift = None if moved or site.logarithm else found.lift
     scores, mask = (scores_of(node), None) if lift is None else MaskLifter(rewriter, node).lift(lift)
     # What an operator does to its scores shows only in what it is opened into.
-    row = masked_row(found.masked_row, behind.guard)
+    row = guard_row(found.masked_row, behind.guard)
     site = replace(site, mask=found.kind, masked_row=row, guard=behind.guard)
     node.meta[CANONICAL_KEY] = Canonical(
         site=site,

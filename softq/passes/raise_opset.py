@@ -103,7 +103,7 @@ def _plan(model: ir.Model, version: int) -> list[_Replacement]:
             raise
         except Exception as error:
             # An attribute of the wrong kind, a constant of two values: the libraries have an error for each.
-            raise RefusalError(f"{_what(node, version)}: {root_line(error, 300)}") from error
+            raise RefusalError(f"{_describe(node, version)}: {root_line(error, 300)}") from error
         if replacement is not None:
             plan.append(replacement)
     return plan
@@ -120,15 +120,15 @@ def _changes(node: ir.Node, version: int) -> bool:
         old = defs.get_schema(node.op_type, version, "")
         new = defs.get_schema(node.op_type, TARGET, "")
     except defs.SchemaError as error:
-        raise RefusalError(f"{_what(node, version)}: no such operator in version {version}") from error
+        raise RefusalError(f"{_describe(node, version)}: no such operator in version {version}") from error
     if old.deprecated:
-        raise RefusalError(f"{_what(node, version)}: the operator is not part of version {version}")
+        raise RefusalError(f"{_describe(node, version)}: the operator is not part of version {version}")
     if old.since_version == new.since_version and not new.deprecated:
         return False
     if any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()):
         # If, Loop and the later Scan only gained element types; their bodies' nodes are visited on their own.
         if node.op_type == "Scan" and version < 9:
-            raise RefusalError(f"{_what(node, version)}: Scan had a batch axis below 9, which nothing replaces")
+            raise RefusalError(f"{_describe(node, version)}: Scan had a batch axis below 9, which nothing replaces")
         return False
     # The converter leaves a Constant as it is, and its value may be large.
     return node.op_type != "Constant"
@@ -140,7 +140,7 @@ def _convert(node: ir.Node, twin: ir.Node, version: int, cache: dict[bytes, onnx
     inputs = _input_names(node)
     twins = {value: twin.inputs[k] for k, value in enumerate(node.inputs) if value is not None}
     outputs = [f"o{k}" if value.name else "" for k, value in enumerate(node.outputs)]
-    proto = _alone(node, inputs, outputs)
+    proto = _isolate(node, inputs, outputs)
     # The converter takes Hardmax for unchanged at 13, but its axis changed as that of Softmax did.
     disguised = node.op_type == "Hardmax" and version < 13
     if disguised:
@@ -152,15 +152,15 @@ def _convert(node: ir.Node, twin: ir.Node, version: int, cache: dict[bytes, onnx
         _declare(model.graph, name, value, twins[value])
     for value, name in zip(twin.outputs, outputs, strict=True):
         if name:
-            model.graph.output.append(_typed(name, value))
+            model.graph.output.append(_to_value_info(name, value))
     key = model.SerializeToString(deterministic=True)
     if key not in cache:
         cache[key] = _run(model, version)
     converted = cache[key]
-    if len(converted.node) == 1 and not disguised and _equal(converted.node[0], proto):
+    if len(converted.node) == 1 and not disguised and _are_equal(converted.node[0], proto):
         return None
     if disguised:
-        converted = _renamed(converted, "Softmax", "Hardmax")
+        converted = _rename(converted, "Softmax", "Hardmax")
     return _Replacement(node, outputs, converted)
 
 
@@ -169,11 +169,12 @@ def _check_axis(node: ir.Node, scores: ir.Value | None, version: int) -> None:
     axis = 1 if attribute is None else attribute.as_int()
     shape = None if scores is None else scores.shape
     if shape is None and axis != -1:
-        raise RefusalError(f"{_what(node, version)}: its axis {axis} spans all later axes, and the rank is not known")
-    if shape is not None and not -len(shape) <= axis < len(shape):
         raise RefusalError(
-            f"{_what(node, version)}: its axis is {axis}; rank {len(shape)} allows {-len(shape)} to {len(shape) - 1}"
+            f"{_describe(node, version)}: its axis {axis} spans all later axes, and the rank is not known"
         )
+    if shape is not None and not -len(shape) <= axis < len(shape):
+        why = f"its axis is {axis}; rank {len(shape)} allows {-len(shape)} to {len(shape) - 1}"
+        raise RefusalError(f"{_describe(node, version)}: {why}")
 
 
 def _input_names(node: ir.Node) -> dict[ir.Value, str]:
@@ -181,7 +182,7 @@ def _input_names(node: ir.Node) -> dict[ir.Value, str]:
     return {value: f"i{k}" for k, value in enumerate(dict.fromkeys(v for v in node.inputs if v is not None))}
 
 
-def _alone(node: ir.Node, inputs: Mapping[ir.Value, str], outputs: Sequence[str]) -> onnx.NodeProto:
+def _isolate(node: ir.Node, inputs: Mapping[ir.Value, str], outputs: Sequence[str]) -> onnx.NodeProto:
     proto = ir.to_proto(node)
     proto.name = "n"
     for field in ("input", "output", "metadata_props", "doc_string", "device_configurations"):
@@ -199,10 +200,10 @@ def _declare(graph: onnx.GraphProto, name: str, value: ir.Value, twin: ir.Value 
         constant.name = name
         graph.initializer.append(constant)
     else:
-        graph.input.append(_typed(name, twin, tensor))
+        graph.input.append(_to_value_info(name, twin, tensor))
 
 
-def _typed(name: str, value: ir.Value | None, tensor: ir.TensorProtocol | None = None) -> onnx.ValueInfoProto:
+def _to_value_info(name: str, value: ir.Value | None, tensor: ir.TensorProtocol | None = None) -> onnx.ValueInfoProto:
     known = ir.Value(name=name)
     if value is not None:
         known.type, known.shape = value.type, value.shape
@@ -220,7 +221,7 @@ def _run(model: onnx.ModelProto, version: int) -> onnx.GraphProto:
     return version_converter.convert_version(model, TARGET).graph
 
 
-def _equal(a: onnx.NodeProto, b: onnx.NodeProto) -> bool:
+def _are_equal(a: onnx.NodeProto, b: onnx.NodeProto) -> bool:
     def key(node: onnx.NodeProto) -> tuple[object, ...]:
         attributes = sorted(a.SerializeToString(deterministic=True) for a in node.attribute)
         inputs = list(node.input)
@@ -231,7 +232,7 @@ def _equal(a: onnx.NodeProto, b: onnx.NodeProto) -> bool:
     return key(a) == key(b)
 
 
-def _renamed(graph: onnx.GraphProto, old: str, new: str) -> onnx.GraphProto:
+def _rename(graph: onnx.GraphProto, old: str, new: str) -> onnx.GraphProto:
     copy = onnx.GraphProto()
     copy.CopyFrom(graph)
     for node in copy.node:
@@ -285,5 +286,5 @@ def _inherit(old: ir.Node, nodes: Sequence[ir.Node]) -> None:
             node.name = f"{node_name(old)}/{node.op_type}"
 
 
-def _what(node: ir.Node, version: int) -> str:
+def _describe(node: ir.Node, version: int) -> str:
     return f"cannot raise node {node_name(node)!r} ({node.op_type}) from operator set {version} to {TARGET}"

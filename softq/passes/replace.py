@@ -16,7 +16,7 @@ from softq.graph.queries import ModelView, graph_of
 from softq.methods import DEFAULT_METHOD, METHODS
 from softq.passes import PassEntry
 from softq.passes.normalize import Normalize
-from softq.passes.rewriting.calls import EXPOSED_KEY, Exposed, Place, call_of, same_function
+from softq.passes.rewriting.calls import EXPOSED_KEY, Exposed, Place, make_call, same_function
 from softq.passes.rewriting.canonical import CANONICAL_KEY, Canonical, Mask, leaves_scores
 from softq.plans import DEFAULT_MAX_LENGTH, SitePlan, plan_sites
 from softq.rowprog import Program
@@ -95,7 +95,7 @@ class Replace(ir.passes.InPlacePass):
             made = plan_sites(there, self._method, self._settings, allow_substitute=self._allowed)
             plan = {s.id: s for s in made}
         chosen = [
-            (node, canonical, planned, _program(canonical, planned))
+            (node, canonical, planned, _make_program(canonical, planned))
             for node, canonical in found
             if (planned := plan.get(canonical.site.id)) is not None
         ]
@@ -104,7 +104,7 @@ class Replace(ir.passes.InPlacePass):
         if self._expose:
             model.meta[EXPOSED_KEY] = []
         for node, given, planned, program in chosen:
-            canonical = _renewed(given, taken)
+            canonical = _renew(given, taken)
             try:
                 result = self._replace(model, node, canonical, planned, program, lengths[function_name(program)])
             except SoftqError as error:
@@ -129,7 +129,7 @@ class Replace(ir.passes.InPlacePass):
     ) -> ir.Value:
         place = Place(program.masked, model.opset_imports[""], max_length)
         exposes = self._expose and not _owners(model, node)
-        call = call_of(planned, place, exposed=exposes)
+        call = make_call(planned, place, exposed=exposes)
         function = call.function
         _add(model, function)
         for owner in (model, *_owners(model, node)):
@@ -140,13 +140,13 @@ class Replace(ir.passes.InPlacePass):
         inputs: list[ir.Value] = [_scores(canonical, node)]
         if program.masked:
             assert canonical.mask is not None
-            inputs.append(_valid(canonical.mask, tape))
+            inputs.append(_write_valid(canonical.mask, tape))
         base = node.outputs[0].name or "softmax"
         _check_heads(canonical, planned)
         given: list[ir.Value] = []
         for name, value in call.arrays.items():
             named = f"{base}.{name}"
-            given.append(_exposed(model, named, value) if exposes else add_constant(tape, value, named))
+            given.append(_expose(model, named, value) if exposes else add_constant(tape, value, named))
         if exposes:
             model.meta[EXPOSED_KEY].append(Exposed(canonical.site.id, place, function, tuple(given)))
 
@@ -166,7 +166,7 @@ class Replace(ir.passes.InPlacePass):
         if program.is_pair:
             exponential = METHODS.get(planned.method).logarithms
             pair = Pair(outputs["weights"], outputs["normalizer"], zero, exponential, canonical.zero_rows)
-            result = divide(tape, pair.weights, pair, f"{base}.p", shape)
+            result = divided(pair.weights, pair, tape, f"{base}.p", shape)
         else:
             result = outputs["probabilities"]
             if zero:
@@ -184,7 +184,7 @@ class Replace(ir.passes.InPlacePass):
         return result
 
 
-def _exposed(model: ir.Model, name: str, value: NDArray[np.generic]) -> ir.Value:
+def _expose(model: ir.Model, name: str, value: NDArray[np.generic]) -> ir.Value:
     """Return a new input of the graph for an array, or for others of its type and number of axes."""
     made = ir.val(name, ir.DataType.from_numpy(value.dtype), [None] * value.ndim)
     model.graph.inputs.append(made)
@@ -246,26 +246,26 @@ def _belongs(canonical: Canonical, node: ir.Node) -> bool:
     return near and (canonical.scores is node.inputs[0] or canonical.mask is not None or canonical.whole)
 
 
-def divide(tape: Tape, product: ir.Value, pair: Pair, name: str, shape: ir.Shape | None) -> ir.Value:
+def divided(product: ir.Value, pair: Pair, before: Tape, name: str, shape: ir.Shape | None) -> ir.Value:
     """Append the division of `product`, float32 of a shape, by the pair's normalizer; return the quotient."""
     quotient = ir.val(f"{name}.quotient", ir.DataType.FLOAT, shape)
-    tape.op("Div", [product, pair.normalizer], name=f"{name}.div", output=quotient)
+    before.op("Div", [product, pair.normalizer], name=f"{name}.div", output=quotient)
     if not pair.zero_undefined:
         return quotient
-    zero = add_constant(tape, np.array(0, np.float32), f"{name}.zero")
+    zero = add_constant(before, np.array(0, np.float32), f"{name}.zero")
     # False for a normalizer of 0 and for NaN alike.
     defined = ir.val(f"{name}.defined", ir.DataType.BOOL, pair.normalizer.shape)
-    tape.op("Greater", [pair.normalizer, zero], name=f"{name}.greater", output=defined)
+    before.op("Greater", [pair.normalizer, zero], name=f"{name}.greater", output=defined)
     guarded = ir.val(f"{name}.guarded", ir.DataType.FLOAT, shape)
-    return tape.op("Where", [defined, quotient, zero], name=f"{name}.where", output=guarded)
+    return before.op("Where", [defined, quotient, zero], name=f"{name}.where", output=guarded)
 
 
-def _program(canonical: Canonical, planned: SitePlan) -> Program:
+def _make_program(canonical: Canonical, planned: SitePlan) -> Program:
     method = METHODS.get(planned.method)
     return method.program(planned.configure(), masked=uses_mask(canonical))
 
 
-def _renewed(canonical: Canonical, taken: Mapping[ir.Value, ir.Value]) -> Canonical:
+def _renew(canonical: Canonical, taken: Mapping[ir.Value, ir.Value]) -> Canonical:
     """Return a canonical softmax with the values that have taken the place of others since."""
     mask = canonical.mask
     return replace(
@@ -286,7 +286,7 @@ def _scores(canonical: Canonical, node: ir.Node) -> ir.Value:
     return scores
 
 
-def _valid(mask: Mask, tape: Tape) -> ir.Value:
+def _write_valid(mask: Mask, tape: Tape) -> ir.Value:
     if mask.valid_when:
         return mask.condition
     name = mask.condition.name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
-from softq.graph.bodies import body_of, given
+from softq.graph.bodies import has_input, parse_body
 from softq.passes import BodyPass, PassEntry
 
 _REDUCTIONS = frozenset({"ReduceMax", "ReduceMin"})
@@ -19,14 +19,14 @@ class RewriteBoolReductions(BodyPass):
             return None
         if node.inputs[0].dtype != ir.DataType.BOOL:
             return None
-        inputs, defaults = ["x", "axes"] if given(node, 1) else ["x"], {"keepdims": 1, "noop_with_empty_axes": 0}
+        inputs, defaults = ["x", "axes"] if has_input(node, 1) else ["x"], {"keepdims": 1, "noop_with_empty_axes": 0}
         flags = ", ".join(f"{name}: int = {node.attributes.get_int(name, d)}" for name, d in defaults.items())
         lines = [
             f"i = Cast <to: int = {int(ir.DataType.INT32)}> (x)",
             f"r = {node.op_type} <{flags}> ({', '.join(['i', *inputs[1:]])})",
             f"y = Cast <to: int = {int(ir.DataType.BOOL)}> (r)",
         ]
-        return body_of(opset, inputs, ["y"], lines)
+        return parse_body(opset, inputs, ["y"], lines)
 
 
 PASS = PassEntry("rewrite-bool-reductions", RewriteBoolReductions, "reduce truth values as integers")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
-from softq.graph.bodies import body_of
+from softq.graph.bodies import parse_body
 from softq.graph.queries import constant
 from softq.passes import BodyPass, PassEntry
 
@@ -38,10 +38,10 @@ class RewritePow(BodyPass):
         if array is not None and array.size == 1 and (array.ndim == 0 or _rank(base) >= array.ndim):
             lines = {**_PRODUCTS, **(_FRACTIONS if real else {})}.get(float(array.reshape(-1)[0]))
             if lines is not None:
-                return body_of(opset, ["x", "e"], ["y"], lines)
+                return parse_body(opset, ["x", "e"], ["y"], lines)
         if real and exponent.dtype is not None and exponent.dtype.is_integer():
             cast = f"f = Cast <to: int = {int(base.dtype)}> (e)"
-            return body_of(opset, ["x", "e"], ["y"], [cast, "y = Pow (x, f)"])
+            return parse_body(opset, ["x", "e"], ["y"], [cast, "y = Pow (x, f)"])
         return None
 
 

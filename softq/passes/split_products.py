@@ -38,12 +38,12 @@ class SplitProducts(NodePass):
     """
 
     def _rewrite(self, node: ir.Node, container: Container) -> bool:
-        product = None if container.function or container.path else _product(node)
-        lengths = [_last(out) for out in node.outputs]
+        product = None if container.function or container.path else _find_product(node)
+        lengths = [_last_dim(out) for out in node.outputs]
         if product is None or not all(isinstance(length, int) and length > 0 for length in lengths):
             return False
         ends = [0, *accumulate(length for length in lengths if isinstance(length, int))]
-        if ends[-1] != _last(product.weight):
+        if ends[-1] != _last_dim(product.weight):
             return False
         for out, (start, end) in zip(node.outputs, pairwise(ends), strict=True):
             _write(container.graph, node, product, out, start, end)
@@ -51,7 +51,7 @@ class SplitProducts(NodePass):
         return True
 
 
-def _product(node: ir.Node) -> _Product | None:
+def _find_product(node: ir.Node) -> _Product | None:
     """Return the product whose columns a node splits, if it alone does."""
     source = node.inputs[0] if is_op(node, "Split") else None
     if source is None or source.shape is None or any(out.is_graph_output() for out in node.outputs):
@@ -60,24 +60,24 @@ def _product(node: ir.Node) -> _Product | None:
     if (0 if axis is None else axis.as_int()) not in (-1, len(source.shape) - 1):
         return None
     bias, first = None, False
-    producer = _only(source)
+    producer = _find_sole_producer(source)
     if producer is not None and is_op(producer, "Add"):
         first = _is_weight(producer.inputs[0], 1)
         bias, source = producer.inputs[1 - first], producer.inputs[first]
         if not _is_weight(bias, 1):
             return None
-        producer = None if source is None else _only(source)
+        producer = None if source is None else _find_sole_producer(source)
     if producer is None or not is_op(producer, "MatMul"):
         return None
     left, weight = producer.inputs
     if left is None or weight is None or left.const_value is not None or not _is_weight(weight, 2):
         return None
-    if bias is not None and _last(bias) != _last(weight):
+    if bias is not None and _last_dim(bias) != _last_dim(weight):
         return None
     return _Product(left, weight, bias, first)
 
 
-def _only(value: ir.Value) -> ir.Node | None:
+def _find_sole_producer(value: ir.Value) -> ir.Node | None:
     """Return what computes a value that one place alone reads."""
     return value.producer() if len(value.uses()) == 1 and not value.is_graph_output() else None
 
@@ -90,7 +90,7 @@ def _is_weight(value: ir.Value | None, rank: int) -> bool:
     return len(value.const_value.shape) == rank and value.const_value.dtype.bitwidth >= 8
 
 
-def _last(value: ir.Value) -> int | None:
+def _last_dim(value: ir.Value) -> int | None:
     shape = value.shape if value.const_value is None else value.const_value.shape
     dims = [] if shape is None else list(shape)
     return dims[-1] if dims and isinstance(dims[-1], int) else None
@@ -99,12 +99,12 @@ def _last(value: ir.Value) -> int | None:
 def _write(graph: ir.Graph, node: ir.Node, product: _Product, out: ir.Value, start: int, end: int) -> None:
     """Write the product of some columns in the place of a part."""
     name = out.name or "part"
-    result = ir.node("MatMul", [product.left, _part(graph, product.weight, f"{name}.weight", start, end)], name=name)
+    result = ir.node("MatMul", [product.left, _cut(graph, product.weight, f"{name}.weight", start, end)], name=name)
     nodes = [result]
     if product.bias is not None:
         inner = result.outputs[0]
         inner.name, inner.type, inner.shape = f"{name}.product", out.type, out.shape
-        terms = [inner, _part(graph, product.bias, f"{name}.bias", start, end)]
+        terms = [inner, _cut(graph, product.bias, f"{name}.bias", start, end)]
         nodes.append(ir.node("Add", terms[::-1] if product.bias_first else terms, name=f"{name}.sum"))
     graph.insert_before(node, nodes)
     new = nodes[-1].outputs[0]
@@ -113,7 +113,7 @@ def _write(graph: ir.Graph, node: ir.Node, product: _Product, out: ir.Value, sta
     take_over(out, new)
 
 
-def _part(graph: ir.Graph, value: ir.Value, name: str, start: int, end: int) -> ir.Value:
+def _cut(graph: ir.Graph, value: ir.Value, name: str, start: int, end: int) -> ir.Value:
     """Return an initializer with some columns of another, which are cut when they are read."""
     tensor = value.const_value
     assert tensor is not None

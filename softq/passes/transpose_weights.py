@@ -27,7 +27,7 @@ class TransposeWeights(ir.passes.InPlacePass):
             if container.function is not None or container.path:
                 continue
             for name, value in list(container.graph.initializers.items()):
-                orders = {_order(node) if node.graph is container.graph else None for node in value.consumers()}
+                orders = {_find_order(node) if node.graph is container.graph else None for node in value.consumers()}
                 order = next(iter(orders), None)
                 if value.const_value is None or value.is_graph_input() or value.is_graph_output():
                     continue
@@ -36,14 +36,14 @@ class TransposeWeights(ir.passes.InPlacePass):
                 if value.const_value.dtype == ir.DataType.STRING:
                     continue
                 for node in list(value.consumers()):
-                    become_constant(node.outputs[0], _transposed(value.const_value, order), container)
+                    become_constant(node.outputs[0], _transpose(value.const_value, order), container)
                     remove_if_unused(node)
                 del container.graph.initializers[name]
                 modified = True
         return ir.passes.PassResult(model, modified)
 
 
-def _order(node: ir.Node) -> tuple[int, ...] | None:
+def _find_order(node: ir.Node) -> tuple[int, ...] | None:
     source = node.inputs[0] if node.inputs else None
     if not is_op(node, "Transpose") or source is None or source.const_value is None:
         return None
@@ -54,7 +54,7 @@ def _order(node: ir.Node) -> tuple[int, ...] | None:
     return tuple(reversed(range(rank))) if perm is None else tuple(perm.as_ints())
 
 
-def _transposed(tensor: ir.TensorProtocol, order: Sequence[int]) -> ir.TensorProtocol:
+def _transpose(tensor: ir.TensorProtocol, order: Sequence[int]) -> ir.TensorProtocol:
     dims = tensor.shape.numpy()
 
     def read() -> ir.TensorProtocol:

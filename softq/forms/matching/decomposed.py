@@ -12,7 +12,7 @@ from softq.forms import Form, Inside, Match, Open, refuse
 from softq.forms.matching.exponentials import Decomposed
 from softq.forms.matching.layout_ops import Moved, follow, is_plain
 from softq.forms.matching.opening import Opener
-from softq.forms.matching.operators import find_axis, refusal_of
+from softq.forms.matching.operators import find_axis, find_refusal
 from softq.graph.facts import Facts
 from softq.graph.queries import is_op, node_label, operand
 from softq.graph.rewriter import Rewriter
@@ -23,7 +23,7 @@ OLDEST_OPSET = 7
 """Below, operators had broadcasting of their own, by attributes."""
 
 
-def decomposed(name: str, operator: str, summary: str, find: Find, *, stage: int = 0, logarithm: bool = False) -> Form:
+def make_form(name: str, operator: str, summary: str, find: Find, *, stage: int = 0, logarithm: bool = False) -> Form:
     """Return the form of what `find` finds.
 
     Args:
@@ -39,10 +39,10 @@ def decomposed(name: str, operator: str, summary: str, find: Find, *, stage: int
         found = find(node, facts) if node.outputs else None
         return None if found is None else replace(_match(node, operator, found, facts), logarithm=logarithm)
 
-    return Form(name, summary, match, opened_by(find, logarithm=logarithm), stage=stage)
+    return Form(name, summary, match, make_opener(find, logarithm=logarithm), stage=stage)
 
 
-def opened_by(find: Find, *, logarithm: bool = False) -> Open:
+def make_opener(find: Find, *, logarithm: bool = False) -> Open:
     """Return what writes each softmax that `find` finds as an operator; see `Form.open`."""
 
     def open_all(model: ir.Model, nodes: Sequence[ir.Node]) -> list[ir.Node]:
@@ -64,7 +64,7 @@ def opened_by(find: Find, *, logarithm: bool = False) -> Open:
     return open_all
 
 
-def found_operator(operator: ir.Node, behind: Moved, facts: Facts) -> Decomposed | None:
+def read_operator(operator: ir.Node, behind: Moved, facts: Facts) -> Decomposed | None:
     """Return the softmax that a LogSoftmax is the logarithm of; its weights are moved behind the operator."""
     scores, axis = operand(operator, 0), find_axis(operator, facts).axis
     return None if scores is None else Decomposed(scores, None if axis is None else (axis,), behind)
@@ -77,7 +77,7 @@ def _match(node: ir.Node, operator: str, found: Decomposed, facts: Facts) -> Mat
         refusal = (
             f"node {node_label(node)} has opset {opset}, and below {OLDEST_OPSET} operands were broadcast otherwise"
         )
-    refusal = refusal or refusal_of(node, found.scores, facts)
+    refusal = refusal or find_refusal(node, found.scores, facts)
     note, axes = found.note, found.axes
     if axes is not None and len(axes) > 1:
         note = f"its row spans {len(axes)} axes" + (f"; {note}" if note else "")

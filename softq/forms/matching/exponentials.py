@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from softq.forms.matching.layout_ops import Moved, follow, is_plain
 from softq.forms.matching.reductions import find_reduction, fits
-from softq.forms.matching.value_sets import BITS, ZERO, levels
+from softq.forms.matching.value_sets import BITS, ZERO, find_values
 from softq.graph.facts import Facts
 from softq.graph.patterns import match, matches
 from softq.graph.queries import constant, is_op
@@ -77,7 +77,7 @@ def find_exponential(value: ir.Value, facts: Facts) -> Exponential | None:
     for pattern, counts_when in (("Where(condition, e, other)", True), ("Where(condition, other, e)", False)):
         for found in matches(value, pattern):
             bare = _find_bare(found["e"])
-            if bare is not None and levels(found["other"], facts) == ZERO:
+            if bare is not None and find_values(found["other"], facts) == ZERO:
                 return replace(bare, mask=found["condition"], counts_when=counts_when)
     return None
 
@@ -87,13 +87,13 @@ def _find_bare(value: ir.Value) -> Exponential | None:
     if (found := match(value, "Exp(x)")) is not None:
         return Exponential(found["x"])
     found = match(value, "Pow(base, x)")
-    base = None if found is None else number(found["base"])
+    base = None if found is None else read_number(found["base"])
     return Exponential(found["x"], math.log(base)) if found is not None and base is not None and base > 0 else None
 
 
 def _strike_out(bare: Exponential, mask: ir.Value, facts: Facts) -> Exponential:
     """Return the product of an exponential with a mask."""
-    found, cast = levels(mask, facts), match(mask, "Cast(x)")
+    found, cast = find_values(mask, facts), match(mask, "Cast(x)")
     if found is None or not set(found.values) <= set(BITS.values):
         why = f"its exponentials are multiplied by {mask.name!r}, which is not proved to be 0 or 1 everywhere"
         return replace(bare, refusal=why)
@@ -101,7 +101,7 @@ def _strike_out(bare: Exponential, mask: ir.Value, facts: Facts) -> Exponential:
     return replace(bare, mask=cast["x"] if cast is not None and is_boolean else mask, keeps_nan=True)
 
 
-def number(value: ir.Value | None) -> float | None:
+def read_number(value: ir.Value | None) -> float | None:
     """Return the number that a constant of one element is, None if it is no such constant."""
     tensor = constant(value)
     if tensor is None or tensor.size != 1 or tensor.dtype == np.bool_:

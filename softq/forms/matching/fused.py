@@ -51,7 +51,7 @@ def count_keys(keys: int | str | None, past: ir.Value | None, rank: int, facts: 
     return keys + before if isinstance(keys, int) and isinstance(before, int) else None
 
 
-def opened_into(body: Body) -> Open:
+def make_body_opener(body: Body) -> Open:
     """Return what replaces operators that hold one softmax each by their bodies; see `Form.open`."""
 
     def open_all(model: ir.Model, nodes: Sequence[ir.Node]) -> list[ir.Node]:

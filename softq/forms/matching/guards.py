@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from softq.forms.matching.value_sets import MINUS_INFINITY, ZERO, levels
+from softq.forms.matching.value_sets import MINUS_INFINITY, ZERO, find_values
 from softq.graph.facts import Facts
 from softq.graph.patterns import match
 from softq.graph.queries import constant, is_op, is_passthrough, operand, producer
@@ -27,7 +27,7 @@ class Behind:
         weights: The value that consumers read.
         guard: `isnan-where`, `row-where` or `none`.
         passed: Identity and inference Dropout nodes that were looked through, in order.
-        zero_rows: The condition of a `row-where`, one boolean a row.
+        zero_rows: The condition of a `row-where`, one boolean per row.
     """
 
     weights: ir.Value
@@ -40,32 +40,32 @@ def look_behind(value: ir.Value, facts: Facts) -> Behind:
     """Follow `value` through every Identity, inference Dropout and guard that is its only reader."""
     guard, passed, zero_rows = "none", list[ir.Node](), None
     while True:
-        found = _guard(value, facts)
-        where = _row_guard(value, facts)
+        found = _find_guard(value, facts)
+        where = _find_row_guard(value, facts)
         readers = value.consumers()
         if guard == "none" and found is not None:
             value, guard = found, ISNAN_WHERE
         elif guard == "none" and where is not None:
             value, guard, zero_rows = where.outputs[0], ROW_WHERE, where.inputs[0]
-        elif len(readers) == 1 and not value.is_graph_output() and _passes(readers[0], value, facts):
+        elif len(readers) == 1 and not value.is_graph_output() and _is_passed(readers[0], value, facts):
             passed.append(readers[0])
             value = readers[0].outputs[0]
         else:
             return Behind(value, guard, tuple(passed), zero_rows)
 
 
-def masked_row(row: MaskedRow, guard: str) -> MaskedRow:
+def guard_row(row: MaskedRow, guard: str) -> MaskedRow:
     """Return what consumers see of a fully masked row that the softmax itself makes `row`."""
     return "zero" if guard in {ISNAN_WHERE, ROW_WHERE} and row == "nan" else row
 
 
-def _passes(node: ir.Node, value: ir.Value, facts: Facts) -> bool:
+def _is_passed(node: ir.Node, value: ir.Value, facts: Facts) -> bool:
     # A reader in the body of an If may not run, and its result does not exist outside.
     same = node.graph is value.graph and node.inputs[0] is value and not node.outputs[0].is_graph_output()
     return same and is_passthrough(node, facts.view.container_of(node).opset)
 
 
-def _guard(value: ir.Value, facts: Facts) -> ir.Value | None:
+def _find_guard(value: ir.Value, facts: Facts) -> ir.Value | None:
     """Return the output of the guard if it takes the place of `value` for all readers."""
     readers = value.consumers()
     where = next((node for node in readers if is_op(node, "Where")), None)
@@ -75,7 +75,7 @@ def _guard(value: ir.Value, facts: Facts) -> ir.Value | None:
     if found is None or found["p"] is not value or any(node.graph is not value.graph for node in readers):
         return None
     conditions = [found[name] for name in ("c", "d") if name in found]
-    if any(c.is_graph_output() or len(c.uses()) != 1 for c in conditions) or levels(found["zero"], facts) != ZERO:
+    if any(c.is_graph_output() or len(c.uses()) != 1 for c in conditions) or find_values(found["zero"], facts) != ZERO:
         return None
     shape, fill = facts.shape(value), facts.shape(found["zero"])
     # A zero with more axes than the weights would give the result another shape.
@@ -84,7 +84,7 @@ def _guard(value: ir.Value, facts: Facts) -> ir.Value | None:
     return where.outputs[0] if fill == () else None
 
 
-def _row_guard(value: ir.Value, facts: Facts) -> ir.Node | None:
+def _find_row_guard(value: ir.Value, facts: Facts) -> ir.Node | None:
     """Return the Where that makes fully masked rows of `value` zeros, if it is the only reader."""
     where = _only_reader(value)
     if where is not None and is_op(where, "Cast") and where.attributes.get_int("to", 0) == facts.dtype(value):
@@ -100,7 +100,7 @@ def _row_guard(value: ir.Value, facts: Facts) -> ir.Node | None:
     fill = facts.shape(operand(where, 1))
     if fill is None or any(d != 1 for d in fill) or len(fill) > len(weights):
         return None
-    hidden = _fully_masked(condition, value, facts) and levels(operand(where, 1), facts) == ZERO
+    hidden = _is_fully_masked(condition, value, facts) and find_values(operand(where, 1), facts) == ZERO
     return where if hidden else None
 
 
@@ -110,11 +110,11 @@ def _only_reader(value: ir.Value) -> ir.Node | None:
     return readers[0] if len(readers) == 1 and not value.is_graph_output() else None
 
 
-def _fully_masked(condition: ir.Value | None, weights: ir.Value, facts: Facts) -> bool:
+def _is_fully_masked(condition: ir.Value | None, weights: ir.Value, facts: Facts) -> bool:
     """Whether `condition` is true for the rows in which all that is added to the scores is -inf, and for no other."""
     found = match(condition, "Equal(greatest := ReduceMax(scores, axes), low)")
     greatest = None if found is None else found["greatest"].producer()
-    if found is None or greatest is None or levels(found["low"], facts) != MINUS_INFINITY:
+    if found is None or greatest is None or find_values(found["low"], facts) != MINUS_INFINITY:
         return False
     axes = constant(found["axes"])
     if axes is None or axes.reshape(-1).tolist() != [-1] or not greatest.attributes.get_int("keepdims", 1):

@@ -15,8 +15,8 @@ import onnx_ir as ir
 
 from softq.forms import Inside, Match, refuse
 from softq.forms.matching.fused import refuse_reference
-from softq.forms.matching.operators import refusal_of
-from softq.graph.bodies import number
+from softq.forms.matching.operators import find_refusal
+from softq.graph.bodies import format_float
 from softq.graph.facts import Facts
 from softq.graph.queries import node_label, operand, operator_label
 from softq.site import MaskedRow, MaskKind
@@ -35,8 +35,8 @@ class Mask:
     """How keys are masked.
 
     Attributes:
-        rank: Rank of the mask: 1 for the number of keys (and perhaps the first key) of each sample, 2 for a number a
-            key, 3 for one a query and key; 0 if there is none.
+        rank: Rank of the mask: 1 for the number of keys (and perhaps the first key) of each sample, 2 for a number per
+            key, 3 for one per query and key; 0 if there is none.
         starts: Whether a mask of rank 1 may hold the first key of each sample behind the numbers of keys.
         dummy: Whether a mask of rank 2 counts as absent if it has one column and there are more keys.
         causal: Whether later keys are hidden.
@@ -55,7 +55,7 @@ class Mask:
         return "additive" if self.rank or self.causal else "none"
 
 
-def mask_of(node: ir.Node, place: int, facts: Facts, *, starts: bool) -> Mask | None:
+def read_mask(node: ir.Node, place: int, facts: Facts, *, starts: bool) -> Mask | None:
     """Return how an operator masks, None where the rank of its mask is not known or more than 3.
 
     Args:
@@ -93,7 +93,7 @@ def refuse_heads(node: ir.Node, facts: Facts, needed: Sequence[int], allowed: in
         return f"node {name} is a {kind} without all the inputs that onnxruntime's CPU kernel needs"
     if any(operand(node, place) is not None for place in range(allowed, len(node.inputs))):
         return f"not yet: node {name} is a {kind} that shares the buffer of its cache, as in a decoder with beams"
-    general = refuse_reference(node) or refusal_of(node, first, facts)
+    general = refuse_reference(node) or find_refusal(node, first, facts)
     if general:
         return general
     dtype = facts.dtype(first)
@@ -136,7 +136,7 @@ def is_named(node: ir.Node, place: int) -> bool:
     return place < len(node.outputs) and bool(node.outputs[place].name)
 
 
-def widened(names: Sequence[str]) -> list[str]:
+def widen(names: Sequence[str]) -> list[str]:
     """Return lines that cast each `NAME` to float32 as `NAMEF`."""
     return [f"{name}F = Cast <to: int = {FLOAT}> ({name})" for name in names]
 
@@ -165,7 +165,7 @@ def attend(node: ir.Node, mask: Mask, name: str, head_size: int, hidden: int, ha
     lines = [
         "KT = Transpose <perm: ints = [0, 1, 3, 2]> (K)",
         "QK = MatMul (Q, KT)",
-        f"Scale = Constant <value: tensor = float {{{number(scale)}}}> ()",
+        f"Scale = Constant <value: tensor = float {{{format_float(scale)}}}> ()",
         "Scores = Mul (QK, Scale)",
     ]
     added: list[str] = []
@@ -209,9 +209,9 @@ def _mask_lines(mask: Mask, name: str) -> list[str]:
         lines += [
             f"Whole = Cast <to: int = {int(ir.DataType.INT64)}> ({name})",
             f"MaskAxes = Constant <value: tensor = int64[{count}] {{{axes}}}> ()",
-            f"Filter = Constant <value: tensor = float {{{number(mask.value)}}}> ()",
+            f"Filter = Constant <value: tensor = float {{{format_float(mask.value)}}}> ()",
         ]
-        lines += _lengths(mask) if mask.rank == 1 else _flags(mask)
+        lines += _length_lines(mask) if mask.rank == 1 else _flag_lines(mask)
         lines.append("Filtered = Where (Kept, Nothing, Filter)")
         added = "Filtered"
     if mask.causal:
@@ -224,7 +224,7 @@ def _mask_lines(mask: Mask, name: str) -> list[str]:
             "LastQuery = Sub (Queries, One)",
             "NotLast = Less (Query, LastQuery)",
             "Future = And (Later, NotLast)",
-            f"Least = Constant <value: tensor = float {{{number(_LEAST)}}}> ()",
+            f"Least = Constant <value: tensor = float {{{format_float(_LEAST)}}}> ()",
             f"Hidden = Where (Future, Least, {added})",
         ]
     else:
@@ -232,7 +232,7 @@ def _mask_lines(mask: Mask, name: str) -> list[str]:
     return lines
 
 
-def _lengths(mask: Mask) -> list[str]:
+def _length_lines(mask: Mask) -> list[str]:
     """Return lines that make `Kept` of the number of keys of each sample, and perhaps of the first one."""
     lines = [
         "Lengths = Slice (Whole, Zero, Batch, Zero)",
@@ -257,7 +257,7 @@ def _lengths(mask: Mask) -> list[str]:
     ]
 
 
-def _flags(mask: Mask) -> list[str]:
+def _flag_lines(mask: Mask) -> list[str]:
     """Return lines that make `Kept` of a number for each key, which is above zero where the key counts."""
     lines = ["Flags = Greater (Whole, Zero)", "Flag = Unsqueeze (Flags, MaskAxes)"]
     if not mask.dummy:

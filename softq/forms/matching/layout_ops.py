@@ -41,14 +41,14 @@ def follow(
     for _ in range(depth):
         node = value.producer()
         above = None if node is None else operand(node, 0)
-        if node is None or above is None or above.graph is not value.graph or not _moves(node, facts, any_reshape):
+        if node is None or above is None or above.graph is not value.graph or not _is_moving(node, facts, any_reshape):
             break
         path = (node, *path)
         value = above
     return Moved(value, path)
 
 
-def _moves(node: ir.Node, facts: Facts, any_reshape: bool) -> bool:
+def _is_moving(node: ir.Node, facts: Facts, any_reshape: bool) -> bool:
     if is_op(node, "Cast"):
         to = node.attributes.get("to")
         return to is not None and not to.is_ref() and ir.DataType(to.as_int()).is_floating_point()
@@ -56,7 +56,7 @@ def _moves(node: ir.Node, facts: Facts, any_reshape: bool) -> bool:
         before, after = facts.shape(operand(node, 0)), facts.shape(node.outputs[0])
         known = before is not None and after is not None and None not in (*before, *after)
         # Axes that are laid together or cut are others: what is behind is a source of its own.
-        return not known or _step(tuple(range(-len(before or ()), 0)), node, facts) is not None
+        return not known or _move_through(tuple(range(-len(before or ()), 0)), node, facts) is not None
     if is_op(node, "Transpose", "Squeeze", "Unsqueeze", "Expand", "Reshape"):
         return True
     return is_passthrough(node, facts.view.container_of(node).opset)
@@ -73,16 +73,16 @@ def own_layout(value: ir.Value, facts: Facts) -> Layout | None:
     return None if shape is None else tuple(range(-len(shape), 0))
 
 
-def moved_layout(layout: Layout | None, path: tuple[ir.Node, ...], facts: Facts) -> Layout | None:
+def move_layout(layout: Layout | None, path: tuple[ir.Node, ...], facts: Facts) -> Layout | None:
     """Return what a layout becomes along a path, None where that is not proved."""
     for node in path:
         if layout is None:
             return None
-        layout = _step(layout, node, facts)
+        layout = _move_through(layout, node, facts)
     return layout
 
 
-def _step(layout: Layout, node: ir.Node, facts: Facts) -> Layout | None:
+def _move_through(layout: Layout, node: ir.Node, facts: Facts) -> Layout | None:
     rank = len(layout)
     if node.op_type == "Transpose":
         perm = node.attributes.get("perm")
@@ -91,7 +91,7 @@ def _step(layout: Layout, node: ir.Node, facts: Facts) -> Layout | None:
         order = list(range(rank))[::-1] if perm is None else list(perm.as_ints())
         return tuple(layout[i] for i in order) if sorted(order) == list(range(rank)) else None
     if node.op_type == "Unsqueeze":
-        axes = axes_of(node, facts)
+        axes = read_axes(node, facts)
         if axes is None:
             return None
         wide = rank + len(axes)
@@ -99,7 +99,7 @@ def _step(layout: Layout, node: ir.Node, facts: Facts) -> Layout | None:
         rest = iter(layout)
         return tuple(None if i in places else next(rest) for i in range(wide)) if len(places) == len(axes) else None
     if node.op_type == "Squeeze":
-        axes = axes_of(node, facts)
+        axes = read_axes(node, facts)
         if axes is None or any(not -rank <= a < rank for a in axes):
             return None
         gone = {a % rank for a in axes}
@@ -108,11 +108,11 @@ def _step(layout: Layout, node: ir.Node, facts: Facts) -> Layout | None:
         shape = facts.shape(node.outputs[0])
         return None if shape is None or len(shape) < rank else (None,) * (len(shape) - rank) + layout
     if node.op_type == "Reshape":
-        return _reshaped(layout, node, facts)
+        return _reshape(layout, node, facts)
     return layout
 
 
-def _reshaped(layout: Layout, node: ir.Node, facts: Facts) -> Layout | None:
+def _reshape(layout: Layout, node: ir.Node, facts: Facts) -> Layout | None:
     """Return the layout behind a Reshape that only adds or removes axes of length 1."""
     before, after = facts.shape(operand(node, 0)), facts.shape(node.outputs[0])
     if before is not None and after is not None:
@@ -142,7 +142,7 @@ def _reshaped(layout: Layout, node: ir.Node, facts: Facts) -> Layout | None:
     return None if rest else tuple(found)
 
 
-def axes_of(node: ir.Node, facts: Facts) -> tuple[int, ...] | None:
+def read_axes(node: ir.Node, facts: Facts) -> tuple[int, ...] | None:
     """Return the axes that a Squeeze, an Unsqueeze or a reduction names, None if they are absent or not constant."""
     try:
         attribute = facts.view.attribute(node, "axes")
@@ -154,7 +154,7 @@ def axes_of(node: ir.Node, facts: Facts) -> tuple[int, ...] | None:
     return None if tensor is None else tuple(int(a) for a in tensor.reshape(-1))
 
 
-def same(first: ir.Value | None, second: ir.Value | None, depth: int = 4) -> bool:
+def are_same(first: ir.Value | None, second: ir.Value | None, depth: int = 4) -> bool:
     """Whether two values are one, or made by equal nodes of the same operands up to `depth` nodes up."""
     if first is second:
         return True
@@ -169,7 +169,7 @@ def same(first: ir.Value | None, second: ir.Value | None, depth: int = 4) -> boo
         return one is not None and other is not None and one.dtype == other.dtype and one.tobytes() == other.tobytes()
     if len(left.inputs) != len(right.inputs) or _attributes(left) != _attributes(right):
         return False
-    return all(same(a, b, depth - 1) for a, b in zip(left.inputs, right.inputs, strict=True))
+    return all(are_same(a, b, depth - 1) for a, b in zip(left.inputs, right.inputs, strict=True))
 
 
 def _attributes(node: ir.Node) -> dict[str, str]:

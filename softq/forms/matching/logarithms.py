@@ -7,7 +7,7 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from softq.forms.matching.exponentials import Decomposed, without_maximum
-from softq.forms.matching.layout_ops import Moved, follow, is_plain, same
+from softq.forms.matching.layout_ops import Moved, are_same, follow, is_plain
 from softq.forms.matching.quotients import OVERFLOW, SUMS
 from softq.forms.matching.reductions import Reduced, find_reduction, fits
 from softq.graph.facts import Facts
@@ -42,20 +42,20 @@ def _find_reductions(logarithm: Moved, scores: ir.Value, facts: Facts) -> list[R
     """Return the reductions, as they are read, of log(sum(exp(scores))); that of the scores themselves."""
     direct = find_reduction(logarithm, ["ReduceLogSumExp"], facts)
     if direct is not None:
-        return [direct] if same(direct.source, scores) else None
+        return [direct] if are_same(direct.source, scores) else None
     if (total := _find_sum(logarithm, facts)) is not None:
-        return [total] if same(total.source, scores) else None
+        return [total] if are_same(total.source, scores) else None
     # max + log(sum(exp(x - max)))
     for terms in matches(logarithm.source, "Add(maximum, rest) | Add(rest, maximum)"):
         first, second = (_above(logarithm, terms[name], facts) for name in ("maximum", "rest"))
         maximum, total = find_reduction(first, ["ReduceMax"], facts), _find_sum(second, facts)
-        if maximum is None or maximum.axes is None or total is None or not same(maximum.source, scores):
+        if maximum is None or maximum.axes is None or total is None or not are_same(maximum.source, scores):
             continue
         inner = match(total.source, "Sub(x, maximum)")
         stripped = without_maximum(total.source, maximum.axes, facts)
         # What is subtracted inside has to be what is added outside.
-        equal = inner is not None and same(follow(inner["maximum"], facts).source, first.source, 6)
-        if equal and stripped is not total.source and same(_plain_source(stripped, facts), scores):
+        equal = inner is not None and are_same(follow(inner["maximum"], facts).source, first.source, 6)
+        if equal and stripped is not total.source and are_same(_plain_source(stripped, facts), scores):
             return [replace(total, source=scores), maximum]
     return None
 

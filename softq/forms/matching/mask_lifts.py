@@ -1,4 +1,4 @@
-"""How masks are taken out of scores, as the rules that find them say it to the pass that does it."""
+"""How masks are taken out of scores, as what finds them says it to the pass that does it."""
 
 from __future__ import annotations
 

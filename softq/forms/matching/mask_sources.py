@@ -7,12 +7,12 @@ import math
 import onnx_ir as ir
 
 from softq.forms.matching.mask_lifts import Source
-from softq.forms.matching.value_sets import MASKED, MINUS_INFINITY, Levels, levels
+from softq.forms.matching.value_sets import MASKED, MINUS_INFINITY, ValueSet, find_values
 from softq.graph.facts import Facts
 from softq.graph.patterns import match, matches
 from softq.graph.queries import MOVES_ONLY, operand
 
-_ZERO_OR_MINUS_INFINITY = Levels((-math.inf, 0.0), True)
+_ZERO_OR_MINUS_INFINITY = ValueSet((-math.inf, 0.0), True)
 
 
 def is_declared(value: ir.Value, facts: Facts) -> bool:
@@ -33,18 +33,18 @@ def split_bias(addend: ir.Value, facts: Facts) -> list[tuple[Source, ir.Value]]:
         (Source(found["mask"], valid_when), found["bias"])
         for pattern, valid_when in chosen
         for found in matches(addend, pattern)
-        if levels(found["low"], facts) == MINUS_INFINITY
+        if find_values(found["low"], facts) == MINUS_INFINITY
     ] + [
         (Source(found["mask"], None), found["bias"])
         for found in matches(addend, "Add(mask, bias) | Add(bias, mask)")
-        if levels(found["mask"], facts) == _ZERO_OR_MINUS_INFINITY
+        if find_values(found["mask"], facts) == _ZERO_OR_MINUS_INFINITY
     ]
 
 
-def source_in(addend: ir.Value, facts: Facts) -> Source:
+def find_source(addend: ir.Value, facts: Facts) -> Source:
     """Return the condition that an addend is made of, or the addend itself."""
     found = match(addend, "Where(condition, yes, no)")
-    yes, no = (None if found is None else levels(found[name], facts) for name in ("yes", "no"))
+    yes, no = (None if found is None else find_values(found[name], facts) for name in ("yes", "no"))
     if found is not None and yes is not None and no is not None and (yes.values == (0,)) != (no.values == (0,)):
         return Source(found["condition"], yes.values == (0,))
     return Source(addend, None)
@@ -53,7 +53,7 @@ def source_in(addend: ir.Value, facts: Facts) -> Source:
 def is_far_below(value: ir.Value, facts: Facts) -> bool:
     """Whether a value is the least score, less a number so great that nothing is left of its exponential."""
     sums, differences = "Add(ReduceMin(x), c) | Add(c, ReduceMin(x))", "Sub(ReduceMin(x), c)"
-    added = [levels(found["c"], facts) for found in matches(value, sums)]
-    taken = [levels(found["c"], facts) for found in matches(value, differences)]
+    added = [find_values(found["c"], facts) for found in matches(value, sums)]
+    taken = [find_values(found["c"], facts) for found in matches(value, differences)]
     far = [c for c in added if c is not None and c.values[-1] <= MASKED]
     return bool(far) or any(c is not None and c.low >= -MASKED for c in taken)

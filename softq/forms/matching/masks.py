@@ -32,8 +32,8 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from softq.forms.matching.mask_lifts import Lift, Source, Step
-from softq.forms.matching.mask_sources import is_declared, is_far_below, source_in, split_bias
-from softq.forms.matching.value_sets import MASKED, Levels, cast, levels
+from softq.forms.matching.mask_sources import find_source, is_declared, is_far_below, split_bias
+from softq.forms.matching.value_sets import MASKED, ValueSet, cast, find_values
 from softq.graph.facts import Dims, Facts
 from softq.graph.queries import MOVES_ONLY, is_constant, is_passthrough, operand
 from softq.site import MaskedRow, MaskKind
@@ -66,9 +66,9 @@ def find_mask(scores: ir.Value, facts: Facts, depth: int = 6) -> FoundMask:
         if node.op_type == "Cast" and facts.dtype(value) is not None:
             steps.insert(0, Step(node, 0))
         elif node.op_type == "Where":
-            return _settle(_where(node, tuple(steps), facts, depth - 1), moved)
+            return _settle(_match_where(node, tuple(steps), facts, depth - 1), moved)
         elif node.op_type == "Add":
-            return _settle(_add(node, tuple(steps), facts, depth - 1), moved)
+            return _settle(_match_add(node, tuple(steps), facts, depth - 1), moved)
         elif node.op_type in {"Mul", "Div"} and _is_positive(operand(node, 1), facts):
             steps.insert(0, Step(node, 0))
         elif node.op_type in MOVES_ONLY - {"Concat"} or (
@@ -89,50 +89,50 @@ def _settle(found: FoundMask, moved: str) -> FoundMask:
 
 
 def _is_positive(value: ir.Value | None, facts: Facts) -> bool:
-    found = levels(value, facts)
+    found = find_values(value, facts)
     return found is not None and found.low > 0 and math.isfinite(found.values[-1])
 
 
-def _where(node: ir.Node, steps: tuple[Step, ...], facts: Facts, depth: int) -> FoundMask:
+def _match_where(node: ir.Node, steps: tuple[Step, ...], facts: Facts, depth: int) -> FoundMask:
     condition, first, second = (operand(node, i) for i in range(3))
     if condition is None or first is None or second is None:
         return NO_MASK
     sides = [(second, first, True), (first, second, False)]
     for constant_side, scores, valid_when in sides:
-        written = levels(constant_side, facts)
+        written = find_values(constant_side, facts)
         if written is None or written.values[-1] > MASKED:
             continue
         row = _row_of_written(written, steps)
         lift = Lift(scores, steps, (Source(condition, valid_when),))
-        return _lifted("where", row, lift, (condition, constant_side), node.outputs[0], facts, depth)
+        return _decide_lift("where", row, lift, (condition, constant_side), node.outputs[0], facts, depth)
     if any(is_far_below(side, facts) for side, _, _ in sides):
         return FoundMask("where", "uniform", why="what it writes is computed from the scores")
-    if any(levels(side, facts) is not None for side, _, _ in sides):
+    if any(find_values(side, facts) is not None for side, _, _ in sides):
         return NO_MASK
     return FoundMask("unproven", "nan", why="both sides of the Where in front of the softmax are computed at run time")
 
 
-def _add(node: ir.Node, steps: tuple[Step, ...], facts: Facts, depth: int) -> FoundMask:
+def _match_add(node: ir.Node, steps: tuple[Step, ...], facts: Facts, depth: int) -> FoundMask:
     first, second = operand(node, 0), operand(node, 1)
     if first is None or second is None:
         return NO_MASK
     proven = False
     for addend, scores in ((second, first), (first, second)):
         if is_declared(addend, facts):
-            return _declared(addend, scores, facts, depth)
-        added = levels(addend, facts)
+            return _match_declared(addend, scores, facts, depth)
+        added = find_values(addend, facts)
         proven = proven or added is not None
         if added is None or added.low > MASKED:
             continue
-        masked = Levels(tuple(v for v in added.values if v <= MASKED), added.few)
+        masked = ValueSet(tuple(v for v in added.values if v <= MASKED), added.few)
         row = _row_of_added(masked, steps, facts.dtype(node.outputs[0]))
         if not added.few or any(v != 0 for v in added.values if v > MASKED):
             why = "the addend is a bias as well as a mask"
             return FoundMask("additive", "nan" if math.isinf(added.low) else "scores", why=why)
         if row == "scores":
             return FoundMask("additive", row, why="a finite mask is added: a fully masked row keeps its scores")
-        lift = Lift(scores, steps, (source_in(addend, facts),))
-        return _lifted("additive", row, lift, (addend,), node.outputs[0], facts, depth)
+        lift = Lift(scores, steps, (find_source(addend, facts),))
+        return _decide_lift("additive", row, lift, (addend,), node.outputs[0], facts, depth)
     # What is added is a bias, or a float tensor about which nothing is proved; a mask may still be further in.
     inner = [find_mask(side, facts, depth - 1) for side in (first, second)] if depth > 0 else []
     for index, found in enumerate(inner):
@@ -143,7 +143,7 @@ def _add(node: ir.Node, steps: tuple[Step, ...], facts: Facts, depth: int) -> Fo
     for addend, scores, index in ((second, first, 0), (first, second, 1)):
         for source, bias in split_bias(addend, facts):
             lift = Lift(scores, (Step(node, index, bias), *steps), (source,))
-            return _lifted("additive", "nan", lift, (source.value,), node.outputs[0], facts, depth)
+            return _decide_lift("additive", "nan", lift, (source.value,), node.outputs[0], facts, depth)
     for found in inner:
         if found.kind in {"where", "additive"}:
             row: MaskedRow = "scores" if found.masked_row == "uniform" else found.masked_row
@@ -153,7 +153,7 @@ def _add(node: ir.Node, steps: tuple[Step, ...], facts: Facts, depth: int) -> Fo
     return FoundMask("unproven", "nan", why="a float tensor computed at run time is added to the scores")
 
 
-def _declared(addend: ir.Value, scores: ir.Value, facts: Facts, depth: int) -> FoundMask:
+def _match_declared(addend: ir.Value, scores: ir.Value, facts: Facts, depth: int) -> FoundMask:
     """Return the mask that the caller declares, with those under it.
 
     A row that they hide only together keeps its scores: so they count as one, or not at all, and an addition of which
@@ -169,8 +169,8 @@ def _declared(addend: ir.Value, scores: ir.Value, facts: Facts, depth: int) -> F
     return FoundMask("additive", "scores", Lift(None, (), (*sources, Source(addend, None)), total=True))
 
 
-def _row_of_written(written: Levels, steps: tuple[Step, ...]) -> MaskedRow:
-    after = _after(written, steps)
+def _row_of_written(written: ValueSet, steps: tuple[Step, ...]) -> MaskedRow:
+    after = _apply_steps(written, steps)
     if after is None:
         return "scores"
     if math.isinf(after.low):
@@ -179,18 +179,18 @@ def _row_of_written(written: Levels, steps: tuple[Step, ...]) -> MaskedRow:
     return "uniform" if after.few and len(after.values) == 1 else "scores"
 
 
-def _row_of_added(masked: Levels, steps: tuple[Step, ...], dtype: ir.DataType | None) -> MaskedRow:
+def _row_of_added(masked: ValueSet, steps: tuple[Step, ...], dtype: ir.DataType | None) -> MaskedRow:
     absorbs = dtype in {ir.DataType.FLOAT, ir.DataType.BFLOAT16} and masked.values[-1] <= ABSORBING
     if absorbs or masked.values == (-math.inf,):
         return _row_of_written(masked, steps)
     # Half of it: with any score added that is smaller than the other half, the sum is as low.
-    after = _after(Levels(tuple(v / 2 for v in masked.values), masked.few), steps)
+    after = _apply_steps(ValueSet(tuple(v / 2 for v in masked.values), masked.few), steps)
     if after is not None and after.values[-1] == -math.inf:
         return "nan"
     return "nan" if math.isinf(masked.low) else "scores"
 
 
-def _after(written: Levels | None, steps: tuple[Step, ...]) -> Levels | None:
+def _apply_steps(written: ValueSet | None, steps: tuple[Step, ...]) -> ValueSet | None:
     for step in steps:
         # A positive factor leaves finite what is finite, unless it is a great one.
         to = step.node.attributes.get("to") if step.node.op_type == "Cast" else None
@@ -199,7 +199,7 @@ def _after(written: Levels | None, steps: tuple[Step, ...]) -> Levels | None:
     return written
 
 
-def _lifted(
+def _decide_lift(
     kind: MaskKind,
     row: MaskedRow,
     lift: Lift,
@@ -209,7 +209,7 @@ def _lifted(
     depth: int,
 ) -> FoundMask:
     """Decide whether a recognised mask can be lifted, and the masks under it with it."""
-    written = levels(operands[-1], facts)
+    written = find_values(operands[-1], facts)
     masked = {v for v in (written.values if written is not None else ()) if v <= MASKED}
     factor = next((step.node.op_type for step in lift.steps if step.node.op_type != "Cast"), None)
     below = None if lift.scores is None else find_mask(lift.scores, facts, depth - 1)

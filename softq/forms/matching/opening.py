@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from softq.forms.matching.exponentials import Decomposed, Exponential, number
+from softq.forms.matching.exponentials import Decomposed, Exponential, read_number
 from softq.forms.matching.layout_ops import is_plain
 from softq.graph.edits import remove_if_unused, take_over
-from softq.graph.facts import named
+from softq.graph.facts import drop_inferred_names
 from softq.graph.patterns import matches
 from softq.graph.queries import node_label
 from softq.graph.ranks import Dims
@@ -53,7 +53,7 @@ class Opener:
         known = self._facts.shape(old)
         if old.shape is None and known is not None and wanted is not None:
             # What is written now, inference may see through no longer, and other forms are still to be opened.
-            value.type, old.shape = ir.TensorType(wanted), ir.Shape(named(known))
+            value.type, old.shape = ir.TensorType(wanted), ir.Shape(drop_inferred_names(known))
         take_over(old, value)
         remove_if_unused(self._node)
         return softmax
@@ -64,7 +64,7 @@ class Opener:
         if factor == 1:
             return found.scores
         for product in matches(found.scores, "Mul(factor, x) | Mul(x, factor)"):
-            other = number(product["factor"])
+            other = read_number(product["factor"])
             # 2^(x * log2(e)): the two constants were rounded once each.
             near = other is not None and math.isclose(other * factor, 1.0, rel_tol=2.0**-22)
             if near and self._facts.shape(product["x"]) == self._facts.shape(found.scores):

@@ -11,7 +11,7 @@ from softq.graph.facts import Facts
 from softq.graph.queries import node_label, operand, operator_label
 
 NEWEST_OPSET = 28
-"""The newest opset whose Softmax these rules were written against; a later one may mean something else."""
+"""The newest opset whose Softmax these forms were written against; a later one may mean something else."""
 
 FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
 
@@ -64,13 +64,13 @@ def find_axis(node: ir.Node, facts: Facts) -> Axis:
 def match_operator(node: ir.Node, facts: Facts) -> Match:
     """Return the match of a Softmax or LogSoftmax of the default domain, refused for what holds of every row."""
     scores, axis = operand(node, 0), find_axis(node, facts)
-    refusal = f"node {node_label(node)} has no input" if scores is None else refusal_of(node, scores, facts)
+    refusal = f"node {node_label(node)} has no input" if scores is None else find_refusal(node, scores, facts)
     refusal = refusal or axis.refusal
     note = f"its row spans the last {-axis.axis} axes" if axis.flattened and axis.axis is not None else ""
     return Match(operator_label(node), scores, node.outputs[0], axis.axis, refuse(refusal), note)
 
 
-def refusal_of(node: ir.Node, scores: ir.Value, facts: Facts) -> str:
+def find_refusal(node: ir.Node, scores: ir.Value, facts: Facts) -> str:
     """Return why a softmax that ends in `node` cannot be converted, whatever its form; empty if it can."""
     dtype = facts.dtype(scores) or facts.dtype(node.outputs[0])
     container = facts.view.container_of(node)

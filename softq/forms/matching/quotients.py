@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from softq.forms.matching.exponentials import Decomposed, find_exponential, number, without_maximum
-from softq.forms.matching.layout_ops import Moved, follow, same
+from softq.forms.matching.exponentials import Decomposed, find_exponential, read_number, without_maximum
+from softq.forms.matching.layout_ops import Moved, are_same, follow
 from softq.forms.matching.reductions import Reduced, find_reduction, fits
 from softq.graph.facts import Facts
 from softq.graph.patterns import match
@@ -34,7 +34,7 @@ class _Changes:
     def and_by(self, node: ir.Node, inside: ir.Value, facts: Facts) -> _Changes:
         """Return what was done if `node` was first and did it to its operand `inside`."""
         other = next((operand(node, i) for i in (0, 1) if operand(node, i) is not inside), None)
-        known, rank, own = number(other), facts.shape(inside), facts.shape(other)
+        known, rank, own = read_number(other), facts.shape(inside), facts.shape(other)
         if known is not None and own and (rank is None or len(own) > max(1, len(rank))):
             known = None  # a constant of more axes would change the layout
         added, least, refusal = self.added, self.least, self.refusal
@@ -59,7 +59,7 @@ def find_quotient(above: Moved, below: Moved, result: ir.Value, facts: Facts) ->
         facts: Shapes of the model.
     """
     total = _find_sum(below, _Changes(), facts)
-    if total is None or not same(above.source, total[0].source):
+    if total is None or not are_same(above.source, total[0].source):
         return None
     reduced, changes = total
     exponential = find_exponential(above.source, facts)

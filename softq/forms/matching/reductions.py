@@ -7,7 +7,16 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from softq.forms.matching.layout_ops import Layout, Moved, axes_of, follow, is_plain, moved_layout, own_layout, same
+from softq.forms.matching.layout_ops import (
+    Layout,
+    Moved,
+    are_same,
+    follow,
+    is_plain,
+    move_layout,
+    own_layout,
+    read_axes,
+)
 from softq.graph.facts import Facts
 from softq.graph.patterns import match
 from softq.graph.queries import is_op, operand, producer
@@ -42,13 +51,13 @@ def find_reduction(moved: Moved, names: Sequence[str], facts: Facts) -> Reduced 
         return None
     before = follow(inside, facts)
     spreads = any(is_op(other, "Expand") for other in (*before.path, *path))
-    layout = moved_layout(own_layout(before.source, facts), before.path, facts)
-    keeps = _flag(node, "keepdims", 1)
+    layout = move_layout(own_layout(before.source, facts), before.path, facts)
+    keeps = _read_flag(node, "keepdims", 1)
     if layout is None:
         # Without a rank only the last axis means something, and only if nothing moves.
-        simple = axes_of(node, facts) == (-1,) and keeps is True and is_plain(before.path) and is_plain(path)
+        simple = read_axes(node, facts) == (-1,) and keeps is True and is_plain(before.path) and is_plain(path)
         return Reduced(node, before.source, (-1,) if simple else None, None, spreads, simple)
-    places = _places(node, len(layout), facts)
+    places = _find_places(node, len(layout), facts)
     if places is None or keeps is None:
         return Reduced(node, before.source, None, None, spreads, simple=False)
     labels = sorted({label for place in places if (label := layout[place]) is not None})
@@ -56,19 +65,19 @@ def find_reduction(moved: Moved, names: Sequence[str], facts: Facts) -> Reduced 
         None if place in places else label for place, label in enumerate(layout) if keeps or place not in places
     )
     simple = keeps and is_plain(before.path) and is_plain(path)
-    return Reduced(node, before.source, tuple(labels), moved_layout(behind, path, facts), spreads, simple)
+    return Reduced(node, before.source, tuple(labels), move_layout(behind, path, facts), spreads, simple)
 
 
-def _flag(node: ir.Node, name: str, default: int) -> bool | None:
+def _read_flag(node: ir.Node, name: str, default: int) -> bool | None:
     attribute = node.attributes.get(name)
     return bool(default) if attribute is None else None if attribute.is_ref() else bool(attribute.as_int())
 
 
-def _places(node: ir.Node, rank: int, facts: Facts) -> frozenset[int] | None:
+def _find_places(node: ir.Node, rank: int, facts: Facts) -> frozenset[int] | None:
     absent = "axes" not in node.attributes and operand(node, 1) is None
-    axes = axes_of(node, facts)
+    axes = read_axes(node, facts)
     if absent or axes == ():
-        none = _flag(node, "noop_with_empty_axes", 0)
+        none = _read_flag(node, "noop_with_empty_axes", 0)
         return frozenset(() if none else range(rank)) if none is not None else None
     if axes is None or any(not -rank <= a < rank for a in axes):
         return None
@@ -84,13 +93,13 @@ def fits(beside: Moved, reduced: Reduced, result: ir.Value, facts: Facts) -> boo
         result: What comes of it.
         facts: Shapes of the model.
     """
-    if reduced.axes is None or not same(beside.source, reduced.source):
+    if reduced.axes is None or not are_same(beside.source, reduced.source):
         return False
     if any(is_op(node, "Expand") for node in beside.path):
         return False
     if reduced.simple and is_plain(beside.path):
         return True
-    mine = moved_layout(own_layout(beside.source, facts), beside.path, facts)
+    mine = move_layout(own_layout(beside.source, facts), beside.path, facts)
     if mine is None or reduced.layout is None or len(reduced.layout) > len(mine):
         return False
     # What is shorter is filled up at the front; an axis that went without being reduced had the length 1.
@@ -117,11 +126,11 @@ def _keeps_shape(beside: Moved, result: ir.Value, mine: Layout, reduced: Reduced
     if all(isinstance(length, int) and length != 1 for length in lengths):
         # A longer repetition would not be allowed beside them.
         return True
-    expands = [node for node in _above(reduced, result) if is_op(node, "Expand")]
+    expands = [node for node in _list_above(reduced, result) if is_op(node, "Expand")]
     return bool(expands) and all(_has_shape_of(node, beside, end) for node in expands)
 
 
-def _above(reduced: Reduced, result: ir.Value) -> list[ir.Node]:
+def _list_above(reduced: Reduced, result: ir.Value) -> list[ir.Node]:
     """Return the nodes between a reduction and the operator that reads it."""
     found, stack = list[ir.Node](), [node for node in (result.producer(),) if node is not None]
     while stack:

@@ -58,13 +58,13 @@ def find_usage(weights: ir.Value, axis: int | None, facts: Facts) -> Usage:
         for use in facts.view.uses(value):
             if use.node is not None and _goes_on(use, facts):
                 flips = transposed != is_op(use.node, "Transpose")
-                stack.extend((output, flips) for output in use.node.outputs[: _handed_on(use.node)])
+                stack.extend((output, flips) for output in use.node.outputs[: _count_handed_on(use.node)])
                 continue
             if is_op(use.node, "CastLike") and use.index == 1:
                 continue  # only the type is read
             if use.node is not None and is_op(use.node, "Log"):
                 logs.append(use.node)
-            role = _role(use, axis, transposed)
+            role = _find_role(use, axis, transposed)
             found.append((_ORDER.index(role), "graph output" if use.node is None else operator_label(use.node)))
     if not found:
         return Usage("other", "nothing")
@@ -82,7 +82,7 @@ def is_chosen(scores: ir.Value) -> bool:
     return False
 
 
-def _handed_on(node: ir.Node) -> int:
+def _count_handed_on(node: ir.Node) -> int:
     # The second output of Dropout is its mask.
     return len(node.outputs) if node.op_type == "Split" else 1
 
@@ -98,7 +98,7 @@ def _goes_on(use: Use, facts: Facts) -> bool:
     return node.op_type == "Concat" or use.index == 0
 
 
-def _role(use: Use, axis: int | None, transposed: bool) -> Role:
+def _find_role(use: Use, axis: int | None, transposed: bool) -> Role:
     node = use.node
     if node is None:
         return "classifier"

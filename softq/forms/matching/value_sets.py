@@ -30,7 +30,7 @@ _ARITHMETIC: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 
 @dataclass(frozen=True)
-class Levels:
+class ValueSet:
     """A set that holds every value an element can take.
 
     Attributes:
@@ -47,21 +47,21 @@ class Levels:
         return self.values[0]
 
 
-def levels(value: ir.Value | None, facts: Facts, depth: int = 24) -> Levels | None:
+def find_values(value: ir.Value | None, facts: Facts, depth: int = 24) -> ValueSet | None:
     """Return what the elements of `value` can be, None if nothing is proved; looks at most `depth` nodes up."""
     if value is None or depth < 0:
         return None
     tensor = constant(value)
     if tensor is not None:
-        return _of(tensor)
+        return _make_set(tensor)
     node = value.producer()
     if node is None or node.domain:
         return BITS if facts.dtype(value) == ir.DataType.BOOL else None
     if node.op_type in BOOLEAN or facts.dtype(value) == ir.DataType.BOOL:
         return BITS
 
-    def below(index: int) -> Levels | None:
-        return levels(operand(node, index), facts, depth - 1)
+    def below(index: int) -> ValueSet | None:
+        return find_values(operand(node, index), facts, depth - 1)
 
     operator = node.op_type
     if operator in _MOVES:
@@ -71,7 +71,7 @@ def levels(value: ir.Value | None, facts: Facts, depth: int = 24) -> Levels | No
     if is_passthrough(node, facts.view.container_of(node).opset):
         return below(0)
     if operator in {"Cast", "CastLike"}:
-        inner, to = below(0), facts.dtype(value) or _target(node)
+        inner, to = below(0), facts.dtype(value) or _read_target(node)
         return None if inner is None else cast(inner, to)
     if operator == "Where":
         return _union(below(1), below(2))
@@ -82,13 +82,13 @@ def levels(value: ir.Value | None, facts: Facts, depth: int = 24) -> Levels | No
         return _union(below(0), ZERO if operand(node, 2) is None else below(2))
     if operator == "ConstantOfShape":
         fill = node.attributes.get("value")
-        return ZERO if fill is None else None if fill.is_ref() else _of(fill.as_tensor().numpy())
+        return ZERO if fill is None else None if fill.is_ref() else _make_set(fill.as_tensor().numpy())
     if operator == "Neg":
         inner = below(0)
-        return None if inner is None else _of(-np.array(inner.values), inner.few)
+        return None if inner is None else _make_set(-np.array(inner.values), inner.few)
     if operator == "Clip" and len(node.inputs) == 3 and (inner := below(0)) is not None:
         low, high = below(1), below(2)
-        return None if low is None or high is None else _of(np.clip(inner.values, low.low, high.low), inner.few)
+        return None if low is None or high is None else _make_set(np.clip(inner.values, low.low, high.low), inner.few)
     if operator in _ARITHMETIC and len(node.inputs) == 2:
         left, right = below(0), below(1)
         if operator == "Sub" and left == ONE and right is None and _is_integer(operand(node, 1), facts):
@@ -98,20 +98,20 @@ def levels(value: ir.Value | None, facts: Facts, depth: int = 24) -> Levels | No
     return None
 
 
-def cast(inner: Levels, to: ir.DataType | None) -> Levels | None:
-    """Return the levels in another type: rounded, and infinite where they do not fit."""
+def cast(inner: ValueSet, to: ir.DataType | None) -> ValueSet | None:
+    """Return the values in another type: rounded, and infinite where they do not fit."""
     if to is None:
         return None
     values = np.array(inner.values)
     if to == ir.DataType.BOOL:
         return BITS
     if not to.is_floating_point():
-        return _of(np.trunc(values), inner.few) if np.isfinite(values).all() else None
+        return _make_set(np.trunc(values), inner.few) if np.isfinite(values).all() else None
     with np.errstate(over="ignore"):
-        return _of(values.astype(to.numpy()).astype(np.float64), inner.few)
+        return _make_set(values.astype(to.numpy()).astype(np.float64), inner.few)
 
 
-def _target(node: ir.Node) -> ir.DataType | None:
+def _read_target(node: ir.Node) -> ir.DataType | None:
     to = node.attributes.get("to")
     return None if to is None or to.is_ref() else ir.DataType(to.as_int())
 
@@ -129,7 +129,7 @@ def _is_integer(value: ir.Value | None, facts: Facts) -> bool:
     return False
 
 
-def _of(array: np.ndarray, few: bool = True) -> Levels | None:
+def _make_set(array: np.ndarray, few: bool = True) -> ValueSet | None:
     if array.size == 0:
         return None
     if array.dtype == np.bool_:
@@ -138,13 +138,13 @@ def _of(array: np.ndarray, few: bool = True) -> Levels | None:
     if np.isnan(low) or np.isnan(high):
         return None
     if few:
-        different = _few(array)
+        different = _find_distinct(array)
         if different is not None:
-            return Levels(different, True)
-    return Levels((float(low), float(high)), False)
+            return ValueSet(different, True)
+    return ValueSet((float(low), float(high)), False)
 
 
-def _few(array: np.ndarray) -> tuple[float, ...] | None:
+def _find_distinct(array: np.ndarray) -> tuple[float, ...] | None:
     # Sorting a large mask costs seconds; peeling off one value after the other costs FEW passes at most.
     rest, found = array.reshape(-1), list[float]()
     while rest.size:
@@ -155,13 +155,13 @@ def _few(array: np.ndarray) -> tuple[float, ...] | None:
     return tuple(sorted(set(found)))
 
 
-def _union(left: Levels | None, right: Levels | None) -> Levels | None:
+def _union(left: ValueSet | None, right: ValueSet | None) -> ValueSet | None:
     if left is None or right is None:
         return None
-    return _of(np.array(left.values + right.values), left.few and right.few)
+    return _make_set(np.array(left.values + right.values), left.few and right.few)
 
 
-def _fold(parts: list[Levels | None]) -> Levels | None:
+def _fold(parts: list[ValueSet | None]) -> ValueSet | None:
     result = parts[0] if parts else None
     for part in parts[1:]:
         result = _union(result, part)
@@ -170,20 +170,20 @@ def _fold(parts: list[Levels | None]) -> Levels | None:
 
 def _combine(
     function: Callable[[np.ndarray, np.ndarray], np.ndarray],
-    left: Levels | None,
-    right: Levels | None,
+    left: ValueSet | None,
+    right: ValueSet | None,
     dtype: ir.DataType | None,
-) -> Levels | None:
+) -> ValueSet | None:
     if left is None or right is None or dtype is None:
         return None
     with np.errstate(all="ignore"):
         # The corners of two intervals bound each of these functions; of two short lists they are all there is.
         corners = function(np.array(left.values)[:, None], np.array(right.values)[None, :])
-    result = _of(corners, left.few and right.few)
+    result = _make_set(corners, left.few and right.few)
     return None if result is None else cast(result, dtype)
 
 
-BITS = Levels((0.0, 1.0), True)
-ZERO = Levels((0.0,), True)
-ONE = Levels((1.0,), True)
-MINUS_INFINITY = Levels((-math.inf,), True)
+BITS = ValueSet((0.0, 1.0), True)
+ZERO = ValueSet((0.0,), True)
+ONE = ValueSet((1.0,), True)
+MINUS_INFINITY = ValueSet((-math.inf,), True)

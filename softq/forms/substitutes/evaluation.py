@@ -35,7 +35,7 @@ _LAID_OUT = {"Shape", "Reshape", "Expand", "ConstantOfShape", "Tile", "ScatterEl
 
 
 @dataclass(frozen=True)
-class Written:
+class Exported:
     """A part of a graph as ONNX, self-contained: equal parts are equal.
 
     Attributes:
@@ -43,7 +43,7 @@ class Written:
             serialized.
         shape: Shape of `x` as far as the model knows it, of two axes or more.
         shapes: Shapes of the values outside of which it reads the shape.
-        numbers: The float constants in it that are one number, or a number a head.
+        numbers: The float constants in it that are one number, or one number per head.
         laid_out: Whether it may depend on more of a shape than the length of the row.
         counts: Whole numbers that it takes the greatest of a row by.
         mask: The type of what says inside which positions take part; empty if nothing does.
@@ -60,7 +60,7 @@ class Written:
     mask: Literal["", "bool", "float64"]
 
 
-def written(region: Region, facts: Facts) -> Written | None:
+def export_region(region: Region, facts: Facts) -> Exported | None:
     """Return a region as ONNX, None where its shapes or constants are not known."""
     shape = facts.shape(region.entry)
     shapes = tuple(known for value in region.shapes if (known := facts.shape(value)) is not None)
@@ -78,15 +78,15 @@ def written(region: Region, facts: Facts) -> Written | None:
             if value is not None and id(value) not in names:
                 array = constant(value)
                 if array is not None and keeps_shape:
-                    array = _shortened(array, value, region)
+                    array = _shorten(array, value, region)
                 if array is None or array.nbytes > _LARGEST:
                     return None
                 names[id(value)] = f"v{len(names)}"
-                graph.initializer.append(onnx.numpy_helper.from_array(_wide(array), names[id(value)]))
-                numbers += _numbers(array)
+                graph.initializer.append(onnx.numpy_helper.from_array(_widen(array), names[id(value)]))
+                numbers += _read_numbers(array)
         for value in node.outputs:
             names[id(value)] = f"v{len(names)}"
-        joined = _joined(node, names)
+        joined = _fuse(node, names)
         if joined is not None:
             graph.node.append(joined)
         elif node.op_type == "Shape" and any(node.inputs[0] is value for value in region.shapes):
@@ -101,7 +101,7 @@ def written(region: Region, facts: Facts) -> Written | None:
     model = onnx.ModelProto(ir_version=10, graph=graph, opset_import=imports)
     laid_out = any(node.op_type in _LAID_OUT for node in region.nodes)
     counts = [constant(operand(node, 1)) for node in region.nodes if node.op_type == "TopK"]
-    return Written(
+    return Exported(
         model.SerializeToString(deterministic=True),
         shape,
         shapes,
@@ -113,7 +113,7 @@ def written(region: Region, facts: Facts) -> Written | None:
     )
 
 
-def _shortened(array: Array, value: ir.Value, region: Region) -> Array:
+def _shorten(array: Array, value: ir.Value, region: Region) -> Array:
     """Return one element of a constant that has the same everywhere, if all that read it repeat what is short.
 
     Exporters write such constants, of the shape of the scores, for what was a number.
@@ -129,11 +129,11 @@ def _is_float(array: Array) -> bool:
     return array.dtype.kind == "f" or array.dtype.name == "bfloat16"
 
 
-def _wide(array: Array) -> Array:
+def _widen(array: Array) -> Array:
     return array.astype(np.float64) if _is_float(array) else array
 
 
-def _numbers(array: Array) -> list[tuple[float, ...]]:
+def _read_numbers(array: Array) -> list[tuple[float, ...]]:
     one_a_head = array.size == 1 or (array.ndim >= 3 and array.size == array.shape[-3])
     return [tuple(map(float, array.reshape(-1)))] if _is_float(array) and one_a_head and array.size else []
 
@@ -146,20 +146,20 @@ def _append(graph: onnx.GraphProto, node: ir.Node, names: Mapping[int, str]) -> 
         if attribute.name == "to" and ir.DataType(attribute.i).is_floating_point():
             attribute.i = onnx.TensorProto.DOUBLE
         if node.op_type == "ConstantOfShape" and attribute.name == "value":
-            wide = _wide(onnx.numpy_helper.to_array(attribute.t))
+            wide = _widen(onnx.numpy_helper.to_array(attribute.t))
             attribute.t.CopyFrom(onnx.numpy_helper.from_array(wide, "value"))
     graph.node.append(made)
 
 
-def _joined(node: ir.Node, names: Mapping[int, str]) -> onnx.NodeProto | None:
+def _fuse(node: ir.Node, names: Mapping[int, str]) -> onnx.NodeProto | None:
     """Return ln(1 + y) for a Log of such a sum, and e^y - 1 for that difference; None for anything else.
 
     1 swallows a small y in any type, which is rounding and not what the function is.
     """
     if node.op_type == "Log":
-        small, kind = _beside_one(producer(node.inputs[0], "Add", "Sum"), 1.0), Log1p.__name__
+        small, kind = _find_beside_one(producer(node.inputs[0], "Add", "Sum"), 1.0), Log1p.__name__
     else:
-        risen = _beside_one(node, 1.0 if node.op_type == "Sub" else -1.0) if is_op(node, "Add", "Sub") else None
+        risen = _find_beside_one(node, 1.0 if node.op_type == "Sub" else -1.0) if is_op(node, "Add", "Sub") else None
         inner = producer(risen, "Exp")
         small, kind = None if inner is None else inner.inputs[0], Expm1.__name__
     if small is None or id(small) not in names:
@@ -170,7 +170,7 @@ def _joined(node: ir.Node, names: Mapping[int, str]) -> onnx.NodeProto | None:
     return made
 
 
-def _beside_one(node: ir.Node | None, one: float) -> ir.Value | None:
+def _find_beside_one(node: ir.Node | None, one: float) -> ir.Value | None:
     """Return the other operand of a node of two, one of which (of a difference the second) is this number."""
     if node is None or len(node.inputs) != 2:
         return None
@@ -213,7 +213,7 @@ class Layout:
         return self if self.is_own else replace(self, shape=(*self.shape[:-2], rows, self.shape[-1]))
 
 
-def layouts(function: Written, length: int, rows: int) -> Iterator[Layout]:
+def list_layouts(function: Exported, length: int, rows: int) -> Iterator[Layout]:
     """Yield shapes for rows of a length: one with as many rows as are wanted, and the function's own, if not great."""
     *before, last = function.shape
     heads = before[-2] if len(before) >= 3 else None
@@ -243,7 +243,7 @@ class Evaluator:
             what is -inf in the rows, which to it itself are other numbers.
     """
 
-    def __init__(self, function: Written, counts_when: bool = True) -> None:
+    def __init__(self, function: Exported, counts_when: bool = True) -> None:
         self._mask, self._counts_when = function.mask, counts_when
         self._session = ReferenceEvaluator(onnx.ModelProto.FromString(function.model), new_ops=OPERATORS)
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softq.errors import SoftqError, UsageError
-from softq.forms.substitutes.evaluation import Evaluator, Layout, Written, layouts
+from softq.forms.substitutes.evaluation import Evaluator, Exported, Layout, list_layouts
 from softq.methods import METHODS, Function, Method, OptionValue, WrittenSettings
 from softq.rowprog.wide import run_wide
 from softq.site import OwnFunction
@@ -68,7 +68,7 @@ class Recognised:
 
 
 @lru_cache(maxsize=256)
-def recognise(function: Written, masks: Masks, counts_when: bool = True) -> Recognised | None:
+def recognise(function: Exported, masks: Masks, counts_when: bool = True) -> Recognised | None:
     """Return the method and the options that a function is, None if it is none of them for certain.
 
     Args:
@@ -77,7 +77,7 @@ def recognise(function: Written, masks: Masks, counts_when: bool = True) -> Reco
         counts_when: Of a function with a mask inside, what that is where a position takes part.
     """
     last = function.shape[-1]
-    lengths = (last,) if isinstance(last, int) else _lengths(function)
+    lengths = (last,) if isinstance(last, int) else _choose_lengths(function)
     if not lengths or min(lengths) < _SHORTEST:
         return None
     try:
@@ -88,8 +88,8 @@ def recognise(function: Written, masks: Masks, counts_when: bool = True) -> Reco
     for way in (0, 1):
         asked: list[_Asked] = []
         for length in lengths:
-            rows = _probes(length, function.numbers)
-            layout = list(layouts(function, length, len(rows)))[way : way + 1]
+            rows = _make_probes(length, function.numbers)
+            layout = list(list_layouts(function, length, len(rows)))[way : way + 1]
             answered = _ask(evaluator, layout[0], rows, function, masks) if layout else None
             asked += [] if answered is None else [answered]
         if len(asked) == len(lengths):
@@ -102,7 +102,7 @@ def recognise(function: Written, masks: Masks, counts_when: bool = True) -> Reco
     return None
 
 
-def _lengths(function: Written) -> tuple[int, ...]:
+def _choose_lengths(function: Exported) -> tuple[int, ...]:
     """Return lengths that tell a function of rows of any length; none where it takes only longer ones."""
     most = max(function.counts, default=0)
     lengths = _LENGTHS if most < min(_LENGTHS) else (most + 3, 2 * most + 5)
@@ -126,11 +126,11 @@ class _Asked:
         return np.all(np.isneginf(self.masked), axis=-1)
 
 
-def _ask(evaluator: Evaluator, layout: Layout, rows: Rows, function: Written, masks: Masks) -> _Asked | None:
+def _ask(evaluator: Evaluator, layout: Layout, rows: Rows, function: Exported, masks: Masks) -> _Asked | None:
     heads = layout.shape[-3] if layout.has_heads else 1
     numbers = tuple(np.array(n) for n in function.numbers if len(n) in {1, heads})
     length = layout.shape[-1]
-    masked = _masked(length, masks)
+    masked = _make_masked_rows(length, masks)
     try:
         values, masked_values = evaluator.rows(rows, layout), evaluator.rows(masked, layout.of(len(masked)))
     except Exception:
@@ -141,18 +141,18 @@ def _ask(evaluator: Evaluator, layout: Layout, rows: Rows, function: Written, ma
 
 
 def _decide(asked: Sequence[_Asked]) -> OwnFunction | None:
-    if any(not np.any(_decided(one.rows, one.values)) for one in asked) or all(map(_is_softmax, asked)):
+    if any(not np.any(_find_decided(one.rows, one.values)) for one in asked) or all(map(_is_softmax, asked)):
         return None
     for method in METHODS.entries().values():
         with np.errstate(all="ignore"):
-            for settings in _possible(method, asked[0].function):
-                found = _configured(method, settings)
-                if found is not None and all(_is(method, found, one) for one in asked):
+            for settings in _list_settings(method, asked[0].function):
+                found = _configure(method, settings)
+                if found is not None and all(_is_function(method, found, one) for one in asked):
                     return found
     return None
 
 
-def _possible(method: Method, function: Function) -> Iterator[WrittenSettings]:
+def _list_settings(method: Method, function: Function) -> Iterator[WrittenSettings]:
     """Yield the settings with which a method might be a function, as far as that has numbers to tell them by."""
     if method.written is not None:
         # Of a function of another kind what is computed may be no number: then it is none of this method's.
@@ -163,10 +163,10 @@ def _possible(method: Method, function: Function) -> Iterator[WrittenSettings]:
 def _is_softmax(asked: _Asked) -> bool:
     """Whether a function is the softmax, behind a guard perhaps: no method is to claim that it is a case of its own."""
     e = np.exp(asked.rows - asked.rows.max(axis=-1, keepdims=True))
-    return _agree(e / e.sum(axis=-1, keepdims=True), asked.values, _decided(asked.rows, asked.values))
+    return _agree(e / e.sum(axis=-1, keepdims=True), asked.values, _find_decided(asked.rows, asked.values))
 
 
-def _configured(method: Method, settings: WrittenSettings) -> OwnFunction | None:
+def _configure(method: Method, settings: WrittenSettings) -> OwnFunction | None:
     several = {name: value for name, value in settings.items() if isinstance(value, tuple)}
     words = {name: "head" if isinstance(value, tuple) else value for name, value in settings.items()}
     try:
@@ -181,7 +181,7 @@ def _configured(method: Method, settings: WrittenSettings) -> OwnFunction | None
     return OwnFunction(method.name, given, several)
 
 
-def _is(method: Method, found: OwnFunction, asked: _Asked) -> bool:
+def _is_function(method: Method, found: OwnFunction, asked: _Asked) -> bool:
     options = method.configure(found.options)
     program = method.program(options)
     params = method.parameters(options, found.fitted)
@@ -194,7 +194,7 @@ def _is(method: Method, found: OwnFunction, asked: _Asked) -> bool:
             return None
         return out["probabilities"] if program.is_pair is False else out["weights"] / out["normalizer"]
 
-    counts = _decided(asked.rows, asked.values)
+    counts = _find_decided(asked.rows, asked.values)
     # Most that are not the same differ on a few rows already.
     for some in (slice(None, None, max(len(asked.rows) // 24, 1)), slice(None)):
         got = values(asked.rows[some])
@@ -206,7 +206,7 @@ def _is(method: Method, found: OwnFunction, asked: _Asked) -> bool:
     return got is not None and _agree(got, asked.masked_values, np.ones(asked.masked_values.shape, np.bool_))
 
 
-def _decided(rows: Rows, values: Rows) -> NDArray[np.bool_]:
+def _find_decided(rows: Rows, values: Rows) -> NDArray[np.bool_]:
     """Return which values of a function count.
 
     Where a whole row of ordinary scores is undefined, a quotient of zeros, a method may say what it is; but not often.
@@ -227,7 +227,7 @@ def _agree(got: Rows, wanted: Rows, counts: NDArray[np.bool_]) -> bool:
     return bool(np.all(near | ~counts | (np.isnan(got) & np.isnan(wanted))))
 
 
-def _probes(length: int, numbers: Sequence[Sequence[float]]) -> Rows:
+def _make_probes(length: int, numbers: Sequence[Sequence[float]]) -> Rows:
     """Return rows without masked positions, [R, length], every number an f32."""
     rng = np.random.default_rng(0)
     small = 10.0 ** np.arange(-7, 0)
@@ -256,7 +256,7 @@ def _probes(length: int, numbers: Sequence[Sequence[float]]) -> Rows:
     return np.concatenate(rows).astype(np.float32).astype(np.float64)
 
 
-def _masked(length: int, masks: Masks) -> Rows:
+def _make_masked_rows(length: int, masks: Masks) -> Rows:
     """Return rows with positions that a mask hides, [R, length]; none where there is no mask."""
     rng = np.random.default_rng(1)
     made = [np.zeros((0, length))]

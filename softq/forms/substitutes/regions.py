@@ -58,19 +58,21 @@ MaskOf = Callable[[ir.Value, ir.Value], bool]
 """Whether a value may be what says of a function of another one which positions take part."""
 
 
-def _none(value: ir.Value, entry: ir.Value) -> bool:
+def _is_no_mask(value: ir.Value, entry: ir.Value) -> bool:
     return False
 
 
-def regions(result: ir.Value, begins: Callable[[ir.Value], bool], is_mask: MaskOf = _none) -> Iterator[Region]:
+def find_regions(
+    result: ir.Value, begins: Callable[[ir.Value], bool], is_mask: MaskOf = _is_no_mask
+) -> Iterator[Region]:
     """Yield the parts of a graph that make `result` of one value, the smallest first.
 
     Args:
         result: A value that a node computes.
         begins: Whether a part may begin with a value.
-        is_mask: What may be read besides, one value a part.
+        is_mask: What may be read besides, one value per part.
     """
-    for entry in _above(result):
+    for entry in _list_above(result):
         if not begins(entry):
             continue
         found = _cut(result, entry, is_mask)
@@ -78,7 +80,7 @@ def regions(result: ir.Value, begins: Callable[[ir.Value], bool], is_mask: MaskO
             yield found
 
 
-def _above(result: ir.Value) -> list[ir.Value]:
+def _list_above(result: ir.Value) -> list[ir.Value]:
     """Return what `result` is computed from, the nearest first, as far as a function may reach."""
     found, at = [result], 0
     while at < len(found) and len(found) < MOST_NODES:
@@ -129,10 +131,10 @@ def _cut(result: ir.Value, entry: ir.Value, is_mask: MaskOf) -> Region | None:
         return None
     inside = {id(entry), *(id(out) for node in nodes for out in node.outputs)}
     outside = tuple(v for v in shapes if id(v) not in inside)
-    return Region(entry, result, _ordered(nodes), outside, masks[0] if masks else None)
+    return Region(entry, result, _order(nodes), outside, masks[0] if masks else None)
 
 
-def _ordered(nodes: Collection[ir.Node]) -> tuple[ir.Node, ...]:
+def _order(nodes: Collection[ir.Node]) -> tuple[ir.Node, ...]:
     """Return nodes, each behind those whose results it reads, if only for the shape."""
     found = dict[ir.Node, None]()
 

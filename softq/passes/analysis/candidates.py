@@ -9,13 +9,13 @@ import onnx_ir as ir
 
 from softq.errors import SoftqError
 from softq.forms import FORMS, Inside, Match
-from softq.forms.matching.guards import Behind, look_behind, masked_row
+from softq.forms.matching.guards import Behind, guard_row, look_behind
 from softq.forms.matching.mask_lifts import Lift
 from softq.forms.matching.masks import NO_MASK, FoundMask, find_mask
 from softq.forms.matching.roles import Usage, find_usage, is_chosen
 from softq.forms.replaced import DOMAIN
 from softq.forms.written_function import find_around
-from softq.graph.facts import Facts, named
+from softq.graph.facts import Facts, drop_inferred_names
 from softq.graph.queries import Container, function_label, operator_label
 from softq.passes.analysis.log_readers import find_logarithms
 from softq.passes.analysis.order_only import OrderOnly, find_order_only
@@ -35,7 +35,7 @@ class Finding:
         site: What is said about it.
         node: The node that carries the site.
         container: Where the node is.
-        match: What the rule recognised.
+        match: What the form recognised.
         mask: The mask in front of it.
         behind: What follows it; None where the result is inside an operator.
         order: The one reader that needs no more than the order of the weights; None if there is more.
@@ -52,7 +52,7 @@ class Finding:
     around: Match | None = None
 
 
-def candidates(facts: Facts) -> list[Finding]:
+def find_candidates(facts: Facts) -> list[Finding]:
     """Return every softmax that a form claims, before any policy: its verdict says whether it could be converted."""
     found: list[Finding] = []
     taken: dict[str, int] = {}
@@ -62,7 +62,9 @@ def candidates(facts: Facts) -> list[Finding]:
         for index, node in enumerate(container.body):
             form, match = _match(node, facts)
             if match is not None:
-                found.append(_finding(form, match, node, _site_id(container, node, index, taken), container, facts))
+                found.append(
+                    _make_finding(form, match, node, _name_site(container, node, index, taken), container, facts)
+                )
     return found
 
 
@@ -77,7 +79,7 @@ def _match(node: ir.Node, facts: Facts) -> tuple[str, Match | None]:
     return "", None
 
 
-def _site_id(container: Container, node: ir.Node, index: int, taken: dict[str, int]) -> str:
+def _name_site(container: Container, node: ir.Node, index: int, taken: dict[str, int]) -> str:
     name = next((output.name for output in node.outputs if output.name), f"{operator_label(node)}#{index}")
     site = "/".join((*container.path, name))
     taken[site] = taken.get(site, 0) + 1
@@ -88,21 +90,21 @@ def _site_id(container: Container, node: ir.Node, index: int, taken: dict[str, i
     return site
 
 
-def _finding(form: str, match: Match, node: ir.Node, site_id: str, container: Container, facts: Facts) -> Finding:
+def _make_finding(form: str, match: Match, node: ir.Node, site_id: str, container: Container, facts: Facts) -> Finding:
     own = match.function is not None
     mask = NO_MASK if match.scores is None or own else find_mask(match.scores, facts)
     if match.hidden is not None:
         mask = FoundMask("where", match.hidden.masked_row, Lift(match.scores, (), (match.hidden.source,)))
     behind = None if match.weights is None else look_behind(match.weights, facts)
     # Such a form is attention by its definition, also where a divisor stands between the weights and the product.
-    usage = Usage("attention", "MatMul") if own else _usage(match, behind, node, facts)
+    usage = Usage("attention", "MatMul") if own else _find_usage(match, behind, node, facts)
     if usage.role == "other" and match.scores is not None and is_chosen(match.scores):
         usage = replace(usage, role="router")
     shape = facts.shape(match.scores)
     shape = facts.shape(match.weights) if shape is None else shape
     dtype = facts.dtype(match.scores) or facts.dtype(match.weights)
     guard = "none" if behind is None else behind.guard
-    found = match.inside or Inside(dtype, shape, mask.kind, masked_row(mask.masked_row, guard), guard)
+    found = match.inside or Inside(dtype, shape, mask.kind, guard_row(mask.masked_row, guard), guard)
     has_rank = found.shape is not None and len(found.shape) >= 4
     has_heads = usage.role == "attention" and has_rank and match.axis in {-1, -2}
     verdict = match.verdict
@@ -119,7 +121,7 @@ def _finding(form: str, match: Match, node: ir.Node, site_id: str, container: Co
         axis=match.axis,
         head_axis=-3 if has_heads else None,
         dtype="unknown" if found.dtype is None else _DTYPE_NAMES.get(found.dtype, found.dtype.name.lower()),
-        shape=None if found.shape is None else named(found.shape),
+        shape=None if found.shape is None else drop_inferred_names(found.shape),
         mask=found.mask,
         masked_row=found.masked_row,
         guard=found.guard,
@@ -134,7 +136,7 @@ def _finding(form: str, match: Match, node: ir.Node, site_id: str, container: Co
     return Finding(site, node, container, match, mask, behind, order, around)
 
 
-def _usage(match: Match, behind: Behind | None, node: ir.Node, facts: Facts) -> Usage:
+def _find_usage(match: Match, behind: Behind | None, node: ir.Node, facts: Facts) -> Usage:
     if behind is not None:
         usage = find_usage(behind.weights, match.axis, facts)
         if not match.logarithm:
@@ -146,7 +148,7 @@ def _usage(match: Match, behind: Behind | None, node: ir.Node, facts: Facts) -> 
     return Usage(role, "itself" if role == "attention" else "nothing")
 
 
-def shortened(ids: Sequence[str]) -> str:
+def shorten(ids: Sequence[str]) -> str:
     """Return the ids for a message."""
     if not ids:
         return "the model has none"

@@ -60,11 +60,11 @@ def find_order_only(match: Match, facts: Facts) -> OrderOnly | None:
     values = reader.outputs[0]
     if not values.uses() and not values.is_graph_output():
         return OrderOnly(FUSE_TOPK, reader)
-    normalized = None if match.operator == "LogSoftmax" else _normalized(values, match.axis, len(shape), facts)
+    normalized = None if match.operator == "LogSoftmax" else _find_normalized(values, match.axis, len(shape), facts)
     return None if normalized is None else OrderOnly(FUSE_TOPK, reader, normalized)
 
 
-def _normalized(values: ir.Value, axis: int, rank: int, facts: Facts) -> ir.Value | None:
+def _find_normalized(values: ir.Value, axis: int, rank: int, facts: Facts) -> ir.Value | None:
     """Return values / sum(values) if that is all they are used for."""
     quotient = next((node for node in values.consumers() if is_op(node, "Div")), None)
     result = None if quotient is None else quotient.outputs[0]

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from softq.errors import UsageError
 from softq.forms.matching.masks import NO_MASK
 from softq.methods import METHODS
-from softq.passes.analysis.candidates import Finding, shortened
+from softq.passes.analysis.candidates import Finding, shorten
 from softq.site import OwnFunction, Role, Site, Verdict
 
 _EXACT_ONLY = (
@@ -55,7 +55,7 @@ def judge(found: Sequence[Finding], policy: Policy) -> tuple[Finding, ...]:
     for glob in policy.select:
         hits = {i for i in ids if i == glob or fnmatchcase(i, glob)}
         if not hits:
-            raise UsageError(f"no softmax matches {glob!r}; {shortened(ids)}")
+            raise UsageError(f"no softmax matches {glob!r}; {shorten(ids)}")
         chosen = hits | (chosen or set())
     judged = [_judge(finding, policy, chosen) for finding in found]
     inside = {
@@ -65,10 +65,10 @@ def judge(found: Sequence[Finding], policy: Policy) -> tuple[Finding, ...]:
         for node in finding.match.nodes
         if node is not finding.node
     }
-    return tuple(_part_of(finding, inside.get(finding.node)) for finding in judged)
+    return tuple(_keep_part(finding, inside.get(finding.node)) for finding in judged)
 
 
-def _part_of(finding: Finding, whole: Site | None) -> Finding:
+def _keep_part(finding: Finding, whole: Site | None) -> Finding:
     """Keep what is a part of a function that is converted."""
     if whole is None:
         return finding
@@ -88,11 +88,11 @@ def _judge(finding: Finding, policy: Policy, chosen: set[str] | None) -> Finding
         finding = replace(finding, site=site, match=finding.around, mask=NO_MASK, order=None)
     site = finding.site
     if site.function is not None and site.function.method != given:
-        reason = f"it is no softmax but {_said(site.function)}, and that method alone can take its place"
+        reason = f"it is no softmax but {_describe(site.function)}, and that method alone can take its place"
         return replace(finding, site=replace(site, verdict=Verdict("keep", reason)))
     tail = f"; {site.verdict.reason}" if site.verdict.reason else ""
     if around is not None:
-        tail += f"; with what stands in front of it, it is {_said(around)}"
+        tail += f"; with what stands in front of it, it is {_describe(around)}"
     if finding.mask.why:
         tail += f"; its mask stays in the scores: {finding.mask.why}"
     by_default = chosen is None and not policy.all_sites
@@ -117,7 +117,7 @@ def _judge(finding: Finding, policy: Policy, chosen: set[str] | None) -> Finding
     return replace(finding, site=replace(site, verdict=verdict))
 
 
-def _said(function: OwnFunction) -> str:
+def _describe(function: OwnFunction) -> str:
     """Return a function in words: its method and the options that are not the default ones."""
     method = METHODS.get(function.method)
     usual = method.resolve(method.configure({}), False).to_json()

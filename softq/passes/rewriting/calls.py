@@ -64,7 +64,7 @@ class Exposed:
     inputs: tuple[ir.Value, ...]
 
 
-def call_of(planned: SitePlan, place: Place, *, exposed: bool) -> Call:
+def make_call(planned: SitePlan, place: Place, *, exposed: bool) -> Call:
     """Return the call for what a plan says of a site.
 
     Args:
@@ -78,7 +78,7 @@ def call_of(planned: SitePlan, place: Place, *, exposed: bool) -> Call:
         UsageError: an option is wrong.
     """
     options = planned.configure()
-    program, emission = _emission(planned.method, options, place, exposed)
+    program, emission = _emit(planned.method, options, place, exposed)
     values = arguments(program, METHODS.get(planned.method).parameters(options, planned.fitted))
     names = signature(program)[1 + place.masked :]
     arrays = dict(zip(names, values, strict=True))
@@ -89,7 +89,7 @@ def call_of(planned: SitePlan, place: Place, *, exposed: bool) -> Call:
 
 
 @lru_cache(maxsize=64)
-def _emission(method: str, options: Options, place: Place, exposed: bool) -> tuple[Program, Emission]:
+def _emit(method: str, options: Options, place: Place, exposed: bool) -> tuple[Program, Emission]:
     """Return what the sites of a model share: the proof takes longer than all the rest."""
     program = METHODS.get(method).program(options, masked=place.masked)
     if exposed:

@@ -39,7 +39,7 @@ class Canonical:
         probabilities: The value that consumers read: the node's output, or the output of the guard behind it, which
             is then subsumed by `nan_becomes_zero`.
         nan_becomes_zero: Whether the original turns the NaN rows of its softmax to zeros (a lifted guard).
-        zero_rows: The condition, one boolean a row, of a Where behind `probabilities` that makes rows zeros.
+        zero_rows: The condition, one boolean per row, of a Where behind `probabilities` that makes rows zeros.
         whole: Whether it stands for more than the node: for all between `scores` and the node's output.
     """
 

@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from softq.forms.matching.mask_lifts import Lift, Source, Step
-from softq.graph.facts import dims
+from softq.graph.facts import to_dims
 from softq.graph.patterns import match
 from softq.graph.queries import comes_before, constant, is_op, operand
 from softq.graph.ranks import Dims
@@ -92,7 +92,7 @@ class MaskLifter:
         return self._rewriter.add(self._node, operator, inputs, name, _BOOL, known)
 
     def _shape(self, value: ir.Value) -> Dims | None:
-        return self._facts.shape(value) or (None if value.shape is None else dims(value.shape))
+        return self._facts.shape(value) or (None if value.shape is None else to_dims(value.shape))
 
     def _open_rows(self, valid: ir.Value) -> ir.Value:
         """Return a mask that hides nothing in rows which the other hides throughout."""

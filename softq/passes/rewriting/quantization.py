@@ -44,7 +44,7 @@ class Quantization:
         return (self.zero, self.dtype) == (other.zero, other.dtype) and np.array_equal(self.scale, other.scale)
 
 
-def quantization(node: ir.Node) -> Quantization | None:
+def read_quantization(node: ir.Node) -> Quantization | None:
     """Return what the codes of a QuantizeLinear or DequantizeLinear stand for, if it is float32 and of this form."""
     codes = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
     real = node.inputs[0] if node.op_type == "QuantizeLinear" else node.outputs[0]

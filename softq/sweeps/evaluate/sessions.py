@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from softq.conversion import exposed
 from softq.data import TensorSpec
 from softq.modelfile import as_model
-from softq.passes.rewriting.calls import EXPOSED_KEY, Exposed, call_of, same_function
+from softq.passes.rewriting.calls import EXPOSED_KEY, Exposed, make_call, same_function
 from softq.runner import OnnxRunner, Runner
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class _Shared:
         found: dict[str, Array] = {}
         for planned in plan.sites:
             there = self.exposed[planned.id]
-            call = call_of(planned, there.place, exposed=True)
+            call = make_call(planned, there.place, exposed=True)
             if not same_function(call.function, there.function):
                 return None
             names = [str(value.name) for value in there.inputs]
