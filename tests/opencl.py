@@ -12,9 +12,9 @@ import pytest
 from numpy.typing import NDArray
 
 from softq.codegen.gpu.dialect.dialects import OPENCL
-from softq.codegen.gpu.rows import Form, RowKernel, row_kernel
-from softq.codegen.gpu.rows.form import choose
-from softq.codegen.gpu.rows.memory import bytes_of
+from softq.codegen.gpu.rows import RowKernel, Tiling, row_kernel
+from softq.codegen.gpu.rows.load_store import bytes_of
+from softq.codegen.gpu.rows.tiling import choose_tiling
 from softq.rowprog import Program
 from softq.rowprog.types import Kind
 
@@ -95,7 +95,7 @@ class OpenCl:
 
     def __init__(self, program: Program, *, outputs: Sequence[str] | None = None, max_length: int = 65536,
                  nibbles: Sequence[str] = (), scores: str | None = None, stored: Mapping[str, str] | None = None,
-                 form: Form | None = None) -> None:  # fmt: skip
+                 form: Tiling | None = None) -> None:  # fmt: skip
         self.program, self.nibbles, self._form = program, nibbles, form
         self._scores = scores or program.scores.value
         self._make = functools.cache(lambda form: self._compiled(row_kernel(
@@ -105,12 +105,12 @@ class OpenCl:
     def _compiled(self, kernel: RowKernel) -> tuple[RowKernel, Any]:
         return kernel, compiled(kernel.text, kernel.symbol)
 
-    def form(self, length: int) -> Form:
+    def form(self, length: int) -> Tiling:
         """Return the form for rows of a length."""
         if self._form is not None:
             return self._form
         in_order = any(node.op == "scan" for node in self.program.nodes())
-        return choose(
+        return choose_tiling(
             length, bytes_of(self._scores), in_order=in_order, even=bool(self.nibbles), shared_bytes=MOST_SHARED
         )
 
@@ -145,6 +145,6 @@ class OpenCl:
         arguments += [np.int64(count), np.int32(length), np.int32(heads), np.int32(queries), *strides]
         if count == 0:
             return dict(zip(kernel.outputs, arguments[first:last], strict=True))
-        blocks = -(-count // kernel.form.rows)
-        found = launch(function, blocks, kernel.form.threads, arguments, range(first, last))
+        blocks = -(-count // kernel.tiling.rows)
+        found = launch(function, blocks, kernel.tiling.threads, arguments, range(first, last))
         return dict(zip(kernel.outputs, found, strict=True))

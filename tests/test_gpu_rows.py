@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from softq.codegen.common.patterns import output_type
 from softq.codegen.gpu.dialect.dialects import OPENCL
-from softq.codegen.gpu.rows import Form, row_kernel
-from softq.codegen.gpu.rows.form import choose
+from softq.codegen.gpu.rows import Tiling, row_kernel
+from softq.codegen.gpu.rows.tiling import choose_tiling
 from softq.errors import UsageError
 from softq.methods import METHODS
 from softq.rowprog import DType, Program, run
@@ -121,7 +121,7 @@ def test_codes_of_four_bits_stand_two_a_byte(settings: Settings, kind: DType) ->
 @pytest.mark.parametrize(("bits", "r"), [(2, 0.5), (4, 1.0), (4, 0.613), (8, 16.0)])
 def test_codes_at_their_boundaries(bits: int, r: float) -> None:
     program = program_of("deferred-log", {"bits": bits, "r": r, "steps": "equal"})
-    host = OpenCl(program, outputs=list(program.outputs), form=Form(32, 1, 0, False))
+    host = OpenCl(program, outputs=list(program.outputs), form=Tiling(32, 1, 0, False))
     border = (np.arange(2**bits + 1) + 0.5) / np.float64(np.float32(r * np.log2(np.e)))
     ulps = np.arange(-4, 5, dtype=np.int32)[:, None]
     d = (border.astype(np.float32).view(np.int32) + ulps).view(np.float32).ravel()
@@ -155,14 +155,15 @@ def test_masks_broadcast(shape: tuple[int, ...]) -> None:
 
 
 FORMS = [
-    Form(4, 4, 8, True, True), Form(32, 4, 1, True, True), Form(32, 4, 2, True), Form(32, 1, 4, False, True),
-    Form(64, 4, 0, True), Form(256, 1, 0, False), Form(512, 4, 1, True, True), Form(1, 1, 0, False),
-    Form(32, 2, 4, False), Form(8, 1, 16, False), Form(8, 4, 4, True, shared=2), Form(8, 1, 16, False, shared=10),
+    Tiling(4, 4, 8, True, True), Tiling(32, 4, 1, True, True), Tiling(32, 4, 2, True), Tiling(32, 1, 4, False, True),
+    Tiling(64, 4, 0, True), Tiling(256, 1, 0, False), Tiling(512, 4, 1, True, True), Tiling(1, 1, 0, False),
+    Tiling(32, 2, 4, False), Tiling(8, 1, 16, False), Tiling(8, 4, 4, True, shared=2),
+    Tiling(8, 1, 16, False, shared=10),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda f: f.name)
-def test_every_form_gives_the_same(form: Form) -> None:
+def test_every_form_gives_the_same(form: Tiling) -> None:
     # Sparsemax and top-k go along the row many times, which takes as long to compile for any form.
     long = ("top-k", "sparsemax") if form in (FORMS[1], FORMS[5]) else ()
     for name, settings in (("deferred-log", {"bits": 4, "r": 1}), *((name, {}) for name in long)):
@@ -179,9 +180,9 @@ def test_every_form_gives_the_same(form: Form) -> None:
                 np.testing.assert_allclose(value.astype(np.float64), wanted, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("form", [Form(8, 4, 4, True, shared=2), Form(256, 2, 4, False, shared=3)], ids=str)
+@pytest.mark.parametrize("form", [Tiling(8, 4, 4, True, shared=2), Tiling(256, 2, 4, False, shared=3)], ids=str)
 @pytest.mark.parametrize("kind", ["f32", "f16"])
-def test_chunks_in_shared_memory(form: Form, kind: str) -> None:
+def test_chunks_in_shared_memory(form: Tiling, kind: str) -> None:
     program = program_of("deferred-log", {"bits": 4, "r": 1}, masked=True)
     host = OpenCl(program, outputs=("codes", "normalizer"), nibbles=("codes",), scores=kind, form=form)
     for length in (4, 100, 128):
@@ -206,15 +207,15 @@ def test_long_rows_are_read_once(length: int, form: str) -> None:
 
 
 def test_the_form_is_one_that_the_memory_holds() -> None:
-    names = {most: choose(65_536, 4, shared_bytes=most << 10).name for most in (0, 64, 99, 163, 227)}
+    names = {most: choose_tiling(65_536, 4, shared_bytes=most << 10).name for most in (0, 64, 99, 163, 227)}
     large = "g1024_c4a_8r8m"
     assert names == {0: "g512_c4a_s", 64: "g512_c4a_s", 99: "g512_c4a_s", 163: large, 227: large}
-    assert choose(65_540, 4, shared_bytes=227 << 10).name == "g512_c4a_s"
-    assert choose(65_536, 2, shared_bytes=227 << 10).name == "g1024_c8a_8r"
-    assert choose(65_535, 2, shared_bytes=163 << 10).name == "g512_c1u_s"
+    assert choose_tiling(65_540, 4, shared_bytes=227 << 10).name == "g512_c4a_s"
+    assert choose_tiling(65_536, 2, shared_bytes=227 << 10).name == "g1024_c8a_8r"
+    assert choose_tiling(65_535, 2, shared_bytes=163 << 10).name == "g512_c1u_s"
     # Few threads have more registers each.
-    assert {choose(1021, 4, shared_bytes=most).name for most in (0, 227 << 10)} == {"g32_c1u_32h"}
-    kernel = row_kernel(program_of(*FLOATS[1]), choose(65_536, 4, shared_bytes=163 << 10), OPENCL, symbol="k",
+    assert {choose_tiling(1021, 4, shared_bytes=most).name for most in (0, 227 << 10)} == {"g32_c1u_32h"}
+    kernel = row_kernel(program_of(*FLOATS[1]), choose_tiling(65_536, 4, shared_bytes=163 << 10), OPENCL, symbol="k",
                         max_length=65_536)  # fmt: skip
     assert kernel.shared_bytes == 128 << 10
 
@@ -289,8 +290,8 @@ def test_scores_of_sixteen_bits(kind: str, length: int) -> None:
     assert np.all(np.isnan(value[1:3]) == np.isnan(whole[1:3]))
 
 
-@pytest.mark.parametrize("form", [Form(64, 4, 0, True), Form(32, 2, 0, False), Form(128, 1, 0, False)], ids=str)
-def test_a_running_maximum_takes_the_place_of_a_pass(form: Form) -> None:
+@pytest.mark.parametrize("form", [Tiling(64, 4, 0, True), Tiling(32, 2, 0, False), Tiling(128, 1, 0, False)], ids=str)
+def test_a_running_maximum_takes_the_place_of_a_pass(form: Tiling) -> None:
     program, inf = quotient(default_program(METHODS.get("exact"))), np.inf
     kernel = row_kernel(program, form, OPENCL, symbol="k", max_length=65536)
     assert kernel.text.count("at < length; at += ") == 2
@@ -307,9 +308,9 @@ def test_a_running_maximum_takes_the_place_of_a_pass(form: Form) -> None:
 
 
 def test_what_a_kernel_cannot_do_is_refused() -> None:
-    program, warp = program_of("deferred-log", {"bits": 5, "r": 2}), Form(32, 2, 0, False)
+    program, warp = program_of("deferred-log", {"bits": 5, "r": 2}), Tiling(32, 2, 0, False)
 
-    def kernel(form: Form = warp, of: Program = program, **given: object) -> None:
+    def kernel(form: Tiling = warp, of: Program = program, **given: object) -> None:
         row_kernel(of, form, OPENCL, symbol="k", max_length=64, **given)  # pyright: ignore[reportArgumentType]
 
     with pytest.raises(UsageError, match="codes of deferred-log goes up to 31; four bits hold at most 15"):
@@ -319,6 +320,6 @@ def test_what_a_kernel_cannot_do_is_refused() -> None:
     with pytest.raises(UsageError, match="output codes of deferred-log is u8; it cannot be written as f16"):
         kernel(outputs=("codes",), stored={"codes": "f16"})
     with pytest.raises(UsageError, match="shared memory takes some of the chunks"):
-        kernel(Form(32, 1, 4, False, shared=4))
+        kernel(Tiling(32, 1, 4, False, shared=4))
     with pytest.raises(UsageError, match="edge-moe goes along the row element by element"):
         kernel(of=default_program(METHODS.get("edge-moe")))

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from softq.codegen.gpu.dialect.dialects import Dialect
-from softq.codegen.gpu.rows import Form, row_kernel
-from softq.codegen.gpu.rows.form import WARP, candidates
+from softq.codegen.gpu.rows import Tiling, row_kernel
+from softq.codegen.gpu.rows.tiling import WARP, list_tilings
 from softq.rowprog import Program, run
 from tests.opencl import OpenCl, compiled
 from tests.test_gpu_rows import program_of
@@ -31,7 +31,7 @@ FUNCTION {kind} __attribute__((overloadable)) of_lane(SHARED u64 *exchanged, {ki
 class Shuffled(OpenCl):
     """A program's kernels in the text that CUDA gets."""
 
-    def __init__(self, program: Program, form: Form) -> None:
+    def __init__(self, program: Program, form: Tiling) -> None:
         super().__init__(program, form=form)
         kernel = row_kernel(program, form, SHUFFLED, symbol="kernel_of_rows", max_length=65536)
         start = rf"(KERNEL\({form.threads}\) .*{{\n)"
@@ -41,7 +41,7 @@ class Shuffled(OpenCl):
         self._make = functools.cache(lambda _: (kernel, compiled(_WORDS + text, kernel.symbol)))
 
 
-FORMS = [form for length in (256, 4096) for form in candidates(length, 4)] + [Form(64, 4, 8, True, shared=5)]
+FORMS = [form for length in (256, 4096) for form in list_tilings(length, 4)] + [Tiling(64, 4, 8, True, shared=5)]
 QUICK = [FORMS[-1]] + [next(form for form in FORMS if form.group == group) for group in (16, 32, 64, 128)]
 
 
@@ -49,7 +49,7 @@ QUICK = [FORMS[-1]] + [next(form for form in FORMS if form.group == group) for g
 @pytest.mark.parametrize("form", [
     *(pytest.param(form, marks=() if form in QUICK else pytest.mark.slow) for form in dict.fromkeys(FORMS)),
 ], ids=lambda form: form.name)  # fmt: skip
-def test_every_row_has_what_its_own_threads_gathered(form: Form, name: str) -> None:
+def test_every_row_has_what_its_own_threads_gathered(form: Tiling, name: str) -> None:
     program = program_of(name, {"bits": 4, "r": 1} if name == "deferred-log" else {})
     rng, length = np.random.default_rng(0), min(form.longest or 4096, 4096)
     # Rows of one block differ, and the last block has fewer rows than others.

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("tvm")
 
 from softq.artifact.machine import Cpu
-from softq.codegen.cpu.rows import rowtables
+from softq.codegen.cpu.rows import row_tables
 from softq.errors import RefusalError
 from softq.methods import METHODS
 from softq.rowprog import DType, Program, Trace
@@ -103,8 +103,8 @@ def _program(build: str) -> Program:
 def test_every_form_of_entries(machine: Cpu, build: str, monkeypatch: pytest.MonkeyPatch) -> None:
     program = _program(build)
     found: list[object] = []
-    find = rowtables.find
-    monkeypatch.setattr(rowtables, "find", lambda *given: found.append(find(*given)) or found[-1])
+    find = row_tables.find
+    monkeypatch.setattr(row_tables, "find", lambda *given: found.append(find(*given)) or found[-1])
     _compare(program, ["weights", "normalizer"], machine, False)
     # SSE2 has no permute that looks tables up, and with AVX2's short one cheap entries are computed sooner.
     expected = {SSE2: (), AVX2: ("signed", "condition", "summed")}.get(machine, (build,))
@@ -119,8 +119,8 @@ def test_nothing_depends_on_entries_that_do_not_occur() -> None:
     value = t.lut(t.table(list(range(8)), DType.I32), at) * 3 + 4
     found = phases(t.program(weights=t.max(value, 9), normalizer=total))[-1]
     d_node = next(n for n in found.rows if n.op == "sub")
-    assert rowtables._inner(found.rows[-1], d_node, found) is None  # pyright: ignore[reportPrivateUsage]
-    assert rowtables._inner(at.node, d_node, found) is not None  # pyright: ignore[reportPrivateUsage]
+    assert row_tables._inner(found.rows[-1], d_node, found) is None  # pyright: ignore[reportPrivateUsage]
+    assert row_tables._inner(at.node, d_node, found) is not None  # pyright: ignore[reportPrivateUsage]
 
 
 @needs_host

@@ -39,7 +39,7 @@ def test_a_walker_has_one_rule_for_every_operator(walker: str) -> None:
 def test_an_emitter_of_kernels_has_one_rule_for_every_operator(emitter: str) -> None:
     if "cpu" in emitter:
         pytest.importorskip("tvm")
-    rules, reductions = (importlib.import_module(f"{emitter}.{name}") for name in ("rules", "reductions"))
+    rules, reductions = (importlib.import_module(f"{emitter}.{name}") for name in ("rules", "accumulators"))
     assert lacks([rules.RULES, reductions.REDUCTIONS, ["scan"]]) == (set(), [])
 
 

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.gpu import attention, check, matmul, models, softmax
 from benchmarks.gpu.results import Result, compared, document, table
 from softq.codegen.gpu.dialect.dialects import OPENCL
-from softq.codegen.gpu.rows.form import candidates, choose
+from softq.codegen.gpu.rows.tiling import choose_tiling, list_tilings
 from tests.opencl import OPTIONS, device
 
 OTHERS = ("exact", "i-exp", "log2", "edge-moe", "sparsemax", "uniform", "tflite-int8")
@@ -119,8 +119,8 @@ def test_attention_is_checked_and_compared() -> None:
 def test_the_chosen_form_is_among_the_candidates(size: int, even: bool) -> None:
     for length in (512, 1024, 4096, 65536):
         for shared in (0, 99 << 10, 227 << 10):
-            forms = candidates(length, size, even=even, shared_bytes=shared)
-            assert choose(length, size, even=even, shared_bytes=shared) in forms
+            forms = list_tilings(length, size, even=even, shared_bytes=shared)
+            assert choose_tiling(length, size, even=even, shared_bytes=shared) in forms
             assert all(form.fits(length) for form in forms)
 
 

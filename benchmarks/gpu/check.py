@@ -23,8 +23,8 @@ from softq.artifact.device.steps import TileForm
 from softq.codegen.common.patterns import output_type
 from softq.codegen.gpu.gemm import product
 from softq.codegen.gpu.rows import RowKernel, row_kernel
-from softq.codegen.gpu.rows.form import choose
-from softq.codegen.gpu.rows.memory import bytes_of
+from softq.codegen.gpu.rows.load_store import bytes_of
+from softq.codegen.gpu.rows.tiling import choose_tiling
 from softq.errors import SoftqError
 from softq.methods import METHODS
 from softq.rowprog import DType, Program, run
@@ -114,7 +114,7 @@ def differences(card: Any, program: Program, lengths: Sequence[int]) -> str:
     in_order = any(node.op == "scan" for node in program.nodes())
     size = bytes_of(program.scores.value)
     names = list(program.outputs)
-    chosen = {n: choose(n, size, in_order=in_order, shared_bytes=card.shared_bytes) for n in lengths}
+    chosen = {n: choose_tiling(n, size, in_order=in_order, shared_bytes=card.shared_bytes) for n in lengths}
     forms = list(dict.fromkeys(chosen.values()))
     kernels = [row_kernel(program, form, card.dialect, symbol=f"k{i}", max_length=max(lengths), outputs=names)
                for i, form in enumerate(forms)]  # fmt: skip
@@ -132,7 +132,7 @@ def differences(card: Any, program: Program, lengths: Sequence[int]) -> str:
                 seen = ~np.isnan(ours["normalizer"][:, 0].astype(np.float64))
                 value, wanted = value[seen], wanted[seen]
             if said := _difference(program, value.astype(np.float64), wanted.astype(np.float64)):
-                return f"{name} of rows of {length} ({kernels[at].form.name}): {said}"
+                return f"{name} of rows of {length} ({kernels[at].tiling.name}): {said}"
     return ""
 
 
@@ -166,9 +166,9 @@ def _run(card: Any, program: Program, kernel: RowKernel, function: Any, scores: 
         size = rows * (length if row else 1) * bytes_of(kernel.stored[name])
         results[name] = torch.full((size,), 0x5A, dtype=torch.uint8, device=card.device)
     numbers = [np.int64(rows), np.int32(length), np.int32(1), np.int32(rows), *strides]
-    blocks = -(-rows // kernel.form.rows)
+    blocks = -(-rows // kernel.tiling.rows)
     given = [*arguments, *results.values(), *numbers]
-    card.launch(function, blocks, kernel.form.threads, given, kernel.shared_bytes)
+    card.launch(function, blocks, kernel.tiling.threads, given, kernel.shared_bytes)
     found: dict[str, Array] = {}
     for name, value in results.items():
         held = value.cpu().numpy().view(output_type(program, name).numpy)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu.results import Result, compared
-from softq.codegen.gpu.rows import Form, RowKernel, row_kernel
-from softq.codegen.gpu.rows.form import candidates, choose
-from softq.codegen.gpu.rows.memory import bytes_of
+from softq.codegen.gpu.rows import RowKernel, Tiling, row_kernel
+from softq.codegen.gpu.rows.load_store import bytes_of
+from softq.codegen.gpu.rows.tiling import choose_tiling, list_tilings
 from softq.methods import METHODS
 from softq.rowprog import DType, Program
 from softq.rowprog.quotient import quotient
@@ -78,8 +78,8 @@ def measure(card: Any, lengths: Sequence[int], elements: int, tune: bool) -> Ite
 
 
 def _measured(card: Any, work: Work, rows: int, length: int, tune: bool) -> Iterator[Result]:
-    chosen = choose(length, bytes_of(work.kind), even=work.codes, shared_bytes=card.shared_bytes)
-    others = candidates(length, bytes_of(work.kind), even=work.codes, shared_bytes=card.shared_bytes) if tune else ()
+    chosen = choose_tiling(length, bytes_of(work.kind), even=work.codes, shared_bytes=card.shared_bytes)
+    others = list_tilings(length, bytes_of(work.kind), even=work.codes, shared_bytes=card.shared_bytes) if tune else ()
     forms = [chosen, *(form for form in others if form != chosen)]
     kernels = [_kernel(card, work, form, f"k{i}") for i, form in enumerate(forms)]
     functions = card.kernels("".join(kernel.text for kernel in kernels))
@@ -90,8 +90,8 @@ def _measured(card: Any, work: Work, rows: int, length: int, tune: bool) -> Iter
         function = functions(kernel.symbol, kernel.shared_bytes)
         launches = [one.launch(card, kernel, function) for one in sets]
         launches[-1]()
-        errors[kernel.form.name] = sets[-1].error(card)
-        calls[kernel.form.name] = launches
+        errors[kernel.tiling.name] = sets[-1].error(card)
+        calls[kernel.tiling.name] = launches
     torch = card.torch
     if work.kind == "i8":
         # torch has none of integers; the same scores in float16 are what it would be given.
@@ -107,7 +107,7 @@ def _measured(card: Any, work: Work, rows: int, length: int, tune: bool) -> Iter
     place = f"{rows}x{length}"
     copy = work.bytes(rows, length) / card.copy_rate()
     for kernel in kernels:
-        form = kernel.form.name
+        form = kernel.tiling.name
         name = f"{work.name}, {form}" if tune else work.name
         aim = work.aim
         yield compared(times, form, rival, work=name, place=place, error=errors[form], share=copy, aim=aim)
@@ -122,7 +122,7 @@ def _sets(card: Any, work: Work, rows: int, length: int) -> int:
     return max(_SETS, -(-3 * card.cache_bytes // work.bytes(rows, length)) + 1)
 
 
-def _kernel(card: Any, work: Work, form: Form, symbol: str) -> RowKernel:
+def _kernel(card: Any, work: Work, form: Tiling, symbol: str) -> RowKernel:
     program, names = work.program(), ("codes", "normalizer")
     if work.codes:
         return row_kernel(program, form, card.dialect, symbol=symbol, max_length=LENGTHS[-1], outputs=names,
@@ -152,10 +152,10 @@ class _Set:
             self.results = [torch.empty_like(self.scores)]
 
     def launch(self, card: Any, kernel: RowKernel, function: Any) -> Any:
-        blocks = -(-self._rows // kernel.form.rows)
+        blocks = -(-self._rows // kernel.tiling.rows)
         numbers = [np.int64(self._rows), np.int32(self._length), np.int32(1), np.int32(1)]
         arguments = [self.scores, *self.results, *numbers]
-        return lambda: card.launch(function, blocks, kernel.form.threads, arguments, kernel.shared_bytes)
+        return lambda: card.launch(function, blocks, kernel.tiling.threads, arguments, kernel.shared_bytes)
 
     def error(self, card: Any) -> float:
         """Return how far the results of some rows are from float64; wrong ones end the run.

@@ -22,9 +22,9 @@ from softq.codegen.gpu.gemm import PLAIN, Finish, product
 from softq.codegen.gpu.gemm.fused_epilogue import finish
 from softq.codegen.gpu.gemm.lowering import KINDS, lower_product
 from softq.codegen.gpu.gemm.operands import BYTE_KINDS
-from softq.codegen.gpu.rows import Form, row_kernel
-from softq.codegen.gpu.rows.form import choose
-from softq.codegen.gpu.rows.memory import bytes_of
+from softq.codegen.gpu.rows import Tiling, row_kernel
+from softq.codegen.gpu.rows.load_store import bytes_of
+from softq.codegen.gpu.rows.tiling import choose_tiling
 from softq.compiler.backend import KernelOperator, Lowering
 from softq.compiler.legalize import stepwise_min_max
 from softq.compiler.legalize.min_max import Legalize
@@ -216,20 +216,20 @@ class GpuBackend:
         return self._dialect.prelude() + "".join(self._texts)
 
 
-def forms(program: Program, max_length: int, most_shared: int = 0) -> list[Form]:
+def forms(program: Program, max_length: int, most_shared: int = 0) -> list[Tiling]:
     """Return the forms of all rows of up to so many elements, those of the shortest rows first.
 
     Behind those that take some of a block's shared memory, of which there may be `most_shared` bytes, there are those
     that take none.
     """
     in_order = any(node.op == "scan" for node in program.nodes())
-    found: dict[Form, None] = {}
+    found: dict[Tiling, None] = {}
     length = 1
     while True:
         # A form is chosen for all lengths from one power of two to the next.
         for aligned, shared in itertools.product((True, False), (most_shared, 0)):
             score_bytes = bytes_of(program.scores.value)
-            found[choose(length, score_bytes, aligned=aligned, in_order=in_order, shared_bytes=shared)] = None
+            found[choose_tiling(length, score_bytes, aligned=aligned, in_order=in_order, shared_bytes=shared)] = None
         if length >= max_length:
             # Aligned ones first: those take what others take, too.
             return sorted(found, key=lambda form: (form.longest or 1 << 62, not form.aligned))

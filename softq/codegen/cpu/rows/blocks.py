@@ -1,6 +1,6 @@
 """A block: elements of the row that are computed at once, in vectors of bytes and of one wider type.
 
-A value is computed in the width that `levels` found for it, and goes to the other where it is asked for there. Vectors
+A value is computed in the width that was found for it, and goes to the other where it is asked for there. Vectors
 of one width are computed side by side, an operator after the other, so that none waits for the one before it.
 """
 
@@ -13,9 +13,9 @@ from tvm import tirx
 from tvm.ir import Expr
 
 from softq.codegen.cpu.rows import floats, planes
-from softq.codegen.cpu.rows.access import Row, load
-from softq.codegen.cpu.rows.emission import Emission, Kernel
-from softq.codegen.cpu.rows.levels import Levels
+from softq.codegen.cpu.rows.emission import Emission, KernelContext
+from softq.codegen.cpu.rows.lane_widths import LaneWidths
+from softq.codegen.cpu.rows.load_store import RowMemory, load
 from softq.codegen.cpu.rows.tir import (  # fmt: skip
     BOOL,
     F32,
@@ -37,7 +37,7 @@ class Block:
     Args:
         kernel: What the whole kernel shares.
         scalars: Where the row's scalars are.
-        levels: The widths.
+        widths: The widths.
         row: The memory of the row.
         loads: The values that are read.
         at: Position of the first element.
@@ -50,10 +50,10 @@ class Block:
 
     def __init__(
         self,
-        kernel: Kernel,
+        kernel: KernelContext,
         scalars: Emission,
-        levels: Levels,
-        row: Row,
+        widths: LaneWidths,
+        row: RowMemory,
         loads: Sequence[Node],
         at: Expr,
         *,
@@ -62,9 +62,9 @@ class Block:
         least: int = 0,
         parts: int | None = None,
     ) -> None:
-        self._kernel, self._levels, self._row, self._loads = kernel, levels, row, frozenset(loads)
+        self._kernel, self._widths, self._row, self._loads = kernel, widths, row, frozenset(loads)
         self._found: dict[tuple[Node, int], list[Expr]] = {}
-        bytes_lanes, wide_lanes = sizes(levels, kernel)
+        bytes_lanes, wide_lanes = sizes(widths, kernel)
         self.narrow: list[Emission] = []
         self.wide: list[Emission] = []
         index, masks = kernel.index, kernel.processor.masks
@@ -73,7 +73,7 @@ class Block:
             here = Local.of(tirx.Add(at, tirx.const(first, index)), index, 1).get() if first else at
             counted = None
             if rest is not None and first + lanes > least:
-                limit = rest if masks else tirx.Sub(tirx.const(vectors * size_of(levels, kernel), index), rest)
+                limit = rest if masks else tirx.Sub(tirx.const(vectors * size_of(widths, kernel), index), rest)
                 left = broadcast(cast(tirx.Sub(limit, tirx.const(first, index)), index, "int32", 1), lanes)
                 lane = lane_numbers(tirx.const(0, "int32"), "int32", lanes)
                 counted = Local.of(tirx.LT(lane, left) if masks else tirx.LE(left, lane), BOOL, lanes)
@@ -82,21 +82,21 @@ class Block:
                 elsewhere=self._elsewhere,
             )  # fmt: skip
 
-        if levels.in_bytes:
+        if widths.in_bytes:
             self.narrow = [place(i * bytes_lanes, bytes_lanes, 8) for i in range(vectors)]
-        if levels.bits:
-            count = vectors * levels.ratio if parts is None else parts
-            self.wide = [place(i * wide_lanes, wide_lanes, levels.bits) for i in range(count)]
+        if widths.bits:
+            count = vectors * widths.ratio if parts is None else parts
+            self.wide = [place(i * wide_lanes, wide_lanes, widths.bits) for i in range(count)]
 
     def compute(self, rows: Iterable[Node]) -> None:
         """Emit values whose operands are there."""
         for node in rows:
             looked_up = self._kernel.looked_up(node) is not None
-            if node in self._levels.planes or (looked_up and node in self._levels.narrow):
+            if node in self._widths.planes or (looked_up and node in self._widths.narrow):
                 for i in range(len(self.narrow)):
                     self.planes_of(node, i)
                 continue
-            for e in self.narrow if node in self._levels.narrow else self.wide:
+            for e in self.narrow if node in self._widths.narrow else self.wide:
                 e.compute(node)
 
     def planes_of(self, node: Node, number: int) -> list[Expr]:
@@ -105,7 +105,7 @@ class Block:
         if key not in self._found:
             e = self.narrow[number]
             looked_up = self._kernel.looked_up(node) is not None
-            if node in self._levels.planes and not looked_up:
+            if node in self._widths.planes and not looked_up:
                 return self.planes_of(node.args[0], number)  # a cast: the same bytes
             if not looked_up or e.has(node):
                 x = e.value(node)
@@ -116,25 +116,25 @@ class Block:
 
     def summed(self, node: Node, number: int) -> list[Expr]:
         """Return the bytes of what a sum takes in, in one vector of bytes."""
-        fixed, arg = self._levels.fixed.get(node), node.args[0]
+        fixed, arg = self._widths.fixed.get(node), node.args[0]
         if fixed is None:
             return self.planes_of(arg, number)
         e = self.narrow[number]
         table = replace(self._kernel.tables[arg.args[0]], values=fixed.values)
         position = e.share(e.arg(arg.args[1], "uint8"), "uint8")
-        found = planes.look_up(table, position, e.lanes, self._levels.planes[arg], "uint32", self._kernel.processor)
+        found = planes.look_up(table, position, e.lanes, self._widths.planes[arg], "uint32", self._kernel.processor)
         return [e.share(x, "uint8") for x in found]
 
     def _look_up(self, e: Emission, node: Node) -> list[Expr]:
         looked_up = self._kernel.looked_up(node)
         assert looked_up is not None
         table, at = looked_up
-        count = self._levels.planes.get(node, 1)
+        count = self._widths.planes.get(node, 1)
         name = str(node.dtype.numpy) if node.dtype is not DType.BOOL else "uint8"
         position = e.share(e.arg(at, "uint8"), "uint8")
         found = planes.look_up(table, position, e.lanes, count, name, self._kernel.processor)
         shared = [e.share(x, "uint8") for x in found]
-        if node in self._levels.narrow:
+        if node in self._widths.narrow:
             x = shared[0]
             held = e.type_of(node)
             e.keep(node, tirx.NE(x, e.const(0, "uint8")) if held == BOOL else reinterpret(x, held, e.lanes))
@@ -143,18 +143,18 @@ class Block:
     def _elsewhere(self, e: Emission, node: Node) -> Expr:
         """Return a value at a place that has not got it."""
         in_bytes = e.bits == 8 and e in self.narrow
-        if node in self._loads and (not in_bytes or node in self._levels.narrow):
+        if node in self._loads and (not in_bytes or node in self._widths.narrow):
             return load(e, node, self._row)
         if in_bytes:
             return self._packed(e, node)
         number = self.wide.index(e)
-        if node in self._levels.planes:
+        if node in self._widths.planes:
             return self._widened(e, node, number)
-        assert node in self._levels.narrow, node
-        source = self.narrow[number // self._levels.ratio]
+        assert node in self._widths.narrow, node
+        source = self.narrow[number // self._widths.ratio]
         held = source.type_of(node)
         x = source.value(node)
-        first = number % self._levels.ratio * e.lanes
+        first = number % self._widths.ratio * e.lanes
         order = [tirx.const(first + i, "int32") for i in range(e.lanes)]
         if held == BOOL:
             ones = tirx.Select(x, source.const(1, "int8"), source.const(0, "int8"))
@@ -163,7 +163,7 @@ class Block:
 
     def _packed(self, e: Emission, node: Node) -> Expr:
         """Return a value of the wide vectors in bytes; vectors without elements repeat the last one."""
-        ratio = self._levels.ratio
+        ratio = self._widths.ratio
         first = self.narrow.index(e) * ratio
         places = [self.wide[min(first + i, len(self.wide) - 1)] for i in range(ratio)]
         name, held = places[0].type_of(node), e.type_of(node)
@@ -174,18 +174,18 @@ class Block:
         values = [p.value(node) for p in places]
         if name != BOOL:
             return planes.pack(values, name, held, self._kernel.processor)
-        name = f"int{self._levels.bits}"
+        name = f"int{self._widths.bits}"
         ones = [p.share(tirx.Select(x, p.const(1, name), p.const(0, name)), name)
                 for p, x in zip(places, values, strict=True)]  # fmt: skip
         return tirx.NE(planes.pack(ones, name, "uint8", self._kernel.processor), e.const(0, "uint8"))
 
     def _widened(self, e: Emission, node: Node, number: int) -> Expr:
         """Return the entries of a look-up in one wide vector, made for all of them at once."""
-        ratio, bits = self._levels.ratio, min(self._levels.bits, 32)
+        ratio, bits = self._widths.ratio, min(self._widths.bits, 32)
         group = number // ratio
         source = self.narrow[group]
         vectors = planes.spread(self.planes_of(node, group), bits, source.lanes)
-        if self._levels.bits == 64:
+        if self._widths.bits == 64:
             vectors = [half(v, source.lanes // 4, upper) for v in vectors for upper in (False, True)]
         name, held = f"uint{bits}", e.type_of(node)
         same = held == F32 or bits_of(held) == bits
@@ -196,13 +196,13 @@ class Block:
         return typed[number % ratio]
 
 
-def size_of(levels: Levels, kernel: Kernel) -> int:
+def size_of(widths: LaneWidths, kernel: KernelContext) -> int:
     """Return the elements of a block of one vector: of bytes, or of the wide type where there are none of bytes."""
-    narrow, wide = sizes(levels, kernel)
-    return narrow if levels.in_bytes else wide
+    narrow, wide = sizes(widths, kernel)
+    return narrow if widths.in_bytes else wide
 
 
-def sizes(levels: Levels, kernel: Kernel) -> tuple[int, int]:
+def sizes(widths: LaneWidths, kernel: KernelContext) -> tuple[int, int]:
     """Return the lanes of a vector of bytes and of a wide one."""
     machine = kernel.processor.machine
-    return machine.vector_bytes, machine.vector_bytes * 8 // (levels.bits or 8)
+    return machine.vector_bytes, machine.vector_bytes * 8 // (widths.bits or 8)

@@ -19,7 +19,7 @@ Rule = Callable[["Emission", Node], Expr]
 
 
 @dataclass
-class Kernel:
+class KernelContext:
     """What all emissions of one kernel share.
 
     Attributes:
@@ -74,7 +74,7 @@ class Emission:
 
     def __init__(
         self,
-        kernel: Kernel,
+        kernel: KernelContext,
         outer: Emission | None = None,
         *,
         lanes: int = 1,

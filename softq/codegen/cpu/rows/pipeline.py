@@ -14,9 +14,9 @@ from tvm import tirx
 from tvm.ir import Expr
 from tvm.script.ir_builder import tirx as script
 
-from softq.codegen.cpu.rows.access import Row
-from softq.codegen.cpu.rows.emission import Emission, Kernel
-from softq.codegen.cpu.rows.passes import Pass
+from softq.codegen.cpu.rows.emission import Emission, KernelContext
+from softq.codegen.cpu.rows.load_store import RowMemory
+from softq.codegen.cpu.rows.row_loop import RowLoop
 from softq.codegen.cpu.rows.tir import BOOL, Local, const, type_name
 from softq.rowprog.phases import Phase
 from softq.rowprog.program import Node
@@ -47,7 +47,7 @@ class Stage:
     outputs: tuple[str, ...]
 
 
-def stages(passes: Sequence[Phase], outputs: Mapping[str, Node]) -> list[Stage]:
+def split_stages(passes: Sequence[Phase], outputs: Mapping[str, Node]) -> list[Stage]:
     """Return the passes with the numbers that go from one to another."""
     made = {n: p.number for p in passes for n in (*p.setup, *p.reductions, *p.scalars)}
     found: list[Stage] = []
@@ -78,7 +78,7 @@ class Pipeline:
     """
 
     def __init__(
-        self, kernel: Kernel, found: Sequence[Stage], outputs: Mapping[str, Node], begin: Expr, count: Expr
+        self, kernel: KernelContext, found: Sequence[Stage], outputs: Mapping[str, Node], begin: Expr, count: Expr
     ) -> None:
         self._kernel, self._stages, self._outputs, self._begin, self._count = kernel, found, outputs, begin, count
         self._ring = {node: _Ring(node) for stage in found for node in stage.kept}
@@ -91,7 +91,7 @@ class Pipeline:
     def emit(
         self,
         row_bytes: Expr,
-        start: Callable[[int, Expr], tuple[Kernel, Row, Emission]],
+        start: Callable[[int, Expr], tuple[KernelContext, RowMemory, Emission]],
         finish: Callable[[int, Emission, Expr, Sequence[str]], None],
         ahead: tuple[Phase | None, Expr],
     ) -> None:
@@ -130,7 +130,7 @@ class Pipeline:
                     asks = None
                     if stage.phase is ahead[0]:
                         asks = Local.of(tirx.Mul(ahead[1], tirx.Add(one, behind(number))), index, 1).get()
-                    Pass(kernel, stage.phase, memory, scalars, self._outputs, asks).emit()
+                    RowLoop(kernel, stage.phase, memory, scalars, self._outputs, asks).emit()
                     for node in stage.phase.scalars:
                         scalars.compute(node)
                     for node in stage.kept:

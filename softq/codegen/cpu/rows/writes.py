@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from tvm.ir import Expr
 
-from softq.codegen.cpu.rows.access import Line, packed, written
 from softq.codegen.cpu.rows.blocks import Block
 from softq.codegen.cpu.rows.emission import Emission
-from softq.codegen.cpu.rows.levels import fits
+from softq.codegen.cpu.rows.lane_widths import fits
+from softq.codegen.cpu.rows.load_store import Line, packed, written
 from softq.codegen.cpu.rows.tir import F32, bits_of, opaque
 from softq.rowprog.program import Node
 

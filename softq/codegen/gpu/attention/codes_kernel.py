@@ -25,7 +25,7 @@ from softq.codegen.gpu.attention.codes import Codes
 from softq.codegen.gpu.attention.tiles import Tiles
 from softq.codegen.gpu.dialect.dialects import Dialect
 from softq.codegen.gpu.dialect.text import F32, Text, literal, pruned
-from softq.codegen.gpu.rows.memory import HALVES
+from softq.codegen.gpu.rows.load_store import HALVES
 from softq.errors import UsageError
 from softq.rowprog.library import F32_MAX
 

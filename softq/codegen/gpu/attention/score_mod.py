@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from softq.codegen.common.patterns import fenced
 from softq.codegen.gpu.attention.elementwise import TYPES, Elementwise, Expressions
 from softq.codegen.gpu.dialect.text import BOOL, F32, Text, bits_of, converted
-from softq.codegen.gpu.rows.form import WARP
-from softq.codegen.gpu.rows.place import Kernel, Place
-from softq.codegen.gpu.rows.reductions import Reduction, find_nans
+from softq.codegen.gpu.rows.accumulators import Accumulator, find_nans
+from softq.codegen.gpu.rows.emission import Emission, KernelContext
 from softq.codegen.gpu.rows.rules import RULES
 from softq.codegen.gpu.rows.tables import constants, held, read_tables
+from softq.codegen.gpu.rows.tiling import WARP
 from softq.compiler.tir.symbolic import key
 from softq.rowprog.onnx.emitter import output_names
 from softq.rowprog.phases import Phase, phases
@@ -91,8 +91,8 @@ class Middle:
         self._whole, self._program, self._functions, self._text = program, _interface(program), functions, text
         params = {param.name: f"param_{param.name}" for param in program.params}
         proof = prove(program, max_length=max(max_length, 1))
-        self._kernel = Kernel(text, proof, RULES, fenced(self._program), params)
-        self._reductions: list[list[Reduction]] = []
+        self._kernel = KernelContext(text, proof, RULES, fenced(self._program), params)
+        self._reductions: list[list[Accumulator]] = []
         self._phases = phases(self._program, stores=False)
         self.weights, *self.scalars = self._program.outputs
 
@@ -144,7 +144,7 @@ class Middle:
 
     def begin(self, phase: Phase) -> None:
         """Declare what a pass gathers."""
-        text, found = self._text, [Reduction(self._kernel, node) for node in phase.reductions]
+        text, found = self._text, [Accumulator(self._kernel, node) for node in phase.reductions]
         kept = find_nans(found)
         for r in kept:
             name = f"{r.name}_of"
@@ -163,7 +163,7 @@ class Middle:
                 if last:
                     text.line("f32 weight = 0.0f;")
                 with text.block("if (column < length)"):
-                    element = Place(self._kernel, place, "column")
+                    element = Emission(self._kernel, place, "column")
                     self._load(element, phase.loads)
                     for node in phase.rows:
                         element.compute(node)
@@ -175,7 +175,7 @@ class Middle:
                 if last:
                     text.line("scores[i][j] = weight;")
 
-    def _load(self, element: Place, loads: Sequence[Node]) -> None:
+    def _load(self, element: Emission, loads: Sequence[Node]) -> None:
         text = self._text
         for node in loads:
             if node.attrs["name"] != "scores":
@@ -198,7 +198,7 @@ class Middle:
             if self._lanes > warp:
                 self._over_warps(r)
 
-    def _of_neighbour(self, r: Reduction, by: int) -> str:
+    def _of_neighbour(self, r: Accumulator, by: int) -> str:
         """Return what a neighbour gathered, its words as the bits of floats."""
         if r.held == F32:
             return f"OF_NEIGHBOUR({r.name}, {by})"
@@ -207,7 +207,7 @@ class Middle:
         whole = parts[0] if len(parts) == 1 else f"((u64){parts[1]} << {_WORD} | {parts[0]})"
         return f"({r.held}){whole}"
 
-    def _over_warps(self, r: Reduction) -> None:
+    def _over_warps(self, r: Accumulator) -> None:
         """Let the warps of a block, all of which have the same rows, have what each of them gathered."""
         text, warps, memory = self._text, self._lanes // WARP, self._text.name("of_warp")
         text.line(f"SHARED {r.held} {memory}[{self._rows}][{warps}];")
@@ -221,9 +221,9 @@ class Middle:
             for w in range(1, warps):
                 text.line(f"{r.name} = {r.combined(f'{memory}[i][{w}]')};")
 
-    def scalars_of(self, number: int) -> Place:
+    def scalars_of(self, number: int) -> Emission:
         """Write the row's scalars that are known before a pass; return where they are."""
-        place = Place(self._kernel)
+        place = Emission(self._kernel)
         for node in self._program.nodes():
             if node.kind is Kind.SCALAR and node.op in ("length", "param"):
                 place.compute(node)
@@ -242,7 +242,7 @@ class Middle:
                 place.compute(node)
         return place
 
-    def value(self, place: Place, name: str) -> str:
+    def value(self, place: Emission, name: str) -> str:
         """Return a scalar output as f32."""
         node = self._program.outputs[name]
         return converted(place.arg(node), place.type_of(node), F32)

@@ -1,6 +1,6 @@
 """Kernels of row programs for GPUs, as text."""
 
-from softq.codegen.gpu.rows.form import Form
-from softq.codegen.gpu.rows.kernel import RowKernel, row_kernel
+from softq.codegen.gpu.rows.kernel_function import RowKernel, row_kernel
+from softq.codegen.gpu.rows.tiling import Tiling
 
-__all__ = ["Form", "RowKernel", "row_kernel"]
+__all__ = ["RowKernel", "Tiling", "row_kernel"]

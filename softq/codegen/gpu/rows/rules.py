@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from softq.codegen.common.patterns import rounded
 from softq.codegen.gpu.dialect.text import BOOL, F32, I32, U32, bits_of, converted, literal, unsigned
-from softq.codegen.gpu.rows.place import Place, Rule
+from softq.codegen.gpu.rows.emission import Emission, Rule
 from softq.rowprog.ops import Rules
 from softq.rowprog.program import Node, number_of, param_of
 
@@ -15,18 +15,18 @@ _LEAST_SCALE = 126
 _MANTISSA_BITS = 23
 
 
-def _param(p: Place, node: Node) -> str:
+def _param(p: Emission, node: Node) -> str:
     param = param_of(node)
     x = f"{p.kernel.params[param.name]}[{'head' if param.scope == 'head' else '0'}]"
     return f"{x} != 0" if node.dtype.value == BOOL else converted(x, node.dtype.value, p.type_of(node))
 
 
-def _at_hand(p: Place, node: Node) -> str:
+def _at_hand(p: Emission, node: Node) -> str:
     raise AssertionError(f"{node.op} is no computation")
 
 
 def _arithmetic(sign: str) -> Rule:
-    def rule(p: Place, node: Node) -> str:
+    def rule(p: Emission, node: Node) -> str:
         name = p.type_of(node)
         if name == F32:
             a, b = p.operand(node, 0), p.operand(node, 1)
@@ -38,14 +38,14 @@ def _arithmetic(sign: str) -> Rule:
     return rule
 
 
-def _divide(p: Place, node: Node) -> str:
+def _divide(p: Emission, node: Node) -> str:
     name = p.common(node)
     a, b = p.operand(node, 0, name), p.operand(node, 1, name)
     return f"QUOTIENT({a}, {b})" if name == F32 else converted(f"{a} / {b}", name, p.type_of(node))
 
 
 def _extreme(first: int, second: int, word: str) -> Rule:
-    def rule(p: Place, node: Node) -> str:
+    def rule(p: Emission, node: Node) -> str:
         name = p.common(node)
         a, b = p.operand(node, 0, name), p.operand(node, 1, name)
         if name == F32 and node.args[1].op == "const" and number_of(node.args[1]) == number_of(node.args[1]):
@@ -57,7 +57,7 @@ def _extreme(first: int, second: int, word: str) -> Rule:
 
 
 def _shift(sign: str) -> Rule:
-    def rule(p: Place, node: Node) -> str:
+    def rule(p: Emission, node: Node) -> str:
         name = p.common(node)
         if p.kernel.interval(node.args[1])[1] >= bits_of(name):
             name = "u64" if name[0] == "u" else "i64"
@@ -71,20 +71,20 @@ def _shift(sign: str) -> Rule:
 
 
 def _compare(sign: str) -> Rule:
-    def rule(p: Place, node: Node) -> str:
+    def rule(p: Emission, node: Node) -> str:
         name = p.common(node)
         return f"{p.operand(node, 0, name)} {sign} {p.operand(node, 1, name)}"
 
     return rule
 
 
-def _select(p: Place, node: Node) -> str:
+def _select(p: Emission, node: Node) -> str:
     name = p.common(node) if node.dtype.is_integer else p.type_of(node)
     condition, a, b = p.operand(node, 0), p.operand(node, 1, name), p.operand(node, 2, name)
     return converted(f"{condition} ? {a} : {b}", name, p.type_of(node))
 
 
-def _cast(p: Place, node: Node) -> str:
+def _cast(p: Emission, node: Node) -> str:
     arg, new = node.args[0], p.type_of(node)
     if not (arg.dtype.is_float and node.dtype.is_integer):
         return converted(p.operand(node, 0), p.type_of(arg), new)
@@ -99,17 +99,17 @@ def _cast(p: Place, node: Node) -> str:
     return converted(f"nearest({x})", I32, new)
 
 
-def _lut(p: Place, node: Node) -> str:
+def _lut(p: Emission, node: Node) -> str:
     table = node.args[0]
     x = p.kernel.tables[table](p.operand(node, 1))
     return f"{x} != 0" if node.dtype.value == BOOL else converted(x, table.dtype.value, p.type_of(node))
 
 
-def _exp2i(p: Place, node: Node) -> str:
+def _exp2i(p: Emission, node: Node) -> str:
     return f"FLOAT((u32)({p.operand(node, 0, I32)} + {_LEAST_SCALE + 1}) << {_MANTISSA_BITS})"
 
 
-def _normalize(p: Place, node: Node) -> str:
+def _normalize(p: Emission, node: Node) -> str:
     x = p.operand(node, 0, U32)
     if node.attrs["part"] == "shift":
         return converted(f"ZEROS({x})", I32, p.type_of(node))

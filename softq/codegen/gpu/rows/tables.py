@@ -9,7 +9,7 @@ import numpy as np
 from softq.codegen.common.patterns import everything
 from softq.codegen.common.shifts import as_shift
 from softq.codegen.gpu.dialect.text import F32, U32, Text, literal
-from softq.codegen.gpu.rows.place import Kernel
+from softq.codegen.gpu.rows.emission import KernelContext
 from softq.rowprog.program import Node, Number, Program, param_of, table_of
 from softq.rowprog.types import DType, Kind
 
@@ -32,7 +32,7 @@ def constants(program: Program, symbol: str) -> str:
     return "".join(lines)
 
 
-def read_tables(kernel: Kernel, program: Program, symbol: str, threads: int) -> None:
+def read_tables(kernel: KernelContext, program: Program, symbol: str, threads: int) -> None:
     """Write what makes a program's tables ready for a block, and let the kernel know how entries are read.
 
     Tables of a head are read by the number `head`, which has to be there where they are.

@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from softq.codegen.gpu.dialect.text import F32, literal
-from softq.codegen.gpu.rows.form import Form
-from softq.codegen.gpu.rows.place import Kernel, Place
-from softq.codegen.gpu.rows.reductions import Reduction
+from softq.codegen.gpu.rows.accumulators import Accumulator
+from softq.codegen.gpu.rows.emission import Emission, KernelContext
+from softq.codegen.gpu.rows.tiling import Tiling
 from softq.rowprog.phases import Phase
 from softq.rowprog.program import Node, number_of
 
 
 @dataclass(frozen=True)
-class Sum:
+class ExponentialSum:
     """A sum of e^-(greatest - score).
 
     Attributes:
@@ -34,7 +34,7 @@ class Sum:
     greatest: Node
 
 
-def merged(passes: Sequence[Phase]) -> tuple[list[Phase], list[Sum]]:
+def merge_passes(passes: Sequence[Phase]) -> tuple[list[Phase], list[ExponentialSum]]:
     """Return the passes without a second one whose sums the first one can take along, and these sums."""
     if len(passes) < 3 or passes[1].outputs or passes[1].stored:
         return list(passes), []
@@ -46,7 +46,7 @@ def merged(passes: Sequence[Phase]) -> tuple[list[Phase], list[Sum]]:
     return [passes[0], after, *passes[2:]], found
 
 
-def _sum_of(node: Node) -> Sum | None:
+def _sum_of(node: Node) -> ExponentialSum | None:
     if node.op != "row_sum" or node.args[0].op != "exp_minus":
         return None
     distance = node.args[0].args[0]
@@ -57,7 +57,7 @@ def _sum_of(node: Node) -> Sum | None:
         return None
     greatest, scores = difference.args
     top = greatest.args[0] if greatest.op == "max" and greatest.args[1].op == "const" else greatest
-    return Sum(node, scores, top, greatest) if top.op == "row_max" and top.args[0] is scores else None
+    return ExponentialSum(node, scores, top, greatest) if top.op == "row_max" and top.args[0] is scores else None
 
 
 class OnlineSum:
@@ -65,14 +65,14 @@ class OnlineSum:
 
     Args:
         kernel: What all places share.
-        form: The kernel's shape.
+        tiling: The kernel's shape.
         found: The sum.
         top: What gathers its maximum.
     """
 
-    def __init__(self, kernel: Kernel, form: Form, found: Sum, top: Reduction) -> None:
-        self._kernel, self._form, self._found, self._top = kernel, form, found, top
-        self.total = Reduction(kernel, found.node)
+    def __init__(self, kernel: KernelContext, tiling: Tiling, found: ExponentialSum, top: Accumulator) -> None:
+        self._kernel, self._tiling, self._found, self._top = kernel, tiling, found, top
+        self.total = Accumulator(kernel, found.node)
         self.total.start()
         self._scores, self._mine = kernel.text.name("chunk"), kernel.text.name("mine")
         kernel.text.line(f"{F32} {self._mine} = {self._limited(top.name)};")
@@ -83,12 +83,12 @@ class OnlineSum:
 
     def begin_chunk(self) -> None:
         """Make room for the scores of a chunk."""
-        self._kernel.text.line(f"{F32} {self._scores}[{self._form.chunk}];")
-        if not self._form.aligned and self._form.chunk > 1:
-            with self._kernel.text.block(f"for (i32 e = 0; e < {self._form.chunk}; e++)", unroll="UNROLL"):
+        self._kernel.text.line(f"{F32} {self._scores}[{self._tiling.chunk}];")
+        if not self._tiling.aligned and self._tiling.chunk > 1:
+            with self._kernel.text.block(f"for (i32 e = 0; e < {self._tiling.chunk}; e++)", unroll="UNROLL"):
                 self._kernel.text.line(f"{self._scores}[e] = {literal(float('-inf'), F32)};")
 
-    def add(self, place: Place) -> None:
+    def add(self, place: Emission) -> None:
         """Take in the score of a place."""
         self._kernel.text.line(f"{self._scores}[e] = {place.arg(self._found.scores)};")
 
@@ -98,10 +98,10 @@ class OnlineSum:
         now = text.define(F32, self._limited(self._top.name), "now")
         text.line(f"{name} *= {_exponential(f'{now} - {self._mine}')};")
         text.line(f"{self._mine} = {now};")
-        with text.block(f"for (i32 e = 0; e < {self._form.chunk}; e++)", unroll="UNROLL"):
+        with text.block(f"for (i32 e = 0; e < {self._tiling.chunk}; e++)", unroll="UNROLL"):
             text.line(f"{name} += {_exponential(f'{now} - {self._scores}[e]')};")
 
-    def rescale(self, scalars: Place) -> None:
+    def rescale(self, scalars: Emission) -> None:
         """Measure what the thread has gathered from the row's maximum."""
         rise = f"{scalars.arg(self._found.greatest)} - {self._mine}"
         self._kernel.text.line(f"{self.total.name} *= {_exponential(rise)};")

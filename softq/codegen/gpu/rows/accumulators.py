@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 from softq.codegen.common.patterns import marked
 from softq.codegen.gpu.dialect.text import I32, Text, converted, literal, unsigned
-from softq.codegen.gpu.rows.form import WARP, Form
-from softq.codegen.gpu.rows.place import Kernel, Place
+from softq.codegen.gpu.rows.emission import Emission, KernelContext
+from softq.codegen.gpu.rows.tiling import WARP, Tiling
 from softq.rowprog.ops import OPS, Rules
 from softq.rowprog.program import Node
 
@@ -31,7 +31,7 @@ REDUCTIONS: Rules[Callable[[bool, str, str], str]] = Rules(
 """The text of a reduction of two numbers; the first says whether they are floats."""
 
 
-class Reduction:
+class Accumulator:
     """One reduction in one pass: what a thread has gathered stands in a variable.
 
     Args:
@@ -39,13 +39,13 @@ class Reduction:
         node: The reduction.
     """
 
-    def __init__(self, kernel: Kernel, node: Node) -> None:
+    def __init__(self, kernel: KernelContext, node: Node) -> None:
         self.node = node
         self._kernel = kernel
         self._type = kernel.type_of(node)
         self._start = OPS[node.op].of_empty_row(node.dtype)
         self._condition = marked(node)
-        self._mark: Reduction | None = None
+        self._mark: Accumulator | None = None
         # Sums of parts may leave the interval of the whole; unsigned ones wrap and come back.
         self.held = unsigned(self._type) if node.op == "row_sum" and node.dtype.is_integer else self._type
         if self._condition is not None:
@@ -62,18 +62,18 @@ class Reduction:
         """The row of which this says whether an element is NaN."""
         return None if self._condition is None else _tested_for_nan(self._condition)
 
-    def mark_nans(self, mark: Reduction) -> None:
+    def mark_nans(self, mark: Accumulator) -> None:
         """Take the other reduction's part: a maximum of floats that is NaN if an element is, says whether one is."""
         self._mark = mark
 
-    def bind_mark(self, scalars: Place) -> None:
+    def bind_mark(self, scalars: Emission) -> None:
         """Let the row's scalars have what was found of NaN, if it was looked for."""
         if self._mark is not None:
             node = self._mark.node
             lowest = literal(self._mark._start, self._mark._type)
             scalars.keep(node, f"length > 0 ? ({self._mark._type})({self.name} != {self.name}) : {lowest}")
 
-    def add(self, place: Place) -> None:
+    def add(self, place: Emission) -> None:
         """Take in the element of a place."""
         if self._condition is not None:
             self._kernel.text.line(f"{self.name} |= (i32)({place.arg(self._condition)});")
@@ -88,7 +88,7 @@ class Reduction:
             return f"{self.name} | {other}"
         return REDUCTIONS[self.node.op](self.node.dtype.is_float, self.name, other)
 
-    def bind(self, scalars: Place) -> None:
+    def bind(self, scalars: Emission) -> None:
         """Let the row's scalars have the result."""
         if self._condition is None:
             scalars.bind(self.node, self.name, self.held)
@@ -106,10 +106,10 @@ def _tested_for_nan(condition: Node) -> Node | None:
     return a if a is b and a.dtype.is_float else None
 
 
-def find_nans(reductions: Sequence[Reduction]) -> list[Reduction]:
+def find_nans(reductions: Sequence[Accumulator]) -> list[Accumulator]:
     """Return the reductions of a pass, declared, those left out that the maximum of the same row finds by itself."""
     greatest = {r.node.args[0]: r for r in reductions if r.node.op == "row_max" and r.node.dtype.is_float}
-    kept: list[Reduction] = []
+    kept: list[Accumulator] = []
     for r in reductions:
         if r.tested is not None and r.tested in greatest:
             greatest[r.tested].mark_nans(r)
@@ -120,22 +120,22 @@ def find_nans(reductions: Sequence[Reduction]) -> list[Reduction]:
     return kept
 
 
-def exchange(text: Text, form: Form, reductions: Sequence[Reduction], shuffles: bool) -> None:
+def exchange(text: Text, tiling: Tiling, reductions: Sequence[Accumulator], shuffles: bool) -> None:
     """Let each thread of a row have what all of them gathered."""
-    if form.group == 1 or not reductions:
+    if tiling.group == 1 or not reductions:
         return
     if shuffles:
-        _by_shuffles(text, form, reductions)
+        _by_shuffles(text, tiling, reductions)
     else:
-        _by_memory(text, form, reductions)
+        _by_memory(text, tiling, reductions)
 
 
-def _by_shuffles(text: Text, form: Form, reductions: Sequence[Reduction]) -> None:
+def _by_shuffles(text: Text, tiling: Tiling, reductions: Sequence[Accumulator]) -> None:
     by = text.name("by")
-    with text.block(f"for (i32 {by} = {min(form.group, WARP) // 2}; {by} > 0; {by} /= 2)", unroll="UNROLL"):
+    with text.block(f"for (i32 {by} = {min(tiling.group, WARP) // 2}; {by} > 0; {by} /= 2)", unroll="UNROLL"):
         for r in reductions:
             text.line(f"{r.name} = {r.combined(f'OF_LANE({r.name}, {by})')};")
-    warps = form.group // WARP
+    warps = tiling.group // WARP
     if warps <= 1:
         return
     words = [text.name("of_warp") for _ in reductions]
@@ -154,14 +154,14 @@ def _by_shuffles(text: Text, form: Form, reductions: Sequence[Reduction]) -> Non
             text.line(f"{r.name} = {r.combined(f'OF_LANE({r.name}, {by})')};")
 
 
-def _by_memory(text: Text, form: Form, reductions: Sequence[Reduction]) -> None:
+def _by_memory(text: Text, tiling: Tiling, reductions: Sequence[Accumulator]) -> None:
     for r in reductions:
         memory = text.name("of_thread")
-        text.line(f"SHARED {r.held} {memory}[{form.threads}];")
+        text.line(f"SHARED {r.held} {memory}[{tiling.threads}];")
         text.line(f"{memory}[THREAD] = {r.name};")
         text.line("BARRIER();")
         by = text.name("by")
-        with text.block(f"for (i32 {by} = {form.group // 2}; {by} > 0; {by} /= 2)"):
+        with text.block(f"for (i32 {by} = {tiling.group // 2}; {by} > 0; {by} /= 2)"):
             with text.block(f"if (lane < {by})"):
                 text.line(f"{r.name} = {r.combined(f'{memory}[THREAD + {by}]')};")
                 text.line(f"{memory}[THREAD] = {r.name};")

@@ -16,10 +16,10 @@ from tvm.script.ir_builder import tirx as script
 
 from softq.codegen.common import carriers
 from softq.codegen.cpu.rows import planes
-from softq.codegen.cpu.rows.access import Line, Row
-from softq.codegen.cpu.rows.emission import Kernel
-from softq.codegen.cpu.rows.levels import fits
-from softq.codegen.cpu.rows.memory import Place
+from softq.codegen.cpu.rows.emission import KernelContext
+from softq.codegen.cpu.rows.lane_widths import fits
+from softq.codegen.cpu.rows.load_store import Line, RowMemory
+from softq.codegen.cpu.rows.stored_rows import StoredRow
 from softq.codegen.cpu.rows.tables import Table, constant_table
 from softq.codegen.cpu.rows.tir import F32, Memory
 from softq.rowprog.ops import OPS
@@ -53,7 +53,7 @@ class RowTables:
     rows: tuple[Node, ...]
 
 
-def find(kernel: Kernel, phase: Phase, wanted: Iterable[Node]) -> RowTables | None:
+def find(kernel: KernelContext, phase: Phase, wanted: Iterable[Node]) -> RowTables | None:
     """Return the tables of a pass, or None where they are not worth their while.
 
     Args:
@@ -84,11 +84,11 @@ def find(kernel: Kernel, phase: Phase, wanted: Iterable[Node]) -> RowTables | No
     return None if best is None else best[1]
 
 
-def _high(node: Node, kernel: Kernel) -> int:
+def _high(node: Node, kernel: KernelContext) -> int:
     return carriers.interval(node, kernel.proof)[1]
 
 
-def _size(node: Node, kernel: Kernel) -> int:
+def _size(node: Node, kernel: KernelContext) -> int:
     """Return the bytes of an entry; 0 if it can be none."""
     if fits(node, kernel):
         return 1
@@ -157,7 +157,7 @@ class Entries:
         found: The tables.
     """
 
-    def __init__(self, kernel: Kernel, found: RowTables) -> None:
+    def __init__(self, kernel: KernelContext, found: RowTables) -> None:
         self._kernel, self._found = kernel, found
         self._memories: dict[Node, Memory] = {}
         for node, size in found.nodes.items():
@@ -166,19 +166,19 @@ class Entries:
             name = {1: signed, 2: "uint16"}.get(size, F32 if node.dtype is DType.F32 else "uint32")
             self._memories[node] = Memory(script.alloc_buffer((ENTRIES,), name, scope="local"), name, kernel.index)
 
-    def made(self) -> tuple[Kernel, Phase, Row, Mapping[str, Node]]:
+    def made(self) -> tuple[KernelContext, Phase, RowMemory, Mapping[str, Node]]:
         """Return the pass that makes the tables: its kernel, what it computes, its memory, and what it writes."""
         kernel, zero = self._kernel, tirx.const(0, self._kernel.index)
         every = Node("table", (), DType.U8, Kind.TABLE, {"values": tuple(range(ENTRIES))})
         given = Line(constant_table(every, kernel.index).memory, zero)
         names = {f"table{i}": node for i, node in enumerate(self._memories)}
         lines = {name: Line(self._memories[node], zero) for name, node in names.items()}
-        places = {self._found.byte: Place(_BYTE, 0, DType.U8)}
-        row = Row(given, None, {**lines, _BYTE: given}, places, ())
+        places = {self._found.byte: StoredRow(_BYTE, 0, DType.U8)}
+        row = RowMemory(given, None, {**lines, _BYTE: given}, places, ())
         phase = Phase(1, (), (self._found.byte,), self._found.inner, (), (), (), tuple(names))
         return replace(kernel, length=tirx.const(ENTRIES, kernel.index)), phase, row, names
 
-    def kernel(self) -> Kernel:
+    def kernel(self) -> KernelContext:
         """Return the kernel for the elements; the tables are made, and their entries go to registers here."""
         zero, processor = tirx.const(0, self._kernel.index), self._kernel.processor
         tables: dict[Node, Table] = {}

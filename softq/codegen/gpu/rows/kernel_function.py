@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from softq.codegen.common.patterns import check_nibbles, fenced, output_type
 from softq.codegen.gpu.dialect.dialects import Dialect
 from softq.codegen.gpu.dialect.text import F32, Text, pruned
-from softq.codegen.gpu.rows.form import Form
-from softq.codegen.gpu.rows.memory import HALVES, Output, Scores, bytes_of, scalar, word_type
-from softq.codegen.gpu.rows.online import Sum, merged
-from softq.codegen.gpu.rows.passes import Row, write_pass
-from softq.codegen.gpu.rows.place import Kernel, Place
+from softq.codegen.gpu.rows.emission import Emission, KernelContext
+from softq.codegen.gpu.rows.load_store import HALVES, Output, Scores, bytes_of, scalar, word_type
+from softq.codegen.gpu.rows.online_softmax import ExponentialSum, merge_passes
+from softq.codegen.gpu.rows.row_loop import RowContext, write_loop
 from softq.codegen.gpu.rows.rules import RULES
 from softq.codegen.gpu.rows.tables import constants, held, read_tables
+from softq.codegen.gpu.rows.tiling import Tiling
 from softq.errors import UsageError
 from softq.rowprog.onnx.emitter import output_names
 from softq.rowprog.phases import phases
@@ -36,7 +36,7 @@ class RowKernel:
     Attributes:
         symbol: Its name.
         text: Its text, to stand behind the prelude of its language.
-        form: Its shape.
+        tiling: Its shape.
         parameters: Names of the run-time parameters in their order.
         outputs: Names of the outputs in their order.
         stored: The type of each output in memory: f32, f16, bf16 or an integer type; those of two a byte are u8.
@@ -47,7 +47,7 @@ class RowKernel:
 
     symbol: str
     text: str
-    form: Form
+    tiling: Tiling
     parameters: tuple[str, ...]
     outputs: tuple[str, ...]
     stored: Mapping[str, str]
@@ -58,7 +58,7 @@ class RowKernel:
 
 def row_kernel(
     program: Program,
-    form: Form,
+    tiling: Tiling,
     dialect: Dialect,
     *,
     symbol: str,
@@ -74,12 +74,12 @@ def row_kernel(
                     i64 rows, i32 length, i32 heads, i32 queries, [i64 valid_outer, i64 valid_head, i64 valid_query,
                     i64 valid_element])
 
-    Rows are numbered over the axes (outer, heads, queries); a block takes `form.rows` of them. All arrays are
+    Rows are numbered over the axes (outer, heads, queries); a block takes `tiling.rows` of them. All arrays are
     row-major. The mask has strides of its own, in elements; its last one is 0 or 1.
 
     Args:
         program: What to compute.
-        form: The kernel's shape.
+        tiling: The kernel's shape.
         dialect: The language.
         symbol: Name of the function.
         max_length: Greatest length of a row that the proof covers.
@@ -91,7 +91,7 @@ def row_kernel(
     Raises:
         ProofError: the program has no complete proof.
         UsageError: an output is unknown or named twice, has numbers that four bits do not hold, or cannot have the type
-            asked for; or the form cannot compute the program.
+            asked for; or the tiling cannot compute the program.
     """
     names = output_names(program, outputs)
     chosen = replace(program, outputs={name: program.outputs[name] for name in names})
@@ -102,20 +102,20 @@ def row_kernel(
     given = scores or program.scores.value
     if given != program.scores.value and not (program.scores.is_float and given in HALVES):
         raise UsageError(f"scores of {program.name} are {program.scores.value}; they cannot be read as {given}")
-    if form.group > 1 and any(node.op == "scan" for node in program.nodes()):
+    if tiling.group > 1 and any(node.op == "scan" for node in program.nodes()):
         raise UsageError(f"{program.name} goes along the row element by element; that takes one thread a row")
-    if form.shared and (form.holds or not 0 < form.shared < form.chunks or bytes_of(given) > _WORD_BYTES):
-        raise UsageError(f"{form.name}: shared memory takes some of the chunks, of scores of at most 32 bits")
-    if nibbles and form.chunk % 2:
+    if tiling.shared and (tiling.holds or not 0 < tiling.shared < tiling.chunks or bytes_of(given) > _WORD_BYTES):
+        raise UsageError(f"{tiling.name}: shared memory takes some of the chunks, of scores of at most 32 bits")
+    if nibbles and tiling.chunk % 2:
         raise UsageError("two elements a byte take chunks of two")
     text = Text()
-    row = Scores(given, form)
-    _Writer(program, chosen, form, dialect, row, kept, nibbles).write(text, symbol, max_length)
+    row = Scores(given, tiling)
+    _Writer(program, chosen, tiling, dialect, row, kept, nibbles).write(text, symbol, max_length)
     tables = constants(chosen, symbol)
     parameters = tuple(param.name for param in program.params)
     whole = tables + pruned(str(text))
     return RowKernel(
-        symbol, whole, form, parameters, tuple(names), kept, given, program.masked, row.shared_bytes
+        symbol, whole, tiling, parameters, tuple(names), kept, given, program.masked, row.shared_bytes
     )  # fmt: skip
 
 
@@ -138,23 +138,23 @@ class _Writer:
         self,
         whole: Program,
         program: Program,
-        form: Form,
+        tiling: Tiling,
         dialect: Dialect,
         scores: Scores,
         stored: Mapping[str, str],
         nibbles: Collection[str],
     ) -> None:
-        self._whole, self._program, self._form, self._dialect = whole, program, form, dialect
+        self._whole, self._program, self._tiling, self._dialect = whole, program, tiling, dialect
         self._scores, self._stored, self._nibbles = scores, stored, nibbles
 
     def write(self, text: Text, symbol: str, max_length: int) -> None:
         params = {param.name: f"param_{param.name}" for param in self._whole.params}
         proof = prove(self._whole, max_length=max(max_length, 1))
-        kernel = Kernel(text, proof, RULES, fenced(self._program), params)
-        form = self._form
-        with text.block(f"KERNEL({form.threads}) {symbol}({', '.join(self._signature())})"):
-            text.line(f"const i32 lane = THREAD % {form.group};")
-            text.line(f"const i64 asked = GROUP * {form.rows} + THREAD / {form.group};")
+        kernel = KernelContext(text, proof, RULES, fenced(self._program), params)
+        tiling = self._tiling
+        with text.block(f"KERNEL({tiling.threads}) {symbol}({', '.join(self._signature())})"):
+            text.line(f"const i32 lane = THREAD % {tiling.group};")
+            text.line(f"const i64 asked = GROUP * {tiling.rows} + THREAD / {tiling.group};")
             text.line("const bool live = asked < rows;")
             # Threads without a row of their own go along with the last one, so that all meet at each barrier.
             text.line("const i64 row = live ? asked : rows - 1;")
@@ -164,27 +164,27 @@ class _Writer:
             text.line("const i64 outer = row / queries / heads;")
             if self._whole.masked:
                 text.line("const i64 mask = outer * valid_outer + head * valid_head + query * valid_query;")
-            read_tables(kernel, self._program, symbol, form.threads)
-            scalars = Place(kernel)
+            read_tables(kernel, self._program, symbol, tiling.threads)
+            scalars = Emission(kernel)
             for node in self._program.nodes():
                 if node.kind is Kind.SCALAR and node.op in ("length", "param"):
                     scalars.compute(node)
             self._passes(kernel, scalars)
 
-    def _passes(self, kernel: Kernel, scalars: Place) -> None:
+    def _passes(self, kernel: KernelContext, scalars: Emission) -> None:
         nibbles = self._nibbles
         outputs = {n: Output(n, v, self._stored[n], n in nibbles) for n, v in self._program.outputs.items()}
         masked = self._whole.masked and any(
             node.op == "input" and node.attrs["name"] == "valid" for node in self._program.nodes()
         )
-        row = Row(kernel, self._form, self._scores, masked, outputs, self._dialect.shuffles)
+        row = RowContext(kernel, self._tiling, self._scores, masked, outputs, self._dialect.shuffles)
         row.keep_scores()
-        live = "live" if self._form.rows > 1 else ""
-        passes, sums = phases(self._program, stores=self._form.holds), list[Sum]()
-        if not self._form.chunks and self._form.group > 1:
-            passes, sums = merged(passes)
+        live = "live" if self._tiling.rows > 1 else ""
+        passes, sums = phases(self._program, stores=self._tiling.holds), list[ExponentialSum]()
+        if not self._tiling.chunks and self._tiling.group > 1:
+            passes, sums = merge_passes(passes)
         for phase in passes:
-            write_pass(row, phase, scalars, live, sums)
+            write_loop(row, phase, scalars, live, sums)
             sums = []
         numbers = [out for out in outputs.values() if out.node.kind is Kind.SCALAR]
         if numbers:

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from tvm.ir import Expr
 
 from softq.codegen.common import carriers
+from softq.codegen.cpu.rows.accumulators import Accumulators, ByteSums
 from softq.codegen.cpu.rows.blocks import Block, sizes
-from softq.codegen.cpu.rows.emission import Emission, Kernel
-from softq.codegen.cpu.rows.levels import Levels
-from softq.codegen.cpu.rows.reductions import Accumulators, ByteSums
+from softq.codegen.cpu.rows.emission import Emission, KernelContext
+from softq.codegen.cpu.rows.lane_widths import LaneWidths
 from softq.rowprog.program import Node
 
 _WORD = 32
 
 
-class Sums:
+class LoopReductions:
     """The accumulators of all reductions of a pass.
 
     Args:
@@ -31,9 +31,9 @@ class Sums:
 
     def __init__(
         self,
-        kernel: Kernel,
+        kernel: KernelContext,
         scalars: Emission,
-        plan: Levels,
+        plan: LaneWidths,
         reduced: Sequence[Node],
         vectors: int,
         parts: int = 0,

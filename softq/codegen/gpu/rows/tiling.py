@@ -11,7 +11,7 @@ _BLOCK = 128
 
 
 @dataclass(frozen=True)
-class Form:
+class Tiling:
     """The shape of a kernel of a row program.
 
     Attributes:
@@ -83,7 +83,7 @@ _ACCESS_BYTES = 16
 _LEAST_GROUP, _STREAMED_GROUP, _GREATEST_GROUP = 4, 512, 1024
 
 
-def choose(
+def choose_tiling(
     length: int,
     score_bytes: int,
     *,
@@ -91,8 +91,8 @@ def choose(
     in_order: bool = False,
     even: bool = False,
     shared_bytes: int = 0,
-) -> Form:
-    """Return the form for rows of a length.
+) -> Tiling:
+    """Return the tiling for rows of a length.
 
     Args:
         length: Elements of a row.
@@ -104,7 +104,7 @@ def choose(
     """
     single = 2 if even else 1
     if in_order:
-        return Form(1, single, 0, False)
+        return Tiling(1, single, 0, False)
     chunk = _ACCESS_BYTES // score_bytes
     aligned = aligned and score_bytes <= 4 and length % chunk == 0
     chunk = chunk if aligned else single
@@ -117,15 +117,15 @@ def choose(
     chunks = _power(-(-pieces // group))
     held = _HELD if aligned or group < _GREATEST_GROUP else _HELD_SINGLY
     if chunks * chunk <= held:
-        return Form(group, chunk, chunks, aligned, True)
+        return Tiling(group, chunk, chunks, aligned, True)
     if chunks * chunk <= 2 * _HELD:
         if aligned and score_bytes < 4:
-            return Form(group, chunk, chunks, True)
+            return Tiling(group, chunk, chunks, True)
         words = chunk * score_bytes // 4 if aligned else chunk
         shared = chunks - held // words
         if score_bytes <= 4 and shared * words * 4 * group + _BESIDE_BYTES <= shared_bytes:
-            return Form(group, chunk, chunks, aligned, shared=shared)
-    return Form(_STREAMED_GROUP, chunk, 0, aligned)
+            return Tiling(group, chunk, chunks, aligned, shared=shared)
+    return Tiling(_STREAMED_GROUP, chunk, 0, aligned)
 
 
 def _power(n: int) -> int:
@@ -133,17 +133,17 @@ def _power(n: int) -> int:
     return 1 << (n - 1).bit_length()
 
 
-def candidates(length: int, score_bytes: int, *, even: bool = False, shared_bytes: int = 0) -> list[Form]:
-    """Return every form that takes aligned rows of a length: for finding out which one is the fastest on a device."""
+def list_tilings(length: int, score_bytes: int, *, even: bool = False, shared_bytes: int = 0) -> list[Tiling]:
+    """Return every tiling that takes aligned rows of a length: for finding out which one is the fastest on a device."""
     chunk = _ACCESS_BYTES // score_bytes
     if length % chunk:
-        return [choose(length, score_bytes, even=even, shared_bytes=shared_bytes)]
-    chosen = choose(length, score_bytes, even=even, shared_bytes=shared_bytes)
+        return [choose_tiling(length, score_bytes, even=even, shared_bytes=shared_bytes)]
+    chosen = choose_tiling(length, score_bytes, even=even, shared_bytes=shared_bytes)
     found = [chosen] if chosen.shared else []
     for group in (1 << k for k in range(_LEAST_GROUP.bit_length() - 1, _GREATEST_GROUP.bit_length())):
         chunks = _power(-(-(length // chunk) // group))
         if chunks * chunk <= 2 * _HELD and group <= _power(length // chunk):
-            found += [Form(group, chunk, chunks, True, True), Form(group, chunk, chunks, True)]
+            found += [Tiling(group, chunk, chunks, True, True), Tiling(group, chunk, chunks, True)]
         if group >= 4 * WARP and length >= group * chunk:
-            found.append(Form(group, chunk, 0, True))
+            found.append(Tiling(group, chunk, 0, True))
     return found

@@ -11,13 +11,13 @@ from softq.rowprog.program import Node, number_of
 from softq.rowprog.ranges import Proof
 from softq.rowprog.types import Kind
 
-Rule = Callable[["Place", Node], str]
+Rule = Callable[["Emission", Node], str]
 
 _WORD, _LONG = 32, 64
 
 
 @dataclass
-class Kernel:
+class KernelContext:
     """What all places of a kernel share.
 
     Attributes:
@@ -63,7 +63,7 @@ def integer(low: int, high: int) -> str:
     return name[0] + name.removeprefix("u").removeprefix("int")
 
 
-class Place:
+class Emission:
     """Values at one place: of the row if `at` is empty, else of the element at that position.
 
     Args:
@@ -72,7 +72,7 @@ class Place:
         at: The element's position.
     """
 
-    def __init__(self, kernel: Kernel, outer: Place | None = None, at: str = "") -> None:
+    def __init__(self, kernel: KernelContext, outer: Emission | None = None, at: str = "") -> None:
         self.kernel = kernel
         self.at = at
         self._outer = outer

@@ -12,16 +12,16 @@ from tvm.script.ir_builder import tirx as script
 
 from softq.artifact.machine import Cpu
 from softq.codegen.common.patterns import check_nibbles, everything, fenced, output_type
-from softq.codegen.cpu.rows.access import Line, Row, written
-from softq.codegen.cpu.rows.emission import Emission, Kernel
-from softq.codegen.cpu.rows.memory import places, scratch_rows
-from softq.codegen.cpu.rows.numbering import RowNumber
-from softq.codegen.cpu.rows.passes import Pass
-from softq.codegen.cpu.rows.pipeline import Pipeline, stages
+from softq.codegen.cpu.rows.accumulators import REDUCTIONS
+from softq.codegen.cpu.rows.emission import Emission, KernelContext
+from softq.codegen.cpu.rows.load_store import Line, RowMemory, written
+from softq.codegen.cpu.rows.pipeline import Pipeline, split_stages
 from softq.codegen.cpu.rows.processor import Processor
-from softq.codegen.cpu.rows.reductions import REDUCTIONS
+from softq.codegen.cpu.rows.row_loop import RowLoop
+from softq.codegen.cpu.rows.row_number import RowNumber
 from softq.codegen.cpu.rows.rules import RULES
-from softq.codegen.cpu.rows.short import Short
+from softq.codegen.cpu.rows.short_rows import ShortRows
+from softq.codegen.cpu.rows.stored_rows import count_scratch_rows, place_stored_rows
 from softq.codegen.cpu.rows.tables import Table, constant_table, given_table
 from softq.codegen.cpu.rows.tir import Local, Memory, cast, opaque, type_name
 from softq.rowprog.onnx.emitter import output_names
@@ -111,7 +111,7 @@ class _Builder:
         self._processor = processor
         self._index = processor.index
         self._passes = phases(program)
-        self._places = places(program, self._passes, nibbles)
+        self._places = place_stored_rows(program, self._passes, nibbles)
         self._proof = prove(whole, max_length=max_length)
         self._whole = whole
         self._longest = max_length
@@ -122,7 +122,7 @@ class _Builder:
 
     def emit(self) -> int:
         """Emit the function; return the bytes of scratch an element."""
-        scratch = scratch_rows(self._places)
+        scratch = count_scratch_rows(self._places)
         pointers = {label: script.arg(label, script.handle(name)) for label, name in self._pointers(scratch).items()}
         numbers = ["length", "heads", "queries", *_STRIDES * self._whole.masked, "begin", "end"]
         given = {name: script.arg(name, script.int64()) for name in numbers}
@@ -136,7 +136,7 @@ class _Builder:
         begin, end = sizes["begin"], sizes["end"]
         steps = [sizes[name] for name in _STRIDES * self._whole.masked]
         rows = RowNumber(self._processor, begin, heads, queries)
-        kernel = Kernel(
+        kernel = KernelContext(
             processor=self._processor,
             longest=self._longest,
             proof=self._proof,
@@ -159,7 +159,7 @@ class _Builder:
                 common.compute(node)
         count = self._position(tirx.Sub(end, begin))
 
-        def start(rows: RowNumber, number: Expr) -> tuple[Kernel, Row, Emission]:
+        def start(rows: RowNumber, number: Expr) -> tuple[KernelContext, RowMemory, Emission]:
             here = replace(kernel, head=rows.head.get(), tables=dict(kernel.tables))
             for node in _tables(self._program):
                 if node.op == "param" and not _is_of_site(node):
@@ -172,7 +172,7 @@ class _Builder:
                     scalars.compute(node)
             return here, self._row(number, length, rows, steps, scratch), scalars
 
-        def each_row(emit: Callable[[Kernel, Row, Emission], None], filled: bool = False) -> None:
+        def each_row(emit: Callable[[KernelContext, RowMemory, Emission], None], filled: bool = False) -> None:
             with script.serial(count) as done:
                 number = self._position(tirx.Add(begin, done))
                 here, row, scalars = start(rows, number)
@@ -186,7 +186,7 @@ class _Builder:
             ahead = longest, self._distance_of_next_row(length)
             if not Pipeline.is_possible(self._passes):
                 return each_row(lambda here, row, scalars: self._pass_by_pass(here, row, scalars, ahead))
-            found = stages(self._passes, self._program.outputs)
+            found = split_stages(self._passes, self._program.outputs)
             numbers = [RowNumber(self._processor, begin, heads, queries) for _ in found]
 
             def finish(stage: int, scalars: Emission, number: Expr, names: Sequence[str]) -> None:
@@ -199,10 +199,12 @@ class _Builder:
             return None
 
         def all_rows() -> None:
-            if not Short.is_possible(kernel, self._passes):
+            if not ShortRows.is_possible(kernel, self._passes):
                 return long_rows()
             # A row of the same types as all others have.
-            short = Short(kernel, self._passes, self._program.outputs, self._row(begin, length, rows, steps, scratch))
+            short = ShortRows(
+                kernel, self._passes, self._program.outputs, self._row(begin, length, rows, steps, scratch)
+            )
             forms = list(short.forms())
             most = tirx.const(short.step * len(forms), self._index)
             zero = tirx.const(0, self._index)
@@ -250,7 +252,7 @@ class _Builder:
             self._params[param.name], start, param.size, self._processor.is_x86 or bool(self._processor.shuffle)
         )
 
-    def _row(self, row: Expr, length: Expr, number: RowNumber, steps: Sequence[Expr], scratch: int) -> Row:
+    def _row(self, row: Expr, length: Expr, number: RowNumber, steps: Sequence[Expr], scratch: int) -> RowMemory:
         base = self._position(tirx.Mul(row, length))
         slots: list[Line] = []
         if self._scratch is not None:
@@ -265,14 +267,16 @@ class _Builder:
         for name in self._nibbles:
             bytes_of = script.shift_right(tirx.Add(length, tirx.const(1, self._index)), tirx.const(1, self._index))
             outputs[name] = Line(self._outputs[name], self._position(tirx.Mul(row, bytes_of)), nibbles=True)
-        return Row(Line(self._scores, base), valid, outputs, self._places, slots)
+        return RowMemory(Line(self._scores, base), valid, outputs, self._places, slots)
 
-    def _pass_by_pass(self, kernel: Kernel, row: Row, scalars: Emission, ahead: tuple[Phase | None, Expr]) -> None:
+    def _pass_by_pass(
+        self, kernel: KernelContext, row: RowMemory, scalars: Emission, ahead: tuple[Phase | None, Expr]
+    ) -> None:
         for phase in self._passes:
             for node in phase.setup:
                 scalars.compute(node)
             asks = ahead[1] if phase is ahead[0] else None
-            Pass(kernel, phase, row, scalars, self._program.outputs, asks).emit()
+            RowLoop(kernel, phase, row, scalars, self._program.outputs, asks).emit()
             for node in phase.scalars:
                 scalars.compute(node)
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from softq.codegen.common import carriers
 from softq.codegen.common.patterns import marked
 from softq.codegen.cpu.rows import planes
-from softq.codegen.cpu.rows.emission import Kernel
-from softq.codegen.cpu.rows.fixed import Fixed, as_fixed
+from softq.codegen.cpu.rows.emission import KernelContext
+from softq.codegen.cpu.rows.fixed_point import FixedPoint, as_fixed
 from softq.codegen.cpu.rows.tir import F32, bits_of
 from softq.rowprog.program import Node
 from softq.rowprog.types import DType, Kind
@@ -25,7 +25,7 @@ _LONGEST_SUM = (1 << 32) // 255
 
 
 @dataclass(frozen=True)
-class Levels:
+class LaneWidths:
     """The widths of a pass.
 
     Attributes:
@@ -41,7 +41,7 @@ class Levels:
     narrow: frozenset[Node] = frozenset()
     planes: Mapping[Node, int] = field(default_factory=dict)
     reduced: frozenset[Node] = frozenset()
-    fixed: Mapping[Node, Fixed] = field(default_factory=dict)
+    fixed: Mapping[Node, FixedPoint] = field(default_factory=dict)
     in_bytes: bool = False
 
     @property
@@ -50,13 +50,13 @@ class Levels:
         return self.bits // 8 if self.in_bytes else 1
 
 
-def levels(
-    kernel: Kernel,
+def find_widths(
+    kernel: KernelContext,
     loads: Mapping[Node, str],
     rows: Sequence[Node],
     reductions: Sequence[Node],
     writes: Iterable[tuple[Node, str]],
-) -> Levels:
+) -> LaneWidths:
     """Return the widths of a pass.
 
     Args:
@@ -67,7 +67,7 @@ def levels(
         writes: The values that are written, with the types of their memory.
     """
     writes, proof = list(writes), kernel.proof
-    plain = Levels(carriers.width((*loads, *rows, *(node for node, _ in writes)), reductions, proof))
+    plain = LaneWidths(carriers.width((*loads, *rows, *(node for node, _ in writes)), reductions, proof))
     if not kernel.processor.packs or kernel.longest > _LONGEST_SUM:
         return plain
     found = _Narrow(kernel, loads)
@@ -85,13 +85,13 @@ def levels(
     needed = [carriers.width(wide, reduced, proof)] if wide or reduced else []
     needed += [32 if name == F32 else carriers.bits(node, proof) for node, name in writes if node not in packed]
     bits = next(w for w in (8, 16, 32, 64) if w >= max(needed)) if needed else 0
-    return Levels(bits, frozenset(found.narrow), found.planes, in_bytes, fixed, True)
+    return LaneWidths(bits, frozenset(found.narrow), found.planes, in_bytes, fixed, True)
 
 
 class _Narrow:
     """The values that bytes are enough for."""
 
-    def __init__(self, kernel: Kernel, loads: Mapping[Node, str]) -> None:
+    def __init__(self, kernel: KernelContext, loads: Mapping[Node, str]) -> None:
         self._kernel = kernel
         self.planes: dict[Node, int] = {}
         self.narrow = {node for node, name in loads.items() if bits_of(name) == 8 and fits(node, kernel)}
@@ -148,7 +148,7 @@ class _Narrow:
                 self.planes[node] = (greatest.bit_length() + 7) // 8
 
 
-def fits(node: Node, kernel: Kernel) -> bool:
+def fits(node: Node, kernel: KernelContext) -> bool:
     """Say whether a value is a boolean, or an integer that a byte holds."""
     if node.dtype is DType.BOOL:
         return True

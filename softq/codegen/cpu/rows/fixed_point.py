@@ -17,7 +17,7 @@ _BITS = 32
 
 
 @dataclass(frozen=True)
-class Fixed:
+class FixedPoint:
     """A table of floats as whole numbers.
 
     Attributes:
@@ -29,7 +29,7 @@ class Fixed:
     scale: float
 
 
-def as_fixed(node: Node) -> Fixed | None:
+def as_fixed(node: Node) -> FixedPoint | None:
     """Return the entries that a sum takes in as whole numbers; None if it is no such sum."""
     arg = node.args[0]
     if node.op != "row_sum" or arg.dtype is not DType.F32 or arg.op != "lut" or arg.args[0].op != "table":
@@ -40,7 +40,7 @@ def as_fixed(node: Node) -> Fixed | None:
     if values[0] != max(values) or not _begins(arg.args[1]):
         return None
     places = _BITS - math.frexp(max(values))[1]
-    return Fixed(tuple(round(math.ldexp(v, places)) for v in values), math.ldexp(1.0, -places))
+    return FixedPoint(tuple(round(math.ldexp(v, places)) for v in values), math.ldexp(1.0, -places))
 
 
 def _begins(at: Node) -> bool:

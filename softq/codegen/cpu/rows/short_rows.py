@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tvm import tirx
 
-from softq.codegen.cpu.rows.access import Row, store
 from softq.codegen.cpu.rows.blocks import Block, size_of, sizes
-from softq.codegen.cpu.rows.emission import Emission, Kernel
-from softq.codegen.cpu.rows.levels import levels
-from softq.codegen.cpu.rows.sums import Sums
+from softq.codegen.cpu.rows.emission import Emission, KernelContext
+from softq.codegen.cpu.rows.lane_widths import find_widths
+from softq.codegen.cpu.rows.load_store import RowMemory, store
+from softq.codegen.cpu.rows.loop_reductions import LoopReductions
 from softq.codegen.cpu.rows.tir import Local
 from softq.codegen.cpu.rows.writes import Write
 from softq.rowprog.phases import Phase
@@ -20,7 +20,7 @@ _VECTORS = 4
 """Vectors of the widest values that a row may take; so many are computed side by side in long rows too."""
 
 
-class Short:
+class ShortRows:
     """The emitter of rows that are one block, of vectors under masks.
 
     Args:
@@ -30,18 +30,20 @@ class Short:
         row: Any row, for the types of its memory.
     """
 
-    def __init__(self, kernel: Kernel, passes: Sequence[Phase], outputs: Mapping[str, Node], row: Row) -> None:
+    def __init__(
+        self, kernel: KernelContext, passes: Sequence[Phase], outputs: Mapping[str, Node], row: RowMemory
+    ) -> None:
         self._kernel, self._passes, self._outputs = kernel, passes, outputs
         self._loads = [node for node in dict.fromkeys(n for p in passes for n in p.loads) if node.op == "input"]
         rows = list(dict.fromkeys(node for p in passes for node in p.rows))
         reduced = [node for p in passes for node in p.reductions]
         loads = {node: row.held(node) for node in self._loads}
-        self._plan = levels(
+        self._plan = find_widths(
             kernel, loads, rows, reduced, [(w.node, w.held) for p in passes for w in self._writes(p, row)]
         )
 
     @staticmethod
-    def is_possible(kernel: Kernel, passes: Sequence[Phase]) -> bool:
+    def is_possible(kernel: KernelContext, passes: Sequence[Phase]) -> bool:
         """Say whether the program is one of vectors under masks, without scans."""
         return kernel.processor.masks and not any(n.op == "scan" for p in passes for n in (*p.rows, *p.reductions))
 
@@ -57,7 +59,7 @@ class Short:
         elif self._plan.ratio <= _VECTORS:
             yield from ((1, parts) for parts in range(1, self._plan.ratio + 1))
 
-    def emit(self, kernel: Kernel, row: Row, scalars: Emission, vectors: int, parts: int | None) -> None:
+    def emit(self, kernel: KernelContext, row: RowMemory, scalars: Emission, vectors: int, parts: int | None) -> None:
         """Emit the row of one form; the program's scalars are in `scalars` then."""
         plan = self._plan
         least = self.step * ((parts or vectors) - 1)
@@ -68,7 +70,7 @@ class Short:
             for node in phase.setup:
                 scalars.compute(node)
             block.compute(phase.rows)
-            sums = Sums(kernel, scalars, plan, phase.reductions, vectors, parts or 0, short=True)
+            sums = LoopReductions(kernel, scalars, plan, phase.reductions, vectors, parts or 0, short=True)
             sums.add(block, first=True)
             for node, x in sums.results().items():
                 scalars.keep(node, x)
@@ -78,5 +80,5 @@ class Short:
                 for e in write.places(block):
                     store(e, write.line, write.value(e))
 
-    def _writes(self, phase: Phase, row: Row) -> list[Write]:
+    def _writes(self, phase: Phase, row: RowMemory) -> list[Write]:
         return [Write(self._outputs[name], row.outputs[name], False) for name in phase.outputs]

@@ -18,13 +18,13 @@ from tvm.script.ir_builder import tirx as script
 
 from softq.codegen.common import carriers
 from softq.codegen.common.patterns import group
-from softq.codegen.cpu.rows import rowtables, scans
-from softq.codegen.cpu.rows.access import Line, Row, load, store
+from softq.codegen.cpu.rows import row_tables, scans
+from softq.codegen.cpu.rows.accumulators import Accumulators, of_empty_row
 from softq.codegen.cpu.rows.blocks import Block, size_of, sizes
-from softq.codegen.cpu.rows.emission import Emission, Kernel
-from softq.codegen.cpu.rows.levels import Levels, levels
-from softq.codegen.cpu.rows.reductions import Accumulators, of_empty_row
-from softq.codegen.cpu.rows.sums import Sums
+from softq.codegen.cpu.rows.emission import Emission, KernelContext
+from softq.codegen.cpu.rows.lane_widths import LaneWidths, find_widths
+from softq.codegen.cpu.rows.load_store import Line, RowMemory, load, store
+from softq.codegen.cpu.rows.loop_reductions import LoopReductions
 from softq.codegen.cpu.rows.tir import Local, bits_of, const, type_name
 from softq.codegen.cpu.rows.writes import Write
 from softq.rowprog.phases import Phase
@@ -35,7 +35,7 @@ _CACHE_LINE = 64
 """Bytes that are asked for at once."""
 
 
-class Pass:
+class RowLoop:
     """The emitter of one pass.
 
     Args:
@@ -49,9 +49,9 @@ class Pass:
 
     def __init__(
         self,
-        kernel: Kernel,
+        kernel: KernelContext,
         phase: Phase,
-        row: Row,
+        row: RowMemory,
         scalars: Emission,
         outputs: Mapping[str, Node],
         ahead: Expr | None = None,
@@ -78,10 +78,10 @@ class Pass:
             with script.If(some), script.Then():
                 self._one_by_one(results)
             return self._bind(results)
-        plan = self._levels()
+        plan = self._find_widths()
         found = self._row_tables(plan)
         if found is not None:
-            with script.If(tirx.LE(tirx.const(rowtables.LEAST_LENGTH, index), length)):
+            with script.If(tirx.LE(tirx.const(row_tables.LEAST_LENGTH, index), length)):
                 with script.Then():
                     self._by_tables(found, results)
                 with script.Else():
@@ -90,7 +90,7 @@ class Pass:
             self._element_by_element(plan, results, some)
         return self._bind(results)
 
-    def _element_by_element(self, plan: Levels, results: Mapping[Node, Local], some: Expr) -> None:
+    def _element_by_element(self, plan: LaneWidths, results: Mapping[Node, Local], some: Expr) -> None:
         index, length = self._kernel.index, self._kernel.length
         if self._kernel.processor.masks:
             with script.If(some), script.Then():
@@ -102,21 +102,21 @@ class Pass:
             with script.Else(), script.If(some), script.Then():
                 self._one_by_one(results)
 
-    def _row_tables(self, plan: Levels) -> rowtables.RowTables | None:
+    def _row_tables(self, plan: LaneWidths) -> row_tables.RowTables | None:
         """Return what a long row looks up in tables of its own; None if the pass computes in no vectors of bytes."""
         if self._kernel.row_tables or self._scan_groups or not plan.in_bytes:
             return None
         wanted = [w.node for w in self._writes()] + [arg for node in self._reduced for arg in node.args]
-        return rowtables.find(self._kernel, self._phase, [node for node in wanted if node.kind is Kind.ROW])
+        return row_tables.find(self._kernel, self._phase, [node for node in wanted if node.kind is Kind.ROW])
 
-    def _by_tables(self, found: rowtables.RowTables, results: Mapping[Node, Local]) -> None:
-        entries = rowtables.Entries(self._kernel, found)
+    def _by_tables(self, found: row_tables.RowTables, results: Mapping[Node, Local]) -> None:
+        entries = row_tables.Entries(self._kernel, found)
         kernel, phase, row, outputs = entries.made()
-        table = Pass(kernel, phase, row, self._scalars, outputs)
-        table._blocks(table._levels(), {})
+        table = RowLoop(kernel, phase, row, self._scalars, outputs)
+        table._blocks(table._find_widths(), {})
         phase = replace(self._phase, rows=found.rows)
-        rest = Pass(entries.kernel(), phase, self._row, self._scalars, self._outputs, self._ahead)
-        rest._blocks(rest._levels(), results)
+        rest = RowLoop(entries.kernel(), phase, self._row, self._scalars, self._outputs, self._ahead)
+        rest._blocks(rest._find_widths(), results)
 
     def _bind(self, results: Mapping[Node, Local]) -> None:
         for node, local in results.items():
@@ -124,9 +124,11 @@ class Pass:
         for loop in self._scans:
             loop.finish()
 
-    def _levels(self) -> Levels:
+    def _find_widths(self) -> LaneWidths:
         loads = {node: self._row.held(node) for node in self._phase.loads}
-        return levels(self._kernel, loads, self._phase.rows, self._reduced, [(w.node, w.held) for w in self._writes()])
+        return find_widths(
+            self._kernel, loads, self._phase.rows, self._reduced, [(w.node, w.held) for w in self._writes()]
+        )
 
     def _writes(self) -> list[Write]:
         """Return what is written, stored values first."""
@@ -169,14 +171,14 @@ class Pass:
 
     # Block by block
 
-    def _blocks(self, plan: Levels, results: Mapping[Node, Local]) -> None:
+    def _blocks(self, plan: LaneWidths, results: Mapping[Node, Local]) -> None:
         index, length, size = self._kernel.index, self._kernel.length, size_of(plan, self._kernel)
         unroll = self._kernel.processor.unroll
         count = max(1, unroll // plan.ratio) if plan.bits else unroll
         if max(plan.planes.values(), default=0) > 2:
             # The tables of many planes take the registers, and keep the processor busy without further vectors.
             count = min(count, 2)
-        sums = Sums(self._kernel, self._scalars, plan, self._reduced, count)
+        sums = LoopReductions(self._kernel, self._scalars, plan, self._reduced, count)
 
         def number(value: int) -> Expr:
             return tirx.const(value, index)
@@ -223,7 +225,7 @@ class Pass:
         for node, x in sums.results().items():
             results[node].set(x)
 
-    def _masked_end(self, plan: Levels, rest: Expr, emit: Callable[[int | None], None]) -> None:
+    def _masked_end(self, plan: LaneWidths, rest: Expr, emit: Callable[[int | None], None]) -> None:
         """Emit what is left under a mask, without wide vectors that would be empty where one of them is enough."""
         index = self._kernel.index
         with script.If(tirx.LT(tirx.const(0, index), rest)), script.Then():

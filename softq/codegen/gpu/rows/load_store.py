@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from softq.codegen.gpu.dialect.text import BOOL, F32, U32, U64, Text, converted
-from softq.codegen.gpu.rows.form import Form
-from softq.codegen.gpu.rows.place import Place
+from softq.codegen.gpu.rows.emission import Emission
+from softq.codegen.gpu.rows.tiling import Tiling
 from softq.rowprog.program import Node
 
 _BYTES = {"f32": 4, "f16": 2, "bf16": 2, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "i32": 4, "u32": 4, "i64": 8, "u64": 8}
@@ -34,11 +34,11 @@ class Scores:
 
     Attributes:
         stored: Their type in memory.
-        form: How they are read.
+        tiling: How they are read.
     """
 
     stored: str
-    form: Form
+    tiling: Tiling
 
     @property
     def word(self) -> str:
@@ -48,19 +48,19 @@ class Scores:
     @property
     def words(self) -> int:
         """Words that a chunk takes in registers."""
-        return self.form.chunk * bytes_of(self.stored) // 4 if self.form.aligned else self.form.chunk
+        return self.tiling.chunk * bytes_of(self.stored) // 4 if self.tiling.aligned else self.tiling.chunk
 
     @property
     def shared_bytes(self) -> int:
         """Bytes of a block's shared memory that hold scores."""
-        return self.form.shared * self.form.threads * self.words * (8 if self.word == "u64" else 4)
+        return self.tiling.shared * self.tiling.threads * self.words * (8 if self.word == "u64" else 4)
 
     def read(self, text: Text, into: str) -> None:
         """Read the chunk at `at`."""
-        if self.form.aligned:
+        if self.tiling.aligned:
             read_words(text, "scores + first + at", into, self.words)
             return
-        for e in range(self.form.chunk):
+        for e in range(self.tiling.chunk):
             x = f"scores[first + at + {e}]"
             bits = f"BITS({x})" if self.stored == F32 else f"({self.word}){x}"
             inside = f"at + {e} < length ? {bits} : 0u"
@@ -68,7 +68,7 @@ class Scores:
 
     def keep(self, text: Text, v: str) -> None:
         """Read the chunk at `at` into the thread's part of shared memory."""
-        if self.form.aligned and self.words == 4:
+        if self.tiling.aligned and self.words == 4:
             text.line(f"COPY_16({self._kept(v)}, scores + first + at, true);")
             return
         text.line(f"{self.word} words[{self.words}];")
@@ -83,11 +83,11 @@ class Scores:
 
     def _kept(self, v: str) -> str:
         """Return where a chunk is: those of neighbouring threads side by side, so that they are in different banks."""
-        return f"kept + (({v} - {self.form.registers}) * {self.form.threads} + THREAD) * {self.words}"
+        return f"kept + (({v} - {self.tiling.registers}) * {self.tiling.threads} + THREAD) * {self.words}"
 
     def element(self, chunk: str) -> tuple[str, str]:
         """Return element `e` of a chunk's words and its type."""
-        per = 4 // bytes_of(self.stored) if self.form.aligned else 1
+        per = 4 // bytes_of(self.stored) if self.tiling.aligned else 1
         word = f"{chunk}[e / {per}]" if per > 1 else f"{chunk}[e]"
         x = f"({word} >> (e % {per} * {32 // per}))" if per > 1 else word
         if self.stored == F32:
@@ -97,33 +97,33 @@ class Scores:
         return f"({self.stored}){x}", self.stored
 
 
-def mask_type(form: Form) -> str:
+def mask_type(tiling: Tiling) -> str:
     """Return the type that holds the bits of a thread's part of a mask; loops that are not unrolled shift them, too."""
-    return U64 if form.chunks * form.chunk > _WORD else U32
+    return U64 if tiling.chunks * tiling.chunk > _WORD else U32
 
 
-def mask_bit(form: Form, v: str) -> str:
+def mask_bit(tiling: Tiling, v: str) -> str:
     """Return the bit of element `e` of chunk `v`."""
-    return f"((open >> ({v} * {form.chunk} + e) & 1u) != 0u)"
+    return f"((open >> ({v} * {tiling.chunk} + e) & 1u) != 0u)"
 
 
-def read_mask(text: Text, form: Form, v: str) -> None:
+def read_mask(text: Text, tiling: Tiling, v: str) -> None:
     """Add the mask of the chunk at `at` to the bits of `open`, which are 0."""
-    shift = f"({v} * {form.chunk})"
-    everything = (1 << form.chunk) - 1
-    if not form.aligned:
+    shift = f"({v} * {tiling.chunk})"
+    everything = (1 << tiling.chunk) - 1
+    if not tiling.aligned:
         parts = [f"(at + {e} < length && valid[mask + (at + {e}) * valid_element] != 0 ? {1 << e}u : 0u)"
-                 for e in range(form.chunk)]  # fmt: skip
-        text.line(f"open |= ({mask_type(form)})({' | '.join(parts)}) << {shift};")
+                 for e in range(tiling.chunk)]  # fmt: skip
+        text.line(f"open |= ({mask_type(tiling)})({' | '.join(parts)}) << {shift};")
         return
     text.line(f"u32 seen = valid_element == 0 && valid[mask] != 0 ? {everything}u : 0u;")
     with text.block("if (valid_element != 0)"):
-        words = form.chunk // 4
+        words = tiling.chunk // 4
         text.line(f"u32 marks[{words}];")
         read_words(text, "valid + mask + at", "marks", words)
-        with text.block(f"for (i32 e = 0; e < {form.chunk}; e++)", unroll="UNROLL"):
+        with text.block(f"for (i32 e = 0; e < {tiling.chunk}; e++)", unroll="UNROLL"):
             text.line("seen |= (u32)((marks[e / 4] >> (e % 4 * 8) & 255u) != 0u) << e;")
-    text.line(f"open |= ({mask_type(form)})seen << {shift};")
+    text.line(f"open |= ({mask_type(tiling)})seen << {shift};")
 
 
 def read_words(text: Text, pointer: str, into: str, words: int, space: str = "GLOBAL") -> None:
@@ -160,28 +160,28 @@ class Output:
             return F32
         return self.stored if bytes_of(self.stored) == 8 else "i32" if self.stored[0] == "i" else "u32"
 
-    def value(self, place: Place) -> str:
+    def value(self, place: Emission) -> str:
         """Return the element of a place as `held`."""
         x, name = place.arg(self.node), place.type_of(self.node)
         return f"{x} ? 1u : 0u" if name == BOOL and self.held != F32 else converted(x, name, self.held)
 
 
-def write(text: Text, out: Output, form: Form, live: str) -> None:
+def write(text: Text, out: Output, tiling: Tiling, live: str) -> None:
     """Write the chunk at `at` from `out_NAME`; elements behind the row's end are not there."""
     name, pointer = f"out_{out.name}", f"output_{out.name}"
     bits = 4 if out.nibbles else bytes_of(out.stored) * 8
-    count = form.chunk * bits // 8
+    count = tiling.chunk * bits // 8
     with text.block(f"if ({live})") if live else text.block(""):
-        if out.nibbles and not form.aligned:
-            assert form.chunk == 2, form
+        if out.nibbles and not tiling.aligned:
+            assert tiling.chunk == 2, tiling
             text.line(f"{pointer}[row * ((length + 1) / 2) + at / 2] = (u8)({name}[0] | {name}[1] << 4);")
             return
-        if not form.aligned or bits == 64:
-            for e in range(form.chunk):
-                inside = "" if form.aligned or form.chunk == 1 else f"if (at + {e} < length) "
+        if not tiling.aligned or bits == 64:
+            for e in range(tiling.chunk):
+                inside = "" if tiling.aligned or tiling.chunk == 1 else f"if (at + {e} < length) "
                 text.line(f"{inside}{pointer}[first + at + {e}] = {_single(out, f'{name}[{e}]')};")
             return
-        _words(text, out, name, count, bits, form)
+        _words(text, out, name, count, bits, tiling)
         start = f"{pointer} + {'(first + at) / 2' if out.nibbles else 'first + at'}"
         if count < 4:
             text.line(f"*(GLOBAL u{count * 8} *)({start}) = (u{count * 8})words[0];")
@@ -195,9 +195,9 @@ def write(text: Text, out: Output, form: Form, live: str) -> None:
                 text.line(f"((GLOBAL uint4 *)({start}))[{i}] = FOUR({four});")
 
 
-def _words(text: Text, out: Output, name: str, count: int, bits: int, form: Form) -> None:
+def _words(text: Text, out: Output, name: str, count: int, bits: int, tiling: Tiling) -> None:
     """Pack a chunk into words of 32 bits."""
-    per, words = min(32 // bits, form.chunk), max(count // 4, 1)
+    per, words = min(32 // bits, tiling.chunk), max(count // 4, 1)
     text.line(f"u32 words[{words}];")
     with text.block(f"for (i32 w = 0; w < {words}; w++)", unroll="UNROLL"):
         if out.stored == F32:
@@ -220,6 +220,6 @@ def _single(out: Output, x: str) -> str:
     return x if out.stored == F32 else f"({out.stored}){x}"
 
 
-def scalar(out: Output, place: Place) -> str:
+def scalar(out: Output, place: Emission) -> str:
     """Return a number of a row as it stands in memory."""
     return _single(out, f"({out.value(place)})")

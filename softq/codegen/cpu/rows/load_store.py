@@ -11,7 +11,7 @@ from tvm.script.ir_builder import tirx as script
 
 from softq.codegen.cpu.rows import floats
 from softq.codegen.cpu.rows.emission import Emission
-from softq.codegen.cpu.rows.memory import Place
+from softq.codegen.cpu.rows.stored_rows import StoredRow
 from softq.codegen.cpu.rows.tir import (  # fmt: skip
     BOOL,
     F32,
@@ -47,7 +47,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Row:
+class RowMemory:
     """The memory of the row at hand.
 
     Attributes:
@@ -61,7 +61,7 @@ class Row:
     scores: Line
     valid: tuple[Line, bool] | None
     outputs: Mapping[str, Line]
-    places: Mapping[Node, Place]
+    places: Mapping[Node, StoredRow]
     scratch: Sequence[Line]
 
     def stored(self, node: Node) -> Line:
@@ -79,7 +79,7 @@ class Row:
         return self.valid[0].memory.name
 
 
-def load(e: Emission, node: Node, row: Row) -> Expr:
+def load(e: Emission, node: Node, row: RowMemory) -> Expr:
     """Return a value that stands in memory, in the type that it has at a place."""
     assert e.at is not None
     if node.op != "input":

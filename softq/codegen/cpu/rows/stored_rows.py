@@ -12,7 +12,7 @@ from softq.rowprog.types import DType, Kind
 
 
 @dataclass(frozen=True)
-class Place:
+class StoredRow:
     """A row of memory for stored values.
 
     Attributes:
@@ -26,10 +26,12 @@ class Place:
     dtype: DType
 
 
-def places(program: Program, passes: Sequence[Phase], nibbles: Collection[str] = ()) -> Mapping[Node, Place]:
+def place_stored_rows(
+    program: Program, passes: Sequence[Phase], nibbles: Collection[str] = ()
+) -> Mapping[Node, StoredRow]:
     """Return where each stored value stands; rows of nibbles hold nothing else."""
-    busy: dict[Place, int] = {}
-    result: dict[Node, Place] = {}
+    busy: dict[StoredRow, int] = {}
+    result: dict[Node, StoredRow] = {}
     written = {name: phase.number for phase in passes for name in phase.outputs}
     for phase in passes:
         for node in phase.stored:
@@ -44,12 +46,12 @@ def places(program: Program, passes: Sequence[Phase], nibbles: Collection[str] =
     return result
 
 
-def scratch_rows(found: Mapping[Node, Place]) -> int:
+def count_scratch_rows(found: Mapping[Node, StoredRow]) -> int:
     """Return the number of scratch rows, of 8 bytes an element each."""
     return max((place.slot + 1 for place in found.values() if place.output is None), default=0)
 
 
-def _candidates(program: Program, node: Node, nibbles: Collection[str]) -> Iterator[Place]:
+def _candidates(program: Program, node: Node, nibbles: Collection[str]) -> Iterator[StoredRow]:
     for name, value in program.outputs.items():
         held = output_type(program, name)
         if (
@@ -57,8 +59,8 @@ def _candidates(program: Program, node: Node, nibbles: Collection[str]) -> Itera
             and name not in nibbles
             and (held is node.dtype or (held is DType.F32 and node.dtype.bits <= 32))
         ):
-            yield Place(name, 0, held)
+            yield StoredRow(name, 0, held)
     slot = 0
     while True:
-        yield Place(None, slot, DType.U64)
+        yield StoredRow(None, slot, DType.U64)
         slot += 1

@@ -7,21 +7,21 @@ from collections.abc import Generator, Mapping, Sequence
 
 from softq.codegen.common.patterns import group, inner_nodes
 from softq.codegen.gpu.dialect.text import BOOL
-from softq.codegen.gpu.rows.form import Form
-from softq.codegen.gpu.rows.memory import Output, Scores, mask_bit, mask_type, read_mask, write
-from softq.codegen.gpu.rows.online import OnlineSum, Sum
-from softq.codegen.gpu.rows.place import Kernel, Place
-from softq.codegen.gpu.rows.reductions import Reduction, exchange, find_nans
+from softq.codegen.gpu.rows.accumulators import Accumulator, exchange, find_nans
+from softq.codegen.gpu.rows.emission import Emission, KernelContext
+from softq.codegen.gpu.rows.load_store import Output, Scores, mask_bit, mask_type, read_mask, write
+from softq.codegen.gpu.rows.online_softmax import ExponentialSum, OnlineSum
+from softq.codegen.gpu.rows.tiling import Tiling
 from softq.rowprog.phases import Phase
 from softq.rowprog.program import Node, body_of, result_of
 
 
-class Row:
+class RowContext:
     """What all passes over a row share.
 
     Args:
         kernel: What all places share.
-        form: The kernel's shape.
+        tiling: The kernel's shape.
         scores: How scores are read.
         masked: Whether there is a mask.
         outputs: The output rows by name.
@@ -29,20 +29,26 @@ class Row:
     """
 
     def __init__(
-        self, kernel: Kernel, form: Form, scores: Scores, masked: bool, outputs: Mapping[str, Output], shuffles: bool
+        self,
+        kernel: KernelContext,
+        tiling: Tiling,
+        scores: Scores,
+        masked: bool,
+        outputs: Mapping[str, Output],
+        shuffles: bool,
     ) -> None:
-        self.kernel, self.form, self.scores, self.masked = kernel, form, scores, masked
+        self.kernel, self.tiling, self.scores, self.masked = kernel, tiling, scores, masked
         self.outputs, self.shuffles = outputs, shuffles
         self._held: dict[Node, str] = {}
         self._words = "raw[0]"
 
     def keep_scores(self) -> None:
         """Read the row into registers and shared memory, if it stays there."""
-        text, form = self.kernel.text, self.form
-        if not form.chunks:
+        text, tiling = self.kernel.text, self.tiling
+        if not tiling.chunks:
             return
         self._declare()
-        if form.shared:
+        if tiling.shared:
             # First, so that they arrive while others are read. Each thread reads what it copied itself: no barrier.
             text.line(f"SHARED_OF_LAUNCH(kept, {self.scores.shared_bytes // 4});")
             with self._chunks(True):
@@ -52,15 +58,15 @@ class Row:
         with self._chunks(False):
             self.scores.read(text, "raw[v]")
             self._read_mask("v")
-        if form.shared:
+        if tiling.shared:
             text.line("COPIES_ARRIVED_BUT(0);")
-        if form.holds:
+        if tiling.holds:
             # Each of them is taken out of its word once.
             x, name = self.scores.element("raw[v]")
-            text.line(f"{name} held_scores[{form.chunks}][{form.chunk}];")
+            text.line(f"{name} held_scores[{tiling.chunks}][{tiling.chunk}];")
             with (
-                text.block(f"for (i32 v = 0; v < {form.chunks}; v++)", unroll="UNROLL"),
-                text.block(f"for (i32 e = 0; e < {form.chunk}; e++)", unroll="UNROLL"),
+                text.block(f"for (i32 v = 0; v < {tiling.chunks}; v++)", unroll="UNROLL"),
+                text.block(f"for (i32 e = 0; e < {tiling.chunk}; e++)", unroll="UNROLL"),
             ):
                 text.line(f"held_scores[v][e] = {x};")
 
@@ -68,19 +74,19 @@ class Row:
         """Make room for values that later passes need."""
         for node in nodes:
             name = self.kernel.text.name("held")
-            self.kernel.text.line(f"{self.kernel.type_of(node)} {name}[{self.form.chunks}][{self.form.chunk}];")
+            self.kernel.text.line(f"{self.kernel.type_of(node)} {name}[{self.tiling.chunks}][{self.tiling.chunk}];")
             self._held[node] = f"{name}[v][e]"
 
-    def load(self, place: Place, node: Node) -> None:
+    def load(self, place: Emission, node: Node) -> None:
         """Bind a value that stands somewhere."""
         if node.op != "input":
             place.bind(node, self._held[node], self.kernel.type_of(node))
         elif node.attrs["name"] == "scores":
             x, name = self.scores.element(self._words)
-            place.bind(node, "held_scores[v][e]" if self.form.holds else x, name)
+            place.bind(node, "held_scores[v][e]" if self.tiling.holds else x, name)
             place.keep(node, place.arg(node))
         else:
-            place.bind(node, mask_bit(self.form, "v" if self.form.chunks else "0"), BOOL)
+            place.bind(node, mask_bit(self.tiling, "v" if self.tiling.chunks else "0"), BOOL)
 
     def held(self, node: Node) -> str:
         """Return where a value for later passes stands."""
@@ -89,22 +95,22 @@ class Row:
     @property
     def parts(self) -> Sequence[bool]:
         """The parts of a row that have a loop over chunks each: whether it is the one in shared memory."""
-        return (False, True) if self.form.shared else (False,)
+        return (False, True) if self.tiling.shared else (False,)
 
     @contextlib.contextmanager
     def chunks(self, shared: bool) -> Generator[None]:
         """Write the loop over the chunks of a part and what is done for each."""
-        text, form = self.kernel.text, self.form
-        if form.chunks:
+        text, tiling = self.kernel.text, self.tiling
+        if tiling.chunks:
             self._words = "words" if shared else "raw[v]"
             with self._chunks(shared):
                 if shared:
                     self.scores.take(text, "v", self._words)
                 yield
             return
-        step = form.group * form.chunk
-        unroll = "" if form.group == 1 else "UNROLL_4"
-        with text.block(f"for (i32 at = lane * {form.chunk}; at < length; at += {step})", unroll=unroll):
+        step = tiling.group * tiling.chunk
+        unroll = "" if tiling.group == 1 else "UNROLL_4"
+        with text.block(f"for (i32 at = lane * {tiling.chunk}; at < length; at += {step})", unroll=unroll):
             self._declare()
             self.scores.read(text, self._words)
             self._read_mask("0")
@@ -113,36 +119,38 @@ class Row:
     @contextlib.contextmanager
     def _chunks(self, shared: bool) -> Generator[None]:
         """Write the loop over the chunks of a part: registers have no numbers, so that theirs is unrolled."""
-        text, form = self.kernel.text, self.form
-        start, end = (form.registers, form.chunks) if shared else (0, form.registers)
+        text, tiling = self.kernel.text, self.tiling
+        start, end = (tiling.registers, tiling.chunks) if shared else (0, tiling.registers)
         with text.block(f"for (i32 v = {start}; v < {end}; v++)", unroll="UNROLL_4" if shared else "UNROLL"):
-            text.line(f"const i32 at = (v * {form.group} + lane) * {form.chunk};")
+            text.line(f"const i32 at = (v * {tiling.group} + lane) * {tiling.chunk};")
             with text.block("if (at < length)"):
                 yield
 
     @contextlib.contextmanager
     def elements(self) -> Generator[None]:
         """Write the loop over the elements of a chunk."""
-        text, form = self.kernel.text, self.form
-        with text.block(f"for (i32 e = 0; e < {form.chunk}; e++)", unroll="UNROLL"):
-            if form.aligned or form.chunk == 1:
+        text, tiling = self.kernel.text, self.tiling
+        with text.block(f"for (i32 e = 0; e < {tiling.chunk}; e++)", unroll="UNROLL"):
+            if tiling.aligned or tiling.chunk == 1:
                 yield
             else:
                 with text.block("if (at + e < length)"):
                     yield
 
     def _declare(self) -> None:
-        count = max(self.form.registers, 1)
+        count = max(self.tiling.registers, 1)
         self.kernel.text.line(f"{self.scores.word} raw[{count}][{self.scores.words}];")
         if self.masked:
-            self.kernel.text.line(f"{mask_type(self.form)} open = 0;")
+            self.kernel.text.line(f"{mask_type(self.tiling)} open = 0;")
 
     def _read_mask(self, v: str) -> None:
         if self.masked:
-            read_mask(self.kernel.text, self.form, v)
+            read_mask(self.kernel.text, self.tiling, v)
 
 
-def write_pass(row: Row, phase: Phase, scalars: Place, live: str, sums: Sequence[Sum] = ()) -> None:
+def write_loop(
+    row: RowContext, phase: Phase, scalars: Emission, live: str, sums: Sequence[ExponentialSum] = ()
+) -> None:
     """Write a pass; the results of its reductions are scalars then.
 
     Args:
@@ -155,23 +163,23 @@ def write_pass(row: Row, phase: Phase, scalars: Place, live: str, sums: Sequence
     kernel, text = row.kernel, row.kernel.text
     for node in phase.setup:
         scalars.compute(node)
-    reductions = [Reduction(kernel, node) for node in phase.reductions if node.op != "scan"]
+    reductions = [Accumulator(kernel, node) for node in phase.reductions if node.op != "scan"]
     reductions = find_nans(reductions)
     scans = [_Scan(nodes, scalars) for nodes in group([*phase.rows, *phase.reductions])]
     tops = {r.node: r for r in reductions}
-    online = [OnlineSum(kernel, row.form, one, tops[one.top]) for one in sums]
+    online = [OnlineSum(kernel, row.tiling, one, tops[one.top]) for one in sums]
     row.hold(phase.stored)
     outputs = [row.outputs[name] for name in phase.outputs]
     if phase.reductions or phase.stored or outputs:
         for shared in row.parts:
             with row.chunks(shared):
                 for out in outputs:
-                    start = " = {0, 0}" if out.nibbles and not row.form.aligned else ""
-                    text.line(f"{out.held} out_{out.name}[{row.form.chunk}]{start};")
+                    start = " = {0, 0}" if out.nibbles and not row.tiling.aligned else ""
+                    text.line(f"{out.held} out_{out.name}[{row.tiling.chunk}]{start};")
                 for one in online:
                     one.begin_chunk()
                 with row.elements():
-                    place = Place(kernel, scalars, "(at + e)")
+                    place = Emission(kernel, scalars, "(at + e)")
                     for node in phase.loads:
                         row.load(place, node)
                     _compute(place, phase.rows, scans)
@@ -186,8 +194,8 @@ def write_pass(row: Row, phase: Phase, scalars: Place, live: str, sums: Sequence
                 for one in online:
                     one.end_chunk()
                 for out in outputs:
-                    write(text, out, row.form, live)
-    exchange(text, row.form, reductions, row.shuffles)
+                    write(text, out, row.tiling, live)
+    exchange(text, row.tiling, reductions, row.shuffles)
     for r in reductions:
         r.bind(scalars)
         r.bind_mark(scalars)
@@ -197,12 +205,12 @@ def write_pass(row: Row, phase: Phase, scalars: Place, live: str, sums: Sequence
         scalars.compute(node)
     for one in online:
         one.rescale(scalars)
-    exchange(text, row.form, [one.total for one in online], row.shuffles)
+    exchange(text, row.tiling, [one.total for one in online], row.shuffles)
     for one in online:
         one.total.bind(scalars)
 
 
-def _compute(place: Place, rows: Sequence[Node], scans: Sequence[_Scan]) -> None:
+def _compute(place: Emission, rows: Sequence[Node], scans: Sequence[_Scan]) -> None:
     waiting = {node: scan for scan in scans for node in scan.nodes}
 
     def step(scan: _Scan) -> None:
@@ -222,7 +230,7 @@ def _compute(place: Place, rows: Sequence[Node], scans: Sequence[_Scan]) -> None
 class _Scan:
     """One scan in its pass: all nodes with the same step and the same arguments."""
 
-    def __init__(self, nodes: Sequence[Node], scalars: Place) -> None:
+    def __init__(self, nodes: Sequence[Node], scalars: Emission) -> None:
         self.nodes = nodes
         self._scalars = scalars
         self._body, self._args = body_of(nodes[0]), nodes[0].args
@@ -234,10 +242,10 @@ class _Scan:
             kernel.text.line(f"{name} {text} = {scalars.arg(start, name)};")
             self._states.append((text, name))
 
-    def step(self, place: Place) -> None:
+    def step(self, place: Emission) -> None:
         """Take in the element of a place, and bind the rows that the scan gives there."""
         body, kernel = self._body, place.kernel
-        inner = Place(kernel, place)
+        inner = Emission(kernel, place)
         for holder, (text, name) in zip(body.states, self._states, strict=True):
             inner.bind(holder, text, name)
         for holder, row in zip(body.elements, self._args[len(body.states) :], strict=False):
