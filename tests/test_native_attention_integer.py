@@ -48,9 +48,9 @@ def expected(
 )
 def test_equal_to_numpy(cpu: str, weight_bits: int, masked: bool) -> None:
     """With VNNI, if this computer has it, with other vectors, and without any."""
+    from benchmarks.cpu.integer_attention import integer_attention
     from benchmarks.cpu.native import library, pointer
     from softq.codegen.cpu import machines
-    from softq.codegen.cpu.attention.integer import integer_attention
 
     machine, chosen = machines.host("cpu", cpu or "x86-64-v3", ""), program(weight_bits, masked)
     if not cpu:
@@ -104,8 +104,8 @@ def test_equal_to_numpy(cpu: str, weight_bits: int, masked: bool) -> None:
 
 
 def test_weights_that_do_not_fit_are_refused() -> None:
+    from benchmarks.cpu.integer_attention import integer_attention
     from softq.codegen.cpu import machines
-    from softq.codegen.cpu.attention.integer import integer_attention
 
     machine = machines.host("cpu", "native", "")
     with pytest.raises(softq.RefusalError, match="15 bits"):

@@ -28,7 +28,11 @@ def test_products(shape: tuple[int, int, int], tmp_path: Path) -> None:
     from softq.codegen.cpu.object_code import object_code
 
     tile = tiles.Tile(*shape)
-    kernels = [matmul.matmul_kernel(tile), matmul.pack_kernel(tile, False), matmul.pack_kernel(tile, True)]
+    kernels = [
+        matmul.matmul_kernel(tile),
+        matmul.pack_kernel(tile, "softq_pack", transposed=False, strided=False),
+        matmul.pack_kernel(tile, "softq_pack_transposed", transposed=True, strided=False),
+    ]
     (tmp_path / "k.o").write_bytes(object_code(kernels, machines.host("cpu", "native", "")))
     subprocess.run(["cc", "-shared", "-o", str(tmp_path / "k.so"), str(tmp_path / "k.o")], check=True)
     library, rng = ctypes.CDLL(str(tmp_path / "k.so")), np.random.default_rng(0)

@@ -226,8 +226,8 @@ class Onnxruntime(Loaded):
 
 def _bytes(length: int, weight_bits: int, cpu: str) -> Call:
     """Return a call of the kernels for bytes, packing included, on operands with a head's rows together."""
+    from benchmarks.cpu.integer_attention import integer_attention
     from benchmarks.cpu.native import library, pointer
-    from softq.codegen.cpu.attention.integer import integer_attention
     from softq.codegen.cpu.machines import host
     from softq.rowprog import DType
 

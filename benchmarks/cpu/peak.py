@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
-from tvm.script.ir_builder import tirx as T  # noqa: N812
+from tvm.script.ir_builder import tirx as T
 
 from benchmarks.cpu.native import library, pointer
 from benchmarks.cpu.timing import Call

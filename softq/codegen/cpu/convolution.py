@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from softq.artifact.program import Size
-from softq.codegen.cpu.gemm.tiles import Matrix, Tile, broadcast, number, vector
+from softq.codegen.cpu.gemm.tiles import Matrix, Tile, broadcast, ceil_divide, number, vector
+from softq.compiler.tir.kernel_function import KernelFunction, kernel_function
 from softq.compiler.tir.symbolic import ceiling, computed, multiplied
 
 _UNROLLED = 8
@@ -83,27 +83,18 @@ def convolution_kernel(tile: Tile, shape: Shape) -> tirx.PrimFunc:
     `x` is [batch, groups x inner, height, width], `w` [groups x outer, inner, kernel], `bias` [groups x outer], `y`
     [batch, groups x outer, rows, columns]. A work item is a group of an image.
     """
-    with IRBuilder() as builder, T.prim_func(s_tir=True):
-        T.func_name(shape.symbol)
-        types = {"x": "float32", "w": "float32", "bias": "float32", "y": "float32", "scratch": "uint8"}
-        pointers = {name: T.arg(name, T.handle(dtype)) for name, dtype in types.items()}
-        size = {name: T.arg(name, T.int64()) for name in SIZES}
-        begin, end = T.arg("begin", T.int64()), T.arg("end", T.int64())
-        T.func_attr({"global_symbol": shape.symbol, "tirx.noalias": True})
-        memory = {
-            name: T.decl_buffer((end,), dtype, data=pointers[name], align=1 if dtype == "uint8" else 4)
-            for name, dtype in types.items()
-        }
-        _Builder(tile, shape, size, memory).emit(begin, end)
-    return builder.get()
+    types = {"x": "float32", "w": "float32", "bias": "float32", "y": "float32", "scratch": "uint8"}
+    with kernel_function(shape.symbol, types, SIZES) as made:
+        _Builder(tile, shape, made).emit(made.sizes["begin"], made.sizes["end"])
+    return made.function
 
 
 class _Builder:
-    def __init__(self, tile: Tile, shape: Shape, size: dict[str, Any], memory: dict[str, Any]) -> None:
-        self._tile, self._shape, self._size, self._memory = tile, shape, size, memory
+    def __init__(self, tile: Tile, shape: Shape, made: KernelFunction) -> None:
+        self._tile, self._shape, self._size, self._memory = tile, shape, made.sizes, made.memory
         # Numbers that many expressions share are kept in memory: TVM would copy and simplify them together.
         self._kept = T.alloc_buffer((8,), "int64", scope="local")
-        table = _ceiling(size["kernel_columns"], number(8)) * number(64)
+        table = ceil_divide(self._size["kernel_columns"], 8) * number(64)
         self._offsets = T.decl_buffer((number(1),), "int64", data=self._scratch(number(0)), align=8)
         self._planes = T.decl_buffer((number(1),), "float32", data=self._scratch(table), align=4)
         self._sums = T.alloc_buffer((tile.rows * tile.columns,), "float32", scope="local")
@@ -124,7 +115,7 @@ class _Builder:
             + one
             for axis in ("rows", "columns")
         )
-        quotient = self._keep(0, _ceiling(width, stride))
+        quotient = self._keep(0, ceil_divide(width, stride))
         plane = self._keep(1, height * stride * quotient)
         with T.serial(zero, size["kernel_columns"]) as k:
             column = k * size["dilation_columns"]
@@ -153,8 +144,8 @@ class _Builder:
         stride, quotient, before = number(self._shape.stride), self._kept[zero], size["before_columns"]
         above = size["before_rows"]
         with T.serial(above, tirx.min(height, above + size["height"])) as row, T.serial(zero, stride) as rest:
-            start = _ceiling(tirx.max(zero, before - rest), stride)
-            behind = _ceiling(tirx.max(zero, size["width"] + before - rest), stride)
+            start = ceil_divide(tirx.max(zero, before - rest), stride)
+            behind = ceil_divide(tirx.max(zero, size["width"] + before - rest), stride)
             out = to + (row * stride + rest) * quotient
             there = (source * size["height"] + row - above) * size["width"] + rest - before
             end, lanes, step = tirx.min(quotient, behind), self._tile.lanes, self._shape.stride
@@ -174,7 +165,7 @@ class _Builder:
     def _row(self, channels: int, first: Any, to: Any, row: Any) -> None:
         """Emit a row of some channels of the result, from the group's channel `done` on."""
         size, tile, zero, done = self._size, self._tile, number(0), self._kept[number(2)]
-        panels = _ceiling(size["columns"], number(tile.columns))
+        panels = ceil_divide(size["columns"], number(tile.columns))
         with T.serial(zero, panels) as panel:
             column = self._keep(3, panel * number(tile.columns))
             width = self._keep(4, tirx.min(number(tile.columns), size["columns"] - column))
@@ -230,7 +221,3 @@ class _Builder:
                 out.store(edge.load(c, number(0), lanes), c, skipped, lanes)
             with T.Else(), T.serial(number(0), width - skipped) as column:
                 out.store(edge.load(c, column), c, skipped + column)
-
-
-def _ceiling(a: Any, b: Any) -> Any:
-    return tirx.truncdiv(a + b - number(1), b)

@@ -7,7 +7,7 @@ from softq.artifact.program import Size
 from softq.codegen.common.symbols import row_symbol
 from softq.codegen.cpu.attention.kernel import Form, attention_kernel
 from softq.codegen.cpu.convolution import Shape, convolution_kernel
-from softq.codegen.cpu.gemm import dot_kernels, dot_prepack, integer_matmul, matmul, prepack
+from softq.codegen.cpu.gemm import dot_kernels, dot_prepack, integer_matmul, matmul
 from softq.codegen.cpu.gemm.block import BLOCK, block_kernel, tile_of_block
 from softq.codegen.cpu.gemm.dot_product import Dot, dot_of
 from softq.codegen.cpu.gemm.tiles import Tile, tile_of
@@ -55,8 +55,7 @@ class CpuKernels:
 
     def pack(self, transposed: bool) -> str:
         """Return the symbol of the kernel that packs a right operand."""
-        symbol = matmul.PACK_TRANSPOSED if transposed else matmul.PACK
-        return self.tir.add(symbol, lambda: matmul.pack_kernel(self.tile, transposed))
+        return self._pack(matmul.PACK, self.tile, transposed)
 
     @property
     def dot(self) -> Dot:
@@ -84,8 +83,11 @@ class CpuKernels:
 
     def pack_block(self, transposed: bool) -> str:
         """Return the symbol of the kernel that packs for a product of blocks, in panels of `block_tile`."""
-        symbol = prepack.PACK_TRANSPOSED if transposed else prepack.PACK
-        return self.tir.add(symbol, lambda: prepack.pack_block_kernel(self.block_tile, transposed))
+        return self._pack(matmul.PACK_BLOCK, self.block_tile, transposed)
+
+    def _pack(self, name: str, tile: Tile, transposed: bool) -> str:
+        symbol, strided = name + "_transposed" * transposed, name == matmul.PACK_BLOCK
+        return self.tir.add(symbol, lambda: matmul.pack_kernel(tile, symbol, transposed=transposed, strided=strided))
 
     def attention(self, form: Form) -> str:
         """Return the symbol of an attention; the kernels that it calls are made too."""

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from softq.compiler.backend import Lowering
 from softq.compiler.legalize import min_max
 from softq.compiler.steps.builder import Value
 from softq.compiler.steps.tir_kernels import PREFIX
+from softq.compiler.tir.kernel_function import kernel_function
 from softq.compiler.tir.symbolic import computed, multiplied, size
 
 
@@ -108,27 +108,19 @@ class ScatterOp:
 
 def _sizes_kernel(symbol: str, count: int) -> tirx.PrimFunc:
     """Return `symbol(out, int64_t sizes..., begin, end)`, which writes the sizes."""
-    with IRBuilder() as builder, T.prim_func(s_tir=True):
-        T.func_name(symbol)
-        pointer = T.arg("out", T.handle("int64"))
-        values = [T.arg(f"s{i}", T.int64()) for i in range(count)]
-        begin, end = T.arg("begin", T.int64()), T.arg("end", T.int64())
-        T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
-        out = T.decl_buffer((count,), "int64", data=pointer, align=8)
+    with kernel_function(symbol, {"out": "int64"}, [f"s{i}" for i in range(count)]) as made:
+        (out,), (*values, begin, end) = made.memory.values(), made.sizes.values()
         with T.serial(begin, end):
             for position, value in enumerate(values):
                 T.buffer_store(out, value, [tirx.IntImm("int64", position)])
-    return builder.get()
+    return made.function
 
 
 def _cum_sum_kernel(symbol: str, dtype: str, op: CumSumOp) -> tirx.PrimFunc:
     """Return `symbol(x, out, length, inner, begin, end)`: sums along an axis; a work item is a line of it."""
-    with IRBuilder() as builder, T.prim_func(s_tir=True):
-        T.func_name(symbol)
-        pointers = [T.arg(name, T.handle(dtype)) for name in ("x", "out")]
-        length, inner, begin, end = (T.arg(name, T.int64()) for name in ("length", "inner", "begin", "end"))
-        T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
-        x, out = (T.decl_buffer((end * length,), dtype, data=p, align=1) for p in pointers)
+    pointers = {"x": dtype, "out": dtype}
+    with kernel_function(symbol, pointers, ("length", "inner"), unaligned=tuple(pointers)) as made:
+        (x, out), (length, inner, begin, end) = made.memory.values(), made.sizes.values()
         total = T.alloc_buffer((1,), dtype, scope="local")
         zero = tirx.IntImm("int64", 0)
         with T.serial(begin, end) as item:
@@ -141,19 +133,14 @@ def _cum_sum_kernel(symbol: str, dtype: str, op: CumSumOp) -> tirx.PrimFunc:
                 T.buffer_store(total, total[zero] + x[at], [zero])
                 if not op.exclusive:
                     T.buffer_store(out, total[zero], [at])
-    return builder.get()
+    return made.function
 
 
 def positions_kernel(symbol: str, axes: int) -> tirx.PrimFunc:
     """Return `symbol(flag, given, out, extents..., begin, end)`: indices from the front, one of each axis an item."""
-    with IRBuilder() as builder, T.prim_func(s_tir=True):
-        T.func_name(symbol)
-        pointers = [T.arg(n, T.handle(t)) for n, t in (("flag", "int32"), ("given", "int64"), ("out", "int64"))]
-        extents = [T.arg(f"extent{i}", T.int64()) for i in range(axes)]
-        begin, end = T.arg("begin", T.int64()), T.arg("end", T.int64())
-        T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
-        flag = T.decl_buffer((1,), "int32", data=pointers[0], align=4)
-        given, out = (T.decl_buffer((end * axes,), "int64", data=p, align=8) for p in pointers[1:])
+    pointers = {"flag": "int32", "given": "int64", "out": "int64"}
+    with kernel_function(symbol, pointers, [f"extent{i}" for i in range(axes)]) as made:
+        (flag, given, out), (*extents, begin, end) = made.memory.values(), made.sizes.values()
         zero = tirx.IntImm("int64", 0)
         with T.serial(begin, end) as item:
             for axis, extent in enumerate(extents):
@@ -164,7 +151,7 @@ def positions_kernel(symbol: str, axes: int) -> tirx.PrimFunc:
                 T.buffer_store(out, tirx.Select(inside, index, zero), [at])
                 with T.If(tirx.Not(inside)), T.Then():
                     T.buffer_store(flag, tirx.IntImm("int32", 1), [zero])
-    return builder.get()
+    return made.function
 
 
 _JOIN: Mapping[str, Callable[[Any, Any], Any]] = {
@@ -178,14 +165,10 @@ _JOIN: Mapping[str, Callable[[Any, Any], Any]] = {
 
 def _scatter_kernel(symbol: str, dtype: str, op: ScatterOp) -> tirx.PrimFunc:
     """Return `symbol(at, updates, out, extents..., count, inner, begin, end)`, which writes updates in their order."""
-    with IRBuilder() as builder, T.prim_func(s_tir=True):
-        T.func_name(symbol)
-        pointers = [T.arg(n, T.handle(t)) for n, t in (("at", "int64"), ("updates", dtype), ("out", dtype))]
-        extents = [T.arg(f"extent{i}", T.int64()) for i in range(op.depth)]
-        count, inner, begin, end = (T.arg(name, T.int64()) for name in ("count", "inner", "begin", "end"))
-        T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
-        at = T.decl_buffer((count,), "int64", data=pointers[0], align=8)
-        updates, out = (T.decl_buffer((count,), dtype, data=p, align=1) for p in pointers[1:])
+    pointers = {"at": "int64", "updates": dtype, "out": dtype}
+    names = [*(f"extent{i}" for i in range(op.depth)), "count", "inner"]
+    with kernel_function(symbol, pointers, names, unaligned=("updates", "out")) as made:
+        (at, updates, out), (*extents, count, inner, begin, end) = made.memory.values(), made.sizes.values()
         zero = tirx.IntImm("int64", 0)
         with T.serial(begin, end), T.serial(zero, count) as item, T.serial(zero, inner) as j:
             place: Any = zero
@@ -193,4 +176,4 @@ def _scatter_kernel(symbol: str, dtype: str, op: ScatterOp) -> tirx.PrimFunc:
                 place = place * extent + at[item * op.depth + axis]
             place = place * inner + j
             T.buffer_store(out, _JOIN[op.reduction](out[place], updates[item * inner + j]), [place])
-    return builder.get()
+    return made.function

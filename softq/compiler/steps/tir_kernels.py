@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable
 
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from softq.artifact.machine import Machine
+from softq.compiler.tir.kernel_function import kernel_function
 from softq.compiler.tir.loop_nests import Nest, nests
 
 PREFIX = "softq_"
@@ -55,12 +55,8 @@ class TirKernels:
 
 def _copy_kernel(symbol: str) -> tirx.PrimFunc:
     """Return `symbol(source, out, begin, end)`; a work item is a byte."""
-    with IRBuilder() as builder, T.prim_func(s_tir=True):
-        T.func_name(symbol)
-        pointers = [T.arg(name, T.handle("uint8")) for name in ("source", "out")]
-        begin, end = T.arg("begin", T.int64()), T.arg("end", T.int64())
-        T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
-        source, out = (T.decl_buffer((end,), "uint8", data=p, align=1) for p in pointers)
-        with T.serial(begin, end) as i:
+    with kernel_function(symbol, {"source": "uint8", "out": "uint8"}, ()) as made:
+        source, out = made.memory.values()
+        with T.serial(*made.sizes.values()) as i:
             T.buffer_store(out, source[i], [i])
-    return builder.get()
+    return made.function

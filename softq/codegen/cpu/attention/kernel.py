@@ -12,15 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from softq.codegen.cpu.gemm.block import BLOCK, rows_of
 from softq.codegen.cpu.gemm.dot_prepack import rows_symbol
 from softq.codegen.cpu.gemm.dot_product import Dot
-from softq.codegen.cpu.gemm.tiles import Tile, number
+from softq.codegen.cpu.gemm.tiles import Tile, call, ceil_divide, number
+from softq.compiler.tir.kernel_function import KernelFunction, kernel_function
 
 DEPTH = 512
 """Rows of the values that are used for all rows of the block before the next ones: so many stay in the L2 cache."""
@@ -160,29 +159,22 @@ def attention_kernel(symbol: str, form: Form) -> tirx.PrimFunc:
     if form.second is not None:
         names |= {"values": form.second.dot.right, "value_sums": "int32"}
     names |= {"out": "float32"} | {f"other{i}": "uint8" for i in others} | {"scratch": "uint8"}
-    with IRBuilder() as builder, T.prim_func(s_tir=True):
-        T.func_name(symbol)
-        pointers = {name: T.arg(name, T.handle(dtype)) for name, dtype in names.items()}
-        size = {name: T.arg(name, T.int64()) for name in form.sizes}
-        scalars = [[T.arg(f"s{i}_{j}", T.int64()) for j in range(stage.scalars)] for i, stage in enumerate(form.called)]
-        begin, end = T.arg("begin", T.int64()), T.arg("end", T.int64())
-        T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
-        memory = {
-            name: T.decl_buffer((end,), dtype, data=pointers[name], align=np.dtype(dtype).itemsize)
-            for name, dtype in names.items()
-        }
-        _Builder(form, pointers, memory, size, scalars).emit(begin, end)
-    return builder.get()
+    scalars = [f"s{i}_{j}" for i, stage in enumerate(form.called) for j in range(stage.scalars)]
+    with kernel_function(symbol, names, (*form.sizes, *scalars)) as made:
+        _Builder(form, made).emit(made.sizes["begin"], made.sizes["end"])
+    return made.function
 
 
 class _Builder:
-    def __init__(self, form: Form, pointers: Any, memory: Any, size: Any, scalars: Sequence[Sequence[Any]]) -> None:
-        self._form, self._pointers, self._memory, self._size, self._scalars = form, pointers, memory, size, scalars
+    def __init__(self, form: Form, made: KernelFunction) -> None:
+        self._form, self._pointers, self._memory, self._size = form, made.pointers, made.memory, made.sizes
+        size = self._size
+        self._scalars = [[size[f"s{i}_{j}"] for j in range(stage.scalars)] for i, stage in enumerate(form.called)]
         self._columns = form.tile.columns
         counts = {**size, "panel": number(self._columns), "one": number(1)}
         for product, name, inner in ((form.first, "query", "width"), (form.second, "weight", "length")):
             if product is not None:
-                counts[f"{name}_groups"] = _ceiling(size[inner], number(product.dot.count))
+                counts[f"{name}_groups"] = ceil_divide(size[inner], number(product.dot.count))
         self._counts = counts
         self._start: dict[str, Any] = {}
         start: Any = number(0)
@@ -191,8 +183,7 @@ class _Builder:
             start = start + _aligned(counts[rows] * counts[each] * number(element))
 
     def emit(self, begin: Any, end: Any) -> None:
-        size = self._size
-        form = self._form
+        size, form = self._size, self._form
         with T.serial(begin, end) as item:
             matrix, inside, first, rows = rows_of(item, size["rows"], size["block"])
             if form.first is None:
@@ -260,19 +251,19 @@ class _Builder:
         source, source_row, inner, total = operands
         dot, zero, columns = product.dot, number(0), number(self._columns)
         groups = self._counts[f"{left}_groups"]
-        row, panels = groups * number(dot.count), _ceiling(total, columns)
+        row, panels = groups * number(dot.count), ceil_divide(total, columns)
         z, w = self._size[f"{left}_zero"], self._size[f"{right}_zero"]
         block, sums = self._part(f"{left}_rows"), self._part(f"{left}_sums")
-        _call(rows_symbol(dot, product.left), source, block, sums, source_row, row, inner, zero - w, zero, rows)
+        call(rows_symbol(dot, product.left), source, block, sums, source_row, row, inner, zero - w, zero, rows)
         with T.serial(zero, panels) as panel:
             at, start = matrix * panels + panel, panel * columns
             operand, of_columns = self._at(there, at * row * columns), self._at(f"{right}_sums", at * columns)
             numbers = (row, total, groups, tirx.min(columns, total - start), zero - z, inner * z * w, zero, rows)
-            _call(f"{dot.symbol}_sums", block, operand, of_columns, sums, out(start), *numbers)
+            call(f"{dot.symbol}_sums", block, operand, of_columns, sums, out(start), *numbers)
 
     def _scores(self, matrix: Any, inside: Any, rows: Any) -> None:
         size, columns = self._size, number(self._columns)
-        panels = tirx.truncdiv(size["length"] + columns - number(1), columns)
+        panels = ceil_divide(size["length"], columns)
         with T.serial(number(0), panels) as panel:
             at = matrix * panels + panel
             start = panel * columns
@@ -282,7 +273,7 @@ class _Builder:
                 left = self._at("queries", self._matrix("query", matrix) + inside * size["query_row"])
                 out = self._rows_of(0, start)
                 strides = (size["query_row"], columns, size["length"])
-                _call(BLOCK, left, right, out, *strides, size["width"], width, number(0), number(0), rows)
+                call(BLOCK, left, right, out, *strides, size["width"], width, number(0), number(0), rows)
 
             each = size["width"] * columns
             with T.If(size["packed"] != number(0)):
@@ -292,7 +283,7 @@ class _Builder:
                     # The panel is where the kernel expects the one of this number.
                     there = self._at("scratch", self._start["panel"] - at * each * number(4))
                     sizes = [size[name] for name in ("width", "length", "heads", "key_row", "key_outer", "key_inner")]
-                    _call(self._form.pack, self._pointers["keys"], there, *sizes, at, at + 1)
+                    call(self._form.pack, self._pointers["keys"], there, *sizes, at, at + 1)
                     product(self._part("panel"))
 
     def _finish(self, stage: Stage, first: Any, rows: Any) -> None:
@@ -318,16 +309,16 @@ class _Builder:
                 start = self._start["product" if of_product else f"region{pointer.number}"]
                 each = self._size["columns" if of_product else "length"] * number(pointer.bytes)
                 pointers.append(self._at("scratch", start - first * each))
-        _call(stage.symbol, *pointers, *scalars, *items)
+        call(stage.symbol, *pointers, *scalars, *items)
 
     def _result(self, matrix: Any, first: Any, rows: Any) -> None:
         size, columns = self._size, number(self._columns)
-        parts = tirx.truncdiv(size["length"] + number(DEPTH - 1), number(DEPTH))
+        parts = ceil_divide(size["length"], DEPTH)
         # Rows without elements have a result too.
         with T.serial(number(0), tirx.max(parts, number(1))) as part:
             start = part * number(DEPTH)
             steps = tirx.min(number(DEPTH), size["length"] - start)
-            with T.serial(number(0), tirx.truncdiv(size["columns"] + columns - number(1), columns)) as panel:
+            with T.serial(number(0), ceil_divide(size["columns"], columns)) as panel:
                 left = self._rows_of(self._form.last, start)
                 right = self._matrix("value", matrix) + panel * size["value_panel"] + start * size["value_row"]
                 if self._form.finish is None:
@@ -336,17 +327,8 @@ class _Builder:
                     out = self._at("scratch", self._start["product"] + panel * columns * number(4))
                 width = tirx.min(columns, size["columns"] - panel * columns)
                 strides = (size["length"], size["value_row"], size["columns"])
-                _call(BLOCK, left, self._at("values", right), out, *strides, steps, width, part, number(0), rows)
-
-
-def _ceiling(a: Any, b: Any) -> Any:
-    return tirx.truncdiv(a + b - number(1), b)
+                call(BLOCK, left, self._at("values", right), out, *strides, steps, width, part, number(0), rows)
 
 
 def _aligned(size: Any) -> Any:
-    mask = number(_ALIGNMENT - 1)
-    return tirx.truncdiv(size + mask, number(_ALIGNMENT)) * number(_ALIGNMENT)
-
-
-def _call(symbol: str, *arguments: Any) -> None:
-    T.evaluate(T.call_extern("void", symbol, *arguments))
+    return ceil_divide(size, _ALIGNMENT) * number(_ALIGNMENT)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from softq.artifact.machine import Cpu
-from softq.codegen.cpu.gemm.tiles import Matrix, Sums, Tile, number
+from softq.codegen.cpu.gemm.tiles import Matrix, Sums, Tile, ceil_divide, number
+from softq.compiler.tir.kernel_function import kernel_function
 
 BLOCK = "softq_block"
 """Symbol."""
@@ -30,7 +30,7 @@ def rows_of(item: Any, rows: Any, block: Any) -> tuple[Any, Any, Any, Any]:
     Returns:
         The number of the matrix, the block's first row in it and in all matrices together, and how many rows it has.
     """
-    blocks = tirx.truncdiv(rows + block - number(1), block)
+    blocks = ceil_divide(rows, block)
     matrix, inside = tirx.truncdiv(item, blocks), tirx.truncmod(item, blocks) * block
     return matrix, inside, matrix * rows + inside, tirx.min(block, rows - inside)
 
@@ -56,14 +56,10 @@ def block_kernel(machine: Cpu) -> tirx.PrimFunc:
     b must be readable up to a whole vector of columns.
     """
     tile = tile_of_block(machine)
-    with IRBuilder() as builder, T.prim_func(s_tir=True):
-        T.func_name(BLOCK)
-        pointers = [T.arg(name, T.handle("float32")) for name in "abc"]
-        names = ("a_row", "b_row", "c_row", "steps", "width", "more", "begin", "end")
-        given = [T.arg(name, T.int64()) for name in names]
-        a_row, b_row, c_row, steps, width, more, begin, end = given
-        T.func_attr({"global_symbol": BLOCK, "tirx.noalias": True})
-        a, b, c = (T.decl_buffer((end * a_row,), "float32", data=p, align=4) for p in pointers)
+    names = ("a_row", "b_row", "c_row", "steps", "width", "more")
+    with kernel_function(BLOCK, dict.fromkeys("abc", "float32"), names) as made:
+        a, b, c = made.memory.values()
+        a_row, b_row, c_row, steps, width, more, begin, end = made.sizes.values()
         done = T.alloc_buffer((1,), "int64", scope="local")
         zero, sums = number(0), Sums(tile)
 
@@ -87,7 +83,7 @@ def block_kernel(machine: Cpu) -> tirx.PrimFunc:
                 T.buffer_store(done, begin, [zero])
                 for rows in row_counts(tile.rows):
                     strips(rows, v)
-    return builder.get()
+    return made.function
 
 
 def row_counts(rows: int) -> list[int]:

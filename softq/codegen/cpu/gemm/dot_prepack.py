@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from softq.artifact.machine import Cpu
 from softq.codegen.cpu.gemm.block import tile_of_block
-from softq.codegen.cpu.gemm.dot_product import BYTES_OF, OFFSET, Dot, product_of
-from softq.codegen.cpu.gemm.tiles import broadcast, number, vector
+from softq.codegen.cpu.gemm.dot_product import OFFSET, Dot, product_of
+from softq.codegen.cpu.gemm.tiles import broadcast, ceil_divide, number, vector
 from softq.codegen.cpu.rows.tir import cast, reinterpret
+from softq.compiler.tir.kernel_function import kernel_function
 
 
 def pack_dots_kernel(
@@ -37,20 +37,12 @@ def pack_dots_kernel(
     """
     tile, zero = tile_of_block(machine), number(0)
     columns, count = number(tile.columns), number(dot.count)
-    with IRBuilder() as builder, T.prim_func(s_tir=True):
-        T.func_name(symbol)
-        types = {"b": given, "panels": dot.right, "sums": "int32"}
-        pointers = {name: T.arg(name, T.handle(dtype)) for name, dtype in types.items()}
-        names = ("k", "n", "heads", "row", "outer", "inner", "begin", "end")
-        k, n, heads, row, outer, inner, begin, end = (T.arg(name, T.int64()) for name in names)
-        T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
-        b, out, sums = (
-            T.decl_buffer((end * n * k,), dtype, data=pointers[name], align=BYTES_OF[dtype])
-            for name, dtype in types.items()
-        )
+    types = {"b": given, "panels": dot.right, "sums": "int32"}
+    with kernel_function(symbol, types, ("k", "n", "heads", "row", "outer", "inner")) as made:
+        b, out, sums = made.memory.values()
+        k, n, heads, row, outer, inner, begin, end = made.sizes.values()
         base = T.alloc_buffer((1,), "int64", scope="local")
-        panels = tirx.truncdiv(n + columns - number(1), columns)
-        groups, whole = tirx.truncdiv(k + count - number(1), count), tirx.truncdiv(k, count)
+        panels, groups, whole = ceil_divide(n, columns), ceil_divide(k, count), tirx.truncdiv(k, count)
         lanes = tile.lanes
 
         def elements(position: Any, step: Any, many: int) -> Any:
@@ -100,7 +92,7 @@ def pack_dots_kernel(
                 store(item, whole, column, step - whole * count, elements(first + column, step, 1))
             for v in range(tile.vectors):
                 _add_up(machine, dot, out, sums, (item * columns + number(v * lanes), item * groups, groups, v, factor))
-    return builder.get()
+    return made.function
 
 
 def _add_up(machine: Cpu, dot: Dot, panel: Any, sums: Any, where: tuple[Any, Any, Any, int, int]) -> None:
@@ -130,18 +122,11 @@ def rows_kernel(dot: Dot, given: str) -> tirx.PrimFunc:
 
     `Dot.left_offset` is added. `sums` has `factor` times the sum of each row. Rows are so many elements apart.
     """
-    symbol, zero = rows_symbol(dot, given), number(0)
-    with IRBuilder() as builder, T.prim_func(s_tir=True):
-        T.func_name(symbol)
-        types = {"source": given, "out": dot.left, "sums": "int32"}
-        pointers = {name: T.arg(name, T.handle(dtype)) for name, dtype in types.items()}
-        names = ("source_row", "out_row", "width", "factor", "begin", "end")
-        source_row, out_row, width, factor, begin, end = (T.arg(name, T.int64()) for name in names)
-        T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
-        source, out, sums = (
-            T.decl_buffer((end * source_row,), dtype, data=pointers[name], align=BYTES_OF[dtype])
-            for name, dtype in types.items()
-        )
+    zero = number(0)
+    types = {"source": given, "out": dot.left, "sums": "int32"}
+    with kernel_function(rows_symbol(dot, given), types, ("source_row", "out_row", "width", "factor")) as made:
+        source, out, sums = made.memory.values()
+        source_row, out_row, width, factor, begin, end = made.sizes.values()
         total = T.alloc_buffer((1,), "int32", scope="local")
 
         taken = "int8" if dot.left == "int8" else "uint8"
@@ -159,7 +144,7 @@ def rows_kernel(dot: Dot, given: str) -> tirx.PrimFunc:
             with T.If(factor != zero), T.Then(), T.serial(zero, width) as k:
                 T.buffer_store(total, total[zero] + cast(byte(row, k), taken, "int32", 1), [zero])
             T.buffer_store(sums, total[zero] * factor.astype("int32"), [row])
-    return builder.get()
+    return made.function
 
 
 def rows_symbol(dot: Dot, given: str) -> str:

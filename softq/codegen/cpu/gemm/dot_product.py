@@ -21,9 +21,6 @@ from softq.codegen.cpu.rows.tir import cast, intrinsic, reinterpret
 OFFSET = 128
 """How far signed and unsigned bytes are apart: added to signed ones, or taken from unsigned ones, the other kind."""
 
-BYTES_OF = {"int8": 1, "uint8": 1, "int16": 2, "int32": 4, "float32": 4}
-"""Sizes of the types in memory."""
-
 
 @dataclass(frozen=True)
 class Dot:

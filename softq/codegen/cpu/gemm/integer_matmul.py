@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from softq.artifact.program import Size
 from softq.codegen.cpu.gemm.dot_prepack import rows_symbol
 from softq.codegen.cpu.gemm.dot_product import Dot
-from softq.codegen.cpu.gemm.tiles import Tile, number
+from softq.codegen.cpu.gemm.tiles import Tile, call, ceil_divide, number
+from softq.compiler.tir.kernel_function import kernel_function
 from softq.compiler.tir.symbolic import ceiling, computed, multiplied
 
 ROWS = 64
@@ -65,29 +65,21 @@ def integer_matmul_kernel(tile: Tile, dot: Dot, left: str, right: str) -> tirx.P
     Each product takes the rows of `a` that lie `step` behind those of the one before. Work items are numbered over
     batch, panels, and blocks of `ROWS` rows. A is `left`, B is `right`.
     """
-    with IRBuilder() as builder, T.prim_func(s_tir=True):
-        symbol, zero = matmul_symbol(left, right), number(0)
-        T.func_name(symbol)
-        types = {"a": left, "panels": dot.right, "sums": "int32", "a_zero": left, "b_zero": right, "c": "int32",
-                 "scratch": "uint8"}  # fmt: skip
-        pointers = {name: T.arg(name, T.handle(dtype)) for name, dtype in types.items()}
-        m, k, n, step, begin, end = (T.arg(name, T.int64()) for name in ("m", "k", "n", "step", "begin", "end"))
-        T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
-        size = {"int8": 1, "uint8": 1, "int16": 2}
-        memory = {
-            name: T.decl_buffer((end * m * k,), dtype, data=pointers[name], align=size.get(dtype, 4))
-            for name, dtype in types.items()
-        }
+    zero = number(0)
+    types = {"a": left, "panels": dot.right, "sums": "int32", "a_zero": left, "b_zero": right, "c": "int32",
+             "scratch": "uint8"}  # fmt: skip
+    with kernel_function(matmul_symbol(left, right), types, ("m", "k", "n", "step")) as made:
+        m, k, n, step, begin, end = made.sizes.values()
         columns, count = number(tile.columns), number(dot.count)
-        panels, blocks = _ceiling(n, columns), _ceiling(m, number(ROWS))
-        groups = _ceiling(k, count)
+        panels, blocks = ceil_divide(n, columns), ceil_divide(m, number(ROWS))
+        groups = ceil_divide(k, count)
 
         def address(name: str, position: Any) -> Any:
-            return T.address_of(memory[name][position])
+            return T.address_of(made.memory[name][position])
 
         offsets = dot.left_offset(left), dot.right_offset(right)
         z, w = (
-            memory[name][zero].astype("int64") + number(offset)
+            made.memory[name][zero].astype("int64") + number(offset)
             for name, offset in zip(("a_zero", "b_zero"), offsets, strict=True)
         )
         with T.serial(begin, end) as item:
@@ -97,20 +89,12 @@ def integer_matmul_kernel(tile: Tile, dot: Dot, left: str, right: str) -> tirx.P
             of_rows, of_block = address("scratch", zero), address("scratch", number(_SUMS))
             there = batch * panels + panel
             source = address("a", (batch * step + top) * k)
-            _call(rows_symbol(dot, left), source, of_block, of_rows, k, groups * count, k, zero - w, zero, rows)
+            call(rows_symbol(dot, left), source, of_block, of_rows, k, groups * count, k, zero - w, zero, rows)
             right_panel = address("panels", there * groups * columns * count)
             out = address("c", (batch * m + top) * n + first)
             numbers = (groups * count, n, groups, tirx.min(columns, n - first), zero - z, k * z * w, zero, rows)
-            _call(f"{dot.symbol}_sums", of_block, right_panel, address("sums", there * columns), of_rows, out, *numbers)
-    return builder.get()
-
-
-def _ceiling(a: Any, b: Any) -> Any:
-    return tirx.truncdiv(a + b - number(1), b)
-
-
-def _call(symbol: str, *arguments: Any) -> None:
-    T.evaluate(T.call_extern("void", symbol, *arguments))
+            call(f"{dot.symbol}_sums", of_block, right_panel, address("sums", there * columns), of_rows, out, *numbers)
+    return made.function
 
 
 def pack_symbol(dot: Dot, given: str, transposed: bool) -> str:

@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from softq.codegen.cpu.gemm.tiles import Matrix, Sums, Tile, number
+from softq.codegen.cpu.gemm.tiles import Matrix, Sums, Tile, ceil_divide, number
 from softq.compiler.steps.epilogue import Epilogue
+from softq.compiler.tir.kernel_function import kernel_function
 
 ROWS = 64
 """Rows of the left operand in one work item: few enough to spread over threads, enough to use a panel several times."""
 
-MATMUL, PACK, PACK_TRANSPOSED = "softq_matmul", "softq_pack", "softq_pack_transposed"
-"""Symbols."""
+MATMUL, PACK, PACK_BLOCK = "softq_matmul", "softq_pack", "softq_block_pack"
+"""Symbols; those of kernels that pack transposed matrices have `_transposed` behind them."""
 
 
 def packed(array: NDArray[np.float32], tile: Tile, transposed: bool) -> NDArray[np.float32]:
@@ -53,19 +53,14 @@ def matmul_kernel(tile: Tile, symbol: str = MATMUL, epilogue: Epilogue | None = 
     """
     columns = tile.columns
     operands = () if epilogue is None else epilogue.operands
-    with IRBuilder() as builder, T.prim_func(s_tir=True):
-        T.func_name(symbol)
-        pointers = [T.arg(name, T.handle("float32")) for name in ("a", "b", "c")]
-        more = [T.arg(f"operand{i}", T.handle(operand.dtype)) for i, operand in enumerate(operands)]
-        m, k, n, ahead, begin, end = (T.arg(name, T.int64()) for name in ("m", "k", "n", "step", "begin", "end"))
-        T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
-        a, b, c = (T.decl_buffer((end * m * n * k,), "float32", data=p, align=4) for p in pointers)
-        others = [T.decl_buffer((end * m * n,), o.dtype, data=p, align=1) for p, o in zip(more, operands, strict=True)]
+    read = {f"operand{i}": operand.dtype for i, operand in enumerate(operands)}
+    with kernel_function(symbol, dict.fromkeys("abc", "float32") | read, ("m", "k", "n", "step"), tuple(read)) as made:
+        a, b, c, *others = made.memory.values()
+        m, k, n, ahead, begin, end = made.sizes.values()
         sums = Sums(tile)
         # Positions are kept in memory: as expressions they would be copied into each other, and simplified together.
         kept = T.alloc_buffer((6,), "int64", scope="local")
-        panels = tirx.truncdiv(n + number(columns - 1), number(columns))
-        blocks = tirx.truncdiv(m + number(ROWS - 1), number(ROWS))
+        panels, blocks = ceil_divide(n, columns), ceil_divide(m, ROWS)
 
         def compute(rows: int) -> None:
             right, first, width, row, left = (kept[number(i)] for i in range(5))
@@ -103,7 +98,7 @@ def matmul_kernel(tile: Tile, symbol: str = MATMUL, epilogue: Epilogue | None = 
                 size //= 2
             if epilogue is not None:
                 _finish(tile, epilogue, c, others, (rows, kept[number(2)], kept[number(5)], kept[number(1)]), n)
-    return builder.get()
+    return made.function
 
 
 def _finish(tile: Tile, epilogue: Epilogue, c: Any, others: list[Any], block: tuple[Any, ...], stride: Any) -> None:
@@ -124,35 +119,47 @@ def _finish(tile: Tile, epilogue: Epilogue, c: Any, others: list[Any], block: tu
             apply(start + row * stride + column, column)
 
 
-def pack_kernel(tile: Tile, transposed: bool) -> tirx.PrimFunc:
-    """Return `softq_pack(b, panels, k, n, begin, end)`; a work item is one panel of one matrix."""
-    symbol = PACK_TRANSPOSED if transposed else PACK
-    columns = tile.columns
-    with IRBuilder() as builder, T.prim_func(s_tir=True):
-        T.func_name(symbol)
-        pointers = [T.arg(name, T.handle("float32")) for name in ("b", "panels")]
-        k, n, begin, end = (T.arg(name, T.int64()) for name in ("k", "n", "begin", "end"))
-        T.func_attr({"global_symbol": symbol, "tirx.noalias": True})
-        b, out = (T.decl_buffer((end * n * k,), "float32", data=p, align=4) for p in pointers)
-        panels = tirx.truncdiv(n + number(columns - 1), number(columns))
+def pack_kernel(tile: Tile, symbol: str, *, transposed: bool, strided: bool) -> tirx.PrimFunc:
+    """Return the kernel that packs matrices into panels [matrices, panels, k, columns], with zeros behind the end.
 
+        void symbol(const float *b, float *panels, int64_t k, int64_t n,
+                    [int64_t heads, int64_t row, int64_t outer, int64_t inner,] int64_t begin, int64_t end)
+
+    A work item is one panel of one matrix. A matrix has k rows of n elements (`transposed`: n rows of k). If `strided`,
+    rows are `row` elements apart, and matrix i starts at i // heads times `outer` and i % heads times `inner`; else
+    everything lies one behind another.
+    """
+    columns, zero = number(tile.columns), number(0)
+    strides = ("heads", "row", "outer", "inner") if strided else ()
+    with kernel_function(symbol, {"b": "float32", "panels": "float32"}, ("k", "n", *strides)) as made:
+        (b, out), (k, n, *given, begin, end) = made.memory.values(), made.sizes.values()
+        panels = ceil_divide(n, columns)
+        base = T.alloc_buffer((1,), "int64", scope="local") if strided else None
         with T.serial(begin, end) as item:
-            batch, first = tirx.truncdiv(item, panels), tirx.truncmod(item, panels) * number(columns)
-            width = tirx.min(number(columns), n - first)
-            with T.serial(number(0), k) as step:
-                to = (item * k + step) * number(columns)
+            matrix, first = tirx.truncdiv(item, panels), tirx.truncmod(item, panels) * columns
+            if base is not None:
+                heads, row, outer, inner = given
+                start = tirx.truncdiv(matrix, heads) * outer + tirx.truncmod(matrix, heads) * inner
+                T.buffer_store(base, start + first * (row if transposed else number(1)), [zero])
+            width = tirx.min(columns, n - first)
+            with T.serial(zero, k) as step:
 
-                def source(column: Any) -> Any:
-                    if transposed:
-                        return b[(batch * n + first + column) * k + step]
-                    return b[(batch * k + step) * n + first + column]
+                def copy(column: Any) -> None:
+                    if base is not None:
+                        row = given[1]
+                        at = base[zero] + (column * row + step if transposed else step * row + column)
+                    elif transposed:
+                        at = (matrix * n + first + column) * k + step
+                    else:
+                        at = (matrix * k + step) * n + first + column
+                    T.buffer_store(out, b[at], [(item * k + step) * columns + column])
 
-                with T.If(width == number(columns)):
-                    with T.Then(), T.serial(number(0), number(columns)) as column:
-                        T.buffer_store(out, source(column), [to + column])
+                with T.If(width == columns):
+                    with T.Then(), T.serial(zero, columns) as column:
+                        copy(column)
                     with T.Else():
-                        with T.serial(number(0), width) as column:
-                            T.buffer_store(out, source(column), [to + column])
-                        with T.serial(width, number(columns)) as column:
-                            T.buffer_store(out, tirx.FloatImm("float32", 0.0), [to + column])
-    return builder.get()
+                        with T.serial(zero, width) as column:
+                            copy(column)
+                        with T.serial(width, columns) as column:
+                            T.buffer_store(out, tirx.FloatImm("float32", 0.0), [(item * k + step) * columns + column])
+    return made.function

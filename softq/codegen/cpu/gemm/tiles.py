@@ -148,3 +148,13 @@ def vector(start: Any, lanes: int) -> Any:
 def broadcast(value: Any, lanes: int) -> Any:
     """Return a value in all lanes."""
     return value if lanes == 1 else tirx.Broadcast(value, lanes)
+
+
+def ceil_divide(a: Any, b: int | Any) -> Any:
+    """Return how many parts of size `b` cover `a`, as a position."""
+    return tirx.truncdiv(a + number(b - 1), number(b)) if isinstance(b, int) else tirx.truncdiv(a + b - number(1), b)
+
+
+def call(symbol: str, *arguments: Any) -> None:
+    """Emit the call of another kernel."""
+    T.evaluate(T.call_extern("void", symbol, *arguments))

@@ -13,17 +13,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from softq.artifact.machine import Cpu
 from softq.codegen.cpu.attention.kernel import DEPTH
 from softq.codegen.cpu.gemm.block import rows_of, tile_of_block
-from softq.codegen.cpu.gemm.dot_kernels import dot_kernel
+from softq.codegen.cpu.gemm.dot_kernels import Block, dot_block_kernel
 from softq.codegen.cpu.gemm.dot_prepack import pack_dots_kernel
 from softq.codegen.cpu.gemm.dot_product import BYTES, OFFSET, WORDS, Dot
-from softq.codegen.cpu.gemm.tiles import Tile, number
+from softq.codegen.cpu.gemm.tiles import Matrix, Tile, broadcast, call, ceil_divide, number
 from softq.codegen.cpu.rows import row_kernel
+from softq.codegen.cpu.rows.tir import cast
+from softq.compiler.tir.kernel_function import kernel_function
 from softq.errors import RefusalError
 from softq.rowprog import Program
 from softq.rowprog.program import Node
@@ -104,29 +105,42 @@ _TYPES = {"queries": "int8", "key_panels": "int8", "key_starts": "int32", "value
 _SIZES = ("rows", "length", "width", "columns", "block", "heads", "queries_", "outer", "head", "query", "element")
 
 
+def dot_kernel(machine: Cpu, dot: Dot) -> tirx.PrimFunc:
+    """Return the kernel of a block of real numbers.
+
+        void symbol(const L *a, const R *panel, const int32_t *starts, const float *scale, float *c, int64_t a_row,
+                    int64_t c_row, int64_t groups, int64_t width, int64_t more, int64_t begin, int64_t end)
+
+    As `sum_kernel`, but sums start with `starts` [columns], and are written as float32 times `scale`, added to what is
+    there if `more` is not 0.
+    """
+
+    def store(block: Block, out: Matrix, value: Any, row: Any, column: Any, lanes: int) -> None:
+        value = cast(value, "int32", "float32", lanes) * broadcast(block.memory["scale"][number(0)], lanes)
+        with T.If(block.size["more"] != number(0)):
+            with T.Then():
+                out.store(out.load(row, column, lanes) + value, row, column, lanes)
+            with T.Else():
+                out.store(value, row, column, lanes)
+
+    pointers = {"starts": "int32", "scale": "float32", "c": "float32"}
+    return dot_block_kernel(
+        machine, dot, dot.symbol, pointers, ("more",), lambda block: lambda row, at: block.memory["starts"][at], store
+    )
+
+
 def _attention_kernel(tile: Tile, dot: Dot, row: str, masked: bool) -> tirx.PrimFunc:
     types = {name: dtype or dot.right for name, dtype in _TYPES.items() if masked or name != "valid"}
-    names = _SIZES if masked else _SIZES[:7]
-    with IRBuilder() as builder, T.prim_func(s_tir=True):
-        T.func_name(ATTENTION)
-        pointers = {name: T.arg(name, T.handle(dtype)) for name, dtype in types.items()}
-        size = {name: T.arg(name, T.int64()) for name in names}
-        begin, end = T.arg("begin", T.int64()), T.arg("end", T.int64())
-        T.func_attr({"global_symbol": ATTENTION, "tirx.noalias": True})
-        widths = {"int8": 1, "uint8": 1, "int16": 2}
-        memory = {
-            name: T.decl_buffer((end,), dtype, data=pointers[name], align=widths.get(dtype, 4))
-            for name, dtype in types.items()
-        }
-        _Builder(tile, dot, row, pointers, memory, size).emit(begin, end)
-    return builder.get()
+    with kernel_function(ATTENTION, types, _SIZES if masked else _SIZES[:7]) as made:
+        _Builder(tile, dot, row, made.pointers, made.memory, made.sizes).emit(made.sizes["begin"], made.sizes["end"])
+    return made.function
 
 
 class _Builder:
     def __init__(self, tile: Tile, dot: Dot, row: str, pointers: Any, memory: Any, size: Any) -> None:
         self._dot, self._row, self._pointers, self._memory, self._size = dot, row, pointers, memory, size
         self._columns = number(tile.columns)
-        self._key_groups = _ceiling(size["width"], number(BYTES.count))
+        self._key_groups = ceil_divide(size["width"], number(BYTES.count))
         # The thread's memory: scores, the queries as unsigned bytes, weights, and the rows' sums.
         bytes_ = 1 if dot is BYTES else 2
         block, length = size["block"], size["length"]
@@ -153,14 +167,14 @@ class _Builder:
         with T.serial(zero, rows) as row, T.serial(zero, size["width"]) as k:
             byte = self._memory["queries"][(first + row) * size["width"] + k].astype("uint8")
             T.buffer_store(scratch, byte ^ tirx.IntImm("uint8", OFFSET), [self._unsigned + row * each + k])
-        panels = _ceiling(size["length"], self._columns)
+        panels = ceil_divide(size["length"], self._columns)
         with T.serial(zero, panels) as panel:
             at, start = matrix * panels + panel, panel * self._columns
             width = tirx.min(self._columns, size["length"] - start)
             keys = self._at("key_panels", at * each * self._columns)
             starts, scale = self._at("key_starts", at * self._columns), self._at("scales", zero)
             numbers = (each, size["length"], self._key_groups, width, zero, zero, rows)
-            _call(BYTES.symbol, self._at("scratch", self._unsigned), keys, starts, scale,
+            call(BYTES.symbol, self._at("scratch", self._unsigned), keys, starts, scale,
                   self._at("scratch", start * number(4)), *numbers)  # fmt: skip
 
     def _rows(self, first: Any, rows: Any) -> None:
@@ -172,15 +186,15 @@ class _Builder:
         mask = [self._pointers["valid"]] if "valid" in self._pointers else []
         strides = [size[name] for name in _SIZES[7:] if name in size]
         numbers = (size["length"], size["heads"], size["queries_"], *strides, first, first + rows)
-        _call(self._row, scores, *mask, weights, sums, *numbers)
+        call(self._row, scores, *mask, weights, sums, *numbers)
 
     def _result(self, matrix: Any, first: Any, rows: Any) -> None:
         size, zero, count = self._size, number(0), number(self._dot.count)
-        groups = _ceiling(size["length"], count)
-        panels = _ceiling(size["columns"], self._columns)
-        with T.serial(zero, tirx.max(_ceiling(size["length"], number(DEPTH)), number(1))) as part:
+        groups = ceil_divide(size["length"], count)
+        panels = ceil_divide(size["columns"], self._columns)
+        with T.serial(zero, tirx.max(ceil_divide(size["length"], number(DEPTH)), number(1))) as part:
             start = part * number(DEPTH)
-            steps = _ceiling(tirx.min(number(DEPTH), size["length"] - start), count)
+            steps = ceil_divide(tirx.min(number(DEPTH), size["length"] - start), count)
             with T.serial(zero, panels) as panel:
                 at = matrix * panels + panel
                 values = self._at("value_panels", (at * groups * count + start) * self._columns)
@@ -190,7 +204,7 @@ class _Builder:
                 out = self._at("out", first * size["columns"] + panel * self._columns)
                 width = tirx.min(self._columns, size["columns"] - panel * self._columns)
                 numbers = (size["length"], size["columns"], steps, width, part, zero, rows)
-                _call(self._dot.symbol, left, values, starts, one, out, *numbers)
+                call(self._dot.symbol, left, values, starts, one, out, *numbers)
         sums = T.decl_buffer((size["block"],), "float32", data=self._at("scratch", self._sums), align=4)
         with T.serial(zero, rows) as row:
             total = T.alloc_buffer((1,), "float32", scope="local")
@@ -202,13 +216,5 @@ class _Builder:
                 T.buffer_store(self._memory["out"], tirx.Div(scaled, total[zero]), [here])
 
 
-def _ceiling(a: Any, b: Any) -> Any:
-    return tirx.truncdiv(a + b - number(1), b)
-
-
 def _aligned(size: Any) -> Any:
-    return _ceiling(size, number(64)) * number(64)
-
-
-def _call(symbol: str, *arguments: Any) -> None:
-    T.evaluate(T.call_extern("void", symbol, *arguments))
+    return ceil_divide(size, number(64)) * number(64)
