@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,7 +33,7 @@ class KernelFunction:
 @contextmanager
 def kernel_function(
     symbol: str, pointers: Mapping[str, str], sizes: Sequence[str], unaligned: Sequence[str] = ()
-) -> Iterator[KernelFunction]:
+) -> Generator[KernelFunction]:
     """Open a kernel `symbol(pointers..., int64_t sizes..., int64_t begin, int64_t end)`; what follows is its body.
 
     Args:
