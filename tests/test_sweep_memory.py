@@ -13,7 +13,7 @@ from onnx import parser
 
 from softq.metrics import find_metric
 from softq.modelfile import as_model, save
-from softq.sweeps.evaluate.comparisons import comparison
+from softq.sweeps.evaluate.intervals import estimate_candidate
 
 MIB = 2**20
 FILES, IMAGES, SIZE = 40, 16, (3, 224, 224)
@@ -109,20 +109,20 @@ def test_the_peak_does_not_grow_with_the_data(body: str, given: dict[str, str], 
 
 def test_where_the_float_model_gives_nan_lies_on_the_disk(tmp_path: Path) -> None:
     """A bit for each element of the output would be too much to hold for all batches."""
-    made = comparison(find_metric("relative-error"), "a/b", None, tmp_path)
+    made = find_metric("relative-error").start("a/b", None, tmp_path)
     rng = np.random.default_rng(0)
     outputs = [rng.normal(size=(4, 1001)).astype(np.float32) for _ in range(3)]
     outputs[1][2, 7] = np.nan
     for number, output in enumerate(outputs):
-        made.reference(number, {"a/b": output}, {})
-    assert not any(isinstance(one, np.ndarray) for kept in made._facts.values() for one in kept)
+        made.add_reference(made.look(number, {"a/b": output}, {}))
+    assert not any(isinstance(one, np.ndarray) for kept in made._kept.values() for one in vars(kept).values())
     made.begin()
     for number, output in enumerate(outputs):
-        made.candidate(number, {"a/b": output + np.float32(0.5)}, {})
-    assert np.isfinite(made.result()[0].value)
+        made.add(made.compare(number, {"a/b": output + np.float32(0.5)}, {}))
+    assert np.isfinite(estimate_candidate(made)[0].value)
     made.begin()
     for number, output in enumerate(outputs):
         worse = output.copy()
         worse[2, 8] = np.nan
-        made.candidate(number, {"a/b": worse}, {})
-    assert np.isnan(made.result()[0].value)
+        made.add(made.compare(number, {"a/b": worse}, {}))
+    assert np.isnan(estimate_candidate(made)[0].value)

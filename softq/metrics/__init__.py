@@ -1,25 +1,49 @@
-"""Metrics: one per file, found by listing this folder; `base/metric.py` says what one is and how one is added."""
+"""Figures of merit: one a file, found by listing this folder; `_metric` says what one is and how to add one."""
 
 from __future__ import annotations
 
 from softq.errors import UsageError
 from softq.metrics.base.interval import Interval, mean_interval, paired_ratio_interval
-from softq.metrics.base.metric import Direction, Measured, Meter, Metric, NanCounts, PairedSamples, PerSample
+from softq.metrics.base.kinds import AloneMetric, CountedMeter, HeldMeter, HeldMetric, PairedMetric
+from softq.metrics.base.meter import (
+    Direction,
+    Floats,
+    Measured,
+    Meter,
+    NanCounts,
+    PairedSamples,
+    Part,
+    PerSample,
+    Tensors,
+)
+from softq.metrics.base.metric import Metric
+from softq.metrics.base.reductions import exp_mean, maximum, mean
 from softq.registry import Folder
 
 METRICS = Folder("softq.metrics", "METRIC", Metric, "softq.metrics", "metric")
 
 __all__ = [
     "METRICS",
+    "AloneMetric",
+    "CountedMeter",
     "Direction",
+    "Floats",
+    "HeldMeter",
+    "HeldMetric",
     "Interval",
     "Measured",
     "Meter",
     "Metric",
     "NanCounts",
+    "PairedMetric",
     "PairedSamples",
+    "Part",
     "PerSample",
+    "Tensors",
+    "exp_mean",
     "find_metric",
+    "maximum",
+    "mean",
     "mean_interval",
     "paired_ratio_interval",
 ]

@@ -6,7 +6,7 @@ import numpy as np
 
 from softq.data import Array
 from softq.metrics.base.kinds import PairedMetric
-from softq.metrics.base.metric import Floats, PerSample
+from softq.metrics.base.meter import Floats, PerSample
 from softq.metrics.base.rows import as_rows, by_blocks, has_nan, log_softmax, per_sample
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from softq.data import Array
 from softq.metrics.base.kinds import PairedMetric
-from softq.metrics.base.metric import Floats, PerSample
+from softq.metrics.base.meter import Floats, PerSample
 from softq.metrics.base.reductions import maximum
 
 

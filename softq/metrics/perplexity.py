@@ -7,7 +7,7 @@ import numpy as np
 from softq.data import Array
 from softq.errors import InputError
 from softq.metrics.base.kinds import AloneMetric
-from softq.metrics.base.metric import Floats, PerSample
+from softq.metrics.base.meter import Floats, PerSample
 from softq.metrics.base.reductions import exp_mean
 from softq.metrics.base.rows import by_blocks, log_softmax
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from softq.data import Array
 from softq.metrics.base.kinds import PairedMetric
-from softq.metrics.base.metric import PerSample
+from softq.metrics.base.meter import PerSample
 from softq.metrics.base.reductions import root_ratio
 from softq.metrics.max_error import difference
 

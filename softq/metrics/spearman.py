@@ -9,7 +9,7 @@ import numpy as np
 from softq.data import Array
 from softq.errors import InputError
 from softq.metrics.base.kinds import HeldMetric
-from softq.metrics.base.metric import Floats, Tensors, is_nan
+from softq.metrics.base.meter import Floats, Tensors, is_nan
 
 
 def _score(outputs: Tensors, labels: Tensors, output: str, label: str | None) -> float:

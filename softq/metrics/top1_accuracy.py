@@ -7,7 +7,7 @@ import numpy as np
 from softq.data import Array
 from softq.errors import InputError
 from softq.metrics.base.kinds import AloneMetric
-from softq.metrics.base.metric import PerSample
+from softq.metrics.base.meter import PerSample
 from softq.metrics.base.rows import as_rows, first_best, per_sample
 
 IGNORED = -100

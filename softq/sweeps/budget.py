@@ -10,7 +10,6 @@ from softq.errors import UsageError
 from softq.metrics import Metric, NanCounts, find_metric
 from softq.reports import Allowance, Gate, MetricResult, judge
 from softq.sweeps.engine import describe
-from softq.sweeps.evaluate.comparisons import shares
 from softq.sweeps.records import Estimate, Outcome, Study
 
 
@@ -75,7 +74,7 @@ class Budget:
         many give less than that five times in six; the upper end itself would leave more bits unsaved than it is worth,
         since a plan is verified anyway.
         """
-        share = self.amount / abs(self.reference) if shares(self.metric) else self.amount
+        share = self.amount / abs(self.reference) if self.metric.interval_of == "ratio" else self.amount
         return loss.high is not None and (loss.value + loss.high) / 2 <= share
 
 

@@ -18,7 +18,6 @@ from softq.modelfile import ModelLike
 from softq.progress import Progress
 from softq.sweeps.distributed import check_workers, connect, open_evaluator
 from softq.sweeps.eta import Eta
-from softq.sweeps.evaluate.comparisons import shares
 from softq.sweeps.evaluate.evaluator import Candidate, Evaluator, Measurement, Subject
 from softq.sweeps.folder import check_same, cleared, existing, opened, scratch, write_study
 from softq.sweeps.planner import Planner, Selection, plan_for
@@ -278,7 +277,7 @@ def _study(
         samples=evaluator.samples,
         unit=evaluator.subject.metric.unit,
         direction=evaluator.subject.metric.direction,
-        relative=shares(evaluator.subject.metric),
+        relative=evaluator.subject.metric.interval_of == "ratio",
         reference=evaluator.reference,
         seconds=evaluator.seconds,
         sites=planner.described(methods),

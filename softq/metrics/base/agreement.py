@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from softq.data import Array
-from softq.metrics.base.metric import PerSample
+from softq.metrics.base.meter import PerSample
 from softq.metrics.base.rows import Floats, as_rows, by_blocks, first_best, has_nan, per_sample
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from softq.errors import UsageError
-from softq.metrics.base.metric import Floats
+from softq.metrics.base.meter import Floats
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,27 @@
-"""The three kinds of metrics, and the meter that each starts; `metric` says which one serves what."""
+"""The three kinds of metrics, and the meter that each starts; `_metric` says which one serves what."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from softq.data import Array
 from softq.errors import InputError
-from softq.metrics.base.metric import IntervalOf, Measured, Meter, Metric, NanCounts, PairedSamples, PerSample, Tensors
+from softq.metrics.base.meter import (
+    Floats,
+    IntervalOf,
+    Measured,
+    Meter,
+    NanCounts,
+    PairedSamples,
+    Part,
+    PerSample,
+    Tensors,
+)
+from softq.metrics.base.metric import Metric
 from softq.metrics.base.reductions import exp_mean, mean
 
 
@@ -30,28 +42,9 @@ class PairedMetric(Metric):
         """The value, if it is a mean."""
         return "value" if self.reduce is mean else None
 
-    def start(self, output: str, label: str | None) -> Meter:
+    def start(self, output: str, label: str | None, folder: Path | None = None) -> PairedMeter:
         """Return an empty meter for the output of this name."""
-        return _PairedMeter(self, output)
-
-
-class _PairedMeter(Meter):
-    def __init__(self, metric: PairedMetric, output: str) -> None:
-        super().__init__()
-        self._metric, self._output = metric, output
-        self._samples: list[PerSample] = []
-
-    def outputs(self, there: Tensors) -> list[str]:
-        """Return the names of the outputs that the metric reads."""
-        return [self._output]
-
-    def _add(self, reference: Tensors, candidate: Tensors, labels: Tensors) -> None:
-        self._samples.append(self._metric.contribute(reference[self._output], candidate[self._output]))
-
-    def _measure(self, nan: NanCounts) -> Measured:
-        samples = joined(self._samples)
-        value = self._metric.reduce(samples)
-        return Measured(None, value, nan, PairedSamples(None, samples.total, samples.weight))
+        return PairedMeter(self, output, folder)
 
 
 @dataclass(frozen=True)
@@ -66,33 +59,11 @@ class AloneMetric(Metric):
         """The ratio of the values for exp(mean), their difference for a mean."""
         return "difference" if self.reduce is mean else "ratio" if self.reduce is exp_mean else None
 
-    def start(self, output: str, label: str | None) -> Meter:
+    def start(self, output: str, label: str | None, folder: Path | None = None) -> AloneMeter:
         """Return an empty meter for the output and the label of these names."""
         if label is None:
             raise InputError(f"metric {self.name} needs labels")
-        return _AloneMeter(self, output, label)
-
-
-class _AloneMeter(Meter):
-    def __init__(self, metric: AloneMetric, output: str, label: str) -> None:
-        super().__init__()
-        self._metric, self._output, self._label = metric, output, label
-        self._reference: list[PerSample] = []
-        self._candidate: list[PerSample] = []
-
-    def outputs(self, there: Tensors) -> list[str]:
-        """Return the names of the outputs that the metric reads."""
-        return [self._output]
-
-    def _add(self, reference: Tensors, candidate: Tensors, labels: Tensors) -> None:
-        contribute = self._metric.contribute
-        self._reference.append(contribute(reference[self._output], labels[self._label]))
-        self._candidate.append(contribute(candidate[self._output], labels[self._label]))
-
-    def _measure(self, nan: NanCounts) -> Measured:
-        ours, theirs = joined(self._reference), joined(self._candidate)
-        samples = PairedSamples(ours.total, theirs.total, ours.weight)
-        return Measured(self._metric.reduce(ours), self._metric.reduce(theirs), nan, samples)
+        return AloneMeter(self, output, label, folder)
 
 
 @dataclass(frozen=True)
@@ -102,57 +73,119 @@ class HeldMetric(Metric):
     score: Callable[[Tensors, Tensors, str, str | None], float]
     all_outputs: bool = False
 
-    def start(self, output: str, label: str | None) -> Meter:
+    def start(self, output: str, label: str | None, folder: Path | None = None) -> HeldMeter:
         """Return an empty meter; it sees the output of this name, or all of them if `all_outputs`."""
         if label is None and self.needs_labels:
             raise InputError(f"metric {self.name} needs labels")
-        return HeldMeter(self, output, label)
+        return HeldMeter(self, output, label, folder)
+
+
+class CountedMeter(Meter):
+    """A meter that adds up a total and a weight per sample."""
+
+    metric: PairedMetric | AloneMetric
+
+    @property
+    def samples(self) -> tuple[PerSample, PerSample]:
+        """What the samples add, of the reference (of a comparison with itself) and of the candidate."""
+        return join_samples(self._ours), join_samples(self._theirs)
+
+
+class PairedMeter(CountedMeter):
+    """The meter of a `PairedMetric`. The reference's own value is that of the comparison with itself."""
+
+    def __init__(self, metric: PairedMetric, output: str, folder: Path | None) -> None:
+        super().__init__(output, None, folder)
+        self.metric = self._metric = metric
+        self._outputs: dict[int, Array | Path] = {}
+
+    def _keep(self, number: int, outputs: Tensors) -> None:
+        super()._keep(number, outputs)
+        self._outputs[number] = self._store(number, "", outputs[self._output])
+
+    def _own(self, outputs: Tensors, labels: Tensors) -> Part:
+        return Part(self._metric.contribute(outputs[self._output], outputs[self._output]))
+
+    def _beside(self, outputs: Tensors, labels: Tensors) -> list[Part]:
+        return []
+
+    def _against(self, number: int, outputs: Tensors, labels: Tensors) -> Part:
+        return Part(self._metric.contribute(self._load(self._outputs[number]), outputs[self._output]))
+
+    def _measure(self, nan: NanCounts) -> Measured:
+        _, samples = self.samples
+        return Measured(None, self._metric.reduce(samples), nan, PairedSamples(None, samples.total, samples.weight))
+
+
+class AloneMeter(CountedMeter):
+    """The meter of an `AloneMetric`."""
+
+    def __init__(self, metric: AloneMetric, output: str, label: str, folder: Path | None) -> None:
+        super().__init__(output, label, folder)
+        self.metric = self._metric = metric
+
+    def _own(self, outputs: Tensors, labels: Tensors) -> Part:
+        return Part(self._metric.contribute(outputs[self._output], labels[str(self._label)]))
+
+    def _against(self, number: int, outputs: Tensors, labels: Tensors) -> Part:
+        return self._own(outputs, labels)
+
+    def _measure(self, nan: NanCounts) -> Measured:
+        ours, theirs = self.samples
+        samples = PairedSamples(ours.total, theirs.total, ours.weight)
+        return Measured(self._metric.reduce(ours), self._metric.reduce(theirs), nan, samples)
 
 
 class HeldMeter(Meter):
-    """The meter of a `HeldMetric`."""
+    """The meter of a `HeldMetric`.
 
-    def __init__(self, metric: HeldMetric, output: str, label: str | None) -> None:
-        super().__init__()
-        self._metric, self._output, self._label = metric, output, label
-        self._reference: dict[str, list[Array]] = {}
-        self._candidate: dict[str, list[Array]] = {}
-        self._labels: dict[str, list[Array]] = {}
+    Attributes:
+        reference_scores: The reference's value over all samples and over parts of them, for who needs them again.
+    """
 
-    def outputs(self, there: Tensors) -> list[str]:
-        """Return the names of the outputs that the metric reads."""
-        return list(there) if self._metric.all_outputs else [self._output]
+    reference_scores: tuple[float, Floats] | None = None
 
-    def _add(self, reference: Tensors, candidate: Tensors, labels: Tensors) -> None:
-        for name in self.outputs(reference):
-            self._reference.setdefault(name, []).append(reference[name])
-            self._candidate.setdefault(name, []).append(candidate[name])
-        for name, array in labels.items():
-            self._labels.setdefault(name, []).append(array)
+    def __init__(self, metric: HeldMetric, output: str, label: str | None, folder: Path | None) -> None:
+        super().__init__(output, label, folder)
+        self.metric = metric
+
+    def _names(self, outputs: Tensors) -> list[str]:
+        return list(outputs) if self.metric.all_outputs else [self._output]
+
+    def _own(self, outputs: Tensors, labels: Tensors) -> Part:
+        return Part(outputs={name: outputs[name] for name in self._names(outputs)}, labels=labels)
+
+    def _against(self, number: int, outputs: Tensors, labels: Tensors) -> Part:
+        return Part(outputs={name: outputs[name] for name in self._names(outputs)})
+
+    def whole(self, *, candidate: bool) -> tuple[Tensors, Tensors]:
+        """Return the outputs of one model over all samples, and the labels."""
+        parts = self._theirs if candidate else self._ours
+        outputs = {name: self._join(name, [part.outputs[name] for part in parts]) for name in parts[0].outputs}
+        labels = {name: self._join(name, [part.labels[name] for part in self._ours]) for name in self._ours[0].labels}
+        return outputs, labels
+
+    def score(self, outputs: Tensors, labels: Tensors) -> float:
+        """Return the metric's value of a model."""
+        return self.metric.score(outputs, labels, self._output, self._label)
 
     def _measure(self, nan: NanCounts) -> Measured:
-        labels = {name: self.join(name, arrays) for name, arrays in self._labels.items()}
-        values = [
-            self._metric.score(
-                {name: self.join(name, arrays) for name, arrays in outputs.items()}, labels, self._output, self._label
-            )
-            for outputs in (self._reference, self._candidate)
-        ]
-        return Measured(values[0], values[1], nan, None)
+        ours, theirs = (self.score(*self.whole(candidate=which)) for which in (False, True))
+        return Measured(ours, theirs, nan, None)
 
-    def join(self, name: str, arrays: list[Array]) -> Array:
-        """Return the samples of all batches; the message names what has several shapes."""
+    def _join(self, name: str, arrays: list[Array]) -> Array:
         try:
             return np.concatenate(arrays)
         except ValueError as error:
             shapes = sorted({array.shape[1:] for array in arrays})
             raise InputError(
-                f"metric {self._metric.name} needs samples of one shape; {name!r} has {', '.join(map(str, shapes))}"
+                f"metric {self.metric.name} needs samples of one shape; {name!r} has {', '.join(map(str, shapes))}"
             ) from error
 
 
-def joined(samples: list[PerSample]) -> PerSample:
+def join_samples(parts: Sequence[Part]) -> PerSample:
     """Return what batches added as one array each, in their order."""
-    if not samples:
+    counted = [part.counted for part in parts if part.counted is not None]
+    if not counted:
         return PerSample(np.zeros(0), np.zeros(0))
-    return PerSample(np.concatenate([s.total for s in samples]), np.concatenate([s.weight for s in samples]))
+    return PerSample(np.concatenate([s.total for s in counted]), np.concatenate([s.weight for s in counted]))

@@ -17,74 +17,11 @@ row) out, and the report counts it.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias, cast
+from dataclasses import dataclass, field
+from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
-from softq.data import Array
-from softq.errors import InputError
-
-Direction = Literal["higher", "lower"]
-IntervalOf = Literal["difference", "ratio", "value"]
-Floats: TypeAlias = npt.NDArray[np.float64]
-Tensors: TypeAlias = Mapping[str, Array]
-
-
-@dataclass(frozen=True)
-class PerSample:
-    """What each sample adds to a metric: a total, such as a sum of NLL, and its weight, such as a count of tokens."""
-
-    total: Floats
-    weight: Floats
-
-
-@dataclass(frozen=True)
-class PairedSamples:
-    """The samples' totals under both models (a paired metric has no reference's total) and their common weights."""
-
-    reference: Floats | None
-    candidate: Floats
-    weight: Floats
-
-
-@dataclass(frozen=True)
-class NanCounts:
-    """Elements of the outputs that are NaN: in each model, in both at the same place, and in the candidate alone."""
-
-    reference: int = 0
-    candidate: int = 0
-    both: int = 0
-    candidate_only: int = 0
-
-    def __add__(self, other: NanCounts) -> NanCounts:
-        return NanCounts(
-            self.reference + other.reference,
-            self.candidate + other.candidate,
-            self.both + other.both,
-            self.candidate_only + other.candidate_only,
-        )
-
-
-@dataclass(frozen=True)
-class Measured:
-    """The result of a meter.
-
-    Attributes:
-        reference: The reference's value; None for a paired metric.
-        candidate: The candidate's value, or the value of the comparison.
-        nan: NaN counts of the outputs that the metric saw.
-        samples: What each sample added, or None where that has no meaning.
-    """
-
-    reference: float | None
-    candidate: float
-    nan: NanCounts
-    samples: PairedSamples | None
+from softq.metrics.base.meter import Direction, IntervalOf, Meter
 
 
 @dataclass(frozen=True)
@@ -119,55 +56,5 @@ class Metric(ABC):
         return None
 
     @abstractmethod
-    def start(self, output: str, label: str | None) -> Meter:
-        """Return an empty meter for the output and the label of these names."""
-
-
-class Meter(ABC):
-    """Takes the outputs of both models batch by batch."""
-
-    def __init__(self) -> None:
-        self._nan = NanCounts()
-
-    def update(self, reference: Tensors, candidate: Tensors, labels: Tensors) -> None:
-        """Take one batch: the outputs of both models for the same samples, and the labels, by name.
-
-        Raises:
-            InputError: shapes or labels make no sense for this metric.
-        """
-        for name in self.outputs(reference):
-            if reference[name].shape != candidate[name].shape:
-                raise InputError(
-                    f"output {name!r}: the reference gives shape {list(reference[name].shape)},"
-                    f" the candidate {list(candidate[name].shape)}"
-                )
-            self._nan += count_nans(reference[name], candidate[name])
-        self._add(reference, candidate, labels)
-
-    def result(self) -> Measured:
-        """Return the values over all batches so far."""
-        measured = self._measure(self._nan)
-        return replace(measured, candidate=math.nan) if self._nan.candidate_only else measured
-
-    @abstractmethod
-    def outputs(self, there: Tensors) -> list[str]:
-        """Return the names of the outputs that the metric looks at."""
-
-    @abstractmethod
-    def _add(self, reference: Tensors, candidate: Tensors, labels: Tensors) -> None: ...
-
-    @abstractmethod
-    def _measure(self, nan: NanCounts) -> Measured: ...
-
-
-def count_nans(reference: Array, candidate: Array) -> NanCounts:
-    """Return where two arrays of one shape are NaN; integers never are."""
-    left, right = is_nan(reference), is_nan(candidate)
-    return NanCounts(int(left.sum()), int(right.sum()), int((left & right).sum()), int((right & ~left).sum()))
-
-
-def is_nan(array: Array) -> npt.NDArray[np.bool_]:
-    """Return the mask of the NaNs of an array of any type."""
-    if array.dtype.kind in "fc":
-        return np.isnan(cast("Floats", array))
-    return np.zeros(array.shape, np.bool_)
+    def start(self, output: str, label: str | None, folder: Path | None = None) -> Meter:
+        """Return an empty meter for the output and the label of these names; see `Meter` for the folder."""

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from softq.metrics.base.metric import Floats, PerSample
+from softq.metrics.base.meter import Floats, PerSample
 
 
 def mean(samples: PerSample) -> float:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from softq.data import Array
 from softq.errors import InputError
-from softq.metrics.base.metric import Floats, is_nan
+from softq.metrics.base.meter import Floats, is_nan
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 

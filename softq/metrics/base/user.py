@@ -9,7 +9,7 @@ import numpy as np
 from softq.data import load_function
 from softq.errors import InputError, UsageError
 from softq.metrics.base.kinds import HeldMetric
-from softq.metrics.base.metric import Tensors
+from softq.metrics.base.meter import Tensors
 
 
 def user_metric(text: str) -> HeldMetric:

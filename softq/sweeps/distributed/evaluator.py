@@ -21,8 +21,8 @@ from softq.sweeps.distributed.shards import partition
 from softq.sweeps.distributed.worker import Answer, Workspace
 from softq.sweeps.distributed.worker_state import Unit
 from softq.sweeps.eta import Eta
-from softq.sweeps.evaluate.comparisons import comparison
 from softq.sweeps.evaluate.evaluator import Candidate, Evaluator, LocalEvaluator, Measurement, Refused, Report, Subject
+from softq.sweeps.evaluate.intervals import estimate_candidate, estimate_reference
 from softq.sweeps.planner import Planner
 from softq.sweeps.task import Task
 
@@ -47,7 +47,7 @@ class DistributedEvaluator:
         self.subject, self._scheduler = subject, scheduler
         self._shards = partition(subject)
         self.pieces = len(self._shards)
-        self._comparison = comparison(subject.metric, subject.output, subject.label, folder)
+        self._meter = subject.start(folder)
         found: dict[int, Answer] = {}
         self.samples = 0
         units = [Unit(-1, "the float model", shard, None) for shard in self._shards]
@@ -59,9 +59,9 @@ class DistributedEvaluator:
                 report(self.samples)
         for shard in self._shards:
             for part in found[shard.number].parts:
-                self._comparison.add_reference(part)
+                self._meter.add_reference(part)
         self.seconds = sum(found[shard.number].seconds for shard in self._shards)
-        self.reference = self._comparison.reference_value()
+        self.reference = estimate_reference(self._meter)
 
     def measure(self, plan: Plan) -> Measurement:
         """Return what the model that a plan makes gives; see `Evaluator`."""
@@ -121,12 +121,12 @@ class DistributedEvaluator:
             raise failure
 
     def _reduce(self, answers: dict[int, Answer]) -> Measurement:
-        self._comparison.begin()
+        self._meter.begin()
         for shard in self._shards:
             for part in answers[shard.number].parts:
-                self._comparison.add(part)
-        metric, loss = self._comparison.result()
-        return Measurement(metric, loss, self.samples, sum(answer.seconds for answer in answers.values()))
+                self._meter.add(part)
+        seconds = sum(answer.seconds for answer in answers.values())
+        return Measurement(*estimate_candidate(self._meter), self.samples, seconds)
 
 
 @contextmanager

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from softq.data import Batch
 from softq.errors import SoftqError
+from softq.metrics import Part
 from softq.plans import Plan
 from softq.sweeps.distributed.shards import Shard, digest_arrays, join_digests
-from softq.sweeps.evaluate.comparisons import Part, comparison
 from softq.sweeps.evaluate.evaluator import run_batch
 from softq.sweeps.planner import Planner
 from softq.sweeps.task import Task
@@ -86,8 +86,7 @@ class Workspace:
             runner = self._sessions.runner(plan)
         opened = time.perf_counter()
         parts = tuple(
-            self._comparison.compare(number, *run_batch(runner, self._subject, batch))
-            for number, batch in self._read(shard)
+            self._meter.compare(number, *run_batch(runner, self._subject, batch)) for number, batch in self._read(shard)
         )
         return Answer(parts, self._digests[shard.number], preparing, opened - begun, time.perf_counter() - opened)
 
@@ -109,7 +108,7 @@ class Workspace:
             if (planner.graph, planner.weights) != (graph, weights):
                 raise UnfitError(f"it has another model at {task.name}; put the same file there")
             self._runner = task.runner()
-            self._subject = subject = task.subject(self._runner, part)
+            self._subject = task.subject(self._runner, part)
         except SoftqError as error:
             raise UnfitError(
                 f"{error}; model and data must lie on every worker's machine under the same path"
@@ -119,7 +118,7 @@ class Workspace:
         self._sessions = planner.sessions(task.threads, threads)
         self._folder = Path(tempfile.mkdtemp(prefix="softq-", dir=place))
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        self._comparison = comparison(subject.metric, subject.output, subject.label, self._folder)
+        self._meter = self._subject.start(self._folder)
 
     def _prepare(self, shard: Shard) -> Answer:
         """Read a shard, keep its batches, and run the float model over it."""
@@ -134,7 +133,7 @@ class Workspace:
                 pickle.dump((number, batch), file)
                 outputs, labels = run_batch(self._runner, self._subject, batch)
                 ran.append(digest_arrays(outputs))
-                parts.append(self._comparison.look(number, outputs, labels))
+                parts.append(self._meter.look(number, outputs, labels))
         if join_digests(read) != shard.digest:
             source = self._subject.data.source
             raise UnfitError(f"it has other data at {source} (samples {shard.start + 1} to {shard.stop})")

@@ -15,11 +15,11 @@ from softq.data import Array, Batch, Dataset, DataSource, open_data
 from softq.errors import ProofError, RefusalError, UsageError
 from softq.io_binding import batch_size, check_labels, common_output, label_of, labels_of
 from softq.io_binding import run_batch as run_samples
-from softq.metrics import Metric, find_metric
+from softq.metrics import Meter, Metric, Part, find_metric
 from softq.plans import Plan
 from softq.runner import Runner
 from softq.sweeps.eta import Eta
-from softq.sweeps.evaluate.comparisons import Comparison, comparison
+from softq.sweeps.evaluate.intervals import estimate_candidate, estimate_reference
 from softq.sweeps.evaluate.sessions import Sessions
 from softq.sweeps.records import Estimate
 
@@ -61,6 +61,10 @@ class Subject:
     data: Dataset
     batch: int
     part: tuple[int, int | None]
+
+    def start(self, folder: Path) -> Meter:
+        """Return an empty meter; what it must keep of the float model's outputs lies in the folder."""
+        return self.metric.start(self.output, self.label, folder)
 
     def hash(self) -> str:
         """Return the SHA-256 over names, types, shapes and values of the samples, whatever the batches and files."""
@@ -193,17 +197,16 @@ class LocalEvaluator:
         report: Report | None = None,
     ) -> None:
         self.subject, self._sessions = subject, sessions
-        self._comparison: Comparison = comparison(subject.metric, subject.output, subject.label, folder)
-        self.samples, self.seconds = self._pass(runner, self._comparison.reference, report)
-        self.reference = self._comparison.reference_value()
+        self._meter = subject.start(folder)
+        self.samples, self.seconds = self._pass(runner, self._meter.look, self._meter.add_reference, report)
+        self.reference = estimate_reference(self._meter)
 
     def measure(self, plan: Plan, report: Report | None = None) -> Measurement:
         """Return what the model that a plan makes gives; `report` is called with the number of samples done."""
         runner = self._sessions.runner(plan)
-        self._comparison.begin()
-        samples, seconds = self._pass(runner, self._comparison.candidate, report)
-        metric, loss = self._comparison.result()
-        return Measurement(metric, loss, samples, seconds)
+        self._meter.begin()
+        samples, seconds = self._pass(runner, self._meter.compare, self._meter.add, report)
+        return Measurement(*estimate_candidate(self._meter), samples, seconds)
 
     def measure_each(self, candidates: Iterable[Candidate], eta: Eta) -> Iterator[tuple[int, Measurement | Refused]]:
         """Yield what each candidate gives; see `Evaluator`."""
@@ -219,10 +222,12 @@ class LocalEvaluator:
             yield number, found
             eta.begin()
 
-    def _pass(self, runner: Runner, take: Callable[..., None], report: Report | None) -> tuple[int, float]:
+    def _pass(
+        self, runner: Runner, look: Callable[..., Part], add: Callable[[Part], None], report: Report | None
+    ) -> tuple[int, float]:
         subject, done, start = self.subject, 0, time.perf_counter()
         for number, part in enumerate(subject.data.batches(subject.batch)):
-            take(number, *run_batch(runner, subject, part))
+            add(look(number, *run_batch(runner, subject, part)))
             done += part.samples
             if report is not None:
                 report(done)

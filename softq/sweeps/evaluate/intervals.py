@@ -1,8 +1,8 @@
 """Values with their 95 % intervals: a metric of one model, and what it loses against the float model.
 
-Means, and perplexity as the exponential of one, have the intervals of `softq.metrics.base.interval`. What has no such
-form has the spread over 200 random halves of the samples, drawn without replacement: the value of half of them lies
-as far from the value of all as that from the truth, to first order (the delete-d jackknife with d = n / 2, whose factor
+Means, and perplexity as the exponential of one, have the intervals of `softq.metrics.base.interval`. What has no such form
+has the spread over 200 random halves of the samples, drawn without replacement: the value of half of them lies as far
+from the value of all as that from the truth, to first order (the delete-d jackknife with d = n / 2, whose factor
 (n - d) / d is 1: J. Shao & C. F. J. Wu, A general theory for jackknife variance estimation, Annals of Statistics 17,
 1989). No sample is drawn twice, as a bootstrap would, so metrics over pairs of samples keep their meaning. Both models
 are scored on the same halves. A maximum has no interval.
@@ -17,10 +17,21 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
+from softq.data import Array
 from softq.errors import SoftqError
-from softq.metrics import Direction, PerSample, mean_interval, paired_ratio_interval
-from softq.metrics.base.metric import Floats
-from softq.metrics.base.reductions import exp_mean, maximum, mean
+from softq.metrics import (
+    CountedMeter,
+    Direction,
+    Floats,
+    HeldMeter,
+    Meter,
+    PerSample,
+    exp_mean,
+    maximum,
+    mean,
+    mean_interval,
+    paired_ratio_interval,
+)
 from softq.sweeps.records import Estimate
 
 Reduce = Callable[[PerSample], float]
@@ -29,6 +40,56 @@ Indices = npt.NDArray[np.int64]
 HALVES = 200
 _SEED = 0
 _LEAST = 4
+
+
+def estimate_reference(meter: Meter) -> Estimate:
+    """Return the float model's value, after its last batch."""
+    if isinstance(meter, HeldMeter):
+        return spread(*_scores_of_reference(meter))
+    assert isinstance(meter, CountedMeter), meter
+    return value_of(meter.metric.reduce, meter.samples[0])
+
+
+def estimate_candidate(meter: Meter) -> tuple[Estimate, Estimate]:
+    """Return the candidate's value and its loss, after its last batch.
+
+    A NaN where the float model has a number makes both NaN, as in `softq.metrics`.
+    """
+    if meter.broken:
+        return Estimate(math.nan), Estimate(math.nan)
+    if isinstance(meter, HeldMeter):
+        (ours, our_parts), (theirs, parts) = _scores_of_reference(meter), _scores(meter, candidate=True)
+        sign = 1.0 if meter.metric.direction == "lower" else -1.0
+        paired = sign * (parts - our_parts) if len(parts) == len(our_parts) else np.zeros(0)
+        return spread(theirs, parts), spread(sign * (theirs - ours) + 0.0, paired)
+    assert isinstance(meter, CountedMeter), meter
+    (ours, theirs), reduce = meter.samples, meter.metric.reduce
+    return value_of(reduce, theirs), loss_of(reduce, meter.metric.direction, ours, theirs)
+
+
+def _scores_of_reference(meter: HeldMeter) -> tuple[float, Floats]:
+    if meter.reference_scores is None:
+        meter.reference_scores = _scores(meter, candidate=False)
+    return meter.reference_scores
+
+
+def _scores(meter: HeldMeter, *, candidate: bool) -> tuple[float, Floats]:
+    """Return the value of a model over all samples, and over each half."""
+    outputs, labels = meter.whole(candidate=candidate)
+    count = len(next(iter(outputs.values())))
+
+    def part(chosen: Indices) -> float:
+        return meter.score(
+            {name: array[chosen] for name, array in outputs.items()},
+            {name: _label_of(array, chosen, count) for name, array in labels.items()},
+        )
+
+    return meter.score(outputs, labels), over_halves(count, part)
+
+
+def _label_of(array: Array, chosen: Indices, count: int) -> Array:
+    """Return the label of some samples; one of all pairs of samples is cut along both axes."""
+    return array[np.ix_(chosen, chosen)] if array.shape[:2] == (count, count) else array[chosen]
 
 
 def value_of(reduce: Reduce, samples: PerSample) -> Estimate:

@@ -14,9 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from softq.errors import ProofError, RefusalError
-from softq.metrics import find_metric
-from softq.metrics.base.kinds import PairedMetric
-from softq.metrics.base.reductions import mean
+from softq.metrics import PairedMetric, find_metric, mean
 from softq.plans import Plan
 from softq.runner import Runner
 from softq.sweeps.evaluate.evaluator import Evaluator, LocalEvaluator, Subject
