@@ -192,7 +192,7 @@ def test_when_all_workers_hang_what_is_done_stays(tmp_path: Path, cluster: Clust
     with cluster.workers(1) as workers:
         stopping = Interfering(workers[0], SIGSTOP=4)
         with pytest.raises(InputError, match="no worker answers"):
-            run(VIT, IMAGES, out=tmp_path / "many", progress=stopping, **given(timeout=3, scheduler=cluster.address))
+            run(VIT, IMAGES, out=tmp_path / "many", progress=stopping, **given(timeout=6, scheduler=cluster.address))
         assert 1 <= len(read(tmp_path / "many")[1]) < 4
         workers[0].send_signal(signal.SIGCONT)
         many = run(VIT, IMAGES, out=tmp_path / "many", **given(scheduler=cluster.address))

@@ -17,12 +17,12 @@ from click.testing import CliRunner
 
 from softq.cli import main
 from softq.errors import InputError, UsageError
+from softq.json_values import to_plain
 from softq.plans import Plan, SitePlan
 from softq.sweeps.plan.record import record_of, record_text
 from softq.sweeps.records import OUTCOMES, STUDY, Estimate, Outcome, Setting, SiteErrors, Study, append
 from softq.sweeps.report import content_schema, gather, report
 from softq.sweeps.report.html import MAX_ERRORS, to_html
-from softq.textfile import to_plain
 
 NAN = math.nan
 HOSTILE = ("</script><script>alert(1)</script>", "<img src=x onerror=alert(2)>", "=cmd()|' /c calc", "a|b`c`_{{7*7}}")

@@ -44,8 +44,8 @@ def check(
     with progress() as step:
         report = check_models(reference, candidate, data, progress=partial(step, "check"), **given)
     if junit is not None:
+        from softq.files import write_text
         from softq.reports import to_case, to_junit
-        from softq.textfile import write_text
 
         case = to_case(report, time.perf_counter() - start)
         write_text(junit, to_junit(f"{report.candidate} against {report.reference}", [case]))

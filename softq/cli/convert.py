@@ -53,10 +53,10 @@ def convert(
 ) -> None:
     """Replace the softmaxes of MODEL and write OUT."""
     from softq.conversion import convert as convert_model
+    from softq.files import write_text
     from softq.formatting import conversion_to_text
     from softq.modelfile import check_output, save
     from softq.site import SCHEMA
-    from softq.textfile import write_text
 
     # Before the work, not after it.
     check_outputs([out, save_plan], [model, plan, calibration])

@@ -36,10 +36,10 @@ def plan(
 
     What was measured goes beside the plan, into PLAN.measured.json, for softq report --plan.
     """
+    from softq.files import write_text
     from softq.sweeps.formatting import plan_to_json, plan_to_text
     from softq.sweeps.plan.record import record_of, record_text
     from softq.sweeps.plan.search import find_plan
-    from softq.textfile import write_text
 
     if Path(out).is_dir():
         raise UsageError(f"--out {out} is a folder; expected the name of a file")

@@ -30,8 +30,8 @@ def print_notes(notes: Sequence[str]) -> None:
 
 def print_report(report: Report, markdown: str | None, as_json: bool) -> None:
     """Print a report, write it, and end with the gate's exit code if that failed."""
+    from softq.files import write_text
     from softq.reports import to_json, to_markdown, to_text
-    from softq.textfile import write_text
 
     terminal = sys.stdout.isatty()
     click.echo(to_json(report) if as_json else to_text(report, terminal=terminal), nl=False)

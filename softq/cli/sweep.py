@@ -45,10 +45,10 @@ def sweep(
 
 
 def _write_junit(path: str, found: Sweep, budget: Any) -> None:
+    from softq.files import write_text
     from softq.reports import Case, to_junit
     from softq.sweeps.engine import describe
     from softq.sweeps.formatting import study_name
-    from softq.textfile import write_text
 
     cases: list[Case] = []
     for outcome in found.outcomes:

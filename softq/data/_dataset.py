@@ -47,6 +47,10 @@ class Part:
     load: Callable[[], Mapping[str, Array]]
     samples: int | None = None
 
+    def cut(self, chosen: slice | npt.NDArray[np.intp], count: int) -> Part:
+        """Return so many of its samples; nothing is read yet."""
+        return Part(self.where, lambda: {name: array[chosen] for name, array in self.load().items()}, count)
+
 
 class Dataset:
     """Inputs and labels that were checked against a model; made by `open_data`.
@@ -115,14 +119,10 @@ class Dataset:
                 low, high = max(start - at, 0), part.samples if stop is None else min(stop - at, part.samples)
                 at += part.samples
                 if low < high:
-                    chunk = slice(low, high)
-                    yield Part(part.where, lambda part=part, chunk=chunk: cut(part.load(), chunk), high - low)
+                    yield part.cut(slice(low, high), high - low)
 
-        portion = copy.copy(self)
-        portion._parts = parts
-        if self.samples is not None:
-            portion.samples = max(0, self.samples if stop is None else min(stop, self.samples)) - start
-        return portion
+        count = self.samples
+        return self._of(parts, None if count is None else max(0, count if stop is None else min(stop, count)) - start)
 
     def spread(self, count: int, size: int | None = None) -> Dataset:
         """Return so many batches of `batch_size(size)`, evenly spread, as data of their own; all if there are no more.
@@ -146,10 +146,14 @@ class Dataset:
                 here = wanted[(wanted >= at) & (wanted < at + part.samples)] - at
                 at += part.samples
                 if len(here):
-                    yield Part(part.where, lambda part=part, here=here: cut(part.load(), here), len(here))
+                    yield part.cut(here, len(here))
 
+        return self._of(parts, len(wanted))
+
+    def _of(self, parts: Callable[[], Iterator[Part]], samples: int | None) -> Dataset:
+        """Return data of other parts."""
         portion = copy.copy(self)
-        portion._parts, portion.samples = parts, len(wanted)
+        portion._parts, portion.samples = parts, samples
         return portion
 
     def batches(self, size: int | None = None) -> Iterator[Batch]:
@@ -180,8 +184,3 @@ class Dataset:
             del arrays
         if empty:
             raise InputError(f"{self.source}: yields no data")
-
-
-def cut(arrays: Mapping[str, Array], chunk: slice | npt.NDArray[np.intp]) -> dict[str, Array]:
-    """Return some samples of all arrays."""
-    return {name: array[chunk] for name, array in arrays.items()}

@@ -12,13 +12,14 @@ from collections.abc import Generator, Iterable, Iterator
 from types import TracebackType
 from typing import BinaryIO
 
+from softq.files import SUFFIX, lock, remove, write_new
+
 try:
     import fcntl
 except ImportError:  # Windows: an orphan stays, because nothing tells it from a file that is being written.
     fcntl = None
 
 _CHUNK = 1 << 20
-_SUFFIX = ".softq-tmp"
 
 
 class Staging:
@@ -32,7 +33,7 @@ class Staging:
         self.folder = folder
         self.name = name
         self._token = ""
-        self._model = -1
+        self._model: BinaryIO
         self._data: list[tuple[str, str]] = []
         self._taken = {name.casefold()}
 
@@ -40,24 +41,26 @@ class Staging:
         self._remove_orphans()
         while True:
             self._token = secrets.token_hex(4)
-            self._model = _create(self._temporary())
+            self._model = open(self._temporary(), "xb")
             # Another run may have taken the file for an orphan before the lock was on it.
-            if lock_file(self._model) and os.path.exists(self._temporary()):
+            if lock(self._model.fileno()) and os.path.exists(self._temporary()):
                 return self
-            os.close(self._model)
+            self._model.close()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for temporary, _ in self._data:
-            _unlink(temporary)
-        _unlink(self._temporary())
-        os.close(self._model)
+            remove(temporary)
+        remove(self._temporary())
+        with contextlib.suppress(OSError):  # what a full disk did not take is not for this file any more
+            self._model.close()
 
     def write_model(self, data: bytes) -> None:
         """Stage the model file itself."""
-        _write_all(self._model, data)
-        os.fsync(self._model)
+        self._model.write(data)
+        self._model.flush()
+        os.fsync(self._model.fileno())
 
     def write_data(self, pieces: Iterable[bytes]) -> str:
         """Stage a data file and return the name that it will have."""
@@ -65,7 +68,7 @@ class Staging:
         with open(temporary, "rb", buffering=0) as file:
             name, exists = self._choose(file, ())
         if exists:
-            _unlink(temporary)
+            remove(temporary)
         else:
             self._data.append((temporary, name))
         return name
@@ -97,25 +100,16 @@ class Staging:
         except BaseException:
             # Data without its model is an orphan that no later run would recognise.
             for path in renamed:
-                _unlink(path)
+                remove(path)
             raise
         _flush_folder(self.folder)
 
     def _temporary(self, number: str = "") -> str:
-        return os.path.join(self.folder, f".{self.name}.{self._token}{number}{_SUFFIX}")
+        return os.path.join(self.folder, f".{self.name}.{self._token}{number}{SUFFIX}")
 
     def _write(self, pieces: Iterable[bytes]) -> str:
         temporary = self._temporary(f".{len(self._data) + 1}")
-        descriptor = _create(temporary)
-        try:
-            for piece in pieces:
-                _write_all(descriptor, piece)
-            os.fsync(descriptor)
-        except BaseException:
-            _unlink(temporary)
-            raise
-        finally:
-            os.close(descriptor)
+        write_new(temporary, pieces)
         return temporary
 
     def _choose(self, contents: BinaryIO, preferred: Iterable[str]) -> tuple[str, bool]:
@@ -130,31 +124,14 @@ class Staging:
         raise FileExistsError(errno.EEXIST, f"no free name for the data of {self.name!r}")
 
     def _remove_orphans(self) -> None:
-        pattern = re.compile(rf"(\.{re.escape(self.name)}\.[0-9a-f]{{8}})(\.[0-9]+)?{re.escape(_SUFFIX)}")
+        pattern = re.compile(rf"(\.{re.escape(self.name)}\.[0-9a-f]{{8}})(\.[0-9]+)?{re.escape(SUFFIX)}")
         for match in map(pattern.fullmatch, sorted(os.listdir(self.folder))):
             if match is None:
                 continue
             path = os.path.join(self.folder, match[0])
-            with _unless_locked(os.path.join(self.folder, match[1] + _SUFFIX)) as free:
+            with _unless_locked(os.path.join(self.folder, match[1] + SUFFIX)) as free:
                 if free:
-                    _unlink(path)
-
-
-def _create(path: str) -> int:
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-    return os.open(path, flags, 0o666)
-
-
-def lock_file(descriptor: int) -> bool:
-    """Say whether the calling process has the lock of a file now; systems without such locks always say so."""
-    if fcntl is None:
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        # Some network file systems have no locks; a file there is never taken for an orphan either.
-        return error.errno not in (errno.EWOULDBLOCK, errno.EACCES)
-    return True
+                    remove(path)
 
 
 @contextlib.contextmanager
@@ -182,12 +159,6 @@ def _unless_locked(path: str) -> Generator[bool]:
         os.close(descriptor)
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view[: 64 * _CHUNK]) :]
-
-
 def _chunks(file: BinaryIO) -> Iterator[bytes]:
     while chunk := file.read(_CHUNK):
         yield chunk
@@ -201,11 +172,6 @@ def _same_contents(contents: BinaryIO, path: str) -> bool:
     contents.seek(0)
     with open(path, "rb", buffering=0) as other:
         return all(chunk == other.read(len(chunk)) for chunk in _chunks(contents))
-
-
-def _unlink(path: str) -> None:
-    with contextlib.suppress(OSError):
-        os.unlink(path)
 
 
 def _flush_folder(folder: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import onnx_ir as ir
@@ -80,7 +81,7 @@ def _visit(model: ir.Model, change: Change, undo: list[Callable[[], None]] | Non
             if new is not tensor:
                 value.const_value = new
                 if undo is not None:
-                    undo.append(_restore_value(value, tensor))
+                    undo.append(partial(setattr, value, "const_value", tensor))
         for node in graph:
             _visit_attributes(node.attributes, node_name(node), change, undo)
 
@@ -111,18 +112,4 @@ def _visit_attributes(
         if not same:
             attributes[key] = ir.Attr(key, attribute.type, new, doc_string=attribute.doc_string)
             if undo is not None:
-                undo.append(_restore_attribute(attributes, key, attribute))
-
-
-def _restore_value(value: ir.Value, tensor: ir.TensorProtocol) -> Callable[[], None]:
-    def restore() -> None:
-        value.const_value = tensor
-
-    return restore
-
-
-def _restore_attribute(attributes: MutableMapping[str, ir.Attr], key: str, attribute: ir.Attr) -> Callable[[], None]:
-    def restore() -> None:
-        attributes[key] = attribute
-
-    return restore
+                undo.append(partial(attributes.__setitem__, key, attribute))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
+from softq.json_values import to_plain
 from softq.metrics import Direction, NanCounts, PairedSamples
-from softq.textfile import to_plain
 
 
 @dataclass(frozen=True)

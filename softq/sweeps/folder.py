@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from softq.errors import InputError, UsageError
-from softq.modelfile.staging import lock_file
+from softq.files import lock, write_text
+from softq.json_values import to_plain
 from softq.sweeps.records import OUTCOMES, REPORTS, STUDY, Outcome, Study, read
-from softq.textfile import to_plain, write_text
 
 _LOCK = ".softq-lock"
 _SCRATCH = ".softq-reference-"
@@ -55,7 +55,7 @@ def opened(folder: str | os.PathLike[str], force: bool) -> Generator[Path]:
     except OSError as error:
         raise InputError(f"cannot write '{path}': {error.strerror}") from error
     try:
-        if not lock_file(descriptor):
+        if not lock(descriptor):
             raise UsageError(f"{path}: another softq is measuring into this folder")
         try:
             _tidy(path, force)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from softq.formatting import table
+from softq.json_values import to_plain
 from softq.reports import Gate
 from softq.sweeps.engine import Sweep, describe
 from softq.sweeps.evaluate.evaluator import Measurement
 from softq.sweeps.plan.search import Found
 from softq.sweeps.records import SCHEMA, Estimate, Outcome, SiteErrors, Study
-from softq.textfile import to_plain
 
 _HEAD = ("setting", "value", "95 % interval", "loss", "95 % interval", "seconds")
 _ERRORS = ("error of P V", "argmax", "top 5", "row sum")

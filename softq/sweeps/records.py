@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from softq.errors import InputError
+from softq.json_values import to_plain
 from softq.methods import OptionValue
-from softq.textfile import to_plain
 
 SCHEMA = 1
 STUDY, OUTCOMES = "study.json", "outcomes.jsonl"

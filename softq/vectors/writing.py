@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from softq.errors import UsageError
-from softq.textfile import write_files
+from softq.files import write_files
 from softq.vectors.header import to_header
 from softq.vectors.making import Vectors
 

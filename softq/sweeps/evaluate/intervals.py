@@ -1,8 +1,8 @@
 """Values with their 95 % intervals: a metric of one model, and what it loses against the float model.
 
-Means, and perplexity as the exponential of one, have the intervals of `softq.metrics.base.interval`. What has no such form
-has the spread over 200 random halves of the samples, drawn without replacement: the value of half of them lies as far
-from the value of all as that from the truth, to first order (the delete-d jackknife with d = n / 2, whose factor
+Means, and perplexity as the exponential of one, have the intervals of `softq.metrics.base.interval`. What has no such
+form has the spread over 200 random halves of the samples, drawn without replacement: the value of half of them lies as
+far from the value of all as that from the truth, to first order (the delete-d jackknife with d = n / 2, whose factor
 (n - d) / d is 1: J. Shao & C. F. J. Wu, A general theory for jackknife variance estimation, Annals of Statistics 17,
 1989). No sample is drawn twice, as a bootstrap would, so metrics over pairs of samples keep their meaning. Both models
 are scored on the same halves. A maximum has no interval.

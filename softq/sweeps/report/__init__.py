@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from softq.errors import InputError
+from softq.files import write_text
 from softq.sweeps.records import REPORTS, read
 from softq.sweeps.report.content import Content, content_schema
 from softq.sweeps.report.gather import gather, merge
 from softq.sweeps.report.html import to_html
 from softq.sweeps.report.plans import plan_result
 from softq.sweeps.report.texts import to_csv, to_json, to_markdown, to_node_data
-from softq.textfile import write_text
 
 __all__ = ["Content", "Written", "content_schema", "gather", "report"]
 

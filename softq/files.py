@@ -1,31 +1,25 @@
-"""Small files: what JSON can hold, and writing whole or not at all."""
+"""Writing files whole or not at all, and locking them."""
 
 from __future__ import annotations
 
 import contextlib
-import math
+import errno
 import os
+import secrets
 import shutil
 import tempfile
-from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from softq.errors import InputError
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
-def to_plain(value: object) -> Any:
-    """Return a dataclass, dict, list, number or text as `json` can write it: NaN and the infinities are texts."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return to_plain(asdict(value))
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, Mapping):
-        return {str(key): to_plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [to_plain(item) for item in value]
-    return value
+SUFFIX = ".softq-tmp"
+"""End of the names of files that are being written."""
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
@@ -62,29 +56,20 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
             raise
         finally:
             for name, _ in (*staged, *kept):
-                with contextlib.suppress(OSError):
-                    os.unlink(name)
+                remove(name)
     except OSError as error:
         raise InputError(f"cannot write '{target}': {error.strerror or error}") from error
 
 
 def _stage(target: Path, data: bytes) -> str:
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".softq-tmp", dir=target.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o666 & ~_umask())
-    except BaseException:
-        os.unlink(name)
-        raise
+    name = os.path.join(target.parent, f".{target.name}.{secrets.token_hex(4)}{SUFFIX}")
+    write_new(name, [data])
     return name
 
 
 def _copied(target: Path) -> str:
     """Return the name of a copy of a file: not every system has links."""
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".softq-tmp", dir=target.parent)
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=SUFFIX, dir=target.parent)
     os.close(handle)
     try:
         shutil.copy2(target, name)
@@ -104,8 +89,33 @@ def _restore(kept: list[tuple[str, Path]], written: list[Path]) -> None:
                 os.unlink(target)
 
 
-def _umask() -> int:
-    # There is no way to read it but to set it.
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def write_new(path: str, pieces: Iterable[bytes]) -> None:
+    """Write a file that must not exist, and flush it to the disk; on an error nothing is left of it."""
+    file = open(path, "xb")  # noqa: SIM115
+    try:
+        with file:
+            for piece in pieces:
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        remove(path)
+        raise
+
+
+def remove(path: str) -> None:
+    """Remove a file, if that can be done."""
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+def lock(descriptor: int) -> bool:
+    """Lock an open file for this process, and return whether no other has it; where there are no locks none has."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        # Some network file systems have no locks.
+        return error.errno not in (errno.EWOULDBLOCK, errno.EACCES)
+    return True
