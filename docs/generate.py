@@ -4,8 +4,8 @@
     python docs/generate.py --check [--out DIR]   changes nothing that is committed; exit code 1 if it is not as filled
 
 Committed are results and contracts: tables that a benchmark wrote, and JSON schemas, in README.md and docs/*.md between
-`<!-- begin NAME -->` and `<!-- end NAME -->`. Lists of what the code has (methods, metrics, forms, targets, operators)
-are in the built pages only, in the place of a line `<!-- list NAME -->`: a new entry changes no committed page.
+`<!-- begin NAME -->` and `<!-- end NAME -->`. Lists of what the code has (methods, metrics, forms, passes, targets,
+operators) are in the built pages only, in the place of a line `<!-- list NAME -->`: an entry changes no committed page.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from softq.formatting import target_to_text  # noqa: E402
 from softq.forms import FORMS  # noqa: E402
 from softq.methods import METHODS  # noqa: E402
 from softq.metrics import METRICS  # noqa: E402
+from softq.passes import PASSES  # noqa: E402
 from softq.rowprog.ops import OPS  # noqa: E402
 from softq.site import inspection_schema  # noqa: E402
 from softq.specification import drop_in_to_text, method_to_text  # noqa: E402
@@ -114,6 +115,10 @@ def _forms() -> str:
     return _rows(("form", "verdict", "what it is"), [(f"`{form.name}`", form.verdict, form.summary) for form in forms])
 
 
+def _passes() -> str:
+    return _rows(("pass", "what it does"), [(f"`{p.name}`", p.summary) for p in PASSES.entries().values()])
+
+
 def _site_schema() -> str:
     return f"```json\n{json.dumps(inspection_schema(), indent=2)}\n```"
 
@@ -137,6 +142,7 @@ LISTS: dict[str, Callable[[], str]] = {
     "metrics": _metrics,
     "targets": _targets,
     "forms": _forms,
+    "passes": _passes,
     "ops": _ops,
 }
 

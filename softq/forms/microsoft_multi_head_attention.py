@@ -30,7 +30,7 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
     )
 
 
-def _read_mask(node: ir.Node, facts: Facts) -> heads.Mask | None:
+def _read_mask(node: ir.Node, facts: Facts) -> heads.KeyMask | None:
     return heads.read_mask(node, _MASK, facts, starts=False)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -67,39 +67,41 @@ class Facts:
 
     def dtype(self, value: ir.Value | None) -> ir.DataType | None:
         """Return the element type of `value`, or None."""
-        if value is None:
-            return None
-        if value.dtype is not None and value.dtype != ir.DataType.UNDEFINED:
-            return value.dtype
-        known = self._inferred_of(value)
-        return None if known is None else known.dtype
+        return None if value is None else self._dtype(value, lambda: self._inferred)
 
     def shape(self, value: ir.Value | None) -> Dims | None:
         """Return the shape of `value`: a number, a symbol or None for each axis; None if not even the rank is known."""
-        if value is None:
-            return None
-        shape = self._known_shape(value)
-        if shape is None and (rank := find_rank(value, self._known_shape, self._ranks)) is not None:
-            return (None,) * rank
-        return shape
+        return None if value is None else self._shape(value, lambda: self._inferred, self._ranks)
 
-    def _known_shape(self, value: ir.Value) -> Dims | None:
-        if value.shape is not None and not self._is_placeholder(value):
-            return to_dims(value.shape)
-        known = self._inferred_of(value)
-        return None if known is None else known.shape
+    def _dtype(self, value: ir.Value, inferred: Callable[[], Inferred]) -> ir.DataType | None:
+        if value.dtype is not None and value.dtype != ir.DataType.UNDEFINED:
+            return value.dtype
+        known = self._find_known(value, inferred)
+        return None if known is None else known.dtype
 
-    def _is_placeholder(self, value: ir.Value) -> bool:
-        # onnx's version converter annotates the values it inserts as scalars, whatever they are.
-        return value.shape is not None and len(value.shape) == 0 and producer(value, "Softmax") is not None
+    def _shape(
+        self, value: ir.Value, inferred: Callable[[], Inferred], ranks: dict[ir.Value, int | None]
+    ) -> Dims | None:
+        def known_shape(value: ir.Value) -> Dims | None:
+            # onnx's version converter annotates the values it inserts as scalars, whatever they are.
+            is_placeholder = value.shape == () and producer(value, "Softmax") is not None
+            if value.shape is not None and not is_placeholder:
+                return to_dims(value.shape)
+            known = self._find_known(value, inferred)
+            return None if known is None else known.shape
 
-    def _inferred_of(self, value: ir.Value) -> Known | None:
-        if value.const_value is not None:
-            return _of_constant(value)
+        shape = known_shape(value)
+        rank = None if shape is not None else find_rank(value, known_shape, ranks)
+        return shape if rank is None else (None,) * rank
+
+    def _find_known(self, value: ir.Value, inferred: Callable[[], Inferred]) -> Known | None:
+        tensor = value.const_value
+        if tensor is not None:
+            return Known(tensor.dtype, tuple(int(d) for d in tensor.shape.numpy()))
         if value.graph is None or not value.name:
             return None
         container = self.view.by_graph.get(value.graph)
-        return None if container is None else self._inferred.get((container.path, value.name))
+        return None if container is None else inferred().get((container.path, value.name))
 
     @cached_property
     def _inferred(self) -> Inferred:
@@ -140,40 +142,16 @@ class Facts:
         return _infer(model, (function_label(identifier),))
 
     def _operand(self, call: ir.Node, index: int, found: Inferred) -> Known:
+        """Return what is known of an operand while inference still runs: what the model says or was found so far."""
         value = call.inputs[index] if index < len(call.inputs) else None
         if value is None:
             return Known(None, None)
-        graph = value.graph
-        container = None if graph is None else self.view.by_graph.get(graph)
-        inferred = None if container is None else found.get((container.path, value.name or ""))
-        said = Known(value.dtype, None if value.shape is None else to_dims(value.shape))
-        for other in (inferred, _of_constant(value)):
-            if other is not None:
-                said = Known(said.dtype or other.dtype, other.shape if said.shape is None else said.shape)
-        if said.shape is None:
-            rank = find_rank(value, lambda v: self._found_shape(v, found), {})
-            said = Known(said.dtype, None if rank is None else (None,) * rank)
-        return said
-
-    def _found_shape(self, value: ir.Value, found: Inferred) -> Dims | None:
-        """Return the shape of a value while inference still runs: what the model says or was found so far."""
-        if value.shape is not None and not self._is_placeholder(value):
-            return to_dims(value.shape)
-        if value.const_value is not None:
-            return tuple(int(d) for d in value.const_value.shape.numpy())
-        container = None if value.graph is None else self.view.by_graph.get(value.graph)
-        known = None if container is None else found.get((container.path, value.name or ""))
-        return None if known is None else known.shape
+        return Known(self._dtype(value, lambda: found), self._shape(value, lambda: found, {}))
 
 
 def drop_inferred_names(shape: Dims) -> Dims:
     """Return a shape without the symbols that inference made up, which mean nothing beyond one run of it."""
     return tuple(None if isinstance(d, str) and d.startswith("unk__") else d for d in shape)
-
-
-def _of_constant(value: ir.Value) -> Known | None:
-    tensor = value.const_value
-    return None if tensor is None else Known(tensor.dtype, tuple(int(d) for d in tensor.shape.numpy()))
 
 
 def to_dims(shape: ir.Shape) -> Dims:

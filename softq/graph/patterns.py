@@ -15,16 +15,16 @@ import onnx_ir as ir
 
 from softq.graph.queries import operand, producer
 
-Match = Mapping[str, ir.Value]
+Bindings = Mapping[str, ir.Value]
 """What each name of a pattern stands for."""
 
 
-def match(value: ir.Value | None, pattern: str) -> Match | None:
+def match(value: ir.Value | None, pattern: str) -> Bindings | None:
     """Return the first way in which `value` is a pattern, None if it is not."""
     return next(matches(value, pattern), None)
 
 
-def matches(value: ir.Value | None, pattern: str) -> Iterator[Match]:
+def matches(value: ir.Value | None, pattern: str) -> Iterator[Bindings]:
     """Yield every way in which `value` is a pattern."""
     return _match(value, _parse(pattern), {})
 
@@ -34,7 +34,7 @@ def _parse(pattern: str) -> ast.expr:
     return ast.parse(pattern, mode="eval").body
 
 
-def _match(value: ir.Value | None, pattern: ast.expr, bound: Match) -> Iterator[Match]:
+def _match(value: ir.Value | None, pattern: ast.expr, bound: Bindings) -> Iterator[Bindings]:
     if isinstance(pattern, ast.Name):
         if value is not None and bound.get(pattern.id, value) is value:
             yield {**bound, pattern.id: value}
@@ -51,7 +51,7 @@ def _match(value: ir.Value | None, pattern: ast.expr, bound: Match) -> Iterator[
             yield from _match_operands(node, pattern.args, bound)
 
 
-def _match_operands(node: ir.Node, patterns: list[ast.expr], bound: Match, index: int = 0) -> Iterator[Match]:
+def _match_operands(node: ir.Node, patterns: list[ast.expr], bound: Bindings, index: int = 0) -> Iterator[Bindings]:
     if index == len(patterns):
         yield bound
         return

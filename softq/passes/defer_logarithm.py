@@ -75,5 +75,5 @@ def _rewrite(weights: ir.Value, pair: Pair, logarithm: Logarithm) -> None:
 
 
 PASS = PassEntry(
-    "defer-logarithm", DeferLogarithm, "take the logarithm of a replaced softmax from its scores, not from its weights"
+    "defer-logarithm", DeferLogarithm, "Take the logarithm of a replaced softmax from its scores, not from its weights"
 )

@@ -94,4 +94,4 @@ def _is_behind_guard(product: ir.Node, pair: Pair) -> bool:
     return False
 
 
-PASS = PassEntry("defer-normalizer", DeferNormalizer, "divide behind the product with V instead of before it")
+PASS = PassEntry("defer-normalizer", DeferNormalizer, "Divide behind the product with V instead of before it")

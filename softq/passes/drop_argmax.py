@@ -27,4 +27,4 @@ class DropArgmax(ir.passes.InPlacePass):
         return ir.passes.PassResult(model, bool(found))
 
 
-PASS = PassEntry(DROP_ARGMAX, DropArgmax, "take the ArgMax of the scores where only that of a softmax is used")
+PASS = PassEntry(DROP_ARGMAX, DropArgmax, "Take the ArgMax of the scores where only that of a softmax is used")

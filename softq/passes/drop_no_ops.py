@@ -136,4 +136,4 @@ _RULES: Mapping[str, Callable[[ir.Node, Container], bool]] = {
 }
 
 
-PASS = PassEntry("drop-no-ops", DropNoOps, "remove nodes whose result is their operand")
+PASS = PassEntry("drop-no-ops", DropNoOps, "Remove nodes whose result is their operand")

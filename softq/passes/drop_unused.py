@@ -59,4 +59,4 @@ def _forget_outputs(node: ir.Node, container: Container) -> bool:
     return modified
 
 
-PASS = PassEntry("drop-unused", DropUnused, "remove what nothing reads")
+PASS = PassEntry("drop-unused", DropUnused, "Remove what nothing reads")

@@ -149,30 +149,25 @@ def _root_mean_square(source: str, node: ir.Node, axes: str) -> list[str]:
 
 
 def _gelu(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
-    """Return `x * Phi(x)`, of `A + B` where there is a bias."""
-    biased = has_input(node, 1)
-    lines = ["X = Add (A, B)"] if biased else ["X = Identity (A)"]
-    if opset >= 20:
-        lines.append("Y = Gelu (X)")
-    else:
-        lines += _scale("X", math.sqrt(0.5), "Z")
-        lines += ["E = Erf (Z)", "OneF = Constant <value: tensor = float {1.0}> ()", "One = CastLike (OneF, X)"]
-        lines += ["P = Add (E, One)", "XP = Mul (X, P)", *_scale("XP", 0.5, "Y")]
-    return parse_body(opset, ["A", "B"] if biased else ["A"], ["Y"], lines)
+    """Return `x/2 * (1 + erf(x / sqrt(2)))`, of `A + B` where there is a bias."""
+    return _half_of_sum(node, opset, "Y = Gelu (X)", [*_scale("X", math.sqrt(0.5), "Z"), "E = Erf (Z)"], "E")
 
 
 def _fast_gelu(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
     """Return `x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))`, the approximation that ONNX calls "tanh" too."""
+    inner = ["X2 = Mul (X, X)", "X3 = Mul (X2, X)", *_scale("X3", 0.044715, "C"), "I = Add (X, C)"]
+    inner += [*_scale("I", math.sqrt(2 / math.pi), "Z"), "T = Tanh (Z)"]
+    return _half_of_sum(node, opset, 'Y = Gelu <approximate: string = "tanh"> (X)', inner, "T")
+
+
+def _half_of_sum(node: ir.Node, opset: int, operator: str, lines: list[str], last: str) -> onnx.FunctionProto:
+    """Return `x/2 * (1 + last)` where there is no operator yet."""
+    one = ["OneF = Constant <value: tensor = float {1.0}> ()", "One = CastLike (OneF, X)"]
+    product = [f"P = Add ({last}, One)", "XP = Mul (X, P)", *_scale("XP", 0.5, "Y")]
     biased = has_input(node, 1)
-    lines = ["X = Add (A, B)"] if biased else ["X = Identity (A)"]
-    if opset >= 20:
-        lines.append('Y = Gelu <approximate: string = "tanh"> (X)')
-    else:
-        lines += ["X2 = Mul (X, X)", "X3 = Mul (X2, X)", *_scale("X3", 0.044715, "C"), "I = Add (X, C)"]
-        lines += [*_scale("I", math.sqrt(2 / math.pi), "Z"), "T = Tanh (Z)"]
-        lines += ["OneF = Constant <value: tensor = float {1.0}> ()", "One = CastLike (OneF, X)"]
-        lines += ["P = Add (T, One)", "XP = Mul (X, P)", *_scale("XP", 0.5, "Y")]
-    return parse_body(opset, ["A", "B"] if biased else ["A"], ["Y"], lines)
+    source = "X = Add (A, B)" if biased else "X = Identity (A)"
+    body = [operator] if opset >= 20 else [*lines, *one, *product]
+    return parse_body(opset, ["A", "B"] if biased else ["A"], ["Y"], [source, *body])
 
 
 def _quick_gelu(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
@@ -194,4 +189,4 @@ BODIES: Mapping[str, Callable[[ir.Node, int], onnx.FunctionProto | None]] = {
 """What makes the body of each operator."""
 
 
-PASS = PassEntry("expand-contrib", ExpandContrib, "open onnxruntime's own operators into standard ones")
+PASS = PassEntry("expand-contrib", ExpandContrib, "Open onnxruntime's own operators into standard ones")

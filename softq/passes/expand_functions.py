@@ -28,4 +28,4 @@ class ExpandFunctions(ir.passes.InPlacePass):
         return ir.passes.PassResult(model, modified or bool(idle))
 
 
-PASS = PassEntry("expand-functions", ExpandFunctions, "open the functions that the model brought itself")
+PASS = PassEntry("expand-functions", ExpandFunctions, "Open the functions that the model brought itself")

@@ -66,4 +66,4 @@ class ExpandOperators(BodyPass):
         return find_standard_body(node, opset, types)
 
 
-PASS = PassEntry("expand-operators", ExpandOperators, "open operators that ONNX defines by other operators")
+PASS = PassEntry("expand-operators", ExpandOperators, "Open operators that ONNX defines by other operators")

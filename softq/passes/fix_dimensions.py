@@ -51,4 +51,4 @@ class FixDimensions(ir.passes.InPlacePass):
         return True
 
 
-PASS = PassEntry("fix-dimensions", FixDimensions, "give named dimensions their numbers")
+PASS = PassEntry("fix-dimensions", FixDimensions, "Give named dimensions their numbers")

@@ -52,4 +52,4 @@ class FoldConstants(NodePass):
         return len(sizes) == len(value.shape) and math.ceil(math.prod(sizes) * value.dtype.itemsize) <= self.limit
 
 
-PASS = PassEntry("fold-constants", FoldConstants, "compute small results that depend on constants alone")
+PASS = PassEntry("fold-constants", FoldConstants, "Compute small results that depend on constants alone")

@@ -112,4 +112,4 @@ def _follow_shape(node: ir.Node, values: Mapping[ir.Value, _Partial]) -> list[_P
     return [_Partial(elements[part], known[part])]
 
 
-PASS = PassEntry("fold-shapes", FoldShapes, "compute sizes that follow from known dimensions")
+PASS = PassEntry("fold-shapes", FoldShapes, "Compute sizes that follow from known dimensions")

@@ -37,4 +37,4 @@ class FuseTopk(ir.passes.InPlacePass):
         return ir.passes.PassResult(model, bool(found))
 
 
-PASS = PassEntry(FUSE_TOPK, FuseTopk, "take the TopK of the scores where that of a softmax is normalised again")
+PASS = PassEntry(FUSE_TOPK, FuseTopk, "Take the TopK of the scores where that of a softmax is normalised again")

@@ -95,4 +95,4 @@ def _dimension(ours: int | ir.SymbolicDim, theirs: int | ir.SymbolicDim) -> int 
     return theirs if isinstance(theirs, int) or ours.value is None else ours
 
 
-PASS = PassEntry("infer-shapes", InferShapes, "write down the types and shapes that ONNX can infer")
+PASS = PassEntry("infer-shapes", InferShapes, "Write down the types and shapes that ONNX can infer")

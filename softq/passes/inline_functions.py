@@ -35,4 +35,4 @@ def inline_calls(model: ir.Model, which: Callable[[ir.Function], bool]) -> bool:
         raise RefusalError(f"functions of the model cannot be opened: {root_cause(error)}") from error
 
 
-PASS = PassEntry("inline-functions", InlineFunctions, "open the functions that softq put in")
+PASS = PassEntry("inline-functions", InlineFunctions, "Open the functions that softq put in")

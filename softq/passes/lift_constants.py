@@ -43,4 +43,4 @@ def _read_tensor(node: ir.Node) -> ir.TensorProtocol | None:
     return None
 
 
-PASS = PassEntry("lift-constants", LiftConstants, "turn Constant nodes into initializers")
+PASS = PassEntry("lift-constants", LiftConstants, "Turn Constant nodes into initializers")

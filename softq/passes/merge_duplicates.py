@@ -79,4 +79,4 @@ def _attributes(node: ir.Node) -> tuple[bytes, ...] | None:
     return tuple(sorted(proto.SerializeToString(deterministic=True) for proto in protos))
 
 
-PASS = PassEntry("merge-duplicates", MergeDuplicates, "compute once what is written several times")
+PASS = PassEntry("merge-duplicates", MergeDuplicates, "Compute once what is written several times")

@@ -78,4 +78,4 @@ def _move_codes(codes: ir.Value, move: ir.Node) -> ir.Node:
     return copy
 
 
-PASS = PassEntry("move-integers", MoveIntegers, "move quantized numbers instead of what they stand for")
+PASS = PassEntry("move-integers", MoveIntegers, "Move quantized numbers instead of what they stand for")

@@ -71,4 +71,4 @@ def _number(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
     return value
 
 
-PASS = PassEntry("multiply-integers", MultiplyIntegers, "multiply quantized matrices as integers")
+PASS = PassEntry("multiply-integers", MultiplyIntegers, "Multiply quantized matrices as integers")

@@ -75,4 +75,4 @@ def prepare(model: ir.Model, dimensions: Mapping[str, int] | None = None) -> ir.
     return Prepare(dimensions)(as_model(model)).model
 
 
-PASS = PassEntry("prepare", Prepare, "bring a model into standard operators, with sizes as constants, for compilers")
+PASS = PassEntry("prepare", Prepare, "Bring a model into standard operators, with sizes as constants, for compilers")

@@ -16,7 +16,7 @@ from softq.graph.queries import ModelView, graph_of
 from softq.methods import DEFAULT_METHOD, METHODS
 from softq.passes import PassEntry
 from softq.passes.normalize import Normalize
-from softq.passes.rewriting.calls import EXPOSED_KEY, Exposed, Place, make_call, same_function
+from softq.passes.rewriting.calls import EXPOSED_KEY, CallContext, Exposed, make_call, same_function
 from softq.passes.rewriting.canonical import CANONICAL_KEY, Canonical, Mask, leaves_scores
 from softq.plans import DEFAULT_MAX_LENGTH, SitePlan, plan_sites
 from softq.rowprog import Program
@@ -127,9 +127,9 @@ class Replace(ir.passes.InPlacePass):
     def _replace(
         self, model: ir.Model, node: ir.Node, canonical: Canonical, planned: SitePlan, program: Program, max_length: int
     ) -> ir.Value:
-        place = Place(program.masked, model.opset_imports[""], max_length)
+        context = CallContext(program.masked, model.opset_imports[""], max_length)
         exposes = self._expose and not _owners(model, node)
-        call = make_call(planned, place, exposed=exposes)
+        call = make_call(planned, context, exposed=exposes)
         function = call.function
         _add(model, function)
         for owner in (model, *_owners(model, node)):
@@ -148,7 +148,7 @@ class Replace(ir.passes.InPlacePass):
             named = f"{base}.{name}"
             given.append(_expose(model, named, value) if exposes else add_constant(tape, value, named))
         if exposes:
-            model.meta[EXPOSED_KEY].append(Exposed(canonical.site.id, place, function, tuple(given)))
+            model.meta[EXPOSED_KEY].append(Exposed(canonical.site.id, context, function, tuple(given)))
 
         shape = node.outputs[0].shape
         shapes = {"weights": shape, "probabilities": shape, "normalizer": row_shape(shape)}
@@ -299,4 +299,4 @@ def _owners(model: ir.Model, node: ir.Node) -> list[ir.Function]:
     return [f for f in model.functions.values() if any(n is node for n in f.all_nodes())]
 
 
-PASS = PassEntry("replace", Replace, "put a method's function in the place of each canonical softmax")
+PASS = PassEntry("replace", Replace, "Put a method's function in the place of each canonical softmax")

@@ -29,4 +29,4 @@ class RewriteBoolReductions(BodyPass):
         return parse_body(opset, inputs, ["y"], lines)
 
 
-PASS = PassEntry("rewrite-bool-reductions", RewriteBoolReductions, "reduce truth values as integers")
+PASS = PassEntry("rewrite-bool-reductions", RewriteBoolReductions, "Reduce truth values as integers")

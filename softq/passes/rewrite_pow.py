@@ -49,4 +49,4 @@ def _rank(value: ir.Value) -> int:
     return -1 if value.shape is None else len(value.shape)
 
 
-PASS = PassEntry("rewrite-pow", RewritePow, "write powers as products, roots and reciprocals")
+PASS = PassEntry("rewrite-pow", RewritePow, "Write powers as products, roots and reciprocals")

@@ -142,4 +142,4 @@ def _computed(value: ir.Value, product: _Product) -> bool:
     return value.producer() is not None and value is not product.left
 
 
-PASS = PassEntry("split-products", SplitProducts, "compute the parts of a split product by products of their own")
+PASS = PassEntry("split-products", SplitProducts, "Compute the parts of a split product by products of their own")

@@ -63,4 +63,4 @@ def _transpose(tensor: ir.TensorProtocol, order: Sequence[int]) -> ir.TensorProt
     return ir.LazyTensor(read, tensor.dtype, ir.Shape([dims[axis] for axis in order]), name=tensor.name)
 
 
-PASS = PassEntry("transpose-weights", TransposeWeights, "store transposed constants instead of transposing them")
+PASS = PassEntry("transpose-weights", TransposeWeights, "Store transposed constants instead of transposing them")

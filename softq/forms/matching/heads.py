@@ -31,7 +31,7 @@ _TYPES = {ir.DataType.FLOAT, ir.DataType.FLOAT16}
 
 
 @dataclass(frozen=True)
-class Mask:
+class KeyMask:
     """How keys are masked.
 
     Attributes:
@@ -55,7 +55,7 @@ class Mask:
         return "additive" if self.rank or self.causal else "none"
 
 
-def read_mask(node: ir.Node, place: int, facts: Facts, *, starts: bool) -> Mask | None:
+def read_mask(node: ir.Node, place: int, facts: Facts, *, starts: bool) -> KeyMask | None:
     """Return how an operator masks, None where the rank of its mask is not known or more than 3.
 
     Args:
@@ -69,7 +69,7 @@ def read_mask(node: ir.Node, place: int, facts: Facts, *, starts: bool) -> Mask 
     if mask is not None and (shape is None or not 1 <= len(shape) <= 3):
         return None
     column = shape is not None and len(shape) == 2 and (not isinstance(shape[1], int) or shape[1] == 1)
-    return Mask(
+    return KeyMask(
         rank=0 if shape is None else len(shape),
         starts=starts,
         dummy=starts and column,
@@ -108,7 +108,7 @@ def refuse_heads(node: ir.Node, facts: Facts, needed: Sequence[int], allowed: in
 
 
 def match_heads(
-    node: ir.Node, why: str, keys: int | str | None, mask: Mask | None, facts: Facts, *, has_bias: bool
+    node: ir.Node, why: str, keys: int | str | None, mask: KeyMask | None, facts: Facts, *, has_bias: bool
 ) -> Match:
     """Return the match of an operator; its kernels compute the softmax in float32.
 
@@ -150,7 +150,7 @@ def split_heads(source: str, result: str, heads: int, size: int) -> list[str]:
     ]
 
 
-def attend(node: ir.Node, mask: Mask, name: str, head_size: int, hidden: int, has_bias: bool) -> list[str]:
+def attend(node: ir.Node, mask: KeyMask, name: str, head_size: int, hidden: int, has_bias: bool) -> list[str]:
     """Return lines from `Q`, `K` and `V` (heads first, past keys included) to `Scores`, `Masked` and `Y`.
 
     Args:
@@ -188,7 +188,7 @@ def attend(node: ir.Node, mask: Mask, name: str, head_size: int, hidden: int, ha
     ]
 
 
-def _mask_lines(mask: Mask, name: str) -> list[str]:
+def _mask_lines(mask: KeyMask, name: str) -> list[str]:
     """Return lines that make `Hidden`, what the mask adds to the scores."""
     lines = [
         "Zero = Constant <value: tensor = int64[1] {0}> ()",
@@ -232,7 +232,7 @@ def _mask_lines(mask: Mask, name: str) -> list[str]:
     return lines
 
 
-def _length_lines(mask: Mask) -> list[str]:
+def _length_lines(mask: KeyMask) -> list[str]:
     """Return lines that make `Kept` of the number of keys of each sample, and perhaps of the first one."""
     lines = [
         "Lengths = Slice (Whole, Zero, Batch, Zero)",
@@ -257,7 +257,7 @@ def _length_lines(mask: Mask) -> list[str]:
     ]
 
 
-def _flag_lines(mask: Mask) -> list[str]:
+def _flag_lines(mask: KeyMask) -> list[str]:
     """Return lines that make `Kept` of a number for each key, which is above zero where the key counts."""
     lines = ["Flags = Greater (Whole, Zero)", "Flag = Unsqueeze (Flags, MaskAxes)"]
     if not mask.dummy:

@@ -193,7 +193,7 @@ def _append_part(graph: onnx.GraphProto, node: ir.Node, names: Mapping[int, str]
 
 
 @dataclass(frozen=True)
-class Layout:
+class RowLayout:
     """How rows are laid into the tensor that a function takes.
 
     Attributes:
@@ -208,12 +208,12 @@ class Layout:
     shapes: tuple[tuple[int, ...], ...]
     is_own: bool = False
 
-    def of(self, rows: int) -> Layout:
+    def of(self, rows: int) -> RowLayout:
         """Return the layout for another number of rows, where that is free."""
         return self if self.is_own else replace(self, shape=(*self.shape[:-2], rows, self.shape[-1]))
 
 
-def list_layouts(function: Exported, length: int, rows: int) -> Iterator[Layout]:
+def list_layouts(function: Exported, length: int, rows: int) -> Iterator[RowLayout]:
     """Yield shapes for rows of a length: one with as many rows as are wanted, and the function's own, if not great."""
     *before, last = function.shape
     heads = before[-2] if len(before) >= 3 else None
@@ -227,11 +227,11 @@ def list_layouts(function: Exported, length: int, rows: int) -> Iterator[Layout]
     has_heads = isinstance(heads, int)
     if isinstance(heads, int):
         lead[-1] = heads
-    yield Layout((*lead, rows, length), has_heads, outside)
+    yield RowLayout((*lead, rows, length), has_heads, outside)
     symbols |= {d: 2 for d in before if isinstance(d, str) and d not in symbols}
     own = (*bound(tuple(before), 2), length)
     if math.prod(own) <= _MOST:
-        yield Layout(own, has_heads, tuple(bound(dims, _ODD) for dims in function.shapes), is_own=True)
+        yield RowLayout(own, has_heads, tuple(bound(dims, _ODD) for dims in function.shapes), is_own=True)
 
 
 class Evaluator:
@@ -247,7 +247,7 @@ class Evaluator:
         self._mask, self._counts_when = function.mask, counts_when
         self._session = ReferenceEvaluator(onnx.ModelProto.FromString(function.model), new_ops=OPERATORS)
 
-    def rows(self, x: Rows, layout: Layout) -> Rows:
+    def rows(self, x: Rows, layout: RowLayout) -> Rows:
         """Return the function of rows [R, N] for each head, [heads, R, N].
 
         Raises:
@@ -260,7 +260,7 @@ class Evaluator:
         found = [self._block(x[at : at + held], layout, heads, held) for at in range(0, len(x), held)]
         return np.concatenate(found, axis=1)[:, : len(x)]
 
-    def _block(self, x: Rows, layout: Layout, heads: int, held: int) -> Rows:
+    def _block(self, x: Rows, layout: RowLayout, heads: int, held: int) -> Rows:
         full = np.concatenate([x, np.repeat(x[-1:], held - len(x), axis=0)])
         *lead, queries, length = layout.shape
         if layout.has_heads:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softq.errors import SoftqError, UsageError
-from softq.forms.substitutes.evaluation import Evaluator, Exported, Layout, list_layouts
+from softq.forms.substitutes.evaluation import Evaluator, Exported, RowLayout, list_layouts
 from softq.methods import METHODS, Function, Method, OptionValue, WrittenSettings
 from softq.rowprog.wide import run_wide
 from softq.site import OwnFunction
@@ -126,7 +126,7 @@ class _Asked:
         return np.all(np.isneginf(self.masked), axis=-1)
 
 
-def _ask(evaluator: Evaluator, layout: Layout, rows: Rows, function: Exported, masks: Masks) -> _Asked | None:
+def _ask(evaluator: Evaluator, layout: RowLayout, rows: Rows, function: Exported, masks: Masks) -> _Asked | None:
     heads = layout.shape[-3] if layout.has_heads else 1
     numbers = tuple(np.array(n) for n in function.numbers if len(n) in {1, heads})
     length = layout.shape[-1]

@@ -33,7 +33,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Place:
+class CallContext:
     """Where a call stands: what the function depends on beside method and options.
 
     Attributes:
@@ -53,23 +53,23 @@ class Exposed:
 
     Attributes:
         site: Id of the site.
-        place: Where it stands.
+        context: Where it stands.
         function: The function that is called.
         inputs: The graph's inputs for its arrays, in their order.
     """
 
     site: str
-    place: Place
+    context: CallContext
     function: ir.Function
     inputs: tuple[ir.Value, ...]
 
 
-def make_call(planned: SitePlan, place: Place, *, exposed: bool) -> Call:
+def make_call(planned: SitePlan, context: CallContext, *, exposed: bool) -> Call:
     """Return the call for what a plan says of a site.
 
     Args:
         planned: Method, options and fitted numbers.
-        place: Where the call is to stand.
+        context: Where the call is to stand.
         exposed: Whether the program's own numbers and tables are arrays too, so that other options can share its body.
 
     Raises:
@@ -78,9 +78,9 @@ def make_call(planned: SitePlan, place: Place, *, exposed: bool) -> Call:
         UsageError: an option is wrong.
     """
     options = planned.configure()
-    program, emission = _emit(planned.method, options, place, exposed)
+    program, emission = _emit(planned.method, options, context, exposed)
     values = arguments(program, METHODS.get(planned.method).parameters(options, planned.fitted))
-    names = signature(program)[1 + place.masked :]
+    names = signature(program)[1 + context.masked :]
     arrays = dict(zip(names, values, strict=True))
     own = emission.function.inputs[len(signature(program)) :]
     arrays |= {str(value.name): array for value, array in zip(own, emission.constants, strict=True)}
@@ -89,12 +89,12 @@ def make_call(planned: SitePlan, place: Place, *, exposed: bool) -> Call:
 
 
 @lru_cache(maxsize=64)
-def _emit(method: str, options: Options, place: Place, exposed: bool) -> tuple[Program, Emission]:
+def _emit(method: str, options: Options, context: CallContext, exposed: bool) -> tuple[Program, Emission]:
     """Return what the sites of a model share: the proof takes longer than all the rest."""
-    program = METHODS.get(method).program(options, masked=place.masked)
+    program = METHODS.get(method).program(options, masked=context.masked)
     if exposed:
-        return program, emit_exposed(program, opset=place.opset, max_length=place.max_length)
-    return program, Emission(emit(program, opset=place.opset, max_length=place.max_length), ())
+        return program, emit_exposed(program, opset=context.opset, max_length=context.max_length)
+    return program, Emission(emit(program, opset=context.opset, max_length=context.max_length), ())
 
 
 def same_function(a: ir.Function, b: ir.Function) -> bool:

@@ -77,7 +77,7 @@ class _Shared:
         found: dict[str, Array] = {}
         for planned in plan.sites:
             there = self.exposed[planned.id]
-            call = make_call(planned, there.place, exposed=True)
+            call = make_call(planned, there.context, exposed=True)
             if not same_function(call.function, there.function):
                 return None
             names = [str(value.name) for value in there.inputs]
