@@ -129,9 +129,9 @@ def host_of(
     if shutil.which("gcc") is None:
         return None
     pytest.importorskip("tvm")
-    from tests.test_native_rows import MACHINES, Host, assert_same
+    from tests.test_native_rows import MACHINES, MIDDLE, Host, assert_same
 
     if not MACHINES:
         return None
-    host = Host(program, max_length=max_length)
+    host = Host(program, MIDDLE, max_length=max_length)
     return lambda scores, keep: assert_same(host, scores, valid=keep)

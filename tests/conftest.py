@@ -7,6 +7,8 @@ from collections.abc import Generator
 
 import pytest
 
+from tests.amount import VARIABLE
+
 # Two spinning thread pools on two cores cost more than they give.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -15,6 +17,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--fail-on-skip`, with which `make test-all` cannot pass by leaving something out."""
     parser.addoption("--fail-on-skip", action="store_true", help="count a skipped test as failed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Say whether this is the quick run."""
+    os.environ[VARIABLE] = "1" * (config.getoption("markexpr") == "not slow")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -77,9 +77,9 @@ def test_every_backend(masked: bool) -> None:
     program = default_program(METHOD, masked=masked)
     found = [(name, out) for name, out in everywhere(program, x, ["weights", "normalizer"], valid=valid)]
     if shutil.which("gcc") and pytest.importorskip("tvm"):
-        from tests.test_native_rows import MACHINES, Host
+        from tests.test_native_rows import MACHINES, MIDDLE, Host
 
-        found += [("kernel", Host(program)(x, valid=valid))] if MACHINES else []
+        found += [("kernel", Host(program, MIDDLE)(x, valid=valid))] if MACHINES else []
     for name, out in found:
         total = np.asarray(out["normalizer"], np.float64)
         p = np.asarray(out["weights"], np.float64) / np.where(total == 0, 1, total)

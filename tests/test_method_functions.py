@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from softq.errors import UsageError
 from softq.methods import METHODS
-from softq.rowprog import run
+from softq.rowprog import Program, run
+from tests.amount import amount
 from tests.rowhost import everywhere
 from tests.test_methods import default_program, probabilities
 
@@ -245,14 +246,16 @@ def test_runtimes_and_kernels(name: str, settings: Settings, reference: Referenc
                 )
 
 
-def kernel_of(program: object) -> Callable[..., dict[str, NDArray[np.float32]]] | None:
+def kernel_of(program: Program) -> Callable[..., dict[str, NDArray[np.float32]]] | None:
     """Return a kernel of this machine, None if none can be built."""
     if shutil.which("gcc") is None:
         return None
     pytest.importorskip("tvm")
-    from tests.test_native_rows import MACHINES, Host
+    from tests.test_native_rows import HOST, MACHINES, MIDDLE, PLAIN, Host
 
-    return Host(program) if MACHINES else None  # pyright: ignore[reportArgumentType, reportReturnType]
+    # A search by halves is long; with vectors it is compiled in tests/test_native_attention.py.
+    machine = amount(PLAIN, HOST) if len(program.nodes()) > 150 else MIDDLE
+    return Host(program, machine) if MACHINES else None  # pyright: ignore[reportReturnType]
 
 
 @pytest.mark.parametrize("order", [2, 4, 6])

@@ -114,9 +114,9 @@ def test_latency(bits: int, integer: int, address: int, output: str, masked: boo
     found = list(everywhere(program, x, ["weights", "normalizer"], valid=valid))
     if bits == 16 and shutil.which("gcc"):
         pytest.importorskip("tvm")
-        from tests.test_native_rows import MACHINES, Host
+        from tests.test_native_rows import MACHINES, MIDDLE, Host
 
-        found += [("kernel", Host(program)(x, valid=valid))] if MACHINES else []
+        found += [("kernel", Host(program, MIDDLE)(x, valid=valid))] if MACHINES else []
     for name, out in found:
         np.testing.assert_array_equal(np.asarray(out["weights"]), weights, err_msg=name)
         np.testing.assert_array_equal(np.asarray(out["normalizer"]), totals, err_msg=name)

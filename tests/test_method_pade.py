@@ -69,9 +69,9 @@ def test_every_backend_has_the_same_weights(order: int, masked: bool) -> None:
     found = [(name, out) for name, out in everywhere(program, x, ["weights", "normalizer"], valid=keep)]
     if shutil.which("gcc"):
         pytest.importorskip("tvm")
-        from tests.test_native_rows import MACHINES, Host
+        from tests.test_native_rows import MACHINES, MIDDLE, Host
 
-        found += [("kernel", Host(program)(x, valid=keep))] if MACHINES else []
+        found += [("kernel", Host(program, MIDDLE)(x, valid=keep))] if MACHINES else []
     first = {key: np.asarray(value, np.float64) for key, value in found[0][1].items()}
     for name, out in found[1:]:
         np.testing.assert_array_equal(np.asarray(out["weights"], np.float64), first["weights"], err_msg=name)

@@ -65,10 +65,10 @@ def backends(x: F32, keep: NDArray[np.bool_] | None, **settings: object) -> Iter
     if shutil.which("gcc") is None:
         return
     pytest.importorskip("tvm")
-    from tests.test_native_rows import MACHINES, Host
+    from tests.test_native_rows import MACHINES, MIDDLE, Host
 
     if MACHINES:
-        yield "kernel", {key: np.asarray(value, f32) for key, value in Host(program)(x, valid=keep).items()}
+        yield "kernel", {key: np.asarray(value, f32) for key, value in Host(program, MIDDLE)(x, valid=keep).items()}
 
 
 @pytest.mark.parametrize("maximum", ["running", "first"])

@@ -27,6 +27,7 @@ from softq.rowprog.library import EXP_LIMIT, exp_minus
 from softq.rowprog.onnx.interface import INTERFACE
 from softq.rowprog.tabulate import tabulate_or_keep
 from softq.rowprog.types import Kind
+from tests.amount import amount
 from tests.test_methods import some_fitted
 
 Array = NDArray[np.generic]
@@ -82,6 +83,9 @@ def available() -> list[Cpu]:
 
 MACHINES = available()
 HOST = MACHINES[0] if MACHINES else SSE2
+
+MIDDLE = amount(AVX2 if AVX2 in MACHINES else HOST, HOST)
+"""For the arithmetic of methods; each operator of theirs is tested on HOST. In the quick run kernels half as long."""
 
 
 def output_type(program: Program, name: str) -> np.dtype[np.generic]:

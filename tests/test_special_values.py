@@ -7,6 +7,7 @@ interface is float32 whatever its type is.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,20 +49,37 @@ SCORES = np.array([scores for scores, _ in ROWS], np.float32)
 WEIGHTS = np.array([weights for _, weights in ROWS], np.float32)
 
 
-def model(kind: str, rows: str = "r", length: str = "n", mask: str = "") -> onnx.ModelProto:
-    """Return the softmax of scores of a type; with a mask the scores of its false positions become `mask`."""
-    masked = "m = Identity (x)"
-    if mask:
-        masked = f"low = Constant <value: tensor = float {{{mask}}}> ()\n m = Where (keep, x, low)"
-    given = f", bool[{rows},{length}] keep" if mask else ""
+MASKS = ("-inf", "-1e30")
+
+
+def model(kind: str, rows: str = "r", length: str = "n") -> onnx.ModelProto:
+    """Return the softmax of scores of a type."""
     return parser.parse_model(f"""
         <ir_version: 8, opset_import: ["": 18]>
-        g (float[{rows},{length}] x{given}) => (float[{rows},{length}] y) {{
-            {masked}
-            s = Cast <to: int = {TYPES[kind]}> (m)
+        g (float[{rows},{length}] x) => (float[{rows},{length}] y) {{
+            s = Cast <to: int = {TYPES[kind]}> (x)
             p = Softmax (s)
             y = Cast <to: int = 1> (p)
         }}""")
+
+
+def every_type() -> onnx.ModelProto:
+    """Return softmaxes of the same scores in each type, as they are and with each mask in the place of hidden ones.
+
+    The result for a type and a mask is `y_TYPE_NUMBER`, 0 without a mask.
+    """
+    nodes = "x0 = Identity (x)\n"
+    for number, mask in enumerate(MASKS, 1):
+        nodes += f"low{number} = Constant <value: tensor = float {{{mask}}}> ()\n"
+        nodes += f"x{number} = Where (keep, x, low{number})\n"
+    for kind, at in itertools.product(TYPES, range(len(MASKS) + 1)):
+        nodes += f"s_{kind}_{at} = Cast <to: int = {TYPES[kind]}> (x{at})\n"
+        nodes += f"p_{kind}_{at} = Softmax (s_{kind}_{at})\n"
+        nodes += f"y_{kind}_{at} = Cast <to: int = 1> (p_{kind}_{at})\n"
+    results = ", ".join(f"float[r,n] y_{kind}_{at}" for kind, at in itertools.product(TYPES, range(len(MASKS) + 1)))
+    return parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 18]> g (float[r,n] x, bool[r,n] keep) => ({results}) {{ {nodes} }}'
+    )
 
 
 def same(y: Array, expected: Array, method: str) -> None:
@@ -70,20 +88,27 @@ def same(y: Array, expected: Array, method: str) -> None:
     np.testing.assert_allclose(y, expected, atol=STEP / 2 + 2**-9 if method == "uniform" else 0, rtol=0)
 
 
-def on_onnxruntime(proto: onnx.ModelProto, **feeds: NDArray[np.generic]) -> Array:
+Run = Callable[..., dict[str, Array]]
+
+
+def on_onnxruntime(proto: onnx.ModelProto) -> Run:
     session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
-    (y,) = session.run(None, feeds)
-    return np.asarray(y)
+    names = [output.name for output in session.get_outputs()]
+
+    def run(**feeds: NDArray[np.generic]) -> dict[str, Array]:
+        return dict(zip(names, map(np.asarray, session.run(names, feeds)), strict=True))
+
+    return run
 
 
-def built(proto: onnx.ModelProto, folder: Path) -> Callable[..., Array]:
+def built(proto: onnx.ModelProto, folder: Path) -> Run:
     pytest.importorskip("tvm")
     artifact = softq.load(softq.build(proto, folder / "artifact", target="cpu").folder)
 
-    def run(**feeds: NDArray[np.generic]) -> Array:
-        y = artifact(feeds)["y"]
-        assert y.dtype == np.float32
-        return y.astype(np.float32)
+    def run(**feeds: NDArray[np.generic]) -> dict[str, Array]:
+        results = artifact(feeds)
+        assert all(y.dtype == np.float32 for y in results.values())
+        return {name: y.astype(np.float32) for name, y in results.items()}
 
     return run
 
@@ -92,36 +117,41 @@ def converted(method: str, proto: onnx.ModelProto, max_length: int | None = None
     return softq.convert(proto, method=method, all_sites=True, require=True, max_length=max_length).model
 
 
+@pytest.fixture(scope="module", params=METHODS)
+def everywhere(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[Run]]:
+    """A method, and what runs `every_type` with it: onnxruntime and an artifact."""
+    proto = converted(request.param, every_type())
+    artifact = built(proto, tmp_path_factory.mktemp("special"))
+    return request.param, [on_onnxruntime(proto), artifact]
+
+
 @pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.parametrize("method", METHODS)
-def test_special_scores(method: str, kind: str, tmp_path: Path) -> None:
-    proto = converted(method, model(kind))
-    same(on_onnxruntime(proto, x=SCORES), WEIGHTS, method)
-    artifact = built(proto, tmp_path)
-    same(artifact(x=SCORES), WEIGHTS, method)
-    for length in (0, 1, 2, 3, 17):
-        equal = np.full((3, length), 7.0, np.float32)
-        expected = np.full((3, length), 1 / max(length, 1))
-        tolerance = {"exact": 1e-2 if kind == "bfloat16" else 1e-3}.get(method, 0.5)
-        for y in (on_onnxruntime(proto, x=equal), artifact(x=equal)):
+def test_special_scores(everywhere: tuple[str, list[Run]], kind: str) -> None:
+    method, backends = everywhere
+    name = f"y_{kind}_0"
+    for run in backends:
+        same(run(x=SCORES, keep=np.ones(SCORES.shape, np.bool_))[name], WEIGHTS, method)
+        for length in (0, 1, 2, 3, 17):
+            equal = np.full((3, length), 7.0, np.float32)
+            expected = np.full((3, length), 1 / max(length, 1))
+            tolerance = {"exact": 1e-2 if kind == "bfloat16" else 1e-3}.get(method, 0.5)
+            y = run(x=equal, keep=np.ones(equal.shape, np.bool_))[name]
             assert y.shape == equal.shape
             np.testing.assert_allclose(y, expected, rtol=tolerance)
-    for y in (on_onnxruntime(proto, x=SCORES[:0]), artifact(x=SCORES[:0])):
-        assert y.shape == (0, 4)
+        assert run(x=SCORES[:0], keep=np.ones((0, 4), np.bool_))[name].shape == (0, 4)
 
 
 @pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("mask", "fully_masked"), [("-inf", NAN), ("-1e30", 0.25)])
-def test_masked_scores(method: str, kind: str, mask: str, fully_masked: float, tmp_path: Path) -> None:
+def test_masked_scores(everywhere: tuple[str, list[Run]], kind: str, mask: str, fully_masked: float) -> None:
     if kind == "float16" and mask == "-1e30":
         fully_masked = NAN  # -1e30 is -inf there
     keep = np.array([[True, False, True, False], [False] * 4, [False, False, True, False], [True] * 4])
     scores = np.array([[1, 50, 1, NAN], [1, 2, 3, 4], [INF, NAN, 3, 0], [-INF, 2, -INF, 2]], np.float32)
     expected = np.array([[0.5, 0, 0.5, 0], [fully_masked] * 4, [0, 0, 1, 0], [0, 0.5, 0, 0.5]], np.float32)
-    proto = converted(method, model(kind, mask=mask))
-    same(on_onnxruntime(proto, x=scores, keep=keep), expected, method)
-    same(built(proto, tmp_path)(x=scores, keep=keep), expected, method)
+    method, backends = everywhere
+    for run in backends:
+        same(run(x=scores, keep=keep)[f"y_{kind}_{1 + MASKS.index(mask)}"], expected, method)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -135,13 +165,13 @@ def test_rows_above_65536(method: str, tmp_path: Path) -> None:
     expected[1, 70_000] = 1
     proto = converted(method, model("float", length=str(length)))
     artifact = built(proto, tmp_path)
-    for y in (on_onnxruntime(proto, x=x), artifact(x=x)):
-        same(y, expected, method)
+    for results in (on_onnxruntime(proto)(x=x), artifact(x=x)):
+        same(results["y"], expected, method)
 
 
 def test_a_row_longer_than_proved_is_an_error_of_the_artifact(tmp_path: Path) -> None:
     artifact = built(converted("deferred-log", model("float"), max_length=100), tmp_path)
-    assert artifact(x=np.zeros((1, 100), np.float32)).shape == (1, 100)
+    assert artifact(x=np.zeros((1, 100), np.float32))["y"].shape == (1, 100)
     with pytest.raises(softq.InputError, match="proved for at most 100 elements: it is 101"):
         artifact(x=np.zeros((1, 101), np.float32))
 
@@ -168,7 +198,7 @@ def test_bfloat16_is_moved_as_it_is(tmp_path: Path) -> None:
         }""")
     x = np.random.default_rng(0).normal(size=(2, 3, 4)).astype(np.float32)
     x[0, 0, :3] = [NAN, INF, -0.0]
-    np.testing.assert_array_equal(built(proto, tmp_path)(x=x), on_onnxruntime(proto, x=x))
+    np.testing.assert_array_equal(built(proto, tmp_path)(x=x)["y"], on_onnxruntime(proto)(x=x)["y"])
 
 
 LOW = -3.4028235e38
@@ -198,4 +228,5 @@ def test_a_row_that_several_masks_hide_only_together_stays_what_it_was(under: st
     feeds["l"] = np.where(np.triu(np.ones((3, 4), bool), 1), lower, 0).astype(np.float32)
     named = ["l"] if under in ("a Where", "one that is not named") else ["k", "l"]
     result = softq.convert(proto, method="exact", all_sites=True, masks=named)
-    np.testing.assert_allclose(on_onnxruntime(result.model, **feeds), on_onnxruntime(proto, **feeds), atol=1e-6)
+    found, wanted = (on_onnxruntime(each)(**feeds)["y"] for each in (result.model, proto))
+    np.testing.assert_allclose(found, wanted, atol=1e-6)

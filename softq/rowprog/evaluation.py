@@ -33,9 +33,8 @@ class Environment:
 
     def compute(self, root: Node) -> Array:
         """Return the value of a node, computing what is missing."""
-        for node in walk([root]):
-            if node not in self._values:
-                self[node] = self.evaluate(node)
+        for node in walk([root], self._values):
+            self[node] = self.evaluate(node)
         return self[root]
 
     def evaluate(self, node: Node) -> Array:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 from softq.rowprog.ops import OPS
@@ -107,8 +108,11 @@ class Program:
 
     def nodes(self, outputs: Iterable[str] | None = None) -> tuple[Node, ...]:
         """Return every node that the outputs (default: all) need, arguments first, in an order that tracing fixes."""
-        names = list(self.outputs) if outputs is None else list(outputs)
-        return tuple(walk(self.outputs[name] for name in names))
+        return self._every_node if outputs is None else tuple(walk(self.outputs[name] for name in outputs))
+
+    @cached_property
+    def _every_node(self) -> tuple[Node, ...]:
+        return tuple(walk(self.outputs.values()))
 
     @property
     def params(self) -> tuple[Param, ...]:
@@ -116,17 +120,17 @@ class Program:
         return tuple(param_of(node) for node in self.nodes() if node.op == "param")
 
 
-def walk(roots: Iterable[Node]) -> Iterator[Node]:
-    """Yield every node under the roots once, arguments before their users."""
-    done: set[int] = set()
+def walk(roots: Iterable[Node], known: Container[Node] = ()) -> Iterator[Node]:
+    """Yield every node under the roots once, arguments before their users; not known ones nor what only they need."""
+    done: set[Node] = set()
     for root in roots:
         stack: list[tuple[Node, bool]] = [(root, False)]
         while stack:
             node, ready = stack.pop()
-            if id(node) in done:
+            if node in done or node in known:
                 continue
             if ready:
-                done.add(id(node))
+                done.add(node)
                 yield node
                 continue
             stack.append((node, True))

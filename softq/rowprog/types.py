@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from functools import cached_property
 
 import numpy as np
 
@@ -53,7 +54,7 @@ class DType(Enum):
         assert self.is_integer, self
         return (1 << (self.bits - self.is_signed)) - 1
 
-    @property
+    @cached_property
     def numpy(self) -> np.dtype[np.generic]:
         """The NumPy type with the same values."""
         return np.dtype(

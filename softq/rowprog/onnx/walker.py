@@ -134,10 +134,8 @@ class Walker:
 
     def compute(self, root: Node) -> Emitted:
         """Return the ONNX value and carrier of a value of the program, writing what is missing."""
-        if root not in self._values:
-            for node in walk([root]):
-                if node not in self._values:
-                    self.keep(node, self._rules[node.op](self, node))
+        for node in walk([root], self._values):
+            self.keep(node, self._rules[node.op](self, node))
         return self._values[root]
 
     def keep(self, node: Node, emitted: Emitted) -> None:

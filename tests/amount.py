@@ -1,0 +1,15 @@
+"""How much a test does: less in the quick run (`-m 'not slow'`, as `make test` says), everything in every other one."""
+
+from __future__ import annotations
+
+import os
+from typing import TypeVar
+
+T = TypeVar("T")
+VARIABLE = "SOFTQ_QUICK_TESTS"
+"""Set by tests/conftest.py before tests are collected."""
+
+
+def amount(quick: T, every: T) -> T:
+    """Return the first in the quick run, else the second: a number of examples, a list of cases, a machine."""
+    return quick if os.environ.get(VARIABLE) else every
