@@ -15,7 +15,7 @@ from softq.artifact.device import nvcc
 from softq.artifact.device.steps import TileForm
 from softq.artifact.program import evaluate
 from softq.codegen.gpu.dialect.dialects import CUDA
-from softq.codegen.gpu.gemm import padded, product
+from softq.codegen.gpu.gemm import pad_rows, write_gemm
 from tests.opencl import compiled, launch
 
 Array = NDArray[np.generic]
@@ -23,7 +23,7 @@ Array = NDArray[np.generic]
 
 @functools.cache
 def forms_of(left: str, right: str, turned: bool) -> tuple[tuple[TileForm, ...], Callable[[str], Any]]:
-    made = product("p", left, right, turned)
+    made = write_gemm("p", left, right, turned)
     texts = {form.symbol: text for form, text in zip(made.forms, made.texts, strict=True)}
     return made.forms, functools.cache(lambda symbol: compiled(texts[symbol], symbol))
 
@@ -75,13 +75,13 @@ def test_the_form_follows_from_the_sizes() -> None:
     assert chosen(1, 4096, 4096, 4096, 4096) == "p_128x128"
     # Rows of 197 halves begin at no multiple of 16 bytes; the weight's own are padded.
     assert chosen(12, 197, 197, 64, 200) == "p_64x64_any"
-    assert padded(np.ones((197, 3), np.float16), False).shape == (3, 200)
+    assert pad_rows(np.ones((197, 3), np.float16), False).shape == (3, 200)
 
 
 @pytest.mark.skipif(nvcc.find() is None, reason="needs nvcc: pip install 'softq[cuda]'")
 @pytest.mark.parametrize("arch", [*(pytest.param(a, marks=pytest.mark.slow) for a in ("sm_75", "sm_80")), "sm_90"])
 def test_they_compile_and_spill_nothing(arch: str) -> None:
-    made = [product(f"p_{left}_{right}{'_kn' * turned}", left, right, turned)
+    made = [write_gemm(f"p_{left}_{right}{'_kn' * turned}", left, right, turned)
             for left, right in KINDS[:5] for turned in (False, True) if arch != "sm_75" or left != "bf16"]  # fmt: skip
     used = nvcc.compiled(CUDA.prelude() + "".join(text for one in made for text in one.texts), arch).usage
     forms = [form for one in made for form in one.forms]

@@ -21,7 +21,7 @@ from benchmarks.gpu import models, products
 from benchmarks.gpu.card import Card, NoGpuError
 from softq.artifact.device.steps import TileForm
 from softq.codegen.common.patterns import output_type
-from softq.codegen.gpu.gemm import product
+from softq.codegen.gpu.gemm import write_gemm
 from softq.codegen.gpu.rows import RowKernel, row_kernel
 from softq.codegen.gpu.rows.load_store import bytes_of
 from softq.codegen.gpu.rows.tiling import choose_tiling
@@ -78,7 +78,7 @@ def main() -> int:
 def wrong_products(card: Any, left: str, right: str, turned: bool, sizes: Sequence[products.Size] = products.SIZES
                    ) -> str:  # fmt: skip
     """Return what is wrong with the forms of a product, one line; empty if nothing is."""
-    torch, made = card.torch, product("p", left, right, turned)
+    torch, made = card.torch, write_gemm("p", left, right, turned)
     functions = card.kernels("".join(made.texts))
 
     def run(form: TileForm, blocks: int, arguments: list[Any], result: Array) -> Array:

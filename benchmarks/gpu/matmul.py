@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.gpu.results import Result, compared
 from softq.artifact.program import evaluate
-from softq.codegen.gpu.gemm import product
+from softq.codegen.gpu.gemm import write_gemm
 
 SIZES = (1, 8, 128, 2048, 4096)
 """Rows of the left operand: of one sequence while it is decoded, of several, and of prompts."""
@@ -66,7 +66,7 @@ def measured(card: Any, work: Work, size: tuple[int, int, int]) -> Iterator[Resu
     """
     torch, (m, k, n) = card.torch, size
     dtype, other = getattr(torch, work.dtype), getattr(torch, work.rival)
-    made = product("p", work.kind, work.kind, False)
+    made = write_gemm("p", work.kind, work.kind, False)
     functions = card.kernels("".join(made.texts))
     numbers = (m, k, n, m * k, 0, k)
     starts = [form.start(1, numbers) for form in made.forms]

@@ -18,9 +18,9 @@ from softq.codegen.gpu import tvm_kernels
 from softq.codegen.gpu.attention.lowering import Plan, lower_attention, plan
 from softq.codegen.gpu.block_reductions import Reduction, reduction
 from softq.codegen.gpu.dialect.dialects import Dialect
-from softq.codegen.gpu.gemm import PLAIN, Finish, product
-from softq.codegen.gpu.gemm.fused_epilogue import finish
-from softq.codegen.gpu.gemm.lowering import KINDS, lower_product
+from softq.codegen.gpu.gemm import PLAIN, FusedEpilogue, write_gemm
+from softq.codegen.gpu.gemm.fused_epilogue import fuse
+from softq.codegen.gpu.gemm.lowering import KINDS, lower_gemm
 from softq.codegen.gpu.gemm.operands import BYTE_KINDS
 from softq.codegen.gpu.rows import Tiling, row_kernel
 from softq.codegen.gpu.rows.load_store import bytes_of
@@ -108,7 +108,7 @@ class GpuBackend:
     def can_fuse(self, operator: KernelOperator, epilogue: Epilogue, result: str) -> bool:
         """Say whether a product's kernel can apply an epilogue whose result has a type, by NumPy's name."""
         own = str(epilogue.element.ty.dtype)
-        return (own == "int32" or result == own) and finish(epilogue, result) is not None
+        return (own == "int32" or result == own) and fuse(epilogue, result) is not None
 
     def matmul(
         self, builder: Builder, given: Operands, result: Any, epilogue: Epilogue | None, others: Sequence[Value]
@@ -126,12 +126,8 @@ class GpuBackend:
         others: Sequence[Value],
     ) -> Value:
         """Append the step of a product, of 8-bit integers less their zero points."""
-        made = None if epilogue is None else finish(epilogue, str(result.dtype))
-
-        def kernel(left: str, right: str, turned: bool) -> str:
-            return self._product(left, right, turned, made or PLAIN)
-
-        return lower_product(builder, given, result, kernel, zeros, others)
+        fused = (epilogue and fuse(epilogue, str(result.dtype))) or PLAIN
+        return lower_gemm(builder, given, result, lambda *types: self._gemm(*types, fused), zeros, others)
 
     def convolution(
         self, builder: Builder, operator: ConvolutionOp, x: Value, kernel: Value, bias: Value, result: Any
@@ -139,16 +135,16 @@ class GpuBackend:
         """Refuse: `supports` says that there is none."""
         raise NotImplementedError("GPUs have no kernel for convolutions of groups of few channels")
 
-    def _product(self, left: str, right: str, turned: bool, made: Finish) -> str:
-        """Return the symbol of the product of operands of two types."""
+    def _gemm(self, left: str, right: str, b_is_kn: bool, fused: FusedEpilogue) -> str:
+        """Return the symbol of the GEMM of two element types; see `write_gemm`."""
         symbol = f"{_MATMUL}_{left}_{right}" if left in BYTE_KINDS else f"{_MATMUL}_{left}"
-        symbol += "_kn" * turned
-        if made.epilogue is not None:
-            symbol = f"{symbol}_{made.epilogue.suffix}"
+        symbol += "_kn" * b_is_kn
+        if fused.epilogue is not None:
+            symbol = f"{symbol}_{fused.epilogue.suffix}"
         if symbol not in self._launches:
-            kernels = product(symbol, left, right, turned, made)
-            self._launches[symbol] = Launch("tiles", ROWS, 0, kernels.forms)
-            self._texts += kernels.texts
+            gemm = write_gemm(symbol, left, right, b_is_kn, fused)
+            self._launches[symbol] = Launch("tiles", ROWS, 0, gemm.forms)
+            self._texts += gemm.texts
         return symbol
 
     def nests(self, name: str, function: tirx.PrimFunc, rows: bool = False) -> list[Nest]:

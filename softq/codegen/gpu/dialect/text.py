@@ -24,9 +24,9 @@ class Text:
         self._depth = 0
         self._names: dict[str, int] = {}
 
-    def line(self, text: str) -> None:
-        """Append a line."""
-        self._lines.append(_INDENT * self._depth + text)
+    def line(self, *texts: str) -> None:
+        """Append lines."""
+        self._lines += [_INDENT * self._depth + text for text in texts]
 
     @contextlib.contextmanager
     def block(self, head: str, *, unroll: str = "") -> Generator[None]:
@@ -38,6 +38,19 @@ class Text:
         yield
         self._depth -= 1
         self.line("}")
+
+    @contextlib.contextmanager
+    def loops(self, **extents: int) -> Generator[None]:
+        """Append nested unrolled loops around what is written inside, one per variable, from 0 up to its extent."""
+        with contextlib.ExitStack() as nest:
+            for name, extent in extents.items():
+                nest.enter_context(self.block(f"for (i32 {name} = 0; {name} < {extent}; {name}++)", unroll="UNROLL"))
+            yield
+
+    def each(self, *statements: str, **extents: int) -> None:
+        """Append statements in such loops."""
+        with self.loops(**extents):
+            self.line(*statements)
 
     def name(self, stem: str) -> str:
         """Return a name that no other value of the kernel has."""

@@ -1,7 +1,7 @@
-"""What is done to each element of a product before it is written: biases, activations, residual sums, quantization.
+"""Fused epilogues: biases, activations, residual sums and quantization of a product's elements, before the store.
 
-An epilogue of TVM's as text, on an element that is in a register. It is computed in float32, also where the model has
-halves, and rounded when it is written; products and sums may be contracted.
+TVM's expression as text, on an element in a register. It is computed in float32, also where the model has float16, and
+rounded once, by the store; products and sums may be contracted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tvm import tirx
 
 from softq.codegen.gpu.attention.elementwise import TYPES, Expressions, UnwrittenError
 from softq.codegen.gpu.dialect.text import Text, literal
-from softq.codegen.gpu.gemm.operands import BYTES, HALF_KINDS, Operands
+from softq.codegen.gpu.gemm.operands import BYTE_KINDS, HALF_KINDS, Operands
 from softq.compiler.tir.symbolic import key, plain
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _MEMORY: Mapping[str, str] = {**TYPES, "float16": "f16"}
 """Types in memory by NumPy's name."""
 
-_HELD: Mapping[str, str] = {**_MEMORY, "float16": "f32", "bool": "bool", "uint32": "u32"}
+_REGISTER: Mapping[str, str] = {**_MEMORY, "float16": "f32", "bool": "bool", "uint32": "u32"}
 """Types in registers."""
 
 _FLOATS: Mapping[type, str] = {tirx.Add: "+", tirx.Sub: "-", tirx.Mul: "*", tirx.Div: "/"}
@@ -37,26 +37,25 @@ _CALLS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class Finish:
-    """An epilogue, or none: then elements are written as they are.
+class FusedEpilogue:
+    """An epilogue, or none: then elements are stored as they are.
 
     Attributes:
-        epilogue: What is done to each of them.
+        epilogue: What is done to each element of the product.
         result: Type of the result in memory, if it is another one than the product's own.
     """
 
     epilogue: Epilogue | None = None
     result: str = ""
 
-    @property
-    def more(self) -> str:
-        """The parameters for what is read, which stand behind the result."""
+    def parameters(self) -> list[str]:
+        """Return the declarations of the pointers that it reads, which stand behind the result's."""
         operands = () if self.epilogue is None else self.epilogue.operands
         types = [_MEMORY[operand.dtype].replace("f16", "u16") for operand in operands]
-        return "".join(f", const GLOBAL {held} *RESTRICT operand{i}" for i, held in enumerate(types))
+        return [f"const GLOBAL {memory_type} *RESTRICT operand{i}" for i, memory_type in enumerate(types)]
 
     def value(self, text: Text, element: str, at: str, column: str) -> str:
-        """Return the result for an element (f32, or i32 of integers) at a place and column of the result.
+        """Return the result for an element (f32, or i32 of integers) at an index and column of the result.
 
         Raises:
             UnwrittenError: the epilogue has no text.
@@ -70,29 +69,38 @@ class Finish:
             names[key(operand.var)] = _read(text, operand, f"operand{i}[{places[operand.where]}]")
         return _Numbered(text, names).of(self.epilogue.value)
 
+    def result_type(self, operands: Operands) -> str:
+        """Return the type of the result's elements in memory."""
+        return self.result.replace("f16", "u16") or operands.result
 
-PLAIN = Finish()
+    def stored(self, operands: Operands, value: str) -> str:
+        """Return an element converted to its type in memory."""
+        kind = self.result or operands.left
+        return f"(u16)to_{kind}({value})" if kind in HALF_KINDS else f"({self.result_type(operands)})({value})"
 
 
-def finish(epilogue: Epilogue, result: str) -> Finish | None:
+PLAIN = FusedEpilogue()
+
+
+def fuse(epilogue: Epilogue, result: str) -> FusedEpilogue | None:
     """Return an epilogue whose result has a type, by NumPy's name; None if it has no text."""
-    made = Finish(epilogue, _MEMORY.get(result, ""))
+    fused = FusedEpilogue(epilogue, _MEMORY.get(result, ""))
     try:
-        made.value(Text(), "0", "0", "0")
+        fused.value(Text(), "0", "0", "0")
     except (UnwrittenError, KeyError):
         return None
-    return made if made.result in ("f32", "f16", "i32", "u8", "i8") else None
+    return fused if fused.result in ("f32", "f16", "i32", "u8", "i8") else None
 
 
 def _read(text: Text, operand: Operand, load: str) -> str:
     kind = _MEMORY[operand.dtype]
     if kind == "f16":
         load = f"from_f16({load})"
-    return text.define(_HELD[operand.dtype], load, "read")
+    return text.define(_REGISTER[operand.dtype], load, "read")
 
 
 class _Numbered(Expressions):
-    """Expressions of which each part has a name, so that what is there several times is computed once."""
+    """Common subexpressions are computed once: each part has a name."""
 
     def __init__(self, text: Text, names: Mapping[int, str]) -> None:
         super().__init__(text, lambda var: self._lets.get(key(var)) or names.get(key(var)))
@@ -105,7 +113,7 @@ class _Numbered(Expressions):
             return self.of(expr.body)
         if isinstance(expr, tirx.Var):
             return super().of(expr)
-        kind = _held(expr)
+        kind = _register_type(expr)
         if isinstance(expr, tirx.FloatImm):
             return literal(float(np.float32(expr.value)), kind)
         if isinstance(expr, tirx.IntImm):
@@ -141,32 +149,20 @@ class _Numbered(Expressions):
         return f"({given} != 0)" if kind == "bool" else f"({kind})({given})"
 
 
-def _held(expr: Any) -> str:
+def _register_type(expr: Any) -> str:
     name = str(expr.ty.dtype)
-    if name not in _HELD:
+    if name not in _REGISTER:
         raise UnwrittenError
-    return _HELD[name]
+    return _REGISTER[name]
 
 
-def result_of(operands: Operands, made: Finish) -> str:
-    """Return the type of the result's elements in memory."""
-    return made.result.replace("f16", "u16") or operands.result
-
-
-def stored(operands: Operands, made: Finish, value: str) -> str:
-    """Return an element as it stands in memory."""
-    kind = made.result or operands.left
-    return f"(u16)to_{kind}({value})" if kind in HALF_KINDS else f"({result_of(operands, made)})({value})"
-
-
-def four(operands: Operands, made: Finish, values: list[str]) -> str:
-    """Return the statement that writes four elements, as they stand in memory, to `c + there`."""
-    held = result_of(operands, made)
-    if held in BYTES and BYTES[held] == 1:
+def store_four(memory_type: str, values: list[str]) -> str:
+    """Return the vectorized store of four elements, converted to their type in memory, to `c + there`."""
+    if memory_type in BYTE_KINDS:
         word = " | ".join(f"((u32){value} & 255u) << {8 * i}" for i, value in enumerate(values))
         return f"*(GLOBAL u32 *)(c + there) = {word};"
-    if held == "u16":
+    if memory_type == "u16":
         low, high = (f"(u32){values[i]} | (u32){values[i + 1]} << 16" for i in (0, 2))
         return f"*(GLOBAL uint2 *)(c + there) = TWO({low}, {high});"
-    words = ", ".join(f"{'BITS' if held == 'f32' else '(u32)'}({value})" for value in values)
+    words = ", ".join(f"{'BITS' if memory_type == 'f32' else '(u32)'}({value})" for value in values)
     return f"*(GLOBAL uint4 *)(c + there) = FOUR({words});"

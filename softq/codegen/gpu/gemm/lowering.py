@@ -1,4 +1,4 @@
-"""The step of a product in a built model: nothing is packed at run time, weights once when the model is built."""
+"""The step of a GEMM in a built model: nothing is packed at run time, weights once when the model is built."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from softq.artifact.program import Size
-from softq.codegen.gpu.gemm.operands import padded
+from softq.codegen.gpu.gemm.operands import pad_rows
 from softq.compiler.steps.builder import Builder, Value
 from softq.compiler.steps.operands import Operands, Weight
 from softq.compiler.tir.symbolic import computed, multiplied
@@ -17,7 +17,7 @@ KINDS: Mapping[str, str] = {
 """Types of operands that have kernels, and what kernels call them."""
 
 
-def lower_product(
+def lower_gemm(
     out: Builder,
     given: Operands,
     result: Any,
@@ -38,14 +38,14 @@ def lower_product(
     (rows, inner, columns), b = given.sizes, given.right
     if isinstance(b, Weight):
         # The name of a weight that something else has as it is stands for that.
-        array = padded(b.array, given.transposed)
-        right, pitch, turned = out.weight(("rows", b.name, given.transposed), array), array.shape[1], False
+        array = pad_rows(b.array, given.transposed)
+        right, pitch, b_is_kn = out.weight(("rows", b.name, given.transposed), array), array.shape[1], False
         ahead: Size = 0
     else:
-        right, turned = b, not given.transposed
-        pitch, ahead = (columns if turned else inner), multiplied([inner, columns])
+        right, b_is_kn = b, not given.transposed
+        pitch, ahead = (columns if b_is_kn else inner), multiplied([inner, columns])
     product = out.new(result)
-    symbol = kernel(KINDS[given.left.dtype], KINDS[right.dtype], turned)
+    symbol = kernel(KINDS[given.left.dtype], KINDS[right.dtype], b_is_kn)
     scalars: list[Size] = [rows, inner, columns, multiplied([given.step, inner]), ahead, pitch]
     # None where the result has no elements, so that nothing is started.
     lead = multiplied([*given.lead, computed("min", rows, 1), computed("min", columns, 1)])

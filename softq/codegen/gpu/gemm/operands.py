@@ -1,7 +1,6 @@
-"""What the kernels of products have in common: their parameters, their place in the result, what they read and write.
+"""The operands of a GEMM: A is [m, k]; B is [n, k], rows `pitch` elements apart, or [k, n].
 
-A left operand is [m, k]; a right one [n, k], rows `pitch` elements apart, or [k, n]. Weights are of the first form,
-their rows padded with zeros to whole pieces of 16 bytes; so what is read along k is the same for both operands.
+Weights are [n, k], rows padded with zeros to whole vectorized loads, so that both operands are loaded alike along k.
 """
 
 from __future__ import annotations
@@ -12,38 +11,39 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from softq.codegen.gpu.dialect.text import Text
-
 HALF_KINDS = ("f16", "bf16")
 BYTE_KINDS = ("i8", "u8")
 
-PIECE = 16
-"""Bytes of one access."""
+LOAD_BYTES = 16
+"""Bytes of a vectorized load."""
 
 BYTES: Mapping[str, int] = {"f32": 4, "f16": 2, "bf16": 2, "i8": 1, "u8": 1}
 """Bytes of an element."""
 
+ONES = "0x1010101u"
+"""Four bytes of 1: their dot product with four bytes is the sum of those."""
+
 
 @dataclass(frozen=True)
 class Operands:
-    """What a product is of.
+    """Types and layout of the operands.
 
     Attributes:
-        left: Type of the left operand: f32, f16, bf16, i8 or u8.
-        right: Type of the right one: the same, or the other one of a byte.
-        turned: Whether the right operand is [k, n].
-        aligned: Whether k and the distance between rows are multiples of `chunk`.
+        left: Element type of A: f32, f16, bf16, i8 or u8.
+        right: Element type of B: the same, or the other 8-bit type.
+        b_is_kn: Whether B is [k, n].
+        aligned: Whether k and the pitch of B are multiples of `chunk`: rows begin at multiples of 16 bytes.
     """
 
     left: str
     right: str
-    turned: bool
+    b_is_kn: bool
     aligned: bool
 
     @property
     def chunk(self) -> int:
-        """Elements of one access."""
-        return PIECE // BYTES[self.left]
+        """Elements of a vectorized load."""
+        return LOAD_BYTES // BYTES[self.left]
 
     @property
     def integers(self) -> bool:
@@ -51,55 +51,27 @@ class Operands:
         return self.left in BYTE_KINDS
 
     @property
-    def held(self) -> tuple[str, str]:
-        """The types of the operands' elements in memory."""
+    def memory_types(self) -> tuple[str, str]:
+        """The types of A's and B's elements in memory."""
         left, right = ("u16" if kind in HALF_KINDS else kind for kind in (self.left, self.right))
         return left, right
 
     @property
     def result(self) -> str:
         """The type of the result's elements in memory."""
-        return "i32" if self.integers else self.held[0]
+        return "i32" if self.integers else self.memory_types[0]
+
+    def multiply_add(self, x: str, y: str, total: str) -> str:
+        """Return a sum and the product of two words: of two f32, or of four 8-bit integers each."""
+        if self.integers:
+            return f"DOT4({self.left}, {self.right}, {x}, {y}, {total})"
+        return f"fma(FLOAT({x}), FLOAT({y}), {total})"
 
 
-def padded(array: NDArray[np.generic], transposed: bool) -> NDArray[np.generic]:
-    """Return a weight [k, n] (`transposed`: [n, k]) as [n, k], rows of whole pieces, zeros behind them."""
+def pad_rows(array: NDArray[np.generic], transposed: bool) -> NDArray[np.generic]:
+    """Return a weight [k, n] (`transposed`: [n, k]) as [n, K], K >= k a multiple of 16 bytes, filled with zeros."""
     matrix = array if transposed else array.T
-    chunk = PIECE // matrix.dtype.itemsize
+    chunk = LOAD_BYTES // matrix.dtype.itemsize
     result = np.zeros((matrix.shape[0], -(-matrix.shape[1] // chunk) * chunk), matrix.dtype)
     result[:, : matrix.shape[1]] = matrix
     return result
-
-
-def head(
-    symbol: str, operands: Operands, threads: int, more: str = "", kernel: str = "KERNEL", result: str = ""
-) -> str:
-    """Return the first line of a kernel, `kernel` the word that it begins with, `result` the type of `c`.
-
-        void symbol(a, b, [a_zero, b_zero,] c, [more...], i64 m, i64 k, i64 n, i64 a_ahead, i64 b_ahead, i64 pitch)
-
-    `a_ahead` and `b_ahead` are the elements from one matrix to the next; 0 where all products have the same.
-    """
-    left, right = operands.held
-    names = [f"const GLOBAL {left} *RESTRICT a", f"const GLOBAL {right} *RESTRICT b"]
-    if operands.integers:
-        names += [f"const GLOBAL {left} *RESTRICT a_zero", f"const GLOBAL {right} *RESTRICT b_zero"]
-    names.append(f"GLOBAL {result or operands.result} *RESTRICT c")
-    numbers = ", ".join(f"i64 {name}" for name in ("m", "k", "n", "a_ahead", "b_ahead", "pitch"))
-    return f"{kernel}({threads}) {symbol}({', '.join(names)}{more}, {numbers})"
-
-
-def place(text: Text, operands: Operands, rows: int, columns: int) -> None:
-    """Write which tile of which matrix the block has: `batch`, `top` and `first`, and its operands, `mine`, `theirs`.
-
-    Blocks of one panel of columns follow each other: what they read of the right operand is in the cache.
-    """
-    text.line(f"const i64 down = (m + {rows - 1}) / {rows};")
-    text.line(f"const i64 across = (n + {columns - 1}) / {columns};")
-    text.line("const i64 batch = GROUP / (down * across);")
-    text.line("const i64 within = GROUP % (down * across);")
-    text.line(f"const i64 top = within % down * {rows};")
-    text.line(f"const i64 first = within / down * {columns};")
-    left, right = operands.held
-    text.line(f"const GLOBAL {left} *mine = a + batch * a_ahead;")
-    text.line(f"const GLOBAL {right} *theirs = b + batch * b_ahead;")
