@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from softq.artifact.device import nvcc
-from softq.codegen.gpu.attention import Codes, Shape, attention_kernel, codes_of
-from softq.codegen.gpu.attention.codes_kernel import THREADS
+from softq.codegen.gpu.attention import Codes, Shape, codes_of, write_attention
+from softq.codegen.gpu.attention.tiles import THREADS
 from softq.codegen.gpu.dialect.dialects import CUDA, OPENCL
 from softq.errors import RefusalError, UsageError
 from softq.methods import METHODS
@@ -33,7 +33,7 @@ class Attention:
 
     def __init__(self, codes: Codes, shape: Shape) -> None:
         self.codes, self.shape = codes, shape
-        self._kernel = compiled(attention_kernel(codes, shape, OPENCL, symbol="attention").text, "attention")
+        self._kernel = compiled(write_attention(codes, shape, OPENCL, symbol="attention").text, "attention")
 
     def __call__(self, q: Array, k: Array, v: Array, *, scale: float, keep: Array | None = None) -> F64:
         """Return the output for heads [B, H, rows, width] given as bits of 16."""
@@ -143,7 +143,7 @@ def test_a_mask_of_bytes_broadcasts(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("program", [NARROW, SHAPED], ids=lambda p: p.structure)
 def test_rows_with_special_scores(online: bool, program: Any) -> None:
     codes = codes_of(program)
-    attention = Attention(codes, Shape("f16", 64, online=online and codes.halves))
+    attention = Attention(codes, Shape("f16", 64, online=online and codes.halving))
     q, k, v = (value_of(x, "f16").astype(np.float16) for x in inputs("f16", 1, 1, 4, 70, 64))
     q[:], k[..., 1:] = 0, 0
     q[..., 0] = 1
@@ -188,7 +188,7 @@ def test_kernels_compile_and_spill_nothing(arch: str) -> None:
         for width in (64, 128):
             for program, given in ((PLAIN, {"causal": True}), (PLAIN, {"online": True}), (GROWING, {"masked": True}),
                                    (SHAPED, {})):  # fmt: skip
-                kernel = attention_kernel(codes_of(program), Shape(kind, width, **given), CUDA, symbol=f"a{count}")
+                kernel = write_attention(codes_of(program), Shape(kind, width, **given), CUDA, symbol=f"a{count}")
                 text, count = text + kernel.text, count + 1
     used = nvcc.compiled(text, arch).usage
     assert len(used) == count
@@ -201,6 +201,6 @@ def test_what_it_cannot_do_is_refused() -> None:
     with pytest.raises(RefusalError, match="weights"):
         codes_of(default_program(METHODS.get("exact")))
     with pytest.raises(UsageError, match="attention of f32 with heads of 64"):
-        attention_kernel(codes_of(PLAIN), Shape("f32", 64), CUDA, symbol="a")
+        write_attention(codes_of(PLAIN), Shape("f32", 64), CUDA, symbol="a")
     with pytest.raises(UsageError, match="weights that halve"):
-        attention_kernel(codes_of(GROWING), Shape("f16", 64, online=True), CUDA, symbol="a")
+        write_attention(codes_of(GROWING), Shape("f16", 64, online=True), CUDA, symbol="a")

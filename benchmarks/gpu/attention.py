@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu.results import Result, compared
-from softq.codegen.gpu.attention import Codes, Shape, attention_kernel, codes_of
-from softq.codegen.gpu.attention.codes_kernel import THREADS
+from softq.codegen.gpu.attention import Codes, Shape, codes_of, write_attention
+from softq.codegen.gpu.attention.tiles import THREADS
 from softq.methods import METHODS
 
 LENGTHS = (2048, 4096, 8192, 16384)
@@ -52,7 +52,7 @@ def _measured(card: Any, codes: Codes, width: int, causal: bool, length: int, ba
     torch = card.torch
     functional = torch.nn.functional
     shapes = {"two phases": Shape("f16", width, causal), "one phase": Shape("f16", width, causal, online=True)}
-    kernels = {name: attention_kernel(codes, shape, card.dialect, symbol=f"a{i}")
+    kernels = {name: write_attention(codes, shape, card.dialect, symbol=f"a{i}")
                for i, (name, shape) in enumerate(shapes.items())}  # fmt: skip
     functions = card.kernels("".join(kernel.text for kernel in kernels.values()))
     size = batch * HEADS * length * width * 2

@@ -1,4 +1,4 @@
-"""What an attention needs to know of a row program: codes an element from its distance, and the weight of each code."""
+"""What an attention needs to know of a row program: the code per element from its distance, the weight per code."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from softq.errors import RefusalError
 from softq.rowprog.codes import CODES, coded
 from softq.rowprog.program import Program, number_of
 
-_HALVES = 15
-"""The greatest code of weights that are powers of two as halves."""
+_LAST_HALVING = 15
+"""The greatest code of weights that are powers of two in float16."""
 
 _MOST = 1 << 15
 """Greatest weight, of 16 bits."""
@@ -21,7 +21,7 @@ class Codes:
     """Weights of the form table[c], c = rint(f((max - x) * rate)) from 0 to the last code.
 
     Attributes:
-        rate: Codes a unit of distance.
+        rate: Codes per unit of distance.
         table: The weight of each code.
         root: Whether f(u) is sqrt(max(u + offset, 0)) - shift; else it is u.
         offset: What is added under the root.
@@ -35,11 +35,11 @@ class Codes:
     shift: float = 0.0
 
     @property
-    def halves(self) -> bool:
+    def halving(self) -> bool:
         """Whether each code has half the weight of the one before it, and the last one none."""
         top = len(self.table) - 1
-        # 2^-14 is the least half with all its bits.
-        few = not self.root and top <= _HALVES and self.table[top] == 0
+        # 2^-14 is the least normal float16.
+        few = not self.root and top <= _LAST_HALVING and self.table[top] == 0
         return few and all(self.table[c] << c == self.table[0] for c in range(top))
 
 

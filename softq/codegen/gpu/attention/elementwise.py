@@ -50,7 +50,7 @@ class Elementwise:
 
     Attributes:
         value: The result.
-        held: What stands for the arguments that are at hand, by their position.
+        held: What stands for the arguments in registers, by their position.
         reads: What is read.
         row: What stands for the row's number.
         column: What stands for the column's, of which the result may be made too.
@@ -65,13 +65,13 @@ class Elementwise:
     scalars: tuple[Any, ...]
 
 
-def elementwise(nest: Nest, result: int, held: Mapping[int, str]) -> Elementwise | None:
+def read_elementwise(nest: Nest, result: int, held: Mapping[int, str]) -> Elementwise | None:
     """Return what a nest over rows does to an element, or None if it is something else.
 
     Args:
         nest: The nest.
         result: Position of the result among the function's parameters.
-        held: Arguments whose elements at the same place are at hand, and their types; by position.
+        held: Arguments whose elements at the same place are in registers, and their types; by position.
     """
     parts = elements_of(nest)
     if parts is None:
@@ -136,13 +136,13 @@ class Expressions:
         text: The kernel's lines, for names that expressions bind.
         names: The text of a variable.
         sizes: Whether they are of sizes, which are not negative.
-        halves: Whether float16 is computed as float32, without rounding in between; else it is only widened.
+        widen: Whether float16 is computed as float32, without rounding in between; else it is only loaded.
     """
 
     def __init__(
-        self, text: Text, names: Callable[[Any], str | None], *, sizes: bool = False, halves: bool = False
+        self, text: Text, names: Callable[[Any], str | None], *, sizes: bool = False, widen: bool = False
     ) -> None:
-        self._text, self._names, self._sizes, self._halves = text, names, sizes, halves
+        self._text, self._names, self._sizes, self._widen = text, names, sizes, widen
         self._bound: dict[int, str] = {}
 
     def of(self, expr: Any) -> str:
@@ -151,7 +151,7 @@ class Expressions:
         Raises:
             UnwrittenError: there is none.
         """
-        if str(expr.ty) == "float16" and not self._halves and not isinstance(expr, tirx.Var):
+        if str(expr.ty) == "float16" and not self._widen and not isinstance(expr, tirx.Var):
             raise UnwrittenError
         if isinstance(expr, (tirx.FloatImm, tirx.IntImm)):
             return literal(plain(expr) if isinstance(expr, tirx.IntImm) else float(expr.value), _type(expr))

@@ -13,9 +13,10 @@ from tvm.tirx.buffer import is_buffer_var
 from softq.artifact.device.steps import QueryForm
 from softq.artifact.program import Size
 from softq.codegen.gpu.attention import simt, tensorcore
-from softq.codegen.gpu.attention.elementwise import UnwrittenError, elementwise
-from softq.codegen.gpu.attention.score_mod import Function, takes
-from softq.codegen.gpu.attention.simt import WIDEST, Spec
+from softq.codegen.gpu.attention.elementwise import UnwrittenError, read_elementwise
+from softq.codegen.gpu.attention.score_mod import Function, supports_program
+from softq.codegen.gpu.attention.simt import MOST_COLUMNS, Spec
+from softq.codegen.gpu.attention.tiles import HEAD_SIZES, THREADS
 from softq.compiler.backend import KernelOperator, Lowering
 from softq.compiler.fusion.bindings import behind_views, bindings_of, item_of, kernel_of, users_behind_views
 from softq.compiler.ops.matmul import MatMulOp
@@ -57,17 +58,17 @@ class Plan:
     def text(self, symbol: str) -> str:
         """Return the kernels, whose names begin with this."""
         if self.half:
-            return tensorcore.kernel(self.spec, symbol)
-        few, many = simt.tiles(self.spec)
-        return simt.kernel(self.spec, symbol, many) + simt.kernel(self.spec, f"{symbol}_few", few)
+            return tensorcore.write_kernel(self.spec, symbol)
+        few, many = simt.choose_tiles(self.spec)
+        return simt.write_kernel(self.spec, symbol, many) + simt.write_kernel(self.spec, f"{symbol}_few", few)
 
     def forms(self, symbol: str) -> tuple[QueryForm, ...]:
         """Return how they are started."""
         if self.half:
-            return (QueryForm(symbol, tensorcore.queries(self.spec), tensorcore.THREADS, None),)
-        few, many = simt.tiles(self.spec)
+            return (QueryForm(symbol, tensorcore.queries(self.spec), THREADS, None),)
+        few, many = simt.choose_tiles(self.spec)
         return (
-            QueryForm(f"{symbol}_few", few.queries, simt.THREADS, simt.FEW),
+            QueryForm(f"{symbol}_few", few.queries, simt.THREADS, simt.FEW_ROWS),
             QueryForm(symbol, many.queries, simt.THREADS, None),
         )
 
@@ -90,18 +91,18 @@ def plan(
     reader = _Reader(kernels, module)
     before = [reader.function(b, {followed: "score"})
               for b, followed in zip(functions, attention.followed, strict=False)]  # fmt: skip
-    finish, at_hand = None, dict[int, str]()
+    epilogue, registers = None, dict[int, str]()
     if attention.finish is not None:
-        at_hand = _at_hand(module, attention, row)
-        finish = reader.function(attention.finish, at_hand)
-    if None in before or (attention.finish is not None and finish is None):
+        registers = _registers(module, attention, row)
+        epilogue = reader.function(attention.finish, registers)
+    if None in before or (attention.finish is not None and epilogue is None):
         return None
     spec = Spec(
         width, columns, products[0].transposed, row.program, row.max_length, tuple(f for f in before if f is not None),
-        finish, at_hand, attention.to_bsnh, tuple(f"size{n}" for n in range(len(reader.sizes))),
+        epilogue, registers, attention.to_bsnh, tuple(f"size{n}" for n in range(len(reader.sizes))),
     )  # fmt: skip
     half = types == {"float16"}
-    if not (_fits_halves(spec, module, attention) if half else _fits(spec)):
+    if not (_fits_tensorcore(spec, module, attention) if half else _fits_simt(spec)):
         return None
     found = Plan(spec, half, reader.others, reader.sizes)
     try:
@@ -111,19 +112,19 @@ def plan(
     return found
 
 
-def _fits(spec: Spec) -> bool:
-    return takes(spec.program) and 0 < spec.columns <= WIDEST
+def _fits_simt(spec: Spec) -> bool:
+    return supports_program(spec.program) and 0 < spec.columns <= MOST_COLUMNS
 
 
-def _fits_halves(spec: Spec, module: tvm.IRModule, attention: Attention) -> bool:
+def _fits_tensorcore(spec: Spec, module: tvm.IRModule, attention: Attention) -> bool:
     """Say whether the kernel on tensor cores takes it: its heads, and a quotient that nothing else needs a part of."""
-    if spec.width not in tensorcore.WIDTHS or spec.columns != spec.width or not spec.transposed or spec.program.params:
+    if spec.width not in HEAD_SIZES or spec.columns != spec.width or not spec.transposed or spec.program.params:
         return False
-    value = None if spec.finish is None else spec.finish.what.value
+    value = None if spec.epilogue is None else spec.epilogue.what.value
     quotient = value.value if isinstance(value, tirx.Cast) else None
-    if spec.finish is None or not isinstance(quotient, tirx.Div) or set(spec.at_hand.values()) != _QUOTIENT:
+    if spec.epilogue is None or not isinstance(quotient, tirx.Div) or set(spec.registers.values()) != _QUOTIENT:
         return False
-    held = {name: spec.finish.what.held[position] for position, name in spec.at_hand.items()}
+    held = {name: spec.epilogue.what.held[position] for position, name in spec.registers.items()}
     if not (quotient.a.same_as(held["product"]) and quotient.b.same_as(held["normalizer"])):
         return False
     return users_behind_views(module, attention.between[-1].var) == {
@@ -179,7 +180,7 @@ def _size(lowering: Lowering, call: Any, var: Any) -> Size:
     return lowering.sizes(call, given)(var)
 
 
-def _at_hand(module: tvm.IRModule, attention: Attention, row: RowProgramOp) -> dict[int, str]:
+def _registers(module: tvm.IRModule, attention: Attention, row: RowProgramOp) -> dict[int, str]:
     """Return the arguments of the last function that the kernel has in registers: the product, scalars of the row."""
     bindings, last = bindings_of(module), attention.between[-1]
     names = output_names(row.program, None)
@@ -205,16 +206,16 @@ class _Reader:
     others: list[Any] = field(default_factory=list)
     sizes: list[tuple[Any, Any]] = field(default_factory=list)
 
-    def function(self, binding: Any, at_hand: Mapping[int, str]) -> Function | None:
+    def function(self, binding: Any, registers: Mapping[int, str]) -> Function | None:
         """Return the function that a binding calls, or None if it is not done within a kernel."""
         call = binding.value
         function, given = self.module[call.args[0]], list(call.args[1].fields)
         result = max(i for i, p in enumerate(function.params) if is_buffer_var(p))
-        types = {i: str(given[i].ty.dtype) for i in at_hand}
+        types = {i: str(given[i].ty.dtype) for i in registers}
         if {*types.values(), str(binding.var.ty.dtype)} - {"float32", "float16"}:
             return None
         nests = self.kernels.nests(call.args[0].name_hint, function, True)
-        what = elementwise(nests[0], result, types) if len(nests) == 1 else None
+        what = read_elementwise(nests[0], result, types) if len(nests) == 1 else None
         if what is None:
             return None
         memory, sizes = dict[int, str](), dict[int, str]()

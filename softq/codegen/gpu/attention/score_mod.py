@@ -1,7 +1,7 @@
-"""What lies between the two products of an attention: elementwise functions and a row program, as text.
+"""The score_mod of an attention: the elementwise functions and the row program between its two products, as text.
 
-A thread holds a tile of scores, some rows of `COLUMNS` next to one another; the tiles of as many threads as there are
-lanes lie beside one another. For each pass over the row that the program needs, the kernel computes the scores again.
+A thread holds a register tile of scores, some rows of `COLUMNS` contiguous ones; lanes are next to each other along the
+row. For each pass over the row that the program needs, the kernel computes the scores again.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Function:
             yield f"const GLOBAL {dtype} *RESTRICT {name}"
 
 
-def takes(program: Program) -> bool:
+def supports_program(program: Program) -> bool:
     """Say whether a program can lie between the products of one kernel."""
     nodes = program.nodes()
     first, *rest = output_names(program, None)
@@ -72,14 +72,14 @@ def _passes(program: Program) -> list[Phase]:
     return [phase for phase in phases(program, stores=False) if phase.reductions or phase.outputs]
 
 
-class Middle:
+class ScoreMod:
     """The functions and the program while a kernel is written.
 
     Args:
         program: The program.
         max_length: Greatest length of a row that its proof covers.
         functions: What is done to a score before it.
-        rows: Rows of a thread.
+        rows: Rows per thread.
         lanes: Threads that share rows: a power of two.
         text: The kernel's lines.
     """
@@ -124,7 +124,7 @@ class Middle:
             return
         with self.rows(masked=self._whole.masked):
             for k, function in enumerate(self._functions):
-                places(text, function, "row", lambda n, base, k=k: text.line(f"base{k}_{n}[i] = {base};"))
+                write_bases(text, function, "row", lambda n, base, k=k: text.line(f"base{k}_{n}[i] = {base};"))
             if self._whole.masked:
                 outer = "row / queries / score_heads * valid_outer"
                 text.line(f"seen[i] = {outer} + head * valid_head + row % queries * valid_query;")
@@ -132,18 +132,18 @@ class Middle:
     @contextlib.contextmanager
     def rows(self, *, named: bool = True, masked: bool = False) -> Generator[None]:
         """Write the loop over the thread's rows: `i`, and if asked for the number among all, and of its head."""
-        with self._text.block(f"for (i32 i = 0; i < {self._rows}; i++)", unroll="UNROLL"):
+        with self._text.loops(i=self._rows):
             heads = masked or any(param.scope == "head" for param in self._program.params)
             if named or heads:
                 self._text.line("const i64 within = top + part + i;")
-                # Rows that are not there are computed as the last one is, and not written.
+                # Rows outside are computed as the last one is, and not stored.
                 self._text.line("const i64 row = matrix * rows + (within < rows ? within : rows - 1);")
             if heads:
                 self._text.line("const i64 head = row / queries % score_heads;")
             yield
 
     def begin(self, phase: Phase) -> None:
-        """Declare what a pass gathers."""
+        """Declare the accumulators of a pass."""
         text, found = self._text, [Accumulator(self._kernel, node) for node in phase.reductions]
         kept = find_nans(found)
         for r in kept:
@@ -158,7 +158,7 @@ class Middle:
         text, last = self._text, bool(phase.outputs)
         with self.rows(named=False):
             place = self.scalars_of(phase.number)
-            with text.block(f"for (i32 j = 0; j < {COLUMNS}; j++)", unroll="UNROLL"):
+            with text.loops(j=COLUMNS):
                 text.line(f"const i32 column = (i32)start + lane * {COLUMNS} + j;")
                 if last:
                     text.line("f32 weight = 0.0f;")
@@ -183,23 +183,23 @@ class Middle:
                 continue
             x = "scores[i][j]"
             for k, function in enumerate(self._functions):
-                x = applied(text, function, {next(iter(function.what.held)): x}, lambda n, k=k: f"base{k}_{n}[i]")
+                x = apply(text, function, {next(iter(function.what.held)): x}, lambda n, k=k: f"base{k}_{n}[i]")
             element.bind(node, x, F32)
             element.keep(node, element.arg(node))
 
     def end(self) -> None:
-        """Let all threads of a row have what a pass gathered."""
+        """Write the reduction of a pass's accumulators over the lanes of a row."""
         text, warp = self._text, min(self._lanes, WARP)
         for r in self._reductions[-1]:
-            with text.block(f"for (i32 i = 0; i < {self._rows}; i++)", unroll="UNROLL"):
+            with text.loops(i=self._rows):
                 for by in (1 << n for n in range(warp.bit_length() - 1)):
-                    other = self._of_neighbour(r, by)
+                    other = self._shuffle(r, by)
                     text.line(f"{r.name} = {r.combined(text.define(r.held, other, 'other'))};")
             if self._lanes > warp:
-                self._over_warps(r)
+                self._reduce_warps(r)
 
-    def _of_neighbour(self, r: Accumulator, by: int) -> str:
-        """Return what a neighbour gathered, its words as the bits of floats."""
+    def _shuffle(self, r: Accumulator, by: int) -> str:
+        """Return another lane's accumulator, its words as the bits of floats."""
         if r.held == F32:
             return f"OF_NEIGHBOUR({r.name}, {by})"
         words = [f"(u32){r.name}", *([f"(u32)({r.name} >> {_WORD})"] if bits_of(r.held) > _WORD else ())]
@@ -207,19 +207,17 @@ class Middle:
         whole = parts[0] if len(parts) == 1 else f"((u64){parts[1]} << {_WORD} | {parts[0]})"
         return f"({r.held}){whole}"
 
-    def _over_warps(self, r: Accumulator) -> None:
-        """Let the warps of a block, all of which have the same rows, have what each of them gathered."""
+    def _reduce_warps(self, r: Accumulator) -> None:
+        """Write the reduction over the warps of a block, all of which have the same rows, through shared memory."""
         text, warps, memory = self._text, self._lanes // WARP, self._text.name("of_warp")
         text.line(f"SHARED {r.held} {memory}[{self._rows}][{warps}];")
-        rows = f"for (i32 i = 0; i < {self._rows}; i++)"
-        with text.block(f"if (lane % {WARP} == 0)"), text.block(rows, unroll="UNROLL"):
-            text.line(f"{memory}[i][lane / {WARP}] = {r.name};")
+        with text.block(f"if (lane % {WARP} == 0)"):
+            text.each(f"{memory}[i][lane / {WARP}] = {r.name};", i=self._rows)
         text.line("BARRIER();")
-        # Each warp brings the same numbers together in the same order.
-        with text.block(rows, unroll="UNROLL"):
+        # Deterministic: each warp combines the same numbers in the same order.
+        with text.loops(i=self._rows):
             text.line(f"{r.name} = {memory}[i][0];")
-            for w in range(1, warps):
-                text.line(f"{r.name} = {r.combined(f'{memory}[i][{w}]')};")
+            text.line(*(f"{r.name} = {r.combined(f'{memory}[i][{w}]')};" for w in range(1, warps)))
 
     def scalars_of(self, number: int) -> Emission:
         """Write the row's scalars that are known before a pass; return where they are."""
@@ -248,18 +246,18 @@ class Middle:
         return converted(place.arg(node), place.type_of(node), F32)
 
 
-def places(text: Text, function: Function, row: str, keep: Callable[[int, str], object]) -> None:
-    """Give the base of each read of a function in a row."""
+def write_bases(text: Text, function: Function, row: str, keep: Callable[[int, str], object]) -> None:
+    """Call `keep` with number and base of each read of a function in a row."""
     known = {key(function.what.row): row, **function.sizes}
     expressions = Expressions(text, lambda var: known.get(key(var)), sizes=True)
     for n, read in enumerate(function.what.reads):
         keep(n, expressions.of(read.base))
 
 
-def applied(
-    text: Text, function: Function, at_hand: Mapping[int, str], base: Callable[[int], str], *, halves: bool = False
+def apply(
+    text: Text, function: Function, registers: Mapping[int, str], base: Callable[[int], str], *, widen: bool = False
 ) -> str:
-    """Return a function's result for what is at hand, in the column `column`; `base` has the place of each read."""
+    """Return a function's result for arguments in registers, in the column `column`; `base` is that of each read."""
     what = function.what
     known = {key(what.column): f"(({TYPES[str(what.column.ty.dtype)]})column)", **function.sizes}
     sizes = Expressions(text, lambda var: known.get(key(var)), sizes=True)
@@ -267,5 +265,5 @@ def applied(
         x = f"{function.memory[read.position]}[{base(n)} + column * {sizes.of(read.step)}]"
         known[key(read.var)] = {"bool": f"({x} != 0)", "float16": f"from_f16({x})"}.get(read.dtype, x)
     for position, var in what.held.items():
-        known[key(var)] = at_hand[position]
-    return Expressions(text, lambda var: known.get(key(var)), halves=halves).of(what.value)
+        known[key(var)] = registers[position]
+    return Expressions(text, lambda var: known.get(key(var)), widen=widen).of(what.value)

@@ -1,4 +1,4 @@
-"""Attention of float16 in a graph: the kernel on tensor cores, with what the graph does to scores, and its places.
+"""Attention of float16 in a graph: the kernel on tensor cores, with the graph's score_mod and memory layout.
 
 Scores are float32 until they are codes: the graph rounds them to float16 after the product and after each function. A
 row without weights is NaN, as the graph's division by 0 is.
@@ -7,39 +7,38 @@ row without weights is NaN, as the graph's division by 0 is.
 from __future__ import annotations
 
 from softq.codegen.gpu.attention.codes import Codes, codes_of
-from softq.codegen.gpu.attention.codes_kernel import THREADS, WIDTHS, Shape, Writer, weights
-from softq.codegen.gpu.attention.score_mod import applied, places
+from softq.codegen.gpu.attention.codes_kernel import AttentionWriter, weight_table
+from softq.codegen.gpu.attention.score_mod import apply, write_bases
 from softq.codegen.gpu.attention.simt import SIZES, STRIDES, Spec
+from softq.codegen.gpu.attention.tiles import Shape
 from softq.codegen.gpu.dialect.text import F32, Text, literal, pruned
 from softq.compiler.tir.expressions import mentions
-
-__all__ = ["THREADS", "WIDTHS", "kernel", "queries"]
 
 _OWN = {"keys": "length", "queries": "each"}
 """Numbers of `SIZES` whose names have another meaning here."""
 
 
 def queries(spec: Spec) -> int:
-    """Return the rows of a block."""
+    """Return the rows per block."""
     return _shape(spec).queries
 
 
-def kernel(spec: Spec, symbol: str) -> str:
-    """Return the kernel: `ordinary.kernel` for operands and results of float16, without scalars.
+def write_kernel(spec: Spec, symbol: str) -> str:
+    """Return the kernel: `simt.write_kernel` for operands and results of float16, without scalars.
 
     Raises:
         RefusalError: weights are no codes of a scaled distance with a table that is known.
     """
     text, shape, codes = Text(), _shape(spec), codes_of(spec.program)
     _Writer(codes, shape, spec, text).write(symbol)
-    return weights(codes, shape, symbol) + pruned(str(text))
+    return weight_table(codes, shape, symbol) + pruned(str(text))
 
 
 def _shape(spec: Spec) -> Shape:
     return Shape("f16", spec.width, masked=spec.program.masked)
 
 
-class _Writer(Writer):
+class _Writer(AttentionWriter):
     EMPTY = literal(float("nan"), F32)
 
     def __init__(self, codes: Codes, shape: Shape, spec: Spec, text: Text) -> None:
@@ -54,27 +53,26 @@ class _Writer(Writer):
         numbers = [_OWN.get(name, name) for name in SIZES] + [*STRIDES] * spec.program.masked
         return names + [f"i64 {name}" for name in (*numbers, *spec.sizes)]
 
-    def place(self) -> None:
+    def locate(self) -> None:
         text, spec = self._text, self._spec
-        text.line("const i32 queries = (i32)rows;")
-        text.line("const i32 keys = (i32)length;")
+        text.line("const i32 queries = (i32)rows;", "const i32 keys = (i32)length;")
         text.line(f"const f32 rate = {literal(self._codes.rate, F32)};")
         text.line(f"const i64 blocks = (rows + {self._shape.queries - 1}) / {self._shape.queries};")
         text.line("const i64 matrix = GROUP / blocks;")
-        self.rows()
+        self.locate_rows()
         for name, pointer in (("query", "q"), ("key", "k"), ("value", "v")):
             there = f"matrix / heads * {name}_outer + matrix % heads * {name}_inner"
             text.line(f"const GLOBAL u16 *{name} = {pointer} + {there};")
         arrays = [f"base{k}_{n}" for k, f in enumerate(spec.functions) for n in range(len(f.what.reads))]
         for name in [*arrays, *["seen"] * spec.program.masked]:
-            text.line(f"i64 {name}[{self._shape.parts}][2];")
+            text.line(f"i64 {name}[{self._shape.fragments}][2];")
         if not arrays and not spec.program.masked:
             return
-        with self._parts(), self._halves():
+        with text.loops(**self._rows):
             text.line("const i32 row = mine + p * 16 + h * 8;")
             text.line("const i64 whole = matrix * rows + (row < queries ? row : queries - 1);")
             for k, function in enumerate(spec.functions):
-                places(text, function, "whole", lambda n, base, k=k: text.line(f"base{k}_{n}[p][h] = {base};"))
+                write_bases(text, function, "whole", lambda n, base, k=k: text.line(f"base{k}_{n}[p][h] = {base};"))
             if spec.program.masked:
                 there = "whole / each / score_heads * valid_outer + whole / each % score_heads * valid_head"
                 text.line(f"seen[p][h] = {there} + whole % each * valid_query;")
@@ -84,25 +82,24 @@ class _Writer(Writer):
         if not functions:
             return
         placed = any(f.what.reads or mentions(f.what.value, f.what.column) for f in functions)
-        with self._each_score():
+        with text.loops(**self._scores):
             if placed:
                 text.line("const i32 column = at + j * 8 + lane % 4 * 2 + i;")
             with text.block("if (column < keys)" if placed else ""):
                 x = "scores[p][j][2 * h + i]"
                 for k, function in enumerate(functions):
-                    x = applied(
+                    x = apply(
                         text, function, {next(iter(function.what.held)): x}, lambda n, k=k: f"base{k}_{n}[p][h]",
-                        halves=True,
+                        widen=True,
                     )  # fmt: skip
                 text.line(f"scores[p][j][2 * h + i] = {x};")
 
-    def unseen(self) -> str:
+    def is_masked(self) -> str:
         return "valid[seen[p][h] + column * valid_element] == 0"
 
     def row_of_result(self) -> str:
         item = "(matrix * rows + row)"
         if self._spec.to_bsnh:
-            item = (
-                f"(({item} / each / result_heads * each + {item} % each) * result_heads + {item} / each % result_heads)"
-            )
+            token = f"{item} / each / result_heads * each + {item} % each"
+            item = f"(({token}) * result_heads + {item} / each % result_heads)"
         return f"out + {item} * {self._shape.width}"
