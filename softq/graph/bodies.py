@@ -78,12 +78,12 @@ def parse_body(opset: int, inputs: Sequence[str], outputs: Sequence[str], lines:
 
 
 def has_input(node: ir.Node, index: int) -> bool:
-    """Say whether an optional input is there."""
+    """Return whether an optional input is there."""
     return index < len(node.inputs) and node.inputs[index] is not None
 
 
 def is_read(node: ir.Node, index: int) -> bool:
-    """Say whether somebody reads an output."""
+    """Return whether somebody reads an output."""
     return index < len(node.outputs) and (bool(node.outputs[index].uses()) or node.outputs[index].is_graph_output())
 
 

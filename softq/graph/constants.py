@@ -19,7 +19,7 @@ _NOT_PURE = frozenset({"Bernoulli", "Multinomial", "Optional", "OptionalGetEleme
 
 
 def is_pure(node: ir.Node) -> bool:
-    """Say whether a node of the default domain computes its outputs from its inputs alone, always the same ones."""
+    """Return whether a node of the default domain computes its outputs from its inputs alone, always the same ones."""
     if node.domain != "" or node.op_type in _NOT_PURE or node.op_type.startswith(("Random", "Sequence")):
         return False
     if has_references(node):

@@ -280,6 +280,18 @@ def operand(node: ir.Node, index: int) -> ir.Value | None:
     return value if value is not None and (value.name != "" or value.producer() is not None) else None
 
 
+def cast_target(node: ir.Node) -> ir.DataType | None:
+    """Return the type that a Cast of the default domain casts to; None for others, and where a function says it."""
+    to = node.attributes.get("to") if is_op(node, "Cast") else None
+    return None if to is None or to.is_ref() else ir.DataType(to.as_int())
+
+
+def is_float_cast(node: ir.Node) -> bool:
+    """Return whether `node` is a Cast to a float type."""
+    target = cast_target(node)
+    return target is not None and target.is_floating_point()
+
+
 def is_passthrough(node: ir.Node | None, opset: int) -> bool:
     """Return whether `node` hands its first input on: Identity, or Dropout at inference whose mask is unused."""
     if node is None or not is_op(node, "Identity", "Dropout"):

@@ -52,7 +52,7 @@ def _sources(node: ir.Node | None, index: int) -> list[ir.Value]:
     bodies = [graph for _, graph in subgraphs(node)]
     if node.op_type == "If":
         return [body.outputs[index] for body in bodies if index < len(body.outputs)]
-    # Of what a Loop collects the rank is not that of a body's output.
+    # What a Loop collects has one axis more than the body's output.
     before = operand(node, 2 + index)
     return [] if before is None or index + 1 >= len(bodies[0].outputs) else [before, bodies[0].outputs[index + 1]]
 

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from onnx_ir.tape import Tape
 
 from softq.graph.edits import add_cast, add_constant, remove_if_unused, take_over
-from softq.graph.queries import graph_of, producer
+from softq.graph.queries import cast_target, graph_of, producer
 from softq.passes import PassEntry
 from softq.passes.replace import Pair, divided, pairs_of
 
@@ -34,7 +34,7 @@ class DeferNormalizer(ir.passes.InPlacePass):
         return ir.passes.PassResult(model, bool(found))
 
 
-# What a product in float32 stands for without loss; casts to integers, bool or double mean something else.
+# Types whose products float32 holds without loss; casts to integers, bool or double mean something else.
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
@@ -47,18 +47,13 @@ def products_with_v(probabilities: ir.Value, zero_rows: ir.Value | None) -> Iter
         if user.graph is not probabilities.graph or user.domain != "":
             continue
         guards = user.op_type == "Where" and zero_rows is not None and user.inputs[0] is zero_rows
-        if user.op_type == "Identity" or guards or (user.op_type == "Cast" and _to(user) in _FLOATS):
+        if user.op_type == "Identity" or guards or cast_target(user) in _FLOATS:
             yield from products_with_v(user.outputs[0], zero_rows)
         elif user.op_type == "MatMul" and user.inputs[0] is probabilities:
             v = user.inputs[1]
             has_rows = v is not None and v is not probabilities and v.shape is not None and len(v.shape) >= 2
             if v is not None and has_rows and v.dtype in _FLOATS:
                 yield user
-
-
-def _to(cast: ir.Node) -> int:
-    attribute = cast.attributes.get("to")
-    return 0 if attribute is None or attribute.is_ref() else attribute.as_int()
 
 
 def _defer(product: ir.Node, pair: Pair) -> None:

@@ -79,7 +79,7 @@ def _keeps_order(node: ir.Node, container: Container) -> bool:
 
 
 def _takes_all(node: ir.Node, container: Container) -> bool:
-    """Say whether a Slice goes from 0 to past the end in steps of 1 on every axis that it names."""
+    """Return whether a Slice goes from 0 to past the end in steps of 1 on every axis that it names."""
     starts, ends, steps = (constant(operand(node, k), 64) for k in (1, 2, 4))
     if starts is None or ends is None or (operand(node, 4) is not None and steps is None):
         return False
@@ -105,7 +105,7 @@ def _alone(node: ir.Node, container: Container) -> bool:
 
 
 def _neutral(node: ir.Node, container: Container) -> bool:
-    """Say whether the second operand changes nothing: x * 1, x - 0, x and True, and so on, but not -0.0 + 0.0."""
+    """Return whether the second operand changes nothing: x * 1, x - 0, x and True, and so on, but not -0.0 + 0.0."""
     source, other = node.inputs[0], constant(operand(node, 1), 1024)
     if source is None or source.dtype is None or other is None or not _same_shape(node, container):
         return False

@@ -39,7 +39,7 @@ class DropUnused(ir.passes.InPlacePass):
 
 def _forget_outputs(node: ir.Node, container: Container) -> bool:
     if node.domain != "" or len(node.outputs) < 2 or node.attributes.get_int("training_mode", 0) != 0:
-        # How many outputs BatchNormalization has decides what it does where it trains.
+        # In training, the number of its outputs decides what BatchNormalization computes.
         return False
     try:
         schema = defs.get_schema(node.op_type, container.opset, "")

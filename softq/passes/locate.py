@@ -94,13 +94,19 @@ def _check_masks(model: ir.Model, assumed: Assumed) -> None:
 
 def superfluous(model: ir.Model, kind: str) -> list[tuple[Finding, OrderOnly]]:
     """Return the softmaxes that the pass `kind` makes superfluous; a model without sites is judged by the default."""
-    located = SITES_KEY in model.meta and any(META_KEY in node.meta for node in all_nodes(model))
+    located = is_located(model)
     found: list[tuple[Finding, OrderOnly]] = []
     for finding in findings(Facts(ModelView(model))):
         site = finding.node.meta.get(META_KEY) if located else finding.site
         if finding.order is not None and isinstance(site, Site) and site.rewrite == kind == finding.order.kind:
             found.append((finding, finding.order))
     return found
+
+
+def is_located(model: ir.Model) -> bool:
+    """Return whether `model` carries what `locate` left, and is no copy that lost it."""
+    sites = model.meta.get(SITES_KEY)
+    return sites is not None and (not sites or any(META_KEY in node.meta for node in all_nodes(model)))
 
 
 def all_nodes(model: ir.Model) -> Iterator[ir.Node]:

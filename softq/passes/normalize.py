@@ -7,6 +7,7 @@ uses them makes the masked scores superfluous.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import onnx_ir as ir
@@ -20,7 +21,7 @@ from softq.forms.written_function import find_around
 from softq.graph.queries import ModelView, is_op, operand
 from softq.graph.rewriter import Rewriter
 from softq.passes import PassEntry
-from softq.passes.locate import SITES_KEY, all_nodes, locate
+from softq.passes.locate import all_nodes, is_located, locate
 from softq.passes.rewriting.canonical import CANONICAL_KEY, Canonical, Mask, scores_of
 from softq.passes.rewriting.mask_lifting import MaskLifter
 from softq.passes.rewriting.softmax_axis import bypass, move_axis_last, narrow, set_axis, unflatten
@@ -42,8 +43,7 @@ class Normalize(ir.passes.InPlacePass):
         Raises:
             RefusalError: the model cannot be raised to opset 18, or a site was lost on the way.
         """
-        carried = any(META_KEY in node.meta for node in all_nodes(model))
-        if SITES_KEY not in model.meta or (model.meta[SITES_KEY] and not carried):
+        if not is_located(model):
             locate(model)
         if not _waiting(model):
             return ir.passes.PassResult(model, modified=False)
@@ -78,21 +78,24 @@ def _raise(model: ir.Model) -> bool:
         return False
     waiting = _waiting(model)
     before = {site.id for _, site in waiting}
-    # What the axis of an old softmax means hangs on the rank, which is proved here where plain inference gives up.
+    # The axis of an old softmax means nothing without the rank, which is proved here where inference gives up.
     rewriter = Rewriter(model)
     for node, _ in waiting:
-        value = operand(node, 0)
-        for _ in range(4):
-            if value is None:
-                break
+        for value in _first_operands(operand(node, 0)):
             rewriter.annotate(value)
-            above = value.producer()
-            value = None if above is None or above.domain else operand(above, 0)
     modified = RaiseOpset()(model).modified
     lost = before - {site.id for _, site in _waiting(model)}
     if lost:
         raise RefusalError(f"site {min(lost)} is no longer there after the model was raised to opset {MINIMUM_OPSET}")
     return modified
+
+
+def _first_operands(value: ir.Value | None, most: int = 4) -> Iterator[ir.Value]:
+    """Yield a value, the first operand of what computes it, that one's first operand, and so on."""
+    while value is not None and most:
+        yield value
+        node, most = value.producer(), most - 1
+        value = None if node is None or node.domain else operand(node, 0)
 
 
 def _open(model: ir.Model) -> bool:
@@ -148,7 +151,7 @@ def _normalize(rewriter: Rewriter, node: ir.Node, site: Site, raised: bool) -> N
     # The logarithm is that of the masked scores themselves.
     lift = None if moved or site.logarithm else found.lift
     scores, mask = (scores_of(node), None) if lift is None else MaskLifter(rewriter, node).lift(lift)
-    # What an operator does to its scores shows only in what it is opened into.
+    # The mask of an operator shows only once it is opened.
     row = guard_row(found.masked_row, behind.guard)
     site = replace(site, mask=found.kind, masked_row=row, guard=behind.guard)
     node.meta[CANONICAL_KEY] = Canonical(
@@ -164,14 +167,9 @@ def _normalize(rewriter: Rewriter, node: ir.Node, site: Site, raised: bool) -> N
 def _annotate(rewriter: Rewriter, node: ir.Node) -> None:
     """Write down types and shapes that the later passes read, where the model is silent and inference is not."""
     values: list[ir.Value | None] = [node.outputs[0], look_behind(node.outputs[0], rewriter.facts).weights]
-    value: ir.Value | None = scores_of(node)
-    for _ in range(4):
-        values.append(value)
-        above = None if value is None else value.producer()
-        if above is None or above.domain:
-            break
-        values.extend(above.inputs)
-        value = operand(above, 0)
+    for value in _first_operands(scores_of(node)):
+        above = value.producer()
+        values += [value, *(() if above is None or above.domain else above.inputs)]
     stack, seen = [v for v in values[:2] if v is not None], set[ir.Value]()
     while stack:
         current = stack.pop()

@@ -105,7 +105,7 @@ def _find_row_guard(value: ir.Value, facts: Facts) -> ir.Node | None:
 
 
 def _only_reader(value: ir.Value) -> ir.Node | None:
-    # Of what CastLike casts to, it reads the type alone.
+    # CastLike reads only the type of its second operand.
     readers = [node for node, index in value.uses() if not (is_op(node, "CastLike") and index == 1)]
     return readers[0] if len(readers) == 1 and not value.is_graph_output() else None
 

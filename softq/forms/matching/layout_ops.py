@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from softq.graph.facts import Facts
-from softq.graph.queries import constant, is_op, is_passthrough, operand
+from softq.graph.queries import constant, is_float_cast, is_op, is_passthrough, operand
 
 Layout = tuple[int | None, ...]
 """For each axis of a value which axis of its source runs there, counted from the end; None: nothing varies there."""
@@ -50,8 +50,7 @@ def follow(
 
 def _is_moving(node: ir.Node, facts: Facts, any_reshape: bool) -> bool:
     if is_op(node, "Cast"):
-        to = node.attributes.get("to")
-        return to is not None and not to.is_ref() and ir.DataType(to.as_int()).is_floating_point()
+        return is_float_cast(node)
     if is_op(node, "Reshape") and not any_reshape:
         before, after = facts.shape(operand(node, 0)), facts.shape(node.outputs[0])
         known = before is not None and after is not None and None not in (*before, *after)
@@ -118,7 +117,7 @@ def _reshape(layout: Layout, node: ir.Node, facts: Facts) -> Layout | None:
     if before is not None and after is not None:
         kept = [(label, d) for label, d in zip(layout, before, strict=True) if d != 1]
         lengths = [d for d in after if d != 1]
-        # One length that is not known, or known by another name, is what the number of elements leaves for it.
+        # One length that is not known, or has another name, follows from the number of elements.
         open_ones = sum(d is None or d != there for (_, d), there in zip(kept, lengths, strict=False))
         if len(kept) == len(lengths) and open_ones <= 1:
             rest = iter(kept)

@@ -35,7 +35,7 @@ from softq.forms.matching.mask_lifts import Lift, Source, Step
 from softq.forms.matching.mask_sources import find_source, is_declared, is_far_below, split_bias
 from softq.forms.matching.value_sets import MASKED, ValueSet, cast, find_values
 from softq.graph.facts import Dims, Facts
-from softq.graph.queries import MOVES_ONLY, is_constant, is_passthrough, operand
+from softq.graph.queries import MOVES_ONLY, cast_target, is_constant, is_passthrough, operand
 from softq.site import MaskedRow, MaskKind
 
 ABSORBING = -1e30
@@ -183,7 +183,7 @@ def _row_of_added(masked: ValueSet, steps: tuple[Step, ...], dtype: ir.DataType 
     absorbs = dtype in {ir.DataType.FLOAT, ir.DataType.BFLOAT16} and masked.values[-1] <= ABSORBING
     if absorbs or masked.values == (-math.inf,):
         return _row_of_written(masked, steps)
-    # Half of it: with any score added that is smaller than the other half, the sum is as low.
+    # Halved: the sum with any score smaller than the other half is this low.
     after = _apply_steps(ValueSet(tuple(v / 2 for v in masked.values), masked.few), steps)
     if after is not None and after.values[-1] == -math.inf:
         return "nan"
@@ -193,9 +193,8 @@ def _row_of_added(masked: ValueSet, steps: tuple[Step, ...], dtype: ir.DataType 
 def _apply_steps(written: ValueSet | None, steps: tuple[Step, ...]) -> ValueSet | None:
     for step in steps:
         # A positive factor leaves finite what is finite, unless it is a great one.
-        to = step.node.attributes.get("to") if step.node.op_type == "Cast" else None
-        if written is not None and to is not None:
-            written = None if to.is_ref() else cast(written, ir.DataType(to.as_int()))
+        if written is not None and step.node.op_type == "Cast":
+            written = cast(written, cast_target(step.node))
     return written
 
 

@@ -52,7 +52,7 @@ class Opener:
         softmax.name = self._node.name
         known = self._facts.shape(old)
         if old.shape is None and known is not None and wanted is not None:
-            # What is written now, inference may see through no longer, and other forms are still to be opened.
+            # Annotated, as inference may not see through the new nodes, and other forms are opened after this one.
             value.type, old.shape = ir.TensorType(wanted), ir.Shape(drop_inferred_names(known))
         take_over(old, value)
         remove_if_unused(self._node)
@@ -103,7 +103,7 @@ class Opener:
         # The shape of the column: that of the scores, with 1 on the axis.
         whole = self._add("Shape", [scores], "shape", _INT64, (rank,))
         length = self._add("Gather", [whole, at], "length", _INT64, (1,))
-        # Below opset 18 a scatter by negative index is not told; it counts from the end as everywhere.
+        # ONNX below opset 18 does not mention negative indices here; they count from the end, as everywhere.
         column = self._add("ScatterElements", [whole, at, one], "column", _INT64, (rank,), axis=0)
         value = self._number(sink, dtype, "sink_score")
         narrow = None if shape is None else tuple(1 if i - len(shape) == axis else d for i, d in enumerate(shape))

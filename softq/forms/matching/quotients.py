@@ -86,7 +86,7 @@ def find_quotient(above: Moved, below: Moved, result: ir.Value, facts: Facts) ->
     if not refusal and (added < 0 or (added and len(axes) != 1)):
         refusal = f"{added:g} is added to its sum"
     note = "" if stable or producer(stripped, "Sub") is not None else OVERFLOW
-    # Beside a constant in the sum, the maximum counts.
+    # With a constant in the sum, subtracting the maximum changes the result.
     scores = exponent if added or refusal else stripped
     return Decomposed(scores, axes, above, refusal, note, exponential, added)
 
@@ -99,7 +99,7 @@ def _find_sum(moved: Moved, changes: _Changes, facts: Facts, depth: int = 3) -> 
     node = producer(moved.source, "Add", "Max", "Clip")
     if node is None or depth == 0 or (len(node.inputs) > 2 and node.op_type != "Clip"):
         return None
-    # Only the last constant may be the first operand.
+    # The sum may be either operand of the outermost node, and the first one of those inside.
     for inside in node.inputs[: 2 if depth == 3 and node.op_type != "Clip" else 1]:
         # In a layout, such a node counts as one that hands its elements on.
         found = inside and _find_sum(

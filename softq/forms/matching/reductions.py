@@ -102,7 +102,7 @@ def fits(beside: Moved, reduced: Reduced, result: ir.Value, facts: Facts) -> boo
     mine = move_layout(own_layout(beside.source, facts), beside.path, facts)
     if mine is None or reduced.layout is None or len(reduced.layout) > len(mine):
         return False
-    # What is shorter is filled up at the front; an axis that went without being reduced had the length 1.
+    # Shorter layouts are padded at the front; an axis that is gone without a reduction had length 1.
     theirs = (None,) * (len(mine) - len(reduced.layout)) + reduced.layout
     shape = facts.shape(beside.source)
     assert shape is not None, "a layout has a rank"
@@ -124,7 +124,7 @@ def _keeps_shape(beside: Moved, result: ir.Value, mine: Layout, reduced: Reduced
     assert shape is not None, "a layout has a rank"
     lengths = [None if label is None else shape[label] for label in mine]
     if all(isinstance(length, int) and length != 1 for length in lengths):
-        # A longer repetition would not be allowed beside them.
+        # A longer repetition would not broadcast beside them.
         return True
     expands = [node for node in _list_above(reduced, result) if is_op(node, "Expand")]
     return bool(expands) and all(_has_shape_of(node, beside, end) for node in expands)

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from softq.graph.facts import Facts
-from softq.graph.queries import MOVES_ONLY, constant, is_passthrough, operand
+from softq.graph.queries import MOVES_ONLY, cast_target, constant, is_passthrough, operand
 
 MASKED = -1e4
 """The largest value that is written into scores to mask them (BERT's; its exponential is zero in every float type)."""
@@ -71,7 +71,7 @@ def find_values(value: ir.Value | None, facts: Facts, depth: int = 24) -> ValueS
     if is_passthrough(node, facts.view.container_of(node).opset):
         return below(0)
     if operator in {"Cast", "CastLike"}:
-        inner, to = below(0), facts.dtype(value) or _read_target(node)
+        inner, to = below(0), facts.dtype(value) or cast_target(node)
         return None if inner is None else cast(inner, to)
     if operator == "Where":
         return _union(below(1), below(2))
@@ -109,11 +109,6 @@ def cast(inner: ValueSet, to: ir.DataType | None) -> ValueSet | None:
         return _make_set(np.trunc(values), inner.few) if np.isfinite(values).all() else None
     with np.errstate(over="ignore"):
         return _make_set(values.astype(to.numpy()).astype(np.float64), inner.few)
-
-
-def _read_target(node: ir.Node) -> ir.DataType | None:
-    to = node.attributes.get("to")
-    return None if to is None or to.is_ref() else ir.DataType(to.as_int())
 
 
 def _is_integer(value: ir.Value | None, facts: Facts) -> bool:

@@ -195,7 +195,7 @@ def _is_function(method: Method, found: OwnFunction, asked: _Asked) -> bool:
         return out["probabilities"] if program.is_pair is False else out["weights"] / out["normalizer"]
 
     counts = _find_decided(asked.rows, asked.values)
-    # Most that are not the same differ on a few rows already.
+    # Most mismatches already show on a few rows.
     for some in (slice(None, None, max(len(asked.rows) // 24, 1)), slice(None)):
         got = values(asked.rows[some])
         if got is None or not _agree(got, asked.values[:, some], counts[:, some]):
@@ -244,7 +244,7 @@ def _make_probes(length: int, numbers: Sequence[Sequence[float]]) -> Rows:
     flat = np.full((6, length), np.array([-30, -1, 0, 0.7, 1, 30])[:, None])
     alone = np.zeros((6, length))
     alone[:, 1] = [-9, -1e-3, 1e-6, 0.5, 2, 30]
-    # What is added to a sum, or the least that is divided by, shows where one element is about as small.
+    # A constant added to a sum, or bounding a divisor, shows where one element is about as small.
     tiny = np.array([n**power for n in own if 0 < n < 1e-3 for power in (1, 0.5)]).reshape(-1, 1)
     beside = np.full((5 * len(tiny), length), -9.0)
     beside[:, -1] = (tiny * np.array([0.1, 0.5, 1, 2, 10])).reshape(-1)

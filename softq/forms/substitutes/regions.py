@@ -120,7 +120,7 @@ def _cut(result: ir.Value, entry: ir.Value, is_mask: MaskOf) -> Region | None:
         if node in nodes:
             return True
         if is_op(node, "Shape"):
-            # What has the shape is known or not, whatever computes it.
+            # Only the shape is read: what computes the value does not matter.
             shapes.extend(v for v in node.inputs if v is not None)
         elif not all(map(reaches, node.inputs)):
             return False

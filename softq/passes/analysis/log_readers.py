@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from softq.graph.queries import is_op
+from softq.graph.queries import is_float_cast, is_op
 
 _MOVES = ("Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Slice", "Gather")
 
@@ -32,11 +32,6 @@ def find_logarithms(weights: ir.Value, path: tuple[ir.Node, ...] = ()) -> list[L
             continue
         if is_op(reader, "Log"):
             found.append(Logarithm(reader, path))
-        elif is_op(reader, *_MOVES) or _widens(reader):
+        elif is_op(reader, *_MOVES) or is_float_cast(reader):
             found += find_logarithms(reader.outputs[0], (*path, reader))
     return found
-
-
-def _widens(node: ir.Node) -> bool:
-    to = node.attributes.get("to") if is_op(node, "Cast") else None
-    return to is not None and not to.is_ref() and ir.DataType(to.as_int()).is_floating_point()

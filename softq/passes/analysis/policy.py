@@ -83,7 +83,7 @@ def _judge(finding: Finding, policy: Policy, chosen: set[str] | None) -> Finding
     given = policy.methods if isinstance(policy.methods, str) else policy.methods.get(finding.site.id, "")
     around = None if finding.around is None else finding.around.function
     if finding.around is not None and around is not None and around.method == given:
-        # The whole is what the method is, and for any other the softmax is one like others.
+        # The chosen method is the whole function; any other replaces the softmax alone.
         site = replace(finding.site, function=around)
         finding = replace(finding, site=site, match=finding.around, mask=NO_MASK, order=None)
     site = finding.site

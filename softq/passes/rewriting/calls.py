@@ -98,7 +98,7 @@ def _emit(method: str, options: Options, context: CallContext, exposed: bool) ->
 
 
 def same_function(a: ir.Function, b: ir.Function) -> bool:
-    """Say whether two functions have the same interface, nodes and opsets, whatever their constants are called."""
+    """Return whether two functions have the same interface, nodes and opsets, whatever their constants are called."""
     left, right = (ir.to_proto(function) for function in (a, b))
     for proto in (left, right):
         for node in proto.node:

@@ -60,7 +60,7 @@ def scores_of(softmax: ir.Node) -> ir.Value:
 
 
 def leaves_scores(row: MaskedRow) -> bool:
-    """Say whether a lifted mask is given to the method.
+    """Return whether a lifted mask is given to the method.
 
     Under a finite mask a fully masked row keeps weights (uniform, or those of its scores): there the mask stays in the
     scores, where it is far enough below to get the weight zero in every other row.

@@ -40,7 +40,7 @@ class Quantization:
         return max(self.zero - low, low + 255 - self.zero)
 
     def same(self, other: Quantization) -> bool:
-        """Say whether codes of the one are codes of the other."""
+        """Return whether codes of the one are codes of the other."""
         return (self.zero, self.dtype) == (other.zero, other.dtype) and np.array_equal(self.scale, other.scale)
 
 
