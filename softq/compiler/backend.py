@@ -18,7 +18,7 @@ from softq.compiler.legalize.min_max import Legalize
 from softq.compiler.steps.attention import Attention
 from softq.compiler.steps.builder import Builder, StepCall, Value
 from softq.compiler.steps.epilogue import Epilogue
-from softq.compiler.steps.operands import Operands, Weight
+from softq.compiler.steps.operands import Product, Weight
 from softq.compiler.steps.tir_kernels import TirKernels
 from softq.compiler.tir.loop_nests import Nest
 from softq.rowprog import Program
@@ -73,14 +73,6 @@ class Lowering(Protocol):
         """Return the values of the scalars of a row program that is computed inside an attention."""
         ...
 
-    def is_tuple(self, ty: Any) -> bool:
-        """Say whether a type of Relax is one of tuples."""
-        ...
-
-    def types(self, ty: Any) -> list[Any]:
-        """Return the types of the tensors of a type of Relax."""
-        ...
-
     def tir_steps(self, call: Any, inputs: list[Value], outputs: list[Value], rows: bool = False) -> Iterator[StepCall]:
         """Yield the steps of a call of a TIR function; `rows` asks for work items that are rows of the result."""
         ...
@@ -128,8 +120,8 @@ class Backend(Protocol):
         ...
 
     @property
-    def fusable(self) -> tuple[type, ...]:
-        """The products whose kernels apply epilogues."""
+    def fuses_integers(self) -> bool:
+        """Whether products of integers may have epilogues, as those of floats."""
         ...
 
     @property
@@ -164,30 +156,14 @@ class Backend(Protocol):
         """Return the kernel of a row program for rows of up to so many elements."""
         ...
 
-    def matmul(
-        self, builder: Builder, given: Operands, result: Any, epilogue: Epilogue | None, others: Sequence[Value]
-    ) -> Value:
-        """Append the steps of a product of floats and return its result.
+    def product(self, builder: Builder, product: Product, result: Any) -> Value:
+        """Append the steps of a product and return its result.
 
         Args:
             builder: What gathers the steps.
-            given: What is multiplied.
+            product: What is multiplied, and what is done to the result's elements.
             result: The type of the result in Relax.
-            epilogue: What is done to its elements.
-            others: What the epilogue reads.
         """
-        ...
-
-    def integer_matmul(
-        self,
-        builder: Builder,
-        given: Operands,
-        zeros: Sequence[Value],
-        result: Any,
-        epilogue: Epilogue | None,
-        others: Sequence[Value],
-    ) -> Value:
-        """Append the steps of a product of 8-bit integers less their zero points, and return its result, int32."""
         ...
 
     def convolution(self, builder: Builder, operator: Any, x: Value, kernel: Value, bias: Value, result: Any) -> Value:

@@ -17,8 +17,8 @@ from softq.compiler.fusion import bindings
 from softq.compiler.fusion.attention import find_attentions
 from softq.compiler.fusion.epilogue import FusedEpilogue, find_epilogues
 from softq.compiler.legalize import elementwise, quantization
-from softq.compiler.ops.matmul import ProductOp
-from softq.compiler.steps.builder import Array, Builder, StepCall, Value
+from softq.compiler.ops.matmul import MatMulOp
+from softq.compiler.steps.builder import Array, Builder, StepCall, Value, tensor_types
 from softq.compiler.steps.operands import Weight
 from softq.compiler.tir.loop_nests import Nest
 from softq.compiler.tir.symbolic import is_number, key, plain, size
@@ -103,17 +103,11 @@ class _Lowering:
 
     def _reserve_scalars(self, binding: Any) -> None:
         """Give the scalars of a row program that is computed inside an attention their memory: others use them."""
-        if self.is_tuple(binding.var.ty):
-            self.values[key(binding.var)] = (None, *(self.builder.new(ty) for ty in self.types(binding.var.ty)[1:]))
+        if bindings.is_tuple(binding.var.ty):
+            self.values[key(binding.var)] = (None, *(self.builder.new(ty) for ty in tensor_types(binding.var.ty)[1:]))
 
     def scalars(self, binding: Any) -> tuple[Value, ...]:
-        return self.values[key(binding.var)][1:] if self.is_tuple(binding.var.ty) else ()
-
-    def is_tuple(self, ty: Any) -> bool:
-        return bindings.is_tuple(ty)
-
-    def types(self, ty: Any) -> list[Any]:
-        return list(ty.fields) if self.is_tuple(ty) else [ty]
+        return self.values[key(binding.var)][1:] if bindings.is_tuple(binding.var.ty) else ()
 
     def _bound(self, binding: Any) -> Any:
         value = binding.value
@@ -149,12 +143,12 @@ class _Lowering:
 
     def _call_tir(self, binding: Any, call: Any) -> Any:
         given = _given(call)
-        outputs = [self.builder.new(ty) for ty in self.types(binding.var.ty)]
+        outputs = [self.builder.new(ty) for ty in tensor_types(binding.var.ty)]
         # Skip empty outputs: TVM cannot divide by an axis of no elements.
         if not all(0 in value.dims for value in outputs):
             for step in self.tir_steps(call, [self.value(x) for x in given if not is_number(x)], outputs):
                 self.builder.append(step)
-        return tuple(outputs) if self.is_tuple(binding.var.ty) else outputs[0]
+        return tuple(outputs) if bindings.is_tuple(binding.var.ty) else outputs[0]
 
     def tir_steps(self, call: Any, inputs: list[Value], outputs: list[Value], rows: bool = False) -> Iterator[StepCall]:
         """Yield the steps of a call of a TIR function; `rows` asks for work items that are rows of the result."""
@@ -216,7 +210,7 @@ class _Lowering:
         given = binding.value.args[1].fields
         others = [self.value(given[operand.position]) for operand in found.epilogue.operands]
         operator = self.operators[bindings.kernel_of(found.product) or ""]
-        assert isinstance(operator, ProductOp)
+        assert isinstance(operator, MatMulOp)
         return operator.lower(self, _arguments(found.product.value), binding.var.ty, found.epilogue, others)
 
     def weight(self, expr: Any) -> Value | Weight:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import tvm
@@ -18,18 +18,17 @@ from softq.codegen.cpu.rows import RowKernel
 from softq.compiler.backend import KernelOperator, Lowering
 from softq.compiler.legalize import min_max
 from softq.compiler.ops.convolution import ConvolutionOp
-from softq.compiler.ops.matmul import IntegerMatMulOp, MatMulOp
+from softq.compiler.ops.matmul import MatMulOp
 from softq.compiler.steps.attention import Attention
 from softq.compiler.steps.builder import Builder, Value
 from softq.compiler.steps.epilogue import Epilogue
-from softq.compiler.steps.operands import Operands
+from softq.compiler.steps.operands import Product
 from softq.compiler.steps.tir_kernels import TirKernels
 from softq.compiler.tir.loop_nests import Nest
 from softq.rowprog import Program
 
 _TYPES: Mapping[type, tuple[str, ...]] = {
-    MatMulOp: ("float32",),
-    IntegerMatMulOp: ("int8", "uint8"),
+    MatMulOp: ("float32", "int8", "uint8"),
     ConvolutionOp: ("float32",),
 }
 
@@ -38,7 +37,7 @@ class CpuBackend:
     """A processor; see `compiler.backend.Backend`."""
 
     min_max: Mapping[str, min_max.Legalize] = min_max.LEGALIZE
-    fusable: tuple[type, ...] = (MatMulOp,)
+    fuses_integers = False
     most_values_in_place: int | None = 1024
     widens_values = False
 
@@ -73,25 +72,10 @@ class CpuBackend:
         """Return the kernel of a row program."""
         return self.kernels.row(program, max_length)
 
-    def matmul(
-        self, builder: Builder, given: Operands, result: Any, epilogue: Epilogue | None, others: Sequence[Value]
-    ) -> Value:
-        """Append the steps of a product of float32."""
-        return lower_matmul(self.kernels, builder, given, result, epilogue, others)
-
-    def integer_matmul(
-        self,
-        builder: Builder,
-        given: Operands,
-        zeros: Sequence[Value],
-        result: Any,
-        epilogue: Epilogue | None,
-        others: Sequence[Value],
-    ) -> Value:
-        """Append the steps of a product of 8-bit integers, which has no epilogues here."""
-        assert epilogue is None
-        assert not others
-        return lower_integer_matmul(self.kernels, builder, given, zeros, result)
+    def product(self, builder: Builder, product: Product, result: Any) -> Value:
+        """Append the steps of a product of float32, or of 8-bit integers, which has no epilogues here."""
+        lower = lower_integer_matmul if product.zeros else lower_matmul
+        return lower(self.kernels, builder, product, result)
 
     def convolution(
         self, builder: Builder, operator: ConvolutionOp, x: Value, kernel: Value, bias: Value, result: Any

@@ -14,7 +14,9 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from softq.artifact.machine import Cpu
 from softq.artifact.program import Size
+from softq.codegen.cpu.gemm.block import tile_of_block
 from softq.codegen.cpu.gemm.tiles import Matrix, Tile, broadcast, ceil_divide, number, vector
 from softq.compiler.tir.kernel_function import KernelFunction, kernel_function
 from softq.compiler.tir.symbolic import ceiling, computed, multiplied
@@ -56,6 +58,12 @@ SIZES = (
 )  # fmt: skip
 """The kernel's scalars: channels of a group in the input and in the result; lengths of the input's planes and of the
 result's; the kernel; how far windows and elements of a window are apart; zeros in front."""
+
+
+def convolution_tile(machine: Cpu) -> Tile:
+    """Return the tile of convolutions of few channels."""
+    lanes = tile_of_block(machine).lanes
+    return Tile(4, 2 if lanes > 1 and machine.vectors < 32 else 4, lanes)
 
 
 def scratch_bytes(sizes: dict[str, Size], tile: Tile) -> Size:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,11 +29,11 @@ from softq.compiler.backend import KernelOperator, Lowering
 from softq.compiler.legalize import stepwise_min_max
 from softq.compiler.legalize.min_max import Legalize
 from softq.compiler.ops.convolution import ConvolutionOp
-from softq.compiler.ops.matmul import IntegerMatMulOp, MatMulOp
+from softq.compiler.ops.matmul import MatMulOp
 from softq.compiler.steps.attention import Attention
 from softq.compiler.steps.builder import Builder, Value
 from softq.compiler.steps.epilogue import Epilogue
-from softq.compiler.steps.operands import Operands
+from softq.compiler.steps.operands import Product
 from softq.compiler.steps.tir_kernels import PREFIX, TirKernels
 from softq.compiler.tir.loop_nests import Nest, nests
 from softq.compiler.tir.symbolic import key
@@ -54,8 +54,7 @@ class _Row:
 
 
 _TYPES: Mapping[type, tuple[str, ...]] = {
-    MatMulOp: tuple(dtype for dtype in KINDS if "int" not in dtype),
-    IntegerMatMulOp: ("int8", "uint8"),
+    MatMulOp: tuple(KINDS),
     ConvolutionOp: (),  # A thread of a GPU has no memory for blocks.
 }
 
@@ -64,7 +63,7 @@ class GpuBackend:
     """A GPU; see `compiler.backend.Backend`."""
 
     min_max: Mapping[str, Legalize] = stepwise_min_max.LEGALIZE
-    fusable: tuple[type, ...] = (MatMulOp, IntegerMatMulOp)
+    fuses_integers = True
     most_values_in_place: int | None = None
     widens_values = True
 
@@ -110,24 +109,10 @@ class GpuBackend:
         own = str(epilogue.element.ty.dtype)
         return (own == "int32" or result == own) and fuse(epilogue, result) is not None
 
-    def matmul(
-        self, builder: Builder, given: Operands, result: Any, epilogue: Epilogue | None, others: Sequence[Value]
-    ) -> Value:
+    def product(self, builder: Builder, product: Product, result: Any) -> Value:
         """Append the step of a product."""
-        return self.integer_matmul(builder, given, (), result, epilogue, others)
-
-    def integer_matmul(
-        self,
-        builder: Builder,
-        given: Operands,
-        zeros: Sequence[Value],
-        result: Any,
-        epilogue: Epilogue | None,
-        others: Sequence[Value],
-    ) -> Value:
-        """Append the step of a product, of 8-bit integers less their zero points."""
-        fused = (epilogue and fuse(epilogue, str(result.dtype))) or PLAIN
-        return lower_gemm(builder, given, result, lambda *types: self._gemm(*types, fused), zeros, others)
+        fused = (product.epilogue and fuse(product.epilogue, str(result.dtype))) or PLAIN
+        return lower_gemm(builder, product, result, lambda *types: self._gemm(*types, fused))
 
     def convolution(
         self, builder: Builder, operator: ConvolutionOp, x: Value, kernel: Value, bias: Value, result: Any

@@ -34,7 +34,7 @@ from softq.compiler.fusion.tir_patterns import (
     same_rows,
     widened,
 )
-from softq.compiler.ops.matmul import IntegerMatMulOp, MatMulOp, ProductOp
+from softq.compiler.ops.matmul import MatMulOp
 from softq.compiler.ops.row_program import RowProgramOp
 from softq.compiler.steps.attention import Attention
 from softq.compiler.tir.symbolic import equal, key, plain, product
@@ -88,13 +88,13 @@ class _Finder:
         name = kernel_of(binding)
         return None if name is None else self.operators[name]
 
-    def product_of(self, binding: Any) -> ProductOp | None:
+    def product_of(self, binding: Any) -> MatMulOp | None:
         """Return the product that a binding is, if a block of its rows can be computed alone."""
         operator = self.operator_of(binding)
-        if isinstance(operator, IntegerMatMulOp):
-            zeros = binding.value.args[1].fields[2:]
-            return operator if all(isinstance(zero, tvm.ir.GenericConst) for zero in zeros) else None
-        return operator if isinstance(operator, MatMulOp) else None
+        if not isinstance(operator, MatMulOp):
+            return None
+        zeros = binding.value.args[1].fields[2:]
+        return operator if all(isinstance(zero, tvm.ir.GenericConst) for zero in zeros) else None
 
     def attention(self, second: Any) -> Attention | None:
         """Return the attention whose second product this is."""

@@ -17,6 +17,7 @@ from tvm_ffi.structural import structural_map
 
 from softq.compiler.backend import Backend, KernelOperator
 from softq.compiler.fusion.bindings import bindings_of, is_function, is_tuple, is_variable, is_view, kernel_of, users
+from softq.compiler.ops.matmul import MatMulOp
 from softq.compiler.steps.epilogue import Epilogue, Operand, Where
 from softq.compiler.tir.expressions import found
 from softq.compiler.tir.loop_nests import Nest, elements_of
@@ -61,10 +62,11 @@ def find_epilogues(
                 continue
             source = bindings[chain[-1]]
             name = kernel_of(source)
-            if name is None or not isinstance(operators[name], backend.fusable):
+            operator = None if name is None else operators[name]
+            if not isinstance(operator, MatMulOp) or (operator.integers and not backend.fuses_integers):
                 continue
             epilogue = _epilogue(module, binding, position, source, backend)
-            if epilogue is not None and backend.can_fuse(operators[name], epilogue, str(binding.var.ty.dtype)):
+            if epilogue is not None and backend.can_fuse(operator, epilogue, str(binding.var.ty.dtype)):
                 fused[at] = FusedEpilogue(source, epilogue)
                 inside.update(chain)
                 break

@@ -12,7 +12,7 @@ from tvm.script.ir_builder import tirx as T
 
 from softq.compiler.backend import Lowering
 from softq.compiler.legalize import min_max
-from softq.compiler.steps.builder import Value
+from softq.compiler.steps.builder import StepCall, Value
 from softq.compiler.steps.tir_kernels import PREFIX
 from softq.compiler.tir.kernel_function import kernel_function
 from softq.compiler.tir.symbolic import computed, multiplied, size
@@ -28,7 +28,7 @@ class SizesOp:
         out, numbers = builder.new(result), [size(d) for d in arguments[0].values]
         symbol = f"{PREFIX}sizes_{len(numbers)}"
         kernel = builder.tir.add(symbol, lambda: _sizes_kernel(symbol, len(numbers)))
-        builder.step(kernel, [out], numbers, 1, len(numbers))
+        builder.append(StepCall(kernel, [out], numbers, 1, len(numbers)))
         return out
 
 
@@ -51,7 +51,7 @@ class CumSumOp:
         outer, length, inner = x.dims
         symbol = f"{PREFIX}cumsum_{x.dtype}" + "_exclusive" * self.exclusive + "_reverse" * self.reverse
         kernel = builder.tir.add(symbol, lambda: _cum_sum_kernel(symbol, x.dtype, self))
-        builder.step(kernel, [x, out], [length, inner], multiplied([outer, inner]), x.elements)
+        builder.append(StepCall(kernel, [x, out], [length, inner], multiplied([outer, inner]), x.elements))
         return out
 
 
@@ -76,7 +76,7 @@ class PositionsOp:
         kernel = builder.tir.add(symbol, lambda: positions_kernel(symbol, len(extents)))
         # All items that write the flag write the same value.
         items = computed("floordiv", given.elements, len(extents))
-        builder.step(kernel, [flag, given, out], extents, items, given.elements, error=self.message)
+        builder.append(StepCall(kernel, [flag, given, out], extents, items, given.elements, error=self.message))
         return out
 
 
@@ -102,7 +102,7 @@ class ScatterOp:
         kernel = builder.tir.add(symbol, lambda: _scatter_kernel(symbol, data.dtype, self))
         # One work item: updates may meet in one place, and the last one stays.
         scalars = [*extents, multiplied(at.dims[:-1]), inner]
-        builder.step(kernel, [at, updates, out], scalars, 1, updates.elements)
+        builder.append(StepCall(kernel, [at, updates, out], scalars, 1, updates.elements))
         return out
 
 

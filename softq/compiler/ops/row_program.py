@@ -8,7 +8,7 @@ from typing import Any
 
 from softq.artifact.program import Size
 from softq.compiler.backend import Lowering
-from softq.compiler.steps.builder import StepCall, Value
+from softq.compiler.steps.builder import StepCall, Value, tensor_types
 from softq.compiler.tir.symbolic import multiplied
 from softq.rowprog import Program
 
@@ -34,9 +34,9 @@ class RowProgramOp:
         """Append the step; return the weights, or weights and scalars where Relax has a tuple."""
         out = lowering.builder
         values = [lowering.value(x) for x in arguments]
-        outputs = [out.new(ty) for ty in lowering.types(result)]
+        outputs = [out.new(ty) for ty in tensor_types(result)]
         out.append(self.step(lowering, values, outputs, out.allocated))
-        return tuple(outputs) if lowering.is_tuple(result) else outputs[0]
+        return tuple(outputs) if len(outputs) > 1 else outputs[0]
 
     def step(
         self,

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tvm import relax
 
 from softq.artifact.program import Limit, Place, Program, Size, Step, Tensor
 from softq.compiler.steps.memory_plan import Buffer, slots
@@ -17,6 +18,11 @@ from softq.compiler.tir.symbolic import computed, multiplied, size
 from softq.errors import RefusalError
 
 Array = NDArray[np.generic]
+
+
+def tensor_types(ty: Any) -> list[Any]:
+    """Return the types of the tensors of a type of Relax: of a tuple's, or of the only one."""
+    return list(ty.fields) if isinstance(ty, relax.TupleType) else [ty]
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,17 @@ class Value:
 
 @dataclass(frozen=True)
 class StepCall:
-    """A step whose tensors have no memory yet."""
+    """A step whose tensors have no memory yet.
+
+    Attributes:
+        kernel: Name of the kernel.
+        tensors: What it reads and writes, in the order of its parameters.
+        scalars: Its numbers, in their order.
+        items: How many work items there are.
+        cost: What all of them take, in elements; it decides whether threads are worth it.
+        site: The softmax that the step computes.
+        error: What it means if the first tensor, a flag, is set.
+    """
 
     kernel: str
     tensors: list[Value]
@@ -105,30 +121,6 @@ class Builder:
             self.end += -(-array.nbytes // 64) * 64
         return Value(tuple(array.shape), str(array.dtype), "weight", self.weight_at[name])
 
-    def step(
-        self,
-        kernel: str,
-        tensors: list[Value],
-        scalars: list[Size],
-        items: Size,
-        cost: Size,
-        *,
-        site: str | None = None,
-        error: str | None = None,
-    ) -> None:
-        """Append a step.
-
-        Args:
-            kernel: Name of the kernel.
-            tensors: What it reads and writes, in the order of its parameters.
-            scalars: Its numbers, in their order.
-            items: How many work items there are.
-            cost: What all of them take, in elements; it decides whether threads are worth it.
-            site: The softmax that the step computes.
-            error: What it means if the first tensor, a flag, is set.
-        """
-        self.append(StepCall(kernel, tensors, scalars, items, cost, site, error))
-
     def append(self, step: StepCall) -> None:
         """Append a step."""
         for tensor in step.tensors:
@@ -144,7 +136,7 @@ class Builder:
         """Return a copy in memory of its own."""
         copy = self.allocated(value.dims, value.dtype)
         count = multiplied([value.elements, np.dtype(value.dtype).itemsize])
-        self.step(self.tir.copy(), [value, copy], [], count, value.elements)
+        self.append(StepCall(self.tir.copy(), [value, copy], [], count, value.elements))
         return copy
 
     def outputs(self, values: list[Value]) -> list[Value]:

@@ -1,4 +1,4 @@
-"""What a product of matrices is of."""
+"""Products of matrices, and the operands of attentions, as backends see them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from softq.artifact.program import Size
 from softq.compiler.steps.builder import Array, Value
+from softq.compiler.steps.epilogue import Epilogue
 from softq.compiler.tir.symbolic import multiplied
 
 
@@ -23,18 +24,24 @@ class Weight:
 
 
 @dataclass(frozen=True)
-class Operands:
-    """What is multiplied.
+class Product:
+    """A product of matrices.
 
     Attributes:
         left: [batch..., M, K] or [M, K].
         right: [K, N] or [batch..., K, N].
         transposed: Whether the right one is given as [N, K] or [batch..., N, K].
+        zeros: Of 8-bit integers the zero point of each operand, [1], of its type; none for floats.
+        epilogue: What is done to its elements, or None.
+        others: What the epilogue reads.
     """
 
     left: Value
     right: Value | Weight
     transposed: bool
+    zeros: tuple[Value, ...] = ()
+    epilogue: Epilogue | None = None
+    others: tuple[Value, ...] = ()
 
     @property
     def lead(self) -> tuple[Size, ...]:

@@ -9,14 +9,14 @@ import numpy as np
 
 from softq.artifact.program import Size
 from softq.codegen.cpu.attention.kernel import PRODUCT, SIZES, Form, Integers, Region, Stage, scratch_parts
+from softq.codegen.cpu.gemm.matmul import PACK_BLOCK
 from softq.codegen.cpu.kernels import CpuKernels
 from softq.codegen.cpu.lowering.gemm import pack_integers
 from softq.compiler.backend import Lowering
 from softq.compiler.fusion.bindings import kernel_of
-from softq.compiler.ops.matmul import IntegerMatMulOp
 from softq.compiler.ops.row_program import ROW_COST, RowProgramOp
 from softq.compiler.steps.attention import Attention
-from softq.compiler.steps.builder import Builder, StepCall, Value
+from softq.compiler.steps.builder import Builder, StepCall, Value, tensor_types
 from softq.compiler.steps.operands import Matrices
 from softq.compiler.tir.symbolic import ceiling, computed, is_number, multiplied, size
 
@@ -61,7 +61,7 @@ def lower_attention(kernels: CpuKernels, lowering: Lowering, attention: Attentio
     elif not isinstance(columns, int) or columns % tile.lanes:
         right = [_packed(kernels, out, values, (heads, columns, length), False, 1)]
         each = multiplied([length, tile.columns])
-        whole = multiplied([kernels.panels(columns, tile), each])
+        whole = multiplied([ceiling(columns, tile.columns), each])
         spread = (each, tile.columns, multiplied([heads, whole]), whole)
     result = out.new(attention.last.var.ty)
     query_row, query_outer, query_inner = queries.strides(heads)
@@ -72,7 +72,7 @@ def lower_attention(kernels: CpuKernels, lowering: Lowering, attention: Attentio
         stages.add(binding, followed)
     last, to_bsnh = stages.last, attention.to_bsnh
     finish = None if attention.finish is None else stages.finish(attention, result)
-    packing = kernels.pack_block(transposed) if first is None else ""
+    packing = kernels.pack(PACK_BLOCK, tile, transposed) if first is None else ""
     kinds = (None if first is None else first.kind, None if second is None else second.kind)
     form = Form(tile, packing, tuple(stages.found), tuple(stages.regions), last, finish, to_bsnh, *kinds)
     result_heads = result.dims[-2] if to_bsnh else 1
@@ -113,12 +113,13 @@ class _Integers:
 
 def _integers(kernels: CpuKernels, lowering: Lowering, binding: Any) -> _Integers | None:
     """Return what a product of integers is, or None for one of floats."""
-    if not isinstance(_operator(lowering, binding), IntegerMatMulOp):
+    if not _operator(lowering, binding).integers:
         return None
     a, b, *zeros = binding.value.args[1].fields
     left, right = (int(zero.value.numpy().item()) for zero in zeros)
-    types, dot = (str(a.ty.dtype), str(b.ty.dtype)), kernels.dot
-    return _Integers(Integers(dot, types[0]), (left + dot.left_offset(types[0]), right + dot.right_offset(types[1])))
+    left_type, right_type, dot = str(a.ty.dtype), str(b.ty.dtype), kernels.dot
+    offsets = left + dot.left_offset(left_type), right + dot.right_offset(right_type)
+    return _Integers(Integers(dot, left_type), offsets)
 
 
 def _cost(kernels: CpuKernels, scores: Size, inner: Size) -> Size:
@@ -147,12 +148,13 @@ def _packed(
         wanted: 0 or 1.
     """
     heads, columns, rows = sizes
-    count = kernels.panels(columns, kernels.block_tile)
+    count = ceiling(columns, kernels.block_tile.columns)
     panels = out.allocated((given.matrices, count, rows, kernels.block_tile.columns, wanted), "float32")
     if wanted != 0:
         items = multiplied([given.matrices, count, wanted])
         scalars = [rows, columns, heads, *given.strides(heads)]
-        out.step(kernels.pack_block(transposed), [given.value, panels], scalars, items, given.value.elements)
+        packing = kernels.pack(PACK_BLOCK, kernels.block_tile, transposed)
+        out.append(StepCall(packing, [given.value, panels], scalars, items, given.value.elements))
     return panels
 
 
@@ -187,7 +189,7 @@ class _Stages:
             assert isinstance(row, RowProgramOp)
             arguments = list(call.args[1].fields)
             inputs = [self._here(arguments[0]), *map(self.lowering.value, arguments[1:])]
-            weights = self._value(self.lowering.types(binding.var.ty)[0], target)
+            weights = self._value(tensor_types(binding.var.ty)[0], target)
             step = row.step(self.lowering, inputs, [weights, *self.lowering.scalars(binding)], self._more)
             self.site = row.site
         self.last = target

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from softq.codegen.cpu.convolution import SIZES, Shape, scratch_bytes
+from softq.codegen.cpu.convolution import SIZES, Shape, convolution_kernel, convolution_tile, scratch_bytes
 from softq.codegen.cpu.kernels import CpuKernels
 from softq.compiler.ops.convolution import ConvolutionOp
-from softq.compiler.steps.builder import Builder, Value
+from softq.compiler.steps.builder import Builder, StepCall, Value
 from softq.compiler.tir.symbolic import computed, multiplied
 
 
@@ -24,7 +24,7 @@ def lower_convolution(
         result: The type of the result [batch, M, rows, columns].
     """
     x, w, bias = given
-    out, tile = builder.new(result), kernels.convolution_tile
+    out, tile = builder.new(result), convolution_tile(kernels.machine)
     count, inner, *kernel = w.dims
     outer = computed("floordiv", count, operator.groups)
     lengths = (operator.groups, inner, outer, *x.dims[2:], *out.dims[2:], *kernel)
@@ -34,6 +34,7 @@ def lower_convolution(
     cost = kernels.cost(multiplied([out.elements, inner, *kernel]))
     items = multiplied([x.dims[0], operator.groups])
     assert isinstance(kernel[-1], int)
-    symbol = kernels.convolution(Shape.of(operator.strides[-1], kernel[-1]))
-    builder.step(symbol, [x, w, bias, out, memory], [*sizes.values()], items, cost)
+    shape = Shape.of(operator.strides[-1], kernel[-1])
+    symbol = kernels.tir.add(shape.symbol, lambda: convolution_kernel(tile, shape))
+    builder.append(StepCall(symbol, [x, w, bias, out, memory], [*sizes.values()], items, cost))
     return out

@@ -2,42 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from softq.artifact.program import Size
 from softq.codegen.cpu.gemm import integer_matmul, matmul
+from softq.codegen.cpu.gemm.dot_prepack import pack_dots_kernel
 from softq.codegen.cpu.kernels import CpuKernels
-from softq.compiler.steps.builder import Builder, Value
-from softq.compiler.steps.epilogue import Epilogue
-from softq.compiler.steps.operands import Operands, Weight
+from softq.compiler.steps.builder import Builder, StepCall, Value
+from softq.compiler.steps.operands import Product, Weight
 from softq.compiler.tir.symbolic import ceiling, multiplied
 
 
-def lower_matmul(
-    kernels: CpuKernels,
-    out: Builder,
-    given: Operands,
-    result: Any,
-    epilogue: Epilogue | None = None,
-    others: Sequence[Value] = (),
-) -> Value:
+def lower_matmul(kernels: CpuKernels, out: Builder, given: Product, result: Any) -> Value:
     """Append the steps of a product of float32 and return the result, of a type of Relax."""
-    (rows, inner, columns), lead, b = given.sizes, multiplied(given.lead), given.right
+    (rows, inner, columns), lead, b, tile = given.sizes, multiplied(given.lead), given.right, kernels.tile
+    count = ceiling(columns, tile.columns)
     if isinstance(b, Weight):
         panels = _packed_weight(kernels, out, b, given.transposed)
     else:
-        count = kernels.panels(columns)
-        panels = out.allocated((*given.lead, count, inner, kernels.tile.columns), "float32")
-        packing = kernels.pack(given.transposed)
-        out.step(packing, [b, panels], [inner, columns], multiplied([lead, count]), b.elements)
+        panels = out.allocated((*given.lead, count, inner, tile.columns), "float32")
+        packing = kernels.pack(matmul.PACK, tile, given.transposed)
+        out.append(StepCall(packing, [b, panels], [inner, columns], multiplied([lead, count]), b.elements))
     product = out.new(result)
-    items = multiplied([lead, kernels.row_blocks(rows), kernels.panels(columns)])
+    items = multiplied([lead, ceiling(rows, matmul.ROWS), count])
     cost = kernels.cost(multiplied([lead, rows, inner, columns]))
-    kernel = kernels.matmul(epilogue)
-    out.step(kernel, [given.left, panels, product, *others], [rows, inner, columns, given.step], items, cost)
+    symbol = matmul.MATMUL if given.epilogue is None else f"{matmul.MATMUL}_{given.epilogue.suffix}"
+    kernel = kernels.tir.add(symbol, lambda: matmul.matmul_kernel(tile, symbol, given.epilogue))
+    tensors = [given.left, panels, product, *given.others]
+    out.append(StepCall(kernel, tensors, [rows, inner, columns, given.step], items, cost))
     return product
 
 
@@ -49,13 +43,12 @@ def _packed_weight(kernels: CpuKernels, out: Builder, weight: Weight, transposed
     return out.weight(identity, matmul.packed(np.asarray(weight.array, np.float32), kernels.tile, transposed))
 
 
-def lower_integer_matmul(
-    kernels: CpuKernels, out: Builder, given: Operands, zeros: Sequence[Value], result: Any
-) -> Value:
+def lower_integer_matmul(kernels: CpuKernels, out: Builder, given: Product, result: Any) -> Value:
     """Append the steps of a product of 8-bit integers, less their zero points, and return the result."""
-    (rows, inner, columns), b = given.sizes, given.right
+    assert given.epilogue is None
+    (rows, inner, columns), b, tile, dot = given.sizes, given.right, kernels.block_tile, kernels.dot
     if isinstance(b, Weight):
-        panels, sums = integer_matmul.packed(b.array, kernels.block_tile, kernels.dot, given.transposed)
+        panels, sums = integer_matmul.packed(b.array, tile, dot, given.transposed)
         right = [out.weight((part, b.name, given.transposed), x) for part, x in (("dots", panels), ("sums", sums))]
         right_type = str(b.array.dtype)
     else:
@@ -63,13 +56,17 @@ def lower_integer_matmul(
         strides = (1, b.dims[-1], multiplied(b.dims[-2:]), 0)
         right = pack_integers(kernels, out, b, (heads, columns, inner), strides, given.transposed)
     product, lead = out.new(result), multiplied(given.lead)
-    blocks = ceiling(rows, integer_matmul.ROWS)
-    items = multiplied([lead, blocks, kernels.panels(columns, kernels.block_tile)])
-    memory = out.scratch(integer_matmul.scratch_bytes(inner, kernels.dot))
-    kernel = kernels.integer_matmul(given.left.dtype, right_type)
+    items = multiplied([lead, ceiling(rows, integer_matmul.ROWS), ceiling(columns, tile.columns)])
+    memory = out.scratch(integer_matmul.scratch_bytes(inner, dot))
+    left_type = given.left.dtype
+    kernels.sums(left_type)
+    kernel = kernels.tir.add(
+        integer_matmul.matmul_symbol(left_type, right_type),
+        lambda: integer_matmul.integer_matmul_kernel(tile, dot, left_type, right_type),
+    )
     cost = kernels.cost(multiplied([lead, rows, inner, columns]))
-    tensors = [given.left, *right, *zeros, product, memory]
-    out.step(kernel, tensors, [rows, inner, columns, given.step], items, cost)
+    tensors = [given.left, *right, *given.zeros, product, memory]
+    out.append(StepCall(kernel, tensors, [rows, inner, columns, given.step], items, cost))
     return product
 
 
@@ -93,10 +90,13 @@ def pack_integers(
     """
     matrices, columns, rows = sizes
     tile, dot = kernels.block_tile, kernels.dot
-    count = kernels.panels(columns, tile)
-    groups = ceiling(rows, dot.count)
+    count, groups = ceiling(columns, tile.columns), ceiling(rows, dot.count)
     panels = out.allocated((matrices, count, groups, tile.columns, dot.count), dot.right)
     sums = out.allocated((matrices, count, tile.columns), "int32")
-    kernel = kernels.pack_integers(given.dtype, transposed)
-    out.step(kernel, [given, panels, sums], [rows, columns, *strides], multiplied([matrices, count]), given.elements)
+    symbol = integer_matmul.pack_symbol(dot, given.dtype, transposed)
+    kernel = kernels.tir.add(
+        symbol, lambda: pack_dots_kernel(kernels.machine, dot, symbol, transposed=transposed, given=given.dtype)
+    )
+    items = multiplied([matrices, count])
+    out.append(StepCall(kernel, [given, panels, sums], [rows, columns, *strides], items, given.elements))
     return [panels, sums]

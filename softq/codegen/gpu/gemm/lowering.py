@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from softq.artifact.program import Size
 from softq.codegen.gpu.gemm.operands import pad_rows
-from softq.compiler.steps.builder import Builder, Value
-from softq.compiler.steps.operands import Operands, Weight
+from softq.compiler.steps.builder import Builder, StepCall, Value
+from softq.compiler.steps.operands import Product, Weight
 from softq.compiler.tir.symbolic import computed, multiplied
 
 KINDS: Mapping[str, str] = {
@@ -17,14 +17,7 @@ KINDS: Mapping[str, str] = {
 """Types of operands that have kernels, and what kernels call them."""
 
 
-def lower_gemm(
-    out: Builder,
-    given: Operands,
-    result: Any,
-    kernel: Callable[[str, str, bool], str],
-    zeros: Sequence[Value] = (),
-    others: Sequence[Value] = (),
-) -> Value:
+def lower_gemm(out: Builder, given: Product, result: Any, kernel: Callable[[str, str, bool], str]) -> Value:
     """Append the step of a product and return its result.
 
     Args:
@@ -32,8 +25,6 @@ def lower_gemm(
         given: What is multiplied.
         result: Relax's type of the result.
         kernel: What gives a kernel's symbol for the types of both operands, and for a right one that is [k, n].
-        zeros: The zero points of integers.
-        others: What an epilogue reads.
     """
     (rows, inner, columns), b = given.sizes, given.right
     if isinstance(b, Weight):
@@ -49,6 +40,6 @@ def lower_gemm(
     scalars: list[Size] = [rows, inner, columns, multiplied([given.step, inner]), ahead, pitch]
     # None where the result has no elements, so that nothing is started.
     lead = multiplied([*given.lead, computed("min", rows, 1), computed("min", columns, 1)])
-    tensors = [given.left, right, *zeros, product, *others]
-    out.step(symbol, tensors, scalars, lead, product.elements)
+    tensors = [given.left, right, *given.zeros, product, *given.others]
+    out.append(StepCall(symbol, tensors, scalars, lead, product.elements))
     return product

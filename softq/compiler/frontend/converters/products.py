@@ -10,7 +10,7 @@ from tvm import relax
 from softq.artifact.program import Limit
 from softq.compiler.frontend.converters.shapes import broadcast, expanded, reshaped
 from softq.compiler.frontend.onnx_node import Converter, Node, constant
-from softq.compiler.ops.matmul import IntegerMatMulOp, MatMulOp
+from softq.compiler.ops.matmul import MatMulOp
 from softq.compiler.tir.symbolic import equal, expression, product, size
 from softq.errors import RefusalError
 
@@ -42,14 +42,13 @@ def _matmul_integer(node: Node) -> list[relax.Expr] | None:
         return None
     (b, transposed), a = _right(node), node.tensor(0)
     types = {str(a.ty.dtype), str(b.ty.dtype)}
-    if types - {"int8", "uint8"} or not all(node.importer.supports(IntegerMatMulOp, dtype) for dtype in types):
+    if types - {"int8", "uint8"} or not all(node.importer.supports(MatMulOp, dtype) for dtype in types):
         return None
     points = [_point(node, i, like) for i, like in ((2, a), (3, b))]
     inner = node.importer.dims(a, node.name)[-1]
     why = f"{node.operator} {node.name} of rows so long that their sums may leave 32 bits"
     node.require(Limit(size(inner), 0, _LONGEST, why))
-    call = IntegerMatMulOp(transposed)
-    return [_called(node, call, f"matmul_integer{'_t' * transposed}", a, b, points, "int32")]
+    return [_product(node, MatMulOp(transposed, integers=True), a, b, points, "int32")]
 
 
 def _point(node: Node, position: int, like: relax.Expr) -> relax.Expr:
@@ -74,26 +73,19 @@ def _transpose(node: Node) -> list[relax.Expr]:
 def matmul(node: Node, a: relax.Expr, b: relax.Expr, transposed: bool = False) -> relax.Expr:
     """Return NumPy's matmul of two tensors of any ranks; `transposed` stands for the last two axes of the right one."""
     dtype = str(a.ty.dtype)
-    if dtype != str(b.ty.dtype) or not node.importer.supports(MatMulOp, dtype):
+    if dtype != str(b.ty.dtype) or "int" in dtype or not node.importer.supports(MatMulOp, dtype):
         if transposed:
             axes = range(len(node.importer.dims(b, node.name)))
             b = node.emit(relax.op.permute_dims(b, [*axes[:-2], axes[-1], axes[-2]]))
         return node.emit(relax.op.matmul(a, b))
-    call = MatMulOp(transposed)
-    return _called(node, call, "matmul_t" if transposed else "matmul", a, b, [], dtype)
+    return _product(node, MatMulOp(transposed), a, b, [], dtype)
 
 
-def _called(
-    node: Node,
-    call: MatMulOp | IntegerMatMulOp,
-    name: str,
-    a: relax.Expr,
-    b: relax.Expr,
-    others: list[relax.Expr],
-    dtype: str,
+def _product(
+    node: Node, operator: MatMulOp, a: relax.Expr, b: relax.Expr, others: list[relax.Expr], dtype: str
 ) -> relax.Expr:
     """Return NumPy's matmul of two tensors by a kernel of our own."""
-    transposed = call.transposed
+    transposed, name = operator.transposed, "matmul" + "_integer" * operator.integers + "_t" * operator.transposed
     left, right = node.importer.dims(a, node.name), node.importer.dims(b, node.name)
     vectors = len(left) == 1, len(right) == 1
     if vectors[0]:
@@ -115,7 +107,7 @@ def _called(
         a = reshaped(node, a, [shape[0], *left[-2:]])
         b = expanded(node, b, [*lead, *right[-2:]])
         b = reshaped(node, b, [shape[0], *right[-2:]])
-    out = node.call(name, call, [a, b, *others], relax.TensorType([expression(d) for d in shape], dtype))
+    out = node.call(name, operator, [a, b, *others], relax.TensorType([expression(d) for d in shape], dtype))
     result = [*lead, *([] if vectors[0] else [left[-2]]), *([] if vectors[1] else [columns])]
     return reshaped(node, out, result)
 
