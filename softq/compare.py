@@ -101,12 +101,9 @@ def score(
         model: A path, an `onnx.ModelProto`, an `onnx_ir.Model` or a `Runner`.
         data: See `softq.data`.
         metrics: Names of metrics that score a model by itself; by default those of `check` that do.
-        labels: As in `check`.
-        output: As in `check`.
-        batch: As in `check`.
+        labels, output, batch, progress: As in `check`.
         limit: The gate: a value of the first metric of at least (at most, if lower is better) so much.
         threads: Threads of onnxruntime; all cores by default.
-        progress: As in `check`.
 
     Raises:
         InputError: the model or the data cannot be used, or they do not fit each other.

@@ -226,7 +226,7 @@ def convert(
     return Conversion(_as_given(work, model), found, result, tuple(warnings))
 
 
-def exposed(model: ModelLike, plan: Plan) -> ir.Model:
+def expose(model: ModelLike, plan: Plan) -> ir.Model:
     """Return the model that `convert` makes of the plan, with what its options decide as inputs of the graph.
 
     It gives the same values if it is given the plan's own arrays; `softq.passes.rewriting.calls.EXPOSED_KEY` says which

@@ -26,7 +26,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def sites_to_text(sites: Sequence[Site]) -> str:
-    """Return what `softq inspect` prints: a line a site, the reasons below where they are needed."""
+    """Return what `softq inspect` prints: a line per site, the reasons below where they are needed."""
     if not sites:
         return "no softmax\n"
     rows = [

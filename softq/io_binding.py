@@ -1,4 +1,4 @@
-"""What models and data must agree on before they are run: inputs, the output, the label, samples a run."""
+"""What models and data must agree on before they are run: inputs, the output, the label, samples per run."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def check_labels(chosen: Sequence[Metric], dataset: Dataset, label: str | None) 
 
 
 def batch_size(dataset: Dataset, spec: TensorSpec, batch: int | None) -> int:
-    """Return the samples a run: as given, else as many as keep the output small."""
+    """Return the samples per run: as given, else as many as keep the output small."""
     return dataset.batch_size(_default_batch(dataset, spec) if batch is None and not dataset.fixed_batch else batch)
 
 

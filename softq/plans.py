@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from softq.errors import InputError, UsageError
 from softq.methods import METHODS, Fitted, Method, Options, OptionValue
@@ -30,7 +31,7 @@ class SitePlan:
         fingerprint: Its form and shape, to recognise it again.
         method: Name of the method.
         options: The method's options, resolved: every one of them by name.
-        fitted: The fitted options: one number, or one a head.
+        fitted: The fitted options: one number, or one per head.
     """
 
     id: str
@@ -159,73 +160,58 @@ def parse_plan(data: object, name: str = "plan") -> Plan:
     Raises:
         InputError: something is missing or of the wrong type.
     """
-    fields = {"schema": int, "softq": str, "graph": str, "weights": str, "max_length": int, "sites": list}
-    if isinstance(data, dict):
-        data = {"rewrites": {}, "masks": [], "allow_float32": False} | data  # plans of version 0.1 have none
-        allow_float32, data = data["allow_float32"], {k: v for k, v in data.items() if k != "allow_float32"}
-    else:
-        allow_float32 = False
-    top = _object(data, name, fields | {"rewrites": dict, "masks": list})
-    if not isinstance(allow_float32, bool):
-        raise InputError(f"{name}: allow_float32 is {allow_float32!r}; expected true or false")
+    later = {"rewrites": {}, "masks": [], "allow_float32": False}  # plans of version 0.1 have none
+    top = _object(later | data if isinstance(data, dict) else data, name, {
+        "schema": int, "softq": str, "graph": str, "weights": str, "max_length": int, "sites": list,
+        "rewrites": dict, "masks": list, "allow_float32": bool,
+    })  # fmt: skip
     if top["schema"] != SCHEMA:
         raise InputError(f"{name}: schema is {top['schema']!r}; this softq reads {SCHEMA}")
-    sites: list[SitePlan] = []
-    entries = top["sites"]
-    assert isinstance(entries, list)
-    for i, entry in enumerate(entries):
-        where = f"{name}: sites[{i}]"
-        s = _object(entry, where, {"id": str, "fingerprint": str, "method": str, "options": dict, "fitted": dict})
-        options, fitted = s["options"], s["fitted"]
-        assert isinstance(options, dict)
-        assert isinstance(fitted, dict)
-        for key, value in options.items():
-            if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-                raise InputError(f"{where}: option {key} is {value!r}; expected a number or a word")
-        numbers = {key: _fitted(value, f"{where}: fitted {key}") for key, value in fitted.items()}
-        sites.append(SitePlan(str(s["id"]), str(s["fingerprint"]), str(s["method"]), options, numbers))
+    sites = tuple(_parse_site(entry, f"{name}: sites[{i}]") for i, entry in enumerate(top["sites"]))
     seen: set[str] = set()
     for site in sites:
         if site.id in seen:
             raise InputError(f"{name}: site {site.id!r} stands twice")
         seen.add(site.id)
-    rewrites = top["rewrites"]
-    assert isinstance(rewrites, dict)
-    for key, value in rewrites.items():
+    for key, value in top["rewrites"].items():
         if not isinstance(value, str):
             raise InputError(f"{name}: rewrites: {key} is {value!r}; expected the name of a pass")
         if key in seen:
             raise InputError(f"{name}: site {key!r} stands in sites and in rewrites")
-    masks = top["masks"]
-    assert isinstance(masks, list)
-    if not all(isinstance(mask, str) for mask in masks):
-        raise InputError(f"{name}: masks is {masks!r}; expected names of tensors")
-    return Plan(
-        str(top["softq"]), str(top["graph"]), str(top["weights"]), tuple(sites), int(str(top["max_length"])), rewrites,
-        tuple(map(str, masks)), allow_float32,
-    )  # fmt: skip
+    if not all(isinstance(mask, str) for mask in top["masks"]):
+        raise InputError(f"{name}: masks is {top['masks']!r}; expected names of tensors")
+    del top["schema"]
+    top["sites"], top["masks"] = sites, tuple(top["masks"])
+    return Plan(**top)
 
 
-def _object(data: object, where: str, fields: Mapping[str, type]) -> dict[str, object]:
+def _parse_site(entry: object, where: str) -> SitePlan:
+    s = _object(entry, where, {"id": str, "fingerprint": str, "method": str, "options": dict, "fitted": dict})
+    for key, value in s["options"].items():
+        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+            raise InputError(f"{where}: option {key} is {value!r}; expected a number or a word")
+    s["fitted"] = {key: _parse_fitted(value, f"{where}: fitted {key}") for key, value in s["fitted"].items()}
+    return SitePlan(**s)
+
+
+def _object(data: object, where: str, fields: Mapping[str, type]) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise InputError(f"{where} is {type(data).__name__}; expected an object with {', '.join(fields)}")
     for key, kind in fields.items():
-        if not isinstance(data.get(key), kind) or isinstance(data.get(key), bool):
-            raise InputError(f"{where}: {key} is {data.get(key)!r}; expected {kind.__name__}")
+        if not isinstance(data.get(key), kind) or isinstance(data.get(key), bool) != (kind is bool):
+            expected = "true or false" if kind is bool else kind.__name__
+            raise InputError(f"{where}: {key} is {data.get(key)!r}; expected {expected}")
     unknown = set(data) - set(fields)
     if unknown:
         raise InputError(f"{where}: unknown {', '.join(sorted(map(str, unknown)))}; known are {', '.join(fields)}")
-    return data
+    return dict(data)
 
 
-def _fitted(value: object, where: str) -> float | tuple[float, ...]:
-    numbers = value if isinstance(value, list) else [value]
-    found: list[float] = []
-    for number in numbers:
-        if isinstance(number, bool) or not isinstance(number, (int, float)):
-            raise InputError(f"{where} is {value!r}; expected a number or a list of numbers")
-        found.append(float(number))
-    return tuple(found) if isinstance(value, list) else found[0]
+def _parse_fitted(value: object, where: str) -> float | tuple[float, ...]:
+    numbers: list[Any] = value if isinstance(value, list) else [value]
+    if any(isinstance(number, bool) or not isinstance(number, (int, float)) for number in numbers):
+        raise InputError(f"{where} is {value!r}; expected a number or a list of numbers")
+    return tuple(map(float, numbers)) if isinstance(value, list) else float(numbers[0])
 
 
 def check_substitutes(chosen: Iterable[tuple[str, str]], allowed: bool) -> None:

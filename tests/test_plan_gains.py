@@ -12,7 +12,7 @@ from softq.errors import RefusalError
 from softq.plans import Plan
 from softq.runner import OnnxRunner
 from softq.sweeps import Selection, Task
-from softq.sweeps.plan.frontier import Rung, State, choices
+from softq.sweeps.plan.frontier import Rung, State, choose
 from softq.sweeps.plan.gains import with_gains
 from softq.sweeps.planner import Planner
 from tests.test_sweep import IMAGES, VIT, cut
@@ -41,7 +41,7 @@ def test_gains_are_the_divergence_over_the_squared_error(tmp_path: Path, widths:
     }
 
     def plan_of(state: State) -> Plan:
-        return planner.plan(choices(ladders, state))
+        return planner.plan(choose(ladders, state))
 
     scaled = with_gains(
         list(ladders.values()), plan_of, task.subject(runner), runner, planner.sessions(1), tmp_path
@@ -73,7 +73,7 @@ def test_a_site_without_a_gain_gets_the_median(tmp_path: Path) -> None:
             raise RefusalError("not this one")
         if state[2]:
             return planner.plan({})  # the output does not change: what this site does is for free
-        return planner.plan(choices(ladders, state))
+        return planner.plan(choose(ladders, state))
 
     scaled = with_gains(
         list(ladders.values()), plan_of, task.subject(runner), runner, planner.sessions(1), tmp_path

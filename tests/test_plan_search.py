@@ -18,7 +18,7 @@ from softq.plans import load_plan
 from softq.reports import parse_drop
 from softq.sweeps import Selection, Task
 from softq.sweeps.budget import Budget
-from softq.sweeps.plan.frontier import FLOAT_BITS, Rung, choices, descent, ladder, mean_bits
+from softq.sweeps.plan.frontier import FLOAT_BITS, Rung, build_ladder, choose, descend, mean_bits
 from softq.sweeps.plan.record import read_record
 from softq.sweeps.plan.search import find_plan
 from softq.sweeps.records import Estimate
@@ -29,8 +29,13 @@ ONE, TWO = ("one", {"bits": 2}), ("two", {"bits": 2})
 
 def test_a_ladder_has_the_least_error_for_its_bits() -> None:
     rungs = [Rung(2, ONE, 0.3), Rung(2, TWO, 0.2), Rung(4, ONE, 0.25), Rung(3, ONE, 0.1), Rung(8, TWO, 0.01)]
-    assert ladder(rungs) == (Rung(FLOAT_BITS, None, 0.0), Rung(8, TWO, 0.01), Rung(3, ONE, 0.1), Rung(2, TWO, 0.2))
-    assert ladder([Rung(2, ONE, float("inf"))])[1:] == (Rung(2, ONE, float("inf")),)
+    assert build_ladder(rungs) == (
+        Rung(FLOAT_BITS, None, 0.0),
+        Rung(8, TWO, 0.01),
+        Rung(3, ONE, 0.1),
+        Rung(2, TWO, 0.2),
+    )
+    assert build_ladder([Rung(2, ONE, float("inf"))])[1:] == (Rung(2, ONE, float("inf")),)
 
 
 def test_bits_are_given_up_where_they_cost_least() -> None:
@@ -38,9 +43,9 @@ def test_bits_are_given_up_where_they_cost_least() -> None:
     ladders = [(float_, eight, four), (float_, Rung(8, TWO, 0.01), Rung(4, TWO, 0.02))]
     # Squared errors over bits saved, site 1: 4e-6 for the first step (1.43e-5 straight to 4 bits), then 7.5e-5;
     # site 0: 4.2e-4, then 7.5e-3.
-    assert descent(ladders) == [(0, 0), (0, 1), (0, 2), (1, 2), (2, 2)]
+    assert descend(ladders) == [(0, 0), (0, 1), (0, 2), (1, 2), (2, 2)]
     assert mean_bits(ladders, (1, 2)) == 6
-    assert choices({"a": ladders[0], "b": ladders[1]}, (0, 1)) == {"b": TWO}
+    assert choose({"a": ladders[0], "b": ladders[1]}, (0, 1)) == {"b": TWO}
 
 
 @pytest.mark.parametrize(("drop", "share"), [("10", 10 / 40), ("25%", 0.25)])

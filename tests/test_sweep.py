@@ -251,9 +251,9 @@ def test_another_model_is_refused(tmp_path: Path) -> None:
 
 
 def test_two_writers(tmp_path: Path) -> None:
-    from softq.sweeps.folder import opened
+    from softq.sweeps.folder import open_folder
 
-    with opened(tmp_path / "out", False):
+    with open_folder(tmp_path / "out", False):
         result = CliRunner().invoke(main, command(IMAGES, tmp_path / "out"))
     assert result.exit_code == 2
     assert "another softq is measuring into this folder" in result.stderr

@@ -21,7 +21,7 @@ from typing import TypeAlias
 from softq.data._arrays import LABEL, Array, TensorSpec, fixed_batch
 from softq.data._dataset import DEFAULT_BATCH, Batch, Dataset
 from softq.data._files import npz_files, open_files
-from softq.data._items import FUNCTION, calling, iterating, load_function, open_items
+from softq.data._items import FUNCTION, load_function, open_items, repeat_call, repeat_items
 from softq.errors import InputError
 
 __all__ = [
@@ -60,6 +60,6 @@ def open_data(source: DataSource, inputs: Sequence[TensorSpec], *, reject_nan: b
         name = os.fspath(source)
         path = Path(name)
         if FUNCTION.fullmatch(name) and not path.exists():
-            return open_items(name, calling(name), inputs, reject_nan=reject_nan)
+            return open_items(name, repeat_call(name), inputs, reject_nan=reject_nan)
         return open_files(name, npz_files(path), inputs, reject_nan=reject_nan)
-    return open_items(f"<{type(source).__name__}>", iterating(source), inputs, reject_nan=reject_nan)
+    return open_items(f"<{type(source).__name__}>", repeat_items(source), inputs, reject_nan=reject_nan)

@@ -47,7 +47,7 @@ def load_function(text: str, noun: str) -> Callable[..., object]:
     return found
 
 
-def calling(name: str) -> Callable[[], Iterator[object]]:
+def repeat_call(name: str) -> Callable[[], Iterator[object]]:
     """Return what calls a data function, each time anew."""
     function = load_function(name, "data function")
 
@@ -70,7 +70,7 @@ def _guarded(name: str, items: Iterable[object]) -> Iterator[object]:
         raise InputError(f"{name}: raised {type(error).__name__}: {line(error)}") from error
 
 
-def iterating(items: Iterable[Mapping[str, Array]]) -> Callable[[], Iterator[object]]:
+def repeat_items(items: Iterable[Mapping[str, Array]]) -> Callable[[], Iterator[object]]:
     """Return what goes over the items, once more each time if they can be read again."""
     if isinstance(items, Mapping):
         raise InputError("<dict>: data is an iterable of dicts; put the one dict into a list")

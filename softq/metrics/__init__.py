@@ -1,4 +1,4 @@
-"""Figures of merit: one a file, found by listing this folder; `_metric` says what one is and how to add one."""
+"""Figures of merit: one per file, found by listing this folder; `_metric` says what one is and how to add one."""
 
 from __future__ import annotations
 

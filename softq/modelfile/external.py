@@ -264,7 +264,7 @@ def check_tensor(tensor: ir.ExternalTensor) -> DataFile:
     return file
 
 
-def located(tensor: ir.ExternalTensor, file: DataFile, location: str | None = None) -> ir.ExternalTensor:
+def place_in_file(tensor: ir.ExternalTensor, file: DataFile, location: str | None = None) -> ir.ExternalTensor:
     """Return the tensor as it lies in `file`: with an absolute base folder, and no link on the way.
 
     Args:

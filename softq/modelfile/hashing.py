@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from softq.errors import InputError
 from softq.modelfile.external import check_tensor
-from softq.modelfile.tensors import LARGE_BYTES, Held, replaced_tensors, tensors
+from softq.modelfile.tensors import LARGE_BYTES, Held, swap_tensors, tensors
 
 SAMPLE_BYTES = 4096
 """How much of a tensor's beginning, middle and end its fingerprint reads."""
@@ -40,7 +40,7 @@ def proto_without_weights(model: ir.Model) -> onnx.ModelProto:
 
     The proto is for reading: a checker or a runtime misses the data. `model` is the same afterwards.
     """
-    with replaced_tensors(model, _without_data):
+    with swap_tensors(model, _without_data):
         proto = ir.to_proto(model)
     _forget_placeholders(proto)
     return proto

@@ -12,7 +12,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from softq.errors import InputError, root_line
-from softq.modelfile.external import DataFile, check_proto, check_tensor, located, model_folders
+from softq.modelfile.external import DataFile, check_proto, check_tensor, model_folders, place_in_file
 from softq.modelfile.tensors import Held, replace_tensors
 
 ModelLike: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto | ir.Model"
@@ -158,7 +158,7 @@ def _deserialize(proto: onnx.ModelProto, what: str) -> ir.Model:
 
 def _in_its_file(held: Held, files: dict[str, DataFile]) -> ir.TensorProtocol:
     tensor = held.tensor
-    return located(tensor, files[os.fspath(tensor.location)]) if isinstance(tensor, ir.ExternalTensor) else tensor
+    return place_in_file(tensor, files[os.fspath(tensor.location)]) if isinstance(tensor, ir.ExternalTensor) else tensor
 
 
 def _own(model: ir.Model) -> ir.Model:
@@ -176,7 +176,7 @@ def _own(model: ir.Model) -> ir.Model:
 def _view(held: Held) -> ir.TensorProtocol:
     tensor = held.tensor
     if isinstance(tensor, ir.ExternalTensor):
-        return located(tensor, check_tensor(tensor))
+        return place_in_file(tensor, check_tensor(tensor))
     if held.kind == "attribute":
         return tensor
     if tensor.dtype == ir.DataType.STRING:

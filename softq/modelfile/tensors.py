@@ -51,7 +51,7 @@ def replace_tensors(model: ir.Model, change: Change) -> None:
 
 
 @contextmanager
-def replaced_tensors(model: ir.Model, change: Change) -> Generator[None]:
+def swap_tensors(model: ir.Model, change: Change) -> Generator[None]:
     """Replace tensors as `replace_tensors` does, and put the model's own ones back on leaving."""
     undo: list[Callable[[], None]] = []
     try:

@@ -17,10 +17,10 @@ import onnx
 import onnx_ir as ir
 
 from softq.errors import InputError, UsageError
-from softq.modelfile.external import LOCATION_KEY, DataFile, check_tensor, located
+from softq.modelfile.external import LOCATION_KEY, DataFile, check_tensor, place_in_file
 from softq.modelfile.reading import MAX_PROTO_BYTES, SOURCE_KEY, load
 from softq.modelfile.staging import Staging
-from softq.modelfile.tensors import LARGE_BYTES, Held, replaced_tensors, tensors
+from softq.modelfile.tensors import LARGE_BYTES, Held, swap_tensors, tensors
 
 # Readers map tensors from the file: this is the alignment that vector loads want, and one page holds many of them.
 _ALIGNMENT = 64
@@ -111,10 +111,10 @@ def _stage(model: ir.Model, files: dict[int, DataFile], staging: Staging) -> Non
         if not isinstance(held.tensor, ir.ExternalTensor):
             return held.tensor
         file = files[id(held.tensor)]
-        return located(held.tensor, file, location=names[file.path])
+        return place_in_file(held.tensor, file, location=names[file.path])
 
     inline = sum(held.tensor.nbytes for held in tensors(model) if not isinstance(held.tensor, ir.ExternalTensor))
-    with replaced_tensors(model, refer):
+    with swap_tensors(model, refer):
         proto = None if inline > MAX_PROTO_BYTES else ir.to_proto(model)
         if proto is None or proto.ByteSize() > MAX_PROTO_BYTES:
             proto = _with_data_outside(model, staging)
@@ -164,5 +164,5 @@ def _with_data_outside(model: ir.Model, staging: Staging) -> onnx.ModelProto:
         shape = ir.Shape(held.tensor.shape.numpy())
         return ir.ExternalTensor(name, *place, held.tensor.dtype, shape=shape, name=held.tensor.name or "")
 
-    with replaced_tensors(model, refer):
+    with swap_tensors(model, refer):
         return ir.to_proto(model)

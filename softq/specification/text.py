@@ -21,7 +21,7 @@ _HEAD = ("method", "use", "bits", "integer-only", "widest", "longest row", "cali
 
 
 def methods_to_text(length: int = PROOF_LENGTH) -> str:
-    """Return what `softq methods` prints: a line a method, with widths for rows of this many elements."""
+    """Return what `softq methods` prints: a line per method, with widths for rows of this many elements."""
     return table(_HEAD, [_line(method, length) for method in METHODS.entries().values()]) + "\n".join([
         "",
         f"bits          the option's range, or what a weight takes; {DEFAULT_METHOD} is the default method",

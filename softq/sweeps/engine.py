@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from softq._version import __version__
 from softq.compare import versions
@@ -19,10 +19,10 @@ from softq.progress import Progress
 from softq.sweeps.distributed import check_workers, connect, open_evaluator
 from softq.sweeps.eta import Eta
 from softq.sweeps.evaluate.evaluator import Candidate, Evaluator, Measurement, Subject
-from softq.sweeps.folder import check_same, cleared, existing, opened, scratch, write_study
+from softq.sweeps.folder import check_same, clear_folder, make_scratch, open_folder, read_existing, write_study
 from softq.sweeps.planner import Planner, Selection, plan_for
 from softq.sweeps.records import Estimate, Outcome, Setting, SiteErrors, Study, append
-from softq.sweeps.sampled_rows import Rows, sampled_or_noted
+from softq.sweeps.sampled_rows import Rows, sample_or_note
 from softq.sweeps.settings import Granularity, expand
 from softq.sweeps.task import Task
 
@@ -57,12 +57,9 @@ class Job:
     measured: bool = True
 
 
-class Prepare(Protocol):
-    """Gives the jobs for a model and what it is measured with."""
-
-    def __call__(self, planner: Planner, subject: Subject, done: Container[str], notes: list[str]) -> Sequence[Job]:
-        """Return all jobs in order; `done` has the keys of those that are not measured again, `notes` takes notes."""
-        ...
+Prepare = Callable[[Planner, Subject, Container[str], list[str]], Sequence[Job]]
+"""Gives all jobs in order, from the planner of the model, what it is measured with, the keys of the settings that are
+not measured again, and a list that takes notes."""
 
 
 def run(
@@ -102,7 +99,7 @@ def run(
 
     Args:
         model: A path or a model.
-        data: See `softq.data.open_data`; it is read once a setting, a batch at a time.
+        data: See `softq.data.open_data`; it is read once per setting, a batch at a time.
         out: The sweep's folder, made if it is not there; `softq.sweeps.records` says what is in it.
         metric: Name of the metric.
         methods: `all`, or names joined by commas.
@@ -110,16 +107,10 @@ def run(
         options: Options of a method, `METHOD.KEY=VALUE` each.
         limit: How many samples, from the first; all if None.
         calibration: Data for options that are fitted.
-        granularity: Whether options are fitted one a site or, where a method can, one a head.
-        sites: As in `convert`.
-        all_sites: As in `convert`.
-        masks: As in `convert`.
-        allow_float32: As in `convert`.
-        allow_substitute: As in `convert`.
-        max_length: As in `convert`.
-        labels: As in `check`.
-        output: As in `check`.
-        batch: Samples a run, of the evaluation and of the calibration.
+        granularity: Whether options are fitted per site or, where a method can, per head.
+        sites, all_sites, masks, allow_float32, allow_substitute, max_length: As in `convert`.
+        labels, output: As in `check`.
+        batch: Samples per run, of the evaluation and of the calibration.
         threads: Threads of onnxruntime; all cores if None.
         workers: How many processes measure, each with so many threads; more than one need `softq[cluster]`. The
             values are those of one process to the bit, and in the same order.
@@ -145,10 +136,10 @@ def run(
         planner.check(one.method for one in settings)
         rows = Rows(planner, subject, task, {one.method for one in settings})
         if any(one.key not in done for one in settings):
-            sampled_or_noted(rows, notes, None if progress is None else partial(progress, "rows"))
+            sample_or_note(rows, notes, None if progress is None else partial(progress, "rows"))
         return [Job(one, partial(_errors, rows, one, notes)) for one in settings]
 
-    with opened(out, force) as folder:
+    with open_folder(out, force) as folder:
         return measure(task, folder, jobs, notes, conditions, step="sweep", force=force, progress=progress)
 
 
@@ -180,7 +171,7 @@ def measure(
     runner = task.runner()
     subject = task.subject(runner)
     known = identity(task, planner, subject, conditions)
-    before = None if force else existing(folder)
+    before = None if force else read_existing(folder)
     if before is not None:
         check_same(folder, before[0], known)
     done = {outcome.setting.key for outcome in before[1]} if before else set[str]()
@@ -191,13 +182,13 @@ def measure(
         total = subject.data.samples
         report = None if progress is None else lambda n: progress("float model", n, total)
         with (
-            scratch(folder) as place,
+            make_scratch(folder) as place,
             connect(task, place) as client,
             open_evaluator(client, task, planner, runner, subject, place, report) as evaluator,
         ):
             study = _study(task, known, planner, sorted({job.setting.method for job in jobs}), evaluator)
             if before is None:
-                cleared(folder)
+                clear_folder(folder)
                 write_study(folder, study)
             else:
                 # The same model on the same data: another value says that the machine computes otherwise.
@@ -217,7 +208,7 @@ def measure(
                     append(folder, Outcome(one, found.metric, found.loss, found.samples, found.seconds, sites))
                 else:
                     left_out.append(f"left out: {describe(one)}: {found}")
-    now = existing(folder)
+    now = read_existing(folder)
     assert now is not None
     if not now[1]:
         raise RefusalError(f"no setting can be measured: {left_out[-1]}")
@@ -280,7 +271,7 @@ def _study(
         relative=evaluator.subject.metric.interval_of == "ratio",
         reference=evaluator.reference,
         seconds=evaluator.seconds,
-        sites=planner.described(methods),
+        sites=planner.describe(methods),
         command=task.command,
     )
 

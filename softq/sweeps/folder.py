@@ -35,7 +35,7 @@ AGAIN = "--force starts anew, another --out keeps both"
 
 
 @contextlib.contextmanager
-def opened(folder: str | os.PathLike[str], force: bool) -> Generator[Path]:
+def open_folder(folder: str | os.PathLike[str], force: bool) -> Generator[Path]:
     """Give a folder for a sweep, made if it is not there, with this process as its only writer.
 
     What an interrupted sweep left half done is put right; with `force` it may be anything, since `cleared` comes.
@@ -82,7 +82,7 @@ def _tidy(path: Path, force: bool) -> None:
             os.fsync(file.fileno())
 
 
-def cleared(path: Path) -> None:
+def clear_folder(path: Path) -> None:
     """Remove what was measured; call it when there is something to put in its place.
 
     Raises:
@@ -97,13 +97,13 @@ def cleared(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def scratch(path: Path) -> Generator[Path]:
+def make_scratch(path: Path) -> Generator[Path]:
     """Give an empty folder on the same disk that goes with the sweep; what a kill leaves, the next sweep removes."""
     with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=path) as name:
         yield Path(name)
 
 
-def existing(path: Path) -> tuple[Study, tuple[Outcome, ...]] | None:
+def read_existing(path: Path) -> tuple[Study, tuple[Outcome, ...]] | None:
     """Return what an earlier sweep left, or None."""
     return read(path) if (path / STUDY).exists() else None
 

@@ -26,7 +26,7 @@ def sweep_to_json(sweep: Sweep, gate: Gate | None = None) -> dict[str, object]:
 
 
 def sweep_to_text(sweep: Sweep) -> str:
-    """Return a table with a row a setting."""
+    """Return a table with a row per setting."""
     study = sweep.study
     better = "higher" if study.direction == "higher" else "lower"
     loss = "as a share of float32" if study.relative else "in the same unit"
@@ -91,7 +91,7 @@ def plan_to_json(found: Found, out: str) -> dict[str, object]:
 
 
 def plan_to_text(found: Found, out: str) -> str:
-    """Return a table with a row a site, what was measured, and the verdict."""
+    """Return a table with a row per site, what was measured, and the verdict."""
     methods = {site.id: site.method for site in found.plan.sites}
     rows = [(site, methods.get(site, "float"), str(bits)) for site, bits in found.bits.items()]
     lines = [

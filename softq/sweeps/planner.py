@@ -100,7 +100,7 @@ class Planner:
         for method in sorted(set(methods)):
             check_substitutes(((site, method) for site in self.sites(method)), self._selection.allow_substitute)
 
-    def described(self, methods: Sequence[str]) -> tuple[dict[str, Any], ...]:
+    def describe(self, methods: Sequence[str]) -> tuple[dict[str, Any], ...]:
         """Return the sites that take one of the methods as plain values, each with the name of its node."""
         wanted = {name for method in methods for name in self.sites(method)}
         flag = any(METHODS.get(method).logarithms for method in methods)

@@ -14,8 +14,8 @@ from softq.sweeps.records import Setting, SiteErrors
 from softq.sweeps.task import Task
 
 BATCHES = 16
-"""Batches, spread evenly over the data, that rows are taken from. Four maps a head are kept of them, so that more would
-hardly say more, and the cost is bounded whatever the size of the data."""
+"""Batches, spread evenly over the data, that rows are taken from. Four maps per head are kept of them, so that more
+would hardly say more, and the cost is bounded whatever the size of the data."""
 
 
 class Rows:
@@ -84,7 +84,7 @@ class Rows:
         return {*self._rows, *self.unseen}
 
 
-def sampled_or_noted(rows: Rows, notes: list[str], report: Callable[[int, int | None], None] | None) -> None:
+def sample_or_note(rows: Rows, notes: list[str], report: Callable[[int, int | None], None] | None) -> None:
     """Sample rows whose errors are a by-product: what goes wrong is a note."""
     try:
         rows.sample(report)

@@ -11,7 +11,7 @@ from softq.errors import RefusalError, UsageError
 from softq.progress import Progress
 from softq.sweeps.engine import Job, Sweep, measure
 from softq.sweeps.evaluate.evaluator import Subject
-from softq.sweeps.folder import opened
+from softq.sweeps.folder import open_folder
 from softq.sweeps.planner import Planner
 from softq.sweeps.records import Setting, SiteErrors
 from softq.sweeps.sampled_rows import Rows
@@ -38,13 +38,9 @@ def run(
     Args:
         task: What is measured.
         out: The folder; it goes on as that of `softq.sweeps.run` does.
-        methods: As in `softq.sweeps.run`.
-        bits: As in `softq.sweeps.run`.
-        options: As in `softq.sweeps.run`.
+        methods, bits, options, force, progress: As in `softq.sweeps.run`.
         granularity: Whether a setting is for one site, or for one head of it. Of heads there are errors only.
         top: For how many settings, those with the greatest errors, the metric is measured; 10 of sites if None.
-        force: As in `softq.sweeps.run`.
-        progress: As in `softq.sweeps.run`.
 
     Raises:
         UsageError: as in `softq.sweeps.run`, or `top` is negative or asked for heads.
@@ -60,7 +56,7 @@ def run(
     conditions = {
         "methods": methods, "bits": bits, "set": sorted(options), "granularity": granularity, "top": count
     }  # fmt: skip
-    with opened(out, force) as folder:
+    with open_folder(out, force) as folder:
         return measure(
             task,
             folder,

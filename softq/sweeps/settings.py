@@ -63,7 +63,7 @@ def expand(
         bits: Widths: see `parse_bits`.
         options: `METHOD.KEY=VALUE`, for all settings of the method.
         calibrated: Whether there are calibration data.
-        granularity: `head` fits one number a head where a method would fit one a site; what `options` names stays.
+        granularity: `head` fits one number per head where a method would fit one per site; what `options` names stays.
 
     Raises:
         UsageError: an argument is wrong, or heads are to be fitted without calibration data, or no combination is

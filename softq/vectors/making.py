@@ -38,7 +38,7 @@ class Vectors:
         program: What was run.
         manifest: What they are and how to compare: plain values.
         arrays: Rows lie one behind the other: row r is `scores[offset[r] : offset[r] + length[r]]`, and so are `valid`
-            and every output a row; outputs a scalar have one value a row. `kind` is an index into the manifest's
+            and every output per element; outputs per row have one value per row. `kind` is an index into the manifest's
             kinds, `has_nan` says that an element that takes part is NaN. `NAME_low` and `NAME_high` are the bounds of
             an output that need not be equal to the bit; `given_NAME` is a run-time parameter, `table_I` the I-th table
             of the program's text, which shortens it.
@@ -70,7 +70,7 @@ def vectors(
     Args:
         method: Name of the method.
         settings: Its options by name, as text or numbers; the others keep their defaults.
-        fitted: Numbers for the options that calibration would fit, one a site.
+        fitted: Numbers for the options that calibration would fit, one per site.
         scores: Type of the scores: f32, i8, u8 or i16.
         masked: Whether the kernel takes a mask.
         lengths: Elements of a row; rows of each are made.

@@ -27,7 +27,7 @@ from softq.metrics.base.reductions import exp_mean, mean
 
 @dataclass(frozen=True)
 class PairedMetric(Metric):
-    """A metric that compares two outputs: `contribute(reference, candidate)` gives a total and a weight a sample."""
+    """A metric that compares two outputs: `contribute(reference, candidate)` gives a total and a weight per sample."""
 
     contribute: Callable[[Array, Array], PerSample]
     reduce: Callable[[PerSample], float] = mean
@@ -49,7 +49,7 @@ class PairedMetric(Metric):
 
 @dataclass(frozen=True)
 class AloneMetric(Metric):
-    """A metric of one model: `contribute(output, labels)` gives a total a sample, and a weight that labels decide."""
+    """A metric of one model: `contribute(output, labels)` gives a total per sample, and a weight that labels decide."""
 
     contribute: Callable[[Array, Array], PerSample]
     reduce: Callable[[PerSample], float] = mean

@@ -33,7 +33,7 @@ def as_rows(metric: str, output: Array, *, columns: int = 2) -> Array:
 
 
 def by_blocks(function: Callable[..., Floats], *arrays: Array) -> Floats:
-    """Return `function(*blocks)` (a number a row) for consecutive blocks of rows, joined."""
+    """Return `function(*blocks)` (a number per row) for consecutive blocks of rows, joined."""
     rows, columns = arrays[0].shape
     step = max(1, _BLOCK // columns)
     parts = [function(*(array[start : start + step] for array in arrays)) for start in range(0, rows, step)]

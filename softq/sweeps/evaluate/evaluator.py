@@ -102,9 +102,7 @@ def open_subject(
         runner: The float model.
         data: See `softq.data.open_data`.
         metric: Name of the metric.
-        labels: As in `check`.
-        output: As in `check`.
-        batch: As in `check`.
+        labels, output, batch: As in `check`.
         part: First sample, and the one behind the last (None for all that are left).
 
     Raises:

@@ -45,7 +45,7 @@ _LEAST = 4
 def estimate_reference(meter: Meter) -> Estimate:
     """Return the float model's value, after its last batch."""
     if isinstance(meter, HeldMeter):
-        return spread(*_scores_of_reference(meter))
+        return estimate_from_parts(*_scores_of_reference(meter))
     assert isinstance(meter, CountedMeter), meter
     return value_of(meter.metric.reduce, meter.samples[0])
 
@@ -61,7 +61,7 @@ def estimate_candidate(meter: Meter) -> tuple[Estimate, Estimate]:
         (ours, our_parts), (theirs, parts) = _scores_of_reference(meter), _scores(meter, candidate=True)
         sign = 1.0 if meter.metric.direction == "lower" else -1.0
         paired = sign * (parts - our_parts) if len(parts) == len(our_parts) else np.zeros(0)
-        return spread(theirs, parts), spread(sign * (theirs - ours) + 0.0, paired)
+        return estimate_from_parts(theirs, parts), estimate_from_parts(sign * (theirs - ours) + 0.0, paired)
     assert isinstance(meter, CountedMeter), meter
     (ours, theirs), reduce = meter.samples, meter.metric.reduce
     return value_of(reduce, theirs), loss_of(reduce, meter.metric.direction, ours, theirs)
@@ -84,7 +84,7 @@ def _scores(meter: HeldMeter, *, candidate: bool) -> tuple[float, Floats]:
             {name: _label_of(array, chosen, count) for name, array in labels.items()},
         )
 
-    return meter.score(outputs, labels), over_halves(count, part)
+    return meter.score(outputs, labels), score_halves(count, part)
 
 
 def _label_of(array: Array, chosen: Indices, count: int) -> Array:
@@ -102,7 +102,7 @@ def value_of(reduce: Reduce, samples: PerSample) -> Estimate:
             one = mean_interval(samples.total, samples.weight)
             low, high = (one.low, one.high) if reduce is mean else (float(np.exp(one.low)), float(np.exp(one.high)))
         return Estimate(value, low, high)
-    return spread(value, over_halves(len(samples.total), lambda chosen: reduce(_chosen(samples, chosen))))
+    return estimate_from_parts(value, score_halves(len(samples.total), lambda chosen: reduce(_chosen(samples, chosen))))
 
 
 def loss_of(reduce: Reduce, direction: Direction, reference: PerSample, candidate: PerSample) -> Estimate:
@@ -122,9 +122,9 @@ def loss_of(reduce: Reduce, direction: Direction, reference: PerSample, candidat
     if reduce is mean:
         one = mean_interval(sign * (candidate.total - reference.total), reference.weight)
         return Estimate(loss, one.low, one.high)
-    return spread(
+    return estimate_from_parts(
         loss,
-        over_halves(
+        score_halves(
             len(reference.total),
             lambda chosen: sign * (reduce(_chosen(candidate, chosen)) - reduce(_chosen(reference, chosen))),
         ),
@@ -145,23 +145,23 @@ def _chosen(samples: PerSample, chosen: Indices) -> PerSample:
 
 
 @cache
-def halves(count: int) -> tuple[Indices, ...]:
+def draw_halves(count: int) -> tuple[Indices, ...]:
     """Return the same random halves of so many samples each time, each in the samples' order."""
     generator = np.random.default_rng(_SEED)
     return tuple(np.sort(generator.permutation(count)[: count // 2]) for _ in range(HALVES))
 
 
-def over_halves(count: int, value: Callable[[Indices], float]) -> Floats:
+def score_halves(count: int, value: Callable[[Indices], float]) -> Floats:
     """Return the value of each half; empty where there are too few samples, or a half has no value."""
     if count < _LEAST:
         return np.zeros(0)
     try:
-        return np.array([value(chosen) for chosen in halves(count)])
+        return np.array([value(chosen) for chosen in draw_halves(count)])
     except SoftqError:  # a metric may refuse so few samples; the value of all of them stands without an interval
         return np.zeros(0)
 
 
-def spread(value: float, parts: Sequence[float] | Floats) -> Estimate:
+def estimate_from_parts(value: float, parts: Sequence[float] | Floats) -> Estimate:
     """Return the value with the 2.5 % and 97.5 % quantiles of its values on halves as the interval."""
     values = np.asarray(parts, np.float64)
     if not len(values) or not np.isfinite(values).all() or not math.isfinite(value):

@@ -144,7 +144,7 @@ def _weights(method: str, options: Options, fitted: Fitted, blocks: Sequence[_Bl
         together.setdefault((block.scores.shape[-1], block.head if a_head else None), []).append(number)
     found: dict[int, Floats] = {}
     for (_, head), numbers in together.items():
-        # What is fitted one a head is, for the rows of that head, a number for a site.
+        # What is fitted per head is, for the rows of that head, a number of the site.
         mine = {name: value[head or 0] if isinstance(value, tuple) else value for name, value in fitted.items()}
         weights = _program_weights(method, replace(options, **dict.fromkeys(mine, "site")), mine,
                                    np.concatenate([blocks[number].scores for number in numbers]))  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from softq.conversion import exposed
+from softq.conversion import expose
 from softq.data import TensorSpec
 from softq.modelfile import as_model
 from softq.passes.rewriting.calls import EXPOSED_KEY, Exposed, make_call, same_function
@@ -66,7 +66,7 @@ class _Shared:
 
     @classmethod
     def open(cls, model: ir.Model, plan: Plan, threads: int | None) -> _Shared:
-        made = exposed(as_model(model), plan)
+        made = expose(as_model(model), plan)
         places: Sequence[Exposed] = made.meta[EXPOSED_KEY]
         return cls(OnnxRunner.open(made, threads=threads), plan, {place.site: place for place in places})
 

@@ -28,7 +28,7 @@ State = tuple[int, ...]
 """For each site the number of its rung, 0 the widest."""
 
 
-def ladder(rungs: Iterable[Rung]) -> tuple[Rung, ...]:
+def build_ladder(rungs: Iterable[Rung]) -> tuple[Rung, ...]:
     """Return the rungs that have the least error for their bits, from float down; errors rise as bits fall."""
     kept: list[Rung] = []
     for rung in sorted(rungs, key=lambda one: (one.bits, one.error)):
@@ -37,7 +37,7 @@ def ladder(rungs: Iterable[Rung]) -> tuple[Rung, ...]:
     return (Rung(FLOAT_BITS, None, 0.0), *reversed(kept))
 
 
-def descent(ladders: Sequence[Sequence[Rung]]) -> list[State]:
+def descend(ladders: Sequence[Sequence[Rung]]) -> list[State]:
     """Return the states from all float to all narrowest; each step is the one with the least error per bit saved."""
     state: State = (0,) * len(ladders)
     path: list[State] = [state]
@@ -63,7 +63,7 @@ def mean_bits(ladders: Sequence[Sequence[Rung]], state: State) -> float:
     return sum(rungs[at].bits for rungs, at in zip(ladders, state, strict=True)) / len(ladders)
 
 
-def choices(ladders: Mapping[str, Sequence[Rung]], state: State) -> dict[str, Choice]:
+def choose(ladders: Mapping[str, Sequence[Rung]], state: State) -> dict[str, Choice]:
     """Return what each site gets that does not stay float."""
     chosen = {site: rungs[at].choice for (site, rungs), at in zip(ladders.items(), state, strict=True)}
     return {site: choice for site, choice in chosen.items() if choice is not None}

@@ -17,7 +17,7 @@ from softq.reports import Gate, parse_drop
 from softq.sweeps.budget import Budget
 from softq.sweeps.distributed import check_workers, connect, open_evaluator
 from softq.sweeps.evaluate.evaluator import Measurement, Report, Subject
-from softq.sweeps.plan.frontier import Rung, State, choices, descent, ladder, mean_bits
+from softq.sweeps.plan.frontier import Rung, State, build_ladder, choose, descend, mean_bits
 from softq.sweeps.plan.gains import with_gains
 from softq.sweeps.planner import Planner
 from softq.sweeps.sampled_rows import Rows
@@ -74,11 +74,8 @@ def find_plan(
     Args:
         task: What is measured; its data serve the search.
         max_drop: The budget, in the metric's unit, or `X%` of the float model's value.
-        methods: As in `softq.sweeps.run`; those without a width are left out.
-        bits: As in `softq.sweeps.run`.
-        options: As in `softq.sweeps.run`.
+        methods, bits, options, progress: As in `softq.sweeps.run`; methods without a width are left out.
         verify: Data for the verification; if None, the second half of the task's data, and the first is searched.
-        progress: As in `softq.sweeps.run`.
 
     Raises:
         UsageError: an argument is wrong, or no method has a width, or the two data are the same.
@@ -117,11 +114,11 @@ def find_plan(
     if not any(rungs.values()):
         nothing = notes[-1] if rows.unseen else "no site of the model takes one of the methods"
         raise RefusalError(f"{nothing}: there is nothing to plan")
-    ladders = {site: ladder(some) for site, some in rungs.items()}
+    ladders = {site: build_ladder(some) for site, some in rungs.items()}
     rewrites = {site.id: site.rewrite for site in planner.found() if site.rewrite}
 
     def plan_of(state: State) -> Plan:
-        return planner.plan(choices(ladders, state), rewrites)
+        return planner.plan(choose(ladders, state), rewrites)
 
     def report(samples: Subject) -> Report | None:
         return None if progress is None else lambda n, show=progress: show("float model", n, samples.data.samples)
@@ -186,7 +183,7 @@ class _Search:
 
     def run(self) -> tuple[State, bool]:
         """Return the narrowest state that keeps the budget, or the best that was measured, and which of these it is."""
-        path = descent(self.ladders)
+        path = descend(self.ladders)
         for keeps in (self._probably, self._by_value):
             # The first state converts nothing and is no plan; whatever is returned was measured itself.
             low, high = 0, len(path)

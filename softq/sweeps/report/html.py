@@ -11,10 +11,10 @@ from statistics import median
 from softq.errors import UsageError
 from softq.sweeps.report.content import Content, Errors, Measured
 from softq.sweeps.report.texts import commands, facts, options_text, plan_verdict
-from softq.sweeps.report.verdicts import SAYS, amount, loss_range, plain, ranged
+from softq.sweeps.report.verdicts import SAYS, interval_text, loss_interval_text, loss_text, number_text
 
 MAX_ERRORS = 25_000
-"""Errors of a site in the page's charts: what keeps a page under 5 MB. `report.json` and `report.csv` have all."""
+"""Errors of sites in the page's charts: what keeps a page under 5 MB. `report.json` and `report.csv` have all."""
 
 _HOME = Path(__file__).parent
 _LIBRARIES = ("d3.min.js", "plot.min.js")
@@ -55,10 +55,10 @@ def to_html(content: Content) -> str:
         costs=_costs(content, whole),
         notes=[*content.notes, *note, *_unnumbered(whole)],
         facts=facts(content),
-        plain=plain,
-        ranged=ranged,
-        amount=lambda value: amount(value, subject),
-        loss_range=lambda loss: loss_range(loss, subject),
+        plain=number_text,
+        ranged=interval_text,
+        amount=lambda value: loss_text(value, subject),
+        loss_range=lambda loss: loss_interval_text(loss, subject),
         style=(_HOME / "assets" / "page.css").read_text(encoding="utf-8"),
         scripts=scripts,
         hashes=" ".join(f"'sha256-{_digest(script)}'" for script in scripts),

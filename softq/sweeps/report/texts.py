@@ -7,7 +7,7 @@ import io
 import json
 
 from softq.sweeps.report.content import Content, PlannedSite, PlanResult
-from softq.sweeps.report.verdicts import SAYS, amount, loss_range, plain, ranged
+from softq.sweeps.report.verdicts import SAYS, interval_text, loss_interval_text, loss_text, number_text
 
 
 def to_json(content: Content) -> str:
@@ -54,14 +54,14 @@ def to_markdown(content: Content) -> str:
         f"**{_escape(content.answer.sentence)}** {_escape(content.answer.peers_sentence)}".rstrip(),
         "",
         f"Metric {_escape(subject.metric)} ({_escape(subject.unit)}, {subject.direction} is better); float: "
-        f"{plain(subject.reference.value)}, 95 % interval {ranged(subject.reference)}. Data: {_escape(subject.data)}, "
-        f"{subject.samples:,} samples.",
+        f"{number_text(subject.reference.value)}, 95 % interval {interval_text(subject.reference)}. "
+        f"Data: {_escape(subject.data)}, {subject.samples:,} samples.",
         "",
         *_table(
             ("setting", "bits", subject.metric, "loss", "95 % interval of the loss", "verdict"),
             [
-                (row.name, "" if row.bits is None else str(row.bits), plain(row.metric.value),
-                 amount(row.loss.value, subject), loss_range(row.loss, subject), SAYS[row.verdict])
+                (row.name, "" if row.bits is None else str(row.bits), number_text(row.metric.value),
+                 loss_text(row.loss.value, subject), loss_interval_text(row.loss, subject), SAYS[row.verdict])
                 for row in content.settings
             ],
         ),
@@ -85,8 +85,8 @@ def _plan(content: Content) -> list[str]:
     if plan is None:
         return []
     numbers = [
-        (what, plain(found.metric.value), amount(found.loss.value, subject), loss_range(found.loss, subject),
-         f"{found.samples:,}")
+        (what, number_text(found.metric.value), loss_text(found.loss.value, subject),
+         loss_interval_text(found.loss, subject), f"{found.samples:,}")
         for what, found in (("search", plan.searched), ("verification", plan.verified))
     ]  # fmt: skip
     sites = [(site.site, site.method or "float", str(site.bits), options_text(site)) for site in plan.sites]

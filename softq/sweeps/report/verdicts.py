@@ -75,7 +75,7 @@ def answer(
     best = good[0]
     met = " and within the budget" if best.within else " though not within the budget" if best.within is False else ""
     if best.within and best.verdict in ("worse", "open"):
-        met = f" and within the budget of {amount(budget or 0.0, subject)}"
+        met = f" and within the budget of {loss_text(budget or 0.0, subject)}"
     sentence = f"Use {best.name}: {numbers(best, subject)}, {SAYS[best.verdict]}{met}."
     peers = [row for row in good[1:] if row.bits == best.bits and _meet(row.loss, best.loss)]
     named = ", ".join(row.name for row in peers)
@@ -91,36 +91,37 @@ def _meet(one: Interval, other: Interval) -> bool:
 
 def numbers(row: Measured, subject: Subject) -> str:
     """Return metric, float metric and loss of a setting as a phrase."""
-    loss = f"loss {amount(row.loss.value, subject)}"
+    loss = f"loss {loss_text(row.loss.value, subject)}"
     if row.loss.low is not None and row.loss.high is not None:
-        ends = f"{amount(row.loss.low, subject)} to {amount(row.loss.high, subject)}"
+        ends = f"{loss_text(row.loss.low, subject)} to {loss_text(row.loss.high, subject)}"
         loss += f" (95 % interval {ends}, {row.samples:,} samples)"
     else:
         loss += f" (no interval, {row.samples:,} samples)"
-    return f"{subject.metric} {plain(row.metric.value)} against {plain(subject.reference.value)} in float, {loss}"
+    value, reference = number_text(row.metric.value), number_text(subject.reference.value)
+    return f"{subject.metric} {value} against {reference} in float, {loss}"
 
 
-def amount(loss: float | None, subject: Subject) -> str:
+def loss_text(loss: float | None, subject: Subject) -> str:
     """Return a loss with its sign, in percent where losses are shares."""
     if loss is None:
         return "not a number"
     return f"{100 * loss:+.3g} %" if subject.relative else f"{loss:+.3g}"
 
 
-def plain(value: float | None) -> str:
+def number_text(value: float | None) -> str:
     """Return a number to five digits."""
     return "not a number" if value is None else f"{value:.5g}"
 
 
-def ranged(interval: Interval) -> str:
+def interval_text(interval: Interval) -> str:
     """Return the ends of an interval of a metric."""
     if interval.low is None or interval.high is None:
         return "none"
-    return f"{plain(interval.low)} to {plain(interval.high)}"
+    return f"{number_text(interval.low)} to {number_text(interval.high)}"
 
 
-def loss_range(interval: Interval, subject: Subject) -> str:
+def loss_interval_text(interval: Interval, subject: Subject) -> str:
     """Return the ends of an interval of a loss."""
     if interval.low is None or interval.high is None:
         return "none"
-    return f"{amount(interval.low, subject)} to {amount(interval.high, subject)}"
+    return f"{loss_text(interval.low, subject)} to {loss_text(interval.high, subject)}"
