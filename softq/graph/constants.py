@@ -34,12 +34,8 @@ def evaluate(node: ir.Node, opset: int, inputs: Sequence[Array | None]) -> list[
 
     Not defined are a division by zero and the integer of a NaN: a runtime may answer as it likes.
     """
-    proto = ir.to_proto(node)
-    for field in ("input", "output", "metadata_props", "doc_string", "device_configurations"):
-        proto.ClearField(field)
     names = [f"i{k}" if array is not None else "" for k, array in enumerate(inputs)]
-    proto.input.extend(names)
-    proto.output.extend(f"o{k}" for k in range(len(node.outputs)))
+    proto = to_lone_proto(node, names, [f"o{k}" for k in range(len(node.outputs))])
     graph = onnx.GraphProto(name="node", node=[proto])
     graph.input.extend(onnx.ValueInfoProto(name=name) for name in names if name)
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in proto.output)
@@ -47,14 +43,19 @@ def evaluate(node: ir.Node, opset: int, inputs: Sequence[Array | None]) -> list[
     feed = {name: array for name, array in zip(names, inputs, strict=True) if name}
     try:
         with np.errstate(divide="raise", invalid="raise", over="ignore", under="ignore"):
-            results = ReferenceEvaluator(onnx.ModelProto(ir_version=10, opset_import=imports, graph=graph)).run(
-                None, feed
-            )
+            model = onnx.ModelProto(ir_version=10, opset_import=imports, graph=graph)
+            results = ReferenceEvaluator(model).run(None, feed)
     except Exception:
         # Operators and types that the reference lacks each fail in their own way; such a node stays.
         return None
     arrays = [np.asarray(result) for result in results if result is not None]
     return arrays if len(arrays) == len(node.outputs) else None
+
+
+def to_lone_proto(node: ir.Node, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.NodeProto:
+    """Return a node of the default domain with its attributes and with other names, as a model of its own has it."""
+    attributes = ir.to_proto(node).attribute
+    return onnx.NodeProto(op_type=node.op_type, attribute=attributes, input=inputs, output=outputs)
 
 
 def become_constants(node: ir.Node, arrays: Sequence[Array], container: Container) -> bool:

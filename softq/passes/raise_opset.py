@@ -8,7 +8,7 @@ the same object: weights, names, interface, metadata.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -17,6 +17,7 @@ from onnx import checker, defs, version_converter
 from onnx_ir.passes.common import InlinePass
 
 from softq.errors import InputError, RefusalError, root_line
+from softq.graph.constants import to_lone_proto
 from softq.graph.names import Names
 from softq.graph.queries import constant_tensor
 from softq.modelfile import as_model
@@ -140,7 +141,8 @@ def _convert(node: ir.Node, twin: ir.Node, version: int, cache: dict[bytes, onnx
     inputs = _input_names(node)
     twins = {value: twin.inputs[k] for k, value in enumerate(node.inputs) if value is not None}
     outputs = [f"o{k}" if value.name else "" for k, value in enumerate(node.outputs)]
-    proto = _isolate(node, inputs, outputs)
+    proto = to_lone_proto(node, ["" if value is None else inputs[value] for value in node.inputs], outputs)
+    proto.name = "n"
     # The converter takes Hardmax for unchanged at 13, but its axis changed as that of Softmax did.
     disguised = node.op_type == "Hardmax" and version < 13
     if disguised:
@@ -180,16 +182,6 @@ def _check_axis(node: ir.Node, scores: ir.Value | None, version: int) -> None:
 def _input_names(node: ir.Node) -> dict[ir.Value, str]:
     """Return the name of each different input in the small model of the node."""
     return {value: f"i{k}" for k, value in enumerate(dict.fromkeys(v for v in node.inputs if v is not None))}
-
-
-def _isolate(node: ir.Node, inputs: Mapping[ir.Value, str], outputs: Sequence[str]) -> onnx.NodeProto:
-    proto = ir.to_proto(node)
-    proto.name = "n"
-    for field in ("input", "output", "metadata_props", "doc_string", "device_configurations"):
-        proto.ClearField(field)
-    proto.input.extend("" if value is None else inputs[value] for value in node.inputs)
-    proto.output.extend(outputs)
-    return proto
 
 
 def _declare(graph: onnx.GraphProto, name: str, value: ir.Value, twin: ir.Value | None) -> None:

@@ -15,6 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 from softq.forms.substitutes.reference import OPERATORS, REAL, Expm1, Log1p
 from softq.forms.substitutes.regions import ELEMENTWISE, Region
+from softq.graph.constants import to_lone_proto
 from softq.graph.facts import Facts
 from softq.graph.queries import constant, is_op, operand, producer
 from softq.graph.ranks import Dims
@@ -139,9 +140,8 @@ def _read_numbers(array: Array) -> list[tuple[float, ...]]:
 
 
 def _append(graph: onnx.GraphProto, node: ir.Node, names: Mapping[int, str]) -> None:
-    made = onnx.NodeProto(op_type=node.op_type, attribute=ir.to_proto(node).attribute)
-    made.input.extend("" if value is None else names[id(value)] for value in node.inputs)
-    made.output.extend(names[id(value)] for value in node.outputs)
+    inputs = ["" if value is None else names[id(value)] for value in node.inputs]
+    made = to_lone_proto(node, inputs, [names[id(value)] for value in node.outputs])
     for attribute in made.attribute:
         if attribute.name == "to" and ir.DataType(attribute.i).is_floating_point():
             attribute.i = onnx.TensorProto.DOUBLE
