@@ -8,7 +8,7 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
 
 from softq.errors import InputError
@@ -89,7 +89,7 @@ def _restore(kept: list[tuple[str, Path]], written: list[Path]) -> None:
                 os.unlink(target)
 
 
-def write_new(path: str, pieces: Iterable[bytes]) -> None:
+def write_new(path: str | os.PathLike[str], pieces: Iterable[bytes | memoryview]) -> None:
     """Write a file that must not exist, and flush it to the disk; on an error nothing is left of it."""
     file = open(path, "xb")  # noqa: SIM115
     try:
@@ -103,7 +103,7 @@ def write_new(path: str, pieces: Iterable[bytes]) -> None:
         raise
 
 
-def remove(path: str) -> None:
+def remove(path: str | os.PathLike[str]) -> None:
     """Remove a file, if that can be done."""
     with contextlib.suppress(OSError):
         os.unlink(path)
@@ -111,11 +111,43 @@ def remove(path: str) -> None:
 
 def lock(descriptor: int) -> bool:
     """Lock an open file for this process, and return whether no other has it; where there are no locks none has."""
+    return _lock(descriptor) is not False
+
+
+def _lock(descriptor: int) -> bool | None:
+    """Return whether the lock was got; None where there are no locks: on Windows, in some network file systems."""
     if fcntl is None:
-        return True
+        return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        # Some network file systems have no locks.
-        return error.errno not in (errno.EWOULDBLOCK, errno.EACCES)
+        return False if error.errno in (errno.EWOULDBLOCK, errno.EACCES) else None
     return True
+
+
+@contextlib.contextmanager
+def unless_locked(path: str) -> Generator[bool]:
+    """Yield whether no living writer holds a file or folder: it is locked now, or it is gone.
+
+    Where there are no locks that is unknown, and an orphan stays.
+    """
+    try:
+        descriptor = -1 if fcntl is None else os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError as error:
+        yield isinstance(error, FileNotFoundError)
+        return
+    try:
+        yield descriptor >= 0 and _lock(descriptor) is True
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def flush_folder(folder: str | os.PathLike[str]) -> None:
+    """Let the names in a folder reach the disk, where the system opens and flushes folders."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from softq.artifact.device.compiling import compilers
+from softq.artifact.device import nvcc, nvrtc
 from softq.artifact.device.cuda import Driver
 from softq.codegen.gpu.dialect.dialects import CUDA, Dialect
 from softq.errors import SoftqError
@@ -16,6 +16,19 @@ Call = Callable[[], object]
 
 class NoGpuError(Exception):
     """There is nothing to run on; one line."""
+
+
+def compilers() -> dict[str, Callable[[str, str], bytes]]:
+    """Return what makes a cubin of a text for an architecture, by name, in the order in which to try them.
+
+    A driver takes what is not newer than itself: torch's NVRTC fits it, a newer nvcc need not.
+    """
+    found: dict[str, Callable[[str, str], bytes]] = {}
+    if nvrtc.find() is not None:
+        found["NVRTC"] = nvrtc.compiled
+    if nvcc.find() is not None:
+        found["nvcc"] = lambda text, arch: nvcc.compiled(text, arch).code
+    return found
 
 
 class Card:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import cast
 
 import numpy as np
@@ -117,9 +116,7 @@ class Artifact:
     def __enter__(self) -> Artifact:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *args: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -9,73 +9,38 @@ from __future__ import annotations
 from softq.artifact.machine import Cpu
 from softq.errors import SoftqError
 
-# Leaf, subleaf, register, bit. Wide registers also need a system that saves them: the bits of XCR0 asked for.
-_SSE, _AVX, _AVX512, _AMX = 0x0, 0x6, 0xE6, 0x60000
-_X86: dict[str, tuple[int, int, str, int, int]] = {
-    "sse3": (1, 0, "ecx", 0, _SSE),
-    "pclmul": (1, 0, "ecx", 1, _SSE),
-    "ssse3": (1, 0, "ecx", 9, _SSE),
-    "fma": (1, 0, "ecx", 12, _AVX),
-    "cx16": (1, 0, "ecx", 13, _SSE),
-    "sse4.1": (1, 0, "ecx", 19, _SSE),
-    "sse4.2": (1, 0, "ecx", 20, _SSE),
-    "movbe": (1, 0, "ecx", 22, _SSE),
-    "popcnt": (1, 0, "ecx", 23, _SSE),
-    "aes": (1, 0, "ecx", 25, _SSE),
-    "avx": (1, 0, "ecx", 28, _AVX),
-    "f16c": (1, 0, "ecx", 29, _AVX),
-    "lzcnt": (0x80000001, 0, "ecx", 5, _SSE),
-    "sse4a": (0x80000001, 0, "ecx", 6, _SSE),
-    "xop": (0x80000001, 0, "ecx", 11, _AVX),
-    "fma4": (0x80000001, 0, "ecx", 16, _AVX),
-    "bmi": (7, 0, "ebx", 3, _SSE),
-    "avx2": (7, 0, "ebx", 5, _AVX),
-    "bmi2": (7, 0, "ebx", 8, _SSE),
-    "avx512f": (7, 0, "ebx", 16, _AVX512),
-    "avx512dq": (7, 0, "ebx", 17, _AVX512),
-    "adx": (7, 0, "ebx", 19, _SSE),
-    "avx512ifma": (7, 0, "ebx", 21, _AVX512),
-    "avx512cd": (7, 0, "ebx", 28, _AVX512),
-    "avx512bw": (7, 0, "ebx", 30, _AVX512),
-    "avx512vl": (7, 0, "ebx", 31, _AVX512),
-    "avx512vbmi": (7, 0, "ecx", 1, _AVX512),
-    "avx512vbmi2": (7, 0, "ecx", 6, _AVX512),
-    "gfni": (7, 0, "ecx", 8, _SSE),
-    "vaes": (7, 0, "ecx", 9, _AVX),
-    "vpclmulqdq": (7, 0, "ecx", 10, _AVX),
-    "avx512vnni": (7, 0, "ecx", 11, _AVX512),
-    "avx512bitalg": (7, 0, "ecx", 12, _AVX512),
-    "avx512vpopcntdq": (7, 0, "ecx", 14, _AVX512),
-    "avx512vp2intersect": (7, 0, "edx", 8, _AVX512),
-    "amx-bf16": (7, 0, "edx", 22, _AMX),
-    "avx512fp16": (7, 0, "edx", 23, _AVX512),
-    "amx-tile": (7, 0, "edx", 24, _AMX),
-    "amx-int8": (7, 0, "edx", 25, _AMX),
-    "avxvnni": (7, 1, "eax", 4, _AVX),
-    "avx512bf16": (7, 1, "eax", 5, _AVX512),
-}
+# Leaf, subleaf and register; the bit of each feature.
+_X86_BITS: dict[tuple[int, int, str], dict[str, int]] = {
+    (1, 0, "ecx"): {
+        "sse3": 0, "pclmul": 1, "ssse3": 9, "fma": 12, "cx16": 13, "sse4.1": 19, "sse4.2": 20, "movbe": 22,
+        "popcnt": 23, "aes": 25, "avx": 28, "f16c": 29
+    },
+    (0x80000001, 0, "ecx"): {"lzcnt": 5, "sse4a": 6, "xop": 11, "fma4": 16},
+    (7, 0, "ebx"): {
+        "bmi": 3, "avx2": 5, "bmi2": 8, "avx512f": 16, "avx512dq": 17, "adx": 19, "avx512ifma": 21, "avx512cd": 28,
+        "avx512bw": 30, "avx512vl": 31
+    },
+    (7, 0, "ecx"): {
+        "avx512vbmi": 1, "avx512vbmi2": 6, "gfni": 8, "vaes": 9, "vpclmulqdq": 10, "avx512vnni": 11,
+        "avx512bitalg": 12, "avx512vpopcntdq": 14
+    },
+    (7, 0, "edx"): {"avx512vp2intersect": 8, "amx-bf16": 22, "avx512fp16": 23, "amx-tile": 24, "amx-int8": 25},
+    (7, 1, "eax"): {"avxvnni": 4, "avx512bf16": 5},
+}  # fmt: skip
+_X86 = {name: (*place, bit) for place, bits in _X86_BITS.items() for name, bit in bits.items()}
+_AVX = frozenset({"fma", "avx", "f16c", "xop", "fma4", "avx2", "vaes", "vpclmulqdq", "avxvnni"})
+"""Features of registers that a system has to save, beside those whose names begin with `avx512` and `amx`."""
 
 # The number of the word (AT_HWCAP or AT_HWCAP2) and the bit.
 _HWCAP: dict[str, dict[str, tuple[int, int]]] = {
     "aarch64": {
-        "fp-armv8": (1, 0),
-        "neon": (1, 1),
-        "aes": (1, 3),
-        "sha2": (1, 6),
-        "crc": (1, 7),
-        "lse": (1, 8),
-        "fullfp16": (1, 10),
-        "rdm": (1, 12),
-        "dotprod": (1, 20),
-        "sve": (1, 22),
-        "fp16fml": (1, 23),
-        "sve2": (2, 1),
-        "i8mm": (2, 13),
-        "bf16": (2, 14),
+        "fp-armv8": (1, 0), "neon": (1, 1), "aes": (1, 3), "sha2": (1, 6), "crc": (1, 7), "lse": (1, 8),
+        "fullfp16": (1, 10), "rdm": (1, 12), "dotprod": (1, 20), "sve": (1, 22), "fp16fml": (1, 23), "sve2": (2, 1),
+        "i8mm": (2, 13), "bf16": (2, 14)
     },
     "arm": {"neon": (1, 12), "vfp3": (1, 13), "vfp4": (1, 16), "hwdiv-arm": (1, 17), "hwdiv": (1, 18)},
     "riscv64": {letter: (1, ord(letter) - ord("a")) for letter in "acdfmv"},
-}
+}  # fmt: skip
 
 _ASK_X86 = """#include <cpuid.h>
 
@@ -138,11 +103,19 @@ def source(machine: Cpu) -> str:
 
 def _call(machine: Cpu, family: str, name: str) -> str:
     if family == "x86_64" and name in _X86:
-        leaf, subleaf, register, bit, saved = _X86[name]
+        leaf, subleaf, register, bit = _X86[name]
         word = ("eax", "ebx", "ecx", "edx").index(register)
-        return f"sq_has(0x{leaf:x}u, {subleaf}u, {word}, {bit}, 0x{saved:x}u)"
+        return f"sq_has(0x{leaf:x}u, {subleaf}u, {word}, {bit}, 0x{_saved_registers(name):x}u)"
     if name in _HWCAP.get(family, {}):
         word, bit = _HWCAP[family][name]
         return f"sq_has({word}, {bit})"
     known = ", ".join(_X86 if family == "x86_64" else _HWCAP.get(family, {})) or "none"
     raise SoftqError(f"machine {machine.name}: the driver cannot ask a processor for {name!r}; it knows: {known}")
+
+
+def _saved_registers(name: str) -> int:
+    """Return the bits of XCR0 that a system sets if it saves the registers of a feature."""
+    if name.startswith("amx"):
+        return 0x60000
+    avx = 0x6 if name in _AVX else 0
+    return 0xE6 if name.startswith("avx512") else avx

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
-import fcntl
 import os
 import re
 import secrets
 import shutil
-import stat
 from pathlib import Path
-from types import TracebackType
 
 from softq.artifact import manifest
 from softq.errors import InputError, UsageError
-
-_SUFFIX = ".softq-tmp"
+from softq.files import SUFFIX, flush_folder, lock, unless_locked
 
 # Of Linux's <fcntl.h> and <linux/fs.h>.
 _AT_FDCWD = -100
@@ -77,15 +72,13 @@ class NewFolder:
 
     def __enter__(self) -> NewFolder:
         self._remove_orphans()
-        self.path = self._goal.with_name(f".{self._goal.name}.{secrets.token_hex(4)}{_SUFFIX}")
+        self.path = self._goal.with_name(f".{self._goal.name}.{secrets.token_hex(4)}{SUFFIX}")
         os.mkdir(self.path, 0o777)
         self._lock = os.open(self.path, os.O_RDONLY)
-        _try_lock(self._lock)
+        lock(self._lock)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *args: object) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
 
@@ -101,33 +94,16 @@ class NewFolder:
         else:
             _check_replaceable(self._goal)  # once more: compiling takes a while
             _exchange(self.path, self._goal)
-        with contextlib.suppress(OSError):
-            parent = os.open(self._goal.parent, os.O_RDONLY)
-            try:
-                os.fsync(parent)
-            finally:
-                os.close(parent)
+        flush_folder(self._goal.parent)
 
     def _remove_orphans(self) -> None:
-        pattern = re.compile(rf"\.{re.escape(self._goal.name)}\.[0-9a-f]{{8}}{re.escape(_SUFFIX)}")
+        pattern = re.compile(rf"\.{re.escape(self._goal.name)}\.[0-9a-f]{{8}}{re.escape(SUFFIX)}")
         for entry in os.scandir(self._goal.parent):
-            if pattern.fullmatch(entry.name) is None or not stat.S_ISDIR(entry.stat(follow_symlinks=False).st_mode):
+            if pattern.fullmatch(entry.name) is None or not entry.is_dir(follow_symlinks=False):
                 continue
-            with contextlib.suppress(OSError):
-                descriptor = os.open(entry.path, os.O_RDONLY)
-                try:
-                    if _try_lock(descriptor):
-                        shutil.rmtree(entry.path, ignore_errors=True)
-                finally:
-                    os.close(descriptor)
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+            with unless_locked(entry.path) as free:
+                if free:
+                    shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def _exchange(new: Path, old: Path) -> None:

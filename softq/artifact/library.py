@@ -66,7 +66,8 @@ class Library:
                 with contextlib.suppress(OSError):
                     self._descriptor = os.memfd_create("libmodel.so")
                 if self._descriptor >= 0:
-                    _write_all(self._descriptor, code)
+                    with open(self._descriptor, "wb", closefd=False) as file:
+                        file.write(code)
                     # Open until the library is unloaded, so that no other gets the same path.
                     return ctypes.CDLL(f"/proc/self/fd/{self._descriptor}")
             with tempfile.TemporaryDirectory(prefix="softq-") as folder:
@@ -129,11 +130,7 @@ class Library:
         self._cdll.softq_close(context)
 
     def shape(self, context: int, inputs: ctypes.Array[CTensor], outputs: ctypes.Array[CTensor]) -> None:
-        """Fill in the outputs' shapes.
-
-        Raises:
-            InputError: the inputs do not fit the model.
-        """
+        """Fill in the outputs' shapes; raises as `run`."""
         status = self._cdll.softq_shape(context, inputs, len(inputs), outputs, len(outputs))
         self._check(status, self._cdll.softq_message(context))
 
@@ -220,9 +217,3 @@ class Contexts:
         # Not while Python ends: other threads may still be inside.
         if not sys.is_finalizing():
             self.library.close()
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]

@@ -5,7 +5,8 @@ Sizes that are known only at run time are integer expressions over the dimension
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -28,15 +29,10 @@ class Op:
     b: Size
 
 
-_COMPUTE = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "floordiv": lambda a, b: a // b,
-    "floormod": lambda a, b: a % b,
-    "min": min,
-    "max": max,
-}
+_COMPUTE: Mapping[Operator, Callable[[int, int], int]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv,
+    "floormod": operator.mod, "min": min, "max": max,
+}  # fmt: skip
 
 
 def evaluate(size: Size, dims: Mapping[str, int]) -> int:
@@ -115,8 +111,8 @@ class Limit:
 
 
 @dataclass(frozen=True)
-class Program:
-    """A whole model.
+class StepList:
+    """What is executed.
 
     Attributes:
         inputs: Positions in `tensors` of the model's inputs, in their order.
@@ -125,9 +121,6 @@ class Program:
         slots: Size of each slot of the arena in bytes; a slot starts at a multiple of 64.
         steps: In the order of execution. Steps that lie behind one another may write the same slot.
         limits: What is checked before a run.
-        weights: Contents of the weights file by offset, one array for each weight tensor.
-        objects: Object files with all kernels, for the machine that the program was lowered for.
-        scratch: Bytes of scratch that each thread needs; they start at a multiple of 64.
     """
 
     inputs: tuple[int, ...]
@@ -136,6 +129,18 @@ class Program:
     slots: tuple[Size, ...]
     steps: tuple[Step, ...]
     limits: tuple[Limit, ...]
+
+
+@dataclass(frozen=True)
+class Program(StepList):
+    """A whole model.
+
+    Attributes:
+        weights: Contents of the weights file by offset, one array for each weight tensor.
+        objects: Object files with all kernels, for the machine that the program was lowered for.
+        scratch: Bytes of scratch that each thread needs; they start at a multiple of 64.
+    """
+
     weights: Mapping[int, NDArray[np.generic]]
     objects: tuple[bytes, ...]
     scratch: Size = 0

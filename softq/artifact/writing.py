@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from softq.artifact import driver, manifest
@@ -17,8 +17,7 @@ from softq.artifact.program import Program
 from softq.artifact.toolchain import DEVICE, compiler, join_objects, link_library
 from softq.artifact.weights import WeightsStream
 from softq.errors import InputError, UsageError
-
-_CHUNK = 1 << 20
+from softq.files import write_new
 
 
 def write(
@@ -58,24 +57,24 @@ def write(
     stream = WeightsStream(program)
     try:
         with NewFolder(goal) as new:
-            _write(new.path / "weights.bin", stream)
-            _write(new.path / "softq.h", [driver.header().encode()])
+            write_new(new.path / "weights.bin", stream)
+            write_new(new.path / "softq.h", [driver.header().encode()])
             if device is None:
                 assert isinstance(machine, Cpu)
                 source = driver.driver_source(program, machine, weights_bytes=stream.bytes, seal=stream.seal)
-                _write(new.path / "driver.c", [source.encode()])
+                write_new(new.path / "driver.c", [source.encode()])
                 join_objects(program.objects, new.path, machine, cc)
                 link_library(new.path, machine, cc)
                 library = None
             else:
                 source = device_driver.driver_source(device, machine, weights_bytes=stream.bytes, seal=stream.seal)
-                _write(new.path / "driver.c", [source.encode()])
+                write_new(new.path / "driver.c", [source.encode()])
                 _write_device(new.path, device)
                 library = _device_library(new.path, device, cc)
             files = {path.name: _facts(path) for path in sorted(new.path.iterdir())}
             facts = manifest.describe(program, machine, target=target, model=model or {}, files=files, library=library)
             text = json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-            _write(new.path / manifest.NAME, [text.encode("utf-8", "replace")])
+            write_new(new.path / manifest.NAME, [text.encode("utf-8", "replace")])
             new.commit()
     except OSError as error:
         raise InputError(f"cannot write '{goal}': {error.strerror or error}") from error
@@ -83,11 +82,11 @@ def write(
 
 
 def _write_device(folder: Path, device: DeviceProgram) -> None:
-    _write(folder / manifest.LAUNCHES, [to_json(device).encode()])
+    write_new(folder / manifest.LAUNCHES, [to_json(device).encode()])
     for module, text in device.sources.items():
-        _write(folder / f"{module}.cu", [text.encode()])
+        write_new(folder / f"{module}.cu", [text.encode()])
     for module, code in device.code.items():
-        _write(folder / f"{module}.{device.form}", [code])
+        write_new(folder / f"{module}.{device.form}", [code])
 
 
 def _device_library(folder: Path, device: DeviceProgram, cc: str | None) -> manifest.DeviceLibrary:
@@ -100,14 +99,6 @@ def _device_library(folder: Path, device: DeviceProgram, cc: str | None) -> mani
         return manifest.DeviceLibrary(device.host.zig, str(error))
     link_library(folder, device.host, cc, behind=DEVICE)
     return manifest.DeviceLibrary(device.host.zig, None)
-
-
-def _write(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
-    with open(path, "xb", buffering=0) as file:
-        for piece in pieces:
-            view = memoryview(piece)
-            while view:
-                view = view[file.write(view[: 64 * _CHUNK]) :]
 
 
 def _facts(path: Path) -> tuple[int, str]:

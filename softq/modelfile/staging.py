@@ -8,16 +8,10 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Generator, Iterable, Iterator
-from types import TracebackType
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
-from softq.files import SUFFIX, lock, remove, write_new
-
-try:
-    import fcntl
-except ImportError:  # Windows: an orphan stays, because nothing tells it from a file that is being written.
-    fcntl = None
+from softq.files import SUFFIX, flush_folder, lock, remove, unless_locked, write_new
 
 _CHUNK = 1 << 20
 
@@ -47,9 +41,7 @@ class Staging:
                 return self
             self._model.close()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *args: object) -> None:
         for temporary, _ in self._data:
             remove(temporary)
         remove(self._temporary())
@@ -102,7 +94,7 @@ class Staging:
             for path in renamed:
                 remove(path)
             raise
-        _flush_folder(self.folder)
+        flush_folder(self.folder)
 
     def _temporary(self, number: str = "") -> str:
         return os.path.join(self.folder, f".{self.name}.{self._token}{number}{SUFFIX}")
@@ -129,34 +121,9 @@ class Staging:
             if match is None:
                 continue
             path = os.path.join(self.folder, match[0])
-            with _unless_locked(os.path.join(self.folder, match[1] + SUFFIX)) as free:
+            with unless_locked(os.path.join(self.folder, match[1] + SUFFIX)) as free:
                 if free:
                     remove(path)
-
-
-@contextlib.contextmanager
-def _unless_locked(path: str) -> Generator[bool]:
-    """Yield whether no living writer holds the lock file: it is free, or it is gone."""
-    if fcntl is None:
-        yield False
-        return
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        yield True
-        return
-    except OSError:
-        yield False
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        free = True
-    except OSError:
-        free = False
-    try:
-        yield free
-    finally:
-        os.close(descriptor)
 
 
 def _chunks(file: BinaryIO) -> Iterator[bytes]:
@@ -172,13 +139,3 @@ def _same_contents(contents: BinaryIO, path: str) -> bool:
     contents.seek(0)
     with open(path, "rb", buffering=0) as other:
         return all(chunk == other.read(len(chunk)) for chunk in _chunks(contents))
-
-
-def _flush_folder(folder: str) -> None:
-    # Not every system opens or flushes folders; the files themselves are flushed by now.
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from softq.artifact.device import nvcc, nvrtc
 
 
@@ -12,19 +10,6 @@ def compiler() -> str:
     if nvcc.find() is not None:
         return "nvcc"
     return "NVRTC" if nvrtc.find() is not None else ""
-
-
-def compilers() -> dict[str, Callable[[str, str], bytes]]:
-    """Return what makes a cubin of a text for an architecture, by name, in the order in which to try them.
-
-    A driver takes what is not newer than itself: torch's NVRTC fits it, a newer nvcc need not.
-    """
-    found: dict[str, Callable[[str, str], bytes]] = {}
-    if nvrtc.find() is not None:
-        found["NVRTC"] = nvrtc.compiled
-    if nvcc.find() is not None:
-        found["nvcc"] = lambda text, arch: nvcc.compiled(text, arch).code
-    return found
 
 
 def machine_code(text: str, arch: str, *, ptx: bool = False) -> bytes:

@@ -28,23 +28,18 @@ class Device(Protocol):
 
     def allocate(self, size: int) -> Any:
         """Return so many bytes of its memory, at least 256-byte aligned."""
-        ...
 
     def free(self, memory: Any) -> None:
         """Give memory back."""
-        ...
 
     def write(self, memory: Any, array: Array) -> None:
         """Copy an array to memory."""
-        ...
 
     def read(self, memory: Any, array: Array) -> None:
         """Wait for all launches, then copy memory to an array."""
-        ...
 
     def launch(self, module: str, start: Start, blocks: int, arguments: Sequence[Any]) -> None:
         """Start a kernel; arguments are memory and NumPy numbers."""
-        ...
 
 
 class Executor:

@@ -11,7 +11,7 @@ import numpy as np
 
 from softq.artifact.device.starting import MOST_BLOCKS, Number, Range, Start, multiple, over
 from softq.artifact.machine import Cpu
-from softq.artifact.program import Limit, Op, Operator, Program, Size, Step, Tensor
+from softq.artifact.program import Limit, Op, Operator, Program, Size, Step, StepList, Tensor
 from softq.errors import InputError
 
 SCHEMA = 1
@@ -138,25 +138,18 @@ class Launch:
 
     def starts(self, step: Step) -> tuple[Start, ...]:
         """Return the ways to start it for a step; the first whose conditions hold is the one to take."""
-        match self.kind:
-            case "items":
-                return (Start(step.kernel, self.threads, over(step.items, self.threads)),)
-            case "blocks":
-                return (Start(step.kernel, self.threads, step.items),)
-            case "rows" | "tiles" | "attention":
-                return tuple(form.start(step.items, step.scalars) for form in self.forms)
+        if self.kind in _FORMS:
+            return tuple(form.start(step.items, step.scalars) for form in self.forms)
+        blocks = step.items if self.kind == "blocks" else over(step.items, self.threads)
+        return (Start(step.kernel, self.threads, blocks),)
 
     def numbers(self, step: Step) -> tuple[Number, ...]:
         """Return what it gets behind its tensors."""
         numbers = [Number("int64", size) for size in step.scalars]
         items = Number("int64", step.items)
-        match self.kind:
-            case "items":
-                return (*numbers, items)
-            case "blocks" | "tiles" | "attention":
-                return (*numbers,)
-            case "rows":
-                return (items, *(Number("int32", one.size) for one in numbers[:3]), *numbers[3:])
+        if self.kind == "rows":
+            return (items, *(Number("int32", one.size) for one in numbers[:3]), *numbers[3:])
+        return (*numbers, items) if self.kind == "items" else (*numbers,)
 
 
 @dataclass(frozen=True)
@@ -181,15 +174,9 @@ class DeviceProgram:
 
 
 @dataclass(frozen=True)
-class Steps:
-    """What is read back of a program: everything but its weights and kernels."""
+class Steps(StepList):
+    """What is read back of a program: its steps, the bytes of each weight by its offset, and the launches."""
 
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    tensors: tuple[Tensor, ...]
-    slots: tuple[Size, ...]
-    steps: tuple[Step, ...]
-    limits: tuple[Limit, ...]
     weights: Mapping[int, int]
     launches: Mapping[str, Launch]
 
