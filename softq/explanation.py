@@ -14,7 +14,8 @@ from softq.errors import UsageError
 from softq.forms import FORMS
 from softq.forms.matching.mask_lifts import Source
 from softq.graph.facts import Assumed, Facts
-from softq.graph.queries import ModelView, node_label, operator_label
+from softq.graph.queries import node_label, operator_label
+from softq.graph.view import ModelView
 from softq.methods import DEFAULT_METHOD, METHODS, OptionValue
 from softq.modelfile import ModelLike, as_model
 from softq.passes.analysis.candidates import Finding, shorten

@@ -9,7 +9,7 @@ import pytest
 from onnx import parser
 
 from softq.graph.facts import Facts
-from softq.graph.queries import ModelView
+from softq.graph.view import ModelView
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(2, 3, 8)).astype(np.float32)

@@ -13,7 +13,7 @@ import onnx_ir as ir
 from onnx import parser
 from onnx_ir.passes.common import InlinePass
 
-from softq.graph.queries import ModelView
+from softq.graph.view import ModelView
 
 Body = Callable[[ir.Node, int], onnx.FunctionProto | None]
 """Takes a node and the version of the default domain, returns what the node is short for, or None to leave it."""

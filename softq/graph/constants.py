@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 
 from softq.graph.edits import remove_if_unused, take_over
-from softq.graph.queries import Container, has_references, subgraphs
+from softq.graph.queries import has_references, subgraphs
+from softq.graph.view import Container
 
 Array = NDArray[np.generic]
 

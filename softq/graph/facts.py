@@ -10,9 +10,10 @@ from functools import cached_property
 import onnx
 import onnx_ir as ir
 
-from softq.graph.queries import Container, FunctionId, ModelView, function_label, is_op, producer
+from softq.graph.queries import is_op, producer
 from softq.graph.ranks import Dims, find_rank
 from softq.graph.shape_stubs import insert_stubs
+from softq.graph.view import Container, FunctionId, ModelView, function_label
 
 UNKNOWN = "softq.unknown"
 """Domain of operators about which inference shall know nothing."""

@@ -8,7 +8,7 @@ from itertools import chain
 
 import onnx_ir as ir
 
-from softq.graph.queries import ModelView
+from softq.graph.view import ModelView
 
 
 class Names:

@@ -9,8 +9,9 @@ import onnx_ir as ir
 
 from softq.graph.facts import Facts, drop_inferred_names
 from softq.graph.names import Names
-from softq.graph.queries import ModelView, graph_of
+from softq.graph.queries import graph_of
 from softq.graph.ranks import Dims
+from softq.graph.view import ModelView
 
 
 class Rewriter:

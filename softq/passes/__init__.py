@@ -20,7 +20,8 @@ import onnx
 import onnx_ir as ir
 
 from softq.graph.bodies import open_nodes
-from softq.graph.queries import Container, ModelView, has_references
+from softq.graph.queries import has_references
+from softq.graph.view import Container, ModelView
 from softq.registry import Folder
 
 

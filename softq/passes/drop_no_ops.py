@@ -8,7 +8,8 @@ import numpy as np
 import onnx_ir as ir
 
 from softq.graph.edits import take_over
-from softq.graph.queries import Container, constant, graph_of, has_references, is_passthrough, operand
+from softq.graph.queries import constant, graph_of, has_references, is_passthrough, operand
+from softq.graph.view import Container
 from softq.passes import NodePass, PassEntry
 
 

@@ -6,7 +6,7 @@ import onnx_ir as ir
 from onnx import defs
 
 from softq.graph.bodies import is_read
-from softq.graph.queries import Container, ModelView
+from softq.graph.view import Container, ModelView
 from softq.passes import PassEntry
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from softq.errors import InputError
-from softq.graph.queries import ModelView
+from softq.graph.view import ModelView
 from softq.passes import PassEntry
 
 

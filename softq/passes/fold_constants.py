@@ -7,7 +7,8 @@ import math
 import onnx_ir as ir
 
 from softq.graph.constants import Array, become_constants, evaluate, is_pure
-from softq.graph.queries import Container, constant
+from softq.graph.queries import constant
+from softq.graph.view import Container
 from softq.passes import NodePass, PassEntry
 
 LIMIT = 1 << 20

@@ -15,7 +15,8 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from softq.graph.constants import Array, become_constants, evaluate
-from softq.graph.queries import Container, ModelView, constant, has_references
+from softq.graph.queries import constant, has_references
+from softq.graph.view import Container, ModelView
 from softq.passes import PassEntry
 
 _LIMIT = 512

@@ -9,7 +9,8 @@ import onnx
 import onnx_ir as ir
 
 from softq.graph.facts import copy_without_weights
-from softq.graph.queries import ModelView, is_op, operand
+from softq.graph.queries import is_op, operand
+from softq.graph.view import ModelView
 from softq.passes import PassEntry
 
 

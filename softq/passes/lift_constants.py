@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from softq.graph.constants import become_constant
-from softq.graph.queries import Container
+from softq.graph.view import Container
 from softq.passes import NodePass, PassEntry
 
 

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from softq.errors import UsageError
 from softq.graph.facts import ASSUMED_KEY, NOTHING, Assumed, Facts
-from softq.graph.queries import ModelView
+from softq.graph.view import ModelView
 from softq.passes import PassEntry
 from softq.passes.analysis.candidates import Finding, find_candidates, shorten
 from softq.passes.analysis.order_only import OrderOnly

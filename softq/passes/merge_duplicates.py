@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from softq.graph.constants import is_pure
-from softq.graph.queries import ModelView
+from softq.graph.view import ModelView
 from softq.modelfile.tensors import LARGE_BYTES
 from softq.passes import PassEntry
 from softq.passes.replace import FUNCTION_DOMAIN

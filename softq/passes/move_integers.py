@@ -5,7 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from softq.graph.edits import remove_if_unused, take_over
-from softq.graph.queries import MOVES_ONLY, ModelView, graph_of, is_op, producer
+from softq.graph.queries import MOVES_ONLY, graph_of, is_op, producer
+from softq.graph.view import ModelView
 from softq.passes import PassEntry
 from softq.passes.rewriting.quantization import read_quantization
 

@@ -7,7 +7,8 @@ import onnx_ir as ir
 from onnx_ir.tape import Tape
 
 from softq.graph.edits import remove_if_unused, take_over
-from softq.graph.queries import Container, producer
+from softq.graph.queries import producer
+from softq.graph.view import Container
 from softq.passes import NodePass, PassEntry
 from softq.passes.rewriting.quantization import Quantization, read_quantization
 

@@ -18,8 +18,9 @@ from softq.forms.matching.guards import ISNAN_WHERE, guard_row, look_behind
 from softq.forms.matching.masks import find_mask
 from softq.forms.matching.operators import find_axis
 from softq.forms.written_function import find_around
-from softq.graph.queries import ModelView, is_op, operand
+from softq.graph.queries import is_op, operand
 from softq.graph.rewriter import Rewriter
+from softq.graph.view import ModelView
 from softq.passes import PassEntry
 from softq.passes.locate import all_nodes, is_located, locate
 from softq.passes.rewriting.canonical import CANONICAL_KEY, Canonical, Mask, scores_of

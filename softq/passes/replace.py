@@ -12,7 +12,8 @@ from onnx_ir.tape import Tape
 
 from softq.errors import RefusalError, SoftqError
 from softq.graph.edits import add_cast, add_constant, remove_if_unused, row_shape, take_over
-from softq.graph.queries import ModelView, graph_of
+from softq.graph.queries import graph_of
+from softq.graph.view import ModelView
 from softq.methods import DEFAULT_METHOD, METHODS
 from softq.passes import PassEntry
 from softq.passes.normalize import Normalize

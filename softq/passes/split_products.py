@@ -9,7 +9,8 @@ import numpy as np
 import onnx_ir as ir
 
 from softq.graph.edits import take_over
-from softq.graph.queries import Container, is_op
+from softq.graph.queries import is_op
+from softq.graph.view import Container
 from softq.passes import NodePass, PassEntry
 
 

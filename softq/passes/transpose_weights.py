@@ -9,7 +9,8 @@ import onnx_ir as ir
 
 from softq.graph.constants import become_constant
 from softq.graph.edits import remove_if_unused
-from softq.graph.queries import ModelView, is_op
+from softq.graph.queries import is_op
+from softq.graph.view import ModelView
 from softq.passes import PassEntry
 
 

@@ -12,7 +12,7 @@ from softq.calibration import collect_rows, fit, input_specs
 from softq.data import DataSource, open_data
 from softq.errors import RefusalError
 from softq.graph.facts import Assumed
-from softq.graph.queries import ModelView
+from softq.graph.view import ModelView
 from softq.methods import METHODS, Fitted, Method, Options, OptionValue, Sample
 from softq.modelfile import ModelLike, as_model, graph_hash, weights_fingerprint
 from softq.passes.locate import locate

@@ -11,7 +11,8 @@ from softq.errors import RefusalError
 from softq.forms import Open
 from softq.graph.bodies import open_nodes
 from softq.graph.facts import Facts
-from softq.graph.queries import ModelView, node_label, operator_label
+from softq.graph.queries import node_label, operator_label
+from softq.graph.view import ModelView
 
 _MARK = "softq.opened"
 """Metadata key that leads from the Softmax of a body to the node that had the body; it goes when it was read."""

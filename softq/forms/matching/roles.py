@@ -10,7 +10,6 @@ from softq.graph.facts import Facts
 from softq.graph.queries import (
     MOVES_ONLY,
     SAME_VALUES,
-    Use,
     is_constant,
     is_op,
     is_passthrough,
@@ -18,6 +17,7 @@ from softq.graph.queries import (
     operator_label,
     producer,
 )
+from softq.graph.view import Use
 from softq.site import Role
 
 _THROUGH = MOVES_ONLY | SAME_VALUES | {"QuantizeLinear", "DequantizeLinear", "Where"}

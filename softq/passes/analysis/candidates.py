@@ -16,7 +16,8 @@ from softq.forms.matching.roles import Usage, find_usage, is_chosen
 from softq.forms.replaced import DOMAIN
 from softq.forms.written_function import find_around
 from softq.graph.facts import Facts, drop_inferred_names
-from softq.graph.queries import Container, function_label, operator_label
+from softq.graph.queries import operator_label
+from softq.graph.view import Container, function_label
 from softq.passes.analysis.log_readers import find_logarithms
 from softq.passes.analysis.order_only import OrderOnly, find_order_only
 from softq.site import Role, Site, Verdict
