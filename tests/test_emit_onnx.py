@@ -301,7 +301,7 @@ def refusals() -> list[tuple[type[Exception], str, Callable[[], object]]]:
         (RefusalError, "u64 up to 18446744073709551615 cannot be computed in ONNX", lambda: emit(unsigned, opset=18)),
         (RefusalError, "u64 up to 18446744065119617025 cannot be computed in ONNX", lambda: emit(product, opset=18)),
         (RefusalError, "a shift to the left by up to 63 cannot be computed", lambda: emit(shifted, opset=18)),
-        (RefusalError, r"tables a head have \[256, 512\] entries", lambda: emit(sizes, opset=18)),
+        (RefusalError, r"tables per head have \[256, 512\] entries", lambda: emit(sizes, opset=18)),
         (ProofError, r"add: the result is .*; allowed is \[-2147483648, 21", lambda: emit(overflow, opset=18)),
         (ProofError, "row_sum", lambda: emit(default_program(METHODS.get("deferred-log")), opset=18, max_length=2**20)),
         (InputError, r"shape \[2, 8\]; expected \[heads, 1, 8\]",

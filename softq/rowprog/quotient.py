@@ -11,8 +11,8 @@ from softq.rowprog.types import DType, Kind
 def quotient(program: Program) -> Program:
     """Return a program that gives the probabilities instead of weights and their normalizer.
 
-    They are within two roundings of the quotient, 2^-23 relatively: one division a row, one product an element. Where
-    the normalizer is 0 or NaN they are NaN, as the quotient of a weight of 0 is; a program without a pair stays.
+    They are within two roundings of the quotient, 2^-23 relatively: one division per row, one product per element.
+    Where the normalizer is 0 or NaN they are NaN, as the quotient of a weight of 0 is; a program without a pair stays.
     """
     if not program.is_pair:
         return program

@@ -7,7 +7,7 @@ from softq.rowprog.types import Kind
 
 
 def to_text(program: Program) -> str:
-    """Return the program, one value a line; the same program always gives the same text."""
+    """Return the program, one value per line; the same program always gives the same text."""
     inputs = [f"scores: row {program.scores.value}"] + (["valid: row bool"] if program.masked else [])
     results = [f"{name}: {node.kind.value} {node.dtype.value}" for name, node in program.outputs.items()]
     title = f"program {program.name} {program.structure}".rstrip()

@@ -64,7 +64,7 @@ class DType(Enum):
 
 
 class Kind(Enum):
-    """How many values there are: one for each element of the row, one a row, or a lookup table."""
+    """How many values there are: one per element of the row, one per row, or a lookup table."""
 
     ROW = "row"
     SCALAR = "scalar"

@@ -173,7 +173,7 @@ class Builder:
 
 
 class Value:
-    """A value of a program under construction: a row, or one number a row."""
+    """A value of a program under construction: a row, or one number per row."""
 
     __slots__ = ("node", "trace")
 

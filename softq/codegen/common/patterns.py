@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from softq.errors import UsageError
 from softq.rowprog.onnx.interface import INTERFACE
@@ -20,14 +21,14 @@ def output_type(program: Program, name: str) -> DType:
 
 
 def check_nibbles(program: Program, name: str, proof: Proof) -> None:
-    """Refuse to write an output two elements a byte that is no row of u8, or has greater numbers than four bits hold.
+    """Refuse to write an output two elements per byte that is no row of u8, or has greater numbers than four bits hold.
 
     Raises:
         UsageError: it is such an output, or there is none of this name.
     """
     node = program.outputs.get(name)
     if node is None or node.kind is not Kind.ROW or output_type(program, name) is not DType.U8:
-        raise UsageError(f"output {name} of {program.name} is no row of u8; two elements a byte are written of those")
+        raise UsageError(f"output {name} of {program.name} is no row of u8; two elements per byte are written of those")
     interval = proof.filled[node]
     if interval.high > NIBBLE:
         raise UsageError(f"output {name} of {program.name} goes up to {interval.high}; four bits hold at most {NIBBLE}")
@@ -64,6 +65,14 @@ def group(nodes: Sequence[Node]) -> list[list[Node]]:
         if node.op == "scan":
             groups.setdefault((id(body_of(node)), *map(id, node.args)), []).append(node)
     return list(groups.values())
+
+
+Loop = TypeVar("Loop")
+
+
+def order_steps(rows: Sequence[Node], loops: Mapping[Node, Loop]) -> list[Node | Loop]:
+    """Return what to do for an element: row values, and each loop of scans where its first result stands or at last."""
+    return list(dict.fromkeys([*(loops.get(node, node) for node in rows), *loops.values()]))
 
 
 def fenced(program: Program) -> frozenset[Node]:

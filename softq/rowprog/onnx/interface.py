@@ -47,7 +47,7 @@ def signature(program: Program) -> tuple[str, ...]:
     """
     sizes = {param.size for param in program.params if param.scope == "head" and param.size}
     if len(sizes) > 1:
-        raise RefusalError(f"tables a head have {sorted(sizes)} entries; a function knows only one size of them")
+        raise RefusalError(f"tables per head have {sorted(sizes)} entries; a function knows only one size of them")
     heads = (HEADS,) * len(sizes)
     return ("scores", *(("valid",) if program.masked else ()), *map(parameter_input, program.params), *heads)
 
@@ -57,8 +57,8 @@ def arguments(program: Program, values: Mapping[str, ArrayLike]) -> list[NDArray
 
     Args:
         program: The program.
-        values: For each parameter what the interpreter takes: a number a site as [1], one a head as [heads, 1, 1], a
-            table a site as [size], one a head as [heads, 1, size].
+        values: For each parameter what the interpreter takes: a number per site as [1], one per head as
+            [heads, 1, 1], a table per site as [size], one per head as [heads, 1, size].
 
     Raises:
         InputError: a parameter is missing or unknown, has another type or shape, or leaves its interval.

@@ -229,7 +229,7 @@ class Walker:
         return node in self._of_rows
 
     def scalar_shape(self) -> ir.Value:
-        """Return the shape of one number a row."""
+        """Return the shape of one number per row."""
         lead = self.add("Shape", self.inputs["scores"], end=-1)
         return self.add("Concat", lead, self.constant([1], INT64), axis=0)
 

@@ -27,7 +27,7 @@ _INT64 = 2**63
 
 @dataclass(frozen=True, eq=False)
 class Bounds:
-    """Intervals, one a cell.
+    """Intervals, one per cell.
 
     Attributes:
         low: Least numbers: int64 (object where that is too narrow) for integers and bools, float32 for f32. A float

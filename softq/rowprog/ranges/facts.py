@@ -3,7 +3,7 @@
 * a row's maximum is no less than its elements;
 * a sum of non-negative elements is no less than each of them, so an element's share of it is at most 1;
 * the remainder of a division is less than the divisor, and the product taken away no more than the dividend;
-* floor(c / b) times a number from 0 to b is at most c: an element's share of a whole, by one division a row;
+* floor(c / b) times a number from 0 to b is at most c: an element's share of a whole, by one division per row;
 * an element that attains the maximum is at distance 0 from it (used by `softq.rowprog.ranges.analysis`, which knows
   when there is such an element).
 

@@ -34,7 +34,7 @@ class Line:
     Attributes:
         memory: The array.
         base: Where the row begins.
-        nibbles: Whether it holds numbers of four bits, two a byte, the first one low.
+        nibbles: Whether it holds numbers of four bits, two per byte, the first one low.
     """
 
     memory: Memory
@@ -115,7 +115,7 @@ def store(e: Emission, line: Line, x: Expr) -> None:
 
 
 def _store_nibbles(e: Emission, line: Line, x: Expr, at: Expr) -> None:
-    """Write numbers of four bits, two a byte; behind the last one of an odd row stands a 0."""
+    """Write numbers of four bits, two per byte; behind the last one of an odd row stands a 0."""
     index, memory, lanes = e.kernel.index, line.memory, e.lanes
     one, name = tirx.const(1, index), memory.name
     where = line.at(script.shift_right(at, one))

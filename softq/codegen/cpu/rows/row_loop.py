@@ -17,7 +17,7 @@ from tvm.ir import Expr
 from tvm.script.ir_builder import tirx as script
 
 from softq.codegen.common import carriers
-from softq.codegen.common.patterns import group
+from softq.codegen.common.patterns import group, order_steps
 from softq.codegen.cpu.rows import row_tables, scans
 from softq.codegen.cpu.rows.accumulators import Accumulators, of_empty_row
 from softq.codegen.cpu.rows.blocks import Block, size_of, sizes
@@ -145,29 +145,17 @@ class RowLoop:
             e = Emission(self._kernel, self._scalars, bits=self._bits, at=at)
             for node in self._phase.loads:
                 e.keep(node, load(e, node, self._row))
-            self._rows_and_scans(e)
+            for step in order_steps(self._phase.rows, {node: loop for loop in self._scans for node in loop.nodes}):
+                if isinstance(step, Node):
+                    e.compute(step)
+                else:
+                    step.step(e)
             for s in sums:
                 s.add([e])
             for write in self._writes():
                 store(e, write.line, write.value(e, self._phase.rows))
         for s in sums:
             results[s.node].set(s.result())
-
-    def _rows_and_scans(self, e: Emission) -> None:
-        waiting = {node: loop for loop in self._scans for node in loop.nodes}
-
-        def step(loop: scans.Scan) -> None:
-            loop.step(e)
-            for node in loop.nodes:
-                waiting.pop(node, None)
-
-        for node in self._phase.rows:
-            if node.op != "scan":
-                e.compute(node)
-            elif node in waiting:
-                step(waiting[node])
-        for loop in dict.fromkeys(waiting.values()):
-            step(loop)
 
     # Block by block
 

@@ -1,4 +1,4 @@
-"""Tables that are made once a row: of what follows from one byte of an element and from numbers of the row.
+"""Tables that are made once per row: of what follows from one byte of an element and from numbers of the row.
 
 What is computed after the sum often is such a value: a quotient, a logarithm of a share. For a long row its entries
 for all values of the byte are computed first, as elements of a row that holds each of them once, and then looked up.

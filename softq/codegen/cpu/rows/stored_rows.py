@@ -47,7 +47,7 @@ def place_stored_rows(
 
 
 def count_scratch_rows(found: Mapping[Node, StoredRow]) -> int:
-    """Return the number of scratch rows, of 8 bytes an element each."""
+    """Return the number of scratch rows, of 8 bytes per element each."""
     return max((place.slot + 1 for place in found.values() if place.output is None), default=0)
 
 

@@ -1,6 +1,6 @@
 """Reductions: what a thread gathers, and how the threads of a row bring it together.
 
-The exchange is one of two, chosen by the language: registers of a warp that each thread sees (and one word a warp in
+The exchange is one of two, chosen by the language: registers of a warp that each thread sees (and one word per warp in
 shared memory where a row has several warps), or shared memory with barriers alone.
 """
 

@@ -39,7 +39,7 @@ class RowKernel:
         tiling: Its shape.
         parameters: Names of the run-time parameters in their order.
         outputs: Names of the outputs in their order.
-        stored: The type of each output in memory: f32, f16, bf16 or an integer type; those of two a byte are u8.
+        stored: The type of each output in memory: f32, f16, bf16 or an integer type; those of two per byte are u8.
         scores: The same of the scores.
         masked: Whether there is a mask.
         shared_bytes: Shared memory that its launch gives a block.
@@ -84,7 +84,7 @@ def row_kernel(
         symbol: Name of the function.
         max_length: Greatest length of a row that the proof covers.
         outputs: Names of the outputs; by default those of the interface.
-        nibbles: Those of them that are written two elements a byte, as the kernels of processors do.
+        nibbles: Those of them that are written two elements per byte, as the kernels of processors do.
         scores: Type of the scores in memory: f32, f16 or bf16 for float scores; by default the program's.
         stored: Type of an output in memory where it is not its own: f16 or bf16 for f32.
 
@@ -107,7 +107,7 @@ def row_kernel(
     if tiling.shared and (tiling.holds or not 0 < tiling.shared < tiling.chunks or bytes_of(given) > _WORD_BYTES):
         raise UsageError(f"{tiling.name}: shared memory takes some of the chunks, of scores of at most 32 bits")
     if nibbles and tiling.chunk % 2:
-        raise UsageError("two elements a byte take chunks of two")
+        raise UsageError("two elements per byte take chunks of two")
     text = Text()
     row = Scores(given, tiling)
     _Writer(program, chosen, tiling, dialect, row, kept, nibbles).write(text, symbol, max_length)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Generator, Mapping, Sequence
 
-from softq.codegen.common.patterns import group, inner_nodes
+from softq.codegen.common.patterns import group, inner_nodes, order_steps
 from softq.codegen.gpu.dialect.text import BOOL
 from softq.codegen.gpu.rows.accumulators import Accumulator, exchange, find_nans
 from softq.codegen.gpu.rows.emission import Emission, KernelContext
@@ -182,7 +182,11 @@ def write_loop(
                     place = Emission(kernel, scalars, "(at + e)")
                     for node in phase.loads:
                         row.load(place, node)
-                    _compute(place, phase.rows, scans)
+                    for step in order_steps(phase.rows, {node: scan for scan in scans for node in scan.nodes}):
+                        if isinstance(step, Node):
+                            place.compute(step)
+                        else:
+                            step.step(place)
                     for r in reductions:
                         r.add(place)
                     for one in online:
@@ -208,23 +212,6 @@ def write_loop(
     exchange(text, row.tiling, [one.total for one in online], row.shuffles)
     for one in online:
         one.total.bind(scalars)
-
-
-def _compute(place: Emission, rows: Sequence[Node], scans: Sequence[_Scan]) -> None:
-    waiting = {node: scan for scan in scans for node in scan.nodes}
-
-    def step(scan: _Scan) -> None:
-        scan.step(place)
-        for node in scan.nodes:
-            waiting.pop(node, None)
-
-    for node in rows:
-        if node.op != "scan":
-            place.compute(node)
-        elif node in waiting:
-            step(waiting[node])
-    for scan in dict.fromkeys(waiting.values()):
-        step(scan)
 
 
 class _Scan:

@@ -15,7 +15,7 @@ class Tiling:
     """The shape of a kernel of a row program.
 
     Attributes:
-        group: Threads a row, a power of two: at most a warp for short rows, a block for long ones, 1 where elements
+        group: Threads per row, a power of two: at most a warp for short rows, a block for long ones, 1 where elements
             follow one another.
         chunk: Elements that a thread takes side by side.
         chunks: How many of these it holds in registers, scores read once; 0: rows of any length, read in each pass.
