@@ -1,4 +1,4 @@
-"""What is done with a built model while a stand-in plays NVIDIA's driver: `python -m tests.cuda_session NAME FOLDER`.
+"""What is done with a built model while a stand-in plays NVIDIA's driver: `python -m tests.cuda_session LOG`.
 
 Run in a process of its own with the stand-in (tests/libcuda.c) in LD_LIBRARY_PATH, so that the library of the model
 finds it as it would find the real one; one that leaves anything behind ends the process with 97.
@@ -7,6 +7,8 @@ finds it as it would find the real one; one that leaves anything behind ends the
 from __future__ import annotations
 
 import ctypes
+import json
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -280,5 +282,20 @@ def _each_failing(work: Callable[[], None], after: Callable[[], bool] = lambda: 
             seen.append(text)
 
 
+def main(log: Path) -> None:
+    """Do each part that a line of the input names, with its paths, in a child: the status of its end is printed."""
+    for line in sys.stdin:
+        child = os.fork()
+        if child:
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+            continue
+        with open(log, "wb") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        name, *paths = json.loads(line)
+        globals()[name](*map(Path, paths))
+        return  # and to the end as every process, where the stand-in looks for what is left
+
+
 if __name__ == "__main__":
-    globals()[sys.argv[1]](*map(Path, sys.argv[2:]))
+    main(Path(sys.argv[1]))

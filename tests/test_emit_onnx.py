@@ -21,6 +21,7 @@ from softq.methods import METHODS
 from softq.rowprog import DType, Program, Trace, Value, run
 from softq.rowprog.onnx import arguments, emit, function_name, signature, to_model
 from softq.rowprog.onnx.carriers import Carrier, carrier
+from tests.amount import slow_but
 from tests.rowhost import Array, everywhere, session, whole
 from tests.test_methods import ALL, default_program
 
@@ -59,7 +60,7 @@ def head_program() -> tuple[Program, dict[str, Array]]:
 # Form
 
 
-@pytest.mark.parametrize("opset", OPSETS)
+@pytest.mark.parametrize("opset", slow_but(OPSETS, (OPSETS[0], 21, OPSETS[-1])))
 def test_functions_are_valid_and_standard_at_every_opset(opset: int) -> None:
     models = [to_model(program, opset=opset) for program in programs()]
     program, values = head_program()
@@ -98,12 +99,13 @@ def digest() -> str:
 
 def test_the_same_bytes_in_every_process() -> None:
     command = "from tests.test_emit_onnx import digest; print(digest())"
-    for seed in ("0", "1", "4711"):
+    here = digest()
+    for seed in ("0", "4711"):
         done = subprocess.run(
             [sys.executable, "-c", command], cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True,
             text=True, check=True,
         )  # fmt: skip
-        assert done.stdout.strip() == digest(), seed
+        assert done.stdout.strip() == here, seed
 
 
 def test_names_are_never_those_of_operators() -> None:
@@ -461,7 +463,7 @@ class Chaos:
         return t.program(weights=rows[-1], normalizer=scalars[-1], **more)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", slow_but(range(60), range(30)))
 def test_random_programs_are_equal_to_the_bit(seed: int) -> None:
     chaos = Chaos(seed)
     program = chaos.program()

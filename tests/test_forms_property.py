@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import softq
+from tests.amount import amount
 from tests.forms import Array, Feeds, run
 
 LOGARITHMS = ("LogSoftmax", "Log", "minus logsumexp")
@@ -316,7 +317,7 @@ def test_graphs_that_failed_once(plan: Plan) -> None:
 LENIENT = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 
-@settings(max_examples=50, deadline=None, derandomize=True, suppress_health_check=LENIENT)
+@settings(max_examples=amount(25, 50), deadline=None, derandomize=True, suppress_health_check=LENIENT)
 @given(plan=plans())
 def test_random_graphs(plan: Plan) -> None:
     holds(plan)

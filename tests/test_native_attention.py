@@ -25,9 +25,10 @@ Array = NDArray[np.generic]
 CASES = [
     *(("exact", mask) for mask in ("", "byte", "float")),
     *(("deferred-log", mask) for mask in ("", "byte", "float")),
-    *((method, "byte") for method in ("uniform", "i-exp", "softermax", "sparsemax")),
+    *((method, "byte") for method in ("uniform", "i-exp", "softermax", "bias-corrected")),
+    pytest.param("sparsemax", "byte", marks=pytest.mark.slow),
 ]
-"""Pairs with a float and an integer interior, probabilities, a scan, and many passes."""
+"""Pairs with a float and an integer interior, probabilities, a scan, four passes, and 23."""
 
 SHAPES = [(1, 1, 1), (1, 5, 1), (2, 50, 3), (50, 1, 64), (50, 101, 64), (197, 5, 64), (197, 50, 64), (513, 1, 33),
           (513, 60, 33)]  # fmt: skip
