@@ -50,7 +50,7 @@ def test_products(shape: tuple[int, int, int], tmp_path: Path) -> None:
         library.softq_pack_transposed(
             pointer(turned), pointer(again), int64(k), int64(n), int64(0), int64(batch * count)
         )
-        expected = np.stack([matmul.packed(x, tile, False) for x in b])
+        expected = np.stack([matmul.pack_weight(x, tile, False) for x in b])
         np.testing.assert_array_equal(panels, expected)
         np.testing.assert_array_equal(again, expected)
         c = np.full(batch * m * n + 2, np.nan, np.float32)
@@ -92,7 +92,7 @@ def test_epilogues_reach_every_element(shape: tuple[int, int, int], tmp_path: Pa
     for m, k, n in itertools.product((1, 7, 70), (5,), (1, 17, 48, 97)):
         a, b, r = (rng.normal(size=size).astype(np.float32) for size in ((m, k), (k, n), (m, n)))
         bias, factor = rng.normal(size=n).astype(np.float32), np.array([2.5], np.float32)
-        panels, c = matmul.packed(b, tile, False), np.full((m, n), np.nan, np.float32)
+        panels, c = matmul.pack_weight(b, tile, False), np.full((m, n), np.nan, np.float32)
         items = -(-m // matmul.ROWS) * -(-n // tile.columns)
         sizes = map(ctypes.c_int64, (m, k, n, m, 0, items))
         library.some(*map(pointer, (a, panels, c, bias, r, factor)), *sizes)

@@ -103,39 +103,39 @@ class _Finder:
         assert product is not None
         if product.transposed or key(right) not in self.bindings or len(right.ty.shape.values) < 3:
             return None
-        chain = self._chain(left, rows=False)
+        chain = self._trace(left, rows=False)
         if chain is None:
             return None
-        scores, between, followed = chain
+        scores, stages, inputs = chain
         queries, keys = scores.value.args[1].fields[:2]
         if len(queries.ty.shape.values) < 3 or key(keys) not in self.bindings or len(keys.ty.shape.values) < 3:
             return None
         here, there = list(left.ty.shape.values), list(scores.var.ty.shape.values)
         if len(here) != len(there) or not all(equal(a, b) for a, b in zip(here, there, strict=True)):
             return None
-        finish, finished, to_bsnh = self._finish(second, between)
-        if finish is not None and not self._behind(finish, [*between, second]):
+        finish, finish_input, to_bsnh = self._find_finish(second, stages)
+        if finish is not None and not self._scalars_are_used_after(finish, [*stages, second]):
             finish = None
-        if finish is None and not self._behind(second, between):
+        if finish is None and not self._scalars_are_used_after(second, stages):
             return None
-        unwidened = self._unwidened(right)
-        (keys, of_keys), (values, of_values) = self._repeated(keys), self._repeated(unwidened)
+        unwidened = self._before_widening(right)
+        (keys, of_keys), (values, of_values) = self._before_repeating(keys), self._before_repeating(unwidened)
         if of_keys != of_values:
             (keys, of_keys), values = (scores.value.args[1].fields[1], 1), unwidened
-        operands, heads, beside = [queries, keys, values], 1, [False] * 3
+        operands, heads, bsnh = [queries, keys, values], 1, [False] * 3
         for i, operand in enumerate(operands):
-            source, found = self._side_by_side(operand)
+            source, found = self._bsnh_source(operand)
             # Queries that share keys would be rows of more than one head. Values are read for every block again: in
             # long rows their distance costs more (page tables, cache sets) than a copy with the rows together.
             folds = (of_keys == 1, True, _is_short(right, self.backend.most_values_in_place))[i]
             if found is not None and (heads == 1 or equal(found, heads)) and folds:
-                operands[i], heads, beside[i] = source, found, True
+                operands[i], heads, bsnh[i] = source, found, True
         return Attention(
-            operands[0], scores, tuple(between), tuple(followed), second, *operands[1:], of_keys, heads, tuple(beside),
-            finish, finished, to_bsnh,
+            operands[0], scores, tuple(stages), tuple(inputs), second, *operands[1:], of_keys, heads, tuple(bsnh),
+            finish, finish_input, to_bsnh,
         )  # fmt: skip
 
-    def _finish(self, second: Any, between: list[Any]) -> tuple[Any, int, bool]:
+    def _find_finish(self, second: Any, stages: list[Any]) -> tuple[Any, int, bool]:
         """Return the function of a product's result, the argument, and whether it exchanges heads and rows."""
         value, binding = second.var, None
         while binding is None or is_view(binding):
@@ -152,28 +152,28 @@ class _Finder:
         function, given = self.module[binding.value.args[0]], list(binding.value.args[1].fields)
         position = next(i for i, x in enumerate(given) if is_variable(x) and x.same_as(value))
         for to_bsnh in (False, True):
-            if elementwise_in(function, position, to_bsnh) and self._keeps_rows(function, given, between, to_bsnh):
+            if elementwise_in(function, position, to_bsnh) and self._keeps_rows(function, given, stages, to_bsnh):
                 return (binding, position, to_bsnh) if self._is_rowwise(binding) else (None, 0, False)
         return None, 0, False
 
-    def _chain(self, value: Any, rows: bool) -> Chain | None:
-        """Return the first product, what lies between it and a value, and which arguments lead there."""
+    def _trace(self, value: Any, rows: bool) -> Chain | None:
+        """Return the first product, the stages between it and a value, and which arguments lead there."""
         binding = self.bindings.get(key(value))
         if binding is None or len(self.users[key(value)]) != 1:
             return None
         item = item_of(binding)
         if item is not None:
-            return self._row(*item)
+            return self._trace_row_program(*item)
         if is_view(binding):
             source = binding.value.args[0]
-            return self._chain(source, rows) if same_rows(source.ty, binding.var.ty) else None
+            return self._trace(source, rows) if same_rows(source.ty, binding.var.ty) else None
         if is_function(binding):
-            return self._elementwise(binding, rows)
+            return self._trace_elementwise(binding, rows)
         if isinstance(self.operator_of(binding), RowProgramOp):
-            return self._longer(self._chain(binding.value.args[1].fields[0], True), binding, 0)
+            return self._extend(self._trace(binding.value.args[1].fields[0], True), binding, 0)
         return (binding, [], []) if rows and self.product_of(binding) is not None else None
 
-    def _row(self, weights_and_scalars: Any, position: int) -> Chain | None:
+    def _trace_row_program(self, weights_and_scalars: Any, position: int) -> Chain | None:
         """Return the chain of a row program of several results, of which the first is read once."""
         binding = self.bindings.get(key(weights_and_scalars))
         if binding is None or not isinstance(self.operator_of(binding), RowProgramOp) or position != 0:
@@ -181,16 +181,16 @@ class _Finder:
         items = [item_of(self.bindings.get(user)) for user in self.users[key(weights_and_scalars)]]
         if [item[1] for item in items if item is not None].count(0) != 1 or None in items:
             return None
-        return self._longer(self._chain(binding.value.args[1].fields[0], True), binding, 0)
+        return self._extend(self._trace(binding.value.args[1].fields[0], True), binding, 0)
 
-    def _elementwise(self, binding: Any, rows: bool) -> Chain | None:
+    def _trace_elementwise(self, binding: Any, rows: bool) -> Chain | None:
         function = self.module[binding.value.args[0]]
         given = list(binding.value.args[1].fields)
         for position, argument in enumerate(given):
             if is_variable(argument) and elementwise_in(function, position) and self._is_rowwise(binding):
-                chain = self._chain(argument, rows)
+                chain = self._trace(argument, rows)
                 if chain is not None and self._keeps_rows(function, given, chain[1]):
-                    return self._longer(chain, binding, position)
+                    return self._extend(chain, binding, position)
         return None
 
     def _is_rowwise(self, binding: Any) -> bool:
@@ -204,9 +204,9 @@ class _Finder:
             return False
         return equal(nests[0].items, product(function.params[-1].shape[:-1]))
 
-    def _keeps_rows(self, function: Any, given: list[Any], between: list[Any], to_bsnh: bool = False) -> bool:
+    def _keeps_rows(self, function: Any, given: list[Any], stages: list[Any], to_bsnh: bool = False) -> bool:
         """Say whether a function reads the scalars of a row program in their own rows only."""
-        made = {key(b.var) for b in between}
+        made = {key(b.var) for b in stages}
         for position, argument in enumerate(given):
             source = self.bindings.get(key(argument)) if is_variable(argument) else None
             while is_view(source) and same_rows(source.value.args[0].ty, source.var.ty):
@@ -217,12 +217,12 @@ class _Finder:
         return True
 
     @staticmethod
-    def _longer(chain: Chain | None, binding: Any, position: int) -> Chain | None:
+    def _extend(chain: Chain | None, binding: Any, position: int) -> Chain | None:
         return None if chain is None else (chain[0], [*chain[1], binding], [*chain[2], position])
 
-    def _behind(self, second: Any, between: list[Any]) -> bool:
+    def _scalars_are_used_after(self, second: Any, stages: list[Any]) -> bool:
         """Say whether the scalars of the row programs are used behind the product only, or between the products."""
-        made = {key(b.var) for b in between}
+        made = {key(b.var) for b in stages}
         wanted = [u for at in made for u in self.users[at]]
         while wanted:
             at = wanted.pop()
@@ -235,7 +235,7 @@ class _Finder:
                 return False
         return True
 
-    def _unwidened(self, value: Any) -> Any:
+    def _before_widening(self, value: Any) -> Any:
         """Return the matrices of 16 bits that a value is made of by widening, if such ones are read; else the value."""
         binding = self._function_behind(value) if self.backend.widens_values else None
         if binding is None:
@@ -249,7 +249,7 @@ class _Finder:
             return value
         return given[0]
 
-    def _side_by_side(self, value: Any) -> tuple[Any, Any]:
+    def _bsnh_source(self, value: Any) -> tuple[Any, Any]:
         """Return the [batch, rows, heads, width] that a value [..., rows, width] is made of, and the heads, or None."""
         source = self._function_behind(value)
         if source is None or not self._same_matrices(value, source):
@@ -260,7 +260,7 @@ class _Finder:
             return value, None
         return given[0], source.var.ty.shape.values[1]
 
-    def _repeated(self, value: Any) -> tuple[Any, int]:
+    def _before_repeating(self, value: Any) -> tuple[Any, int]:
         """Return what a value repeats and how often, each matrix in a row; by default itself."""
         source = self._function_behind(value)
         group = 1 if source is None else repeats(self.module[source.value.args[0]])
@@ -280,7 +280,7 @@ class _Finder:
 
     def inside(self, attention: Attention) -> set[int]:
         """Return the variables that nothing outside an attention needs."""
-        made = {key(b.var) for b in (attention.scores, *attention.between)}
+        made = {key(b.var) for b in (attention.scores, *attention.stages)}
         if attention.finish is not None:
             made.add(key(attention.product.var))
         wanted = [u for at in made for u in self.users[at]]

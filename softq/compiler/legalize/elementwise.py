@@ -23,7 +23,7 @@ def _f(value: float) -> Expr:
     return tirx.FloatImm("float32", value)
 
 
-def _clamped(x: Expr, low: float, high: float) -> Expr:
+def _clamp(x: Expr, low: float, high: float) -> Expr:
     """Return x within [low, high]; a NaN stays one, as both comparisons are false for it."""
     x = tirx.Select(x < _f(low), _f(low), x)
     return tirx.Select(x > _f(high), _f(high), x)
@@ -54,7 +54,7 @@ def exp(x: Expr) -> Expr:
     Range reduction by ln 2 in two parts (Cody and Waite), the polynomial of `softq.rowprog.library`, and 2^n in two
     factors, because its exponent leaves that of normal numbers at both ends.
     """
-    near = _clamped(x, -104.0, 89.0)
+    near = _clamp(x, -104.0, 89.0)
     n = _nearest(near * _f(LOG2_E))
     r = (near - n.astype("float32") * _f(LN2_HIGH)) - n.astype("float32") * _f(LN2_LOW)
     value = r * r * _horner(r, list(reversed(EXP_Q))) + r + _f(1.0)
@@ -75,13 +75,13 @@ _TANH_Q = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.8
 
 def erf(x: Expr) -> Expr:
     """Return the error function, within 4e-7."""
-    near = _clamped(x, -4.0, 4.0)
+    near = _clamp(x, -4.0, 4.0)
     return near * _horner(near * near, _ERF_P) / _horner(near * near, _ERF_Q)
 
 
 def tanh(x: Expr) -> Expr:
     """Return the hyperbolic tangent, within 3e-7."""
-    near = _clamped(x, -9.0, 9.0)
+    near = _clamp(x, -9.0, 9.0)
     return near * _horner(near * near, _TANH_P) / _horner(near * near, _TANH_Q)
 
 

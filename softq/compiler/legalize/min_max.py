@@ -16,7 +16,7 @@ Expr = Any
 Legalize = Callable[[Any, Any], Any]
 
 
-def _chosen(a: Expr, b: Expr, better: Expr) -> Expr:
+def _choose(a: Expr, b: Expr, better: Expr) -> Expr:
     """Return a, if it is better or NaN, else b: a NaN in b makes every comparison false."""
     is_float = str(a.ty).startswith(("float", "bfloat"))
     return tirx.Select(tirx.Or(better, tirx.isnan(a)) if is_float else better, a, b)
@@ -24,12 +24,12 @@ def _chosen(a: Expr, b: Expr, better: Expr) -> Expr:
 
 def greater(a: Expr, b: Expr) -> Expr:
     """Return the greater one; NaN if one is NaN."""
-    return _chosen(a, b, a > b)
+    return _choose(a, b, a > b)
 
 
 def lesser(a: Expr, b: Expr) -> Expr:
     """Return the lesser one; NaN if one is NaN."""
-    return _chosen(a, b, a < b)
+    return _choose(a, b, a < b)
 
 
 def outside(dtype: str, sign: int) -> Expr:

@@ -96,7 +96,7 @@ class ScatterOp:
         """Append the steps and return the result."""
         builder = lowering.builder
         data, at, updates = (lowering.value(x) for x in arguments)
-        out = builder.copied(data)
+        out = builder.copy(data)
         extents, inner = list(data.dims[: self.depth]), multiplied(data.dims[self.depth :])
         symbol = f"{PREFIX}scatter_{data.dtype}_{self.depth}_{self.reduction}"
         kernel = builder.tir.add(symbol, lambda: _scatter_kernel(symbol, data.dtype, self))

@@ -13,24 +13,23 @@ class Attention:
     Attributes:
         queries: The matrices of queries.
         scores: The first product.
-        between: Elementwise functions and row programs, in their order.
-        followed: For each of them the position of the argument that comes from the one before.
+        stages: Elementwise functions and row programs between the products, in their order.
+        stage_inputs: For each of them the position of the argument that comes from the one before.
         product: The second product.
         keys: The matrices of keys; the same ones serve `group` matrices of queries one after another.
         values: The matrices of values.
-        group: How many.
-        heads: Where queries, keys or values have their heads side by side, [batch, rows, heads, width], the heads of
-            the keys; else 1.
-        bsnh: Whether queries, keys and values have.
+        group: How many matrices of queries share one of keys.
+        heads: Where an operand has the layout BSNH, [batch, rows, heads, width], the heads of the keys; else 1.
+        bsnh: Whether queries, keys and values have this layout; else they are [..., rows, width] (BNSH).
         finish: The elementwise function of the second product's result, usually its division, or None.
-        finished: The position of its argument that is that result.
-        to_bsnh: Whether it puts the heads side by side.
+        finish_input: The position of its argument that is that result.
+        to_bsnh: Whether its result has the layout BSNH.
     """
 
     queries: Any
     scores: Any
-    between: tuple[Any, ...]
-    followed: tuple[int, ...]
+    stages: tuple[Any, ...]
+    stage_inputs: tuple[int, ...]
     product: Any
     keys: Any
     values: Any
@@ -38,7 +37,7 @@ class Attention:
     heads: Any
     bsnh: tuple[bool, bool, bool]
     finish: Any = None
-    finished: int = 0
+    finish_input: int = 0
     to_bsnh: bool = False
 
     @property

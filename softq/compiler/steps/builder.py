@@ -132,7 +132,7 @@ class Builder:
         """Return so many bytes of the calling thread's memory."""
         return Value((size,), "uint8", "scratch", 0)
 
-    def copied(self, value: Value) -> Value:
+    def copy(self, value: Value) -> Value:
         """Return a copy in memory of its own."""
         copy = self.allocated(value.dims, value.dtype)
         count = multiplied([value.elements, np.dtype(value.dtype).itemsize])
@@ -145,7 +145,7 @@ class Builder:
         results: list[Value] = []
         for value in values:
             if value.place != "arena" or value.at in taken:
-                value = self.copied(value)
+                value = self.copy(value)
             taken.add(value.at)
             results.append(value)
         return results

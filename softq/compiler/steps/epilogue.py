@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from tvm import tirx
 
-from softq.compiler.tir.expressions import copied
+from softq.compiler.tir.expressions import substitute
 
 Where = Literal["same", "column", "one"]
 """Where an epilogue reads a tensor: at the element's own place, at its column, or at its only element."""
@@ -57,4 +57,4 @@ class Epilogue:
     def apply(self, element: Any, load: Callable[[int, Operand], Any]) -> Any:
         """Return the result for an element; `load` gives what an operand, by its number, has there."""
         values = {operand.var: load(i, operand) for i, operand in enumerate(self.operands)}
-        return copied(self.value, {self.element: element, **values})
+        return substitute(self.value, {self.element: element, **values})

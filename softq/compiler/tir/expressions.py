@@ -23,7 +23,7 @@ def mentions(root: Any, var: tirx.Var) -> bool:
     return any(v.same_as(var) for v in found(root, tirx.Var))
 
 
-def copied(expr: Any, values: Mapping[tirx.Var, Any]) -> Any:
+def substitute(expr: Any, values: Mapping[tirx.Var, Any]) -> Any:
     """Return an expression or a statement with values in the place of variables.
 
     Where it binds variables the copy has others: TVM takes no function in which one is bound twice.

@@ -9,18 +9,18 @@ import tvm
 from tvm import tirx
 from tvm_ffi.structural import structural_equal
 
-from softq.compiler.tir.expressions import copied, found
+from softq.compiler.tir.expressions import found, substitute
 from softq.compiler.tir.symbolic import key, plain
 
 ITEMS = "softq.items"
 """The annotation of a loop over independent items."""
 
 
-def joined(statements: Sequence[tirx.Stmt]) -> list[tirx.Stmt]:
-    """Return the statements of a function with neighbouring nests joined where an item needs nothing of another one."""
+def fuse_loops(statements: Sequence[tirx.Stmt]) -> list[tirx.Stmt]:
+    """Return a function's statements, neighbouring nests made one where an item needs nothing of another one."""
     result: list[tirx.Stmt] = []
     for statement in statements:
-        one = _join(result[-1], statement) if result else None
+        one = _fuse(result[-1], statement) if result else None
         if one is None:
             result.append(statement)
         else:
@@ -28,13 +28,13 @@ def joined(statements: Sequence[tirx.Stmt]) -> list[tirx.Stmt]:
     return result
 
 
-def _join(first: tirx.Stmt, second: tirx.Stmt) -> tirx.Stmt | None:
+def _fuse(first: tirx.Stmt, second: tirx.Stmt) -> tirx.Stmt | None:
     if not all(isinstance(s, tirx.For) and ITEMS in s.annotations for s in (first, second)):
         return None
     if not structural_equal(first.extent, second.extent) or str(first.loop_var.ty) != str(second.loop_var.ty):
         return None
     item = first.loop_var
-    body = copied(second.body, {second.loop_var: item})
+    body = substitute(second.body, {second.loop_var: item})
     if not _independent(first.body, body, item):
         return None
     both = [part for s in (first.body, body) for part in (s.seq if isinstance(s, tirx.SeqStmt) else [s])]

@@ -2,7 +2,7 @@
 
 TVM's functions hold several nests one after another (the sum, the mean and the quotient of a normalization) and
 allocate what lies between them. Here each nest becomes a kernel of its own, or one with the nests before it that go
-over the same items (`joining`); what lies between becomes a tensor of the caller's, and the outermost loop over
+over the same items (`loop_fusion`); what lies between becomes a tensor of the caller's, and the outermost loop over
 independent elements becomes the range of work items.
 """
 
@@ -18,7 +18,7 @@ from tvm.tirx.buffer import is_buffer_var
 
 from softq.artifact.machine import Machine
 from softq.compiler.tir.expressions import found
-from softq.compiler.tir.loop_fusion import ITEMS, joined
+from softq.compiler.tir.loop_fusion import ITEMS, fuse_loops
 from softq.compiler.tir.partial_sums import with_partial_sums
 from softq.compiler.tir.symbolic import Dim, key, plain
 
@@ -93,12 +93,12 @@ def nests(function: tirx.PrimFunc, symbol: str, machine: Machine, *, rows: bool 
         machine: What they are for.
         rows: Whether a work item of an elementwise nest is a row of its result, however long that is.
     """
-    lowered = _lowered(_scheduled(function, rows, machine.single_items))
+    lowered = _lower(_schedule(function, rows, machine.single_items))
     declared: dict[int, tirx.DeclBuffer] = {}
     allocated: list[tirx.Var] = []
     kernels: list[Nest] = []
     statements = lowered.body.seq if isinstance(lowered.body, tirx.SeqStmt) else [lowered.body]
-    for statement in joined(statements):
+    for statement in fuse_loops(statements):
         if isinstance(statement, tirx.DeclBuffer):
             declared[key(statement.buffer)] = statement
         elif isinstance(statement, tirx.AllocBuffer):
@@ -109,7 +109,7 @@ def nests(function: tirx.PrimFunc, symbol: str, machine: Machine, *, rows: bool 
     return kernels
 
 
-def _scheduled(function: tirx.PrimFunc, rows: bool, single: bool) -> tirx.PrimFunc:
+def _schedule(function: tirx.PrimFunc, rows: bool, single: bool) -> tirx.PrimFunc:
     schedule = s_tir.Schedule(function)
     root = schedule.get_sblock("root")
     for block in schedule.get_child_blocks(root):
@@ -177,7 +177,7 @@ def _is_cheap(schedule: s_tir.Schedule, root: Any, candidate: Any) -> bool:
     return (uses - 1) * size <= _GROWTH and min(size, reader) <= _LONG
 
 
-def _lowered(function: tirx.PrimFunc) -> tirx.PrimFunc:
+def _lower(function: tirx.PrimFunc) -> tirx.PrimFunc:
     passes = [
         s_tir.transform.LowerInitBlock(),
         s_tir.transform.ConvertBlocksToOpaque(),

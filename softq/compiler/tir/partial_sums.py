@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm_ffi.structural import structural_equal, structural_map
 
 from softq.artifact.machine import Machine
-from softq.compiler.tir.expressions import copied, found, mentions
+from softq.compiler.tir.expressions import found, mentions, substitute
 from softq.compiler.tir.symbolic import plain
 
 # Additions take three or four cycles, and two may begin in each.
@@ -98,7 +98,7 @@ class _Sum:
         return tirx.For(var, self.number(0), extent, tirx.ForKind.SERIAL, whole)
 
     def _term(self, position: Any) -> Any:
-        return copied(self.term, {self.k: position})
+        return substitute(self.term, {self.k: position})
 
     def _add(self, vector: int, first: Any) -> tirx.Stmt:
         lane = tirx.Var("lane", self.index)

@@ -58,11 +58,11 @@ def pack_dots_kernel(
             to = ((item * groups + group) * columns + column) * count + inside
             T.buffer_store(out, value, [vector(to, many)])
 
-        def copied(item: Any, first: Any, column: Any, group: Any) -> None:
+        def copy(item: Any, first: Any, column: Any, group: Any) -> None:
             for i in range(dot.count):
                 store(item, group, column, number(i), elements(first + column, group * count + number(i), 1))
 
-        def interleaved(item: Any, first: Any, group: Any, v: int) -> None:
+        def interleave(item: Any, first: Any, group: Any, v: int) -> None:
             start = number(v * lanes)
             rows = [elements(first + start, group * count + number(i), lanes) for i in range(dot.count)]
             order = [tirx.const(i * lanes + column, "int32") for column in range(lanes) for i in range(dot.count)]
@@ -79,15 +79,15 @@ def pack_dots_kernel(
             # In the order in which they are read from memory.
             if transposed:
                 with T.serial(zero, width) as column, T.serial(zero, whole) as group:
-                    copied(item, first, column, group)
+                    copy(item, first, column, group)
             else:
                 with T.serial(zero, whole) as group:
                     for v in range(tile.vectors if lanes > 1 else 0):
                         with T.If(number((v + 1) * lanes) <= width), T.Then():
-                            interleaved(item, first, group, v)
+                            interleave(item, first, group, v)
                     done = tirx.truncdiv(width, number(lanes)) * number(lanes) if lanes > 1 else zero
                     with T.serial(done, width) as column:
-                        copied(item, first, column, group)
+                        copy(item, first, column, group)
             with T.serial(whole * count, k) as step, T.serial(zero, width) as column:
                 store(item, whole, column, step - whole * count, elements(first + column, step, 1))
             for v in range(tile.vectors):

@@ -82,11 +82,11 @@ def product_of(machine: Cpu, dot: Dot, memory: Mapping[str, Any]) -> Callable[[A
     def product(held: Any, left: Any, right: Any) -> Any:
         if pairs or instruction is not None:
             group = reinterpret(a[vector(left, count)], "int32", 1)
-            spread = reinterpret(broadcast(group, lanes), dot.left, lanes * count)
+            repeated = reinterpret(broadcast(group, lanes), dot.left, lanes * count)
             others = panel[vector(right, lanes * count)]
             if pairs:
-                return held + intrinsic("llvm.x86.avx2.pmadd.wd", "int32", lanes, spread, others)
-            return intrinsic(instruction, "int32", lanes, held, spread, others)
+                return held + intrinsic("llvm.x86.avx2.pmadd.wd", "int32", lanes, repeated, others)
+            return intrinsic(instruction, "int32", lanes, held, repeated, others)
         for i in range(count):
             one = broadcast(cast(a[left + number(i)], dot.left, "int32", 1), lanes)
             others = panel[right + number(i)]

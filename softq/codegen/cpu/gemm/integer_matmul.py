@@ -34,7 +34,7 @@ def matmul_symbol(left: str, right: str) -> str:
     return f"softq_matmul_{left}_{right}"
 
 
-def packed(array: NDArray[Any], tile: Tile, dot: Dot, transposed: bool) -> tuple[NDArray[Any], NDArray[np.int32]]:
+def pack_weight(array: NDArray[Any], tile: Tile, dot: Dot, transposed: bool) -> tuple[NDArray[Any], NDArray[np.int32]]:
     """Return a matrix [K, N] (`transposed`: [N, K]) as panels [panels, groups, columns, count], and columns' sums."""
     matrix = np.asarray(array.T if transposed else array).astype(np.int16) + dot.right_offset(str(array.dtype))
     inner, columns = matrix.shape

@@ -28,7 +28,7 @@ MATMUL, PACK, PACK_BLOCK = "softq_matmul", "softq_pack", "softq_block_pack"
 """Symbols; those of kernels that pack transposed matrices have `_transposed` behind them."""
 
 
-def packed(array: NDArray[np.float32], tile: Tile, transposed: bool) -> NDArray[np.float32]:
+def pack_weight(array: NDArray[np.float32], tile: Tile, transposed: bool) -> NDArray[np.float32]:
     """Return a matrix [K, N] (`transposed`: [N, K]) as panels [panels, K, columns]."""
     matrix = array.T if transposed else array
     inner, columns = matrix.shape

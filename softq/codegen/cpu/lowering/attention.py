@@ -53,7 +53,7 @@ def lower_attention(kernels: CpuKernels, lowering: Lowering, attention: Attentio
         packed, strides = 1, (heads, *keys.strides(heads))
         panels = pack_integers(kernels, out, keys.value, (matrices, length, width), strides, transposed)
         read = panels[0]
-    spread = (tile.columns, *values.strides(heads))
+    value_strides = (tile.columns, *values.strides(heads))
     right = [values.value]
     if second is not None:
         strides = (heads, *values.strides(heads))
@@ -62,21 +62,21 @@ def lower_attention(kernels: CpuKernels, lowering: Lowering, attention: Attentio
         right = [_packed(kernels, out, values, (heads, columns, length), False, 1)]
         each = multiplied([length, tile.columns])
         whole = multiplied([ceiling(columns, tile.columns), each])
-        spread = (each, tile.columns, multiplied([heads, whole]), whole)
+        value_strides = (each, tile.columns, multiplied([heads, whole]), whole)
     result = out.new(attention.last.var.ty)
     query_row, query_outer, query_inner = queries.strides(heads)
     if attention.group != 1:
         query_outer, query_inner = (multiplied([attention.group, x]) for x in (query_outer, query_inner))
     stages = _Stages(lowering)
-    for binding, followed in zip(attention.between, attention.followed, strict=True):
-        stages.add(binding, followed)
+    for binding, position in zip(attention.stages, attention.stage_inputs, strict=True):
+        stages.add(binding, position)
     last, to_bsnh = stages.last, attention.to_bsnh
     finish = None if attention.finish is None else stages.finish(attention, result)
     packing = kernels.pack(PACK_BLOCK, tile, transposed) if first is None else ""
     kinds = (None if first is None else first.kind, None if second is None else second.kind)
     form = Form(tile, packing, tuple(stages.found), tuple(stages.regions), last, finish, to_bsnh, *kinds)
     result_heads = result.dims[-2] if to_bsnh else 1
-    strides = (query_row, query_outer, query_inner, queries.rows, result_heads, *keys.strides(heads), *spread)
+    strides = (query_row, query_outer, query_inner, queries.rows, result_heads, *keys.strides(heads), *value_strides)
     numbers: list[Size] = [rows, length, width, columns, block, packed, heads, *strides]
     for product in (first, second) if form.sizes != SIZES else ():
         numbers += (0, 0) if product is None else product.zeros
@@ -173,15 +173,15 @@ class _Stages:
     last: int = 0
     site: str | None = None
 
-    def add(self, binding: Any, followed: int) -> None:
-        """Add a binding, whose argument `followed` is what the one before gave."""
+    def add(self, binding: Any, position: int) -> None:
+        """Add a binding, whose argument at `position` is what the one before gave."""
         call = binding.value
         target = 1 - self.last
         name = kernel_of(binding)
         if name is None:
             given = list(call.args[1].fields)
             tensors = [(i, x) for i, x in enumerate(given) if not is_number(x)]
-            inputs = [self._here(x) if i == followed else self.lowering.value(x) for i, x in tensors]
+            inputs = [self._here(x) if i == position else self.lowering.value(x) for i, x in tensors]
             output = self._value(binding.var.ty, target)
             (step,) = self.lowering.tir_steps(call, inputs, [output], rows=True)
         else:
@@ -197,10 +197,10 @@ class _Stages:
 
     def finish(self, attention: Attention, result: Value) -> Stage:
         """Return the kernel that makes the result of the second product's."""
-        call = attention.finish.value
-        given = [self.lowering.value(x) if i != attention.finished else x for i, x in enumerate(call.args[1].fields)]
-        product = self.lowering.builder.typed(call.args[1].fields[attention.finished].ty, "scratch", PRODUCT)
-        given[attention.finished] = product
+        call, position = attention.finish.value, attention.finish_input
+        given = [self.lowering.value(x) if i != position else x for i, x in enumerate(call.args[1].fields)]
+        product = self.lowering.builder.typed(call.args[1].fields[position].ty, "scratch", PRODUCT)
+        given[position] = product
         (step,) = self.lowering.tir_steps(call, given, [result], rows=True)
         self._stage(step)
         return self.found.pop()

@@ -20,7 +20,7 @@ def lower_matmul(kernels: CpuKernels, out: Builder, given: Product, result: Any)
     (rows, inner, columns), lead, b, tile = given.sizes, multiplied(given.lead), given.right, kernels.tile
     count = ceiling(columns, tile.columns)
     if isinstance(b, Weight):
-        panels = _packed_weight(kernels, out, b, given.transposed)
+        panels = _pack_weight(kernels, out, b, given.transposed)
     else:
         panels = out.allocated((*given.lead, count, inner, tile.columns), "float32")
         packing = kernels.pack(matmul.PACK, tile, given.transposed)
@@ -35,12 +35,12 @@ def lower_matmul(kernels: CpuKernels, out: Builder, given: Product, result: Any)
     return product
 
 
-def _packed_weight(kernels: CpuKernels, out: Builder, weight: Weight, transposed: bool) -> Value:
+def _pack_weight(kernels: CpuKernels, out: Builder, weight: Weight, transposed: bool) -> Value:
     identity = ("panels", weight.name, transposed)
     if identity in out.weight_at:
         at = out.weight_at[identity]
         return Value(tuple(out.weights[at].shape), "float32", "weight", at)
-    return out.weight(identity, matmul.packed(np.asarray(weight.array, np.float32), kernels.tile, transposed))
+    return out.weight(identity, matmul.pack_weight(np.asarray(weight.array, np.float32), kernels.tile, transposed))
 
 
 def lower_integer_matmul(kernels: CpuKernels, out: Builder, given: Product, result: Any) -> Value:
@@ -48,7 +48,7 @@ def lower_integer_matmul(kernels: CpuKernels, out: Builder, given: Product, resu
     assert given.epilogue is None
     (rows, inner, columns), b, tile, dot = given.sizes, given.right, kernels.block_tile, kernels.dot
     if isinstance(b, Weight):
-        panels, sums = integer_matmul.packed(b.array, tile, dot, given.transposed)
+        panels, sums = integer_matmul.pack_weight(b.array, tile, dot, given.transposed)
         right = [out.weight((part, b.name, given.transposed), x) for part, x in (("dots", panels), ("sums", sums))]
         right_type = str(b.array.dtype)
     else:

@@ -77,7 +77,7 @@ def plan(
     kernels: Nests, module: tvm.IRModule, operators: Mapping[str, KernelOperator], attention: Attention
 ) -> Plan | None:
     """Return the kernel that takes an attention, or None if there is none: that is computed step by step."""
-    *functions, last = attention.between
+    *functions, last = attention.stages
     row = operators.get(kernel_of(last) or "")
     products = [operators[kernel_of(b) or ""] for b in (attention.scores, attention.product)]
     given = (attention.queries, attention.keys, attention.values, attention.scores.var, attention.last.var)
@@ -90,7 +90,7 @@ def plan(
         return None
     reader = _Reader(kernels, module)
     before = [reader.function(b, {followed: "score"})
-              for b, followed in zip(functions, attention.followed, strict=False)]  # fmt: skip
+              for b, followed in zip(functions, attention.stage_inputs, strict=False)]  # fmt: skip
     epilogue, registers = None, dict[int, str]()
     if attention.finish is not None:
         registers = _registers(module, attention, row)
@@ -127,7 +127,7 @@ def _fits_tensorcore(spec: Spec, module: tvm.IRModule, attention: Attention) -> 
     held = {name: spec.epilogue.what.held[position] for position, name in spec.registers.items()}
     if not (quotient.a.same_as(held["product"]) and quotient.b.same_as(held["normalizer"])):
         return False
-    return users_behind_views(module, attention.between[-1].var) == {
+    return users_behind_views(module, attention.stages[-1].var) == {
         key(attention.finish.var),
         key(attention.product.var),
     }
@@ -147,7 +147,7 @@ def lower_attention(lowering: Lowering, attention: Attention, found: Plan, symbo
     query_row, *query = queries.strides(heads)
     query = [multiplied([attention.group, x]) for x in query]
     result = out.new(attention.last.var.ty)
-    last = attention.between[-1]
+    last = attention.stages[-1]
     row = lowering.operators[kernel_of(last) or ""]
     assert isinstance(row, RowProgramOp)
     scores, *arguments = last.value.args[1].fields
@@ -182,9 +182,9 @@ def _size(lowering: Lowering, call: Any, var: Any) -> Size:
 
 def _registers(module: tvm.IRModule, attention: Attention, row: RowProgramOp) -> dict[int, str]:
     """Return the arguments of the last function that the kernel has in registers: the product, scalars of the row."""
-    bindings, last = bindings_of(module), attention.between[-1]
+    bindings, last = bindings_of(module), attention.stages[-1]
     names = output_names(row.program, None)
-    found = {attention.finished: "product"}
+    found = {attention.finish_input: "product"}
     for position, argument in enumerate(attention.finish.value.args[1].fields):
         item = item_of(behind_views(argument, bindings))
         if item is not None and key(item[0]) == key(last.var):

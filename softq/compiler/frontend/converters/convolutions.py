@@ -19,7 +19,7 @@ from tvm import relax, te, tirx
 
 from softq.compiler.frontend.converters import limits
 from softq.compiler.frontend.converters.products import matmul, product_with_one
-from softq.compiler.frontend.converters.shapes import reshaped
+from softq.compiler.frontend.converters.shapes import reshape
 from softq.compiler.frontend.onnx_node import Converter, Node, constant
 from softq.compiler.ops.convolution import ConvolutionOp
 from softq.compiler.tir.symbolic import Dim, expression, plain, product, quotient, simplified
@@ -112,15 +112,15 @@ def _conv(node: Node) -> list[relax.Expr] | None:
     inner = product([channels, *numbers])
     windows = x if all(axis.whole for axis in axes) else _windows(node, x, axes)
     if groups == 1:
-        columns = reshaped(node, windows, [batch, inner, product(positions)])
-        y = product_with_one(node, reshaped(node, weights, [count, inner]), columns)
+        columns = reshape(node, windows, [batch, inner, product(positions)])
+        y = product_with_one(node, reshape(node, weights, [count, inner]), columns)
     else:
         inner = quotient([inner], [groups])
-        columns = reshaped(node, windows, [batch, groups, inner, product(positions)])
-        y = matmul(node, reshaped(node, weights, [1, groups, count // groups, inner]), columns)
-    y = reshaped(node, y, [batch, count, *positions])
+        columns = reshape(node, windows, [batch, groups, inner, product(positions)])
+        y = matmul(node, reshape(node, weights, [1, groups, count // groups, inner]), columns)
+    y = reshape(node, y, [batch, count, *positions])
     if node.has(2):
-        y = node.emit(relax.op.add(y, reshaped(node, node.tensor(2), [count, *[1] * len(axes)])))
+        y = node.emit(relax.op.add(y, reshape(node, node.tensor(2), [count, *[1] * len(axes)])))
     return [y]
 
 
@@ -134,8 +134,8 @@ def _few(node: Node, axes: Sequence[_Axis], groups: int, count: int) -> relax.Ex
     spare = [_Axis(1, 1, 1, 1, 0, 0)] * (2 - len(axes))
     both = [*spare, *axes]
     ones = [1] * len(spare)
-    x = reshaped(node, node.tensor(0), [batch, channels, *ones, *lengths])
-    weights = reshaped(node, node.tensor(1), [count, quotient([channels], [groups]), *(axis.kernel for axis in both)])
+    x = reshape(node, node.tensor(0), [batch, channels, *ones, *lengths])
+    weights = reshape(node, node.tensor(1), [count, quotient([channels], [groups]), *(axis.kernel for axis in both)])
     bias = node.tensor(2) if node.has(2) else constant(np.zeros(count, np.float32))
     rows, columns = both
     call = ConvolutionOp(
@@ -144,7 +144,7 @@ def _few(node: Node, axes: Sequence[_Axis], groups: int, count: int) -> relax.Ex
     shape = [expression(d) for d in (batch, count, rows.positions, columns.positions)]
     name = "convolution_" + re.sub(r"\W+", "_", str(call))
     y = node.call(name, call, [x, weights, bias], relax.TensorType(shape, "float32"))
-    return reshaped(node, y, [batch, count, *(axis.positions for axis in axes)])
+    return reshape(node, y, [batch, count, *(axis.positions for axis in axes)])
 
 
 CONVERTERS: Mapping[str, Converter] = {"Conv": _conv}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from tvm import relax
 
-from softq.compiler.frontend.converters.shapes import expanded, reshaped
+from softq.compiler.frontend.converters.shapes import expand, reshape
 from softq.compiler.frontend.onnx_node import Converter, Node, constant
 from softq.compiler.ops.data_movement import PositionsOp, ScatterOp
 from softq.compiler.tir.symbolic import Dim, equal, expression, plain
@@ -49,10 +49,10 @@ def _positions(node: Node, extents: list[Dim]) -> relax.Expr:
         greatest = known.reshape(-1, len(limits)).max(axis=0, initial=0)
         if all(int(g) < d for g, d in zip(greatest, limits, strict=True) if isinstance(d, int)):
             return at
-    return _checked(node, at, extents)
+    return _check_positions(node, at, extents)
 
 
-def _checked(node: Node, at: relax.Expr, extents: list[Dim]) -> relax.Expr:
+def _check_positions(node: Node, at: relax.Expr, extents: list[Dim]) -> relax.Expr:
     call = PositionsOp(f"{node.operator} {node.name!r}: an index is outside its axis")
     shape = relax.ShapeExpr([expression(d) for d in extents])
     name = f"positions{len(node.importer.operators)}"
@@ -63,7 +63,7 @@ def _scatter_nd(node: Node) -> list[relax.Expr]:
     dims, depth = node.shape(0), plain(node.shape(1)[-1])
     if not isinstance(depth, int):
         raise RefusalError(f"ScatterND {node.name!r}: the last axis of its indices has no constant length")
-    return [_scattered(node, _positions(node, dims[:depth]), dims, depth)]
+    return [_scatter(node, _positions(node, dims[:depth]), dims, depth)]
 
 
 def _scatter_elements(node: Node) -> list[relax.Expr]:
@@ -79,13 +79,13 @@ def _scatter_elements(node: Node) -> list[relax.Expr]:
         if other != axis:
             count = node.emit(relax.op.arange(expression(0), expression(length), expression(1), "int64"))
             column = [length if i == other else 1 for i in range(len(shape))]
-            part = expanded(node, reshaped(node, count, column), list(shape))
-        parts.append(reshaped(node, part, [*shape, 1]))
+            part = expand(node, reshape(node, count, column), list(shape))
+        parts.append(reshape(node, part, [*shape, 1]))
     where = parts[0] if len(parts) == 1 else node.emit(relax.op.concat(parts, -1))
-    return [_scattered(node, _checked(node, where, dims), dims, len(dims))]
+    return [_scatter(node, _check_positions(node, where, dims), dims, len(dims))]
 
 
-def _scattered(node: Node, at: relax.Expr, dims: list[Dim], depth: int) -> relax.Expr:
+def _scatter(node: Node, at: relax.Expr, dims: list[Dim], depth: int) -> relax.Expr:
     reduction = node.attributes.get("reduction", "none")
     data, updates = node.tensor(0), node.tensor(2)
     expected = [*list(at.ty.shape.values)[:-1], *dims[depth:]]
@@ -109,7 +109,7 @@ def _one_hot(node: Node) -> list[relax.Expr]:
     extent = relax.const(depth[0], "int64")
     negative = node.emit(relax.op.less(indices, relax.const(0, "int64")))
     indices = node.emit(relax.op.where(negative, node.emit(relax.op.add(indices, extent)), indices))
-    indices = reshaped(node, indices, [*dims[:axis], 1, *dims[axis:]])
+    indices = reshape(node, indices, [*dims[:axis], 1, *dims[axis:]])
     numbers = np.arange(depth[0]).reshape([-1] + [1] * (len(dims) - axis))
     hot = node.emit(relax.op.equal(indices, constant(numbers)))
     off, on = (node.emit(relax.op.take(values, constant(np.array(i)), 0, mode="clip")) for i in (0, 1))

@@ -40,7 +40,7 @@ def _extremum(better: Callable[[Any, Any], Any]) -> Converter:
     return convert
 
 
-def _bounded(node: Node, x: relax.Expr, low: relax.Expr | None, high: relax.Expr | None) -> relax.Expr:
+def _clip_to(node: Node, x: relax.Expr, low: relax.Expr | None, high: relax.Expr | None) -> relax.Expr:
     """Return x within bounds; NaN stays, and a bound that is NaN is none: both comparisons are false."""
     if low is not None:
         x = node.emit(relax.op.where(node.emit(relax.op.less(x, low)), low, x))
@@ -51,12 +51,12 @@ def _bounded(node: Node, x: relax.Expr, low: relax.Expr | None, high: relax.Expr
 
 def _clip(node: Node) -> list[relax.Expr]:
     bounds = [node.tensor(i) if node.has(i) else None for i in (1, 2)]
-    return [_bounded(node, node.tensor(0), *bounds)]
+    return [_clip_to(node, node.tensor(0), *bounds)]
 
 
 def _relu(node: Node) -> list[relax.Expr]:
     x = node.tensor(0)
-    return [_bounded(node, x, number(x, 0), None)]
+    return [_clip_to(node, x, number(x, 0), None)]
 
 
 def _bent(node: Node, x: relax.Expr, below: relax.Expr) -> relax.Expr:
@@ -88,7 +88,7 @@ def _hard_sigmoid(node: Node) -> list[relax.Expr]:
     x = node.tensor(0)
     alpha, beta = number(x, node.attributes.get("alpha", 0.2)), number(x, node.attributes.get("beta", 0.5))
     line = node.emit(relax.op.add(node.emit(relax.op.multiply(x, alpha)), beta))
-    return [_bounded(node, line, number(x, 0), number(x, 1))]
+    return [_clip_to(node, line, number(x, 0), number(x, 1))]
 
 
 def _sign(node: Node) -> list[relax.Expr] | None:
@@ -138,9 +138,9 @@ def _dynamic_quantize_linear(node: Node) -> list[relax.Expr]:
     # Where all elements are 0 any scale will do; onnxruntime has 1.
     scale = node.emit(relax.op.where(node.emit(relax.op.equal(scale, zero)), relax.const(1.0, "float32"), scale))
     first = node.emit(relax.op.divide(node.emit(relax.op.subtract(zero, low)), scale))
-    point = node.emit(relax.op.round(_bounded(node, first, zero, steps)))
+    point = node.emit(relax.op.round(_clip_to(node, first, zero, steps)))
     codes = node.emit(relax.op.add(node.emit(relax.op.round(node.emit(relax.op.divide(x, scale)))), point))
-    codes = _bounded(node, codes, zero, steps)
+    codes = _clip_to(node, codes, zero, steps)
     return [node.emit(relax.op.astype(codes, "uint8")), scale, node.emit(relax.op.astype(point, "uint8"))]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from tvm import relax
 
 from softq.artifact.program import Limit
-from softq.compiler.frontend.converters.shapes import broadcast, expanded, reshaped
+from softq.compiler.frontend.converters.shapes import broadcast_shape, expand, reshape
 from softq.compiler.frontend.onnx_node import Converter, Node, constant
 from softq.compiler.ops.matmul import MatMulOp
 from softq.compiler.tir.symbolic import equal, expression, product, size
@@ -55,7 +55,7 @@ def _point(node: Node, position: int, like: relax.Expr) -> relax.Expr:
     if not node.has(position):
         return constant(np.zeros(1, str(like.ty.dtype)))
     known = node.array(position)
-    return reshaped(node, node.tensor(position), [1]) if known is None else constant(known.reshape(1))
+    return reshape(node, node.tensor(position), [1]) if known is None else constant(known.reshape(1))
 
 
 _LONGEST = ((1 << 31) - 1) // (255 * 255)
@@ -92,24 +92,24 @@ def _product(
         left = [1, *left]
     if vectors[1]:
         right = [right[0], 1]
-        b = reshaped(node, b, right)
+        b = reshape(node, b, right)
     inner, columns = (right[-1], right[-2]) if transposed else (right[-2], right[-1])
     if not equal(left[-1], inner):
         raise RefusalError(f"{node.operator} {node.name!r}: inner dimensions {left[-1]} and {inner} differ")
     if len(right) == 2:
         # One matrix for all: the batch axes of the left operand are rows too.
         lead, shape = left[:-2], [product(left[:-1]), columns]
-        a = reshaped(node, a, [shape[0], left[-1]])
+        a = reshape(node, a, [shape[0], left[-1]])
     else:
-        lead = broadcast(node, left[:-2], right[:-2])
+        lead = broadcast_shape(node, left[:-2], right[:-2])
         shape = [product(lead), left[-2], columns]
-        a = expanded(node, reshaped(node, a, left), [*lead, *left[-2:]])
-        a = reshaped(node, a, [shape[0], *left[-2:]])
-        b = expanded(node, b, [*lead, *right[-2:]])
-        b = reshaped(node, b, [shape[0], *right[-2:]])
+        a = expand(node, reshape(node, a, left), [*lead, *left[-2:]])
+        a = reshape(node, a, [shape[0], *left[-2:]])
+        b = expand(node, b, [*lead, *right[-2:]])
+        b = reshape(node, b, [shape[0], *right[-2:]])
     out = node.call(name, operator, [a, b, *others], relax.TensorType([expression(d) for d in shape], dtype))
     result = [*lead, *([] if vectors[0] else [left[-2]]), *([] if vectors[1] else [columns])]
-    return reshaped(node, out, result)
+    return reshape(node, out, result)
 
 
 def product_with_one(node: Node, one: relax.Expr, many: relax.Expr) -> relax.Expr:

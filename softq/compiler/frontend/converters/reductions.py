@@ -18,7 +18,7 @@ from softq.compiler.tir.symbolic import product
 from softq.errors import RefusalError
 
 
-def _reduced(node: Node, reduction: Callable[..., Any], x: relax.Expr) -> relax.Expr:
+def _reduce(node: Node, reduction: Callable[..., Any], x: relax.Expr) -> relax.Expr:
     """Return x reduced over the node's axes; x itself where there are none."""
     axes = _axes(node)
     dtype, keep = str(x.ty.dtype), bool(node.attributes.get("keepdims", 1))
@@ -44,10 +44,10 @@ def _check_floats(node: Node, x: relax.Expr) -> None:
 
 
 def _plain(reduction: Callable[..., Any]) -> Converter:
-    return lambda node: [_reduced(node, reduction, node.tensor(0))]
+    return lambda node: [_reduce(node, reduction, node.tensor(0))]
 
 
-def _summed(function: Callable[[Node, relax.Expr], relax.Expr]) -> Converter:
+def _sum_as_float32(function: Callable[[Node, relax.Expr], relax.Expr]) -> Converter:
     """Return the converter of a function of the node's tensor, which it gets as float32 where it is of float16."""
 
     def convert(node: Node) -> list[relax.Expr]:
@@ -62,17 +62,17 @@ def _summed(function: Callable[[Node, relax.Expr], relax.Expr]) -> Converter:
 
 def _mean(node: Node, x: relax.Expr) -> relax.Expr:
     dims, dtype = node.shape(0), str(x.ty.dtype)
-    total = _reduced(node, relax.op.sum, x)
+    total = _reduce(node, relax.op.sum, x)
     count = node.importer.written(sizes([product([dims[a] for a in _axes(node)])], ()), "int64")
     return node.emit(relax.op.divide(total, node.emit(relax.op.astype(count, dtype))))
 
 
 def _sum_square(node: Node, x: relax.Expr) -> relax.Expr:
-    return _reduced(node, relax.op.sum, node.emit(relax.op.multiply(x, x)))
+    return _reduce(node, relax.op.sum, node.emit(relax.op.multiply(x, x)))
 
 
 def _l1(node: Node, x: relax.Expr) -> relax.Expr:
-    return _reduced(node, relax.op.sum, node.emit(relax.op.abs(x)))
+    return _reduce(node, relax.op.sum, node.emit(relax.op.abs(x)))
 
 
 def _l2(node: Node, x: relax.Expr) -> relax.Expr:
@@ -82,7 +82,7 @@ def _l2(node: Node, x: relax.Expr) -> relax.Expr:
 
 def _log_sum(node: Node, x: relax.Expr) -> relax.Expr:
     _check_floats(node, x)
-    return node.emit(relax.op.log(_reduced(node, relax.op.sum, x)))
+    return node.emit(relax.op.log(_reduce(node, relax.op.sum, x)))
 
 
 def _log_sum_exp(node: Node, x: relax.Expr) -> relax.Expr:
@@ -105,12 +105,12 @@ def _log_sum_exp(node: Node, x: relax.Expr) -> relax.Expr:
 CONVERTERS: Mapping[str, Converter] = {
     "ReduceMax": _plain(relax.op.max),
     "ReduceMin": _plain(relax.op.min),
-    "ReduceSum": _summed(lambda node, x: _reduced(node, relax.op.sum, x)),
-    "ReduceProd": _summed(lambda node, x: _reduced(node, relax.op.prod, x)),
-    "ReduceMean": _summed(_mean),
-    "ReduceSumSquare": _summed(_sum_square),
-    "ReduceL1": _summed(_l1),
-    "ReduceL2": _summed(_l2),
-    "ReduceLogSum": _summed(_log_sum),
-    "ReduceLogSumExp": _summed(_log_sum_exp),
+    "ReduceSum": _sum_as_float32(lambda node, x: _reduce(node, relax.op.sum, x)),
+    "ReduceProd": _sum_as_float32(lambda node, x: _reduce(node, relax.op.prod, x)),
+    "ReduceMean": _sum_as_float32(_mean),
+    "ReduceSumSquare": _sum_as_float32(_sum_square),
+    "ReduceL1": _sum_as_float32(_l1),
+    "ReduceL2": _sum_as_float32(_l2),
+    "ReduceLogSum": _sum_as_float32(_log_sum),
+    "ReduceLogSumExp": _sum_as_float32(_log_sum_exp),
 }

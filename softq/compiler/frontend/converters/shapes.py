@@ -15,7 +15,7 @@ from softq.compiler.tir.symbolic import Dim, equal, expression, plain, product, 
 from softq.errors import RefusalError
 
 
-def reshaped(node: Node, value: relax.Expr, shape: list[Dim]) -> relax.Expr:
+def reshape(node: Node, value: relax.Expr, shape: list[Dim]) -> relax.Expr:
     """Return the value with these dimensions, itself if it has them."""
     dims = node.importer.dims(value, node.name)
     if len(dims) == len(shape) and all(equal(a, b) for a, b in zip(dims, shape, strict=True)):
@@ -35,7 +35,7 @@ def reshaped(node: Node, value: relax.Expr, shape: list[Dim]) -> relax.Expr:
     return node.emit(relax.op.reshape(value, [expression(d) for d in shape]))
 
 
-def expanded(node: Node, value: relax.Expr, shape: list[Dim]) -> relax.Expr:
+def expand(node: Node, value: relax.Expr, shape: list[Dim]) -> relax.Expr:
     """Return the value broadcast to a shape."""
     dims = node.importer.dims(value, node.name)
     if len(dims) == len(shape) and all(equal(a, b) for a, b in zip(dims, shape, strict=True)):
@@ -43,7 +43,7 @@ def expanded(node: Node, value: relax.Expr, shape: list[Dim]) -> relax.Expr:
     return node.emit(relax.op.broadcast_to(value, [expression(d) for d in shape]))
 
 
-def broadcast(node: Node, a: list[Dim], b: list[Dim]) -> list[Dim]:
+def broadcast_shape(node: Node, a: list[Dim], b: list[Dim]) -> list[Dim]:
     """Return the shape to which two shapes broadcast."""
     rank = max(len(a), len(b))
     result: list[Dim] = []
@@ -67,7 +67,7 @@ def axes_of(node: Node) -> list[int]:
 
 
 def _reshape(node: Node) -> list[relax.Expr]:
-    return [reshaped(node, node.tensor(0), _target(node, node.shape(0), list(node.sizes(1).ravel())))]
+    return [reshape(node, node.tensor(0), _target(node, node.shape(0), list(node.sizes(1).ravel())))]
 
 
 def _target(node: Node, dims: list[Dim], wanted: list[Dim]) -> list[Dim]:
@@ -84,7 +84,7 @@ def _target(node: Node, dims: list[Dim], wanted: list[Dim]) -> list[Dim]:
 def _flatten(node: Node) -> list[relax.Expr]:
     dims, axis = node.shape(0), node.attributes.get("axis", 1)
     axis += len(dims) if axis < 0 else 0
-    return [reshaped(node, node.tensor(0), [product(dims[:axis]), product(dims[axis:])])]
+    return [reshape(node, node.tensor(0), [product(dims[:axis]), product(dims[axis:])])]
 
 
 def _squeeze(node: Node) -> list[relax.Expr]:
@@ -93,7 +93,7 @@ def _squeeze(node: Node) -> list[relax.Expr]:
         axes = [node.axis(a, len(dims)) for a in axes_of(node)]
     else:
         axes = [i for i, d in enumerate(dims) if isinstance(d, int) and d == 1]
-    return [reshaped(node, node.tensor(0), [d for i, d in enumerate(dims) if i not in axes])]
+    return [reshape(node, node.tensor(0), [d for i, d in enumerate(dims) if i not in axes])]
 
 
 def _unsqueeze(node: Node) -> list[relax.Expr]:
@@ -101,12 +101,12 @@ def _unsqueeze(node: Node) -> list[relax.Expr]:
     rank = len(dims) + len(axes)
     for axis in sorted(node.axis(a, rank) for a in axes):
         dims.insert(axis, 1)
-    return [reshaped(node, node.tensor(0), dims)]
+    return [reshape(node, node.tensor(0), dims)]
 
 
 def _expand(node: Node) -> list[relax.Expr]:
     dims, wanted = [plain(d) for d in node.shape(0)], [plain(d) for d in node.sizes(1).ravel()]
-    return [expanded(node, node.tensor(0), broadcast(node, dims, wanted))]
+    return [expand(node, node.tensor(0), broadcast_shape(node, dims, wanted))]
 
 
 def _range(node: Node) -> list[relax.Expr]:
@@ -139,10 +139,10 @@ def _cum_sum(node: Node) -> list[relax.Expr]:
     axis = node.axis(axes_of(node)[0], len(dims))
     flat = [product(dims[:axis]), dims[axis], product(dims[axis + 1 :])]
     call = CumSumOp(bool(node.attributes.get("exclusive", 0)), bool(node.attributes.get("reverse", 0)))
-    x = reshaped(node, node.tensor(0), flat)
+    x = reshape(node, node.tensor(0), flat)
     name = f"cumsum_{int(call.exclusive)}{int(call.reverse)}"
     summed = node.call(name, call, [x], relax.TensorType([expression(d) for d in flat], str(x.ty.dtype)))
-    return [reshaped(node, summed, dims)]
+    return [reshape(node, summed, dims)]
 
 
 def _identity(node: Node) -> list[relax.Expr]:
