@@ -28,6 +28,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 
 import onnx
 import onnx_ir as ir
+from google.protobuf.message import Message
 
 from softq.errors import InputError
 
@@ -209,33 +210,23 @@ def _check_inline(tensor: onnx.TensorProto) -> None:
         raise InputError(f"tensor {tensor.name!r} has values that do not fit its type and shape: {reason}") from error
 
 
-def _proto_tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    yield from _graph_tensors(proto.graph)
-    for function in proto.functions:
-        yield from _attribute_tensors(function.attribute_proto)
-        for node in function.node:
-            yield from _attribute_tensors(node.attribute)
+def sub_messages(message: Message) -> Iterator[Message]:
+    """Yield the messages right inside a message."""
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            yield from (value,) if isinstance(value, Message) else value
 
 
-def _graph_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    yield from graph.initializer
-    for node in graph.node:
-        yield from _attribute_tensors(node.attribute)
-
-
-def _attribute_tensors(attributes: Sequence[onnx.AttributeProto]) -> Iterator[onnx.TensorProto]:
-    for attribute in attributes:
-        if not attribute.ref_attr_name:
-            _check_attribute(attribute)
-        if attribute.HasField("t"):
-            yield attribute.t
-        yield from attribute.tensors
-        for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
-            yield from (part for part in (sparse.values, sparse.indices) if part.ByteSize())
-        if attribute.HasField("g"):
-            yield from _graph_tensors(attribute.g)
-        for graph in attribute.graphs:
-            yield from _graph_tensors(graph)
+def _proto_tensors(message: Message) -> Iterator[onnx.TensorProto]:
+    if isinstance(message, onnx.AttributeProto) and not message.ref_attr_name:
+        _check_attribute(message)
+    if isinstance(message, onnx.TensorProto):
+        yield message
+        return
+    for child in sub_messages(message):
+        # A part of a sparse tensor may be there and empty.
+        if not isinstance(message, onnx.SparseTensorProto) or child.ByteSize():
+            yield from _proto_tensors(child)
 
 
 def _check_attribute(attribute: onnx.AttributeProto) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from typing import BinaryIO
 
 import numpy as np
@@ -12,7 +11,7 @@ import onnx_ir as ir
 from google.protobuf.message import Message
 
 from softq.errors import InputError
-from softq.modelfile.external import check_tensor
+from softq.modelfile.external import check_tensor, sub_messages
 from softq.modelfile.tensors import LARGE_BYTES, Held, swap_tensors, tensors
 
 SAMPLE_BYTES = 4096
@@ -66,7 +65,7 @@ def _forget_placeholders(message: Message) -> None:
         message.ClearField("external_data")
         message.ClearField("data_location")
         return
-    for child in _children(message):
+    for child in sub_messages(message):
         _forget_placeholders(child)
 
 
@@ -74,14 +73,8 @@ def _strip(message: Message) -> None:
     for field, _ in message.ListFields():
         if field.name in _NOTES:
             message.ClearField(field.name)
-    for child in _children(message):
+    for child in sub_messages(message):
         _strip(child)
-
-
-def _children(message: Message) -> Iterable[Message]:
-    for field, value in message.ListFields():
-        if field.message_type is not None:
-            yield from value if isinstance(value, Iterable) and not isinstance(value, Message) else (value,)
 
 
 def weights_fingerprint(model: ir.Model) -> str:

@@ -12,7 +12,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from softq.errors import InputError, root_line
-from softq.modelfile.external import DataFile, check_proto, check_tensor, model_folders, place_in_file
+from softq.modelfile.external import DataFile, check_proto, check_tensor, model_folders, place_in_file, sub_messages
 from softq.modelfile.tensors import Held, replace_tensors
 
 ModelLike: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto | ir.Model"
@@ -134,9 +134,8 @@ def _check_text(message: Message, what: str) -> None:
             for text in [value] if isinstance(value, (str, bytes)) else value:
                 if isinstance(text, bytes):
                     raise InputError(f"{what} is damaged: the {field.name} {text[:80]!r} is not UTF-8 text")
-        elif field.message_type is not None:
-            for child in [value] if isinstance(value, Message) else value:
-                _check_text(child, what)
+    for child in sub_messages(message):
+        _check_text(child, what)
 
 
 def _domain(name: str) -> str:

@@ -29,7 +29,7 @@ class Driver:
     Attributes:
         name: The device's name.
         arch: Its architecture, such as `sm_90`.
-        shared_bytes: Most shared memory that a block may have.
+        shared_bytes: Most shared memory per block, in bytes.
     """
 
     def __init__(self, device: int = 0) -> None:
@@ -80,7 +80,7 @@ class Driver:
         self._check("cuModuleUnload", module)
 
     def function(self, module: ctypes.c_void_p, symbol: str, shared: int = 0) -> ctypes.c_void_p:
-        """Return a kernel of a module, of which launches give a block so many bytes of shared memory."""
+        """Return a kernel of a module, launched with so many bytes of dynamic shared memory per block."""
         function = ctypes.c_void_p()
         self._check("cuModuleGetFunction", ctypes.byref(function), module, symbol.encode())
         if shared:

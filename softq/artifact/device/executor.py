@@ -21,7 +21,7 @@ class Device(Protocol):
     """A device; memory is whatever `allocate` returns.
 
     Attributes:
-        shared_bytes: Most shared memory that a block may have.
+        shared_bytes: Most shared memory per block, in bytes.
     """
 
     shared_bytes: int

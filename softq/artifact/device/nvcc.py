@@ -25,9 +25,9 @@ class Usage:
     """What a kernel needs.
 
     Attributes:
-        registers: Registers a thread.
-        spilled: Bytes that are spilled to memory and read back.
-        shared: Bytes of shared memory of a block.
+        registers: Registers per thread.
+        spilled: Bytes of register spills, stored and loaded.
+        shared: Bytes of shared memory per block.
     """
 
     registers: int

@@ -31,10 +31,10 @@ class Start:
 
     Attributes:
         symbol: Its name.
-        threads: Threads of a block.
+        threads: Threads per block.
         blocks: How many blocks.
         when: What must hold.
-        shared: Bytes of shared memory that a block is given, which the device has to have.
+        shared: Bytes of dynamic shared memory per block, which the device has to have.
     """
 
     symbol: str
@@ -53,7 +53,7 @@ class Number:
 
 
 def over(size: Size, each: int) -> Size:
-    """Return how many pieces of `each` a size takes."""
+    """Return a size divided by `each`, rounded up."""
     return size if each == 1 else Op("floordiv", Op("add", size, each - 1), each)
 
 

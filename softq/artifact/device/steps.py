@@ -25,12 +25,12 @@ class RowForm:
 
     Attributes:
         symbol: Its name.
-        rows: Rows of a block.
-        threads: Threads of a block.
+        rows: Rows per block.
+        threads: Threads per block.
         chunk: With `aligned`, what the length and the mask's strides must be multiples of.
         aligned: Whether they must.
         longest: Greatest length; None if there is no limit.
-        shared: Bytes of shared memory that a block is given.
+        shared: Bytes of dynamic shared memory per block.
     """
 
     symbol: str
@@ -62,9 +62,9 @@ class TileForm:
 
     Attributes:
         symbol: Its name.
-        rows: Rows of the result of a block.
-        columns: Columns of the result of a block.
-        threads: Threads of a block.
+        rows: Rows of the result per block.
+        columns: Columns of the result per block.
+        threads: Threads per block.
         chunk: What k, and the distance between rows of the right operand, must be multiples of.
         most_rows: Greatest m; None if there is no limit.
         least_blocks: The fewest blocks with which it is worth while.
@@ -96,8 +96,8 @@ class QueryForm:
 
     Attributes:
         symbol: Its name.
-        rows: Rows of a block, all of one matrix of keys.
-        threads: Threads of a block.
+        rows: Rows per block, all of one matrix of keys.
+        threads: Threads per block.
         most_rows: Greatest number of rows for each matrix; None if there is no limit.
     """
 
@@ -120,14 +120,14 @@ class Launch:
     """How a kernel is started.
 
     Attributes:
-        kind: `items`: a thread a work item, the number of items as the last argument. `blocks`: a block a work item.
+        kind: `items`: one thread per work item, the number of items as the last argument. `blocks`: one block each.
             `rows`: a row program; the number of rows comes before the other numbers, of which the first three are i32.
             `tiles`: products of matrices, of which there are as many as work items; the numbers are m, k, n, the
             elements from one left and one right operand to the next, and `pitch`, those between rows of the right one.
             `attention`: rows of queries for each of so many matrices of keys as there are work items; the first number
             is how many rows.
         module: The module that it stands in.
-        threads: Threads of a block.
+        threads: Threads per block.
         forms: Of a row program, of products and of attentions its kernels; the first that fits is the one to take.
     """
 

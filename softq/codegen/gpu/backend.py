@@ -112,7 +112,7 @@ class GpuBackend:
     def product(self, builder: Builder, product: Product, result: Any) -> Value:
         """Append the step of a product."""
         fused = (product.epilogue and fuse(product.epilogue, str(result.dtype))) or PLAIN
-        return lower_gemm(builder, product, result, lambda *types: self._gemm(*types, fused))
+        return lower_gemm(builder, product, result, lambda *types: self._gemm_symbol(*types, fused))
 
     def convolution(
         self, builder: Builder, operator: ConvolutionOp, x: Value, kernel: Value, bias: Value, result: Any
@@ -120,7 +120,7 @@ class GpuBackend:
         """Refuse: `supports` says that there is none."""
         raise NotImplementedError("GPUs have no kernel for convolutions of groups of few channels")
 
-    def _gemm(self, left: str, right: str, b_is_kn: bool, fused: FusedEpilogue) -> str:
+    def _gemm_symbol(self, left: str, right: str, b_is_kn: bool, fused: FusedEpilogue) -> str:
         """Return the symbol of the GEMM of two element types; see `write_gemm`."""
         symbol = f"{_MATMUL}_{left}_{right}" if left in BYTE_KINDS else f"{_MATMUL}_{left}"
         symbol += "_kn" * b_is_kn
@@ -135,7 +135,7 @@ class GpuBackend:
     def nests(self, name: str, function: tirx.PrimFunc, rows: bool = False) -> list[Nest]:
         """Return the kernels of a TIR function; with `rows` a nest over rows, which kernels are written of.
 
-        Sums along rows are one kernel, a block a row.
+        Sums along rows are one kernel, one block per row.
         """
         if not rows:
             symbol = re.sub(r"\W", "_", f"{PREFIX}sums_{name}")
@@ -161,10 +161,9 @@ class GpuBackend:
     def attention(self, lowering: Lowering, attention: Attention) -> Value:
         """Append the step of an attention."""
         found = self._plans[key(attention.last.var)]
-        return lower_attention(lowering, attention, found, self._attention(found))
+        return lower_attention(lowering, attention, found, self._attention_symbol(found))
 
-    def _attention(self, found: Plan) -> str:
-        """Return the symbol of an attention's kernels."""
+    def _attention_symbol(self, found: Plan) -> str:
         identity = found.text("attention")
         if identity not in self._attention_symbols:
             symbol = f"{PREFIX}attention_{'f16_' * found.half}{row_symbol(found.spec.program, ()).removeprefix(PREFIX)}"

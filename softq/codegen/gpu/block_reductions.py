@@ -1,7 +1,7 @@
-"""Sums along rows by a block a row: normalizations and means, as TVM's own schedules for GPUs (dlight) have them.
+"""Sums along rows with one block per row: normalizations and means, as TVM's own schedules for GPUs (dlight) have them.
 
-A thread a row would read memory a row's length apart from its neighbour's, and leave most of a GPU idle. Here the
-threads of a block go along the row, add up their sums, and what is made of them follows in the same kernel.
+With one thread per row loads would not be coalesced, and most of a GPU would idle. Here the threads of a block stride
+along the row and reduce their sums through shared memory; what is made of them follows in the same kernel.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from softq.compiler.tir.symbolic import key, plain
 from softq.compiler.tir.transforms import flattened
 
 _SHORT = 64
-"""Rows of fewer elements are left to a thread each: most of a block would have nothing to do."""
+"""Shorter rows get one thread each: most of a block would have nothing to do."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Reduction:
 
     Attributes:
         nest: The kernel, its work items being blocks.
-        threads: Threads of a block.
+        threads: Threads per block.
     """
 
     nest: Nest

@@ -46,7 +46,7 @@ def source(items: Sequence[tirx.PrimFunc], blocks: Sequence[tirx.PrimFunc], dial
     """Return kernels as text in a language.
 
     Args:
-        items: Kernels over ranges of work items, which become ones of a thread an item. The last two parameters are the
+        items: Kernels over ranges of work items, which become one thread per item. The last two parameters are the
             range; in their place the kernel takes the number of items.
         blocks: Kernels with threads and blocks of their own.
         dialect: The language.

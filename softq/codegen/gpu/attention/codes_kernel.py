@@ -216,7 +216,6 @@ class AttentionWriter:
             self._add_weighted_values()
 
     def _write_scores(self) -> None:
-        """Write the product with a tile of keys, masked."""
         text, shape = self._text, self._shape
         self._tiles.multiply_keys()
         self.change_scores()

@@ -171,7 +171,6 @@ class _Writer:
         self.score_mod.start(symbol, THREADS)
 
     def _multiply_keys(self) -> None:
-        """Write the product with a tile of keys, into `scores`."""
         spec, text = self._spec, self._text
         text.line(f"f32 scores[{self._tile.each}][{COLUMNS}] = {{{{0.0f}}}};")
         with text.block(f"for (i32 deep = 0; deep < {spec.width}; deep += {self._inner})"):
@@ -234,7 +233,6 @@ class _Writer:
                 text.line(f"to[{h}] = FOUR({four});")
 
     def _add_values(self) -> None:
-        """Write the product of the weights with a tile of values, added to `sums`."""
         spec, text, whole = self._spec, self._text, self._each * self._tile.lanes
         vector = spec.columns % 4 == 0
         each = 4 if vector else 1
@@ -279,9 +277,9 @@ class _Writer:
                 write_bases(text, spec.epilogue, "item", lambda _, base: bases.append(text.define("i64", base, "base")))
             for c in range(self._each):
                 with text.block(""):
-                    self._write_element(c, values, bases)
+                    self._write_column(c, values, bases)
 
-    def _write_element(self, c: int, values: Mapping[str, str], bases: Sequence[str]) -> None:
+    def _write_column(self, c: int, values: Mapping[str, str], bases: Sequence[str]) -> None:
         """Write the thread's c-th column of a row of the result."""
         spec, text, vector = self._spec, self._text, self._vector
         text.line(f"const i32 column = {c // vector * self._tile.lanes * vector + c % vector} + lane * {vector};")

@@ -110,7 +110,7 @@ class GemmKernel(ABC, Generic[T]):
             f"const GLOBAL {right} *theirs = b + batch * b_ahead;",
         )
 
-    def _finished(self, element: str, at: str, column: str) -> str:
+    def _apply_epilogue(self, element: str, at: str, column: str) -> str:
         """Write the epilogue of an element of the result; return it as it is stored."""
         return self._epilogue.stored(self._of, self._epilogue.value(self._text, element, at, column))
 
@@ -118,4 +118,4 @@ class GemmKernel(ABC, Generic[T]):
         """Write an element of the result at `row` and `column`, unless that lies outside."""
         with self._text.block("if (row < m && column < n)"):
             self._text.line("const i64 there = (batch * m + row) * n + column;")
-            self._text.line(f"c[there] = {self._finished(element, 'there', 'column')};")
+            self._text.line(f"c[there] = {self._apply_epilogue(element, 'there', 'column')};")

@@ -98,7 +98,6 @@ class SimtGemm(GemmKernel[SimtTile]):
         text.line(f"const GLOBAL {right} *other = theirs + {start};")
 
     def _load_global(self) -> None:
-        """Write the predicated loads of the next stage from global memory, 0 outside of the operands."""
         text, stage = self._text, _STAGE * self._per_word
         self._load_words("of_left", "source", "in_row", "in_row")
         if not self._of.b_is_kn:
@@ -201,4 +200,4 @@ class SimtGemm(GemmKernel[SimtTile]):
         element = f"sums[i][g * 4 + {j}]"
         if self._of.integers:
             element = f"(i32)((u32){element} + of_rows[own_row] + of_columns[own_column + {j}])"
-        return self._finished(element, f"there + {j}", f"column_at + {j}")
+        return self._apply_epilogue(element, f"there + {j}", f"column_at + {j}")

@@ -66,20 +66,20 @@ class TensorCoreGemm(GemmKernel[TensorCoreTile]):
         text.line(f"const i64 steps = (k + {_TILE_K - 1}) / {_TILE_K};")
         for stage in range(_STAGES - 1):
             with text.block(f"if ({stage} < steps)"):
-                self._copy(str(stage), str(stage))
+                self._copy_stage(str(stage), str(stage))
             text.line("COPIES_END();")
         text.line("i32 at = 0;")
         with text.block("for (i64 step = 0; step < steps; step++)"):
             # Barrier: all threads have finished reading the stage about to be overwritten.
             text.line(f"COPIES_ARRIVED_BUT({_STAGES - 2});", "BARRIER();")
             with text.block(f"if (step + {_STAGES - 1} < steps)"):
-                self._copy(f"(step + {_STAGES - 1})", f"(at == 0 ? {_STAGES - 1} : at - 1)")
+                self._copy_stage(f"(step + {_STAGES - 1})", f"(at == 0 ? {_STAGES - 1} : at - 1)")
             text.line("COPIES_END();")
             self._multiply()
             text.line(f"at = at == {_STAGES - 1} ? 0 : at + 1;")
         self._write_result()
 
-    def _copy(self, step: str, stage: str) -> None:
+    def _copy_stage(self, step: str, stage: str) -> None:
         """Write the asynchronous copies of a stage, zeros outside of the operands."""
         text, tile, chunks = self._text, self._tile, self._tile.columns // _CHUNK
         with text.loops(i=tile.rows * _TILE_K // _CHUNK // tile.threads):
@@ -168,4 +168,4 @@ class TensorCoreGemm(GemmKernel[TensorCoreTile]):
                 with text.block("else"):
                     for i, element in elements.items():
                         with text.block(f"if (column_at + {i} < n)"):
-                            text.line(f"c[there + {i}] = {self._finished(*element)};")
+                            text.line(f"c[there + {i}] = {self._apply_epilogue(*element)};")
