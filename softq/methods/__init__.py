@@ -1,4 +1,4 @@
-"""The softmax methods, one a file, each exposing one `METHOD`.
+"""The softmax methods, one per file, each exposing one `METHOD`.
 
 To add a method, write `softq/methods/my_method.py`:
 
@@ -20,7 +20,7 @@ names a method.
 
 from __future__ import annotations
 
-from softq.methods._contract import Error, Fitted, Method, Sample
+from softq.methods._contract import Error, Fitted, Method, Outputs, Sample
 from softq.methods._options import FITTED_SCOPES, Auto, Options, OptionValue, option
 from softq.methods._written import Function, WrittenSettings
 from softq.registry import Folder
@@ -30,7 +30,7 @@ METHODS = Folder(package="softq.methods", attribute="METHOD", kind=Method, group
 
 __all__ = [
     "DEFAULT_METHOD", "FITTED_SCOPES", "METHODS", "Auto", "Error", "Fitted", "Function", "Method", "OptionValue",
-    "Options", "Sample", "Scope", "WrittenSettings", "option",
+    "Options", "Outputs", "Sample", "Scope", "WrittenSettings", "option",
 ]  # fmt: skip
 
 DEFAULT_METHOD = "deferred-log"

@@ -24,6 +24,9 @@ else:
 
     OptionsT = TypeVar("OptionsT")
 
+Outputs = Mapping[str, Value]
+"""What a program returns by name: weights and normalizer, or probabilities; codes may stand beside them."""
+
 Fitted = Mapping[str, float | tuple[float, ...]]
 """Fitted options of one site by name: one number, or one per head."""
 
@@ -85,8 +88,8 @@ class Method(Generic[OptionsT]):
     summary: str
     source: str
     options: type[OptionsT]
-    trace: Callable[[Trace, OptionsT], Mapping[str, Value]]
-    drop_in: bool
+    trace: Callable[[Trace, OptionsT], Outputs]
+    drop_in: bool = False
     integer_scores: bool = False
     calibration: str = "none"
     contract: bool = False

@@ -1,6 +1,6 @@
 """What the methods with logarithmic codes of the probabilities share: -log2 p without a division, and the code of zero.
 
-With S the sum of e^-d over the row, -log2 p = d * log2(e) + log2(S): one multiplication and one addition an element.
+With S the sum of e^-d over the row, -log2 p = d * log2(e) + log2(S): one multiplication and one addition per element.
 """
 
 from __future__ import annotations

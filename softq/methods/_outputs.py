@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from softq.errors import UsageError
+from softq.methods._contract import Outputs
 from softq.methods._options import OptionValue, option
 from softq.rowprog import Builder, DType, Value
 from softq.rowprog.library import IntegerDistance
@@ -31,7 +32,7 @@ def bias_option() -> Bias:
     return option("none", "of probabilities: each row's (query) mean error is taken off, which needs no data, or none")
 
 
-def as_pair(d: IntegerDistance, weights: Value, total: Value, bias: Bias) -> Mapping[str, Value]:
+def as_pair(d: IntegerDistance, weights: Value, total: Value, bias: Bias) -> Outputs:
     """Return weights and their sum as the program's outputs.
 
     Raises:
@@ -44,9 +45,7 @@ def as_pair(d: IntegerDistance, weights: Value, total: Value, bias: Bias) -> Map
     return {"weights": weights, "normalizer": d.normalizer(total)}
 
 
-def as_probabilities(
-    d: IntegerDistance, codes: Value, total: Value, one: float, bias: Bias, greatest: int
-) -> Mapping[str, Value]:
+def as_probabilities(d: IntegerDistance, codes: Value, total: Value, one: float, bias: Bias, greatest: int) -> Outputs:
     """Return probabilities in a fixed format as the program's outputs.
 
     Raises:

@@ -107,8 +107,6 @@ def units(t: Trace, step: float, zero: int, weight_bits: int) -> Units:
     """
     scores = t.scores.dtype
     if scores.bits != 8 or not step > 0:
-        raise UsageError(
-            f"{scores.value} scores with step={step:g}: integer scores are of 8 bits, with a step above 0"
-        )  # fmt: skip
+        raise UsageError(f"{scores.value} scores with step={step:g}: integer scores are of 8 bits, with a step above 0")
     values = tuple(step * (i - zero) for i in range(scores.low, scores.high + 1))
     return Units(t, values, weight_bits)

@@ -26,7 +26,7 @@ class Softmax:
     divisor: Value
 
     def scaled(self, t: Trace, steps: Value) -> Value:
-        """Return p * steps, row of f32: one product instead of a division an element; 0 in a fully masked row."""
+        """Return p * steps, row of f32: one product instead of a division per element; 0 in a fully masked row."""
         return self.exponentials * t.divide(steps, self.divisor)
 
     def from_zero(self, t: Trace) -> Value:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 Rows = NDArray[np.float64]
 
 WrittenSettings = Mapping[str, int | float | str | tuple[float, ...]]
-"""Options by name, the others keeping their defaults; several numbers are one a head."""
+"""Options by name, the others keeping their defaults; several numbers are one per head."""
 
 Written = Callable[["Function"], Iterable[WrittenSettings]]
 """Returns settings with which a method might be a function, the likeliest first; they are checked by whoever asks."""
@@ -24,7 +24,7 @@ class Function:
     Attributes:
         length: Elements of the rows that it takes, at least 3.
         evaluate: The function of rows [R, N], for each head [heads, R, N]; 1 head where all are the same.
-        numbers: Constants of the graph that it is written with: each one number, or one a head.
+        numbers: Constants of the graph that it is written with: each one number, or one per head.
     """
 
     length: int
@@ -48,8 +48,8 @@ def small(value: float) -> float:
     return plain(float(f"{value:.5g}")) if value > 1e-16 else 0.0
 
 
-def a_head(values: Rows) -> float | tuple[float, ...]:
-    """Return one number where all heads have the same, else one a head."""
+def collapse(values: Rows) -> float | tuple[float, ...]:
+    """Return one number where all heads have the same, else one per head."""
     if np.ptp(values) <= 1e-7 * np.abs(values).max():
         return plain(values[0])
     return tuple(plain(value) for value in values.tolist())

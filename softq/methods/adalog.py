@@ -16,7 +16,7 @@ Accumulator: none in the program. Of integers, T2 shifted left by max(T1) - T1 t
 (b + 1) + 8 + max(T1) + log2(N) bits: 32 up to N = 128 for b = 4 and q = 30.
 Error: p' / p is within a factor of 2^(+-q / 74) * (1 +- 1 / D) above the last code, 0 below. The row's sum is not 1.
 Calibration: optional; q from 10 to 137, and from lower for more than 5 bits, where the optimum was found at 10, by the
-squared error of the attention output P V, one a site or one a head.
+squared error of the attention output P V, per site or per head.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from softq.methods import Auto, Method, Options, Scope, option
+from softq.methods import Auto, Method, Options, Outputs, Scope, option
 from softq.methods._fitted import Given, per_head, take
 from softq.methods._log_codes import Zero, levels, minus_log2, to_codes, zero_option
 from softq.methods._softmax import softmax
-from softq.rowprog import DType, Trace, Value
+from softq.rowprog import DType, Trace
 
 _PARTS = 37
 """The number r of the paper: q counts parts of an octave."""
@@ -43,7 +43,7 @@ class AdalogOptions(Options):
 
     bits: int = option(4, "bits of a code", low=2, high=8)
     q: float | Auto | Scope = option(
-        "auto", "the base is 2^(q / 37), or fit q one a site or head; auto: fitted a site where there are calibration "
+        "auto", "the base is 2^(q / 37), or fit q per site or head; auto: fitted per site where there are calibration "
         "data, else 37 at 4 bits, halved by each further bit, 49 at 3 bits and 74 at 2",
         low=1.0, high=float(_GREATEST_Q),
     )  # fmt: skip
@@ -77,7 +77,7 @@ def _constants(options: AdalogOptions, fitted: Mapping[str, float]) -> dict[str,
     return {"rate": _PARTS / q, "weights": weight_table(options, q)}
 
 
-def _trace(t: Trace, options: AdalogOptions) -> Mapping[str, Value]:
+def _trace(t: Trace, options: AdalogOptions) -> Outputs:
     top, one = levels(options.bits, options.zero), float(_mantissa(options))
     rate, table = take(
         t, options, "q", _constants,
@@ -102,7 +102,7 @@ METHOD = Method(
     options=AdalogOptions,
     trace=_trace,
     drop_in=True,
-    calibration="optional: fits q, the logarithm of the base, a site (or with q=head a head) on the error of P V",
+    calibration="optional: fits q, the logarithm of the base, per site (with q=head per head) on the error of P V",
     resolve=_resolve,
     parameters=per_head(q=_constants),
     candidates=_candidates,

@@ -15,15 +15,13 @@ Calibration: none.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from softq.methods import Method, Options, option
+from softq.methods import Method, Options, Outputs, option
 from softq.methods._softmax import softmax
-from softq.methods._written import Function, WrittenSettings
-from softq.rowprog import DType, Trace, Value
+from softq.rowprog import DType, Trace
 from softq.rowprog.library import EXP_LIMIT, exp_minus, horner
 
 _COEFFICIENTS = tuple(map(Fraction, ("-0.037", "0.481", "-2.3", "4.917", "-1.791")))
@@ -46,7 +44,7 @@ class AdaptiveTemperatureOptions(Options):
     beyond: Literal["held", "published"] = option("held", "what becomes of entropies above 4.41")
 
 
-def _trace(t: Trace, options: AdaptiveTemperatureOptions) -> Mapping[str, Value]:
+def _trace(t: Trace, options: AdaptiveTemperatureOptions) -> Outputs:
     p = softmax(t)
     near = t.min(p.from_zero(t), EXP_LIMIT)
     entropy = t.log2(p.divisor) * t.const(math.log(2), DType.F32) + t.divide(
@@ -67,17 +65,12 @@ def _around(centre: int) -> list[float]:
     return found
 
 
-def _written(f: Function) -> Iterable[WrittenSettings]:
-    return ({"beyond": "published"}, {})
-
-
 METHOD = Method(
     name="adaptive-temperature",
     summary="The softmax, sharpened by a polynomial of its entropy, for models trained or tuned with it.",
     source="softmax is not enough, Velickovic et al., arXiv 2410.01104",
     options=AdaptiveTemperatureOptions,
     trace=_trace,
-    drop_in=False,
-    written=_written,
+    written=lambda f: ({"beyond": "published"}, {}),
     contract=True,
 )

@@ -29,7 +29,7 @@ from typing import Literal
 
 import numpy as np
 
-from softq.methods import FITTED_SCOPES, Auto, Error, Method, Sample, Scope, option
+from softq.methods import FITTED_SCOPES, Auto, Error, Method, Outputs, Sample, Scope, option
 from softq.methods._fitted import Given, check_resolved, per_head, take
 from softq.methods._softmax import Softmax, softmax
 from softq.methods.uniform import LEAST_TOP, TOPS, UniformOptions, quantize, steps_of
@@ -56,7 +56,7 @@ def _zero_point_of(options: BiasCorrectedOptions, fitted: Mapping[str, float]) -
     return {"zero_point": float(fitted.get("bias", options.bias)) * steps_of(options, fitted)["steps"]}
 
 
-def _trace(t: Trace, options: BiasCorrectedOptions) -> Mapping[str, Value]:
+def _trace(t: Trace, options: BiasCorrectedOptions) -> Outputs:
     check_resolved(t, options, "bias")
     p = softmax(t)
     codes, steps = quantize(t, options, p)

@@ -14,13 +14,13 @@ Calibration: none.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from softq.methods import Method, Options, option
+from softq.methods import Method, Options, Outputs, option
 from softq.methods._softmax import softmax
 from softq.methods._written import Function, WrittenSettings, plain
-from softq.rowprog import DType, Trace, Value
+from softq.rowprog import DType, Trace
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class ClippedOptions(Options):
     zeta: float = option(1.0, "where 1 goes before it is clipped", low=1.0, high=2.0)
 
 
-def _trace(t: Trace, options: ClippedOptions) -> Mapping[str, Value]:
+def _trace(t: Trace, options: ClippedOptions) -> Outputs:
     gamma, zeta = options.gamma, options.zeta
     p = softmax(t)
     stretched = p.scaled(t, t.const(zeta - gamma, DType.F32)) + t.const(gamma, DType.F32)
@@ -53,6 +53,5 @@ METHOD = Method(
     source="Bondarenko et al., Quantizable Transformers, NeurIPS 2023, arXiv 2306.12929",
     options=ClippedOptions,
     trace=_trace,
-    drop_in=False,
     written=_written,
 )

@@ -1,9 +1,9 @@
 """Exponentials with learned constants in the maximum's and the sum's place: p = e^(x - beta) / gamma.
 
-Source: Liu et al., ConSmax, ICCAD 2024, arXiv 2402.10930, equation 2; beta and gamma are learned there, one a head
+Source: Liu et al., ConSmax, ICCAD 2024, arXiv 2402.10930, equation 2; beta and gamma are learned there, per head
 (ReaLLMASIC/ReaLLM-Forge@42dfe7f: beta begins at 2.0 or 2.5, gamma at 100). Neither maximum nor sum is needed, so that
 an element's weight depends on its score alone and the row's sum is not 1. x - beta ends at `clamp`, as in its code,
-below where f32 overflows. Of a graph that holds the function, one beta and one gamma a head are taken.
+below where f32 overflows. Of a graph that holds the function, one beta and one gamma per head are taken.
 Input: any f32; -inf is masked, +inf takes all the weight; a finite score of -5000 or less weighs 0 anyway.
 8-bit integer scores: x = step * (score - zero), a table of 256 probabilities of W bits, 2^F for 1.
 Integers: for float scores none. Accumulator: none. Weights e^(x - beta), up to e^80, normalizer gamma.
@@ -22,13 +22,13 @@ from typing import ClassVar
 import numpy as np
 
 from softq.errors import UsageError
-from softq.methods import Method, Options, OptionValue, Scope, option
+from softq.methods import Method, Options, OptionValue, Outputs, Scope, option
 from softq.methods._fitted import itself, learned, per_head
 from softq.methods._pointwise import FLOATS, units, weight_bits_option, zero_option
 from softq.methods._scale import integer_step
 from softq.methods._unnormalized import scores
-from softq.methods._written import Function, WrittenSettings, a_head, plain
-from softq.rowprog import DType, Trace, Value
+from softq.methods._written import Function, WrittenSettings, collapse, plain
+from softq.rowprog import DType, Trace
 from softq.rowprog.library import exp_minus
 
 _MOST = 86.0
@@ -43,9 +43,7 @@ class ConsmaxOptions(Options):
 
     unnamed: ClassVar[Mapping[str, OptionValue]] = FLOATS
 
-    beta: float | Scope = option(
-        2.5, "what is taken off the scores, in the maximum's place", low=-100.0, high=100.0
-    )  # fmt: skip
+    beta: float | Scope = option(2.5, "what is taken off the scores, in the maximum's place", low=-100.0, high=100.0)
     gamma: float | Scope = option(
         100.0, "what the exponentials are divided by, in the sum's place", low=2.0**-20, high=2.0**20
     )
@@ -55,7 +53,7 @@ class ConsmaxOptions(Options):
     weight_bits: int = weight_bits_option()
 
 
-def _trace(t: Trace, options: ConsmaxOptions) -> Mapping[str, Value]:
+def _trace(t: Trace, options: ConsmaxOptions) -> Outputs:
     if not t.scores.dtype.is_float:
         return _trace_integer(t, options)
     x, one = scores(t), t.const(1.0, DType.F32)
@@ -65,7 +63,7 @@ def _trace(t: Trace, options: ConsmaxOptions) -> Mapping[str, Value]:
     return x.pair(t.select(z < 0.0, e, t.divide(one, e)), gamma)
 
 
-def _trace_integer(t: Trace, options: ConsmaxOptions) -> Mapping[str, Value]:
+def _trace_integer(t: Trace, options: ConsmaxOptions) -> Outputs:
     if options.fitted:
         raise UsageError(f"consmax of {t.scores.dtype.value} scores: {', '.join(options.fitted)} has to be a number")
     x = units(t, options.step, options.zero, options.weight_bits)
@@ -86,10 +84,11 @@ def _written(f: Function) -> Iterable[WrittenSettings]:
         beta = -log_zero - np.log(gamma)
         if any(np.allclose(beta, known, rtol=1e-6, atol=1e-6) for known in f.numbers):
             at_most = clamp + math.log(gamma[0]) if clamp is not None else _MOST
-            yield {"beta": a_head(beta), "gamma": a_head(np.broadcast_to(gamma, beta.shape)), "clamp": plain(at_most)}
+            gammas = np.broadcast_to(gamma, beta.shape)
+            yield {"beta": collapse(beta), "gamma": collapse(gammas), "clamp": plain(at_most)}
     at_most = _MOST if clamp is None else clamp
-    yield {"beta": 0.0, "gamma": a_head(np.exp(-log_zero)), "clamp": min(plain(at_most - log_zero[0]), _MOST)}
-    yield {"beta": a_head(-log_zero), "gamma": 1.0, "clamp": min(plain(at_most), _MOST)}
+    yield {"beta": 0.0, "gamma": collapse(np.exp(-log_zero)), "clamp": min(plain(at_most - log_zero[0]), _MOST)}
+    yield {"beta": collapse(-log_zero), "gamma": 1.0, "clamp": min(plain(at_most), _MOST)}
 
 
 def _clamp(greatest: float) -> float | None:
@@ -104,7 +103,6 @@ METHOD = Method(
     options=ConsmaxOptions,
     trace=_trace,
     integer_scores=True,
-    drop_in=False,
     parameters=per_head(beta=itself("beta"), gamma=itself("gamma")),
     written=_written,
 )

@@ -42,12 +42,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from softq.errors import UsageError
-from softq.methods import FITTED_SCOPES, Method, option
+from softq.methods import FITTED_SCOPES, Method, Outputs, option
 from softq.methods import _steps as steps
 from softq.methods._fitted import Given, per_head, take
 from softq.methods._scale import integer_step
 from softq.methods._steps_fit import fit_steps
-from softq.rowprog import DType, Trace, Value
+from softq.rowprog import DType, Trace
 from softq.rowprog.library import LOG2_E, distance, rounded_multiple
 
 _WEIGHT_BITS = 15
@@ -91,7 +91,7 @@ _ROOT = (
 )
 
 
-def _trace(t: Trace, options: DeferredLogOptions) -> Mapping[str, Value]:
+def _trace(t: Trace, options: DeferredLogOptions) -> Outputs:
     steps.check_traceable(options)
     if not t.scores.dtype.is_float:
         return _trace_integer(t, options)
@@ -114,7 +114,7 @@ def _trace(t: Trace, options: DeferredLogOptions) -> Mapping[str, Value]:
     return {"weights": weights, "normalizer": normalizer, "codes": codes}
 
 
-def _trace_integer(t: Trace, options: DeferredLogOptions) -> Mapping[str, Value]:
+def _trace_integer(t: Trace, options: DeferredLogOptions) -> Outputs:
     if t.scores.dtype.bits != 8 or options.r in FITTED_SCOPES or not options.step > 0:
         raise UsageError(
             f"deferred-log of {t.scores.dtype.value} scores with r={options.r} and step={options.step}: integer scores "

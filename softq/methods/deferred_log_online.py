@@ -35,7 +35,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from softq.methods import FITTED_SCOPES, Auto, Method, Options, Scope, option
+from softq.methods import FITTED_SCOPES, Auto, Method, Options, Outputs, Scope, option
 from softq.methods._fitted import Given, check_resolved, per_head, take
 from softq.methods._steps import GREATEST_R, LEAST_R, StepOptions, equal_steps, resolve_steps
 from softq.methods._steps_fit import rates_to_try
@@ -81,7 +81,7 @@ def _constants(options: DeferredLogOnlineOptions, fitted: Mapping[str, float]) -
     return {"rate": r * LOG2_E, "weights": weights + factors}
 
 
-def _trace(t: Trace, options: DeferredLogOnlineOptions) -> Mapping[str, Value]:
+def _trace(t: Trace, options: DeferredLogOnlineOptions) -> Outputs:
     check_resolved(t, options, "r")
     top, last = 2**options.bits - 1, _last_rise(options.r)
     meaning = "weight of each code, then factor of each rise"
@@ -131,7 +131,7 @@ METHOD = Method(
     options=DeferredLogOnlineOptions,
     trace=_trace,
     drop_in=True,
-    calibration="optional: r=site or r=head fits the codes an octave on the error of P V",
+    calibration="optional: r=site or r=head fits the codes per octave on the error of P V",
     resolve=_resolve,
     parameters=per_head(r=_constants),
     candidates=lambda options, name: rates_to_try(options.several_passes),

@@ -30,10 +30,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from softq.methods import Auto, Method, Options, OptionValue, option
+from softq.methods import Auto, Method, Options, OptionValue, Outputs, option
 from softq.methods._outputs import UNCORRECTED, Bias, as_pair, as_probabilities, bias_option
 from softq.methods._scale import own_step
-from softq.rowprog import DType, Trace, Value
+from softq.rowprog import DType, Trace
 from softq.rowprog.library import integer_distance
 
 _ONE_BITS = 15
@@ -55,7 +55,7 @@ class E2SoftmaxOptions(Options):
     bias: Bias = bias_option()
 
 
-def _trace(t: Trace, options: E2SoftmaxOptions) -> Mapping[str, Value]:
+def _trace(t: Trace, options: E2SoftmaxOptions) -> Outputs:
     fraction = options.fraction
     unit = 2.0**-fraction
     d = integer_distance(t, unit, 255, unit if options.step == "auto" else options.step)

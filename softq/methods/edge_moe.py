@@ -31,12 +31,11 @@ Calibration: none; the scale of integer scores is the graph's.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from softq.errors import UsageError
-from softq.methods import Method, Options, option
+from softq.methods import Method, Options, Outputs, option
 from softq.methods._scale import integer_step
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import masked_scores
@@ -119,7 +118,7 @@ def _rescaled(total: Value, e: Value) -> Value:
     return (high * e + ((low * e) >> _HALF)) >> (_FRACTION - _HALF)
 
 
-def _trace(t: Trace, options: EdgeMoeOptions) -> Mapping[str, Value]:
+def _trace(t: Trace, options: EdgeMoeOptions) -> Outputs:
     x, is_nan = _scores(t, options.step)
     start = t.const(int(_LEAST), DType.I64)
     if options.maximum == "first":

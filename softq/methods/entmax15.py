@@ -13,23 +13,16 @@ Calibration: none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-
-from softq.methods import Method, Options
+from softq.methods import Method, Options, Outputs
 from softq.methods._bisection import simplex
-from softq.methods._written import Function, WrittenSettings
-from softq.rowprog import DType, Trace, Value
+from softq.rowprog import DType, Trace
 from softq.rowprog.library import distance
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
+def _trace(t: Trace, options: Options) -> Outputs:
     d = distance(t)
     weights, total = simplex(t, t.max(d.row * t.const(0.5, DType.F32), 0.0), 2)
     return d.pair(weights, total)
-
-
-def _written(f: Function) -> Iterable[WrittenSettings]:
-    return ({},)
 
 
 METHOD = Method(
@@ -38,6 +31,5 @@ METHOD = Method(
     source="1.5-entmax, Peters, Niculae and Martins, ACL 2019, arXiv 1905.05702",
     options=Options,
     trace=_trace,
-    drop_in=False,
-    written=_written,
+    written=lambda f: ({},),
 )

@@ -11,14 +11,12 @@ Calibration: none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from softq.methods import Method, Options
-from softq.rowprog import Trace, Value
+from softq.methods import Method, Options, Outputs
+from softq.rowprog import Trace
 from softq.rowprog.library import distance, exp_minus
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
+def _trace(t: Trace, options: Options) -> Outputs:
     d = distance(t)
     return d.pair(exp_minus(t, d.row))
 

@@ -21,16 +21,15 @@ Calibration: none.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
-from softq.methods import Method, Options
+from softq.methods import Method, Options, Outputs
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import F32_MAX, exp_minus, masked_scores
 
 _GREATEST_SUM = float(2**24)
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
+def _trace(t: Trace, options: Options) -> Outputs:
     x, is_nan = masked_scores(t)
 
     def step(greatest: Value, total: Value, score: Value) -> tuple[list[Value], list[Value]]:

@@ -10,7 +10,7 @@ greatest distance seen.
 Source: EXAQ, arXiv 2410.03185 (2024), the linear approximations of the optimal clip, as in its code
 (github.com/Anonymous1252022/EXAQ, 57570f8). The code also ships a table of optimal clips, which saturates (5.2, 5.8 and
 6.5 at sigma = 9.6) and so contradicts the lines for great sigma; the lines are the paper's and are taken here.
-Input: any f32 (-inf is masked, +inf takes all the weight), or 8-bit integers with a step of `step` a unit.
+Input: any f32 (-inf is masked, +inf takes all the weight), or 8-bit integers with a step of `step` per unit.
 Integers: code c, b bits, step C / L. Weight, unsigned, 2^(W-1) for 1. The last code is no zero: it weighs exp(-C), so
 that long rows gain a mass of as many exp(-C) as they have far elements. Masked elements weigh exactly 0, as they bypass
 the quantizer in the source; so do float scores 104 or more below the maximum. The source sums exponentials in floats;
@@ -18,7 +18,7 @@ these are integers with an error of half a unit of 2^-(W-1).
 Normalizer: u32 sum of weights; cannot overflow for N <= (2^32 - 1) / 2^(W-1), 262,143 with W = 15.
 8-bit integer scores: c = (d * M + 2^(s-1)) >> s with M / 2^s = step * L / C, within 31 bits.
 Error: within half a step, C / (2 L), of the distance up to C; beyond C the weight stays exp(-C).
-Calibration: optional; `clip` is measured, one a site or one a head. Sigma is taken over all kept calibration rows
+Calibration: optional; `clip` is measured, per site or per head. Sigma is taken over all kept calibration rows
 together, where the source averages over 25 forward calls. Without data, C is that of sigma = 2.
 """
 
@@ -31,10 +31,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from softq.errors import UsageError
-from softq.methods import FITTED_SCOPES, Auto, Error, Method, Options, Sample, Scope, option
+from softq.methods import FITTED_SCOPES, Auto, Error, Method, Options, Outputs, Sample, Scope, option
 from softq.methods._fitted import Given, per_head, take
 from softq.methods._scale import integer_step
-from softq.rowprog import DType, Trace, Value
+from softq.rowprog import DType, Trace
 from softq.rowprog.library import FARTHEST, integer_distance
 
 _LINES = {2: (1.66, 1.85), 3: (1.75, 2.06), 4: (1.83, 2.27)}
@@ -50,7 +50,7 @@ class ExaqOptions(Options):
 
     bits: int = option(4, "bits of a code", low=2, high=4)
     clip: float | Auto | Scope = option(
-        "auto", "distance of the last code, or measured one a site or head; auto: measured a site where there are "
+        "auto", "distance of the last code, or measured per site or head; auto: measured per site where there are "
         "calibration data, else that of a standard deviation of 2",
         low=_LEAST_CLIP, high=_GREATEST_CLIP,
     )  # fmt: skip
@@ -76,7 +76,7 @@ def _constants(options: ExaqOptions, fitted: Mapping[str, float]) -> dict[str, f
     return {"rate": last / clip, "weights": [round(one * math.exp(-c * clip / last)) for c in range(last + 1)]}
 
 
-def _trace(t: Trace, options: ExaqOptions) -> Mapping[str, Value]:
+def _trace(t: Trace, options: ExaqOptions) -> Outputs:
     last, fitted = 2**options.bits - 1, options.clip in FITTED_SCOPES
     if fitted and not t.scores.dtype.is_float:
         raise UsageError(f"exaq of {t.scores.dtype.value} scores with clip={options.clip}: give a number")
@@ -114,7 +114,7 @@ METHOD = Method(
     trace=_trace,
     integer_scores=True,
     drop_in=True,
-    calibration="optional: measures clip from the standard deviation of the distances, one a site or one a head",
+    calibration="optional: measures clip from the standard deviation of the distances, per site or per head",
     resolve=_resolve,
     parameters=per_head(clip=_constants),
     fit=_fit,

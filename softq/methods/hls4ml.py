@@ -14,7 +14,7 @@ I = 6 if not told otherwise. Tables hold the value at the lower end of their ste
   (latency; stable knows differences only), and are rounded.
 * The sum of output=pair is not cut at 128, and the division is exact.
 
-Input: any f32 (-inf is masked, +inf takes all the weight), or 8-bit integers with a step of `step` a unit.
+Input: any f32 (-inf is masked, +inf takes all the weight), or 8-bit integers with a step of `step` per unit.
 tables=latency takes no maximum: weights saturate from 4.85 on, and a row whose scores all lie below -7.6 has no weight
 at all, normalizer 0, as if it were fully masked. It is for scores that are known to be small.
 Integers: u of W - 1 bits; address of a bits (2^a entries; 10 in the source, whose exp_table_size and inv_table_size are
@@ -41,7 +41,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from softq.errors import UsageError
-from softq.methods import Auto, Method, Options, OptionValue, option
+from softq.methods import Auto, Method, Options, OptionValue, Outputs, option
 from softq.methods._outputs import UNCORRECTED, Bias, as_pair, as_probabilities, bias_option
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import IntegerDistance, integer_distance, masked_scores
@@ -70,8 +70,8 @@ class Hls4mlOptions(Options):
         low=2.0**-16, high=16.0,
     )  # fmt: skip
     output: Literal["pair", "fixed"] = option(
-        "pair", "weights and their sum, or probabilities by the table of reciprocals as published",
-    )  # fmt: skip
+        "pair", "weights and their sum, or probabilities by the table of reciprocals as published"
+    )
     inverse: float | Auto = option(
         "auto", "with output=fixed, bits of the address of the table of reciprocals; auto: those of the other",
         low=4.0, high=14.0,
@@ -144,7 +144,7 @@ def _latency(t: Trace, options: Hls4mlOptions, unit: float, step: float) -> tupl
     return d, d.weigh(e)
 
 
-def _trace(t: Trace, options: Hls4mlOptions) -> Mapping[str, Value]:
+def _trace(t: Trace, options: Hls4mlOptions) -> Outputs:
     fraction = options.bits - options.integer
     if fraction < 0:
         raise UsageError(f"hls4ml: bits is {options.bits} and integer {options.integer}; allowed is at most as many")

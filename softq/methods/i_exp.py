@@ -23,15 +23,14 @@ Calibration: none; the scale of integer scores is the graph's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from softq.methods import Auto, Method, Options, option
+from softq.methods import Auto, Method, Options, Outputs, option
 from softq.methods import _integer_exp as integer_exp
 from softq.methods._outputs import Bias, as_pair, as_probabilities, bias_option
 from softq.methods._scale import bits_option, scaled_distance, step_option
-from softq.rowprog import DType, Trace, Value
+from softq.rowprog import DType, Trace
 
 _PUBLISHED_OCTAVES = 30
 _SIXTEEN_BITS = 2**15 - 1
@@ -45,12 +44,12 @@ class IExpOptions(Options):
     step: float | Auto = step_option(integer_exp.AUTO)
     weight_bits: int = option(15, "bits of an unsigned weight", low=8, high=24)
     output: Literal["pair", "uint8"] = option(
-        "pair", "weights and their sum in 32 bits, or the published arithmetic in 64 bits, with 8 bits of probability",
-    )  # fmt: skip
+        "pair", "weights and their sum in 32 bits, or the published arithmetic in 64 bits, with 8 bits of probability"
+    )
     bias: Bias = bias_option()
 
 
-def _trace(t: Trace, options: IExpOptions) -> Mapping[str, Value]:
+def _trace(t: Trace, options: IExpOptions) -> Outputs:
     step = integer_exp.step_of(options.bits, options.step)
     d = scaled_distance(t, options.bits, options.step, step)
     if options.output == "uint8":

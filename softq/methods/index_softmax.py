@@ -7,7 +7,7 @@
 Source: IntAttention, MLSys 2026, arXiv 2511.21513, section on IndexSoftmax; its released code
 (github.com/WanliZhong/IntAttention, bccbdfa) truncates T and i where the paper rounds, which makes exp up to 24 % too
 great. `index=rounded` is the paper, `index=truncated` the released code.
-Input: 8-bit integer scores with a step of `step` a unit, or any f32, of which i = rint((max - x) * L / clip), half to
+Input: 8-bit integer scores with a step of `step` per unit, or any f32, of which i = rint((max - x) * L / clip), half to
 even (truncated: found to 1/256, then its floor); -inf is masked, +inf takes all the weight.
 Integers: index of b bits; for integer scores (2 D L + T) div (2 T), where D <= 255 and L <= 255, within 18 bits for
 T <= 2^17; a greater T acts like one of 2^17, for which every i of an 8-bit distance is 0. Weight e, u8, scale 1/255.
@@ -23,15 +23,14 @@ Calibration: none; the paper finds a plateau for b >= 4 and clips from 5.5 to 7.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from softq.errors import UsageError
-from softq.methods import Method, Options, option
+from softq.methods import Method, Options, Outputs, option
 from softq.methods._outputs import Bias, as_pair, as_probabilities, bias_option
 from softq.methods._scale import integer_step
-from softq.rowprog import DType, Trace, Value
+from softq.rowprog import DType, Trace
 from softq.rowprog.library import integer_distance
 
 _SCALE = 255
@@ -57,7 +56,7 @@ def weight_table(bits: int, clip: float) -> list[int]:
     return [round(_SCALE * math.exp(-clip * i / last)) for i in range(last)] + [0]
 
 
-def _trace(t: Trace, options: IndexSoftmaxOptions) -> Mapping[str, Value]:
+def _trace(t: Trace, options: IndexSoftmaxOptions) -> Outputs:
     last, clip, step = 2**options.bits - 1, options.clip, options.step
     rounded = options.index == "rounded"
     if t.scores.dtype.is_float:

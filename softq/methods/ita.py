@@ -1,4 +1,4 @@
-"""ITA: powers of two of 8 bits, and one division a row.
+"""ITA: powers of two of 8 bits, and one division per row.
 
     d = X_max - X with X in units of eps = ln 2 / 2^f, shift = (d + 2^(f-1)) >> f
     e = 256 >> shift;  p = (floor(255 * 256 / sum(e)) >> shift) / 256
@@ -22,14 +22,13 @@ Calibration: none; the quantizer in front has to hit eps.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from softq.methods import Auto, Method, Options, option
+from softq.methods import Auto, Method, Options, Outputs, option
 from softq.methods._outputs import Bias, as_pair, as_probabilities, bias_option
 from softq.methods._scale import own_step
-from softq.rowprog import DType, Trace, Value
+from softq.rowprog import DType, Trace
 from softq.rowprog.library import integer_distance
 
 _ONE = 256
@@ -48,7 +47,7 @@ class ItaOptions(Options):
     bias: Bias = bias_option()
 
 
-def _trace(t: Trace, options: ItaOptions) -> Mapping[str, Value]:
+def _trace(t: Trace, options: ItaOptions) -> Outputs:
     fraction = options.fraction
     unit = math.log(2) / 2**fraction
     d = integer_distance(t, unit, 255, unit if options.step == "auto" else options.step)
@@ -64,7 +63,7 @@ def _trace(t: Trace, options: ItaOptions) -> Mapping[str, Value]:
 
 METHOD = Method(
     name="ita",
-    summary="Powers of two of 8 bits, one division a row.",
+    summary="Powers of two of 8 bits, one division per row.",
     source="ITA, ISLPED 2023, arXiv 2307.03493",
     options=ItaOptions,
     trace=_trace,

@@ -7,7 +7,7 @@ the same exponential, without the cut. Made for shared secrets, where a product 
 impossible; for plain numbers it needs t multiplications and nothing else. t = 8 is what SPU and CrypTen take if not
 told otherwise, t = 5 what PUMA's LLaMA-7B has. The cut is necessary: for d > 2 * 2^t the even power grows again, to
 3e10 at d = 100 for t = 5. So it is a limit of d itself here, in front of the power.
-Input: any f32 (-inf is masked, +inf takes all the weight), or 8-bit integers with a step of `step` a unit. A distance
+Input: any f32 (-inf is masked, +inf takes all the weight), or 8-bit integers with a step of `step` per unit. A distance
 is rounded to 2^-f.
 Integers: unsigned fixed point of f fraction bits (the sources: 16 to 18 in a ring of 64 bits); d at most 14 * 2^f, b
 and w at most 2^f. b is rounded down and so is each square, by a shift (the sources' shifts of shares are off by one
@@ -21,12 +21,11 @@ Calibration: none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from softq.methods import Method, Options, option
+from softq.methods import Method, Options, Outputs, option
 from softq.methods._scale import integer_step
-from softq.rowprog import DType, Trace, Value
+from softq.rowprog import DType, Trace
 from softq.rowprog.library import integer_distance
 
 CUT = 14
@@ -42,7 +41,7 @@ class LimitExpOptions(Options):
     step: float = integer_step(1.0)
 
 
-def _trace(t: Trace, options: LimitExpOptions) -> Mapping[str, Value]:
+def _trace(t: Trace, options: LimitExpOptions) -> Outputs:
     bits, squarings = options.bits, options.squarings
     one, cut = 1 << bits, CUT << bits
     d = integer_distance(t, 2.0**-bits, cut, options.step)

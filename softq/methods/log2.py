@@ -21,11 +21,10 @@ Calibration: none.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from softq.methods import Method, Options, option
+from softq.methods import Method, Options, Outputs, option
 from softq.methods._log_codes import Zero, levels, minus_log2, to_codes, zero_option
 from softq.methods._softmax import Softmax, softmax
 from softq.rowprog import DType, Trace, Value
@@ -37,8 +36,8 @@ class Log2Options(Options):
 
     bits: int = option(4, "bits of a code", low=2, high=6)
     threshold: Literal["logarithm", "ratio"] = option(
-        "logarithm", "what is rounded: the logarithm, or as in FQ-ViT's code the ratio 1 / p, linearly",
-    )  # fmt: skip
+        "logarithm", "what is rounded: the logarithm, or as in FQ-ViT's code the ratio 1 / p, linearly"
+    )
     zero: Zero = zero_option()
 
     @property
@@ -48,7 +47,7 @@ class Log2Options(Options):
         return "_".join([f"b{self.bits}", *map(str, words)])
 
 
-def _trace(t: Trace, options: Log2Options) -> Mapping[str, Value]:
+def _trace(t: Trace, options: Log2Options) -> Outputs:
     top, p = levels(options.bits, options.zero), softmax(t)
     codes = _codes_of_ratio(t, p, top) if options.threshold == "ratio" else to_codes(t, minus_log2(t, p), top)
     decoded = t.lut(t.table([2.0**-c for c in range(top)] + [0.0], DType.F32), codes)

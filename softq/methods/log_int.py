@@ -7,7 +7,7 @@ Source: FQ-ViT, IJCAI 2022, arXiv 2111.13824, Log-Int-Softmax, as in its code (g
 5daf591): the logarithm is rounded up from 1.5, not from sqrt 2, and e = m * 2^(30 - z) is only simulated in floats.
 Here no element is divided: code >= k where ratio >= R_k, R_1 = 2 and R_k = 3 * 2^(k-2), hence where
 e (2 R_k - 1) <= 2 sum (below it for the odd R_2, since ties of the ratio go to the even one), hence where e is at most
-one whole number a row and k.
+one whole number per row and k.
 Input: any f32 (-inf is masked, +inf takes all the weight), rounded to units of S = `step`, or 8-bit integers of that
 step. An exponential of 0 has an infinite ratio: its code is the zero.
 arithmetic=int32: e has 15 bits, as in `i-exp`, and 2 sum(e) fits u32 for N <= 65,538. arithmetic=int64 is the
@@ -22,14 +22,13 @@ Calibration: none; the scale of integer scores is the graph's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from softq.methods import Auto, Method, Options, option
+from softq.methods import Auto, Method, Options, Outputs, option
 from softq.methods import _integer_exp as integer_exp
 from softq.methods._scale import scaled_distance, step_option
-from softq.rowprog import DType, Trace, Value
+from softq.rowprog import DType, Trace
 
 _DISTANCE_BITS = 8
 _WEIGHT_BITS = 15
@@ -52,7 +51,7 @@ def _ratio(code: int) -> int:
     return 2 if code == 1 else 3 * 2 ** (code - 2)
 
 
-def _trace(t: Trace, options: LogIntOptions) -> Mapping[str, Value]:
+def _trace(t: Trace, options: LogIntOptions) -> Outputs:
     step = integer_exp.step_of(_DISTANCE_BITS, options.step)
     d = scaled_distance(t, _DISTANCE_BITS, options.step, step)
     if options.arithmetic == "int32":

@@ -16,7 +16,7 @@ rounded once to f32 where c is odd, and 1 / scale as their normalizer, applied b
 Accumulator: none in the program; the product with V is a shift by k, with half the range of log2's.
 Error: p' / p in [2^-0.25, 2^0.25] for p in [scale * 2^(-(2^b - 2.5) / 2), scale], 0 below. The row's sum is not 1.
 Calibration: optional; of the 99.9th, 99.99th and 99.999th percentiles of p, masked elements left out, `scale` is
-the one with the least squared error of p, one a site or one a head.
+the one with the least squared error of p, per site or per head.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from softq.methods import Auto, Error, Method, Options, Sample, Scope, option
+from softq.methods import Auto, Error, Method, Options, Outputs, Sample, Scope, option
 from softq.methods._fitted import Given, check_resolved, per_head, take
 from softq.methods._log_codes import Zero, levels, minus_log2, to_codes, zero_option
 from softq.methods._softmax import softmax
@@ -45,8 +45,8 @@ class LogSqrt2Options(Options):
 
     bits: int = option(4, "bits of a code", low=2, high=8)
     scale: float | Auto | Scope = option(
-        "auto", "probability that code 0 stands for, or fit one a site or head; auto: fitted a site where there are "
-        "calibration data, else 1", low=_LEAST_SCALE, high=1.0,
+        "auto", "probability that code 0 stands for, or fit one per site or head; auto: fitted per site where there "
+        "are calibration data, else 1", low=_LEAST_SCALE, high=1.0,
     )  # fmt: skip
     zero: Zero = zero_option()
 
@@ -64,7 +64,7 @@ def _steps(options: LogSqrt2Options, fitted: Mapping[str, float]) -> dict[str, f
     return {"steps": 1 / float(fitted.get("scale", options.scale))}
 
 
-def _trace(t: Trace, options: LogSqrt2Options) -> Mapping[str, Value]:
+def _trace(t: Trace, options: LogSqrt2Options) -> Outputs:
     check_resolved(t, options, "scale")
     steps: Value | None = None
     if options.scale != 1.0:
@@ -107,7 +107,7 @@ METHOD = Method(
     options=LogSqrt2Options,
     trace=_trace,
     drop_in=True,
-    calibration="optional: takes for scale the best of three percentiles of p, a site (or with scale=head a head)",
+    calibration="optional: takes for scale the best of three percentiles of p, per site (with scale=head per head)",
     resolve=_resolve,
     parameters=per_head(scale=_steps),
     fit=_fit,

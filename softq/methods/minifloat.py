@@ -18,7 +18,7 @@ first rounded to 12 bits, which makes it an even multiple of that ulp, so that t
 into the next binade, z is so near a power of two that it is rounded to it in either. No branch, no logarithm.
 Accumulator: none in the program. As integers the numbers have 2^E - 2 + M + 1 bits.
 Error: |p' - p| <= 2^-(M + 1) * p from top * 2^(2 - 2^E) / (2 - 2^-M) to top; below half a step of the lowest binade.
-Calibration: optional; M and top together, on the squared error of the attention output P V, one pair a site or one a
+Calibration: optional; M and top together, on the squared error of the attention output P V, one pair per site or per
 head: for each M with 1 to 6 bits of exponent, beta at 101 multiples, .01 to 1.2, of the one that makes the greatest
 probability of the data the greatest number, except where that leaves the whole highest binade empty.
 """
@@ -27,12 +27,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from softq.errors import UsageError
-from softq.methods import Auto, Error, Method, Options, Sample, Scope, option
+from softq.methods import Auto, Error, Method, Options, Outputs, Sample, Scope, option
 from softq.methods._fitted import Given, check_resolved, per_head, take
 from softq.methods._softmax import softmax
 from softq.rowprog import DType, Trace, Value
@@ -50,13 +50,13 @@ class MinifloatOptions(Options):
 
     bits: int = option(4, "bits of a number", low=2, high=8)
     mantissa: float | Auto | Scope = option(
-        "auto", "bits of the mantissa, bits - 6 to bits - 1, the others are the exponent's; or fit them one a site or "
-        "head; auto: fitted a site where there are calibration data, else bits - 3, at least 0",
+        "auto", "bits of the mantissa, bits - 6 to bits - 1, the others are the exponent's; or fit them per site or "
+        "head; auto: fitted per site where there are calibration data, else bits - 3, at least 0",
         low=0.0, high=7.0,
     )  # fmt: skip
     top: float | Auto | Scope = option(
-        "auto", "probability that the greatest number stands for, or fit one a site or head; auto: fitted a site where "
-        "there are calibration data, else 1", low=_LEAST_TOP, high=_GREATEST_TOP,
+        "auto", "probability that the greatest number stands for, or fit one per site or head; auto: fitted per site "
+        "where there are calibration data, else 1", low=_LEAST_TOP, high=_GREATEST_TOP,
     )  # fmt: skip
 
 
@@ -70,34 +70,26 @@ def _mantissas(bits: int) -> range:
     return range(max(bits - _EXPONENT_BITS, 0), bits)
 
 
-@dataclass(frozen=True)
-class _Format:
-    """What the program needs to know of a format; each a power of two but the greatest number."""
-
-    magic: float
-    least: float
-    greatest: float
-
-    @classmethod
-    def of(cls, bits: int, mantissa: int) -> _Format:
-        return cls(2.0 ** (23 - mantissa), 2.0 ** (2 - 2 ** (bits - mantissa)), 2 - 2.0**-mantissa)
+def _format_of(bits: int, mantissa: int) -> dict[str, float]:
+    """Return what the program needs to know of a format; each is a power of two but the greatest number."""
+    least = 2.0 ** (2 - 2 ** (bits - mantissa))
+    return {"magic": 2.0 ** (23 - mantissa), "least": least, "greatest": 2 - 2.0**-mantissa}
 
 
 def _format(options: MinifloatOptions, fitted: Mapping[str, float]) -> dict[str, float]:
-    mantissa = int(fitted["mantissa"]) if "mantissa" in fitted else _whole(options)
-    return asdict(_Format.of(options.bits, mantissa))
+    return _format_of(options.bits, int(fitted["mantissa"]) if "mantissa" in fitted else _whole(options))
 
 
 def _inverse_top(options: MinifloatOptions, fitted: Mapping[str, float]) -> dict[str, float]:
     return {"inverse_top": 1 / float(fitted.get("top", options.top))}
 
 
-def _trace(t: Trace, options: MinifloatOptions) -> Mapping[str, Value]:
+def _trace(t: Trace, options: MinifloatOptions) -> Outputs:
     check_resolved(t, options, "mantissa", "top")
-    formats = [_Format.of(options.bits, m) for m in _mantissas(options.bits)]
+    formats = [_format_of(options.bits, m) for m in _mantissas(options.bits)]
 
     def given(name: str, meaning: str) -> Given:
-        values = [getattr(f, name) for f in formats]
+        values = [f[name] for f in formats]
         return Given(name, min(values), max(values), meaning)
 
     magic, least, greatest = take(
@@ -165,7 +157,7 @@ METHOD = Method(
     options=MinifloatOptions,
     trace=_trace,
     drop_in=True,
-    calibration="optional: fits the bits of the mantissa and the range, a site (or a head), on the error of P V",
+    calibration="optional: fits the bits of the mantissa and the range, per site (or per head), on the error of P V",
     resolve=_resolve,
     parameters=per_head(mantissa=_format, top=_inverse_top),
     fit=_fit,

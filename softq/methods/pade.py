@@ -20,10 +20,9 @@ Calibration: none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from softq.methods import Method, Options, option
+from softq.methods import Method, Options, Outputs, option
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import EXP_LIMIT, distance, halvings
 
@@ -48,7 +47,7 @@ def _parts(t: Trace, r: Value, order: int) -> tuple[Value, Value]:
     return square * 12.0 + 120.0, r * (square + 60.0)
 
 
-def _trace(t: Trace, options: PadeOptions) -> Mapping[str, Value]:
+def _trace(t: Trace, options: PadeOptions) -> Outputs:
     d = distance(t)
     from_zero = t.max(d.row, 0.0)
     n, r = halvings(t, t.min(from_zero, EXP_LIMIT))

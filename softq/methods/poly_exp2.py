@@ -29,12 +29,11 @@ Calibration: none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from softq.methods import Method, Options, option
-from softq.rowprog import DType, Trace, Value
+from softq.methods import Method, Options, Outputs, option
+from softq.rowprog import DType, Trace
 from softq.rowprog.library import LOG2_E, distance, horner
 
 PUBLISHED = {
@@ -74,7 +73,7 @@ class PolyExp2Options(Options):
     )
 
 
-def _trace(t: Trace, options: PolyExp2Options) -> Mapping[str, Value]:
+def _trace(t: Trace, options: PolyExp2Options) -> Outputs:
     table = PUBLISHED if options.coefficients == "published" else MINIMAX
     d = distance(t)
     octaves = t.max(d.row, 0.0) * t.const(LOG2_E, DType.F32)

@@ -23,12 +23,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from softq.errors import UsageError
-from softq.methods import Method, Options, OptionValue, option
+from softq.methods import Method, Options, OptionValue, Outputs, option
 from softq.methods._pointwise import FLOATS, units, weight_bits_option, zero_option
 from softq.methods._scale import integer_step
 from softq.methods._unnormalized import scores
 from softq.methods._written import Function, WrittenSettings
-from softq.rowprog import DType, Trace, Value
+from softq.rowprog import DType, Trace
 from softq.rowprog.library import whole_power
 
 
@@ -44,7 +44,7 @@ class PowerOptions(Options):
     weight_bits: int = weight_bits_option()
 
 
-def _trace(t: Trace, options: PowerOptions) -> Mapping[str, Value]:
+def _trace(t: Trace, options: PowerOptions) -> Outputs:
     power = options.power
     if power % 2:
         raise UsageError(f"power: power is {power}; allowed is an even number from 2 to 16: odd powers keep the sign")
@@ -58,7 +58,7 @@ def _trace(t: Trace, options: PowerOptions) -> Mapping[str, Value]:
     return x.pair(weights, t.row_sum(x.only(weights)))
 
 
-def _trace_integer(t: Trace, options: PowerOptions) -> Mapping[str, Value]:
+def _trace_integer(t: Trace, options: PowerOptions) -> Outputs:
     x, power = units(t, options.step, options.zero, options.weight_bits), options.power
 
     def weight(score: float) -> float:
@@ -82,6 +82,5 @@ METHOD = Method(
     options=PowerOptions,
     trace=_trace,
     integer_scores=True,
-    drop_in=False,
     written=_written,
 )

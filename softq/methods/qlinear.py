@@ -11,8 +11,8 @@ Source: onnxruntime, operator com.microsoft.QLinearSoftmax (07d59c0, qlinear_sof
 * There a row whose sum is 0 ends the work on all rows after it. Here the maximum alone is 1; a fully masked row is 0.
 * There 1 / scale of the result is floored; here `levels`, 1 / scale, may have a fraction.
 
-Input: 8-bit integers of `step` a unit, or any f32, rounded to that step, 255 units at most; -inf is masked, as is what
-lies 104 or more below the maximum, +inf takes all the weight.
+Input: 8-bit integers of `step` per unit, or any f32, rounded to that step, 255 units at most; -inf is masked, as is
+what lies 104 or more below the maximum, +inf takes all the weight.
 Integers: the distance, 8 bits, and with output=uint8 the code. Weight and sum are f32: exact to 2^-24, the sum within
 N * 2^-24, in any order.
 output=pair gives t and its sum; output=uint8 is the published format, with `levels` for 1.
@@ -23,16 +23,15 @@ Calibration: none; the scale of integer scores is the graph's.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from softq.methods import Method, Options, option
+from softq.methods import Method, Options, Outputs, option
 from softq.methods._outputs import Bias, as_pair, as_probabilities, bias_option
 from softq.methods._scale import rounding_step
-from softq.rowprog import DType, Trace, Value
+from softq.rowprog import DType, Trace
 from softq.rowprog.library import integer_distance
 
 _GREATEST_CODE = 255
@@ -48,7 +47,7 @@ class QlinearOptions(Options):
     bias: Bias = bias_option()
 
 
-def _trace(t: Trace, options: QlinearOptions) -> Mapping[str, Value]:
+def _trace(t: Trace, options: QlinearOptions) -> Outputs:
     step = options.step
     d = integer_distance(t, step, 255, step)
     unit = float(np.float32(step))
@@ -60,9 +59,7 @@ def _trace(t: Trace, options: QlinearOptions) -> Mapping[str, Value]:
         return as_pair(d, weights, total, options.bias)
     levels = t.const(options.levels, DType.F32)
     codes = t.clamp(t.rint(t.divide(weights * levels, t.max(total, 1.0))), 0.0, float(_GREATEST_CODE))
-    return as_probabilities(
-        d, t.cast(codes, DType.U8), total, options.levels, options.bias, _GREATEST_CODE
-    )  # fmt: skip
+    return as_probabilities(d, t.cast(codes, DType.U8), total, options.levels, options.bias, _GREATEST_CODE)
 
 
 METHOD = Method(

@@ -23,12 +23,12 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from softq.errors import UsageError
-from softq.methods import Method, Options, OptionValue, option
+from softq.methods import Method, Options, OptionValue, Outputs, option
 from softq.methods._pointwise import FLOATS, units, weight_bits_option, zero_option
 from softq.methods._scale import integer_step
 from softq.methods._unnormalized import scores
 from softq.methods._written import Function, WrittenSettings, plain, small
-from softq.rowprog import DType, Trace, Value
+from softq.rowprog import DType, Trace
 from softq.rowprog.library import whole_power
 
 
@@ -53,7 +53,7 @@ class ReluOptions(Options):
     weight_bits: int = weight_bits_option()
 
 
-def _trace(t: Trace, options: ReluOptions) -> Mapping[str, Value]:
+def _trace(t: Trace, options: ReluOptions) -> Outputs:
     for name in ("eps", "least"):
         value = getattr(options, name)
         if value and options.divisor != "sum":
@@ -74,7 +74,7 @@ def _trace(t: Trace, options: ReluOptions) -> Mapping[str, Value]:
     return x.pair(weights, t.const(options.divisor, DType.F32), always=True)
 
 
-def _trace_integer(t: Trace, options: ReluOptions) -> Mapping[str, Value]:
+def _trace_integer(t: Trace, options: ReluOptions) -> Outputs:
     x, power = units(t, options.step, options.zero, options.weight_bits), options.power
 
     def weight(score: float) -> float:
@@ -119,6 +119,5 @@ METHOD = Method(
     options=ReluOptions,
     trace=_trace,
     integer_scores=True,
-    drop_in=False,
     written=_written,
 )

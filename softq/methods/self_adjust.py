@@ -18,11 +18,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from softq.methods import Method, Options, OptionValue, option
+from softq.methods import Method, Options, OptionValue, Outputs, option
 from softq.methods._softmax import softmax
 from softq.methods._unnormalized import scores
 from softq.methods._written import Function, WrittenSettings, small
-from softq.rowprog import DType, Trace, Value
+from softq.rowprog import DType, Trace
 
 _EPS = 2e-10
 
@@ -36,7 +36,7 @@ class SelfAdjustOptions(Options):
     eps: float = option(_EPS, "what is added to the divisor", low=0.0, high=1.0)
 
 
-def _trace(t: Trace, options: SelfAdjustOptions) -> Mapping[str, Value]:
+def _trace(t: Trace, options: SelfAdjustOptions) -> Outputs:
     x, p = scores(t), softmax(t)
     half = x.only(x.row) * t.const(0.5, DType.F32)
     low, high = t.min(t.row_min(half), 0.0), t.max(t.row_max(half), 0.0)
@@ -57,6 +57,5 @@ METHOD = Method(
     source="Self-Adjust Softmax, Zheng et al., arXiv 2502.18277",
     options=SelfAdjustOptions,
     trace=_trace,
-    drop_in=False,
     written=_written,
 )

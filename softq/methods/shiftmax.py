@@ -24,15 +24,14 @@ Calibration: none; the scale of integer scores is the graph's. The paper trains 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from softq.errors import UsageError
-from softq.methods import Auto, Method, Options, option
+from softq.methods import Auto, Method, Options, Outputs, option
 from softq.methods._outputs import Bias, as_pair, as_probabilities, bias_option
 from softq.methods._scale import RANGE, bits_option, scaled_distance, step_option
-from softq.rowprog import DType, Trace, Value
+from softq.rowprog import DType, Trace
 
 _GREATEST_SHIFT = 15
 
@@ -44,9 +43,7 @@ class ShiftmaxOptions(Options):
     bits: int = bits_option()
     step: float | Auto = step_option("16 / 2^bits")
     length: int = option(65536, "elements of the longest row that is to fit 32 bits", low=1, high=2**20)
-    far: Literal["zero", "kept"] = option(
-        "zero", "weight beyond n octaves: 0, or 2^-n as published"
-    )  # fmt: skip
+    far: Literal["zero", "kept"] = option("zero", "weight beyond n octaves: 0, or 2^-n as published")
     output: Literal["pair", "int16", "int8"] = option("pair", "weights and their sum, or probabilities as published")
     bias: Bias = bias_option()
 
@@ -63,7 +60,7 @@ def shift_of(length: int, q: int) -> int:
     return n
 
 
-def _trace(t: Trace, options: ShiftmaxOptions) -> Mapping[str, Value]:
+def _trace(t: Trace, options: ShiftmaxOptions) -> Outputs:
     step = RANGE / 2**options.bits if options.step == "auto" else options.step
     d = scaled_distance(t, options.bits, options.step, step)
     q = math.ceil(1 / step)

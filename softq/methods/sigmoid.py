@@ -8,7 +8,7 @@ bias=NUMBER a fully masked row is a row of zeros and not undefined, and with bia
 masked elements included.
 Input: any f32; -inf is masked, +inf takes all the weight.
 8-bit integer scores: x = step * (score - zero), a table of 256 weights of W bits, 2^W for 1. With b = -ln n it is
-a / (a + n a') with a = sigmoid(x), a' = sigmoid(-x) of W bits and a division an element in 64 bits, 2^24 for 1.
+a / (a + n a') with a = sigmoid(x), a' = sigmoid(-x) of W bits and a division per element in 64 bits, 2^24 for 1.
 Integers: for float scores none. Accumulator: none but the count, f32, exact up to 2^24. Weights p, normalizer 1.
 Error: (1e-6 + 2^-24 * |z|) * p, where p > 3e-38.
 Calibration: none.
@@ -21,12 +21,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from softq.methods import Method, Options, OptionValue, option
+from softq.methods import Method, Options, OptionValue, Outputs, option
 from softq.methods._pointwise import FLOATS, units, weight_bits_option, zero_option
 from softq.methods._scale import integer_step
 from softq.methods._unnormalized import scores
 from softq.methods._written import Function, WrittenSettings, plain
-from softq.rowprog import DType, Trace, Value
+from softq.rowprog import DType, Trace
 from softq.rowprog.library import exp_minus
 
 _RESULT_BITS = 24
@@ -48,7 +48,7 @@ class SigmoidOptions(Options):
     weight_bits: int = weight_bits_option()
 
 
-def _trace(t: Trace, options: SigmoidOptions) -> Mapping[str, Value]:
+def _trace(t: Trace, options: SigmoidOptions) -> Outputs:
     if not t.scores.dtype.is_float:
         return _trace_integer(t, options)
     x, one = scores(t), t.const(1.0, DType.F32)
@@ -61,7 +61,7 @@ def _trace(t: Trace, options: SigmoidOptions) -> Mapping[str, Value]:
     return x.pair(t.divide(t.select(z < 0.0, e, one), e + 1.0), one, always=options.bias != "length")
 
 
-def _trace_integer(t: Trace, options: SigmoidOptions) -> Mapping[str, Value]:
+def _trace_integer(t: Trace, options: SigmoidOptions) -> Outputs:
     x = units(t, options.step, options.zero, options.weight_bits)
     if isinstance(options.bias, float):
         bias, one = options.bias, 2**x.bits
@@ -96,6 +96,5 @@ METHOD = Method(
     options=SigmoidOptions,
     trace=_trace,
     integer_scores=True,
-    drop_in=False,
     written=_written,
 )

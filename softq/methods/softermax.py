@@ -24,12 +24,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from softq.methods import Auto, Method, Options, option
+from softq.methods import Auto, Method, Options, Outputs, option
 from softq.methods._outputs import Bias, as_pair, as_probabilities, bias_option
 from softq.methods._scale import own_step
 from softq.rowprog import DType, Trace, Value
@@ -65,12 +64,10 @@ def power_table(fraction: int) -> list[int]:
     return table
 
 
-def _trace(t: Trace, options: SoftermaxOptions) -> Mapping[str, Value]:
+def _trace(t: Trace, options: SoftermaxOptions) -> Outputs:
     fraction = options.bits - _WHOLE_BITS
     unit = 2.0**-fraction * (math.log(2) if options.base == "e" else 1.0)
-    d = integer_distance(
-        t, unit, 2 ** options.bits - 1, unit if options.step == "auto" else options.step
-    )  # fmt: skip
+    d = integer_distance(t, unit, 2**options.bits - 1, unit if options.step == "auto" else options.step)
     # 2^i is below 2^16: from 16 octaves on the weight is 0.
     near = t.min(d.row, (_WEIGHT_FRACTION + 1) << fraction)
     z = (near + (2**fraction - 1)) >> fraction

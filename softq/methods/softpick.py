@@ -22,12 +22,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from softq.methods import Method, Options, OptionValue, option
+from softq.methods import Method, Options, OptionValue, Outputs, option
 from softq.methods._pointwise import FLOATS, units, weight_bits_option, zero_option
 from softq.methods._scale import integer_step
 from softq.methods._unnormalized import scores
 from softq.methods._written import Function, WrittenSettings, small
-from softq.rowprog import DType, Trace, Value
+from softq.rowprog import DType, Trace
 from softq.rowprog.library import exp_minus, expm1_near
 
 _NEAR = 0.34375
@@ -46,7 +46,7 @@ class SoftpickOptions(Options):
     weight_bits: int = weight_bits_option()
 
 
-def _trace(t: Trace, options: SoftpickOptions) -> Mapping[str, Value]:
+def _trace(t: Trace, options: SoftpickOptions) -> Outputs:
     if not t.scores.dtype.is_float:
         return _trace_integer(t, options)
     x = scores(t)
@@ -59,7 +59,7 @@ def _trace(t: Trace, options: SoftpickOptions) -> Mapping[str, Value]:
     return x.pair(t.max(risen, 0.0), total)
 
 
-def _trace_integer(t: Trace, options: SoftpickOptions) -> Mapping[str, Value]:
+def _trace_integer(t: Trace, options: SoftpickOptions) -> Outputs:
     x, zero, kind = units(t, options.step, options.zero, options.weight_bits), options.zero, t.scores.dtype
     scores = t.scores if t.valid is None else t.select(t.valid, t.scores, kind.low)
     greatest = t.max(t.cast(t.row_max(scores), DType.I32) - zero, 0)
@@ -89,6 +89,5 @@ METHOD = Method(
     options=SoftpickOptions,
     trace=_trace,
     integer_scores=True,
-    drop_in=False,
     written=_written,
 )

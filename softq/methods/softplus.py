@@ -26,7 +26,7 @@ from typing import ClassVar
 import numpy as np
 
 from softq.errors import UsageError
-from softq.methods import Method, Options, OptionValue, option
+from softq.methods import Method, Options, OptionValue, Outputs, option
 from softq.methods._pointwise import FLOATS, units, weight_bits_option, zero_option
 from softq.methods._scale import integer_step
 from softq.methods._unnormalized import Scores, scores
@@ -75,7 +75,7 @@ def _sharpened(t: Trace, x: Scores, part: Value, options: SoftplusOptions) -> tu
     return weights, t.row_sum(x.only(weights))
 
 
-def _trace(t: Trace, options: SoftplusOptions) -> Mapping[str, Value]:
+def _trace(t: Trace, options: SoftplusOptions) -> Outputs:
     if not t.scores.dtype.is_float:
         return _trace_integer(t, options)
     x = scores(t)
@@ -89,7 +89,7 @@ def _trace(t: Trace, options: SoftplusOptions) -> Mapping[str, Value]:
     return x.pair(weights, total)
 
 
-def _trace_integer(t: Trace, options: SoftplusOptions) -> Mapping[str, Value]:
+def _trace_integer(t: Trace, options: SoftplusOptions) -> Outputs:
     if options.power > 1:
         raise UsageError(f"softplus of {t.scores.dtype.value} scores: power is {options.power}; only 1 is pointwise")
     x = units(t, options.step, options.zero, options.weight_bits)
@@ -134,6 +134,5 @@ METHOD = Method(
     options=SoftplusOptions,
     trace=_trace,
     integer_scores=True,
-    drop_in=False,
     written=_written,
 )

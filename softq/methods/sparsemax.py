@@ -12,23 +12,16 @@ Calibration: none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-
-from softq.methods import Method, Options
+from softq.methods import Method, Options, Outputs
 from softq.methods._bisection import simplex
-from softq.methods._written import Function, WrittenSettings
-from softq.rowprog import Trace, Value
+from softq.rowprog import Trace
 from softq.rowprog.library import distance
 
 
-def _trace(t: Trace, options: Options) -> Mapping[str, Value]:
+def _trace(t: Trace, options: Options) -> Outputs:
     d = distance(t)
     weights, total = simplex(t, t.max(d.row, 0.0), 1)
     return d.pair(weights, total)
-
-
-def _written(f: Function) -> Iterable[WrittenSettings]:
-    return ({},)
 
 
 METHOD = Method(
@@ -37,6 +30,5 @@ METHOD = Method(
     source="Sparsemax, Martins and Astudillo, ICML 2016, arXiv 1602.02068",
     options=Options,
     trace=_trace,
-    drop_in=False,
-    written=_written,
+    written=lambda f: ({},),
 )

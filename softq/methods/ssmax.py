@@ -1,7 +1,7 @@
 """The softmax of scores that grow with the row's length: p = softmax(s * ln(n) * x).
 
 Source: Nakanishi, Scalable-Softmax Is Superior for Attention, arXiv 2501.19399, equation of SSMax; s is learned there,
-one a head and layer (0.43 in its figure, the default here); a graph that holds the function may give one a head. n is
+per head and layer (0.43 in its figure, the default here); a graph that holds the function may give one per head. n is
 the number of elements that take part, at least 2: of one element the softmax is 1 anyway. A finite score of -5000 or
 less that is 104 or more below the row's greatest counts as masked.
 Input: any f32; -inf is masked, +inf takes all the weight.
@@ -13,16 +13,16 @@ Calibration: none.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from softq.methods import Method, Options, Scope, option
+from softq.methods import Method, Options, Outputs, Scope, option
 from softq.methods._fitted import itself, learned, per_head
 from softq.methods._unnormalized import scores
-from softq.methods._written import Function, WrittenSettings, a_head
-from softq.rowprog import DType, Trace, Value
+from softq.methods._written import Function, WrittenSettings, collapse
+from softq.rowprog import DType, Trace
 from softq.rowprog.library import distance, exp_minus
 
 
@@ -33,7 +33,7 @@ class SsmaxOptions(Options):
     s: float | Scope = option(0.43, "factor on ln(n) * score", low=0.001, high=100.0)
 
 
-def _trace(t: Trace, options: SsmaxOptions) -> Mapping[str, Value]:
+def _trace(t: Trace, options: SsmaxOptions) -> Outputs:
     x, d = scores(t), distance(t)
     octaves = t.log2(t.max(x.count, 2.0))
     if isinstance(options.s, str):
@@ -45,7 +45,7 @@ def _trace(t: Trace, options: SsmaxOptions) -> Mapping[str, Value]:
 
 def _written(f: Function) -> Iterable[WrittenSettings]:
     p = f.of(1.0)
-    return ({"s": a_head(np.log(p[:, 0] / p[:, 1]) / math.log(f.length))},)
+    return ({"s": collapse(np.log(p[:, 0] / p[:, 1]) / math.log(f.length))},)
 
 
 METHOD = Method(
@@ -54,7 +54,6 @@ METHOD = Method(
     source="Scalable-Softmax, Nakanishi, arXiv 2501.19399",
     options=SsmaxOptions,
     trace=_trace,
-    drop_in=False,
     parameters=per_head(s=itself("s")),
     written=_written,
     contract=True,

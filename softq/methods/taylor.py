@@ -19,17 +19,16 @@ Calibration: none.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from softq.errors import UsageError
-from softq.methods import Method, Options, OptionValue, option
+from softq.methods import Method, Options, OptionValue, Outputs, option
 from softq.methods._pointwise import FLOATS, units, weight_bits_option, zero_option
 from softq.methods._scale import integer_step
 from softq.methods._unnormalized import scores
-from softq.methods._written import Function, WrittenSettings
-from softq.rowprog import DType, Trace, Value
+from softq.rowprog import DType, Trace
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class TaylorOptions(Options):
     weight_bits: int = weight_bits_option()
 
 
-def _trace(t: Trace, options: TaylorOptions) -> Mapping[str, Value]:
+def _trace(t: Trace, options: TaylorOptions) -> Outputs:
     order = options.order
     if order % 2:
         raise UsageError(f"taylor: order is {order}; allowed is 2, 4 or 6: odd polynomials are negative somewhere")
@@ -61,7 +60,7 @@ def _trace(t: Trace, options: TaylorOptions) -> Mapping[str, Value]:
     return x.pair(weights, t.row_sum(x.only(weights)))
 
 
-def _trace_integer(t: Trace, options: TaylorOptions) -> Mapping[str, Value]:
+def _trace_integer(t: Trace, options: TaylorOptions) -> Outputs:
     x, order = units(t, options.step, options.zero, options.weight_bits), options.order
 
     def weight(score: float) -> float:
@@ -71,10 +70,6 @@ def _trace_integer(t: Trace, options: TaylorOptions) -> Mapping[str, Value]:
     return {"weights": weights, "normalizer": t.row_sum(weights)}
 
 
-def _written(f: Function) -> Iterable[WrittenSettings]:
-    return ({"order": order} for order in (2, 4, 6))
-
-
 METHOD = Method(
     name="taylor",
     summary="The Taylor polynomial of the exponential, for models trained with it.",
@@ -82,7 +77,6 @@ METHOD = Method(
     options=TaylorOptions,
     trace=_trace,
     integer_scores=True,
-    drop_in=False,
-    written=_written,
+    written=lambda f: ({"order": order} for order in (2, 4, 6)),
     contract=True,
 )

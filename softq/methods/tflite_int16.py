@@ -5,7 +5,7 @@
 
 Source: TensorFlow Lite's kernel (github.com/tensorflow/tflite-micro, 90b983c, reference/softmax.h, SoftmaxInt16; its
 tables are made as in internal/common.h) and CMSIS-NN (99f736a, arm_softmax_s16, whose caller gives the tables).
-Input: 16-bit or 8-bit integers of `step` a unit (a beta is a part of it), or any f32, rounded to that step, 65,535
+Input: 16-bit or 8-bit integers of `step` per unit (a beta is a part of it), or any f32, rounded to that step, 65,535
 units at most; -inf is masked, +inf takes all the weight. With the default step of 10 / 65535, a is the distance itself.
 Integers: distance d, 16 bits; d * step * 65535 / 10 by a multiplier of 31 bits and a shift, with the published two
 roundings, within 63 bits. e in Q0.15, at most 32,762, as the last entry is never reached; at 10 and beyond it stays 1
@@ -20,13 +20,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from softq.methods import Auto, Method, Options, option
+from softq.methods import Auto, Method, Options, Outputs, option
 from softq.methods._gemmlowp import interpolation_table, quantized_multiplier
 from softq.methods._outputs import Bias, as_pair, as_probabilities, bias_option
 from softq.rowprog import DType, Trace, Value
@@ -81,7 +81,7 @@ def _scaled(t: Trace, d: Value, factor: float) -> Value:
     return t.cast(t.min((product + (1 << right >> 1)) >> right, _ENDS), DType.I32)
 
 
-def _trace(t: Trace, options: TfliteInt16Options) -> Mapping[str, Value]:
+def _trace(t: Trace, options: TfliteInt16Options) -> Outputs:
     given = options.step != "auto"
     # A model file holds the scale in f32.
     step = float(np.float32(float(options.step))) if given else _REACH / _ENDS

@@ -7,7 +7,7 @@
 Source: TensorFlow Lite's reference kernel (github.com/tensorflow/tflite-micro, 90b983c, reference/softmax.h) and
 gemmlowp (16e8662, fixedpoint.h); the same arithmetic and constants in CMSIS-NN (99f736a, arm_softmax_s8 and _s8_s16).
 TensorFlow Lite's optimised kernel for 8-bit results is another one, with a table of floats.
-Input: 8-bit integers of `step` a unit (a beta is a part of it), or any f32, rounded to that step, 255 units at most;
+Input: 8-bit integers of `step` per unit (a beta is a part of it), or any f32, rounded to that step, 255 units at most;
 -inf is masked, +inf takes all the weight.
 Integers: E of each distance is a table of 256 entries, made by the published arithmetic while tracing (`_gemmlowp`).
 w at most 2^19. S is published as Q12.19 in 32 bits, which overflows where 4,096 elements are at the maximum; here it is
@@ -21,13 +21,12 @@ Calibration: none; the scale of integer scores is the graph's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from softq.methods import Method, Options, option
+from softq.methods import Method, Options, Outputs, option
 from softq.methods._gemmlowp import exponentials, rounded_shift
 from softq.methods._outputs import Bias, as_pair, as_probabilities, bias_option
 from softq.methods._scale import rounding_step
@@ -63,7 +62,7 @@ def _reciprocal(t: Trace, mantissa: Value) -> Value:
     return t.min(x << 1, 2**31 - 1)
 
 
-def _trace(t: Trace, options: TfliteInt8Options) -> Mapping[str, Value]:
+def _trace(t: Trace, options: TfliteInt8Options) -> Outputs:
     step = float(np.float32(options.step))
     d = integer_distance(t, step, 255, step)
     table = exponentials(step, 256)

@@ -24,7 +24,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from softq.methods import Method, Options, OptionValue, option
+from softq.methods import Method, Options, OptionValue, Outputs, option
 from softq.methods._bisection import bisect, greatest_with
 from softq.methods._written import Function, WrittenSettings
 from softq.rowprog import DType, Trace, Value
@@ -50,7 +50,7 @@ class TopKOptions(Options):
     )  # fmt: skip
 
 
-def _trace(t: Trace, options: TopKOptions) -> Mapping[str, Value]:
+def _trace(t: Trace, options: TopKOptions) -> Outputs:
     d = distance(t)
     row = t.max(d.row, 0.0)
     kept = _near(t, row, options.k) if options.ties == "near" else _exact(t, options)
@@ -94,7 +94,6 @@ METHOD = Method(
     source="Sparse-softmax, Sun et al., arXiv 2112.12433",
     options=TopKOptions,
     trace=_trace,
-    drop_in=False,
     written=_written,
     contract=True,
 )

@@ -27,12 +27,11 @@ Calibration: none.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from softq.methods import Method, Options, option
+from softq.methods import Method, Options, Outputs, option
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import LOG2_E, horner, masked_scores
 
@@ -65,8 +64,8 @@ class TwoPassOptions(Options):
     """When the greatest exponent is known."""
 
     maximum: Literal["running", "first"] = option(
-        "running", "of the exponents: running, in the pass of the sum, or first, in a pass of its own",
-    )  # fmt: skip
+        "running", "of the exponents: running, in the pass of the sum, or first, in a pass of its own"
+    )
 
 
 def _power(t: Trace, exponent: Value) -> Value:
@@ -89,7 +88,7 @@ def _extended(t: Trace, x: Value) -> tuple[Value, Value]:
     return t.select(masked, 0.0, value), exponent
 
 
-def _trace(t: Trace, options: TwoPassOptions) -> Mapping[str, Value]:
+def _trace(t: Trace, options: TwoPassOptions) -> Outputs:
     x, is_nan = masked_scores(t)
     mantissa, exponent = _extended(t, x)
     if options.maximum == "first":

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from softq.methods import Method, Options, Scope, option
+from softq.methods import Method, Options, Outputs, Scope, option
 from softq.methods._fitted import Given, per_head, take
 from softq.methods._softmax import Softmax, softmax
 from softq.rowprog import DType, Trace, Value
@@ -54,7 +54,7 @@ def quantize(t: Trace, options: UniformOptions, p: Softmax) -> tuple[Value, Valu
     return t.clamp(t.rint(p.scaled(t, steps)), 0.0, float(options.levels)), steps
 
 
-def _trace(t: Trace, options: UniformOptions) -> Mapping[str, Value]:
+def _trace(t: Trace, options: UniformOptions) -> Outputs:
     p = softmax(t)
     codes, steps = quantize(t, options, p)
     return {"weights": t.cast(codes, DType.U16), "normalizer": p.normalizer(t, steps)}

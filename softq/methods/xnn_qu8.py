@@ -1,12 +1,12 @@
-"""XNNPACK's softmax of 8-bit scores: a table of 256 exponentials of up to 23 bits, and one division an element.
+"""XNNPACK's softmax of 8-bit scores: a table of 256 exponentials of up to 23 bits, and one division per element.
 
     Q = min((2^32 - 1) / length, 2^23 - 1), t[d] = round(Q * exp(-d * step));  p = min(255, (256 t + sum / 2) div sum)
 
 Source: XNNPACK (github.com/google/XNNPACK, 75db3c0, src/operators/softmax-nc.c and u8-lut32norm), which has it from
 QNNPACK (softargmax). There t[0] is Q rounded, so that the sum of a row of as many equal elements can exceed 2^32 - 1 by
 the rounding (QNNPACK gives 255 for each of 600 equal scores); here t[0] is at most floor(Q).
-Input: 8-bit integers of `step` a unit, or any f32, rounded to that step, 255 units at most; -inf is masked, +inf takes
-all the weight.
+Input: 8-bit integers of `step` per unit, or any f32, rounded to that step, 255 units at most; -inf is masked, +inf
+takes all the weight.
 Integers: weight t, u32, at most 2^23 - 1. `length` is the longest row that has to fit, as the number of channels is in
 the source: with the default of 65,536, t has 16 bits; up to 512 elements it has 23.
 Normalizer: u32 sum of t, at most length * Q, which is below 2^32; range analysis refuses longer rows.
@@ -19,16 +19,15 @@ Calibration: none; the scale of integer scores is the graph's.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from softq.methods import Method, Options, option
+from softq.methods import Method, Options, Outputs, option
 from softq.methods._outputs import Bias, as_pair, as_probabilities, bias_option
 from softq.methods._scale import rounding_step
-from softq.rowprog import DType, Trace, Value
+from softq.rowprog import DType, Trace
 from softq.rowprog.library import integer_distance
 
 _MOST = 2**23 - 1
@@ -52,7 +51,7 @@ def weight_table(step: float, length: int) -> list[int]:
     return [min(round(q * math.exp(-d * unit)), (2**32 - 1) // length) for d in range(256)]
 
 
-def _trace(t: Trace, options: XnnQu8Options) -> Mapping[str, Value]:
+def _trace(t: Trace, options: XnnQu8Options) -> Outputs:
     step = options.step
     d = integer_distance(t, step, 255, step)
     weights = d.weigh(t.lut(t.table(weight_table(step, options.length), DType.U32), d.row))
