@@ -78,7 +78,7 @@ def per_head(**made: Constants[OptionsT]) -> Callable[[OptionsT, Fitted], Mappin
     return parameters
 
 
-def learned(t: Trace, options: OptionsT, name: str) -> Value:
+def take_learned(t: Trace, options: OptionsT, name: str) -> Value:
     """Return an option that a model learns as a scalar of f32: itself, or a run-time parameter of its name."""
     spec = options.specs()[name]
     return take(t, options, name, itself(name), Given(name, spec.low, spec.high, spec.help))[0]

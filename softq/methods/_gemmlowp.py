@@ -23,13 +23,13 @@ def high_product(a: int, b: int) -> int:
     return (a * b + (1 << 30)) >> 31
 
 
-def rounded_shift(a: int, bits: int) -> int:
+def rounding_shift(a: int, bits: int) -> int:
     """Return a / 2^bits, half away from 0."""
     half = 1 << bits >> 1
     return (a + half) >> bits if a >= 0 else -((half - a) >> bits)
 
 
-def quantized_multiplier(factor: float) -> tuple[int, int]:
+def quantize_multiplier(factor: float) -> tuple[int, int]:
     """Return (m, s) with factor = m / 2^31 * 2^s, m in [2^30, 2^31)."""
     fraction, shift = math.frexp(factor)
     multiplier = math.floor(fraction * 2**31 + 0.5)
@@ -45,7 +45,7 @@ def exp_of_negative(a: int) -> int:
     x = (near << 5) + (1 << 28)  # from -1/8 on, Q0.31
     x2 = high_product(x, x)
     x3, x4 = high_product(x2, x), high_product(x2, x2)
-    tail = rounded_shift(high_product(rounded_shift(x4, 2) + x3, _ONE_THIRD) + x2, 1)
+    tail = rounding_shift(high_product(rounding_shift(x4, 2) + x3, _ONE_THIRD) + x2, 1)
     result = _EXP_ONE_EIGHTH + high_product(_EXP_ONE_EIGHTH, x + tail)
     for bit, power in enumerate(_EXP_POWERS):
         if (near - a) >> (SCALED_FRACTION - 2 + bit) & 1:
@@ -58,7 +58,7 @@ def exponentials(step: float, count: int) -> list[int]:
 
     The step is first rounded to f32, as a model file holds it.
     """
-    multiplier, shift = quantized_multiplier(min(float(np.float32(step)) * 2.0**SCALED_FRACTION, 2.0**31 - 1))
+    multiplier, shift = quantize_multiplier(min(float(np.float32(step)) * 2.0**SCALED_FRACTION, 2.0**31 - 1))
     radius = (31 << SCALED_FRACTION) >> shift
     return [exp_of_negative(high_product(-(d << shift), multiplier)) if d <= radius else 0 for d in range(count)]
 
@@ -83,5 +83,5 @@ def interpolation_table(function: Callable[[float], float], low: float, high: fl
     for i in range(TABLE_STEPS):
         sample = nearest(at(i))
         error = nearest((at(i + 1) + sample) / 2) - nearest(at(i + 0.5))
-        table.append(min(sample - rounded_shift(error, 1), 2**15 - 1))
+        table.append(min(sample - rounding_shift(error, 1), 2**15 - 1))
     return [*table, min(nearest(at(TABLE_STEPS)), 2**15 - 1)]

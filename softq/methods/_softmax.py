@@ -25,7 +25,7 @@ class Softmax:
     total: Value
     divisor: Value
 
-    def scaled(self, t: Trace, steps: Value) -> Value:
+    def scale(self, t: Trace, steps: Value) -> Value:
         """Return p * steps, row of f32: one product instead of a division per element; 0 in a fully masked row."""
         return self.exponentials * t.divide(steps, self.divisor)
 

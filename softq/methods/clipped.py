@@ -34,7 +34,7 @@ class ClippedOptions(Options):
 def _trace(t: Trace, options: ClippedOptions) -> Outputs:
     gamma, zeta = options.gamma, options.zeta
     p = softmax(t)
-    stretched = p.scaled(t, t.const(zeta - gamma, DType.F32)) + t.const(gamma, DType.F32)
+    stretched = p.scale(t, t.const(zeta - gamma, DType.F32)) + t.const(gamma, DType.F32)
     return {"weights": t.clamp(stretched, 0.0, 1.0), "normalizer": p.normalizer(t, t.const(1.0, DType.F32))}
 
 

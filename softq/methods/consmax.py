@@ -23,7 +23,7 @@ import numpy as np
 
 from softq.errors import UsageError
 from softq.methods import Method, Options, OptionValue, Outputs, Scope, option
-from softq.methods._fitted import itself, learned, per_head
+from softq.methods._fitted import itself, per_head, take_learned
 from softq.methods._pointwise import FLOATS, units, weight_bits_option, zero_option
 from softq.methods._scale import integer_step
 from softq.methods._unnormalized import scores
@@ -57,7 +57,7 @@ def _trace(t: Trace, options: ConsmaxOptions) -> Outputs:
     if not t.scores.dtype.is_float:
         return _trace_integer(t, options)
     x, one = scores(t), t.const(1.0, DType.F32)
-    beta, gamma = learned(t, options, "beta"), learned(t, options, "gamma")
+    beta, gamma = take_learned(t, options, "beta"), take_learned(t, options, "gamma")
     z = t.min(x.row - beta, t.const(options.clamp, DType.F32))
     e = exp_minus(t, t.select(z < 0.0, 0.0 - z, z))
     return x.pair(t.select(z < 0.0, e, t.divide(one, e)), gamma)

@@ -40,7 +40,7 @@ from softq.methods._fitted import Given, check_resolved, per_head, take
 from softq.methods._steps import GREATEST_R, LEAST_R, StepOptions, equal_steps, resolve_steps
 from softq.methods._steps_fit import rates_to_try
 from softq.rowprog import DType, Trace, Value
-from softq.rowprog.library import F32_MAX, LOG2_E, masked_scores
+from softq.rowprog.library import F32_MAX, LOG2_E, mask_scores
 
 _FRACTION = 14
 _MOST_RISES, _GREATEST_SUM = 2**30, 2**48
@@ -91,7 +91,7 @@ def _trace(t: Trace, options: DeferredLogOnlineOptions) -> Outputs:
         Given("weights", 0, 2**_FRACTION, meaning, DType.U32, top + last + 2),
     )  # fmt: skip
     a_code = t.divide(1.0, rate)
-    x, is_nan = masked_scores(t)
+    x, is_nan = mask_scores(t)
 
     def codes_in(difference: Value, most: int) -> Value:
         # A NaN (between two scores of +inf, or in an undefined row) becomes 0.
@@ -100,7 +100,7 @@ def _trace(t: Trace, options: DeferredLogOnlineOptions) -> Outputs:
     def weight(codes: Value) -> Value:
         return t.cast(t.lut(table, codes), DType.I64)
 
-    def rescaled(value: Value, factor: Value) -> Value:
+    def rescale(value: Value, factor: Value) -> Value:
         return (value * factor + 2 ** (_FRACTION - 1)) >> _FRACTION
 
     def factor_of(rise: Value) -> Value:
@@ -112,14 +112,14 @@ def _trace(t: Trace, options: DeferredLogOnlineOptions) -> Outputs:
         factor = factor_of(whole)
         after = t.select(factor > 0, reference + rise * a_code, t.max(score, -F32_MAX))
         codes = t.cast(codes_in(after - score, top), DType.I32)
-        total = t.min(rescaled(total, factor) + weight(codes), _GREATEST_SUM)
+        total = t.min(rescale(total, factor) + weight(codes), _GREATEST_SUM)
         risen = t.min(risen + whole, _MOST_RISES)
         return [after, risen, total], [codes, risen]
 
     start = [t.const(-F32_MAX, DType.F32), t.const(0, DType.I32), t.const(0, DType.I64)]
     kept = [(-F32_MAX, math.inf), (0, _MOST_RISES), (0, _GREATEST_SUM)]
     (_, risen, total), (codes, risen_then) = t.scan(start, [x], step, kept)
-    weights = rescaled(weight(codes), factor_of(t.clamp(risen - risen_then, 0, last)))
+    weights = rescale(weight(codes), factor_of(t.clamp(risen - risen_then, 0, last)))
     normalizer = t.select(is_nan, math.nan, t.cast(total, DType.F32))
     return {"weights": t.cast(weights, DType.U32), "normalizer": normalizer, "codes": t.cast(codes, DType.U8)}
 

@@ -38,7 +38,7 @@ from softq.errors import UsageError
 from softq.methods import Method, Options, Outputs, option
 from softq.methods._scale import integer_step
 from softq.rowprog import DType, Trace, Value
-from softq.rowprog.library import masked_scores
+from softq.rowprog.library import mask_scores
 
 _FRACTION = 22
 _ONE = 1 << _FRACTION
@@ -98,7 +98,7 @@ def _exponential(t: Trace, difference: Value) -> Value:
 def _scores(t: Trace, step: float) -> tuple[Value, Value | None]:
     """Return the scores in units of 2^-22, i64, and whether one is NaN, None for integer scores."""
     if t.scores.dtype.is_float:
-        x, is_nan = masked_scores(t)
+        x, is_nan = mask_scores(t)
         whole = t.cast(t.clamp(t.rint(x * float(_ONE)), _LEAST, _GREATEST), DType.I64)
         return t.select(x.eq(math.inf), _OUTSIDE, t.select(x.eq(-math.inf), -_OUTSIDE, whole)), is_nan
     multiplier = round(step * _ONE)
@@ -111,7 +111,7 @@ def _scores(t: Trace, step: float) -> tuple[Value, Value | None]:
     return whole if t.valid is None else t.select(t.valid, whole, -_OUTSIDE), None
 
 
-def _rescaled(total: Value, e: Value) -> Value:
+def _rescale(total: Value, e: Value) -> Value:
     """Return floor(total * e / 2^22)."""
     high = total >> _HALF
     low = total - (high << _HALF)
@@ -130,7 +130,7 @@ def _trace(t: Trace, options: EdgeMoeOptions) -> Outputs:
         def step(total: Value, greatest: Value, score: Value) -> tuple[list[Value], list[Value]]:
             rises = score > greatest
             e = _exponential(t, t.select(rises, score - greatest, greatest - score))
-            after = t.select(rises, _rescaled(total, e) + _ONE, total + e)
+            after = t.select(rises, _rescale(total, e) + _ONE, total + e)
             return [t.min(after, _GREATEST_SUM), t.select(rises, score, greatest)], []
 
         kept = [(0, _GREATEST_SUM), (int(_LEAST), _OUTSIDE)]

@@ -24,13 +24,13 @@ import math
 
 from softq.methods import Method, Options, Outputs
 from softq.rowprog import DType, Trace, Value
-from softq.rowprog.library import F32_MAX, exp_minus, masked_scores
+from softq.rowprog.library import F32_MAX, exp_minus, mask_scores
 
 _GREATEST_SUM = float(2**24)
 
 
 def _trace(t: Trace, options: Options) -> Outputs:
-    x, is_nan = masked_scores(t)
+    x, is_nan = mask_scores(t)
 
     def step(greatest: Value, total: Value, score: Value) -> tuple[list[Value], list[Value]]:
         rises = score > greatest

@@ -44,7 +44,7 @@ from softq.errors import UsageError
 from softq.methods import Auto, Method, Options, OptionValue, Outputs, option
 from softq.methods._outputs import UNCORRECTED, Bias, as_pair, as_probabilities, bias_option
 from softq.rowprog import DType, Trace, Value
-from softq.rowprog.library import IntegerDistance, integer_distance, masked_scores
+from softq.rowprog.library import IntegerDistance, integer_distance, mask_scores
 
 _TABLE_BITS, _TABLE_FRACTION = 18, 10
 _MOST = 2 ** (_TABLE_BITS - 1) - 1
@@ -124,7 +124,7 @@ def _latency(t: Trace, options: Hls4mlOptions, unit: float, step: float) -> tupl
     bits = options.bits
     half, x = 2 ** (bits - 1), t.scores
     if x.dtype.is_float:
-        x, is_nan = masked_scores(t)
+        x, is_nan = mask_scores(t)
         level = t.cast(t.clamp(t.rint(x * t.const(1 / unit, DType.F32)), float(-half), float(half - 1)), DType.I32)
         excluded = x.eq(-math.inf)
     else:

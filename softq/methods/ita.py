@@ -63,7 +63,7 @@ def _trace(t: Trace, options: ItaOptions) -> Outputs:
 
 METHOD = Method(
     name="ita",
-    summary="Powers of two of 8 bits, one division per row.",
+    summary="Powers of two of 8 bits, one division a row.",
     source="ITA, ISLPED 2023, arXiv 2307.03493",
     options=ItaOptions,
     trace=_trace,

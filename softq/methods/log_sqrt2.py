@@ -81,7 +81,7 @@ def _trace(t: Trace, options: LogSqrt2Options) -> Outputs:
 
 
 def _fit(options: LogSqrt2Options, samples: Sequence[Sample], error: Error) -> Mapping[str, float]:
-    parts = [_unmasked(sample.scores.astype(np.float64)) for sample in samples]
+    parts = [_probabilities(sample.scores.astype(np.float64)) for sample in samples]
     if not parts:
         return {"scale": 1.0}
     p = np.concatenate(parts)
@@ -89,7 +89,7 @@ def _fit(options: LogSqrt2Options, samples: Sequence[Sample], error: Error) -> M
     return {"scale": min(scales, key=lambda scale: _squared_error(p, scale, _top(options)))}
 
 
-def _unmasked(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+def _probabilities(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     e = np.exp(scores - scores.max(axis=-1, keepdims=True))
     return (e / e.sum(axis=-1, keepdims=True))[scores > -math.inf]
 

@@ -101,7 +101,7 @@ def _trace(t: Trace, options: MinifloatOptions) -> Outputs:
     wanted = Given("inverse_top", 1 / _GREATEST_TOP, 1 / _LEAST_TOP, "1 / top")
     (inverse,) = take(t, options, "top", _inverse_top, wanted)
     p, steps = softmax(t), greatest * inverse
-    z = t.min(p.scaled(t, steps), greatest)
+    z = t.min(p.scale(t, steps), greatest)
     return {"weights": nearest(t, z, magic, least), "normalizer": p.normalizer(t, steps)}
 
 

@@ -78,10 +78,10 @@ def _trace(t: Trace, options: SoftermaxOptions) -> Outputs:
     if options.output == "pair":
         return as_pair(d, t.cast(weights, DType.U16), total, options.bias)
     one = 2**_OUTPUT_FRACTION
-    return as_probabilities(d, _published(t, d, weights, total), total, one, options.bias, one)
+    return as_probabilities(d, _divide_published(t, d, weights, total), total, one, options.bias, one)
 
 
-def _published(t: Trace, d: IntegerDistance, weights: Value, total: Value) -> Value:
+def _divide_published(t: Trace, d: IntegerDistance, weights: Value, total: Value) -> Value:
     """Return w / total in Q1.7: total in Q10.6, its reciprocal on chords in Q1.7."""
     dropped = _WEIGHT_FRACTION - _SUM_FRACTION
     short = t.clamp((total + (1 << (dropped - 1))) >> dropped, 1 << _SUM_FRACTION, 2**16 - 1)

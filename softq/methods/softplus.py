@@ -65,7 +65,7 @@ def _softplus(t: Trace, x: Value) -> Value:
     return t.max(x, 0.0) + t.select(u <= 1.0, e, kahan)
 
 
-def _sharpened(t: Trace, x: Scores, part: Value, options: SoftplusOptions) -> tuple[Value, Value]:
+def _sharpen(t: Trace, x: Scores, part: Value, options: SoftplusOptions) -> tuple[Value, Value]:
     offset = t.select(x.count > _SHORT, t.const(options.offset, DType.F32), 0.0)
     above = t.max(part * x.count - offset, 0.0)
     greatest = t.row_max(x.only(above))
@@ -85,7 +85,7 @@ def _trace(t: Trace, options: SoftplusOptions) -> Outputs:
     if options.least:
         total = t.max(total, t.const(options.least, DType.F32) * inverse)
     if options.power > 1:
-        weights, total = _sharpened(t, x, t.divide(weights, total), options)
+        weights, total = _sharpen(t, x, t.divide(weights, total), options)
     return x.pair(weights, total)
 
 

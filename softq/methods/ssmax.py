@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from softq.methods import Method, Options, Outputs, Scope, option
-from softq.methods._fitted import itself, learned, per_head
+from softq.methods._fitted import itself, per_head, take_learned
 from softq.methods._unnormalized import scores
 from softq.methods._written import Function, WrittenSettings, collapse
 from softq.rowprog import DType, Trace
@@ -37,7 +37,7 @@ def _trace(t: Trace, options: SsmaxOptions) -> Outputs:
     x, d = scores(t), distance(t)
     octaves = t.log2(t.max(x.count, 2.0))
     if isinstance(options.s, str):
-        rate = octaves * t.const(math.log(2), DType.F32) * learned(t, options, "s")
+        rate = octaves * t.const(math.log(2), DType.F32) * take_learned(t, options, "s")
     else:
         rate = octaves * t.const(float(options.s) * math.log(2), DType.F32)
     return d.pair(x.only(exp_minus(t, d.row * rate)))

@@ -27,7 +27,7 @@ from typing import Literal
 import numpy as np
 
 from softq.methods import Auto, Method, Options, Outputs, option
-from softq.methods._gemmlowp import interpolation_table, quantized_multiplier
+from softq.methods._gemmlowp import interpolation_table, quantize_multiplier
 from softq.methods._outputs import Bias, as_pair, as_probabilities, bias_option
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import integer_distance
@@ -70,9 +70,9 @@ def _look_up(t: Trace, make: Callable[[], list[int]], at: Value) -> Value:
     return t.clamp(t.lut(t.table(entries[:-1], DType.I32), place) + rise, 0, 2**_ONE_BITS - 1)
 
 
-def _scaled(t: Trace, d: Value, factor: float) -> Value:
+def _rescale(t: Trace, d: Value, factor: float) -> Value:
     """Return round(d * factor), at most 65,535, of an i32 from 0 to 65,535, with the published roundings."""
-    multiplier, shift = quantized_multiplier(factor)
+    multiplier, shift = quantize_multiplier(factor)
     left, right = max(shift, 0), max(-shift, 0)
     # Beyond this distance the result is at its end in any case; 2 are for the roundings.
     near = t.min(t.cast(d, DType.I64), min(math.ceil(_ENDS / factor) + 2, _ENDS)) << left
@@ -86,7 +86,7 @@ def _trace(t: Trace, options: TfliteInt16Options) -> Outputs:
     # A model file holds the scale in f32.
     step = float(np.float32(float(options.step))) if given else _REACH / _ENDS
     d = integer_distance(t, step, _ENDS, step)
-    a = _scaled(t, d.row, step / (_REACH / _ENDS)) if given else d.row
+    a = _rescale(t, d.row, step / (_REACH / _ENDS)) if given else d.row
     weights = d.weigh(_look_up(t, exponential_table, _ENDS - a))
     total = t.row_sum(t.cast(weights, DType.U32))
     if options.output == "pair":

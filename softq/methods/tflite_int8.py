@@ -27,7 +27,7 @@ from typing import Literal
 import numpy as np
 
 from softq.methods import Method, Options, Outputs, option
-from softq.methods._gemmlowp import exponentials, rounded_shift
+from softq.methods._gemmlowp import exponentials, rounding_shift
 from softq.methods._outputs import Bias, as_pair, as_probabilities, bias_option
 from softq.methods._scale import rounding_step
 from softq.rowprog import DType, Trace, Value
@@ -66,7 +66,7 @@ def _trace(t: Trace, options: TfliteInt8Options) -> Outputs:
     step = float(np.float32(options.step))
     d = integer_distance(t, step, 255, step)
     table = exponentials(step, 256)
-    weights = d.weigh(t.lut(t.table([rounded_shift(e, 31 - _SUM_FRACTION) for e in table], DType.I32), d.row))
+    weights = d.weigh(t.lut(t.table([rounding_shift(e, 31 - _SUM_FRACTION) for e in table], DType.I32), d.row))
     total = t.row_sum(t.cast(weights, DType.I64))
     if options.output == "pair":
         return as_pair(d, weights, total, options.bias)

@@ -28,7 +28,7 @@ from softq.methods import Method, Options, OptionValue, Outputs, option
 from softq.methods._bisection import bisect, greatest_with
 from softq.methods._written import Function, WrittenSettings
 from softq.rowprog import DType, Trace, Value
-from softq.rowprog.library import distance, exp_minus, masked_scores
+from softq.rowprog.library import distance, exp_minus, mask_scores
 
 _REACH = 128.0
 """Elements farther below the greatest weigh 0 whatever is kept."""
@@ -65,7 +65,7 @@ def _near(t: Trace, row: Value, k: int) -> Value:
 
 
 def _exact(t: Trace, options: TopKOptions) -> Value:
-    x, _ = masked_scores(t)
+    x, _ = mask_scores(t)
     k = float(options.k)
 
     def count(which: Value) -> Value:

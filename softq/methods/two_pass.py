@@ -33,7 +33,7 @@ from typing import Literal
 
 from softq.methods import Method, Options, Outputs, option
 from softq.rowprog import DType, Trace, Value
-from softq.rowprog.library import LOG2_E, horner, masked_scores
+from softq.rowprog.library import LOG2_E, horner, mask_scores
 
 # c1 to c5 of XNNPACK's degree-5 kernels, for |t| <= ln(2) / 2.
 COEFFICIENTS = tuple(float.fromhex(c) for c in (
@@ -74,7 +74,7 @@ def _power(t: Trace, exponent: Value) -> Value:
     return t.select(exponent < float(_LEAST_FACTOR), 0.0, t.exp2i(t.cast(near, DType.I32)))
 
 
-def _extended(t: Trace, x: Value) -> tuple[Value, Value]:
+def _extended_exp(t: Trace, x: Value) -> tuple[Value, Value]:
     """Return (mantissa, exponent) of e^x, a mantissa of 0 for -inf."""
     near = t.clamp(x, -FARTHEST, FARTHEST)
     n = t.rint(near * t.const(LOG2_E, DType.F32))
@@ -89,8 +89,8 @@ def _extended(t: Trace, x: Value) -> tuple[Value, Value]:
 
 
 def _trace(t: Trace, options: TwoPassOptions) -> Outputs:
-    x, is_nan = masked_scores(t)
-    mantissa, exponent = _extended(t, x)
+    x, is_nan = mask_scores(t)
+    mantissa, exponent = _extended_exp(t, x)
     if options.maximum == "first":
         greatest = t.max(t.row_max(exponent), -_OUTSIDE)
         weights = mantissa * _power(t, exponent - greatest)

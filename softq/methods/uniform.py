@@ -51,7 +51,7 @@ def quantize(t: Trace, options: UniformOptions, p: Softmax) -> tuple[Value, Valu
     most = options.levels / LEAST_TOP
     wanted = Given("steps", options.levels, most, "1 / scale: codes in the probability 1")
     (steps,) = take(t, options, "top", steps_of, wanted)
-    return t.clamp(t.rint(p.scaled(t, steps)), 0.0, float(options.levels)), steps
+    return t.clamp(t.rint(p.scale(t, steps)), 0.0, float(options.levels)), steps
 
 
 def _trace(t: Trace, options: UniformOptions) -> Outputs:

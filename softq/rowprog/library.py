@@ -42,7 +42,7 @@ class Distance:
         return {"weights": weights, "normalizer": t.select(self.is_nan, math.nan, total)}
 
 
-def masked_scores(t: Trace) -> tuple[Value, Value]:
+def mask_scores(t: Trace) -> tuple[Value, Value]:
     """Return the f32 scores of the trace, -inf where masked, and whether one of them is NaN, scalar of bool."""
     x = t.scores if t.valid is None else t.select(t.valid, t.scores, -math.inf)
     return x, t.any(~x.eq(x))
@@ -50,7 +50,7 @@ def masked_scores(t: Trace) -> tuple[Value, Value]:
 
 def distance(t: Trace) -> Distance:
     """Return the distance of each f32 score of the trace from the row's maximum, masked elements left out."""
-    x, is_nan = masked_scores(t)
+    x, is_nan = mask_scores(t)
     # A fully masked row has the maximum -inf, and -inf - -inf would be NaN: measured from the least finite number,
     # every element of it is infinitely far away.
     greatest = t.max(t.row_max(x), -F32_MAX)
