@@ -220,7 +220,6 @@ class _Lowering:
         return Weight(array.tobytes() if isinstance(expr, tvm.ir.GenericConst) else self.values[key(expr)], array)
 
     def _constant(self, expr: Any) -> Array | None:
-        """Return a tensor's values, if they are known now."""
         if isinstance(expr, tvm.ir.GenericConst):
             return expr.value.numpy()
         named = self.values[key(expr)]
@@ -233,5 +232,4 @@ def _given(call: Any) -> list[Any]:
 
 
 def _arguments(call: Any) -> list[Any]:
-    """Return the arguments of a call of a kernel of our own."""
     return list(call.args[1].fields) if isinstance(call.args[1], relax.Tuple) else [call.args[1]]

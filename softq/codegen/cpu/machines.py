@@ -174,7 +174,6 @@ def split(features: str) -> tuple[str, ...]:
 
 
 def _known(name: str, triple: str, cpu: str, features: Sequence[str]) -> set[str]:
-    """Return every feature that LLVM gives a processor."""
     from tvm.target import Target, codegen
 
     plain = Target({"kind": "llvm", "mtriple": triple})

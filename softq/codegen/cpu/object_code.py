@@ -102,7 +102,6 @@ def _groups(texts: dict[str, str]) -> list[list[str]]:
 
 @cache
 def _compiler() -> tuple[str, ...]:
-    """Return what kernels are compiled by: TVM, LLVM, and what happens here."""
     llvm = tvm.get_global_func("target.llvm_version_major")()
     here = (inspect.getsource(sys.modules[__name__]), inspect.getsource(transforms))
     return (str(tvm.__version__), str(llvm), *here)

@@ -61,21 +61,12 @@ def _divide(a: Dim, b: Dim) -> Dim:
     return quotient([a], [b])
 
 
-def _modulo(a: Dim, b: Dim) -> Dim:
-    if isinstance(a, int) and isinstance(b, int):
-        return a % b if b else 0
-    return simplified(tirx.floormod(expression(a), expression(b)))
-
-
-def _least(a: Dim, b: Dim) -> Dim:
-    return (
-        min(a, b) if isinstance(a, int) and isinstance(b, int) else simplified(tirx.min(expression(a), expression(b)))
-    )
-
-
-def _greatest(a: Dim, b: Dim) -> Dim:
-    return (
-        max(a, b) if isinstance(a, int) and isinstance(b, int) else simplified(tirx.max(expression(a), expression(b)))
+def _fold_integers(fold: Callable[[int, int], int], expr: Callable[[Any, Any], Any]) -> Folder:
+    """Return the folder of a function that Python has for integers and TVM for expressions."""
+    return _elementwise(
+        lambda a, b: (
+            fold(a, b) if isinstance(a, int) and isinstance(b, int) else simplified(expr(expression(a), expression(b)))
+        )
     )
 
 
@@ -185,9 +176,9 @@ FOLDERS: Mapping[str, Folder] = {
     "Sub": _elementwise(lambda a, b: plain(simplified(a - b))),
     "Mul": _elementwise(lambda a, b: product([a, b])),
     "Div": _elementwise(_divide),
-    "Mod": _elementwise(_modulo),
-    "Min": _elementwise(_least),
-    "Max": _elementwise(_greatest),
+    "Mod": _fold_integers(lambda a, b: a % b if b else 0, tirx.floormod),
+    "Min": _fold_integers(min, tirx.min),
+    "Max": _fold_integers(max, tirx.max),
     "Equal": _elementwise(_equal),
     "Where": _where,
     "Gather": _gather,

@@ -84,7 +84,6 @@ class _Finder:
         self._order = {at: position for position, at in enumerate(self.bindings)}
 
     def operator_of(self, binding: Any) -> KernelOperator | None:
-        """Return the operator with a kernel of its own that a binding calls."""
         name = kernel_of(binding)
         return None if name is None else self.operators[name]
 

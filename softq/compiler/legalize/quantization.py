@@ -10,7 +10,7 @@ taken this way every x around every boundary between two codes is tried.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -20,9 +20,7 @@ from numpy.typing import NDArray
 from tvm import te, tirx
 
 from softq.artifact.machine import Machine
-
-Expr = Any
-Legalize = Callable[[Any, Any], Any]
+from softq.compiler.legalize.min_max import Expr, Legalize
 
 _OPERATOR = "relax.quantize"
 _WINDOW = 32

@@ -60,8 +60,6 @@ def _in_a_row(term: Any, store: tirx.BufferStore, k: tirx.Var) -> bool:
 
 
 class _Sum:
-    """The loops of one sum."""
-
     def __init__(
         self, store: tirx.BufferStore, term: Any, k: tirx.Var, extent: Any, dtype: str, lanes: int, vectors: int
     ) -> None:

@@ -224,7 +224,6 @@ class _Builder:
         return self._at("scratch", self._start[f"region{region}"] + element * number(4))
 
     def _part(self, name: str) -> Any:
-        """Return the address of a part of the thread's memory."""
         return self._at("scratch", self._start[name])
 
     def _integers(

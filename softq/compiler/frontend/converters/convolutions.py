@@ -27,8 +27,6 @@ from softq.compiler.tir.symbolic import Dim, expression, plain, product, quotien
 
 @dataclass(frozen=True)
 class _Axis:
-    """How windows lie along one axis."""
-
     length: Dim
     kernel: int
     stride: int
