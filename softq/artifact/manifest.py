@@ -51,6 +51,17 @@ class DeviceLibrary:
     missing: str | None
 
 
+_MACHINE: Mapping[str, object] = {
+    "name": "", "triple": "", "cpu": "", "features": (), "zig": "", "vector_bytes": 0, "vectors": 16, "requires": (),
+    "float_abi": "", "abi": "", "fused": False, "single_items": False,
+}  # fmt: skip
+"""What a manifest says of a machine, in this order, and what it says of a GPU where that has no such thing."""
+
+
+def _machine_facts(machine: Machine) -> dict[str, object]:
+    return {key: getattr(machine, key, absent) for key, absent in _MACHINE.items()}
+
+
 def describe(
     program: Program,
     machine: Machine,
@@ -79,7 +90,7 @@ def describe(
         "kind": KIND,
         "versions": {"softq": _version("softq"), "tvm": _version("apache-tvm")},
         "target": target,
-        "machine": dataclasses.asdict(machine),
+        "machine": _machine_facts(machine),
         "model": dict(model),
         "inputs": [_tensor(program.tensors[position]) for position in program.inputs],
         "outputs": [_tensor(program.tensors[position]) for position in program.outputs],
