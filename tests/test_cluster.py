@@ -9,10 +9,11 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from softq.plans import Plan
 from softq.sweeps import Selection, Sweep, Task, run
 from softq.sweeps.distributed import connection, worker
 from softq.sweeps.distributed.compatibility import asked_names, unfitness, versions_here
+from softq.sweeps.distributed.scheduler import Scheduler
 from softq.sweeps.distributed.shards import LEAST, MOST, Shard, group, partition
 from softq.sweeps.distributed.worker import Answer, UnfitError, Workspace
 from softq.sweeps.distributed.worker_state import Costs, Unit, Worker
@@ -244,6 +246,51 @@ def test_workers_that_do_not_fit_are_left_out(
         assert code == 2
         assert "cannot import seen_here" in said
         assert "must lie on every worker's machine under the same path" in said
+
+
+class OneProcess:
+    """A client whose workers are addresses: what they measure is their own address."""
+
+    status = "running"
+
+    def __init__(self) -> None:
+        self.there, self.other_asked = {"first": 1}, threading.Event()
+
+    def nthreads(self, **_: object) -> dict[str, int]:
+        return dict(self.there)
+
+    def submit(self, call: Callable[..., Any], *given: Any, workers: list[str], **_: object) -> Any:
+        if call is not Workspace.measure:
+            return Future(lambda: versions_here() if call is eval else None)
+        if workers == ["other"]:
+            self.other_asked.set()
+        elif "other" in self.there:
+            return Future(lambda: self.other_asked.wait() and Answer((), workers[0], 0.0, 0.0, 0.0))
+        return Future(lambda: Answer((), workers[0], 0.0, 0.0, 0.0))
+
+
+@dataclass
+class Future:
+    give: Callable[[], Any]
+
+    def result(self, **_: object) -> Any:
+        return self.give()
+
+
+def test_a_worker_whose_bits_differ_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    client: Any = OneProcess()
+    workspace = Workspace(Task("m", "d", "kl", Selection()), (0, None), "", "")
+    shards, plan = [Shard(number, 4 * number, number, number + 1, "") for number in range(3)], Plan("", "", "", ())
+    with closing(Scheduler(client, workspace, None)) as scheduler:
+        reference = list(scheduler.answers([Unit(-1, "the float model", shard, None) for shard in shards]))
+        client.there["other"] = 1
+        time.sleep(0.5)
+        found = list(scheduler.answers([Unit(0, "a setting", shard, plan) for shard in shards]))
+    for answers in (reference, found):
+        assert [answer.digest for _, answer in answers if isinstance(answer, Answer)] == ["first"] * 3
+    (line,) = (text for text in caplog.messages if "left out" in text)
+    assert "worker other: on samples" in line
+    assert "does not give the bits of that on worker first" in line
 
 
 def test_another_model_and_other_data_on_a_worker(tmp_path: Path) -> None:

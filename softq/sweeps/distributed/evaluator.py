@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -154,7 +154,7 @@ def open_evaluator(
         yield LocalEvaluator(runner, subject, folder, planner.sessions(task.threads), report)
         return
     workspace = Workspace(_portable(task), subject.part, planner.graph, planner.weights)
-    with Scheduler(client, workspace, task.timeout) as scheduler:
+    with closing(Scheduler(client, workspace, task.timeout)) as scheduler:
         yield DistributedEvaluator(scheduler, subject, folder, report)
 
 

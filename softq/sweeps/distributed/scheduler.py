@@ -46,7 +46,7 @@ _LOG = logging.getLogger("softq.sweep")
 
 
 class Scheduler:
-    """Hands out units to the workers of a client's cluster, for one sweep; as a context it lets go of them at the end.
+    """Hands out units to the workers of a client's cluster, for one sweep.
 
     Args:
         client: The client.
@@ -65,10 +65,8 @@ class Scheduler:
         self._reasons: list[tuple[str, str]] = []
         self._looked, self._alone_since = -_LOOK, None
 
-    def __enter__(self) -> Scheduler:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Let go of the workers: what they keep of the sweep goes."""
         for address in list(self._workers):
             self._drop(address)
 
@@ -243,15 +241,16 @@ class Scheduler:
     def _wait(self, worker: Worker, unit: Unit | None, task: Future[Any]) -> Any:
         """Return what a task gives; one that takes too long is reported, and its unit goes to another worker."""
         begun = time.monotonic()
-        while (spent := time.monotonic() - begun) <= self._limit():
+        while (left := begun + self._limit(unit) - time.monotonic()) >= 0:
             try:
                 # Not in short steps: each begins anew to fetch what the task gave.
-                return task.result(timeout=min(self._limit() - spent, _LEAST))
+                return task.result(timeout=min(left, _LEAST))
             except TimeoutError:
                 if task.status == "error":
                     raise
         with self._changed:
             worker.late += 1
+        spent = time.monotonic() - begun
         self._report_late(worker, unit, f"for {spent:.0f} s (the longest so far took {self._longest:.1f} s)")
         try:
             return task.result()
@@ -262,9 +261,9 @@ class Scheduler:
             if task.status != "cancelled":
                 _say(f"worker {worker.address} answers again")
 
-    def _limit(self) -> float:
+    def _limit(self, unit: Unit | None) -> float:
         if self._timeout is not None:
-            return self._timeout
+            return self._timeout if unit is not None else max(_LEAST, self._timeout)  # loading is no measuring
         return max(_LEAST, _FACTOR * self._longest) if self._longest else _FIRST
 
     def _report_late(self, worker: Worker, unit: Unit | None, spent: str) -> None:
