@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import sys
 import tempfile
 import time
@@ -103,14 +104,21 @@ def _half(tree: Tree, part: str, given: argparse.Namespace, like: Kinds) -> Kind
         record = json.loads(kept.read_text(encoding="utf-8"))
         if record["facts"] == facts:
             return record["kinds"]
-    start, out = time.perf_counter(), folder / f"{tree.name}.{part}.json"
+    start, out = _spent(), folder / f"{tree.name}.{part}.json"
     _observe(tree, part, given, out, like)
     found = json.loads(out.read_text(encoding="utf-8"))
-    seconds = time.perf_counter() - start
-    print(f"{tree.name}: {part}: {sum(map(len, found.values()))} in {seconds:.0f} s", file=sys.stderr, flush=True)
+    seconds, of_cpu = (end - begin for begin, end in zip(start, _spent(), strict=True))
+    count = sum(map(len, found.values()))
+    print(f"{tree.name}: {part}: {count} in {seconds:.0f} s, {of_cpu:.0f} s of CPU", file=sys.stderr, flush=True)
     if version is not None and not given.partial:
-        kept.write_text(json.dumps({"facts": facts, "seconds": seconds, "kinds": found}, indent=1), encoding="utf-8")
+        kept.write_text(json.dumps({"facts": facts, "cpu": of_cpu, "kinds": found}, indent=1), encoding="utf-8")
     return found
+
+
+def _spent() -> tuple[float, float]:
+    """Return the time, and the processor's time that child processes took, in seconds."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.perf_counter(), used.ru_utime + used.ru_stime
 
 
 def _observe(tree: Tree, part: str, given: argparse.Namespace, out: Path, like: Kinds) -> None:

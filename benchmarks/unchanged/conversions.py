@@ -39,9 +39,8 @@ def _widths() -> list[tuple[str, Settings]]:
     told, _, _ = command("methods", "--json").rpartition("[exit code")
     found: list[tuple[str, Settings]] = []
     for method in json.loads(told)["methods"]:
-        low, high = method["bits"]["low"], method["bits"]["high"]
-        if low != high:
-            found += [(method["name"], {"bits": bits}) for bits in (low, high)]
+        bits = method["bits"]
+        found += [(method["name"], {"bits": bits[end]}) for end in ("low", "high") if end in bits]
     # Those that take part anyway.
     return [one for one in found if one not in FEW]
 
