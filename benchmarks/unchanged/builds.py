@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -47,7 +47,7 @@ def here(observer: Observer) -> None:
 def cross(observer: Observer) -> None:
     """Observe artifacts for other processors; their kernels do not run here, so that their bytes are held."""
     _compile_together()
-    for work in _works(observer, "cross", CROSS):
+    for work in _works(observer, "cross", CROSS[:1] if observer.quick else CROSS):
         observer.attempt("objects", work.key, partial(_objects, observer, work))
 
 
@@ -68,11 +68,11 @@ def cuda(observer: Observer) -> None:
         observer.attempt("kernels for GPUs", work.key, partial(_launches, observer, work))
 
 
-def _works(observer: Observer, part: str, targets: tuple[str, ...] | list[str]) -> Iterator[Work]:
+def _works(observer: Observer, part: str, targets: Sequence[str]) -> Iterator[Work]:
     for kept in observer.models:
         extent: str = getattr(kept.use, part)
         chosen = [] if extent == corpus.NONE else [(None, {}), *methods_of(extent, quick=observer.quick)]
-        more = MORE.get(kept.name, ()) if part == "cross" else ()
+        more = MORE.get(kept.name, ()) if part == "cross" and not observer.quick else ()
         yield from (Work(kept, method, settings, t) for method, settings in chosen for t in (*targets, *more))
 
 
