@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import sys
 import tempfile
@@ -55,7 +56,7 @@ def main() -> int:
     if given.base_only:
         return 0
     found = compare(old, new, partial=given.partial)
-    print(table(found), end="")
+    print(table(found, given.named), end="")
     return 0 if all(one.passed for one in found) else 1
 
 
@@ -74,6 +75,7 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--record", type=Path, metavar="FOLDER", help="where models, texts and the older half stay")
     parser.add_argument("--base-only", action="store_true", help="measure the older half alone, for --record")
     parser.add_argument("--keep", action="store_true", help="leave the built folders there, too")
+    parser.add_argument("--named", type=int, default=5, metavar="N", help="how many differences of a kind are named")
     parser.add_argument("--smollm2", type=Path, metavar="FOLDER", help="where SmolLM2 was built")
     parser.add_argument("--speed", action="store_true", help="time built models of both in turns instead")
     parser.add_argument(
@@ -104,14 +106,16 @@ def _half(tree: Tree, part: str, given: argparse.Namespace, like: Kinds) -> Kind
         record = json.loads(kept.read_text(encoding="utf-8"))
         if record["facts"] == facts:
             return record["kinds"]
-    start, out = _spent(), folder / f"{tree.name}.{part}.json"
-    _observe(tree, part, given, out, like)
-    found = json.loads(out.read_text(encoding="utf-8"))
+    start = _spent()
+    found = _observe(tree, part, given, like)
     seconds, of_cpu = (end - begin for begin, end in zip(start, _spent(), strict=True))
     count = sum(map(len, found.values()))
     print(f"{tree.name}: {part}: {count} in {seconds:.0f} s, {of_cpu:.0f} s of CPU", file=sys.stderr, flush=True)
     if version is not None and not given.partial:
-        kept.write_text(json.dumps({"facts": facts, "cpu": of_cpu, "kinds": found}, indent=1), encoding="utf-8")
+        # Whole or not at all: several may compare with one record.
+        new = folder / f"{kept.name}.{os.getpid()}"
+        new.write_text(json.dumps({"facts": facts, "cpu": of_cpu, "kinds": found}, indent=1), encoding="utf-8")
+        new.replace(kept)
     return found
 
 
@@ -121,7 +125,7 @@ def _spent() -> tuple[float, float]:
     return time.perf_counter(), used.ru_utime + used.ru_stime
 
 
-def _observe(tree: Tree, part: str, given: argparse.Namespace, out: Path, like: Kinds) -> None:
+def _observe(tree: Tree, part: str, given: argparse.Namespace, like: Kinds) -> Kinds:
     options: list[str | Path] = ["--texts", given.record / TEXTS]
     options += ["--quick"] * given.quick + ["--models", *given.models] * bool(given.models)
     if given.keep:
@@ -138,7 +142,8 @@ def _observe(tree: Tree, part: str, given: argparse.Namespace, out: Path, like: 
                 corpus.write_inputs(work / "smollm2.npz", [{"input_ids": data["input_ids"][:, :_TOKENS]}])
         if like and part == "names":
             (work / "names.json").write_text(json.dumps(list(like["names"])), encoding="utf-8")
-        tree.run(["benchmarks.unchanged.observe", part, out, *options], work)
+        tree.run(["benchmarks.unchanged.observe", part, "found.json", *options], work)
+        return json.loads((work / "found.json").read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

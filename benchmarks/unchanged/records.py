@@ -15,9 +15,6 @@ Kinds = Mapping[str, Mapping[str, str]]
 TOLD = ("files", "bytes of deferred-log")
 """Kinds that are compared and may differ: what they are to do is held by others."""
 
-_NAMED = 5
-"""Differences of a kind that are named."""
-
 
 @dataclass(frozen=True)
 class Comparison:
@@ -69,8 +66,8 @@ def compare(before: Kinds, now: Kinds, *, partial: bool = False) -> list[Compari
     return found
 
 
-def table(found: list[Comparison]) -> str:
-    """Return the comparison as text, with the first few of what differs."""
+def table(found: list[Comparison], named: int = 5) -> str:
+    """Return the comparison as text, with the first few of what differs in each kind."""
     rows = [["kind", "compared", "equal", "refused", "different", "added"]]
     for one in found:
         compared = one.equal + len(one.different)
@@ -82,7 +79,7 @@ def table(found: list[Comparison]) -> str:
     for one in found:
         if one.different:
             lines += ["", f"{one.kind}: {len(one.different)} {'differ' if one.held else 'may differ and do'}"]
-            lines += [f"  {key}: {_difference(*values)}" for key, values in list(one.different.items())[:_NAMED]]
+            lines += [f"  {key}: {_difference(*values)}" for key, values in list(one.different.items())[:named]]
     return "\n".join(lines) + "\n"
 
 
