@@ -47,6 +47,8 @@ class Tree:
             # Of the tree nothing but softq: its benchmarks and tests are other ones.
             (Path(links) / "softq").symlink_to(self.root / "softq", target_is_directory=True)
             environment = {**os.environ, **QUIET, "PYTHONPATH": f"{links}{os.pathsep}{OWN}"}
+            # No kernels that were compiled some time ago.
+            environment["SOFTQ_CACHE_DIR"] = os.path.join(links, "kernels")
             # -P: not what lies in the folder.
             subprocess.run([sys.executable, "-P", "-m", *map(str, arguments)], cwd=folder, env=environment, check=True)
 
