@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 
-from benchmarks.unchanged import corpus, interface, studies
+from benchmarks.unchanged import corpus, elf, interface, studies
 from benchmarks.unchanged.observe import CRASHED, REFUSED, Observer, bits_of
 from benchmarks.unchanged.records import TOLD, compare, table
 
@@ -100,3 +102,20 @@ def test_scores_have_every_special_row() -> None:
     assert np.isnan(x[3]).sum() == 1
     assert np.isposinf(x[4]).sum() == 1
     assert 0 < np.isneginf(x[1]).sum() < 7
+
+
+def test_of_an_object_file_the_code_is_compared(tmp_path: Path) -> None:
+    pytest.importorskip("ziglang")
+    text = "static const int table[] = {{1, 2, {0}}}; int {1}(int {2}) {{ return table[{2}] * {3}; }}"
+
+    def compiled(*parts: object, target: str = "aarch64-linux-gnu") -> str:
+        (tmp_path / "x.c").write_text(text.format(*parts))
+        command = [sys.executable, "-m", "ziglang", "cc", "-target", target, "-O1", "-g", "-c", "x.c", "-o", "x.o"]
+        subprocess.run(command, cwd=tmp_path, check=True)
+        return elf.code((tmp_path / "x.o").read_bytes())
+
+    for target in ("aarch64-linux-gnu", "arm-linux-gnueabihf"):
+        plain = compiled(3, "f", "i", 5, target=target)
+        assert compiled(3, "f", "another_name", 5, target=target) == plain
+        for other in ((4, "f", "i", 5), (3, "g", "i", 5), (3, "f", "i", 7)):
+            assert compiled(*other, target=target) != plain

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmarks.unchanged import corpus
+from benchmarks.unchanged import corpus, elf
 from benchmarks.unchanged.observe import Observer, Settings, bits_of, label, methods_of
 
 FILES = "files"
@@ -45,7 +45,7 @@ def here(observer: Observer) -> None:
 
 
 def cross(observer: Observer) -> None:
-    """Observe artifacts for other processors; their kernels do not run here, so that their bytes are held."""
+    """Observe artifacts for other processors; their kernels do not run here, so that their code is held."""
     _compile_together()
     for work in _works(observer, "cross", CROSS[:1] if observer.quick else CROSS):
         observer.attempt("objects", work.key, partial(_objects, observer, work))
@@ -54,10 +54,10 @@ def cross(observer: Observer) -> None:
 def _compile_together() -> None:
     """Compile the kernels of a model in one module, as checkouts do that have no cache of kernels."""
     try:
-        from softq.codegen.cpu import object_code
+        from softq.codegen.cpu import backend, object_code
     except ImportError:
         return
-    object_code.objects = lambda functions, machine: (object_code.object_code(functions, machine),)
+    backend.objects = lambda functions, machine: (object_code.object_code(functions, machine),)
 
 
 def cuda(observer: Observer) -> None:
@@ -90,8 +90,8 @@ def _outputs(observer: Observer, work: Work) -> bytes:
 
 def _objects(observer: Observer, work: Work) -> bytes:
     place = _built(observer, work)
-    _files(observer, work, place, ("driver.c", "libmodel.so"))
-    return b"".join((place / name).read_bytes() for name in ("kernels.o", "weights.bin"))
+    _files(observer, work, place, ("kernels.o", "driver.c", "libmodel.so"))
+    return elf.code((place / "kernels.o").read_bytes()).encode() + (place / "weights.bin").read_bytes()
 
 
 def _launches(observer: Observer, work: Work) -> str:
@@ -117,7 +117,7 @@ def _built(observer: Observer, work: Work) -> Path:
     manifest = json.loads((place / "manifest.json").read_text(encoding="utf-8"))
     # Other bytes of a file, and another hash of a model, are found out elsewhere.
     manifest["files"], manifest["model"] = sorted(manifest["files"]), sorted(manifest["model"])
-    observer.see("manifests", work.key, json.dumps(manifest, indent=1))
+    observer.see("manifests", work.key, json.dumps(manifest, indent=1, sort_keys=True))
     observer.see("softq.h", work.key, (place / "softq.h").read_text(encoding="utf-8"))
     return place
 
