@@ -200,7 +200,7 @@ def convert(
             raise RefusalError(nothing)
         warnings.append(nothing)
         empty = Plan(__version__, graph, weights, (), max_length, {}, tuple(sorted(assumed.masks)), assumed.float32)
-        return Conversion(_as_given(work, model), found, empty, tuple(warnings))
+        return Conversion(_in_given_form(work, model), found, empty, tuple(warnings))
 
     if planned is None:
         check_substitutes(((site.id, name) for site in softmaxes(found)), allow_substitute)
@@ -223,7 +223,7 @@ def convert(
     )  # fmt: skip
     work.metadata_props[VERSION_KEY] = __version__
     work.metadata_props[PLAN_KEY] = json.dumps(result.to_json(), separators=(",", ":"), allow_nan=False)
-    return Conversion(_as_given(work, model), found, result, tuple(warnings))
+    return Conversion(_in_given_form(work, model), found, result, tuple(warnings))
 
 
 def expose(model: ModelLike, plan: Plan) -> ir.Model:
@@ -262,8 +262,7 @@ def _steps(
     return [*exact, Normalize(), replaced, DeferLogarithm(), DeferNormalizer(), *plain, NameFixPass()]
 
 
-def _as_given(work: ir.Model, model: str | os.PathLike[str] | M) -> M:
-    """Return the model in the form in which it came."""
+def _in_given_form(work: ir.Model, model: str | os.PathLike[str] | M) -> M:
     kept = isinstance(model, (str, os.PathLike, ir.Model))
     return cast("M", work if kept else ir.to_proto(work))
 

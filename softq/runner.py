@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
@@ -58,6 +58,7 @@ class OnnxRunner:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     session: ort.InferenceSession
+    given: Mapping[str, Array] = field(default_factory=dict[str, Array])
 
     @classmethod
     def open(
@@ -84,10 +85,15 @@ class OnnxRunner:
             try:
                 session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
             except Exception as error:
-                raise InputError(f"{name}: onnxruntime cannot load it: {_line(error)}") from error
+                raise InputError(f"{name}: onnxruntime cannot load it: {_one_line(error)}") from error
         inputs = tuple(_spec(name, node) for node in session.get_inputs())
         outputs = tuple(_spec(name, node) for node in session.get_outputs() if node.type.startswith("tensor("))
         return cls(name, inputs, outputs, session)
+
+    def give(self, arrays: Mapping[str, Array]) -> OnnxRunner:
+        """Return a runner in the same session that always gets these arrays, which are inputs no more."""
+        left = tuple(spec for spec in self.inputs if spec.name not in arrays)
+        return replace(self, inputs=left, given=arrays)
 
     def __call__(self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None) -> Mapping[str, Array]:
         """Return the named outputs, or all, for one batch.
@@ -97,9 +103,9 @@ class OnnxRunner:
         """
         names = [spec.name for spec in self.outputs] if outputs is None else list(outputs)
         try:
-            values = self.session.run(names, dict(inputs))
+            values = self.session.run(names, {**inputs, **self.given})
         except Exception as error:
-            raise InputError(f"{self.name}: onnxruntime fails while running it: {_line(error)}") from error
+            raise InputError(f"{self.name}: onnxruntime fails while running it: {_one_line(error)}") from error
         return dict(zip(names, cast("list[Array]", values), strict=True))
 
 
@@ -166,6 +172,5 @@ def _spec(name: str, node: Any) -> TensorSpec:
     return TensorSpec(node.name, _DTYPES.get(dtype, dtype), shape)
 
 
-def _line(error: BaseException) -> str:
-    """Onnxruntime's message without its line breaks."""
+def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())

@@ -122,7 +122,9 @@ class Dataset:
                     yield part.cut(slice(low, high), high - low)
 
         count = self.samples
-        return self._of(parts, None if count is None else max(0, count if stop is None else min(stop, count)) - start)
+        return self._of_parts(
+            parts, None if count is None else max(0, count if stop is None else min(stop, count)) - start
+        )
 
     def spread(self, count: int, size: int | None = None) -> Dataset:
         """Return so many batches of `batch_size(size)`, evenly spread, as data of their own; all if there are no more.
@@ -148,10 +150,9 @@ class Dataset:
                 if len(here):
                     yield part.cut(here, len(here))
 
-        return self._of(parts, len(wanted))
+        return self._of_parts(parts, len(wanted))
 
-    def _of(self, parts: Callable[[], Iterator[Part]], samples: int | None) -> Dataset:
-        """Return data of other parts."""
+    def _of_parts(self, parts: Callable[[], Iterator[Part]], samples: int | None) -> Dataset:
         portion = copy.copy(self)
         portion._parts, portion.samples = parts, samples
         return portion

@@ -39,11 +39,10 @@ def sweep_to_text(sweep: Sweep) -> str:
             f"float32  {study.reference.value:.6g} {_interval(study.reference)}".rstrip(),
             "",
         ]
-    ) + table(_HEAD + (_ERRORS if any(map(_alone, sweep.outcomes)) else ()), list(map(_row, sweep.outcomes)))
+    ) + table(_HEAD + (_ERRORS if any(map(_is_of_one_site, sweep.outcomes)) else ()), list(map(_row, sweep.outcomes)))
 
 
-def _alone(outcome: Outcome) -> bool:
-    """Return whether a setting is of one site; the errors of many belong into a report."""
+def _is_of_one_site(outcome: Outcome) -> bool:
     return outcome.setting.site is not None
 
 
@@ -54,7 +53,7 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
         describe(outcome.setting),
         *(measured if outcome.samples else ("",) * len(measured)),
         f"{outcome.seconds:.2f}" if outcome.samples else "",
-        *(_cells(*outcome.sites.values()) if _alone(outcome) else ()),
+        *(_cells(*outcome.sites.values()) if _is_of_one_site(outcome) else ()),
     )
 
 

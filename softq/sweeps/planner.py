@@ -59,7 +59,7 @@ class Planner:
     """
 
     def __init__(self, model: ModelLike, selection: Selection, calibration: DataSource | None = None) -> None:
-        self._given, self._selection = model, selection
+        self._selection = selection
         self.model = as_model(model)
         self.graph, self.weights = graph_hash(self.model), weights_fingerprint(self.model)
         self.calibrated = calibration is not None

@@ -58,7 +58,7 @@ def estimate_candidate(meter: Meter) -> tuple[Estimate, Estimate]:
     if meter.broken:
         return Estimate(math.nan), Estimate(math.nan)
     if isinstance(meter, HeldMeter):
-        (ours, our_parts), (theirs, parts) = _scores_of_reference(meter), _scores(meter, candidate=True)
+        (ours, our_parts), (theirs, parts) = _scores_of_reference(meter), _score_over_halves(meter, candidate=True)
         sign = 1.0 if meter.metric.direction == "lower" else -1.0
         paired = sign * (parts - our_parts) if len(parts) == len(our_parts) else np.zeros(0)
         return estimate_from_parts(theirs, parts), estimate_from_parts(sign * (theirs - ours) + 0.0, paired)
@@ -69,12 +69,11 @@ def estimate_candidate(meter: Meter) -> tuple[Estimate, Estimate]:
 
 def _scores_of_reference(meter: HeldMeter) -> tuple[float, Floats]:
     if meter.reference_scores is None:
-        meter.reference_scores = _scores(meter, candidate=False)
+        meter.reference_scores = _score_over_halves(meter, candidate=False)
     return meter.reference_scores
 
 
-def _scores(meter: HeldMeter, *, candidate: bool) -> tuple[float, Floats]:
-    """Return the value of a model over all samples, and over each half."""
+def _score_over_halves(meter: HeldMeter, *, candidate: bool) -> tuple[float, Floats]:
     outputs, labels = meter.whole(candidate=candidate)
     count = len(next(iter(outputs.values())))
 

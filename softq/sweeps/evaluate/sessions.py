@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from softq.conversion import expose
-from softq.data import TensorSpec
 from softq.modelfile import as_model
 from softq.passes.rewriting.calls import EXPOSED_KEY, Exposed, make_call, same_function
 from softq.runner import OnnxRunner, Runner
@@ -46,14 +45,14 @@ class Sessions:
         for number, there in enumerate(self._open):
             if (arrays := there.arrays(plan)) is not None:
                 self._open.append(self._open.pop(number))
-                return _Fed(there.runner, arrays)
+                return there.runner.give(arrays)
         # Before the next is made: two models at a time may be more than the memory holds.
         del self._open[: len(self._open) - self._most + 1]
         made = _Shared.open(self._model, plan, self._threads)
         self._open.append(made)
         arrays = made.arrays(plan)
         # None if a site lies in a function of the model, where nothing comes from outside.
-        return made.runner if arrays is None else _Fed(made.runner, arrays)
+        return made.runner if arrays is None else made.runner.give(arrays)
 
 
 @dataclass(frozen=True)
@@ -88,26 +87,3 @@ class _Shared:
 def _frame(plan: Plan) -> tuple[Plan, dict[str, str]]:
     """Return what of a plan shapes the graph."""
     return replace(plan, sites=()), {site.id: site.method for site in plan.sites}
-
-
-@dataclass(frozen=True)
-class _Fed:
-    """A runner that some of the inputs are always given to."""
-
-    runner: OnnxRunner
-    given: Mapping[str, Array]
-
-    @property
-    def name(self) -> str:
-        return self.runner.name
-
-    @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        return tuple(spec for spec in self.runner.inputs if spec.name not in self.given)
-
-    @property
-    def outputs(self) -> tuple[TensorSpec, ...]:
-        return self.runner.outputs
-
-    def __call__(self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None) -> Mapping[str, Array]:
-        return self.runner({**inputs, **self.given}, outputs)

@@ -42,7 +42,9 @@ def gather(study: Study, outcomes: Sequence[Outcome], budget: str | float | None
         _errors(number, site, found) for number, outcome in enumerate(ordered) for site, found in outcome.sites.items()
     ]
     costs, notes = _costs(rows, sites)
-    integer_only = {row.method for row in rows if (known := _method(row.method)) is not None and known.integer_scores}
+    integer_only = {
+        row.method for row in rows if (known := _installed(row.method)) is not None and known.integer_scores
+    }
     return Content(
         schema=SCHEMA,
         answer=answer(rows, subject, allowed, integer_only),
@@ -98,14 +100,13 @@ def _budget(study: Study, budget: str | float | None) -> float | None:
     return allowance.amount * size if allowance.relative else allowance.amount / size
 
 
-def _method(name: str) -> Method | None:
-    """Return a method, or None where the sweep had one that is not installed here."""
+def _installed(name: str) -> Method | None:
     return METHODS.entries().get(name)
 
 
 def _bits(setting: Setting) -> int | None:
     bits = setting.options.get("bits")
-    if bits is None and (method := _method(setting.method)) is not None:
+    if bits is None and (method := _installed(setting.method)) is not None:
         bits = method.options().to_json().get("bits")
     try:
         return None if bits is None else int(bits)

@@ -104,17 +104,16 @@ def _spread(content: Content) -> list[dict[str, object]]:
         {
             "name": series + ("" if bits is None else f" with {bits} bits"),
             "sites": len(found),
-            "output": _range([e.output_error for e in found]),
-            "sums": _range([s for e in found for s in (e.row_sums[0], e.row_sums[2], e.row_sums[-1])]),
-            "argmax": _range([e.argmax_flips for e in found], percent=True),
-            "top5": _range([e.top5_flips for e in found], percent=True),
+            "output": _least_middle_greatest([e.output_error for e in found]),
+            "sums": _least_middle_greatest([s for e in found for s in (e.row_sums[0], e.row_sums[2], e.row_sums[-1])]),
+            "argmax": _least_middle_greatest([e.argmax_flips for e in found], percent=True),
+            "top5": _least_middle_greatest([e.top5_flips for e in found], percent=True),
         }
         for (series, bits), found in content.errors_by_width().items()
     ]
 
 
-def _range(values: Sequence[float | None], *, percent: bool = False) -> str:
-    """Return least, middle and greatest value as text."""
+def _least_middle_greatest(values: Sequence[float | None], *, percent: bool = False) -> str:
     numbers = [value for value in values if value is not None]
     if not numbers:
         return "none"
@@ -170,13 +169,12 @@ def _data(content: Content, shown: Sequence[Errors]) -> dict[str, object]:
         ],
         "sites": [[site, places[site].node if site in places else ""] for site in sites],
         "errors": [
-            [e.setting, index[e.site], *map(_short, (e.output_error, *e.row_sums, e.mean_row_sum, e.argmax_flips,
+            [e.setting, index[e.site], *map(_rounded, (e.output_error, *e.row_sums, e.mean_row_sum, e.argmax_flips,
              e.top5_flips)), e.rows]
             for e in shown
         ],
     }  # fmt: skip
 
 
-def _short(value: float | None) -> float | None:
-    """Return a number to five digits: more cannot be seen in a chart."""
+def _rounded(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.5g}")

@@ -28,7 +28,15 @@ def to_csv(content: Content) -> str:
     writer.writerow((*_SETTING, *_ERRORS))
     for row in content.settings:
         options = json.dumps(row.options)
-        where = (row.setting, _inert(row.name), _inert(row.method), options, row.bits, _inert(row.site), row.head)
+        where = (
+            row.setting,
+            _inert(row.name),
+            _inert(row.method),
+            options,
+            row.bits,
+            _inert(row.site),
+            row.head,
+        )
         ends = (row.metric.value, row.metric.low, row.metric.high, row.loss.value, row.loss.low, row.loss.high)
         head = (*where, *ends, row.verdict, row.within, row.samples)
         found = [errors for errors in content.errors if errors.setting == row.setting]
