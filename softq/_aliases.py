@@ -22,6 +22,11 @@ _MOVED = {
     "softq.sweep.sensitivity": "softq.sweeps.sensitivity",
 }
 
+_RENAMED = {
+    "softq.calibrate.Reservoir": ("softq.calibration.rows", "Reservoir"),
+    "softq.calibrate.collect": ("softq.calibration", "collect_rows"),
+}
+
 
 class _Alias(ModuleType):
     """Stands for a module that is imported when something of it is asked for."""
@@ -35,9 +40,9 @@ class _Alias(ModuleType):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         import warnings
 
-        home = _MOVED[self.__name__]
-        warnings.warn(f"{self.__name__} is {home} now", DeprecationWarning, stacklevel=2)
-        return getattr(import_module(home), name)
+        home, now = _RENAMED.get(f"{self.__name__}.{name}", (_MOVED[self.__name__], name))
+        warnings.warn(f"{self.__name__}.{name} is {home}.{now} now", DeprecationWarning, stacklevel=2)
+        return getattr(import_module(home), now)
 
 
 def register() -> None:

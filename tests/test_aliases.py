@@ -27,13 +27,17 @@ def test_an_old_name_gives_what_the_new_one_does_and_says_so() -> None:
         lines += [
             "with warnings.catch_warnings(record=True) as told:",
             f"    from softq.{old} import {name} as before",
-            f"assert ('softq.{old} is softq.{new} now', '<string>') in [(str(w.message), w.filename) for w in told]",
+            "heard = [(str(w.message), w.filename) for w in told]",
+            f"assert ('softq.{old}.{name} is softq.{new}.{name} now', '<string>') in heard",
             f"import softq.{old}, softq.{new}",
             f"assert softq.{old}.{name} is softq.{new}.{name} is before",
             f"assert {old!r} not in vars(softq)",
         ]
     python(
         *lines,
+        "from softq.calibrate import Reservoir, collect",
+        "assert collect is softq.calibration.collect_rows",
+        "assert Reservoir.__module__ == 'softq.calibration.rows'",
         "import softq.sweep.records",
         "from softq.sweep.page import report",
         "assert softq.sweep.records.read is softq.sweeps.records.read",
