@@ -152,6 +152,14 @@ def test_logic(op: str) -> None:
     check(DType.I32, values, build, expected)
 
 
+def test_a_sum_may_be_narrower_than_a_number_in_it() -> None:
+    # The result fits a byte, in which the number itself does not.
+    check(DType.I8, corners(DType.I8), lambda t, x: t.cast(x, DType.I32) - (-128), [v + 128 for v in corners(DType.I8)])
+    check(DType.U8, corners(DType.U8), lambda t, x: t.cast(x, DType.I32) - 200, [v - 200 for v in corners(DType.U8)])
+    check(DType.U8, corners(DType.U8), lambda t, x: t.clamp(t.cast(x, DType.I32), 190, 210) - 200,
+          [min(max(v, 190), 210) - 200 for v in corners(DType.U8)])  # fmt: skip
+
+
 @pytest.mark.parametrize("dtype", INTEGERS, ids=lambda d: d.value)
 def test_shift_to_the_right_is_a_floor(dtype: DType) -> None:
     values = corners(dtype)

@@ -55,10 +55,15 @@ def const(value: float, name: str, lanes: int = 1) -> Expr:
 
 
 def _number(value: float, name: str) -> Expr:
-    if name == "uint64" and value >= 1 << 63:
-        high, low = (tirx.const(part, name) for part in divmod(int(value), 1 << 32))
+    if name == BOOL or name.startswith("f"):
+        return tirx.const(int(value) if name == BOOL else float(value), name)
+    # Integers wrap: what a sum is made of need not fit the type that holds the sum.
+    dtype = dtype_of(name)
+    whole = (int(value) - dtype.low) % (1 << dtype.bits) + dtype.low
+    if whole >= 1 << 63:
+        high, low = (tirx.const(part, name) for part in divmod(whole, 1 << 32))
         return script.bitwise_or(script.shift_left(high, tirx.const(32, name)), low)
-    return tirx.const(float(value) if name.startswith("f") else int(value), name)
+    return tirx.const(whole, name)
 
 
 def vector_of(values: Sequence[float], name: str) -> Expr:
