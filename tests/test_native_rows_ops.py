@@ -15,19 +15,13 @@ from softq.artifact.machine import Cpu
 from softq.rowprog import Program
 from tests import test_rowprog_ops as ops
 from tests.rowhost import Array, Outputs
-from tests.test_native_rows import HOST, MACHINES, Host
+from tests.test_native_rows import HOST, MACHINES, Host, each_machine
 from tests.test_rowprog_ops import *  # noqa: F403  (collected here a second time)
 
 pytestmark = pytest.mark.skipif(not MACHINES or shutil.which("gcc") is None, reason="needs gcc and an x86-64 processor")
 
 
-def each_machine() -> Iterator[object]:
-    for machine in MACHINES or [HOST]:
-        marks = [] if machine is HOST else [pytest.mark.slow]
-        yield pytest.param(machine, marks=marks, id=f"{machine.cpu}-{machine.vector_bytes}")
-
-
-@pytest.fixture(params=each_machine(), autouse=True)
+@pytest.fixture(params=each_machine((HOST,)), autouse=True)
 def kernel_instead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     machine: Cpu = request.param
 
