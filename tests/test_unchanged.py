@@ -25,24 +25,29 @@ def test_records_that_are_equal_pass() -> None:
 
 
 @pytest.mark.parametrize("value", ["9" * 64, REFUSED + "2" * 64])
-def test_one_changed_hash_is_seen_and_named(value: str) -> None:
+def test_one_changed_hash_is_seen_and_named(value: str, tmp_path: Path) -> None:
     found = compare(BEFORE, BEFORE | {"models": BEFORE["models"] | {"b": value}})
     assert [one.kind for one in found if not one.passed] == ["models"]
-    assert f"  b: diff texts/{'2' * 20}.txt texts/{value[-64:][:20]}.txt" in table(found)
+    assert "  b: other bytes" in table(found, tmp_path)
+    texts = [tmp_path / "texts" / f"{part[-64:][:20]}.txt" for part in ("2" * 64, value)]
+    texts[0].parent.mkdir()
+    for text in texts:
+        text.write_text("")
+    assert f"  b: diff {texts[0]} {texts[1]}" in table(found, tmp_path)
 
 
 def test_what_is_missing_differs_unless_a_part_was_asked_for() -> None:
     now = {"models": {key: value for key, value in BEFORE["models"].items() if key != "a"} | {"d": "5"}}
     models = next(one for one in compare(BEFORE, now) if one.kind == "models")
     assert (list(models.different), models.added, models.passed) == (["a"], 1, False)
-    assert "a: is missing" in table([models])
+    assert "a: is missing" in table([models], Path())
     assert all(one.passed for one in compare(BEFORE, now, partial=True))
 
 
 def test_bytes_of_files_are_told_but_not_held() -> None:
     found = compare(BEFORE, BEFORE | {"files": {"a": "9"}})
     assert all(one.passed for one in found)
-    assert "files: 1 may differ and do" in table(found)
+    assert "files: 1 may differ and do" in table(found, Path())
     assert set(TOLD) == {"files", "bytes of deferred-log"}
 
 

@@ -56,7 +56,7 @@ def main() -> int:
     if given.base_only:
         return 0
     found = compare(old, new, partial=given.partial)
-    print(table(found, given.named), end="")
+    print(table(found, given.record, given.named), end="")
     return 0 if all(one.passed for one in found) else 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from benchmarks.unchanged.observe import CRASHED, REFUSED
 
@@ -66,8 +67,14 @@ def compare(before: Kinds, now: Kinds, *, partial: bool = False) -> list[Compari
     return found
 
 
-def table(found: list[Comparison], named: int = 5) -> str:
-    """Return the comparison as text, with the first few of what differs in each kind."""
+def table(found: list[Comparison], folder: Path, named: int = 5) -> str:
+    """Return the comparison as text, with the first few of what differs in each kind.
+
+    Args:
+        found: The kinds.
+        folder: The folder of the record, whose texts are named.
+        named: How many differences of a kind are named.
+    """
     rows = [["kind", "compared", "equal", "refused", "different", "added"]]
     for one in found:
         compared = one.equal + len(one.different)
@@ -79,14 +86,15 @@ def table(found: list[Comparison], named: int = 5) -> str:
     for one in found:
         if one.different:
             lines += ["", f"{one.kind}: {len(one.different)} {'differ' if one.held else 'may differ and do'}"]
-            lines += [f"  {key}: {_difference(*values)}" for key, values in list(one.different.items())[:named]]
+            lines += [f"  {key}: {_difference(folder, *values)}" for key, values in list(one.different.items())[:named]]
     return "\n".join(lines) + "\n"
 
 
-def _difference(before: str, now: str | None) -> str:
-    return "is missing" if now is None else f"diff {_text(before)} {_text(now)}"
-
-
-def _text(value: str) -> str:
-    """Return the file that a text is kept in, below the folder of the record."""
-    return f"{TEXTS}/{value.removeprefix(REFUSED).removeprefix(CRASHED)[:20]}.txt"
+def _difference(folder: Path, before: str, now: str | None) -> str:
+    if now is None:
+        return "is missing"
+    hashes = [value.removeprefix(REFUSED).removeprefix(CRASHED) for value in (before, now)]
+    texts = [folder / TEXTS / f"{one[:20]}.txt" for one in hashes]
+    if all(text.exists() for text in texts):
+        return "diff " + " ".join(map(str, texts))
+    return f"other bytes{''.join(f', now {how.strip()}' for how in (REFUSED, CRASHED) if now.startswith(how))}"
