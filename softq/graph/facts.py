@@ -13,7 +13,7 @@ import onnx_ir as ir
 from softq.graph.queries import is_op, producer
 from softq.graph.ranks import Dims, find_rank
 from softq.graph.shape_stubs import insert_stubs
-from softq.graph.view import Container, FunctionId, ModelView, function_label
+from softq.graph.view import FunctionId, ModelView, function_label
 
 UNKNOWN = "softq.unknown"
 """Domain of operators about which inference shall know nothing."""
@@ -219,15 +219,11 @@ def _infer(model: onnx.ModelProto, prefix: tuple[str, ...]) -> Inferred:
     del inferred.functions[:]
     found: Inferred = {}
     for container in ModelView(ir.from_proto(inferred)).containers:
-        for value in _values(container):
+        for value in container.values:
             if value.name:
                 shape = None if value.shape is None else to_dims(value.shape)
                 found[((*prefix, *container.path), value.name)] = Known(value.dtype, shape)
     return found
-
-
-def _values(container: Container) -> list[ir.Value]:
-    return [*container.body.inputs, *(output for node in container.body for output in node.outputs)]
 
 
 def copy_without_weights(model: ir.Model) -> ir.Model:

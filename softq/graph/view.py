@@ -35,6 +35,11 @@ class Container:
         """The graph that `ir.Value.graph` names for values of this container."""
         return self.body.graph if isinstance(self.body, ir.Function) else self.body
 
+    @property
+    def values(self) -> list[ir.Value]:
+        """Its inputs and what its nodes compute."""
+        return [*self.body.inputs, *(output for node in self.body for output in node.outputs)]
+
 
 @dataclass(frozen=True, eq=False)
 class Use:
@@ -82,6 +87,11 @@ class ModelView:
             visit((function_label(identifier),), function, default_opset(function.opset_imports, opset), identifier)
         return tuple(found)
 
+    @property
+    def nodes(self) -> Iterator[ir.Node]:
+        """The nodes of every container, one container after the other."""
+        return (node for container in self.containers for node in container.body)
+
     @cached_property
     def by_graph(self) -> Mapping[ir.Graph, Container]:
         """The container of each graph object."""
@@ -91,16 +101,15 @@ class ModelView:
     def calls(self) -> Mapping[FunctionId, tuple[ir.Node, ...]]:
         """The nodes that call each model-local function, in any container."""
         calls: dict[FunctionId, list[ir.Node]] = {identifier: [] for identifier in self.model.functions}
-        for container in self.containers:
-            for node in container.body:
-                if node.op_identifier() in calls:
-                    calls[node.op_identifier()].append(node)
+        for node in self.nodes:
+            if node.op_identifier() in calls:
+                calls[node.op_identifier()].append(node)
         return {identifier: tuple(nodes) for identifier, nodes in calls.items()}
 
     @cached_property
     def owners(self) -> Mapping[ir.Graph, ir.Node]:
         """The If, Loop, Scan or other node that each subgraph hangs from."""
-        return {graph: node for container in self.containers for node in container.body for _, graph in subgraphs(node)}
+        return {graph: node for node in self.nodes for _, graph in subgraphs(node)}
 
     @cached_property
     def reached(self) -> frozenset[FunctionId]:

@@ -36,8 +36,7 @@ class FixDimensions(ir.passes.InPlacePass):
                 raise InputError(f"dimension {name!r} cannot be {size}; 0 and more are sizes")
         modified = False
         for container in ModelView(model).containers:
-            values = [*container.body.inputs, *(value for node in container.body for value in node.outputs)]
-            for value in values:
+            for value in container.values:
                 modified |= self._fix(value)
         return ir.passes.PassResult(model, modified)
 

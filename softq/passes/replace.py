@@ -208,21 +208,15 @@ def _add(model: ir.Model, function: ir.Function) -> None:
 
 def pairs_of(model: ir.Model) -> list[tuple[ir.Value, Pair]]:
     """Return the probabilities that are a quotient in their own graph, with what they are the quotient of."""
-    values = (value for container in ModelView(model).containers for node in container.body for value in node.outputs)
-    found = ((value, value.meta.get(PAIR_KEY)) for value in values)
+    found = ((value, value.meta.get(PAIR_KEY)) for node in ModelView(model).nodes for value in node.outputs)
     return [(value, p) for value, p in found if isinstance(p, Pair) and p.weights.graph is value.graph]
 
 
 def canonical_nodes(model: ir.Model) -> list[tuple[ir.Node, Canonical]]:
     """Return every node that `normalize` has made canonical, with what it stands for, in graph order."""
-    found: list[tuple[ir.Node, Canonical]] = []
-    for container in ModelView(model).containers:
-        for node in container.body:
-            canonical = node.meta.get(CANONICAL_KEY)
-            # A clone of the model takes the meta along, but its values are others.
-            if isinstance(canonical, Canonical) and _belongs(canonical, node):
-                found.append((node, canonical))
-    return found
+    found = ((node, node.meta.get(CANONICAL_KEY)) for node in ModelView(model).nodes)
+    # A clone of the model takes the meta along, but its values are others.
+    return [(node, c) for node, c in found if isinstance(c, Canonical) and _belongs(c, node)]
 
 
 def _check_heads(canonical: Canonical, planned: SitePlan) -> None:
