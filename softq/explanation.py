@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from softq.errors import UsageError
 from softq.forms import FORMS
-from softq.forms.matching.mask_lifts import Source
+from softq.forms.matching.mask_sources import Source
 from softq.graph.facts import Assumed, Facts
 from softq.graph.queries import node_label, operator_label
 from softq.graph.view import ModelView

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from softq.forms.matching.mask_lifts import Source
+from softq.forms.matching.mask_sources import Source
 from softq.graph.facts import Facts
 from softq.graph.ranks import Dims
 from softq.registry import Folder

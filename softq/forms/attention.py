@@ -13,10 +13,10 @@ from softq.forms.matching.fused import count_keys, make_body_opener, refuse_refe
 from softq.forms.matching.guards import ROW_WHERE
 from softq.forms.matching.mask_sources import is_declared
 from softq.forms.matching.operators import FLOATS, NEWEST_OPSET, find_refusal
+from softq.graph.bodies import find_standard_body, to_type_proto
 from softq.graph.facts import Facts, drop_inferred_names
 from softq.graph.queries import is_op, node_label, operand
 from softq.graph.ranks import Dims
-from softq.graph.standard_bodies import find_standard_body, to_type_proto
 from softq.site import MaskKind
 
 _OLDEST_OPSET = 23

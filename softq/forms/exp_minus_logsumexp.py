@@ -9,7 +9,7 @@ import onnx_ir as ir
 from softq.forms.matching.decomposed import make_form
 from softq.forms.matching.exponentials import Decomposed
 from softq.forms.matching.layout_ops import Moved, follow
-from softq.forms.matching.logarithms import find_log_quotient
+from softq.forms.matching.quotients import find_log_quotient
 from softq.graph.facts import Facts
 from softq.graph.patterns import match
 

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from softq.forms.matching.decomposed import make_form, read_by_exp_only
 from softq.forms.matching.exponentials import Decomposed
-from softq.forms.matching.logarithms import find_log_quotient
+from softq.forms.matching.quotients import find_log_quotient
 from softq.graph.facts import Facts
 
 

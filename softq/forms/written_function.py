@@ -8,14 +8,13 @@ import onnx_ir as ir
 
 from softq.forms import Form, Hidden, Match, refuse
 from softq.forms.matching.exponentials import read_number
-from softq.forms.matching.mask_lifts import Source
+from softq.forms.matching.mask_sources import Source
 from softq.forms.matching.masks import find_mask, keeps_shape
 from softq.forms.matching.operators import find_refusal
 from softq.forms.matching.value_sets import BITS, find_values
-from softq.forms.substitutes.attention_region import are_scores, are_weights, is_computed_from
 from softq.forms.substitutes.evaluation import export_region
 from softq.forms.substitutes.recognition import Masks, Recognised, recognise
-from softq.forms.substitutes.regions import OPERATORS, Region, find_regions
+from softq.forms.substitutes.regions import OPERATORS, Region, are_scores, are_weights, find_regions, is_computed_from
 from softq.graph.facts import Facts
 from softq.graph.queries import is_constant, is_op, operand, operator_label
 

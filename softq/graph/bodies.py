@@ -1,18 +1,22 @@
 """Opening a node: its operator becomes a function with a body, and the call of that function is inlined.
 
 Writing the body as a function leaves the rest to `onnx_ir`'s inliner: fresh names, absent inputs, kept output names,
-and the metadata of the node on everything that takes its place.
+and the metadata of the node on everything that takes its place. The bodies by which ONNX defines an operator in other
+operators are those of `onnx.defs`, so that they mean what the standard means; where one is written for an older
+operator set than the model's, `onnx.version_converter` raises it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import onnx
 import onnx_ir as ir
-from onnx import parser
+from onnx import defs, parser, version_converter
 from onnx_ir.passes.common import InlinePass
 
+from softq.graph.edits import put_in_place
 from softq.graph.view import ModelView
 
 Body = Callable[[ir.Node, int], onnx.FunctionProto | None]
@@ -58,17 +62,8 @@ def open_nodes(model: ir.Model, body: Body) -> bool:
 
 def _call(node: ir.Node, name: str, kept: Sequence[int]) -> None:
     """Put a call in the place of a node; attributes and absent outputs are the body's affair."""
-    call = ir.Node(_DOMAIN, name, node.inputs, num_outputs=len(kept), name=node.name, doc_string=node.doc_string)
-    call.metadata_props.update(node.metadata_props)
-    call.meta.update(node.meta)
-    container = node.graph
-    assert container is not None, "a node of a model belongs to a graph"
-    old = [node.outputs[k] for k in kept]
-    for value, new in zip(old, call.outputs, strict=True):
-        new.doc_string = value.doc_string
-        new.metadata_props.update(value.metadata_props)
-        new.meta.update(value.meta)
-    ir.convenience.replace_nodes_and_values(container, node, [node], [call], old, call.outputs)
+    call = ir.Node(_DOMAIN, name, node.inputs, num_outputs=len(kept))
+    put_in_place(node, [call], call, [node.outputs[k] for k in kept], call.outputs)
 
 
 def parse_body(opset: int, inputs: Sequence[str], outputs: Sequence[str], lines: Sequence[str]) -> onnx.FunctionProto:
@@ -91,3 +86,93 @@ def format_float(value: float) -> str:
     """Return a float attribute as ONNX text, which wants a point or an exponent."""
     text = repr(float(value))
     return text if any(c in text for c in ".en") else f"{text}.0"
+
+
+def find_standard_body(node: ir.Node, opset: int, types: Sequence[onnx.TypeProto]) -> onnx.FunctionProto | None:
+    """Return what a node of the default domain is short for, or None where ONNX does not say.
+
+    Args:
+        node: The node; its attributes may not refer to those of a function.
+        opset: Version of the default domain; the body imports it.
+        types: Element type and rank of each input (`type_of`); an empty one for an absent input.
+    """
+    try:
+        schema = defs.get_schema(node.op_type, opset, "")
+    except defs.SchemaError:
+        return None
+    bodies = cast("Any", schema)  # onnx's own stubs leave this part out
+    proto = _add_defaults(node, schema)
+    values = {attribute.name: attribute for attribute in proto.attribute}
+    serialized = [kind.SerializeToString() for kind in types]
+    dependent = bodies.has_context_dependent_function
+    versions = bodies.context_dependent_function_opset_versions if dependent else bodies.function_opset_versions
+    # Asked for a version at which an operator of the body has changed, onnx returns nothing.
+    for version in (opset, *sorted((v for v in versions if v < opset), reverse=True)):
+        if dependent:
+            text = bodies.get_context_dependent_function_with_opset_version(
+                version, proto.SerializeToString(), serialized
+            )
+        else:
+            text = bodies.get_function_with_opset_version(version)
+        body = onnx.FunctionProto()
+        body.ParseFromString(text)
+        if body.node:
+            for inner in body.node:
+                bind_attributes(inner, lambda reference: values.get(reference.ref_attr_name))
+            del body.attribute[:], body.attribute_proto[:]
+            if version < opset:
+                return _raise(body, proto, types, version, opset)
+            # It may say an older version, from which on its operators are the same.
+            del body.opset_import[:]
+            body.opset_import.append(onnx.OperatorSetIdProto(domain="", version=opset))
+            return body
+    return None
+
+
+def to_type_proto(dtype: ir.DataType, shape: ir.Shape) -> onnx.TypeProto:
+    """Return a type and a shape as `find_standard_body` wants them."""
+    return ir.to_proto(ir.Value(name="x", type=ir.TensorType(dtype), shape=shape)).type
+
+
+def _add_defaults(node: ir.Node, schema: defs.OpSchema) -> onnx.NodeProto:
+    """Return the node with every default written out, and no outputs but those that somebody reads."""
+    proto = ir.to_proto(node)
+    proto.ClearField("metadata_props")
+    present = {attribute.name for attribute in proto.attribute}
+    for name, attribute in schema.attributes.items():
+        if name not in present and attribute.default_value.type != onnx.AttributeProto.UNDEFINED:
+            proto.attribute.append(attribute.default_value)
+    return proto
+
+
+def bind_attributes(
+    node: onnx.NodeProto, value_of: Callable[[onnx.AttributeProto], onnx.AttributeProto | None]
+) -> None:
+    """Put values in place of references to a function's attributes; a reference without a value goes."""
+    for reference in [attribute for attribute in node.attribute if attribute.ref_attr_name]:
+        value = value_of(reference)
+        node.attribute.remove(reference)
+        if value is not None:
+            bound = node.attribute.add()
+            bound.CopyFrom(value)
+            bound.name = reference.name
+
+
+def _raise(
+    body: onnx.FunctionProto, call: onnx.NodeProto, types: Sequence[onnx.TypeProto], version: int, opset: int
+) -> onnx.FunctionProto | None:
+    graph = onnx.GraphProto(name="body", node=body.node)
+    for name, given, kind in zip(body.input, call.input, types, strict=False):
+        if given:
+            graph.input.append(onnx.ValueInfoProto(name=name, type=kind))
+    graph.output.extend(onnx.ValueInfoProto(name=name) for name, _ in zip(body.output, call.output, strict=False))
+    imports = [onnx.OperatorSetIdProto(domain="", version=version)]
+    try:
+        model = version_converter.convert_version(
+            onnx.ModelProto(ir_version=10, opset_import=imports, graph=graph), opset
+        )
+    except RuntimeError:
+        return None
+    raised = onnx.FunctionProto(input=body.input, output=body.output, node=model.graph.node)
+    raised.opset_import.append(onnx.OperatorSetIdProto(domain="", version=opset))
+    return raised

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx_ir.tape import Tape
+
+from softq.graph.queries import graph_of
 
 
 def add_cast(tape: Tape, value: ir.Value, like: ir.Value, name: str) -> ir.Value:
@@ -45,6 +49,26 @@ def take_over(old: ir.Value, new: ir.Value, *, except_by: ir.Node | None = None)
     if new.type is None:
         new.type = old.type
     new.shape = old.shape if old.shape is not None else new.shape
+
+
+def put_in_place(
+    old: ir.Node, nodes: Sequence[ir.Node], heir: ir.Node, kept: Sequence[ir.Value], new: Sequence[ir.Value]
+) -> None:
+    """Put nodes in the place of one.
+
+    Args:
+        old: The node that goes.
+        nodes: What takes its place.
+        heir: Which of them gets its name and notes.
+        kept: Results of `old`.
+        new: What takes their places, and gets their names and notes.
+    """
+    heir.name = old.name
+    for giver, taker in [(old, heir), *zip(kept, new, strict=True)]:
+        taker.doc_string = giver.doc_string
+        taker.metadata_props.update(giver.metadata_props)
+        taker.meta.update(giver.meta)
+    ir.convenience.replace_nodes_and_values(graph_of(old), old, [old], nodes, kept, new)
 
 
 def remove_if_unused(*nodes: ir.Node | None) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import onnx
 import onnx_ir as ir
 
-from softq.graph.queries import is_op, producer
+from softq.graph.bodies import bind_attributes
+from softq.graph.queries import is_op, operand, producer
 from softq.graph.ranks import Dims, find_rank
 from softq.graph.shape_stubs import insert_stubs
 from softq.graph.view import FunctionId, ModelView, function_label
@@ -58,6 +59,8 @@ class Facts:
     """Types and shapes of the values of a model; inference runs once, at the first question the model cannot answer."""
 
     view: ModelView
+    _found: Inferred | None = field(default=None, repr=False)
+    """What inference has found so far, where it still runs."""
     _ranks: dict[ir.Value, int | None] = field(default_factory=dict[ir.Value, int | None], repr=False)
 
     @property
@@ -68,44 +71,40 @@ class Facts:
 
     def dtype(self, value: ir.Value | None) -> ir.DataType | None:
         """Return the element type of `value`, or None."""
-        return None if value is None else self._dtype(value, lambda: self._inferred)
+        if value is None or value.dtype not in {None, ir.DataType.UNDEFINED}:
+            return None if value is None else value.dtype
+        known = self._find_known(value)
+        return None if known is None else known.dtype
 
     def shape(self, value: ir.Value | None) -> Dims | None:
         """Return the shape of `value`: a number, a symbol or None for each axis; None if not even the rank is known."""
-        return None if value is None else self._shape(value, lambda: self._inferred, self._ranks)
-
-    def _dtype(self, value: ir.Value, inferred: Callable[[], Inferred]) -> ir.DataType | None:
-        if value.dtype is not None and value.dtype != ir.DataType.UNDEFINED:
-            return value.dtype
-        known = self._find_known(value, inferred)
-        return None if known is None else known.dtype
-
-    def _shape(
-        self, value: ir.Value, inferred: Callable[[], Inferred], ranks: dict[ir.Value, int | None]
-    ) -> Dims | None:
-        def known_shape(value: ir.Value) -> Dims | None:
-            # onnx's version converter annotates the values it inserts as scalars, whatever they are.
-            is_placeholder = value.shape == () and producer(value, "Softmax") is not None
-            if value.shape is not None and not is_placeholder:
-                return to_dims(value.shape)
-            known = self._find_known(value, inferred)
-            return None if known is None else known.shape
-
-        shape = known_shape(value)
-        rank = None if shape is not None else find_rank(value, known_shape, ranks)
+        if value is None:
+            return None
+        shape = self._known_shape(value)
+        rank = None if shape is not None else find_rank(value, self._known_shape, self._ranks)
         return shape if rank is None else (None,) * rank
 
-    def _find_known(self, value: ir.Value, inferred: Callable[[], Inferred]) -> Known | None:
+    def _known_shape(self, value: ir.Value) -> Dims | None:
+        # onnx's version converter annotates the values it inserts as scalars, whatever they are.
+        is_placeholder = value.shape == () and producer(value, "Softmax") is not None
+        if value.shape is not None and not is_placeholder:
+            return to_dims(value.shape)
+        known = self._find_known(value)
+        return None if known is None else known.shape
+
+    def _find_known(self, value: ir.Value) -> Known | None:
         tensor = value.const_value
         if tensor is not None:
             return Known(tensor.dtype, tuple(int(d) for d in tensor.shape.numpy()))
         if value.graph is None or not value.name:
             return None
         container = self.view.by_graph.get(value.graph)
-        return None if container is None else inferred().get((container.path, value.name))
+        return None if container is None else self._inferred.get((container.path, value.name))
 
     @cached_property
     def _inferred(self) -> Inferred:
+        if self._found is not None:
+            return self._found
         found: Inferred = {}
         functions: dict[FunctionId, onnx.FunctionProto] = {}
         # Inference is help, not a judge: where onnx gives up on a model, less is known and nothing else happens.
@@ -124,30 +123,19 @@ class Facts:
     ) -> Inferred:
         """Infer the body of a function for inputs that have what the operands of all its calls have in common."""
         function, calls = self.view.model.functions[identifier], self.view.calls[identifier]
-        proto = functions[identifier]
-        nodes: list[onnx.NodeProto] = []
-        for node, original in zip(proto.node, function, strict=True):
-            copy = onnx.NodeProto()
-            copy.CopyFrom(node)
-            _bind(copy, original, self.view)
-            nodes.append(copy)
-        inputs: list[onnx.ValueInfoProto] = []
+        proto, so_far = functions[identifier], Facts(self.view, found)
+        graph = onnx.GraphProto(name="body", node=proto.node)
+        for node, original in zip(graph.node, function, strict=True):
+            _bind(node, original, self.view)
         for index, value in enumerate(function.inputs):
-            known = [self._operand(call, index, found) for call in calls]
-            inputs.append(_value_info(value.name or "", _common(known)))
-        outputs = [onnx.ValueInfoProto(name=name) for name in proto.output]
-        graph = onnx.GraphProto(name="body", node=nodes, input=inputs, output=outputs)
+            operands = [operand(call, index) for call in calls]
+            known = [Known(so_far.dtype(given), so_far.shape(given)) for given in operands]
+            graph.input.append(_value_info(value.name or "", _common(known)))
+        graph.output.extend(onnx.ValueInfoProto(name=name) for name in proto.output)
         model = onnx.ModelProto(
             ir_version=10, graph=graph, opset_import=proto.opset_import, functions=functions.values()
         )
         return _infer(model, (function_label(identifier),))
-
-    def _operand(self, call: ir.Node, index: int, found: Inferred) -> Known:
-        """Return what is known of an operand while inference still runs: what the model says or was found so far."""
-        value = call.inputs[index] if index < len(call.inputs) else None
-        if value is None:
-            return Known(None, None)
-        return Known(self._dtype(value, lambda: found), self._shape(value, lambda: found, {}))
 
 
 def drop_inferred_names(shape: Dims) -> Dims:
@@ -180,20 +168,17 @@ def _value_info(name: str, known: Known) -> onnx.ValueInfoProto:
 
 def _bind(proto: onnx.NodeProto, node: ir.Node, view: ModelView) -> None:
     """Put the values of a function's attributes in place of the references to them."""
-    for attribute in list(proto.attribute):
-        if not attribute.ref_attr_name:
-            continue
+
+    def value_of(reference: onnx.AttributeProto) -> onnx.AttributeProto | None:
         try:
-            value = view.attribute(node, attribute.name)
+            value = view.attribute(node, reference.name)
         except LookupError:
             # Without its attribute the node would be another operator: make it one that inference does not know.
             proto.domain = UNKNOWN
-            value = None
-        proto.attribute.remove(attribute)
-        if value is not None:
-            bound = ir.to_proto(value)
-            bound.name = attribute.name
-            proto.attribute.append(bound)
+            return None
+        return None if value is None else ir.to_proto(value)
+
+    bind_attributes(proto, value_of)
 
 
 def _callers_first(view: ModelView) -> list[FunctionId]:

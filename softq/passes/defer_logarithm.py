@@ -13,7 +13,7 @@ from softq.graph.edits import add_cast, add_constant, remove_if_unused, row_shap
 from softq.graph.patterns import match
 from softq.graph.queries import graph_of
 from softq.passes import PassEntry
-from softq.passes.analysis.log_readers import Logarithm, find_logarithms
+from softq.passes.analysis.readers import Logarithm, find_logarithms
 from softq.passes.replace import Pair, pairs_of
 
 

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from softq.graph.edits import remove_if_unused
 from softq.passes import PassEntry
-from softq.passes.analysis.order_only import DROP_ARGMAX
+from softq.passes.analysis.readers import DROP_ARGMAX
 from softq.passes.locate import superfluous
 
 

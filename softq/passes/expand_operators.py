@@ -1,6 +1,6 @@
 """Open operators that ONNX itself defines by a function, for consumers that lack them.
 
-Where the bodies come from: `softq/graph/standard_bodies.py`.
+Where the bodies come from: `softq/graph/bodies.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Set
 import onnx
 import onnx_ir as ir
 
-from softq.graph.standard_bodies import find_standard_body, to_type_proto
+from softq.graph.bodies import find_standard_body, to_type_proto
 from softq.passes import BodyPass, PassEntry
 
 OPENED = frozenset(

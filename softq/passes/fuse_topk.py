@@ -7,7 +7,7 @@ import onnx_ir as ir
 from softq.graph.edits import remove_if_unused, take_over
 from softq.graph.queries import graph_of
 from softq.passes import PassEntry
-from softq.passes.analysis.order_only import FUSE_TOPK
+from softq.passes.analysis.readers import FUSE_TOPK
 from softq.passes.locate import superfluous
 
 

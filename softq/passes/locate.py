@@ -16,8 +16,8 @@ from softq.graph.facts import ASSUMED_KEY, NOTHING, Assumed, Facts
 from softq.graph.view import ModelView
 from softq.passes import PassEntry
 from softq.passes.analysis.candidates import Finding, find_candidates, shorten
-from softq.passes.analysis.order_only import OrderOnly
 from softq.passes.analysis.policy import Policy, judge
+from softq.passes.analysis.readers import OrderOnly
 from softq.site import META_KEY, Site
 
 SITES_KEY = "softq.sites"

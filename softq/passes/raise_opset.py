@@ -18,8 +18,9 @@ from onnx_ir.passes.common import InlinePass
 
 from softq.errors import InputError, RefusalError, root_line
 from softq.graph.constants import to_lone_proto
-from softq.graph.names import Names
+from softq.graph.edits import put_in_place
 from softq.graph.queries import constant_tensor
+from softq.graph.rewriter import Names
 from softq.modelfile import as_model
 from softq.modelfile.tensors import LARGE_BYTES, node_name
 from softq.passes import PassEntry
@@ -158,12 +159,9 @@ def _convert(node: ir.Node, twin: ir.Node, version: int, cache: dict[bytes, onnx
     key = model.SerializeToString(deterministic=True)
     if key not in cache:
         cache[key] = _run(model, version)
-    converted = cache[key]
-    if len(converted.node) == 1 and not disguised and _are_equal(converted.node[0], proto):
+    if len(cache[key].node) == 1 and not disguised and _are_equal(cache[key].node[0], proto):
         return None
-    if disguised:
-        converted = _rename(converted, "Softmax", "Hardmax")
-    return _Replacement(node, outputs, converted)
+    return _Replacement(node, outputs, cache[key])
 
 
 def _check_axis(node: ir.Node, scores: ir.Value | None, version: int) -> None:
@@ -224,20 +222,8 @@ def _are_equal(a: onnx.NodeProto, b: onnx.NodeProto) -> bool:
     return key(a) == key(b)
 
 
-def _rename(graph: onnx.GraphProto, old: str, new: str) -> onnx.GraphProto:
-    copy = onnx.GraphProto()
-    copy.CopyFrom(graph)
-    for node in copy.node:
-        if node.op_type == old:
-            node.op_type = new
-    return copy
-
-
 def _apply(replacement: _Replacement, names: Names) -> None:
     old = replacement.node
-    container = old.graph
-    if container is None:
-        raise AssertionError(f"node {node_name(old)!r} is in no graph")
     stem = f"{next(o.name for o in old.outputs if o.name)}_opset{TARGET}"
     # Of the node as it is now: an input may come from a neighbour that was replaced since the plan was made.
     values = {name: value for value, name in _input_names(old).items()}
@@ -251,31 +237,19 @@ def _apply(replacement: _Replacement, names: Names) -> None:
     for proto in replacement.converted.node:
         inputs = [values[name] if name else None for name in proto.input]
         attributes = [ir.from_proto(attribute) for attribute in proto.attribute]
-        node = ir.Node("", proto.op_type, inputs, attributes, num_outputs=len(proto.output))
+        operator = old.op_type if proto.op_type in _FLATTENING else proto.op_type
+        node = ir.Node("", operator, inputs, attributes, num_outputs=len(proto.output))
         for name, value in zip(proto.output, node.outputs, strict=True):
             value.name = names.numbered(stem) if name and name not in replacement.outputs else ""
             values[name] = value
         nodes.append(node)
-    _inherit(old, nodes)
-    kept = [(value, values[name]) for value, name in zip(old.outputs, replacement.outputs, strict=True) if name]
-    for value, new in kept:
-        new.doc_string = value.doc_string
-        new.metadata_props.update(value.metadata_props)
-        new.meta.update(value.meta)
-    ir.convenience.replace_nodes_and_values(
-        container, old, [old], nodes, [value for value, _ in kept], [new for _, new in kept]
-    )
-
-
-def _inherit(old: ir.Node, nodes: Sequence[ir.Node]) -> None:
-    """Give name and notes of the old node to the one that does its work."""
+    # The one that does the old node's work has its name.
     heir = next((node for node in nodes if node.op_type == old.op_type), nodes[-1])
-    heir.name, heir.doc_string = old.name, old.doc_string
-    heir.metadata_props.update(old.metadata_props)
-    heir.meta.update(old.meta)
     for node in nodes:
         if node is not heir:
             node.name = f"{node_name(old)}/{node.op_type}"
+    kept = [value for value, name in zip(old.outputs, replacement.outputs, strict=True) if name]
+    put_in_place(old, nodes, heir, kept, [values[name] for name in replacement.outputs if name])
 
 
 def _describe(node: ir.Node, version: int) -> str:

@@ -1,16 +1,63 @@
-"""Tensors that mask scores: which they are, and what else is in them."""
+"""Tensors that mask scores: which they are, what else is in them, and how they are taken out."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from softq.forms.matching.mask_lifts import Source
 from softq.forms.matching.value_sets import MASKED, MINUS_INFINITY, ValueSet, find_values
 from softq.graph.facts import Facts
 from softq.graph.patterns import match, matches
 from softq.graph.queries import MOVES_ONLY, operand
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """What is done to scores after a mask was applied, and has to be done to them without it.
+
+    Attributes:
+        node: An operator that works element by element.
+        index: Which operand the scores are.
+        instead: What takes the place of the other operand; None if that stays.
+    """
+
+    node: ir.Node
+    index: int
+    instead: ir.Value | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Where a mask says which positions take part.
+
+    Attributes:
+        value: A boolean value, or an addend whose elements are 0 where a position takes part and at most -1e4 else.
+        valid_when: What the boolean is at positions that take part; None if `value` is an addend.
+    """
+
+    value: ir.Value
+    valid_when: bool | None
+
+
+@dataclass(frozen=True, eq=False)
+class Lift:
+    """How masks are taken out of the scores.
+
+    Attributes:
+        scores: What the innermost mask was applied to; None if the scores stay as they are, because what is under the
+            mask is not proved to have their shape.
+        steps: What was done to the scores since, in order.
+        sources: The masks; a position takes part if all say so.
+        total: Whether rows that are masked throughout count as not masked.
+    """
+
+    scores: ir.Value | None
+    steps: tuple[Step, ...]
+    sources: tuple[Source, ...]
+    total: bool = False
+
 
 _ZERO_OR_MINUS_INFINITY = ValueSet((-math.inf, 0.0), True)
 

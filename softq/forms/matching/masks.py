@@ -31,8 +31,7 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from softq.forms.matching.mask_lifts import Lift, Source, Step
-from softq.forms.matching.mask_sources import find_source, is_declared, is_far_below, split_bias
+from softq.forms.matching.mask_sources import Lift, Source, Step, find_source, is_declared, is_far_below, split_bias
 from softq.forms.matching.value_sets import MASKED, ValueSet, cast, find_values
 from softq.graph.facts import Dims, Facts
 from softq.graph.queries import MOVES_ONLY, cast_target, is_constant, is_passthrough, operand

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from softq.errors import SoftqError
 from softq.forms import FORMS, Inside, Match
 from softq.forms.matching.guards import Behind, guard_row, look_behind
-from softq.forms.matching.mask_lifts import Lift
+from softq.forms.matching.mask_sources import Lift
 from softq.forms.matching.masks import NO_MASK, FoundMask, find_mask
 from softq.forms.matching.roles import Usage, find_usage, is_chosen
 from softq.forms.replaced import DOMAIN
@@ -18,8 +18,7 @@ from softq.forms.written_function import find_around
 from softq.graph.facts import Facts, drop_inferred_names
 from softq.graph.queries import operator_label
 from softq.graph.view import Container, function_label
-from softq.passes.analysis.log_readers import find_logarithms
-from softq.passes.analysis.order_only import OrderOnly, find_order_only
+from softq.passes.analysis.readers import OrderOnly, find_logarithms, find_order_only
 from softq.site import Role, Site, Verdict
 
 _SHOWN = 12

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import onnx_ir as ir
 
-from softq.forms.matching.mask_lifts import Lift, Source, Step
+from softq.forms.matching.mask_sources import Lift, Source, Step
 from softq.graph.facts import to_dims
 from softq.graph.patterns import match
 from softq.graph.queries import comes_before, constant, is_op, operand

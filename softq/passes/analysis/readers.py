@@ -1,8 +1,9 @@
-"""Softmaxes of which only the order is used: ArgMax, and TopK with its values unused or normalised again.
+"""Readers for which the scores of a softmax do as well as its weights.
 
-The softmax rises with the score, so that the greatest weights belong to the greatest scores. What changes is ties
-alone: two scores so close that their weights round to the same number are told apart by the scores. Of rows whose
-weights are NaN no order is defined, and theirs may change.
+Only the order of the weights is used by ArgMax, and by TopK with its values unused or normalised again: the softmax
+rises with the score, so that the greatest weights belong to the greatest scores. What changes is ties alone: two scores
+so close that their weights round to the same number are told apart by the scores. Of rows whose weights are NaN no
+order is defined, and theirs may change. The logarithm of a weight is a difference of the scores.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import onnx_ir as ir
 from softq.forms import Match
 from softq.graph.facts import Facts
 from softq.graph.patterns import match
-from softq.graph.queries import constant, is_op
+from softq.graph.queries import constant, is_float_cast, is_op
 
 DROP_ARGMAX = "drop-argmax"
 FUSE_TOPK = "fuse-topk"
@@ -83,3 +84,32 @@ def _find_normalized(values: ir.Value, axis: int, rank: int, facts: Facts) -> ir
     return (
         result if alone and not shown and result is not None and result.graph is values.graph is total.graph else None
     )
+
+
+_MOVES = ("Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Slice", "Gather")
+
+
+@dataclass(frozen=True, eq=False)
+class Logarithm:
+    """A logarithm of some weights.
+
+    Attributes:
+        node: The `Log`.
+        path: The nodes that move or cast the weights before it, in order.
+    """
+
+    node: ir.Node
+    path: tuple[ir.Node, ...]
+
+
+def find_logarithms(weights: ir.Value, path: tuple[ir.Node, ...] = ()) -> list[Logarithm]:
+    """Return the logarithms that are taken of `weights` in their own graph, behind nodes that move or cast them."""
+    found: list[Logarithm] = []
+    for reader, index in weights.uses():
+        if index != 0 or reader.graph is not weights.graph:
+            continue
+        if is_op(reader, "Log"):
+            found.append(Logarithm(reader, path))
+        elif is_op(reader, *_MOVES) or is_float_cast(reader):
+            found += find_logarithms(reader.outputs[0], (*path, reader))
+    return found
