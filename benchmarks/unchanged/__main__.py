@@ -142,7 +142,7 @@ def _observe(tree: Tree, part: str, given: argparse.Namespace, like: Kinds) -> K
                 corpus.write_inputs(work / "smollm2.npz", [{"input_ids": data["input_ids"][:, :_TOKENS]}])
         if like and part == "names":
             (work / "names.json").write_text(json.dumps(list(like["names"])), encoding="utf-8")
-        tree.run(["benchmarks.unchanged.observe", part, "found.json", *options], work)
+        tree.run(["benchmarks.unchanged.parts", part, "found.json", *options], work)
         return json.loads((work / "found.json").read_text(encoding="utf-8"))
 
 

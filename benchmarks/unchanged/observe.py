@@ -1,16 +1,8 @@
-"""What one checkout gives: run in a process whose `softq` is that checkout's, and whose `benchmarks` are this one's.
-
-    python -m benchmarks.unchanged.observe PART OUT --texts FOLDER [--built FOLDER] [--quick] [--models GLOB ...]
-
-It works in the current folder, where `corpus` is the folder of the models and `names.json`, if it is there, lists the
-public names to look for; `smollm2`, with its inputs in `smollm2.npz`, is there if that model is asked for.
-"""
+"""What all parts of a comparison share: what is observed is collected, and which methods are looked at."""
 
 from __future__ import annotations
 
-import argparse
 import hashlib
-import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -114,29 +106,3 @@ def methods_of(extent: str, *, quick: bool) -> list[tuple[str, Settings]]:
 def label(method: str | None, settings: Settings) -> str:
     """Return a method with its settings as a key has it."""
     return " ".join([method or "as it is", *(f"{name}={value}" for name, value in settings.items())])
-
-
-def main() -> None:
-    from benchmarks.unchanged.parts import PARTS, SMOLLM2
-
-    parser = argparse.ArgumentParser()
-    parser.add_argument("part", choices=list(PARTS))
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--texts", type=Path, required=True)
-    parser.add_argument("--built", type=Path)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--models", nargs="*", default=[])
-    given = parser.parse_args()
-    models = corpus.read(Path("corpus"), given.models, quick=given.quick)
-    if given.part == SMOLLM2:
-        use = corpus.Use(convert=corpus.FEW, build=corpus.FEW)
-        models = [corpus.Kept(SMOLLM2, Path("smollm2/model.onnx"), Path("smollm2.npz"), use)]
-    observer = Observer(models, given.texts, given.built, given.quick)
-    if Path("names.json").exists():
-        observer.names = json.loads(Path("names.json").read_text(encoding="utf-8"))
-    PARTS[given.part].observe(observer)
-    given.out.write_text(json.dumps(observer.kinds, indent=1), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
