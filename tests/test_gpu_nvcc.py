@@ -15,7 +15,7 @@ from softq.codegen.gpu.rows.tiling import choose_tiling
 from softq.errors import SoftqError
 from softq.methods import METHODS
 from softq.rowprog import DType, Program
-from softq.rowprog.quotient import quotient
+from softq.rowprog.program import quotient
 from softq.rowprog.tabulate import tabulate_or_keep
 from tests.test_gpu_rows import INTEGERS, program_of
 from tests.test_methods import ALL, default_program

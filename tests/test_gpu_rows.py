@@ -15,7 +15,7 @@ from softq.codegen.gpu.rows.tiling import choose_tiling
 from softq.errors import UsageError
 from softq.methods import METHODS
 from softq.rowprog import DType, Program, run
-from softq.rowprog.quotient import quotient
+from softq.rowprog.program import quotient
 from softq.rowprog.tabulate import tabulate_or_keep
 from tests.opencl import OpenCl
 from tests.test_methods import ALL, default_program, some_fitted

@@ -7,7 +7,7 @@ import pytest
 
 from softq.methods import METHODS
 from softq.rowprog import DType, run
-from softq.rowprog.quotient import quotient
+from softq.rowprog.program import quotient
 
 
 @pytest.mark.parametrize("name", ["exact", "deferred-log"])

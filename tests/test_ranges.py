@@ -16,8 +16,7 @@ from softq.rowprog.program import body_of, number_of, param_of, table_of, walk
 from softq.rowprog.ranges import Interval, floats, largest_length, prove, rules
 from softq.rowprog.ranges.analysis import Analysis
 from softq.rowprog.ranges.bounds import Bounds
-from softq.rowprog.ranges.cells import cells
-from softq.rowprog.ranges.domain import anything
+from softq.rowprog.ranges.cells import anything, cells
 from softq.rowprog.ranges.facts import Facts
 
 F32_MAX = float(np.finfo(np.float32).max)

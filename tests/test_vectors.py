@@ -20,8 +20,8 @@ from softq.errors import UsageError
 from softq.methods import METHODS
 from softq.rowprog import DType, Kind, Trace
 from softq.vectors import Vectors, vectors
-from softq.vectors.header import _array, to_header
 from softq.vectors.tolerance import bounds, loose_outputs
+from softq.vectors.writing import _array, to_header
 from tests.rowhost import session, whole
 
 ALL = sorted(METHODS.entries())

@@ -19,7 +19,7 @@ from softq.errors import RefusalError
 from softq.methods import METHODS
 from softq.rowprog import DType, Program
 from softq.rowprog.codes import coded
-from softq.rowprog.quotient import quotient
+from softq.rowprog.program import quotient
 from softq.rowprog.tabulate import tabulate_or_keep
 
 if TYPE_CHECKING:

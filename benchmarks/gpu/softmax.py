@@ -14,7 +14,7 @@ from softq.codegen.gpu.rows.load_store import bytes_of
 from softq.codegen.gpu.rows.tiling import choose_tiling, list_tilings
 from softq.methods import METHODS
 from softq.rowprog import DType, Program
-from softq.rowprog.quotient import quotient
+from softq.rowprog.program import quotient
 
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
 _STEP = 0.1

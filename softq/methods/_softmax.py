@@ -1,12 +1,19 @@
-"""What the methods that quantize the probabilities share: the exact softmax of a row, not yet divided."""
+"""What the methods that quantize probabilities share: the exact softmax of a row, not yet divided, and its logarithm.
+
+With S the sum of e^-d over the row, -log2 p = d * log2(e) + log2(S): one multiplication and one addition per element.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
-from softq.rowprog import Trace, Value
-from softq.rowprog.library import Distance, distance, exp_minus
+from softq.methods._options import option
+from softq.rowprog import DType, Trace, Value
+from softq.rowprog.library import LOG2_E, Distance, distance, exp_minus
+
+Zero = Literal["code", "beyond"]
 
 
 @dataclass(frozen=True)
@@ -44,3 +51,34 @@ def softmax(t: Trace) -> Softmax:
     e = exp_minus(t, d.row)
     total = t.row_sum(e)
     return Softmax(d, e, total, t.max(total, 1.0))
+
+
+def zero_option() -> Zero:
+    """Return the option that says which code means exact zero."""
+    return option(
+        "code", "what stands for exact zero: the greatest code; or, as published, all beyond the 2^bits codes, which "
+        "then takes one code more than the width holds"
+    )  # fmt: skip
+
+
+def levels(bits: int, zero: Zero) -> int:
+    """Return how many codes stand for something above zero; the next code is that of zero."""
+    return 2**bits - (zero == "code")
+
+
+def minus_log2(t: Trace, of: Softmax, *, rate: Value | None = None, steps: Value | None = None) -> Value:
+    """Return -log2(p * steps) * rate of each element, `rate` and `steps` positive scalars (None: 1).
+
+    The row is never NaN, and +inf for masked elements, in a fully masked row too.
+    """
+    start, slope = t.log2(of.divisor), t.const(LOG2_E, DType.F32)
+    if steps is not None:
+        start = start - t.log2(steps)
+    if rate is not None:
+        start, slope = start * rate, slope * rate
+    return of.from_zero(t) * slope + start
+
+
+def to_codes(t: Trace, level: Value, zero: int) -> Value:
+    """Return the levels rounded to codes from 0 to that of zero."""
+    return t.cast(t.clamp(t.rint(level), 0.0, float(zero)), DType.U8 if zero < 2**8 else DType.U16)

@@ -26,8 +26,7 @@ from dataclasses import dataclass, replace
 
 from softq.methods import Auto, Method, Options, Outputs, Scope, option
 from softq.methods._fitted import Given, per_head, take
-from softq.methods._log_codes import Zero, levels, minus_log2, to_codes, zero_option
-from softq.methods._softmax import softmax
+from softq.methods._softmax import Zero, levels, minus_log2, softmax, to_codes, zero_option
 from softq.rowprog import DType, Trace
 
 _PARTS = 37

@@ -25,8 +25,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from softq.methods import Method, Options, Outputs, option
-from softq.methods._log_codes import Zero, levels, minus_log2, to_codes, zero_option
-from softq.methods._softmax import Softmax, softmax
+from softq.methods._softmax import Softmax, Zero, levels, minus_log2, softmax, to_codes, zero_option
 from softq.rowprog import DType, Trace, Value
 
 

@@ -30,8 +30,7 @@ from numpy.typing import NDArray
 
 from softq.methods import Auto, Error, Method, Options, Outputs, Sample, Scope, option
 from softq.methods._fitted import Given, check_resolved, per_head, take
-from softq.methods._log_codes import Zero, levels, minus_log2, to_codes, zero_option
-from softq.methods._softmax import softmax
+from softq.methods._softmax import Zero, levels, minus_log2, softmax, to_codes, zero_option
 from softq.rowprog import DType, Trace, Value
 
 _LEAST_SCALE = 2.0**-24

@@ -9,9 +9,8 @@ from typing import Literal
 
 from softq.rowprog.ops import OPS
 from softq.rowprog.signature import Demand
-from softq.rowprog.types import DType, Kind
+from softq.rowprog.types import DType, Kind, Number
 
-Number = int | float | bool
 Scope = Literal["site", "head"]
 
 
@@ -151,6 +150,26 @@ def substitute(outputs: Mapping[str, Node], known: Mapping[Node, Node], *, assum
             changed = any(new is not old for new, old in zip(args, node.args, strict=True))
             made[node] = replace(node, args=args) if changed else node
     return {name: made[node] for name, node in outputs.items()}
+
+
+def quotient(program: Program) -> Program:
+    """Return a program that gives the probabilities instead of weights and their normalizer.
+
+    They are within two roundings of the quotient, 2^-23 relatively: one division per row, one product per element.
+    Where the normalizer is 0 or NaN they are NaN, as the quotient of a weight of 0 is; a program without a pair stays.
+    """
+    if not program.is_pair:
+        return program
+    weights, normalizer = (_float(program.outputs[name]) for name in ("weights", "normalizer"))
+    one = Node("const", (), DType.F32, Kind.SCALAR, {"value": 1.0})
+    inverse = Node("divide", (one, normalizer), DType.F32, Kind.SCALAR)
+    probabilities = Node("mul", (weights, inverse), DType.F32, Kind.ROW)
+    structure = f"{program.structure}_quotient".lstrip("_")
+    return replace(program, structure=structure, outputs={"probabilities": probabilities})
+
+
+def _float(node: Node) -> Node:
+    return node if node.dtype is DType.F32 else Node("cast", (node,), DType.F32, node.kind)
 
 
 def param_of(node: Node) -> Param:

@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from softq.errors import UsageError
-from softq.rowprog.literals import exact
-from softq.rowprog.program import Number, Param, Program, ScanBody, Scope, param_of, walk
-from softq.rowprog.types import DType, Kind
+from softq.rowprog.program import Param, Program, ScanBody, Scope, param_of, walk
+from softq.rowprog.types import DType, Kind, Number, exact
 from softq.rowprog.value import Builder, Value
 
 

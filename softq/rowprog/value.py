@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from softq.errors import UsageError
-from softq.rowprog.literals import exact
 from softq.rowprog.ops import OPS
-from softq.rowprog.program import Node, Number, ScanBody
-from softq.rowprog.types import DType, Kind
+from softq.rowprog.program import Node, ScanBody
+from softq.rowprog.types import DType, Kind, Number, exact
 
 
 class Builder:

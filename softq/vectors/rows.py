@@ -8,15 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from softq.rowprog import DType, Program
-from softq.rowprog.library import F32_MAX
-from softq.vectors.boundaries import telling_distances
+from softq.rowprog import DType, Kind, Program, run
+from softq.rowprog.library import F32_MAX, FARTHEST
 
 Scores = NDArray[np.generic]
+Distances = NDArray[np.float32] | NDArray[np.int64]
 _INF, _NAN = np.inf, np.nan
 _SPREADS = (0.1, 1.0, 4.0, 16.0, 64.0)
 _SHIFTS = (0.0, 100.0, -1000.0)
 _SUBNORMAL = 2.0**-149
+_MOST_BOUNDARIES = 64
+"""Boundaries that are kept, evenly spread over all there are."""
+_GRID = 8192
 
 
 @dataclass(frozen=True)
@@ -136,3 +139,50 @@ def _masked(kind: DType, n: int, rng: np.random.Generator) -> Iterator[Row]:
     yield Row("masked but the last", scores, last)
     yield Row("the greatest one masked", scores, ~peak)
     yield Row("NaN and +inf masked" if kind.is_float else "greatest numbers masked", hidden, np.arange(n) % 2 == 1)
+
+
+def telling_distances(program: Program, params: Mapping[str, ArrayLike]) -> Distances:
+    """Return distances of a score from its row's maximum, both sides of each boundary; all 256 of 8-bit scores.
+
+    A boundary is where what comes out changes: found by running the program on rows of two elements, so that it is
+    right for every method and every option.
+    """
+    if program.scores.is_float:
+        return _find_boundaries(program, params)
+    all_of_them = np.arange(2**program.scores.bits, dtype=np.int64)
+    if program.scores.bits == 8:
+        return all_of_them
+    at = _thin_out(np.flatnonzero(_differ(_outputs(program, params, all_of_them))))
+    return np.unique(np.concatenate([at, at + 1, all_of_them[[0, -1]]]))
+
+
+def _find_boundaries(program: Program, params: Mapping[str, ArrayLike]) -> Distances:
+    grid = np.linspace(0, FARTHEST * 1.01, _GRID).astype(np.float32)
+    at = _thin_out(np.flatnonzero(_differ(_outputs(program, params, grid))))
+    # The numbers from 0 on have the order of their bits, so that halving ends at two neighbours.
+    low, high = grid[at].view(np.int32), grid[at + 1].view(np.int32)
+    while np.any(high - low > 1):
+        middle = low + (high - low) // 2
+        before, between = (_outputs(program, params, bits.view(np.float32)) for bits in (low, middle))
+        same = np.all(before == between, axis=1)
+        low, high = np.where(same, middle, low), np.where(same, high, middle)
+    return np.unique(np.concatenate([low, high]).view(np.float32))
+
+
+def _outputs(program: Program, params: Mapping[str, ArrayLike], distances: Distances) -> NDArray[np.generic]:
+    """Return what the program gives for the farther of two elements, each output a column."""
+    top = np.zeros_like(distances) if program.scores.is_float else np.full_like(distances, program.scores.high)
+    x = np.stack([top, top - distances], axis=1).astype(program.scores.numpy)
+    out = run(program, x, valid=np.ones(x.shape, np.bool_) if program.masked else None, params=params)
+    rows = [out[name][:, 1] for name, node in program.outputs.items() if node.kind is Kind.ROW]
+    return np.stack([row.view(np.uint32) if row.dtype == np.float32 else row.astype(np.int64) for row in rows], axis=1)
+
+
+def _differ(outputs: NDArray[np.generic]) -> NDArray[np.bool_]:
+    return np.any(outputs[1:] != outputs[:-1], axis=1)
+
+
+def _thin_out(at: NDArray[np.intp]) -> NDArray[np.intp]:
+    if at.size <= _MOST_BOUNDARIES:
+        return at
+    return at[np.unique(np.linspace(0, at.size - 1, _MOST_BOUNDARIES).astype(np.intp))]

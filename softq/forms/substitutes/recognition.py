@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from softq.errors import SoftqError, UsageError
 from softq.forms.substitutes.evaluation import Evaluator, Exported, RowLayout, list_layouts
 from softq.methods import METHODS, Function, Method, OptionValue, WrittenSettings
-from softq.rowprog.wide import run_wide
+from softq.rowprog.interpreter import run_wide
 from softq.site import OwnFunction
 
 Rows = NDArray[np.float64]

@@ -12,11 +12,10 @@ from softq.rowprog.ops import OPS, names_of
 from softq.rowprog.program import Node, Program, ScanBody, body_of, result_of, walk
 from softq.rowprog.ranges import floats, refine
 from softq.rowprog.ranges.bounds import Bounds, along_row, constant, greatest, least
-from softq.rowprog.ranges.domain import Domain
+from softq.rowprog.ranges.cells import Domain
 from softq.rowprog.ranges.facts import Facts
-from softq.rowprog.ranges.interval import Interval
+from softq.rowprog.ranges.interval import Interval, UnprovedError, require
 from softq.rowprog.ranges.rules import REDUCTIONS, RULES, demand_of_operands, demand_of_result
-from softq.rowprog.ranges.unproved import UnprovedError, require
 from softq.rowprog.text import node_to_text
 from softq.rowprog.types import DType, Kind
 

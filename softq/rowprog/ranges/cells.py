@@ -7,16 +7,42 @@ cell, a single number for what depends on the pair alone. Other reductions are i
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from softq.rowprog.program import Node, Program, walk
 from softq.rowprog.ranges import refine
-from softq.rowprog.ranges.bounds import Array, Bounds
-from softq.rowprog.ranges.domain import Domain
+from softq.rowprog.ranges.bounds import Array, Bools, Bounds, whole
+from softq.rowprog.ranges.interval import UnprovedError
 from softq.rowprog.ranges.rules import RULES, demand_of_operands, demand_of_result
-from softq.rowprog.ranges.unproved import UnprovedError
+from softq.rowprog.types import DType
 
 _PURE = frozenset(RULES) - {"param", "assume"} | {"input", "select"}
+
+
+@dataclass(frozen=True, eq=False)
+class Domain:
+    """The cells of the inputs.
+
+    Attributes:
+        scores: The scores of each cell.
+        valid: The mask of each cell, if the program has one.
+        key: A `row_max` whose value tells the cells of the row apart; None if there is one cell.
+        maxima: Its value in each.
+        attains: Which cells of the element attain that maximum; a row that is not empty has such an element.
+    """
+
+    scores: Bounds
+    valid: Bounds | None
+    key: Node | None = None
+    maxima: Bounds | None = None
+    attains: Bools | None = None
+
+
+def anything(program: Program) -> Domain:
+    """Return the domain of one cell."""
+    return Domain(whole(program.scores), whole(DType.BOOL) if program.masked else None)
 
 
 def cells(program: Program) -> Domain | None:

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 
 from softq.rowprog.ranges.bounds import Array, Bounds, magnitude, packed, spanned, wide_enough
-from softq.rowprog.ranges.unproved import require
+from softq.rowprog.ranges.interval import require
 from softq.rowprog.types import DType
 
 

@@ -1,4 +1,4 @@
-"""What is known of one value: an interval, and whether it may be NaN."""
+"""What is known of one value: an interval, and whether it may be NaN; and the error where that is not enough."""
 
 from __future__ import annotations
 
@@ -38,3 +38,16 @@ class Interval:
         """Bits that hold each integer of the interval: two's complement if there are negative ones, else unsigned."""
         low, high = int(self.low), int(self.high)
         return max((~low).bit_length(), high.bit_length()) + 1 if low < 0 else max(high.bit_length(), 1)
+
+
+class UnprovedError(Exception):
+    """What was found and what is allowed; becomes a `ProofError` where node and program are known."""
+
+    def __init__(self, what: str, found: Interval, allowed: str) -> None:
+        super().__init__(f"{what} is {found}; allowed is {allowed}")
+
+
+def require(what: str, found: Interval, low: int | float, high: int | float) -> None:
+    """Require numbers in [low, high] and no NaN."""
+    if found.nan or not low <= found.low or not found.high <= high:
+        raise UnprovedError(what, found, f"[{low}, {high}]" if high < float("inf") else f"at least {low}")

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from softq.errors import ProofError, UsageError
 from softq.rowprog.program import Node, Program
 from softq.rowprog.ranges.analysis import Analysis
-from softq.rowprog.ranges.cells import cells
-from softq.rowprog.ranges.domain import anything
+from softq.rowprog.ranges.cells import anything, cells
 from softq.rowprog.ranges.interval import Interval
 from softq.rowprog.text import node_to_text
 from softq.rowprog.types import DType

@@ -11,8 +11,7 @@ from softq.rowprog.ops import Rules
 from softq.rowprog.program import Node, demands_of, number_of, param_of, table_of
 from softq.rowprog.ranges import floats, integers
 from softq.rowprog.ranges.bounds import NEVER, Array, Bools, Bounds, constant, packed, spanned
-from softq.rowprog.ranges.interval import Interval
-from softq.rowprog.ranges.unproved import UnprovedError, require
+from softq.rowprog.ranges.interval import Interval, UnprovedError, require
 
 Rule = Callable[[Node, Sequence[Bounds]], Bounds]
 Positions = NDArray[np.int64]

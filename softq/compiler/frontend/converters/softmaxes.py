@@ -14,7 +14,7 @@ from softq.errors import RefusalError
 from softq.methods import METHODS
 from softq.rowprog.onnx import signature
 from softq.rowprog.onnx.emitter import output_names
-from softq.rowprog.quotient import quotient
+from softq.rowprog.program import quotient
 from softq.rowprog.types import Kind
 
 FLOATS = ("float16", "bfloat16", "float32")
