@@ -6,25 +6,23 @@ that it was written for; `tests/test_native_version.py` fails loudly on another.
 What is different from TVM's importer:
 
 * An operator counts with its domain; every one that is unknown is named before anything is imported.
-* Shape arithmetic is computed while importing (`folding`), so that every shape is an expression over the dimensions of
+* Shape arithmetic is computed while importing (`shape_folding`), so that every shape is an expression over the dimensions of
   the inputs. A shape that depends on data is a refusal.
 * Weights stay where they are: large initializers become parameters that are read when the weights file is written.
-* Functions of softq's domain, Softmax and matrix products become calls of kernels (`calls`).
+* Functions of softq's domain, Softmax and matrix products become calls of kernels (`converters`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 import tvm
-from numpy.typing import NDArray
 from onnx import numpy_helper
 from tvm import relax, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
@@ -35,9 +33,8 @@ from softq.compiler.backend import KernelOperator
 from softq.compiler.frontend.converters import converters
 from softq.compiler.frontend.converters.softmaxes import softq_function
 from softq.compiler.frontend.model_interface import check_output, element_type, input_shape
-from softq.compiler.frontend.onnx_node import Node, constant
-from softq.compiler.frontend.shape_folding import FOLDERS, LARGEST, Sizes, sizes, static
-from softq.compiler.ops.data_movement import SizesOp
+from softq.compiler.frontend.onnx_node import Array, ImportContext, Node, Supports, constant
+from softq.compiler.frontend.shape_folding import FOLDERS, LARGEST, sizes
 from softq.compiler.tir.symbolic import expression, plain
 from softq.errors import RefusalError, SoftqError
 from softq.graph.queries import MOVES_ONLY
@@ -49,9 +46,6 @@ TVM_VERSION = "0.27.0"
 
 SMALL = 256
 """Initializers of at most so many elements become constants of the program."""
-
-Array = NDArray[np.generic]
-Supports = Callable[[type[KernelOperator], str], bool]
 
 
 @dataclass(frozen=True)
@@ -102,8 +96,8 @@ def import_model(model: ir.Model, functions: Mapping[tuple[str, str], RowFunctio
         inputs=tuple(importer.inputs),
         outputs=tuple(value.name or "" for value in model.graph.outputs),
         weights=importer.weights,
-        operators=importer.operators,
-        limits=tuple(importer.limits),
+        operators=importer.context.operators,
+        limits=tuple(importer.context.limits),
     )
 
 
@@ -131,17 +125,13 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     def __init__(self, model: ir.Model, functions: Mapping[tuple[str, str], RowFunction], supports: Supports) -> None:
         super().__init__({}, "float32", keep_params_in_input=True, sanitize=False)
         self.functions = functions
-        self.supports = supports
-        self.sites = call_sites(model)
-        self.initializers: dict[str, Array] = {
+        initializers = {
             name: value.const_value.numpy()
             for name, value in model.graph.initializers.items()
             if value.const_value is not None
         }
+        self.context = ImportContext(self.bb, supports, initializers, call_sites(model), self._nodes)
         self.weights: dict[str, Array] = {}
-        self.operators: dict[str, KernelOperator] = {}
-        self.transposes: dict[str, tuple[str, list[int]]] = {}
-        self.limits: list[Limit] = []
         self.used = {value.name for node in model.graph for value in node.inputs if value is not None}
         self.used.update(value.name for value in model.graph.outputs)
         self.types = {
@@ -152,7 +142,6 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             for node in model.graph
             for value in node.outputs
         }
-        self._sizes: dict[str, Sizes] = {}
 
     @property
     def inputs(self) -> Sequence[str]:
@@ -175,13 +164,13 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             check_output(value)
 
     def _parse_graph_initializers(self, graph: onnx.GraphProto) -> None:
-        for position, (name, array) in enumerate(self.initializers.items()):
+        for position, (name, array) in enumerate(self.context.initializers.items()):
             if name not in self.used:
                 continue
             if str(array.dtype) not in _TYPES:
                 raise RefusalError(f"initializer {name!r} is {array.dtype}, which has no kernels")
             if array.size <= LARGEST and array.dtype.kind in "iu":
-                self._sizes[name] = sizes(array.tolist(), array.shape)
+                self.context.sizes[name] = sizes(array.tolist(), array.shape), str(array.dtype)
             if array.size <= SMALL:
                 self._nodes[name] = constant(array)
                 continue
@@ -207,16 +196,15 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
         for proto in graph.node:
             node = Node(
-                self,
+                self.context,
                 next((o for o in proto.output if o), proto.name),
                 proto.op_type,
                 list(proto.input),
                 list(proto.output),
                 {a.name: _value(a) for a in proto.attribute},
                 self.opset,
-                self.functions,
             )
-            if proto.domain in ("", "ai.onnx") and self._fold(node):
+            if proto.domain in ("", "ai.onnx") and node.fold():
                 continue
             try:
                 results = self._results(proto, node)
@@ -232,18 +220,19 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 self._nodes[name] = results[position]
                 self._check(node, name, results[position])
         for output in graph.output:
-            self._nodes[output.name] = self.tensor(output.name)
+            self.context.tensor(output.name)
 
     def _results(self, proto: onnx.NodeProto, node: Node) -> list[relax.Expr]:
-        if (proto.domain, proto.op_type) in self.functions:
-            return softq_function(node)
+        function = self.functions.get((proto.domain, proto.op_type))
+        if function is not None:
+            return softq_function(node, function)
         converter = converters().get(proto.op_type)
         results = None if converter is None else converter(node)
         if results is not None:
             return results
         given = onnx_frontend.onnx_input()
         for name in proto.input:
-            given.append(self.tensor(name) if name else None)
+            given.append(self.context.tensor(name) if name else None)
         attributes = self._parse_attr(proto.attribute)
         attributes["tvm_custom"] = {"name": node.name, "num_outputs": len(proto.output)}
         result = self._convert_operator(proto.op_type, given, attributes, self.opset)
@@ -278,80 +267,6 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         if len(found) != len(dims) or any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs):
             raise RefusalError(f"TVM gives the shape {found} for {what}, which is {dims} in ONNX")
 
-    def _fold(self, node: Node) -> bool:
-        """Compute a node on sizes, if its inputs are known as such."""
-        if node.operator in ("Shape", "Size"):
-            dims = sizes(self.dims(self.tensor(node.inputs[0]), node.inputs[0]))
-            if node.operator == "Size":
-                result = FOLDERS["ReduceProd"]([dims], {"keepdims": 0})
-            else:
-                result = dims[slice(node.attributes.get("start", 0), node.attributes.get("end"))]
-        else:
-            fold = _cast if node.operator == "Cast" else FOLDERS.get(node.operator)
-            given = [self._sizes.get(name) for name in node.inputs if name]
-            if fold is None or not given or any(x is None for x in given) or not all(node.inputs):
-                return False
-            result = fold([x for x in given if x is not None], node.attributes)
-        if result is None or result.size > LARGEST:
-            return False
-        self._sizes[node.outputs[0]] = result
-        self._types[node.outputs[0]] = self._type_of(node)
-        return True
-
-    @property
-    def _types(self) -> dict[str, str]:
-        return self.__dict__.setdefault("_size_types", {})
-
-    def _type_of(self, node: Node) -> str:
-        if node.operator == "Cast":
-            return _CASTS[node.attributes["to"]]
-        if node.operator == "Equal":
-            return "bool"
-        if node.operator in ("Shape", "Size"):
-            return "int64"
-        if node.operator == "ConstantOfShape":
-            return str(node.attributes["value"].dtype)
-        like = node.inputs[1 if node.operator in ("Where", "CastLike") else 0]
-        known = self._types.get(like)
-        return known if known is not None else str(self.initializers[like].dtype)
-
-    def sizes_of(self, name: str) -> Sizes | None:
-        """Return a value as sizes, or None if it is not known before the run."""
-        return self._sizes.get(name)
-
-    def tensor(self, name: str) -> relax.Expr:
-        """Return a value as a tensor; sizes are written into one where an operator takes them as data."""
-        if name not in self._nodes:
-            if name not in self._sizes:
-                raise RefusalError(f"TVM gives no {name!r}, which the model uses")
-            values, dtype = self._sizes[name], self._types[name]
-            self._nodes[name] = self.written(values, dtype)
-        return self._nodes[name]
-
-    def written(self, values: Sizes, dtype: str) -> relax.Expr:
-        """Return sizes as a tensor."""
-        numbers = static(values)
-        if numbers is not None:
-            return constant(numbers.astype(dtype))
-        self.operators["sizes"] = SizesOp()
-        flat = relax.ShapeExpr(list(values.ravel()))
-        written = relax.op.call_dps_packed("sizes", relax.Tuple([flat]), relax.TensorType((values.size,), "int64"))
-        result = self.bb.emit(written)
-        if values.shape != (values.size,):
-            result = self.bb.emit(relax.op.reshape(result, list(values.shape)))
-        return result if dtype == "int64" else self.bb.emit(relax.op.astype(result, dtype))
-
-    def dims(self, value: relax.Expr, name: str) -> list[Any]:
-        """Return the dimensions of a tensor.
-
-        Raises:
-            RefusalError: they depend on data.
-        """
-        shape = getattr(value.ty, "shape", None)
-        if shape is None or not hasattr(shape, "values"):
-            raise RefusalError(f"the shape of {name!r} depends on data; a built model knows shapes from its inputs'")
-        return list(shape.values)
-
 
 _TYPES = frozenset(DTYPES)
 
@@ -360,20 +275,6 @@ _BFLOAT16 = MOVES_ONLY | {"Cast", "CastLike", "Identity", "Softmax"}
 
 _FIRST_ONLY = frozenset({"LayerNormalization", "BatchNormalization", "MaxPool"})
 """Operators whose further outputs TVM makes up."""
-
-_CASTS = {
-    onnx.TensorProto.INT64: "int64",
-    onnx.TensorProto.INT32: "int32",
-    onnx.TensorProto.BOOL: "bool",
-}
-
-
-def _cast(inputs: Sequence[Sizes], attributes: Mapping[str, Any]) -> Sizes | None:
-    to = attributes["to"]
-    if to == onnx.TensorProto.BOOL:
-        numbers = static(inputs[0])
-        return None if numbers is None else sizes((numbers != 0).astype(int).tolist(), numbers.shape)
-    return inputs[0] if to in _CASTS else None
 
 
 def _value(attribute: onnx.AttributeProto) -> Any:

@@ -1,7 +1,7 @@
 """Arithmetic on sizes while importing: the operators that exported models compute shapes with.
 
 Each function takes the inputs of a node as arrays of sizes (numbers, or TVM expressions over the dimensions of the
-model's inputs) and returns its outputs as such arrays, or None where the result cannot be known before the run.
+model's inputs) and returns its output as such an array; `_UnknownError` says that it cannot be known before the run.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
+import onnx
 import tvm
 from numpy.typing import NDArray
 from tvm import tirx
@@ -23,7 +24,25 @@ LARGEST = 64
 """Arrays of more elements are data, not shapes."""
 
 Attributes: TypeAlias = Mapping[str, Any]
-Folder: TypeAlias = Callable[[Sequence[Sizes], Attributes], "Sizes | None"]
+Folder: TypeAlias = Callable[[Sequence[Sizes], Attributes], Any]
+
+CASTS = {onnx.TensorProto.INT64: "int64", onnx.TensorProto.INT32: "int32", onnx.TensorProto.BOOL: "bool"}
+"""The types that sizes may be cast to."""
+
+
+class _UnknownError(Exception):
+    pass
+
+
+def fold(operator: str, inputs: Sequence[Sizes], attributes: Attributes) -> Sizes | None:
+    """Return the result of an operator of `FOLDERS`, or None if it is not known before the run, or is no shape."""
+    try:
+        result = FOLDERS[operator](inputs, attributes)
+    except _UnknownError:
+        return None
+    # NumPy gives a bare element for an array without axes.
+    result = result if isinstance(result, np.ndarray) else sizes(result, ())
+    return result if result.size <= LARGEST else None
 
 
 def sizes(values: Any, shape: Sequence[int] | None = None) -> Sizes:
@@ -41,15 +60,19 @@ def static(values: Sizes) -> NDArray[np.int64] | None:
     return None
 
 
-def _elementwise(function: Callable[[Dim, Dim], Dim | None]) -> Folder:
-    def fold(inputs: Sequence[Sizes], attributes: Attributes) -> Sizes | None:
+def _numbers(values: Sizes) -> NDArray[np.int64]:
+    numbers = static(values)
+    if numbers is None:
+        raise _UnknownError
+    return numbers
+
+
+def _elementwise(function: Callable[[Dim, Dim], Dim]) -> Folder:
+    def fold(inputs: Sequence[Sizes], attributes: Attributes) -> Sizes:
         result = inputs[0]
         for other in inputs[1:]:
             a, b = np.broadcast_arrays(result, other)
-            values = [function(x, y) for x, y in zip(a.ravel(), b.ravel(), strict=True)]
-            if any(v is None for v in values):
-                return None
-            result = sizes(values, a.shape)
+            result = sizes([function(x, y) for x, y in zip(a.ravel(), b.ravel(), strict=True)], a.shape)
         return result
 
     return fold
@@ -70,7 +93,7 @@ def _fold_integers(fold: Callable[[int, int], int], expr: Callable[[Any, Any], A
     )
 
 
-def _equal(a: Dim, b: Dim) -> Dim | None:
+def _equal(a: Dim, b: Dim) -> Dim:
     if isinstance(a, int) and isinstance(b, int):
         return int(a == b)
     difference = simplified(expression(a) - expression(b))
@@ -80,30 +103,26 @@ def _equal(a: Dim, b: Dim) -> Dim | None:
     for var in tirx.analysis.undefined_vars(tirx.Evaluate(difference)):
         analyzer.update(var, tvm.sym.ConstIntBound(0, 1 << 40))
     bound = analyzer.const_int_bound(difference)
-    return 0 if bound.min_value > 0 or bound.max_value < 0 else None
+    if bound.min_value <= 0 <= bound.max_value:
+        raise _UnknownError
+    return 0
 
 
-def _where(inputs: Sequence[Sizes], attributes: Attributes) -> Sizes | None:
-    chosen, a, b = np.broadcast_arrays(*inputs)
-    if static(chosen) is None:
-        return None
-    return sizes([x if c else y for c, x, y in zip(chosen.ravel(), a.ravel(), b.ravel(), strict=True)], chosen.shape)
+def _cast(inputs: Sequence[Sizes], attributes: Attributes) -> Sizes:
+    if attributes["to"] not in CASTS:
+        raise _UnknownError
+    return sizes((_numbers(inputs[0]) != 0).astype(int)) if attributes["to"] == onnx.TensorProto.BOOL else inputs[0]
 
 
-def _gather(inputs: Sequence[Sizes], attributes: Attributes) -> Sizes | None:
-    at = static(inputs[1])
-    return None if at is None else sizes_of(np.take(inputs[0], at, axis=attributes.get("axis", 0)))
+def _where(inputs: Sequence[Sizes], attributes: Attributes) -> Sizes:
+    chosen, a, b = np.broadcast_arrays(_numbers(inputs[0]), *inputs[1:])
+    return np.where(chosen, a, b)
 
 
-def _slice(inputs: Sequence[Sizes], attributes: Attributes) -> Sizes | None:
-    given = [static(x) for x in inputs[1:]]
-    if any(x is None for x in given):
-        return None
-    starts, ends = given[0], given[1]
-    assert starts is not None
-    assert ends is not None
-    axes = given[2] if len(given) > 2 and given[2] is not None else np.arange(len(starts))
-    steps = given[3] if len(given) > 3 and given[3] is not None else np.ones(len(starts), np.int64)
+def _slice(inputs: Sequence[Sizes], attributes: Attributes) -> Sizes:
+    starts, ends, *rest = map(_numbers, inputs[1:])
+    axes = rest[0] if rest else range(len(starts))
+    steps = rest[1] if len(rest) > 1 else [1] * len(starts)
     index: list[slice] = [slice(None)] * inputs[0].ndim
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         # The least integer means "past the beginning" where the step is negative.
@@ -111,64 +130,45 @@ def _slice(inputs: Sequence[Sizes], attributes: Attributes) -> Sizes | None:
     return inputs[0][tuple(index)]
 
 
-def _concat(inputs: Sequence[Sizes], attributes: Attributes) -> Sizes | None:
-    return np.concatenate(list(inputs), axis=attributes["axis"])
+def _on_axes(function: Callable[[Sizes, tuple[int, ...] | None], Any]) -> Folder:
+    """Return the folder of a function of axes that the second input or an attribute names."""
+
+    def fold(inputs: Sequence[Sizes], attributes: Attributes) -> Any:
+        axes = _numbers(inputs[1]) if len(inputs) > 1 else attributes.get("axes")
+        return function(inputs[0], None if axes is None else tuple(int(a) for a in axes))
+
+    return fold
 
 
-def _unsqueeze(inputs: Sequence[Sizes], attributes: Attributes) -> Sizes | None:
-    axes = static(inputs[1]) if len(inputs) > 1 else np.array(attributes["axes"])
-    return None if axes is None else np.expand_dims(inputs[0], tuple(int(a) for a in axes))
+def _reshape(inputs: Sequence[Sizes], attributes: Attributes) -> Sizes:
+    shape = _numbers(inputs[1])
+    if 0 in shape:
+        raise _UnknownError
+    return inputs[0].reshape(tuple(shape))
 
 
-def _squeeze(inputs: Sequence[Sizes], attributes: Attributes) -> Sizes | None:
-    if len(inputs) < 2 and "axes" not in attributes:
-        return np.squeeze(inputs[0])
-    axes = static(inputs[1]) if len(inputs) > 1 else np.array(attributes["axes"])
-    return None if axes is None else sizes_of(np.squeeze(inputs[0], tuple(int(a) for a in axes)))
-
-
-def _reshape(inputs: Sequence[Sizes], attributes: Attributes) -> Sizes | None:
-    shape = static(inputs[1])
-    return None if shape is None or 0 in shape else inputs[0].reshape(tuple(int(d) for d in shape))
-
-
-def _reduce_prod(inputs: Sequence[Sizes], attributes: Attributes) -> Sizes | None:
+def _reduce_prod(inputs: Sequence[Sizes], attributes: Attributes) -> Sizes:
     if len(inputs) > 1 or inputs[0].ndim > 1:
-        return None
+        raise _UnknownError
     return sizes([product(inputs[0].ravel())], (1,) if attributes.get("keepdims", 1) else ())
 
 
-def _constant_of_shape(inputs: Sequence[Sizes], attributes: Attributes) -> Sizes | None:
-    shape, value = static(inputs[0]), attributes.get("value")
-    if shape is None or np.prod(shape) > LARGEST or value is None or value.dtype.kind not in "iub":
-        return None
+def _constant_of_shape(inputs: Sequence[Sizes], attributes: Attributes) -> Sizes:
+    shape, value = _numbers(inputs[0]), attributes.get("value")
+    if np.prod(shape) > LARGEST or value is None or value.dtype.kind not in "iub":
+        raise _UnknownError
     return sizes(np.full(tuple(shape), int(value.ravel()[0]), object))
 
 
-def _range(inputs: Sequence[Sizes], attributes: Attributes) -> Sizes | None:
-    given = [static(x) for x in inputs]
-    if any(x is None for x in given):
-        return None
-    start, limit, delta = (int(x) for x in given if x is not None)
-    values = np.arange(start, limit, delta)
-    return sizes(values) if values.size <= LARGEST else None
+def _range(inputs: Sequence[Sizes], attributes: Attributes) -> Sizes:
+    values = np.arange(*(_numbers(x).item() for x in inputs))
+    if values.size > LARGEST:
+        raise _UnknownError
+    return sizes(values)
 
 
-def _expand(inputs: Sequence[Sizes], attributes: Attributes) -> Sizes | None:
-    shape = static(inputs[1])
-    if shape is None:
-        return None
-    full = np.broadcast_shapes(inputs[0].shape, tuple(int(d) for d in shape))
-    return np.broadcast_to(inputs[0], full) if np.prod(full) <= LARGEST else None
-
-
-def _same(inputs: Sequence[Sizes], attributes: Attributes) -> Sizes | None:
-    return inputs[0]
-
-
-def sizes_of(value: object) -> Sizes:
-    """Return what NumPy made of an array of sizes (a bare element, if it has no axes) as an array."""
-    return value if isinstance(value, np.ndarray) else sizes(value, ())
+def _expand(inputs: Sequence[Sizes], attributes: Attributes) -> Sizes:
+    return np.broadcast_to(inputs[0], np.broadcast_shapes(inputs[0].shape, tuple(_numbers(inputs[1]))))
 
 
 FOLDERS: Mapping[str, Folder] = {
@@ -180,18 +180,20 @@ FOLDERS: Mapping[str, Folder] = {
     "Min": _fold_integers(min, tirx.min),
     "Max": _fold_integers(max, tirx.max),
     "Equal": _elementwise(_equal),
+    "Cast": _cast,
     "Where": _where,
-    "Gather": _gather,
+    "Gather": lambda inputs, attributes: np.take(inputs[0], _numbers(inputs[1]), axis=attributes.get("axis", 0)),
     "Slice": _slice,
-    "Concat": _concat,
-    "Unsqueeze": _unsqueeze,
-    "Squeeze": _squeeze,
+    "Concat": lambda inputs, attributes: np.concatenate(list(inputs), axis=attributes["axis"]),
+    "Unsqueeze": _on_axes(np.expand_dims),
+    "Squeeze": _on_axes(np.squeeze),
     "Reshape": _reshape,
     "ReduceProd": _reduce_prod,
     "ConstantOfShape": _constant_of_shape,
     "Range": _range,
     "Expand": _expand,
-    "Identity": _same,
-    "CastLike": _same,
+    "Shape": lambda inputs, attributes: inputs[0][slice(attributes.get("start", 0), attributes.get("end"))],
+    "Size": lambda inputs, attributes: product(inputs[0]),
+    **dict.fromkeys(("Identity", "CastLike"), lambda inputs, attributes: inputs[0]),
 }
-"""By operator. `Cast` is not here: whether it stays a size depends on the type; nor are `Shape` and `Size`."""
+"""By operator. `Shape` and `Size` take the dimensions of their input; `Cast` gives what CASTS has."""

@@ -10,7 +10,7 @@ from tvm import relax
 from softq.compiler.frontend.converters.shapes import expand, reshape
 from softq.compiler.frontend.onnx_node import Converter, Node, constant
 from softq.compiler.ops.data_movement import PositionsOp, ScatterOp
-from softq.compiler.tir.symbolic import Dim, equal, expression, plain
+from softq.compiler.tir.symbolic import Dim, expression, plain, same_shape
 from softq.errors import RefusalError
 
 
@@ -90,7 +90,7 @@ def _scatter(node: Node, at: relax.Expr, dims: list[Dim], depth: int) -> relax.E
     data, updates = node.tensor(0), node.tensor(2)
     expected = [*list(at.ty.shape.values)[:-1], *dims[depth:]]
     found = node.shape(2)
-    if len(found) != len(expected) or not all(equal(a, b) for a, b in zip(found, expected, strict=True)):
+    if not same_shape(found, expected):
         raise RefusalError(f"{node.operator} {node.name!r}: updates of {found} do not fit; expected {expected}")
     call = ScatterOp(depth, reduction)
     name = f"scatter_{depth}_{reduction}"

@@ -11,14 +11,14 @@ from softq.artifact.program import Limit
 from softq.compiler.frontend.onnx_node import Converter, Node, constant
 from softq.compiler.frontend.shape_folding import sizes, static
 from softq.compiler.ops.data_movement import CumSumOp
-from softq.compiler.tir.symbolic import Dim, equal, expression, plain, product, quotient, simplified, size
+from softq.compiler.tir.symbolic import Dim, equal, expression, plain, product, quotient, same_shape, simplified, size
 from softq.errors import RefusalError
 
 
 def reshape(node: Node, value: relax.Expr, shape: list[Dim]) -> relax.Expr:
     """Return the value with these dimensions, itself if it has them."""
     dims = node.importer.dims(value, node.name)
-    if len(dims) == len(shape) and all(equal(a, b) for a, b in zip(dims, shape, strict=True)):
+    if same_shape(dims, shape):
         return value
     there, wanted = product(dims), product(shape)
     if not equal(there, wanted):
@@ -37,8 +37,7 @@ def reshape(node: Node, value: relax.Expr, shape: list[Dim]) -> relax.Expr:
 
 def expand(node: Node, value: relax.Expr, shape: list[Dim]) -> relax.Expr:
     """Return the value broadcast to a shape."""
-    dims = node.importer.dims(value, node.name)
-    if len(dims) == len(shape) and all(equal(a, b) for a, b in zip(dims, shape, strict=True)):
+    if same_shape(node.importer.dims(value, node.name), shape):
         return value
     return node.emit(relax.op.broadcast_to(value, [expression(d) for d in shape]))
 

@@ -12,6 +12,7 @@ from softq.compiler.ops.row_program import RowProgramOp
 from softq.compiler.tir.symbolic import plain, size
 from softq.errors import RefusalError
 from softq.methods import METHODS
+from softq.provenance import RowFunction
 from softq.rowprog.onnx import signature
 from softq.rowprog.onnx.emitter import output_names
 from softq.rowprog.program import quotient
@@ -20,9 +21,8 @@ from softq.rowprog.types import Kind
 FLOATS = ("float16", "bfloat16", "float32")
 
 
-def softq_function(node: Node) -> list[relax.Expr]:
+def softq_function(node: Node, function: RowFunction) -> list[relax.Expr]:
     """Return the results of a call of a function of softq's domain."""
-    function = next(f for (_, name), f in node.functions.items() if name == node.operator)
     site = node.importer.sites.get(node.name, node.name)
     program = function.program
     if len(node.inputs) != len(signature(program)):
