@@ -7,20 +7,24 @@ of all of them in the end.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import tvm
-from tvm import tirx
+from tvm import relax, s_tir, tirx
+from tvm.tirx.buffer import is_buffer_var
 
 from softq.artifact.machine import Machine
 from softq.artifact.program import Size
 from softq.compiler.legalize.min_max import Legalize
 from softq.compiler.steps.attention import Attention
-from softq.compiler.steps.builder import Builder, StepCall, Value
+from softq.compiler.steps.builder import Array, Builder, StepCall, Value
 from softq.compiler.steps.epilogue import Epilogue
 from softq.compiler.steps.operands import Product, Weight
 from softq.compiler.steps.tir_kernels import TirKernels
 from softq.compiler.tir.loop_nests import Nest
+from softq.compiler.tir.symbolic import is_number, key, plain, size
+from softq.errors import RefusalError
 from softq.rowprog import Program
 
 
@@ -38,53 +42,119 @@ class KernelOperator(Protocol):
         ...
 
 
-class Lowering(Protocol):
-    """What lowers a model, as operators and backends see it."""
+@dataclass
+class Lowering:
+    """A model that is lowered, as operators and backends see it.
 
-    @property
-    def module(self) -> tvm.IRModule:
-        """The model in Relax, with its TIR functions."""
-        ...
+    Attributes:
+        module: The model in Relax, with its TIR functions.
+        operators: What the external functions that the model calls mean, by name.
+        weights: The arrays of the model's weights by name.
+        backend: What emits the kernels.
+        builder: What was gathered so far.
+        values: What each variable is: a value, a tuple of them, or the name of a weight.
+    """
 
-    @property
-    def operators(self) -> Mapping[str, KernelOperator]:
-        """What the external functions that the model calls mean, by name."""
-        ...
-
-    @property
-    def builder(self) -> Builder:
-        """What was gathered so far."""
-        ...
-
-    @property
-    def backend(self) -> Backend:
-        """What emits the kernels."""
-        ...
+    module: tvm.IRModule
+    operators: Mapping[str, KernelOperator]
+    weights: Mapping[str, Array]
+    backend: Backend
+    builder: Builder
+    values: dict[int, Any] = field(default_factory=dict)
 
     def value(self, expr: Any) -> Any:
         """Return what an expression is: a value, or a tuple of them."""
-        ...
+        if isinstance(expr, relax.Tuple):
+            return tuple(self.value(f) for f in expr.fields)
+        if isinstance(expr, tvm.ir.GenericConst):
+            array = expr.value.numpy()
+            return self.builder.weight(("constant", str(array.dtype), array.shape, array.tobytes()), array)
+        known = self.values[key(expr)]
+        if isinstance(known, str):
+            return self.builder.weight(("weight", known), self.weights[known])
+        return known
 
     def weight(self, expr: Any) -> Value | Weight:
         """Return the right operand of a product: a matrix that is known now, or a value."""
-        ...
+        array = self._constant(expr)
+        if array is None or array.ndim != 2:
+            return self.value(expr)
+        return Weight(array.tobytes() if isinstance(expr, tvm.ir.GenericConst) else self.values[key(expr)], array)
+
+    def _constant(self, expr: Any) -> Array | None:
+        if isinstance(expr, tvm.ir.GenericConst):
+            return expr.value.numpy()
+        named = self.values[key(expr)]
+        return self.weights[named] if isinstance(named, str) else None
 
     def scalars(self, binding: Any) -> tuple[Value, ...]:
         """Return the values of the scalars of a row program that is computed inside an attention."""
-        ...
+        return self.values.get(key(binding.var), ())[1:]
 
     def tir_steps(self, call: Any, inputs: list[Value], outputs: list[Value], rows: bool = False) -> Iterator[StepCall]:
         """Yield the steps of a call of a TIR function; `rows` asks for work items that are rows of the result."""
-        ...
+        function = self.module[call.args[0]]
+        params = list(function.params)
+        buffers = [p for p in params if is_buffer_var(p)]
+        known = self._known(call, [*inputs, *outputs])
+        by_param = {key(p): v for p, v in zip(buffers, [*inputs, *outputs], strict=True)}
+        temporary: dict[int, Value] = {}
+        for nest in self._nests(call.args[0].name_hint, function, rows):
+            used: list[Value] = []
+            for buffer in nest.buffers:
+                if isinstance(buffer, int):
+                    used.append(by_param[key(params[buffer])])
+                    continue
+                if key(buffer) not in temporary:
+                    dims = tuple(size(plain(d), known) for d in buffer.shape)
+                    temporary[key(buffer)] = self.builder.allocated(dims, str(buffer.dtype))
+                used.append(temporary[key(buffer)])
+            cost = max((v.elements for v in used), key=lambda s: (not isinstance(s, int), str(s)))
+            scalars = [self._size(v, known) for v in nest.scalars]
+            symbol = str(nest.function.attrs["global_symbol"])
+            yield StepCall(symbol, used, scalars, size(nest.items, known), cost)
 
-    def sizes(self, call: Any, given: Sequence[Value]) -> Callable[[Any], Size]:
+    def _nests(self, name: str, function: Any, rows: bool) -> list[Nest]:
+        try:
+            return self.backend.nests(name, function, rows)
+        except s_tir.schedule.ScheduleError as error:
+            # A function of TVM's that is no list of loop nests over blocks: scatters, sorts.
+            raise RefusalError(f"TVM's kernel {name!r} has a form that a built model cannot run") from error
+
+    def sizes(self, call: Any, given: Sequence[Value]) -> Callable[[tirx.Var], Size]:
         """Return what gives the size that a variable of a called function stands for.
 
         Args:
             call: The call.
             given: The tensors of its arguments, and perhaps of its results.
         """
-        ...
+        known = self._known(call, given)
+        return lambda var: self._size(var, known)
+
+    def _known(self, call: Any, given: Sequence[Value]) -> dict[int, Size]:
+        """Return what the variables of a called function stand for, as far as these tensors and its numbers say it."""
+        params = list(self.module[call.args[0]].params)
+        known: dict[int, Size] = {}
+        for param, value in zip([p for p in params if is_buffer_var(p)], given, strict=False):
+            for dim, there in zip(param.shape, value.dims, strict=True):
+                if isinstance(dim, tirx.Var):
+                    known[key(dim)] = there
+        numbers = [x for x in arguments_of(call) if is_number(x)]
+        for param, number in zip([p for p in params if not is_buffer_var(p)], numbers, strict=True):
+            known[key(param)] = size(number)
+        return known
+
+    def _size(self, var: tirx.Var, known: Mapping[int, Size]) -> Size:
+        if key(var) in known:
+            return known[key(var)]
+        if str(var.name) not in self.builder.dims:
+            raise RefusalError(f"TVM's kernel needs {var.name}, which is no dimension of an input")
+        return str(var.name)
+
+
+def arguments_of(call: Any) -> list[Any]:
+    """Return the arguments of a call of a TIR function: tensors, then numbers."""
+    return [*call.args[1].fields, *(call.args[2].values if len(call.args) > 2 else ())]
 
 
 class RowKernel(Protocol):

@@ -7,7 +7,6 @@ row program's scalars, which may be used behind the second product.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -23,8 +22,8 @@ from softq.compiler.fusion.bindings import (
     is_variable,
     is_view,
     item_of,
-    kernel_of,
-    variables,
+    operator_of,
+    users_of,
 )
 from softq.compiler.fusion.tir_patterns import (
     blocks_of,
@@ -37,7 +36,7 @@ from softq.compiler.fusion.tir_patterns import (
 from softq.compiler.ops.matmul import MatMulOp
 from softq.compiler.ops.row_program import RowProgramOp
 from softq.compiler.steps.attention import Attention
-from softq.compiler.tir.symbolic import equal, key, plain, product
+from softq.compiler.tir.symbolic import equal, key, plain, product, same_shape
 
 Chain: TypeAlias = "tuple[Any, list[Any], list[int]]"
 """The first product, the bindings behind it up to a value, and which argument of each comes from the one before."""
@@ -53,17 +52,10 @@ def find_attentions(
         operators: What the kernels of our own compute, by name.
         backend: What gives the kernels of its functions, and says which attentions are kernels of their own.
     """
-    bindings = bindings_of(module)
-    users: dict[int, list[int]] = defaultdict(list)
-    for at, binding in bindings.items():
-        for used in variables(binding.value):
-            users[key(used)].append(at)
-    for used in variables(module["main"].body.body):
-        users[key(used)].append(0)
-    finder = _Finder(module, operators, backend, bindings, users)
+    finder = _Finder(module, operators, backend)
     found: dict[int, Attention] = {}
     inside: set[int] = set()
-    for binding in bindings.values():
+    for binding in finder.bindings.values():
         if finder.product_of(binding) is not None:
             attention = finder.attention(binding)
             if attention is not None and backend.supports_attention(module, operators, attention):
@@ -77,19 +69,14 @@ class _Finder:
     module: tvm.IRModule
     operators: Mapping[str, KernelOperator]
     backend: Backend
-    bindings: dict[int, Any]
-    users: dict[int, list[int]]
 
     def __post_init__(self) -> None:
+        self.bindings, self.users = bindings_of(self.module), users_of(self.module)
         self._order = {at: position for position, at in enumerate(self.bindings)}
-
-    def operator_of(self, binding: Any) -> KernelOperator | None:
-        name = kernel_of(binding)
-        return None if name is None else self.operators[name]
 
     def product_of(self, binding: Any) -> MatMulOp | None:
         """Return the product that a binding is, if a block of its rows can be computed alone."""
-        operator = self.operator_of(binding)
+        operator = operator_of(binding, self.operators)
         if not isinstance(operator, MatMulOp):
             return None
         zeros = binding.value.args[1].fields[2:]
@@ -109,8 +96,7 @@ class _Finder:
         queries, keys = scores.value.args[1].fields[:2]
         if len(queries.ty.shape.values) < 3 or key(keys) not in self.bindings or len(keys.ty.shape.values) < 3:
             return None
-        here, there = list(left.ty.shape.values), list(scores.var.ty.shape.values)
-        if len(here) != len(there) or not all(equal(a, b) for a, b in zip(here, there, strict=True)):
+        if not same_shape(left.ty.shape.values, scores.var.ty.shape.values):
             return None
         finish, finish_input, to_bsnh = self._find_finish(second, stages)
         if finish is not None and not self._scalars_are_used_after(finish, [*stages, second]):
@@ -168,14 +154,14 @@ class _Finder:
             return self._trace(source, rows) if same_rows(source.ty, binding.var.ty) else None
         if is_function(binding):
             return self._trace_elementwise(binding, rows)
-        if isinstance(self.operator_of(binding), RowProgramOp):
+        if isinstance(operator_of(binding, self.operators), RowProgramOp):
             return self._extend(self._trace(binding.value.args[1].fields[0], True), binding, 0)
         return (binding, [], []) if rows and self.product_of(binding) is not None else None
 
     def _trace_row_program(self, weights_and_scalars: Any, position: int) -> Chain | None:
         """Return the chain of a row program of several results, of which the first is read once."""
         binding = self.bindings.get(key(weights_and_scalars))
-        if binding is None or not isinstance(self.operator_of(binding), RowProgramOp) or position != 0:
+        if binding is None or not isinstance(operator_of(binding, self.operators), RowProgramOp) or position != 0:
             return None
         items = [item_of(self.bindings.get(user)) for user in self.users[key(weights_and_scalars)]]
         if [item[1] for item in items if item is not None].count(0) != 1 or None in items:
@@ -243,10 +229,8 @@ class _Finder:
         blocks = blocks_of(self.module[binding.value.args[0]])
         if len(given) != 1 or blocks is None or len(blocks) != 1:
             return value
-        same = [given[0].ty.shape.values[-2:], value.ty.shape.values[-2:]]
-        if widened(blocks[0]) is None or not all(equal(a, b) for a, b in zip(*same, strict=True)):
-            return value
-        return given[0]
+        same = same_shape(given[0].ty.shape.values[-2:], value.ty.shape.values[-2:])
+        return given[0] if same and widened(blocks[0]) is not None else value
 
     def _bsnh_source(self, value: Any) -> tuple[Any, Any]:
         """Return the [batch, rows, heads, width] that a value [..., rows, width] is made of, and the heads, or None."""
@@ -274,8 +258,7 @@ class _Finder:
 
     @staticmethod
     def _same_matrices(value: Any, source: Any) -> bool:
-        last = value.ty.shape.values[-2:], source.var.ty.shape.values[-2:]
-        return all(equal(a, b) for a, b in zip(*last, strict=True))
+        return same_shape(value.ty.shape.values[-2:], source.var.ty.shape.values[-2:])
 
     def inside(self, attention: Attention) -> set[int]:
         """Return the variables that nothing outside an attention needs."""

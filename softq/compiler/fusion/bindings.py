@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tvm
 from tvm import relax
 
+from softq.compiler.backend import KernelOperator
 from softq.compiler.tir.expressions import found
 from softq.compiler.tir.symbolic import key
 
@@ -38,6 +39,11 @@ def kernel_of(binding: Any) -> str | None:
     return str(binding.value.args[0].global_symbol) if callee(binding) == "relax.call_dps_packed" else None
 
 
+def operator_of(binding: Any, operators: Mapping[str, KernelOperator]) -> KernelOperator | None:
+    """Return the operator with a kernel of its own that a binding calls, or None."""
+    return operators.get(kernel_of(binding) or "")
+
+
 def item_of(binding: Any) -> tuple[Any, int] | None:
     """Return the tuple and the position that a binding takes out of it, or None if it does not."""
     value = getattr(binding, "value", None)
@@ -59,11 +65,14 @@ def variables(expr: Any) -> Iterator[Any]:
     yield from found(expr, relax.Var)
 
 
-def users(module: tvm.IRModule) -> Counter[int]:
-    """Return how often each variable of `main` is read."""
-    counted = Counter(key(v) for b in bindings_of(module).values() for v in variables(b.value))
-    counted.update(key(v) for v in variables(module["main"].body.body))
-    return counted
+def users_of(module: tvm.IRModule) -> Mapping[int, list[int]]:
+    """Return the variables of `main` for which each one is read, as often as it is read; 0 is the result."""
+    users: Mapping[int, list[int]] = defaultdict(list)
+    results = {at: binding.value for at, binding in bindings_of(module).items()}
+    for at, value in [*results.items(), (0, module["main"].body.body)]:
+        for used in variables(value):
+            users[key(used)].append(at)
+    return users
 
 
 def behind_views(value: Any, bindings: Mapping[int, Any]) -> Any:

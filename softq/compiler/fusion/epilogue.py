@@ -16,7 +16,7 @@ from tvm import s_tir, tirx
 from tvm_ffi.structural import structural_map
 
 from softq.compiler.backend import Backend, KernelOperator
-from softq.compiler.fusion.bindings import bindings_of, is_function, is_tuple, is_variable, is_view, kernel_of, users
+from softq.compiler.fusion import bindings
 from softq.compiler.ops.matmul import MatMulOp
 from softq.compiler.steps.epilogue import Epilogue, Operand, Where
 from softq.compiler.tir.expressions import found
@@ -48,21 +48,20 @@ def find_epilogues(
         backend: What gives the kernels of its functions, and says which epilogues its products take.
         taken: Variables that are computed in another way.
     """
-    bindings, uses = bindings_of(module), users(module)
+    known, users = bindings.bindings_of(module), bindings.users_of(module)
     fused: dict[int, FusedEpilogue] = {}
     inside: set[int] = set()
-    for at, binding in bindings.items():
-        if at in taken or not is_function(binding):
+    for at, binding in known.items():
+        if at in taken or not bindings.is_function(binding):
             continue
         # The last argument first: of two products the later one takes what is made of both.
-        given = [(i, x) for i, x in enumerate(binding.value.args[1].fields) if is_variable(x)]
+        given = [(i, x) for i, x in enumerate(binding.value.args[1].fields) if bindings.is_variable(x)]
         for position, argument in reversed(given):
-            chain = list(_views(argument, bindings))
-            if any(uses[v] != 1 or v in taken for v in chain) or not chain:
+            chain = list(_views(argument, known))
+            if any(len(users[v]) != 1 or v in taken for v in chain) or not chain:
                 continue
-            source = bindings[chain[-1]]
-            name = kernel_of(source)
-            operator = None if name is None else operators[name]
+            source = known[chain[-1]]
+            operator = bindings.operator_of(source, operators)
             if not isinstance(operator, MatMulOp) or (operator.integers and not backend.fuses_integers):
                 continue
             epilogue = _epilogue(module, binding, position, source, backend)
@@ -73,18 +72,18 @@ def find_epilogues(
     return fused, inside
 
 
-def _views(value: Any, bindings: Mapping[int, Any]) -> Iterator[int]:
+def _views(value: Any, known: Mapping[int, Any]) -> Iterator[int]:
     """Yield a variable and those whose memory it shows."""
-    while is_variable(value) and key(value) in bindings:
+    while bindings.is_variable(value) and key(value) in known:
         yield key(value)
-        binding = bindings[key(value)]
-        if not is_view(binding):
+        binding = known[key(value)]
+        if not bindings.is_view(binding):
             return
         value = binding.value.args[0]
 
 
 def _epilogue(module: tvm.IRModule, binding: Any, position: int, source: Any, backend: Backend) -> Epilogue | None:
-    if is_tuple(binding.var.ty):
+    if bindings.is_tuple(binding.var.ty):
         return None
     given, out = list(binding.value.args[1].fields), list(binding.var.ty.shape.values)
     there = list(source.var.ty.shape.values)

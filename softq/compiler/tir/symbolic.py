@@ -84,6 +84,11 @@ def equal(a: Dim, b: Dim) -> bool:
     return a.same_as(b) or plain(simplified(a - b)) == 0
 
 
+def same_shape(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
+    """Say whether two shapes are equal, axis by axis."""
+    return len(a) == len(b) and all(map(equal, a, b))
+
+
 def simplified(dim: Dim) -> Dim:
     """Return a simpler form of the same value, for dimensions that are not negative."""
     if isinstance(dim, int):
