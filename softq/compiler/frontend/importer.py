@@ -6,8 +6,8 @@ that it was written for; `tests/test_native_version.py` fails loudly on another.
 What is different from TVM's importer:
 
 * An operator counts with its domain; every one that is unknown is named before anything is imported.
-* Shape arithmetic is computed while importing (`shape_folding`), so that every shape is an expression over the dimensions of
-  the inputs. A shape that depends on data is a refusal.
+* Shape arithmetic is computed while importing (`shape_folding`), so that every shape is an expression over the
+  dimensions of the inputs. A shape that depends on data is a refusal.
 * Weights stay where they are: large initializers become parameters that are read when the weights file is written.
 * Functions of softq's domain, Softmax and matrix products become calls of kernels (`converters`).
 """
