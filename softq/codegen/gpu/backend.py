@@ -26,8 +26,7 @@ from softq.codegen.gpu.rows import Tiling, row_kernel
 from softq.codegen.gpu.rows.load_store import bytes_of
 from softq.codegen.gpu.rows.tiling import choose_tiling
 from softq.compiler.backend import KernelOperator, Lowering
-from softq.compiler.legalize import stepwise_min_max
-from softq.compiler.legalize.min_max import Legalize
+from softq.compiler.legalize import min_max
 from softq.compiler.ops.convolution import ConvolutionOp
 from softq.compiler.ops.matmul import MatMulOp
 from softq.compiler.steps.attention import Attention
@@ -62,7 +61,7 @@ _TYPES: Mapping[type, tuple[str, ...]] = {
 class GpuBackend:
     """A GPU; see `compiler.backend.Backend`."""
 
-    min_max: Mapping[str, Legalize] = stepwise_min_max.LEGALIZE
+    min_max: Mapping[str, min_max.Legalize] = min_max.IN_STEPS
     fuses_integers = True
     most_values_in_place: int | None = None
     widens_values = True

@@ -97,7 +97,7 @@ def import_model(model: ir.Model, functions: Mapping[tuple[str, str], RowFunctio
         outputs=tuple(value.name or "" for value in model.graph.outputs),
         weights=importer.weights,
         operators=importer.context.operators,
-        limits=tuple(importer.context.limits),
+        limits=tuple(importer.context.limits.values()),
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import relax
 
-from softq.artifact.program import Limit
+from softq.artifact.program import Limit, Size
 from softq.compiler.backend import KernelOperator
 from softq.compiler.frontend.shape_folding import CASTS, FOLDERS, Sizes, fold, sizes, static
 from softq.compiler.ops.data_movement import SizesOp
@@ -33,7 +33,7 @@ class ImportContext:
         sizes: The values that are known as sizes, and NumPy's names of their types, by name.
         operators: What the external functions that were called so far mean, by name.
         transposes: By the name of a transposed value, what it is made of and the order of its axes.
-        limits: What must hold for the dimensions.
+        limits: What must hold for the dimensions, by the size and its bounds.
     """
 
     bb: relax.BlockBuilder
@@ -44,7 +44,7 @@ class ImportContext:
     sizes: dict[str, tuple[Sizes, str]] = field(default_factory=dict)
     operators: dict[str, KernelOperator] = field(default_factory=dict)
     transposes: dict[str, tuple[str, list[int]]] = field(default_factory=dict)
-    limits: list[Limit] = field(default_factory=list)
+    limits: dict[tuple[Size, int, int], Limit] = field(default_factory=dict)
 
     def tensor(self, name: str) -> relax.Expr:
         """Return a value as a tensor; sizes are written into one where an operator takes them as data."""
@@ -173,9 +173,7 @@ class Node:
 
     def require(self, limit: Limit) -> None:
         """Note what must hold for the dimensions."""
-        same = [(x.size, x.low, x.high) for x in self.importer.limits]
-        if (limit.size, limit.low, limit.high) not in same:
-            self.importer.limits.append(limit)
+        self.importer.limits.setdefault((limit.size, limit.low, limit.high), limit)
 
 
 Converter: TypeAlias = Callable[[Node], "list[relax.Expr] | None"]

@@ -2,6 +2,10 @@
 
 TVM's maximum of a NaN is one of its operands, whichever stands second; its greatest of a row begins with the least
 finite number, so that a row of -inf has a greatest that is not in it, and no position.
+
+By one thread the greatest number of a tensor, which a dynamic quantization asks for, would take longer than the product
+that follows. `IN_STEPS` has it in steps, in which neighbouring threads read neighbours: the first of `parts` threads
+takes every `parts`-th number from the first one on, and so on; what they find is taken together by fewer threads.
 """
 
 from __future__ import annotations
@@ -10,7 +14,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from tvm import te, tirx
+from tvm import relax, te, tirx
+
+from softq.compiler.tir.symbolic import expression, plain, product
 
 Expr = Any
 Legalize = Callable[[Any, Any], Any]
@@ -116,3 +122,53 @@ LEGALIZE: Mapping[str, Legalize] = {
     "relax.argmin": _position(lambda a, b: a < b, "argmin"),
 }
 """What TVM's `LegalizeOps` takes in place of its own."""
+
+_OF_ROWS, _OF_TENSORS = (64,), (4096, 64)
+"""How many threads share a row in each step, before one takes what is left: where there are several rows, or one."""
+
+
+def _in_parts(function: Callable[[Any, Any], Any], sign: int) -> Legalize:
+    whole = reduction(function, sign)
+
+    def legalize(builder: Any, call: Any) -> Any:
+        x, dims = call.args[0], [plain(d) for d in call.args[0].ty.shape.values]
+        axes = axes_of(call, len(dims))
+        rows = len(dims) - len(axes)
+        length = product(dims[rows:])
+        counts = _OF_TENSORS if product(dims[:rows]) == 1 else _OF_ROWS
+        if axes != list(range(rows, len(dims))) or not axes or (isinstance(length, int) and length < 4 * counts[-1]):
+            return whole(builder, call)
+        flat = builder.emit(relax.op.reshape(x, [expression(d) for d in [*dims[:rows], length]]))
+        kept = [1] * len(axes) if call.attrs.keepdims else []
+        neutral = outside(str(x.ty.dtype), sign)
+        reducer = te.comm_reducer(function, lambda dtype: outside(str(dtype), sign))
+
+        def compute(values: Any) -> Any:
+            shape, there = [*values.shape[:rows], *kept], values.shape[rows]
+            for number, count in enumerate(counts):
+                values = shared(values, there, count, f"parts{number}")
+                there = tirx.IntImm("int64", count)
+            k = te.reduce_axis((0, there), "k")
+            return te.compute(shape, lambda *at: reducer(values[(*at[:rows], k)], axis=k), name=function.__name__)
+
+        def shared(values: Any, there: Any, count: int, name: str) -> Any:
+            step = tirx.IntImm("int64", count)
+            k = te.reduce_axis((0, tirx.floordiv(there + (count - 1), step)), "k")
+
+            def element(*at: Any) -> Any:
+                place = k * step + at[rows]
+                return reducer(tirx.if_then_else(place < there, values[(*at[:rows], place)], neutral), axis=k)
+
+            return te.compute([*values.shape[:rows], step], element, name=name)
+
+        return builder.call_te(compute, flat, primfunc_name_hint=f"{function.__name__}_in_parts")
+
+    return legalize
+
+
+IN_STEPS: Mapping[str, Legalize] = {
+    **LEGALIZE,
+    "relax.max": _in_parts(greater, -1),
+    "relax.min": _in_parts(lesser, 1),
+}
+"""The same where a thread of its own computes each element."""

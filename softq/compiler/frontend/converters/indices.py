@@ -26,11 +26,21 @@ def _gather_elements(node: Node) -> list[relax.Expr]:
 
 def _gather_nd(node: Node) -> list[relax.Expr]:
     batch = node.attributes.get("batch_dims", 0)
+    positions = _positions(node, node.shape(0)[batch : batch + _depth(node)])
+    return [node.emit(relax.op.gather_nd(node.tensor(0), positions, batch))]
+
+
+def _depth(node: Node) -> int:
+    """Return how many numbers an index has."""
     depth = plain(node.shape(1)[-1])
     if not isinstance(depth, int):
-        raise RefusalError(f"GatherND {node.name!r}: the last axis of its indices has no constant length")
-    positions = _positions(node, node.shape(0)[batch : batch + depth])
-    return [node.emit(relax.op.gather_nd(node.tensor(0), positions, batch))]
+        raise RefusalError(f"{node.operator} {node.name!r}: the last axis of its indices has no constant length")
+    return depth
+
+
+def _indices(node: Node) -> relax.Expr:
+    at = node.tensor(1)
+    return at if str(at.ty.dtype) == "int64" else node.emit(relax.op.astype(at, "int64"))
 
 
 def _positions(node: Node, extents: list[Dim]) -> relax.Expr:
@@ -40,9 +50,7 @@ def _positions(node: Node, extents: list[Dim]) -> relax.Expr:
         node: The node.
         extents: Length of the axis that is indexed; of several axes, one for each number of an index.
     """
-    at = node.tensor(1)
-    if str(at.ty.dtype) != "int64":
-        at = node.emit(relax.op.astype(at, "int64"))
+    at = _indices(node)
     known = node.array(1)
     limits = [plain(d) for d in extents]
     if known is not None and (known >= 0).all() and all(isinstance(d, int) for d in limits):
@@ -60,18 +68,14 @@ def _check_positions(node: Node, at: relax.Expr, extents: list[Dim]) -> relax.Ex
 
 
 def _scatter_nd(node: Node) -> list[relax.Expr]:
-    dims, depth = node.shape(0), plain(node.shape(1)[-1])
-    if not isinstance(depth, int):
-        raise RefusalError(f"ScatterND {node.name!r}: the last axis of its indices has no constant length")
+    dims, depth = node.shape(0), _depth(node)
     return [_scatter(node, _positions(node, dims[:depth]), dims, depth)]
 
 
 def _scatter_elements(node: Node) -> list[relax.Expr]:
     dims, shape = node.shape(0), node.shape(1)
     axis = node.axis(node.attributes.get("axis", 0), len(dims))
-    at = node.tensor(1)
-    if str(at.ty.dtype) != "int64":
-        at = node.emit(relax.op.astype(at, "int64"))
+    at = _indices(node)
     # Along the other axes an update stands where it is written: every update gets all its coordinates.
     parts: list[relax.Expr] = []
     for other, length in enumerate(shape):

@@ -119,20 +119,18 @@ def product_with_one(node: Node, one: relax.Expr, many: relax.Expr) -> relax.Exp
     return node.call("matmul", MatMulOp(False), [one, many], shape)
 
 
+def _scaled(node: Node, x: relax.Expr, factor: float) -> relax.Expr:
+    return x if factor == 1.0 else node.emit(relax.op.multiply(x, constant(np.array(factor, str(x.ty.dtype)))))
+
+
 def _gemm(node: Node) -> list[relax.Expr]:
-    alpha, beta = node.attributes.get("alpha", 1.0), node.attributes.get("beta", 1.0)
     a = node.tensor(0)
     if node.attributes.get("transA", 0):
         a = node.emit(relax.op.permute_dims(a))
-    dtype = str(a.ty.dtype)
     y = matmul(node, a, node.tensor(1), bool(node.attributes.get("transB", 0)))
-    if alpha != 1.0:
-        y = node.emit(relax.op.multiply(y, constant(np.array(alpha, dtype))))
+    y = _scaled(node, y, node.attributes.get("alpha", 1.0))
     if node.has(2):
-        c = node.tensor(2)
-        if beta != 1.0:
-            c = node.emit(relax.op.multiply(c, constant(np.array(beta, dtype))))
-        y = node.emit(relax.op.add(y, c))
+        y = node.emit(relax.op.add(y, _scaled(node, node.tensor(2), node.attributes.get("beta", 1.0))))
     return [y]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from tvm import relax
 
+from softq.compiler.frontend.converters.pointwise import is_float
 from softq.compiler.frontend.converters.shapes import axes_of
 from softq.compiler.frontend.onnx_node import Converter, Node
 from softq.compiler.frontend.shape_folding import sizes
@@ -38,21 +39,18 @@ def _axes(node: Node) -> list[int]:
     return sorted(node.axis(a, rank) for a in given)
 
 
-def _check_floats(node: Node, x: relax.Expr) -> None:
-    if not str(x.ty.dtype).startswith(("float", "bfloat")):
-        raise RefusalError(f"{node.operator} {node.name!r} of {x.ty.dtype} has no kernel; floating point is needed")
-
-
 def _plain(reduction: Callable[..., Any]) -> Converter:
     return lambda node: [_reduce(node, reduction, node.tensor(0))]
 
 
-def _sum_as_float32(function: Callable[[Node, relax.Expr], relax.Expr]) -> Converter:
+def _sum_as_float32(function: Callable[[Node, relax.Expr], relax.Expr], floats_only: bool = False) -> Converter:
     """Return the converter of a function of the node's tensor, which it gets as float32 where it is of float16."""
 
     def convert(node: Node) -> list[relax.Expr]:
         x = node.tensor(0)
         dtype = str(x.ty.dtype)
+        if floats_only and not is_float(x):
+            raise RefusalError(f"{node.operator} {node.name!r} of {dtype} has no kernel; floating point is needed")
         if dtype != "float16":
             return [function(node, x)]
         return [node.emit(relax.op.astype(function(node, node.emit(relax.op.astype(x, "float32"))), dtype))]
@@ -71,22 +69,7 @@ def _sum_square(node: Node, x: relax.Expr) -> relax.Expr:
     return _reduce(node, relax.op.sum, node.emit(relax.op.multiply(x, x)))
 
 
-def _l1(node: Node, x: relax.Expr) -> relax.Expr:
-    return _reduce(node, relax.op.sum, node.emit(relax.op.abs(x)))
-
-
-def _l2(node: Node, x: relax.Expr) -> relax.Expr:
-    _check_floats(node, x)
-    return node.emit(relax.op.sqrt(_sum_square(node, x)))
-
-
-def _log_sum(node: Node, x: relax.Expr) -> relax.Expr:
-    _check_floats(node, x)
-    return node.emit(relax.op.log(_reduce(node, relax.op.sum, x)))
-
-
 def _log_sum_exp(node: Node, x: relax.Expr) -> relax.Expr:
-    _check_floats(node, x)
     if not _axes(node):
         return x
     # The greatest is taken out, so that no exponential overflows; it is no number to subtract if it is infinite.
@@ -94,12 +77,9 @@ def _log_sum_exp(node: Node, x: relax.Expr) -> relax.Expr:
     finite = node.emit(relax.op.isfinite(greatest))
     base = node.emit(relax.op.where(finite, greatest, relax.const(0.0, str(x.ty.dtype))))
     exponentials = node.emit(relax.op.exp(node.emit(relax.op.subtract(x, base))))
-    result = node.emit(
-        relax.op.add(node.emit(relax.op.log(node.emit(relax.op.sum(exponentials, _axes(node), True)))), base)
-    )
-    if node.attributes.get("keepdims", 1):
-        return result
-    return node.emit(relax.op.squeeze(result, _axes(node)))
+    total = node.emit(relax.op.sum(exponentials, _axes(node), True))
+    result = node.emit(relax.op.add(node.emit(relax.op.log(total)), base))
+    return result if node.attributes.get("keepdims", 1) else node.emit(relax.op.squeeze(result, _axes(node)))
 
 
 CONVERTERS: Mapping[str, Converter] = {
@@ -109,8 +89,10 @@ CONVERTERS: Mapping[str, Converter] = {
     "ReduceProd": _sum_as_float32(lambda node, x: _reduce(node, relax.op.prod, x)),
     "ReduceMean": _sum_as_float32(_mean),
     "ReduceSumSquare": _sum_as_float32(_sum_square),
-    "ReduceL1": _sum_as_float32(_l1),
-    "ReduceL2": _sum_as_float32(_l2),
-    "ReduceLogSum": _sum_as_float32(_log_sum),
-    "ReduceLogSumExp": _sum_as_float32(_log_sum_exp),
+    "ReduceL1": _sum_as_float32(lambda node, x: _reduce(node, relax.op.sum, node.emit(relax.op.abs(x)))),
+    "ReduceL2": _sum_as_float32(lambda node, x: node.emit(relax.op.sqrt(_sum_square(node, x))), floats_only=True),
+    "ReduceLogSum": _sum_as_float32(
+        lambda node, x: node.emit(relax.op.log(_reduce(node, relax.op.sum, x))), floats_only=True
+    ),
+    "ReduceLogSumExp": _sum_as_float32(_log_sum_exp, floats_only=True),
 }

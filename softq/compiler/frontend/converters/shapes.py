@@ -25,9 +25,8 @@ def reshape(node: Node, value: relax.Expr, shape: list[Dim]) -> relax.Expr:
         spare = simplified(expression(there) - expression(wanted))
         if isinstance(spare, int) and spare:
             raise RefusalError(f"{node.operator} {node.name!r}: {there} elements do not fill the shape {shape}")
-        node.require(
-            Limit(size(spare), 0, 0, f"{node.operator} {node.name} has elements that its shape has no place for")
-        )
+        because = f"{node.operator} {node.name} has elements that its shape has no place for"
+        node.require(Limit(size(spare), 0, 0, because))
     if any(isinstance(d, int) and d == 0 for d in map(plain, shape)):
         # Relax takes a 0 for "as it is"; a tensor without elements may as well be a new one.
         empty = relax.ShapeExpr([expression(d) for d in shape])
@@ -113,11 +112,8 @@ def _range(node: Node) -> list[relax.Expr]:
     if not isinstance(delta, int) or delta == 0:
         raise RefusalError(f"Range {node.name!r}: its step is not a constant")
     dtype = node.importer.tensor(node.inputs[0]).ty.dtype
-    span = (
-        simplified(expression(limit) - expression(start))
-        if delta > 0
-        else simplified(expression(start) - expression(limit))
-    )
+    low, high = (start, limit) if delta > 0 else (limit, start)
+    span = simplified(expression(high) - expression(low))
     if isinstance(span, int) and span < 0:
         limit = start
     elif not isinstance(span, int):
@@ -144,14 +140,6 @@ def _cum_sum(node: Node) -> list[relax.Expr]:
     return [reshape(node, summed, dims)]
 
 
-def _identity(node: Node) -> list[relax.Expr]:
-    return [node.tensor(0)]
-
-
-def _cast_like(node: Node) -> list[relax.Expr]:
-    return [node.emit(relax.op.astype(node.tensor(0), node.tensor(1).ty.dtype))]
-
-
 CONVERTERS: Mapping[str, Converter] = {
     "Reshape": _reshape,
     "Flatten": _flatten,
@@ -161,6 +149,6 @@ CONVERTERS: Mapping[str, Converter] = {
     "Range": _range,
     "ConstantOfShape": _constant_of_shape,
     "CumSum": _cum_sum,
-    "Identity": _identity,
-    "CastLike": _cast_like,
+    "Identity": lambda node: [node.tensor(0)],
+    "CastLike": lambda node: [node.emit(relax.op.astype(node.tensor(0), node.tensor(1).ty.dtype))],
 }
