@@ -74,7 +74,7 @@ def test_epilogues_reach_every_element(shape: tuple[int, int, int], tmp_path: Pa
     from softq.codegen.cpu.gemm import matmul
     from softq.codegen.cpu.gemm.tiles import Tile
     from softq.codegen.cpu.object_code import object_code
-    from softq.compiler.steps.epilogue import Epilogue, Operand
+    from softq.compiler.steps.product import Epilogue, Operand
 
     tile = Tile(*shape)
     element, column, same, one = (tirx.Var(name, "float32") for name in ("element", "column", "same", "one"))

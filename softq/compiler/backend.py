@@ -19,8 +19,7 @@ from softq.artifact.program import Size
 from softq.compiler.legalize.min_max import Legalize
 from softq.compiler.steps.attention import Attention
 from softq.compiler.steps.builder import Array, Builder, StepCall, Value
-from softq.compiler.steps.epilogue import Epilogue
-from softq.compiler.steps.operands import Product, Weight
+from softq.compiler.steps.product import Epilogue, Product, Weight
 from softq.compiler.steps.tir_kernels import TirKernels
 from softq.compiler.tir.loop_nests import Nest
 from softq.compiler.tir.symbolic import is_number, key, plain, size

@@ -14,7 +14,7 @@ from softq.compiler.fusion import bindings
 from softq.compiler.fusion.attention import find_attentions
 from softq.compiler.fusion.epilogue import FusedEpilogue, find_epilogues
 from softq.compiler.legalize import elementwise, quantization
-from softq.compiler.ops.matmul import MatMulOp
+from softq.compiler.ops.linear import MatMulOp
 from softq.compiler.steps.builder import Builder, Value, tensor_types
 from softq.compiler.tir.symbolic import is_number, key
 from softq.errors import RefusalError

@@ -17,12 +17,10 @@ from softq.codegen.cpu.object_code import objects
 from softq.codegen.cpu.rows import RowKernel
 from softq.compiler.backend import KernelOperator, Lowering
 from softq.compiler.legalize import min_max
-from softq.compiler.ops.convolution import ConvolutionOp
-from softq.compiler.ops.matmul import MatMulOp
+from softq.compiler.ops.linear import ConvolutionOp, MatMulOp
 from softq.compiler.steps.attention import Attention
 from softq.compiler.steps.builder import Builder, Value
-from softq.compiler.steps.epilogue import Epilogue
-from softq.compiler.steps.operands import Product
+from softq.compiler.steps.product import Epilogue, Product
 from softq.compiler.steps.tir_kernels import TirKernels
 from softq.compiler.tir.loop_nests import Nest
 from softq.rowprog import Program

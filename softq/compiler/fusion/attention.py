@@ -33,7 +33,7 @@ from softq.compiler.fusion.tir_patterns import (
     same_rows,
     widened,
 )
-from softq.compiler.ops.matmul import MatMulOp
+from softq.compiler.ops.linear import MatMulOp
 from softq.compiler.ops.row_program import RowProgramOp
 from softq.compiler.steps.attention import Attention
 from softq.compiler.tir.symbolic import equal, key, plain, product, same_shape

@@ -17,8 +17,8 @@ from tvm_ffi.structural import structural_map
 
 from softq.compiler.backend import Backend, KernelOperator
 from softq.compiler.fusion import bindings
-from softq.compiler.ops.matmul import MatMulOp
-from softq.compiler.steps.epilogue import Epilogue, Operand, Where
+from softq.compiler.ops.linear import MatMulOp
+from softq.compiler.steps.product import Epilogue, Operand, Where
 from softq.compiler.tir.expressions import found
 from softq.compiler.tir.loop_nests import Nest, elements_of
 from softq.compiler.tir.symbolic import equal, is_number, key, plain, product, simplified

@@ -18,7 +18,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from softq.codegen.cpu.gemm.tiles import Matrix, Sums, Tile, ceil_divide, number
-from softq.compiler.steps.epilogue import Epilogue
+from softq.compiler.steps.product import Epilogue
 from softq.compiler.tir.kernel_function import kernel_function
 
 ROWS = 64

@@ -15,9 +15,8 @@ from softq.codegen.cpu.lowering.gemm import pack_integers
 from softq.compiler.backend import Lowering
 from softq.compiler.fusion.bindings import kernel_of
 from softq.compiler.ops.row_program import ROW_COST, RowProgramOp
-from softq.compiler.steps.attention import Attention
+from softq.compiler.steps.attention import Attention, Matrices
 from softq.compiler.steps.builder import Builder, StepCall, Value, tensor_types
-from softq.compiler.steps.operands import Matrices
 from softq.compiler.tir.symbolic import ceiling, computed, is_number, multiplied, size
 
 BLOCK = 48

@@ -6,7 +6,7 @@ from typing import Any
 
 from softq.codegen.cpu.convolution import SIZES, Shape, convolution_kernel, convolution_tile, scratch_bytes
 from softq.codegen.cpu.kernels import CpuKernels
-from softq.compiler.ops.convolution import ConvolutionOp
+from softq.compiler.ops.linear import ConvolutionOp
 from softq.compiler.steps.builder import Builder, StepCall, Value
 from softq.compiler.tir.symbolic import computed, multiplied
 

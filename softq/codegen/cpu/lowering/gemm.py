@@ -11,7 +11,7 @@ from softq.codegen.cpu.gemm import integer_matmul, matmul
 from softq.codegen.cpu.gemm.dot_prepack import pack_dots_kernel
 from softq.codegen.cpu.kernels import CpuKernels
 from softq.compiler.steps.builder import Builder, StepCall, Value
-from softq.compiler.steps.operands import Product, Weight
+from softq.compiler.steps.product import Product, Weight
 from softq.compiler.tir.symbolic import ceiling, multiplied
 
 

@@ -19,11 +19,10 @@ from softq.codegen.gpu.attention.simt import MOST_COLUMNS, Spec
 from softq.codegen.gpu.attention.tiles import HEAD_SIZES, THREADS
 from softq.compiler.backend import KernelOperator, Lowering
 from softq.compiler.fusion.bindings import behind_views, bindings_of, item_of, kernel_of, users_behind_views
-from softq.compiler.ops.matmul import MatMulOp
+from softq.compiler.ops.linear import MatMulOp
 from softq.compiler.ops.row_program import ROW_COST, RowProgramOp, mask_strides
-from softq.compiler.steps.attention import Attention
+from softq.compiler.steps.attention import Attention, Matrices
 from softq.compiler.steps.builder import StepCall, Value
-from softq.compiler.steps.operands import Matrices
 from softq.compiler.tir.expressions import mentions
 from softq.compiler.tir.loop_nests import Nest
 from softq.compiler.tir.symbolic import ceiling, computed, is_number, key, multiplied, plain, size

@@ -20,7 +20,7 @@ from softq.codegen.gpu.gemm.operands import BYTE_KINDS, HALF_KINDS, Operands
 from softq.compiler.tir.symbolic import key, plain
 
 if TYPE_CHECKING:
-    from softq.compiler.steps.epilogue import Epilogue, Operand
+    from softq.compiler.steps.product import Epilogue, Operand
 
 _MEMORY: Mapping[str, str] = {**TYPES, "float16": "f16"}
 """Types in memory by NumPy's name."""

@@ -8,7 +8,7 @@ from typing import Any
 from softq.artifact.program import Size
 from softq.codegen.gpu.gemm.operands import pad_rows
 from softq.compiler.steps.builder import Builder, StepCall, Value
-from softq.compiler.steps.operands import Product, Weight
+from softq.compiler.steps.product import Product, Weight
 from softq.compiler.tir.symbolic import computed, multiplied
 
 KINDS: Mapping[str, str] = {

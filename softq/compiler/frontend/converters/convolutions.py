@@ -21,7 +21,7 @@ from softq.compiler.frontend.converters import limits
 from softq.compiler.frontend.converters.products import matmul, product_with_one
 from softq.compiler.frontend.converters.shapes import reshape
 from softq.compiler.frontend.onnx_node import Converter, Node, constant
-from softq.compiler.ops.convolution import ConvolutionOp
+from softq.compiler.ops.linear import ConvolutionOp
 from softq.compiler.tir.symbolic import Dim, expression, plain, product, quotient, simplified
 
 

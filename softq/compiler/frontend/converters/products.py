@@ -10,7 +10,7 @@ from tvm import relax
 from softq.artifact.program import Limit
 from softq.compiler.frontend.converters.shapes import broadcast_shape, expand, reshape
 from softq.compiler.frontend.onnx_node import Converter, Node, constant
-from softq.compiler.ops.matmul import MatMulOp
+from softq.compiler.ops.linear import MatMulOp
 from softq.compiler.tir.symbolic import equal, expression, product, size
 from softq.errors import RefusalError
 

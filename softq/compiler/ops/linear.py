@@ -1,4 +1,4 @@
-"""Products of matrices, of floats and of 8-bit integers."""
+"""Products of matrices, of floats and of 8-bit integers, and convolutions of groups of few channels."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 
 from softq.compiler.backend import Lowering
 from softq.compiler.steps.builder import Value
-from softq.compiler.steps.epilogue import Epilogue
-from softq.compiler.steps.operands import Product
+from softq.compiler.steps.product import Epilogue, Product
 
 
 @dataclass(frozen=True)
@@ -40,3 +39,26 @@ class MatMulOp:
         left, right, *zeros = arguments
         given = lowering.value(left), lowering.weight(right), self.transposed, tuple(map(lowering.value, zeros))
         return lowering.backend.product(lowering.builder, Product(*given, epilogue, tuple(others)), result)
+
+
+@dataclass(frozen=True)
+class ConvolutionOp:
+    """A convolution of groups of few channels: arguments are images [batch, C, H, W], kernels [M, C / groups, h, w]
+    and a bias [M], all float32.
+
+    Attributes:
+        groups: How many.
+        strides: Of rows and of columns.
+        dilations: Of rows and of columns.
+        before: Zeros above and to the left.
+    """
+
+    groups: int
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+    before: tuple[int, int]
+
+    def lower(self, lowering: Lowering, arguments: Sequence[Any], result: Any) -> Value:
+        """Append the step and return the result."""
+        x, w, bias = (lowering.value(argument) for argument in arguments)
+        return lowering.backend.convolution(lowering.builder, self, x, w, bias, result)
