@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -185,39 +186,27 @@ def _cost(program: Program, method: str, options: Mapping[str, OptionValue], sit
 def _rows(site: Site) -> int | None:
     if site.shape is None or site.axis is None:
         return None
-    rows = 1
-    for axis, extent in enumerate(site.shape):
-        if axis - len(site.shape) != site.axis:
-            if not isinstance(extent, int):
-                return None
-            rows *= extent
-    return rows
+    others = [extent for axis, extent in enumerate(site.shape) if axis - len(site.shape) != site.axis]
+    known = [extent for extent in others if isinstance(extent, int)]
+    return math.prod(known) if len(known) == len(others) else None
 
 
 def _nodes(finding: Finding) -> list[str]:
     """Return the nodes between what the mask was applied to and what consumers read."""
     match, lift = finding.match, finding.mask.lift
     bound = match.scores if lift is None or lift.scores is None else lift.scores
-    end = None if finding.behind is None else finding.behind.weights.producer()
-    found: set[ir.Node] = {finding.node}
-    stack = [node for node in (end, finding.node) if node is not None and bound is not None]
-    while stack:
-        node = stack.pop()
-        found.add(node)
-        for value in node.inputs:
-            producer = None if value is None or value is bound else value.producer()
-            if producer is not None and producer not in found and _reaches(value, bound):
-                stack.append(producer)
-    order = list(finding.container.body)
-    return [f"{node_label(node)} ({operator_label(node)})" for node in order if node in found]
-
-
-def _reaches(value: ir.Value | None, bound: ir.Value | None, depth: int = 12) -> bool:
-    """Whether a value is computed from the bound, a few nodes up."""
-    if value is None or depth == 0:
-        return False
-    node = value.producer()
-    return value is bound or (node is not None and any(_reaches(v, bound, depth - 1) for v in node.inputs))
+    end = None if finding.behind is None or bound is None else finding.behind.weights
+    below, nodes = {bound} - {None}, list[ir.Node]()
+    for node in finding.container.body:
+        if node is finding.node or not below.isdisjoint(node.inputs):
+            below.update(node.outputs)
+            nodes.append(node)
+    above, found = {*finding.node.outputs, end}, list[str]()
+    for node in reversed(nodes):
+        if not above.isdisjoint(node.outputs):
+            above.update(node.inputs)
+            found.insert(0, f"{node_label(node)} ({operator_label(node)})")
+    return found
 
 
 def _how(source: Source) -> str:

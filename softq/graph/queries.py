@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import onnx_ir as ir
@@ -86,6 +87,34 @@ def operand(node: ir.Node, index: int) -> ir.Value | None:
         return None
     value = node.inputs[index]
     return value if value is not None and (value.name != "" or value.producer() is not None) else None
+
+
+def chain_above(value: ir.Value | None, *names: str) -> Iterator[ir.Value]:
+    """Yield `value` and, while it comes from one of the named operators (any, without names), their first operands."""
+    while value is not None:
+        yield value
+        node = value.producer()
+        goes_on = node is not None and node.domain == "" and (not names or node.op_type in names)
+        value = operand(node, 0) if node is not None and goes_on else None
+
+
+def values_above(value: ir.Value, enters: Callable[[ir.Node], bool], most: int) -> list[ir.Value]:
+    """Return `value` and what it is computed from, the nearest first.
+
+    Args:
+        value: Where to begin.
+        enters: Whether to go on above a node.
+        most: How many values are enough.
+    """
+    found = {value: None}
+    waiting = deque(found)
+    while waiting and len(found) < most:
+        node = waiting.popleft().producer()
+        above = () if node is None or not enters(node) else node.inputs
+        new = dict.fromkeys(v for v in above if v is not None and v not in found)
+        found |= new
+        waiting += new
+    return list(found)
 
 
 def cast_target(node: ir.Node) -> ir.DataType | None:

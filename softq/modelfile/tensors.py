@@ -32,34 +32,32 @@ class Held:
 Change = Callable[[Held], ir.TensorProtocol]
 """Returns what a tensor becomes: the same object where nothing changes."""
 
+Put = Callable[[ir.TensorProtocol], None]
+"""Puts a tensor in the place of another."""
+
 
 def tensors(model: ir.Model) -> Iterator[Held]:
     """Yield every tensor of the model once, in an order that depends on the model alone."""
-    found: list[Held] = []
-
-    def collect(held: Held) -> ir.TensorProtocol:
-        found.append(held)
-        return held.tensor
-
-    _visit(model, collect)
-    yield from found
+    return (held for held, _ in _places(model))
 
 
 def replace_tensors(model: ir.Model, change: Change) -> None:
     """Replace each tensor of the model by what `change` returns for it."""
-    _visit(model, change)
+    for held, put in _places(model):
+        if (new := change(held)) is not held.tensor:
+            put(new)
 
 
 @contextmanager
 def swap_tensors(model: ir.Model, change: Change) -> Generator[None]:
     """Replace tensors as `replace_tensors` does, and put the model's own ones back on leaving."""
-    undo: list[Callable[[], None]] = []
+    old = list(_places(model))
     try:
-        _visit(model, change, undo)
+        replace_tensors(model, change)
         yield
     finally:
-        for restore in reversed(undo):
-            restore()
+        for held, put in old:
+            put(held.tensor)
 
 
 def graphs(model: ir.Model) -> Iterator[ir.Graph]:
@@ -69,21 +67,16 @@ def graphs(model: ir.Model) -> Iterator[ir.Graph]:
         yield from top.subgraphs()
 
 
-def _visit(model: ir.Model, change: Change, undo: list[Callable[[], None]] | None = None) -> None:
+def _places(model: ir.Model) -> Iterator[tuple[Held, Put]]:
     for function in model.functions.values():
-        _visit_attributes(function.attributes, function.name, change, undo)
+        yield from _places_of(function.attributes, function.name)
     for graph in graphs(model):
         for value in graph.initializers.values():
-            tensor = value.const_value
-            if tensor is None:
-                continue
-            new = change(Held("initializer", value.name or "", tensor))
-            if new is not tensor:
-                value.const_value = new
-                if undo is not None:
-                    undo.append(partial(setattr, value, "const_value", tensor))
+            if value.const_value is not None:
+                held = Held("initializer", value.name or "", value.const_value)
+                yield held, partial(setattr, value, "const_value")
         for node in graph:
-            _visit_attributes(node.attributes, node_name(node), change, undo)
+            yield from _places_of(node.attributes, node_name(node))
 
 
 def node_name(node: ir.Node) -> str:
@@ -91,25 +84,18 @@ def node_name(node: ir.Node) -> str:
     return node.name or next((output.name for output in node.outputs if output.name), None) or node.op_type
 
 
-def _visit_attributes(
-    attributes: MutableMapping[str, ir.Attr], owner: str, change: Change, undo: list[Callable[[], None]] | None
-) -> None:
+def _places_of(attributes: MutableMapping[str, ir.Attr], owner: str) -> Iterator[tuple[Held, Put]]:
     for key, attribute in list(attributes.items()):
-        if attribute.is_ref():
+        if attribute.is_ref() or attribute.type not in {ir.AttributeType.TENSOR, ir.AttributeType.TENSORS}:
             continue
-        name = f"{owner}.{key}"
-        new: ir.TensorProtocol | list[ir.TensorProtocol]
-        if attribute.type == ir.AttributeType.TENSOR:
-            tensor = attribute.as_tensor()
-            new = change(Held("attribute", name, tensor))
-            same = new is tensor
-        elif attribute.type == ir.AttributeType.TENSORS:
-            old = list(attribute.as_tensors())
-            new = [change(Held("attribute", name, tensor)) for tensor in old]
-            same = all(a is b for a, b in zip(old, new, strict=True))
-        else:
-            continue
-        if not same:
-            attributes[key] = ir.Attr(key, attribute.type, new, doc_string=attribute.doc_string)
-            if undo is not None:
-                undo.append(partial(attributes.__setitem__, key, attribute))
+        is_one = attribute.type == ir.AttributeType.TENSOR
+        for place, tensor in enumerate([attribute.as_tensor()] if is_one else attribute.as_tensors()):
+            yield Held("attribute", f"{owner}.{key}", tensor), partial(_put, attributes, key, place)
+
+
+def _put(attributes: MutableMapping[str, ir.Attr], key: str, place: int, tensor: ir.TensorProtocol) -> None:
+    old = attributes[key]
+    new = tensor if old.type == ir.AttributeType.TENSOR else list(old.as_tensors())
+    if isinstance(new, list):
+        new[place] = tensor
+    attributes[key] = ir.Attr(key, old.type, new, doc_string=old.doc_string)

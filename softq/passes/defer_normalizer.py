@@ -9,7 +9,7 @@ import onnx_ir as ir
 from onnx_ir.tape import Tape
 
 from softq.graph.edits import add_cast, add_constant, remove_if_unused, take_over
-from softq.graph.queries import cast_target, graph_of, producer
+from softq.graph.queries import cast_target, chain_above, graph_of, producer
 from softq.passes import PassEntry
 from softq.passes.replace import Pair, divided, pairs_of
 
@@ -67,7 +67,9 @@ def _defer(product: ir.Node, pair: Pair) -> None:
     weighted = ir.val(f"{base}.weighted", ir.DataType.FLOAT, old.shape)
     tape.op("MatMul", [pair.weights, v], name=product.name, output=weighted)
     quotient = divided(weighted, pair, tape, base, old.shape)
-    if pair.zero_rows is not None and _is_behind_guard(product, pair):
+    # Where else has the condition in front of the row's zeros, the product is behind the guard.
+    guards = (producer(value, "Where") for value in chain_above(product.inputs[0], "Identity", "Cast"))
+    if pair.zero_rows is not None and any(node is not None and node.inputs[0] is pair.zero_rows for node in guards):
         # A row of zeros times V is a row of zeros, so the Where may as well come last.
         zero = add_constant(tape, np.array(0, np.float32), f"{base}.nothing")
         shown = ir.val(f"{base}.shown", ir.DataType.FLOAT, old.shape)
@@ -78,15 +80,6 @@ def _defer(product: ir.Node, pair: Pair) -> None:
     graph_of(product).insert_before(product, tape.nodes)
     take_over(old, result)
     remove_if_unused(product, left.producer())
-
-
-def _is_behind_guard(product: ir.Node, pair: Pair) -> bool:
-    value = product.inputs[0]
-    while (node := producer(value, "Identity", "Cast", "Where")) is not None:
-        if node.op_type == "Where" and node.inputs[0] is pair.zero_rows:
-            return True
-        value = node.inputs[0]
-    return False
 
 
 PASS = PassEntry("defer-normalizer", DeferNormalizer, "Divide behind the product with V instead of before it")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
 from softq.graph.constants import become_constant
+from softq.graph.queries import constant_tensor
 from softq.graph.view import Container
 from softq.passes import NodePass, PassEntry
 
@@ -20,27 +20,12 @@ class LiftConstants(NodePass):
         # A body's own outputs must come from a node.
         if node.op_type != "Constant" or container.function or (container.path and node.outputs[0].is_graph_output()):
             return False
-        tensor = _read_tensor(node)
-        if tensor is not None:
-            become_constant(node.outputs[0], tensor, container)
-            container.body.remove(node, safe=True)
-        return tensor is not None
-
-
-def _read_tensor(node: ir.Node) -> ir.TensorProtocol | None:
-    if len(node.attributes) != 1:
-        return None
-    name, attribute = next(iter(node.attributes.items()))
-    if attribute.is_ref():
-        return None
-    if name == "value":
-        tensor = attribute.as_tensor()
-        return None if tensor.dtype == ir.DataType.STRING else tensor
-    if name in ("value_int", "value_ints"):
-        return ir.tensor(np.array(attribute.value, np.int64))
-    if name in ("value_float", "value_floats"):
-        return ir.tensor(np.array(attribute.value, np.float32))
-    return None
+        tensor = constant_tensor(node.outputs[0]) if len(node.attributes) == 1 else None
+        if tensor is None or tensor.dtype == ir.DataType.STRING:
+            return False
+        become_constant(node.outputs[0], tensor, container)
+        container.body.remove(node, safe=True)
+        return True
 
 
 PASS = PassEntry("lift-constants", LiftConstants, "Turn Constant nodes into initializers")

@@ -7,8 +7,8 @@ uses them makes the masked scores superfluous.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 
 import onnx_ir as ir
 
@@ -18,7 +18,7 @@ from softq.forms.matching.guards import ISNAN_WHERE, guard_row, look_behind
 from softq.forms.matching.masks import find_mask
 from softq.forms.matching.operators import find_axis
 from softq.forms.written_function import find_around
-from softq.graph.queries import is_op, operand
+from softq.graph.queries import chain_above, is_op, operand
 from softq.graph.rewriter import Rewriter
 from softq.graph.view import ModelView
 from softq.passes import PassEntry
@@ -27,6 +27,9 @@ from softq.passes.rewriting.canonical import CANONICAL_KEY, Canonical, Mask, sco
 from softq.passes.rewriting.mask_lifting import MaskLifter
 from softq.passes.rewriting.softmax_axis import bypass, move_axis_last, narrow, set_axis, unflatten
 from softq.site import META_KEY, Site
+
+_NEAR = 4
+"""Values above the scores whose types and shapes later passes read."""
 
 MINIMUM_OPSET = 18
 """What a model is raised to: the version that softq's functions are written for."""
@@ -82,21 +85,13 @@ def _raise(model: ir.Model) -> bool:
     # The axis of an old softmax means nothing without the rank, which is proved here where inference gives up.
     rewriter = Rewriter(model)
     for node, _ in waiting:
-        for value in _first_operands(operand(node, 0)):
+        for value in islice(chain_above(operand(node, 0)), _NEAR):
             rewriter.annotate(value)
     modified = RaiseOpset()(model).modified
     lost = before - {site.id for _, site in _waiting(model)}
     if lost:
         raise RefusalError(f"site {min(lost)} is no longer there after the model was raised to opset {MINIMUM_OPSET}")
     return modified
-
-
-def _first_operands(value: ir.Value | None, most: int = 4) -> Iterator[ir.Value]:
-    """Yield a value, the first operand of what computes it, that one's first operand, and so on."""
-    while value is not None and most:
-        yield value
-        node, most = value.producer(), most - 1
-        value = None if node is None or node.domain else operand(node, 0)
 
 
 def _open(model: ir.Model) -> bool:
@@ -168,7 +163,7 @@ def _normalize(rewriter: Rewriter, node: ir.Node, site: Site, raised: bool) -> N
 def _annotate(rewriter: Rewriter, node: ir.Node) -> None:
     """Write down types and shapes that the later passes read, where the model is silent and inference is not."""
     values: list[ir.Value | None] = [node.outputs[0], look_behind(node.outputs[0], rewriter.facts).weights]
-    for value in _first_operands(scores_of(node)):
+    for value in islice(chain_above(scores_of(node)), _NEAR):
         above = value.producer()
         values += [value, *(() if above is None or above.domain else above.inputs)]
     stack, seen = [v for v in values[:2] if v is not None], set[ir.Value]()

@@ -101,11 +101,10 @@ def _plan(model: ir.Model, version: int) -> list[_Replacement]:
     for node, twin in pairs:
         try:
             replacement = _convert(node, twin, version, cache) if _changes(node, version) else None
-        except RefusalError:
-            raise
         except Exception as error:
             # An attribute of the wrong kind, a constant of two values: the libraries have an error for each.
-            raise RefusalError(f"{_describe(node, version)}: {root_line(error, 300)}") from error
+            what = f"node {node_name(node)!r} ({node.op_type}) from operator set {version} to {TARGET}"
+            raise RefusalError(f"cannot raise {what}: {root_line(error, 300)}") from error
         if replacement is not None:
             plan.append(replacement)
     return plan
@@ -118,19 +117,17 @@ def _nodes(model: ir.Model) -> Iterator[ir.Node]:
 def _changes(node: ir.Node, version: int) -> bool:
     if node.domain != "":
         return False
-    try:
-        old = defs.get_schema(node.op_type, version, "")
-        new = defs.get_schema(node.op_type, TARGET, "")
-    except defs.SchemaError as error:
-        raise RefusalError(f"{_describe(node, version)}: no such operator in version {version}") from error
+    if not defs.has(node.op_type, max_inclusive_version=version):
+        raise ValueError(f"no such operator in version {version}")
+    old, new = (defs.get_schema(node.op_type, at, "") for at in (version, TARGET))
     if old.deprecated:
-        raise RefusalError(f"{_describe(node, version)}: the operator is not part of version {version}")
+        raise ValueError(f"the operator is not part of version {version}")
     if old.since_version == new.since_version and not new.deprecated:
         return False
     if any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()):
         # If, Loop and the later Scan only gained element types; their bodies' nodes are visited on their own.
         if node.op_type == "Scan" and version < 9:
-            raise RefusalError(f"{_describe(node, version)}: Scan had a batch axis below 9, which nothing replaces")
+            raise ValueError("Scan had a batch axis below 9, which nothing replaces")
         return False
     # The converter leaves a Constant as it is, and its value may be large.
     return node.op_type != "Constant"
@@ -138,7 +135,7 @@ def _changes(node: ir.Node, version: int) -> bool:
 
 def _convert(node: ir.Node, twin: ir.Node, version: int, cache: dict[bytes, onnx.GraphProto]) -> _Replacement | None:
     if node.op_type in _FLATTENING and version < 13:
-        _check_axis(node, twin.inputs[0] if twin.inputs else None, version)
+        _check_axis(node, twin.inputs[0] if twin.inputs else None)
     inputs = _input_names(node)
     twins = {value: twin.inputs[k] for k, value in enumerate(node.inputs) if value is not None}
     outputs = [f"o{k}" if value.name else "" for k, value in enumerate(node.outputs)]
@@ -164,17 +161,13 @@ def _convert(node: ir.Node, twin: ir.Node, version: int, cache: dict[bytes, onnx
     return _Replacement(node, outputs, cache[key])
 
 
-def _check_axis(node: ir.Node, scores: ir.Value | None, version: int) -> None:
-    attribute = node.attributes.get("axis")
-    axis = 1 if attribute is None else attribute.as_int()
+def _check_axis(node: ir.Node, scores: ir.Value | None) -> None:
+    axis = node.attributes.get_int("axis", 1)
     shape = None if scores is None else scores.shape
     if shape is None and axis != -1:
-        raise RefusalError(
-            f"{_describe(node, version)}: its axis {axis} spans all later axes, and the rank is not known"
-        )
+        raise ValueError(f"its axis {axis} spans all later axes, and the rank is not known")
     if shape is not None and not -len(shape) <= axis < len(shape):
-        why = f"its axis is {axis}; rank {len(shape)} allows {-len(shape)} to {len(shape) - 1}"
-        raise RefusalError(f"{_describe(node, version)}: {why}")
+        raise ValueError(f"its axis is {axis}; rank {len(shape)} allows {-len(shape)} to {len(shape) - 1}")
 
 
 def _input_names(node: ir.Node) -> dict[ir.Value, str]:
@@ -250,7 +243,3 @@ def _apply(replacement: _Replacement, names: Names) -> None:
             node.name = f"{node_name(old)}/{node.op_type}"
     kept = [value for value, name in zip(old.outputs, replacement.outputs, strict=True) if name]
     put_in_place(old, nodes, heir, kept, [values[name] for name in replacement.outputs if name])
-
-
-def _describe(node: ir.Node, version: int) -> str:
-    return f"cannot raise node {node_name(node)!r} ({node.op_type}) from operator set {version} to {TARGET}"

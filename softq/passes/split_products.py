@@ -9,9 +9,13 @@ import numpy as np
 import onnx_ir as ir
 
 from softq.graph.edits import take_over
+from softq.graph.patterns import matches
 from softq.graph.queries import is_op
 from softq.graph.view import Container
 from softq.passes import NodePass, PassEntry
+
+_PLAIN = "MatMul(left, weight)"
+_PRODUCTS = f"{_PLAIN} | Add(product := {_PLAIN}, bias) | Add(bias, product := {_PLAIN})"
 
 
 @dataclass(frozen=True)
@@ -19,12 +23,14 @@ class _Product:
     """A product with a constant matrix, perhaps with a constant vector added, whose columns are split.
 
     Attributes:
+        nodes: What computes it, from the end on.
         left: What is multiplied.
         weight: The matrix.
         bias: The vector.
         bias_first: Whether the vector is the first term of the sum.
     """
 
+    nodes: tuple[ir.Node, ...]
     left: ir.Value
     weight: ir.Value
     bias: ir.Value | None
@@ -48,7 +54,10 @@ class SplitProducts(NodePass):
             return False
         for out, (start, end) in zip(node.outputs, pairwise(ends), strict=True):
             _write(container.graph, node, product, out, start, end)
-        _remove(container.graph, node, product)
+        container.graph.remove([node, *product.nodes], safe=True)
+        for value in (product.weight, product.bias):
+            if value is not None and value.name is not None:
+                del container.graph.initializers[value.name]
         return True
 
 
@@ -60,27 +69,17 @@ def _find_product(node: ir.Node) -> _Product | None:
     axis = node.attributes.get("axis")
     if (0 if axis is None else axis.as_int()) not in (-1, len(source.shape) - 1):
         return None
-    bias, first = None, False
-    producer = _find_sole_producer(source)
-    if producer is not None and is_op(producer, "Add"):
-        first = _is_weight(producer.inputs[0], 1)
-        bias, source = producer.inputs[1 - first], producer.inputs[first]
-        if not _is_weight(bias, 1):
+    for found in matches(source, _PRODUCTS):
+        left, weight, bias = found["left"], found["weight"], found.get("bias")
+        results = list(dict.fromkeys([source, found.get("product", source)]))
+        if any(len(value.uses()) != 1 or value.is_graph_output() for value in results):
             return None
-        producer = None if source is None else _find_sole_producer(source)
-    if producer is None or not is_op(producer, "MatMul"):
-        return None
-    left, weight = producer.inputs
-    if left is None or weight is None or left.const_value is not None or not _is_weight(weight, 2):
-        return None
-    if bias is not None and _last_dim(bias) != _last_dim(weight):
-        return None
-    return _Product(left, weight, bias, first)
-
-
-def _find_sole_producer(value: ir.Value) -> ir.Node | None:
-    """Return what computes a value that one place alone reads."""
-    return value.producer() if len(value.uses()) == 1 and not value.is_graph_output() else None
+        if bias is not None and (not _is_weight(bias, 1) or _last_dim(bias) != _last_dim(weight)):
+            continue
+        if left.const_value is None and _is_weight(weight, 2):
+            nodes = [reader for value in results if (reader := value.producer()) is not None]
+            return _Product(tuple(nodes), left, weight, bias, bias is nodes[0].inputs[0])
+    return None
 
 
 def _is_weight(value: ir.Value | None, rank: int) -> bool:
@@ -126,21 +125,6 @@ def _cut(graph: ir.Graph, value: ir.Value, name: str, start: int, end: int) -> i
     part = ir.val(name, const_value=ir.LazyTensor(read, tensor.dtype, ir.Shape(dims), name=name))
     graph.register_initializer(part)
     return part
-
-
-def _remove(graph: ir.Graph, node: ir.Node, product: _Product) -> None:
-    dead: ir.Node | None = node
-    while dead is not None:
-        source = next((v.producer() for v in dead.inputs if v is not None and _computed(v, product)), None)
-        graph.remove(dead, safe=True)
-        dead = source
-    for value in (product.weight, product.bias):
-        if value is not None and value.name is not None:
-            del graph.initializers[value.name]
-
-
-def _computed(value: ir.Value, product: _Product) -> bool:
-    return value.producer() is not None and value is not product.left
 
 
 PASS = PassEntry("split-products", SplitProducts, "Compute the parts of a split product by products of their own")

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from softq.forms.matching.value_sets import MINUS_INFINITY, ZERO, find_values
 from softq.graph.facts import Facts
 from softq.graph.patterns import match
-from softq.graph.queries import constant, is_op, is_passthrough, operand, producer
+from softq.graph.queries import chain_above, constant, is_op, is_passthrough, operand
 from softq.site import MaskedRow
 
 ISNAN_WHERE = "isnan-where"
@@ -126,8 +126,7 @@ def _is_fully_masked(condition: ir.Value | None, weights: ir.Value, facts: Facts
     return any(_above(mask) is _above(found["scores"]) for mask in masks if mask is not None)
 
 
-def _above(value: ir.Value | None) -> ir.Value | None:
+def _above(value: ir.Value) -> ir.Value:
     """Return what reaches `value` through nodes that leave -inf and only -inf as -inf."""
-    while (node := producer(value, "Identity", "Cast")) is not None:
-        value = operand(node, 0)
-    return value
+    *_, top = chain_above(value, "Identity", "Cast")
+    return top

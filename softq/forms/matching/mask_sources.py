@@ -10,7 +10,7 @@ import onnx_ir as ir
 from softq.forms.matching.value_sets import MASKED, MINUS_INFINITY, ValueSet, find_values
 from softq.graph.facts import Facts
 from softq.graph.patterns import match, matches
-from softq.graph.queries import MOVES_ONLY, operand
+from softq.graph.queries import MOVES_ONLY, chain_above
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,13 +64,9 @@ _ZERO_OR_MINUS_INFINITY = ValueSet((-math.inf, 0.0), True)
 
 def is_declared(value: ir.Value, facts: Facts) -> bool:
     """Whether the user says of a value, or of what it was moved and cast from, that it is a mask."""
-    while value.graph is None or value.name not in facts.assumed.masks or value.graph is not facts.view.model.graph:
-        node = value.producer()
-        above = None if node is None or node.domain else operand(node, 0)
-        if node is None or above is None or node.op_type not in MOVES_ONLY - {"Concat"} | {"Identity", "Cast"}:
-            return False
-        value = above
-    return bool(facts.assumed.masks)
+    main, masks = facts.view.model.graph, facts.assumed.masks
+    above = chain_above(value, *MOVES_ONLY - {"Concat"}, "Identity", "Cast")
+    return any(moved.graph is main and moved.name in masks for moved in above)
 
 
 def split_bias(addend: ir.Value, facts: Facts) -> list[tuple[Source, ir.Value]]:

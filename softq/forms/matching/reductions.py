@@ -19,7 +19,10 @@ from softq.forms.matching.layout_ops import (
 )
 from softq.graph.facts import Facts
 from softq.graph.patterns import match
-from softq.graph.queries import is_op, operand, producer
+from softq.graph.queries import is_op, operand, producer, values_above
+
+_MOST_BETWEEN = 128
+"""Values between a reduction and what reads it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,21 +129,9 @@ def _keeps_shape(beside: Moved, result: ir.Value, mine: Layout, reduced: Reduced
     if all(isinstance(length, int) and length != 1 for length in lengths):
         # A longer repetition would not broadcast beside them.
         return True
-    expands = [node for node in _list_above(reduced, result) if is_op(node, "Expand")]
+    between = values_above(result, lambda node: node is not reduced.node, _MOST_BETWEEN)
+    expands = [node for value in between if (node := producer(value, "Expand")) is not None]
     return bool(expands) and all(_has_shape_of(node, beside, end) for node in expands)
-
-
-def _list_above(reduced: Reduced, result: ir.Value) -> list[ir.Node]:
-    """Return the nodes between a reduction and the operator that reads it."""
-    found, stack = list[ir.Node](), [node for node in (result.producer(),) if node is not None]
-    while stack:
-        node = stack.pop()
-        for value in node.inputs:
-            above = None if value is None else value.producer()
-            if above is not None and above is not reduced.node and above not in found and len(found) < 64:
-                found.append(above)
-                stack.append(above)
-    return found
 
 
 def _has_shape_of(expand: ir.Node, beside: Moved, end: ir.Value) -> bool:

@@ -10,10 +10,10 @@ from softq.graph.facts import Facts
 from softq.graph.queries import (
     MOVES_ONLY,
     SAME_VALUES,
+    chain_above,
     is_constant,
     is_op,
     is_passthrough,
-    operand,
     operator_label,
     producer,
 )
@@ -74,12 +74,9 @@ def find_usage(weights: ir.Value, axis: int | None, facts: Facts) -> Usage:
 
 def is_chosen(scores: ir.Value) -> bool:
     """Whether scores are the greatest of others, as in a router that weighs the experts it has chosen."""
-    value: ir.Value | None = scores
-    while (node := producer(value, "TopK", "Cast", "Identity", "Reshape", "Transpose")) is not None:
-        if node.op_type == "TopK":
-            return value is node.outputs[0]
-        value = operand(node, 0)
-    return False
+    *_, value = chain_above(scores, "Cast", "Identity", "Reshape", "Transpose")
+    node = producer(value, "TopK")
+    return node is not None and value is node.outputs[0]
 
 
 def _count_handed_on(node: ir.Node) -> int:

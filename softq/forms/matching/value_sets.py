@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import onnx_ir as ir
 
 from softq.graph.facts import Facts
-from softq.graph.queries import MOVES_ONLY, cast_target, constant, is_passthrough, operand
+from softq.graph.queries import MOVES_ONLY, cast_target, chain_above, constant, is_passthrough, operand
 
 MASKED = -1e4
 """The largest value that is written into scores to mask them (BERT's; its exponential is zero in every float type)."""
@@ -76,7 +77,7 @@ def find_values(value: ir.Value | None, facts: Facts, depth: int = 24) -> ValueS
     if operator == "Where":
         return _union(below(1), below(2))
     if operator == "Concat":
-        return _fold([below(i) for i in range(len(node.inputs))])
+        return reduce(_union, [below(i) for i in range(len(node.inputs))])
     # Below opset 11 the value is an attribute.
     if operator == "Pad" and node.attributes.get_string("mode", "constant") == "constant" and len(node.inputs) > 1:
         return _union(below(0), ZERO if operand(node, 2) is None else below(2))
@@ -113,15 +114,8 @@ def cast(inner: ValueSet, to: ir.DataType | None) -> ValueSet | None:
 
 def _is_integer(value: ir.Value | None, facts: Facts) -> bool:
     """Whether `value` is an integer tensor, or one that was only moved and cast since."""
-    while value is not None:
-        dtype = facts.dtype(value)
-        if dtype is not None and dtype.is_integer():
-            return True
-        node = value.producer()
-        if node is None or node.domain or node.op_type not in _MOVES | {"Identity", "Cast"}:
-            return False
-        value = operand(node, 0)
-    return False
+    dtypes = (facts.dtype(above) for above in chain_above(value, *_MOVES, "Identity", "Cast"))
+    return any(dtype is not None and dtype.is_integer() for dtype in dtypes)
 
 
 def _make_set(array: np.ndarray, few: bool = True) -> ValueSet | None:
@@ -154,13 +148,6 @@ def _union(left: ValueSet | None, right: ValueSet | None) -> ValueSet | None:
     if left is None or right is None:
         return None
     return _make_set(np.array(left.values + right.values), left.few and right.few)
-
-
-def _fold(parts: list[ValueSet | None]) -> ValueSet | None:
-    result = parts[0] if parts else None
-    for part in parts[1:]:
-        result = _union(result, part)
-    return result
 
 
 def _combine(

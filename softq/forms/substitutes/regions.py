@@ -9,7 +9,16 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from softq.graph.queries import constant_tensor, has_references, is_constant, is_op, operand, producer, subgraphs
+from softq.graph.queries import (
+    constant_tensor,
+    has_references,
+    is_constant,
+    is_op,
+    operand,
+    producer,
+    subgraphs,
+    values_above,
+)
 
 MOST_NODES = 120
 """Nodes of the longest function that is looked at, constants included."""
@@ -74,28 +83,13 @@ def find_regions(
         begins: Whether a part may begin with a value.
         is_mask: What may be read besides, one value per part.
     """
-    for entry in _list_above(result):
-        if not begins(entry):
+    above = values_above(result, lambda node: _may_belong(node, result), 2 * MOST_NODES)
+    for entry in above[1:]:
+        if constant_tensor(entry) is not None or not begins(entry):
             continue
         found = _cut(result, entry, is_mask)
         if found is not None and _is_closed(found):
             yield found
-
-
-def _list_above(result: ir.Value) -> list[ir.Value]:
-    """Return what `result` is computed from, the nearest first, as far as a function may reach."""
-    found, at = [result], 0
-    while at < len(found) and len(found) < MOST_NODES:
-        node = found[at].producer()
-        at += 1
-        if node is None or not _may_belong(node, result):
-            continue
-        found += [v for v in node.inputs if v is not None and constant_tensor(v) is None and not _seen(v, found)]
-    return found[1:]
-
-
-def _seen(value: ir.Value, found: list[ir.Value]) -> bool:
-    return any(value is other for other in found)
 
 
 def _may_belong(node: ir.Node, result: ir.Value) -> bool:
@@ -201,17 +195,7 @@ def _first(node: ir.Node) -> int:
 
 def is_computed_from(value: ir.Value | None, scores: ir.Value) -> bool:
     """Return whether the elements of a value depend on the scores, as far as one function reaches."""
-    stack, seen = [value], set[ir.Value]()
-    while stack and len(seen) < MOST_NODES:
-        current = stack.pop()
-        if current is scores:
-            return True
-        node = None if current is None or current in seen else current.producer()
-        if current is not None:
-            seen.add(current)
-        if node is not None and not is_op(node, "Shape"):
-            stack += node.inputs
-    return False
+    return value is not None and scores in values_above(value, lambda node: not is_op(node, "Shape"), MOST_NODES)
 
 
 def are_weights(value: ir.Value) -> bool:
