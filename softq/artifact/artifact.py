@@ -120,10 +120,10 @@ class Artifact:
         self.close()
 
     def __repr__(self) -> str:
-        arrow = f"{', '.join(map(_text, self.inputs))} -> {', '.join(map(_text, self.outputs))}"
+        given, results = (", ".join(f"{s.name} {s}" for s in specs) for specs in (self.inputs, self.outputs))
         machine = cast("Mapping[str, object]", self.manifest["machine"])["name"]
         state = ", closed" if self.closed else ""
-        return f"<softq.Artifact {self.name!r} for {machine}: {arrow}; threads {self.threads}{state}>"
+        return f"<softq.Artifact {self.name!r} for {machine}: {given} -> {results}; threads {self.threads}{state}>"
 
 
 def tensor_specs(facts: Mapping[str, object], key: str) -> tuple[TensorSpec, ...]:
@@ -145,7 +145,3 @@ def c_tensor(array: Array) -> CTensor:
     """Return an array as the interface of C has it; the caller keeps the array."""
     dtype = DTYPES.index(array.dtype.name) + 1
     return CTensor(None, dtype, array.ndim, (*array.shape,), array.ctypes.data, array.nbytes)
-
-
-def _text(spec: TensorSpec) -> str:
-    return f"{spec.name} {spec}"

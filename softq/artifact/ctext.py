@@ -109,7 +109,7 @@ class ModelText:
             "INPUTS": len(program.inputs),
             "OUTPUTS": len(program.outputs),
             "DIMS": len(self.dims),
-            "SIZES": len(self.table),
+            "SIZES": len(self.table.statements),
             "SLOTS": len(program.slots),
             "LIMITS": len(program.limits),
             "STEPS": len(program.steps),
@@ -131,7 +131,7 @@ class ModelText:
                 "/* The end of the weights file. */",
                 f"static const unsigned char sq_seal[{SEAL_BYTES}] = {{{', '.join(f'0x{b:02x}' for b in seal)}}};\n",
                 array("static const char *const sq_dims[SQ_DIMS + 1]", [*map(string, self.dims), "NULL"]),
-                *_compute(self.table),
+                _compute(self.table),
                 *body,
                 part("files.c"),
                 *device,
@@ -144,17 +144,15 @@ NO_SIZE = "{SQ_NUMBER, 0}"
 _NOTHING = f"{{NULL, SOFTQ_BOOL, 0, {{{NO_SIZE}}}, SQ_INPUT, 0}}"
 
 
-def _compute(table: SizeTable) -> Iterable[str]:
-    yield "/* Compute the sizes; 1 comes back if one of them overflows. */"
-    yield "static int sq_compute(const int64_t *dim, int64_t *size)"
-    yield "{"
-    yield "    int bad = 0;"
-    yield "    (void)dim;"
-    yield "    (void)size;"
-    for statement in table.statements():
-        yield f"    {statement}"
-    yield "    return bad;"
-    yield "}\n"
+def _compute(table: SizeTable) -> str:
+    body = ["int bad = 0;", "(void)dim;", "(void)size;", *table.statements, "return bad;"]
+    head = "/* Compute the sizes; 1 comes back if one of them overflows. */\n"
+    return f"{head}static int sq_compute(const int64_t *dim, int64_t *size)\n{block(body)}"
+
+
+def block(statements: Iterable[str]) -> str:
+    """Return a function's body."""
+    return "{\n" + "".join(f"    {statement}\n" for statement in statements) + "}\n"
 
 
 def array(declaration: str, entries: Sequence[str]) -> str:

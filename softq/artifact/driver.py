@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from softq.artifact import features
-from softq.artifact.ctext import NO_SIZE, ModelText, array, comment, part
+from softq.artifact.ctext import NO_SIZE, ModelText, array, block, comment, part
 from softq.artifact.machine import Cpu
 from softq.artifact.program import Program, Step, Tensor
 from softq.artifact.sizes import number
@@ -82,13 +82,9 @@ def _function(model: ModelText, position: int, step: Step) -> Iterable[str]:
         yield f"/* The softmax {comment(step.site)}. */"
     yield f"static void sq_step_{position}(const struct sq_state *s, unsigned char *scratch, int64_t begin,"
     yield "                    int64_t end)"
-    yield "{"
-    if not any("s->" in argument for argument in arguments):
-        yield "    (void)s;"
-    if "scratch" not in arguments:
-        yield "    (void)scratch;"
-    yield f"    {step.kernel}({', '.join(arguments)});"
-    yield "}\n"
+    unused = [] if any("s->" in argument for argument in arguments) else ["(void)s;"]
+    unused += [] if "scratch" in arguments else ["(void)scratch;"]
+    yield block([*unused, f"{step.kernel}({', '.join(arguments)});"])
 
 
 def _pointer(tensor: Tensor) -> str:

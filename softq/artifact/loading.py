@@ -39,7 +39,9 @@ def load(path: str | os.PathLike[str], threads: int = 1) -> Artifact:
     try:
         code = _check_files(folder, facts)
         if manifest.LAUNCHES in cast("Mapping[str, object]", facts["files"]):
-            return _on_device(name, folder, facts, threads)
+            from softq.artifact.device.loading import DeviceArtifact
+
+            return DeviceArtifact(name, folder, facts, threads)
     except OSError as error:
         raise InputError(f"{error.filename or folder}: cannot be read: {error.strerror or error}") from error
     library = Library(code, name)
@@ -50,12 +52,6 @@ def load(path: str | os.PathLike[str], threads: int = 1) -> Artifact:
         library.close()
         raise
     return Artifact(name, facts, contexts, threads)
-
-
-def _on_device(name: str, folder: Path, facts: Mapping[str, object], threads: int) -> Artifact:
-    from softq.artifact.device.loading import DeviceArtifact
-
-    return DeviceArtifact(name, folder, facts, threads)
 
 
 def _check_files(folder: Path, facts: Mapping[str, object]) -> bytes:
@@ -70,7 +66,8 @@ def _check_files(folder: Path, facts: Mapping[str, object]) -> bytes:
             raise InputError(f"{path}: has {size} bytes; the manifest says {wanted}: it is truncated or was changed")
     # That of a device may be for another computer: Python does without it.
     if "libmodel.so" in files and manifest.LAUNCHES not in files:
-        elf.check(folder / "libmodel.so", _machine(facts))
+        machine = cast("Mapping[str, object]", facts["machine"])
+        elf.check(folder / "libmodel.so", f"machine {machine['name']} ({machine['triple']})")
     code = b""
     for name in files:
         with open(folder / name, "rb") as file:
@@ -82,11 +79,6 @@ def _check_files(folder: Path, facts: Mapping[str, object]) -> bytes:
         if digest.hexdigest() != files[name]["sha256"]:
             raise InputError(f"{folder / name}: was changed: its SHA-256 is not the one in the manifest")
     return code
-
-
-def _machine(facts: Mapping[str, object]) -> str:
-    machine = cast("Mapping[str, object]", facts["machine"])
-    return f"machine {machine['name']} ({machine['triple']})"
 
 
 def _check_interface(name: str, facts: Mapping[str, object], library: Library) -> None:

@@ -58,10 +58,6 @@ _MACHINE: Mapping[str, object] = {
 """What a manifest says of a machine, in this order, and what it says of a GPU where that has no such thing."""
 
 
-def _machine_facts(machine: Machine) -> dict[str, object]:
-    return {key: getattr(machine, key, absent) for key, absent in _MACHINE.items()}
-
-
 def describe(
     program: Program,
     machine: Machine,
@@ -90,7 +86,7 @@ def describe(
         "kind": KIND,
         "versions": {"softq": _version("softq"), "tvm": _version("apache-tvm")},
         "target": target,
-        "machine": _machine_facts(machine),
+        "machine": {key: getattr(machine, key, absent) for key, absent in _MACHINE.items()},
         "model": dict(model),
         "inputs": [_tensor(program.tensors[position]) for position in program.inputs],
         "outputs": [_tensor(program.tensors[position]) for position in program.outputs],

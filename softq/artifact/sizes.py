@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from softq.artifact.program import Op, Program, Size
 from softq.errors import SoftqError
@@ -33,15 +33,16 @@ def dimensions(program: Program) -> tuple[str, ...]:
 
 
 class SizeTable:
-    """The sizes of one driver: a reference in C for each, and the statements that compute them."""
+    """The sizes of one driver: a reference in C for each, and the statements that compute them.
+
+    Attributes:
+        statements: The statements in their order, once all sizes are known.
+    """
 
     def __init__(self, dims: Sequence[str]) -> None:
         self._dims = {name: number for number, name in enumerate(dims)}
         self._places: dict[Op, int] = {}
-        self._lines: list[str] = []
-
-    def __len__(self) -> int:
-        return len(self._lines)
+        self.statements: list[str] = []
 
     def reference(self, size: Size) -> str:
         """Return the initializer of a `struct sq_ref`.
@@ -59,10 +60,6 @@ class SizeTable:
         """Return the expression of a step's argument."""
         return self._expression(size, "s->")
 
-    def statements(self) -> Iterator[str]:
-        """Yield the statements that compute the sizes, in their order, once all of them are known."""
-        yield from self._lines
-
     def _expression(self, size: Size, owner: str) -> str:
         if isinstance(size, int):
             return number(size)
@@ -79,8 +76,8 @@ class SizeTable:
     def _place(self, size: Op) -> int:
         if size not in self._places:
             a, b = self._expression(size.a, ""), self._expression(size.b, "")
-            self._places[size] = len(self._lines)
-            self._lines.append(f"size[{len(self._lines)}] = sq_{size.operator}(&bad, {a}, {b});")
+            self._places[size] = len(self.statements)
+            self.statements.append(f"size[{self._places[size]}] = sq_{size.operator}(&bad, {a}, {b});")
         return self._places[size]
 
 

@@ -1,13 +1,24 @@
-"""From a model to a program for a backend: the steps in their order."""
+"""From a model to a program for a backend: the steps in their order, and the walk over the lowered model."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import onnx_ir as ir
+import tvm
+from tvm import relax
 
 from softq.artifact.program import Program
-from softq.compiler.backend import Backend
-from softq.compiler.frontend.importer import import_model
-from softq.compiler.lower import lower
+from softq.compiler.backend import Backend, Lowering, arguments_of
+from softq.compiler.frontend.importer import Imported, import_model, last_line
+from softq.compiler.fusion import bindings
+from softq.compiler.fusion.attention import find_attentions
+from softq.compiler.fusion.epilogue import FusedEpilogue, find_epilogues
+from softq.compiler.legalize import elementwise, quantization
+from softq.compiler.ops.linear import MatMulOp
+from softq.compiler.steps.builder import Builder, Value, tensor_types
+from softq.compiler.tir.symbolic import is_number, key
+from softq.errors import RefusalError
 from softq.passes.move_integers import MoveIntegers
 from softq.passes.multiply_integers import MultiplyIntegers
 from softq.passes.prepare import prepare
@@ -25,4 +36,102 @@ def compile_model(model: ir.Model, backend: Backend) -> Program:
     prepared = prepare(model)
     for step in (MoveIntegers(), MultiplyIntegers(), SplitProducts()):
         step(prepared)
-    return lower(import_model(prepared, functions, backend.supports), backend)
+    return _lower(import_model(prepared, functions, backend.supports), backend)
+
+
+def _lower(imported: Imported, backend: Backend) -> Program:
+    own = {**elementwise.LEGALIZE, **backend.min_max, **quantization.legalize(backend.machine)}
+    passes = [
+        relax.transform.LegalizeOps(own, skip_ops=["relax.reshape"]),
+        relax.transform.DeadCodeElimination(),
+        relax.transform.AnnotateTIROpPattern(),
+        relax.transform.FuseOps(fuse_opt_level=2),
+        relax.transform.FuseTIR(),
+        relax.transform.DeadCodeElimination(),
+    ]
+    try:
+        module = tvm.ir.transform.Sequential(passes)(imported.module)
+    except Exception as error:
+        # TVM's own checks of an operator's arguments, in words of its own.
+        raise RefusalError(f"TVM cannot lower the model: {last_line(error)}") from error
+    walk = _Walk(module, imported.operators, imported.weights, backend, Builder(backend.tir))
+    return walk.program(imported)
+
+
+class _Walk(Lowering):
+    """The walk over `main`."""
+
+    def program(self, imported: Imported) -> Program:
+        main = self.module["main"]
+        inputs: list[tuple[str, Value]] = []
+        for position, param in enumerate(main.params):
+            if position < len(imported.inputs):
+                value = self.builder.typed(param.ty, "input", position)
+                inputs.append((imported.inputs[position], value))
+                self.values[key(param)] = value
+                self.builder.dims.update(d for d in value.dims if isinstance(d, str))
+            else:
+                self.values[key(param)] = str(param.name)  # A weight: placed where it is used, as it is used.
+        attentions, inside = find_attentions(self.module, self.operators, self.backend)
+        fused, delayed = find_epilogues(self.module, self.operators, self.backend, {*attentions, *inside})
+        for at, binding in bindings.bindings_of(self.module).items():
+            if at in delayed:
+                continue
+            if at in inside:
+                self._reserve_scalars(binding)
+            elif at in fused:
+                self.values[at] = self._fused(binding, fused[at])
+            elif at in attentions:
+                self.values[at] = self.backend.attention(self, attentions[at])
+            else:
+                self.values[at] = self._bound(binding)
+        result = self.value(main.body.body)
+        outputs = self.builder.outputs(list(result) if isinstance(result, tuple) else [result])
+        named = list(zip(imported.outputs, outputs, strict=True))
+        return self.builder.program(inputs, named, imported.limits, self.backend.objects())
+
+    def _reserve_scalars(self, binding: Any) -> None:
+        """Give the scalars of a row program that is computed inside an attention their memory: others use them."""
+        if bindings.is_tuple(binding.var.ty):
+            self.values[key(binding.var)] = (None, *(self.builder.new(ty) for ty in tensor_types(binding.var.ty)[1:]))
+
+    def _bound(self, binding: Any) -> Any:
+        value = binding.value
+        item = bindings.item_of(binding)
+        if item is not None:
+            return self.value(item[0])[item[1]]
+        if isinstance(value, relax.Tuple):
+            return tuple(self.value(f) for f in value.fields)
+        if not isinstance(value, tvm.ir.Call):
+            return self.value(value)
+        if bindings.is_view(binding):
+            source = self.value(value.args[0])
+            typed = self.builder.typed(binding.var.ty, "arena", 0)
+            return Value(typed.dims, source.dtype, source.place, source.at)
+        if bindings.is_function(binding):
+            return self._call_tir(binding, value)
+        name = bindings.kernel_of(binding)
+        if name is not None:
+            return self.operators[name].lower(self, _arguments(value), binding.var.ty)
+        raise RefusalError(f"TVM leaves the operator {bindings.callee(binding) or value.op}, which has no kernel")
+
+    def _call_tir(self, binding: Any, call: Any) -> Any:
+        given = arguments_of(call)
+        outputs = [self.builder.new(ty) for ty in tensor_types(binding.var.ty)]
+        # Skip empty outputs: TVM cannot divide by an axis of no elements.
+        if not all(0 in value.dims for value in outputs):
+            for step in self.tir_steps(call, [self.value(x) for x in given if not is_number(x)], outputs):
+                self.builder.append(step)
+        return tuple(outputs) if bindings.is_tuple(binding.var.ty) else outputs[0]
+
+    def _fused(self, binding: Any, found: FusedEpilogue) -> Value:
+        """Return a product's elements after what is done to each of them."""
+        given = binding.value.args[1].fields
+        others = [self.value(given[operand.position]) for operand in found.epilogue.operands]
+        operator = self.operators[bindings.kernel_of(found.product) or ""]
+        assert isinstance(operator, MatMulOp)
+        return operator.lower(self, _arguments(found.product.value), binding.var.ty, found.epilogue, others)
+
+
+def _arguments(call: Any) -> list[Any]:
+    return list(call.args[1].fields) if isinstance(call.args[1], relax.Tuple) else [call.args[1]]

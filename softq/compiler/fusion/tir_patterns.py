@@ -54,13 +54,8 @@ def elementwise_in(function: Any, position: int, to_bsnh: bool = False) -> bool:
         if not reads:
             continue
         for buffer, indices in [(load.source, load.indices) for load in reads] + [(store.buffer, store.indices)]:
-            extents = [plain(d) for d in buffer.shape]
-            if len(indices) != len(variables):
+            if len(indices) != len(variables) or not all(map(_stands_at, indices, variables, buffer.shape)):
                 return False
-            for index, variable, extent in zip(indices, variables, extents, strict=True):
-                only = isinstance(extent, int) and extent == 1 and plain(index) == 0
-                if not (index.same_as(variable) or only):
-                    return False
         made.append(store.buffer)
     return made[-1].same_as(result) and len(made) > 1
 
@@ -81,30 +76,33 @@ def exchanges_heads_and_rows(function: Any, widens: bool) -> bool:
 
 def widened(block: Any) -> Any:
     """Return what a block gives to its result at the same places as float32, if that is of 16 bits, or None."""
-    own, store = [v.var for v in block.iter_vars], block.body
+    store = block.body
     load = store.value.value if isinstance(store.value, tirx.Cast) else None
     if not isinstance(load, tvm.ir.TensorLoad) or str(load.ty.dtype) != "float16" or str(store.value.ty) != "float32":
         return None
-    if not len(own) == len(load.indices) == len(store.indices):
-        return None
-    places = zip(load.indices, store.indices, own, load.source.shape, strict=True)
-    kept = all(b.same_as(v) and (a.same_as(v) or (plain(n) == 1 and plain(a) == 0)) for a, b, v, n in places)
-    return load.source if kept else None
+    own = _places(block, load)
+    return load.source if own and all(map(_stands_at, load.indices, own, load.source.shape)) else None
 
 
 def _exchanged(block: Any, result: Any) -> Any:
     """Return what a block gives to the result with its second and third of four axes exchanged, or None."""
-    store, own = block.body, [v.var for v in block.iter_vars]
-    load = store.value
-    if not store.buffer.same_as(result) or not isinstance(load, tvm.ir.TensorLoad):
+    load, own = block.body.value, _places(block, block.body.value)
+    if len(own) != 4 or not block.body.buffer.same_as(result):
         return None
-    if not len(own) == len(load.indices) == len(store.indices) == 4:
-        return None
-    extents = [plain(d) for d in load.source.shape]
-    moved = zip(load.indices, (own[0], own[2], own[1], own[3]), extents, strict=True)
-    written = all(a.same_as(b) for a, b in zip(store.indices, own, strict=True))
-    read = all(index.same_as(v) or (extent == 1 and plain(index) == 0) for index, v, extent in moved)
-    return load.source if written and read else None
+    moved = own[0], own[2], own[1], own[3]
+    return load.source if all(map(_stands_at, load.indices, moved, load.source.shape)) else None
+
+
+def _places(block: Any, load: Any) -> list[Any]:
+    """Return the variables of a block that writes each place once, of one load of as many axes; else none."""
+    own = [v.var for v in block.iter_vars]
+    same = isinstance(load, tvm.ir.TensorLoad) and len(own) == len(load.indices) == len(block.body.indices)
+    return own if same and all(a.same_as(b) for a, b in zip(block.body.indices, own, strict=True)) else []
+
+
+def _stands_at(index: Any, variable: Any, extent: Any) -> bool:
+    """Say whether an index is a variable, or that of the only element of its axis."""
+    return index.same_as(variable) or (plain(extent) == 1 and plain(index) == 0)
 
 
 def repeats(function: Any) -> int:
@@ -116,15 +114,11 @@ def repeats(function: Any) -> int:
     params = list(function.params)
     if blocks is None or len(blocks) != 1:
         return 1
-    store, variables = blocks[0].body, [v.var for v in blocks[0].iter_vars]
-    load = store.value
-    if not isinstance(load, tvm.ir.TensorLoad) or not load.source.same_as(params[0]) or len(variables) < 3:
+    load, own = blocks[0].body.value, _places(blocks[0], blocks[0].body.value)
+    if len(own) < 3 or not load.source.same_as(params[0]):
         return 1
-    if len(load.indices) != len(variables) or len(store.indices) != len(variables):
-        return 1
-    for axis, (index, out, variable) in enumerate(zip(load.indices, store.indices, variables, strict=True)):
-        repeated = axis == len(variables) - 3
-        if not out.same_as(variable) or not (plain(index) == 0 if repeated else index.same_as(variable)):
+    for axis, (index, variable) in enumerate(zip(load.indices, own, strict=True)):
+        if not (plain(index) == 0 if axis == len(own) - 3 else index.same_as(variable)):
             return 1
     group = plain(params[-1].shape[-3])
     return group if isinstance(group, int) and plain(params[0].shape[-3]) == 1 else 1

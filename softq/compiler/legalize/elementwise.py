@@ -23,6 +23,10 @@ def _f(value: float) -> Expr:
     return tirx.FloatImm("float32", value)
 
 
+def _f64(value: float) -> Expr:
+    return tirx.FloatImm("float64", value)
+
+
 def _clamp(x: Expr, low: float, high: float) -> Expr:
     """Return x within [low, high]; a NaN stays one, as both comparisons are false for it."""
     x = tirx.Select(x < _f(low), _f(low), x)
@@ -112,17 +116,11 @@ def log(x: Expr) -> Expr:
 
 def _sine_of(x: Expr, quarter: int) -> Expr:
     """Return sin(x + quarter pi/2), within 2e-7 for |x| < 2^30; NaN beyond."""
-    wide = x.astype("float64")
     inside = tirx.And(x < _f(2.0**30), x > _f(-(2.0**30)))
-    safe = tirx.Select(inside, wide, tirx.FloatImm("float64", 0.0))
-    turns = safe * tirx.FloatImm("float64", 2 / math.pi)
-    n = (
-        turns
-        + tirx.Select(
-            turns < tirx.FloatImm("float64", 0.0), tirx.FloatImm("float64", -0.5), tirx.FloatImm("float64", 0.5)
-        )
-    ).astype("int32")
-    r = (safe - n.astype("float64") * tirx.FloatImm("float64", math.pi / 2)).astype("float32")
+    safe = tirx.Select(inside, x.astype("float64"), _f64(0.0))
+    turns = safe * _f64(2 / math.pi)
+    n = (turns + tirx.Select(turns < _f64(0.0), _f64(-0.5), _f64(0.5))).astype("int32")
+    r = (safe - n.astype("float64") * _f64(math.pi / 2)).astype("float32")
     k = (n + quarter) & 3
     z = r * r
     # Cephes, sinf.c: minimax on [-pi/4, pi/4].
