@@ -238,7 +238,7 @@ def to_text(told: Explanation) -> str:
         ("site", site.id),
         ("where", " / ".join(site.container) or "the main graph"),
         ("what", f"{site.operator}: {told.form}"),
-        ("nodes", _wrapped(told.nodes)),
+        ("nodes", ("\n" + " " * 12).join(told.nodes)),
         ("scores", f"{told.scores or 'inside the operator'}, {site.dtype}, {shape}, axis {site.axis}"),
         ("rows", "depends on the input" if told.rows is None else f"{told.rows:,}"),
         ("mask", told.mask),
@@ -274,7 +274,3 @@ _MASKED_ROWS: Mapping[str, str] = {
 
 def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "nothing"
-
-
-def _wrapped(names: Sequence[str]) -> str:
-    return ("\n" + " " * 12).join(names)

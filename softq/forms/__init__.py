@@ -39,21 +39,6 @@ class Inside:
 
 
 @dataclass(frozen=True, eq=False)
-class Hidden:
-    """A mask inside a function that is no softmax.
-
-    Attributes:
-        source: What says which positions take part.
-        masked_row: What a row is that it hides throughout.
-        guarded: Whether the method has no weights in such a row, where the function has zeros.
-    """
-
-    source: Source
-    masked_row: MaskedRow
-    guarded: bool
-
-
-@dataclass(frozen=True, eq=False)
 class Match:
     """A softmax that a form found at a node.
 
@@ -70,7 +55,9 @@ class Match:
         function: Where it is no softmax but another function of a row: the method that is this function. What reads
             `weights` reads nothing else of what is between it and `scores`, which stays as it is for other methods.
         nodes: The nodes of such a function.
-        hidden: The mask inside such a function; None if there is none.
+        mask: What says inside such a function which positions take part; None if nothing does.
+        zero_row: Whether the function is zeros in a row that this mask hides throughout.
+        guarded: Whether the method has no weights in such a row, where the function has zeros.
     """
 
     operator: str
@@ -83,7 +70,9 @@ class Match:
     inside: Inside | None = None
     function: OwnFunction | None = None
     nodes: tuple[ir.Node, ...] = ()
-    hidden: Hidden | None = None
+    mask: Source | None = None
+    zero_row: bool = False
+    guarded: bool = False
 
 
 def refuse(why: str) -> Verdict | None:

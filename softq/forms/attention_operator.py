@@ -47,9 +47,4 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
     return Match(operator_label(node), None, weights, None, Verdict("refuse", reason))
 
 
-FORM = Form(
-    name="attention-operator",
-    summary="Operators with a softmax inside that are not opened",
-    match=match,
-    verdict="refuse",
-)
+FORM = Form("attention-operator", "Operators with a softmax inside that are not opened", match, verdict="refuse")

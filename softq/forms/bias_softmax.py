@@ -58,9 +58,4 @@ def _make_body(node: ir.Node, opset: int, facts: Facts) -> onnx.FunctionProto:
     return parse_body(opset, ["x", "bias"], ["y"], ["S = Add (x, bias)", "y = Softmax <axis: int = -1> (S)"])
 
 
-FORM = Form(
-    name="bias-softmax",
-    summary="onnxruntime's BiasSoftmax, the softmax of a sum",
-    match=match,
-    open=make_body_opener(_make_body),
-)
+FORM = Form("bias-softmax", "onnxruntime's BiasSoftmax, the softmax of a sum", match, make_body_opener(_make_body))

@@ -37,10 +37,4 @@ def _find(node: ir.Node, facts: Facts) -> Decomposed | None:
     return found and read_operator(*found, facts)
 
 
-FORM = Form(
-    name="exp-of-log-softmax",
-    summary="Exp(LogSoftmax(x)), which is a softmax",
-    match=match,
-    open=make_opener(_find),
-    stage=1,
-)
+FORM = Form("exp-of-log-softmax", "Exp(LogSoftmax(x)), which is a softmax", match, make_opener(_find), stage=1)

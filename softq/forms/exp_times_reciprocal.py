@@ -27,8 +27,5 @@ def _find(node: ir.Node, facts: Facts) -> Decomposed | None:
 
 
 FORM = make_form(
-    "exp-times-reciprocal",
-    "Exp/ReduceSum/Reciprocal/Mul",
-    "Exponentials times the reciprocal of their sum",
-    _find,
+    "exp-times-reciprocal", "Exp/ReduceSum/Reciprocal/Mul", "Exponentials times the reciprocal of their sum", _find
 )

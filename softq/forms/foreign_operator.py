@@ -27,9 +27,9 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
 
 
 FORM = Form(
-    name="foreign-operator",
-    summary="Operators of unknown domains that are called like a softmax",
-    match=match,
+    "foreign-operator",
+    "Operators of unknown domains that are called like a softmax",
+    match,
     verdict="refuse",
     last=True,
 )

@@ -33,9 +33,4 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
     return Match(operator_label(node), None, None, None, Verdict("keep", reason))
 
 
-FORM = Form(
-    name="inner-softmax",
-    summary="Routers, samplers and classifiers with a softmax inside (kept)",
-    match=match,
-    verdict="keep",
-)
+FORM = Form("inner-softmax", "Routers, samplers and classifiers with a softmax inside (kept)", match, verdict="keep")

@@ -22,9 +22,9 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
 
 
 FORM = Form(
-    name="log-softmax",
-    summary="LogSoftmax (for methods that give logarithms)",
-    match=match,
-    open=make_opener(lambda node, facts: read_operator(node, Moved(node.outputs[0], ()), facts), logarithm=True),
+    "log-softmax",
+    "LogSoftmax (for methods that give logarithms)",
+    match,
+    make_opener(lambda node, facts: read_operator(node, Moved(node.outputs[0], ()), facts), logarithm=True),
     stage=2,
 )

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from softq.forms import Form, Hidden, Match, refuse
+from softq.forms import Form, Match, refuse
 from softq.forms.matching.exponentials import read_number
 from softq.forms.matching.mask_sources import Source
 from softq.forms.matching.masks import find_mask, keeps_shape
@@ -79,8 +79,7 @@ def _find_masked(node: ir.Node, facts: Facts) -> Match | None:
             own = recognise(function, "infinite", counts_when)
             if own is not None:
                 match = _make_match(node, region, own, function.swallows, facts)
-                row = "zero" if own.zeros else "nan"
-                found = replace(match, hidden=Hidden(Source(mask, counts_when), row, own.guarded))
+                found = replace(match, mask=Source(mask, counts_when), zero_row=own.zeros, guarded=own.guarded)
     return found
 
 
@@ -122,8 +121,8 @@ def find_around(node: ir.Node, facts: Facts) -> Match | None:
 
 
 FORM = Form(
-    name="written-function",
-    summary="Another function of scores as weights of attention, written out (for the method that is this function)",
-    match=match,
+    "written-function",
+    "Another function of scores as weights of attention, written out (for the method that is this function)",
+    match,
     last=True,
 )

@@ -154,7 +154,11 @@ def check_proto(proto: onnx.ModelProto, folders: Sequence[str]) -> dict[str, Dat
         InputError: a tensor breaks a rule of this module, or its own data is not of its size.
     """
     files: dict[str, DataFile] = {}
-    for tensor in _proto_tensors(proto):
+    for tensor in walk(proto):
+        if isinstance(tensor, onnx.AttributeProto) and not tensor.ref_attr_name:
+            _check_attribute(tensor)
+        if not isinstance(tensor, onnx.TensorProto):
+            continue
         if tensor.data_location != onnx.TensorProto.EXTERNAL:
             _check_inline(tensor)
             continue
@@ -210,23 +214,14 @@ def _check_inline(tensor: onnx.TensorProto) -> None:
         raise InputError(f"tensor {tensor.name!r} has values that do not fit its type and shape: {reason}") from error
 
 
-def sub_messages(message: Message) -> Iterator[Message]:
-    """Yield the messages right inside a message."""
+def walk(message: Message) -> Iterator[Message]:
+    """Yield a message and all that are inside it; what is empty in a sparse tensor is not there."""
+    yield message
     for field, value in message.ListFields():
         if field.message_type is not None:
-            yield from (value,) if isinstance(value, Message) else value
-
-
-def _proto_tensors(message: Message) -> Iterator[onnx.TensorProto]:
-    if isinstance(message, onnx.AttributeProto) and not message.ref_attr_name:
-        _check_attribute(message)
-    if isinstance(message, onnx.TensorProto):
-        yield message
-        return
-    for child in sub_messages(message):
-        # A part of a sparse tensor may be there and empty.
-        if not isinstance(message, onnx.SparseTensorProto) or child.ByteSize():
-            yield from _proto_tensors(child)
+            for child in (value,) if isinstance(value, Message) else value:
+                if child.ByteSize() or not isinstance(message, onnx.SparseTensorProto):
+                    yield from walk(child)
 
 
 def _check_attribute(attribute: onnx.AttributeProto) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from typing import BinaryIO
 
 import numpy as np
 import onnx
 import onnx_ir as ir
-from google.protobuf.message import Message
 
 from softq.errors import InputError
-from softq.modelfile.external import check_tensor, sub_messages
+from softq.modelfile.external import check_tensor, walk
 from softq.modelfile.tensors import LARGE_BYTES, Held, swap_tensors, tensors
 
 SAMPLE_BYTES = 4096
@@ -30,7 +28,10 @@ def graph_hash(model: ir.Model) -> str:
     proto = proto_without_weights(model)
     for field in _WRITER:
         proto.ClearField(field)
-    _strip(proto)
+    for message in walk(proto):
+        for field, _ in message.ListFields():
+            if field.name in _NOTES:
+                message.ClearField(field.name)
     return hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
 
 
@@ -41,7 +42,10 @@ def proto_without_weights(model: ir.Model) -> onnx.ModelProto:
     """
     with swap_tensors(model, _without_data):
         proto = ir.to_proto(model)
-    _forget_placeholders(proto)
+    for message in walk(proto):
+        if isinstance(message, onnx.TensorProto):
+            message.ClearField("external_data")
+            message.ClearField("data_location")
     return proto
 
 
@@ -58,23 +62,6 @@ def _without_data(held: Held) -> ir.TensorProtocol:
     return ir.ExternalTensor(
         _PLACEHOLDER, None, None, tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=tensor.name or ""
     )
-
-
-def _forget_placeholders(message: Message) -> None:
-    if isinstance(message, onnx.TensorProto):
-        message.ClearField("external_data")
-        message.ClearField("data_location")
-        return
-    for child in sub_messages(message):
-        _forget_placeholders(child)
-
-
-def _strip(message: Message) -> None:
-    for field, _ in message.ListFields():
-        if field.name in _NOTES:
-            message.ClearField(field.name)
-    for child in sub_messages(message):
-        _strip(child)
 
 
 def weights_fingerprint(model: ir.Model) -> str:
@@ -126,11 +113,10 @@ def _from_file(tensor: ir.ExternalTensor, spans: list[tuple[int, int]]) -> list[
     offset = tensor.offset or 0
     try:
         with open(path, "rb", buffering=0) as file:
-            return [_read_at(file, offset + start, stop - start) for start, stop in spans]
+            samples: list[bytes] = []
+            for start, stop in spans:
+                file.seek(offset + start)
+                samples.append(file.read(stop - start))
+            return samples
     except OSError as error:
         raise InputError(f"cannot read {path!r}: {error.strerror}") from error
-
-
-def _read_at(file: BinaryIO, offset: int, length: int) -> bytes:
-    file.seek(offset)
-    return file.read(length)

@@ -12,7 +12,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from softq.errors import InputError, root_line
-from softq.modelfile.external import DataFile, check_proto, check_tensor, model_folders, place_in_file, sub_messages
+from softq.modelfile.external import check_proto, check_tensor, model_folders, place_in_file, walk
 from softq.modelfile.tensors import Held, replace_tensors
 
 ModelLike: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto | ir.Model"
@@ -39,7 +39,13 @@ def load(path: str | os.PathLike[str]) -> ir.Model:
     _check(proto, repr(text))
     files = check_proto(proto, model_folders(text))
     model = _deserialize(proto, repr(text))
-    replace_tensors(model, lambda held: _in_its_file(held, files))
+
+    def put_into_file(held: Held) -> ir.TensorProtocol:
+        tensor = held.tensor
+        is_external = isinstance(tensor, ir.ExternalTensor)
+        return place_in_file(tensor, files[os.fspath(tensor.location)]) if is_external else tensor
+
+    replace_tensors(model, put_into_file)
     model.meta[SOURCE_KEY] = os.path.abspath(text)
     return model
 
@@ -110,13 +116,14 @@ def _check(proto: onnx.ModelProto, what: str) -> None:
         raise InputError(f"{what} is not an ONNX model, or it is cut off: it imports no operator set")
     versions: dict[str, int] = {}
     for entry in proto.opset_import:
-        domain = _domain(entry.domain)
+        domain = entry.domain or "ai.onnx"
         # onnx's own merging of models names a version twice.
         if versions.setdefault(domain, entry.version) != entry.version:
-            raise InputError(f"{what} imports two versions of the operator set {domain or 'ai.onnx'!r}")
+            raise InputError(f"{what} imports two versions of the operator set {domain!r}")
         if entry.version < 1:
-            raise InputError(f"{what} imports version {entry.version} of {domain or 'ai.onnx'!r}; versions start at 1")
-    _check_text(proto, what)
+            raise InputError(f"{what} imports version {entry.version} of {domain!r}; versions start at 1")
+    for message in walk(proto):
+        _check_text(message, what)
     # onnx-ir drops both without a word.
     if proto.graph.sparse_initializer:
         raise InputError(
@@ -134,12 +141,6 @@ def _check_text(message: Message, what: str) -> None:
             for text in [value] if isinstance(value, (str, bytes)) else value:
                 if isinstance(text, bytes):
                     raise InputError(f"{what} is damaged: the {field.name} {text[:80]!r} is not UTF-8 text")
-    for child in sub_messages(message):
-        _check_text(child, what)
-
-
-def _domain(name: str) -> str:
-    return "" if name == "ai.onnx" else name
 
 
 def _deserialize(proto: onnx.ModelProto, what: str) -> ir.Model:
@@ -153,11 +154,6 @@ def _deserialize(proto: onnx.ModelProto, what: str) -> ir.Model:
             # onnx-ir spells the domain of nodes "" but keeps the import as it was written.
             imports[""] = imports.pop("ai.onnx")
     return model
-
-
-def _in_its_file(held: Held, files: dict[str, DataFile]) -> ir.TensorProtocol:
-    tensor = held.tensor
-    return place_in_file(tensor, files[os.fspath(tensor.location)]) if isinstance(tensor, ir.ExternalTensor) else tensor
 
 
 def _own(model: ir.Model) -> ir.Model:
@@ -178,17 +174,10 @@ def _view(held: Held) -> ir.TensorProtocol:
         return place_in_file(tensor, check_tensor(tensor))
     if held.kind == "attribute":
         return tensor
+    shape = ir.Shape(tensor.shape.numpy())
     if tensor.dtype == ir.DataType.STRING:
-        return ir.StringTensor(tensor.numpy(), shape=_shape(tensor), name=tensor.name)
+        return ir.StringTensor(tensor.numpy(), shape=shape, name=tensor.name)
+    notes = dict(tensor.metadata_props)
     return ir.LazyTensor(
-        lambda: tensor,
-        tensor.dtype,
-        _shape(tensor),
-        name=tensor.name,
-        doc_string=tensor.doc_string,
-        metadata_props=dict(tensor.metadata_props),
+        lambda: tensor, tensor.dtype, shape, name=tensor.name, doc_string=tensor.doc_string, metadata_props=notes
     )
-
-
-def _shape(tensor: ir.TensorProtocol) -> ir.Shape:
-    return ir.Shape(tensor.shape.numpy())

@@ -97,14 +97,6 @@ def _takes_all(node: ir.Node, container: Container) -> bool:
     return all(isinstance(size, int) and end >= size for size, end in zip(sizes, ends.tolist(), strict=True))
 
 
-def _passes(node: ir.Node, container: Container) -> bool:
-    return is_passthrough(node, container.opset)
-
-
-def _alone(node: ir.Node, container: Container) -> bool:
-    return len(node.inputs) == 1
-
-
 def _neutral(node: ir.Node, container: Container) -> bool:
     """Return whether the second operand changes nothing: x * 1, x - 0, x and True, and so on, but not -0.0 + 0.0."""
     source, other = node.inputs[0], constant(operand(node, 1), 1024)
@@ -119,20 +111,12 @@ _NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1, "And": True, "Or": False}
 
 
 _RULES: Mapping[str, Callable[[ir.Node, Container], bool]] = {
-    "Identity": _passes,
-    "Dropout": _passes,
+    **dict.fromkeys(("Identity", "Dropout"), lambda node, container: is_passthrough(node, container.opset)),
     "Cast": _same_type,
-    "Reshape": _same_shape,
-    "Expand": _same_shape,
-    "Squeeze": _same_shape,
-    "Flatten": _same_shape,
+    **dict.fromkeys(("Reshape", "Expand", "Squeeze", "Flatten"), _same_shape),
     "Transpose": _keeps_order,
     "Slice": _takes_all,
-    "Concat": _alone,
-    "Max": _alone,
-    "Min": _alone,
-    "Sum": _alone,
-    "Mean": _alone,
+    **dict.fromkeys(("Concat", "Max", "Min", "Sum", "Mean"), lambda node, container: len(node.inputs) == 1),
     **dict.fromkeys(_NEUTRAL, _neutral),
 }
 

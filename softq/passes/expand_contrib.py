@@ -61,24 +61,15 @@ def _scale(source: str, factor: float, result: str) -> list[str]:
     ]
 
 
-_ACTIVATIONS: Mapping[str, str] = {
-    "": "Identity",
-    "Relu": "Relu",
-    "Tanh": "Tanh",
-    "Sigmoid": "Sigmoid",
-    "Softplus": "Softplus",
-    "Softsign": "Softsign",
-}
+_ACTIVATIONS = frozenset({"Identity", "Relu", "Tanh", "Sigmoid", "Softplus", "Softsign"})
 
 
 def _gemm(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
     attributes = node.attributes
-    activation = attributes.get_string("activation", "")
-    if activation == "LeakyRelu":
+    last = attributes.get_string("activation", "") or "Identity"
+    if last == "LeakyRelu":
         last = f"LeakyRelu <alpha: float = {format_float(attributes.get_float('activation_alpha', 0.01))}>"
-    elif activation in _ACTIVATIONS:
-        last = _ACTIVATIONS[activation]
-    else:
+    elif last not in _ACTIVATIONS:
         return None
     names = ["A", "B", "C"] if has_input(node, 2) else ["A", "B"]
     options = [f"{name}: float = {format_float(attributes.get_float(name, 1.0))}" for name in ("alpha", "beta")]

@@ -34,11 +34,8 @@ class FixDimensions(ir.passes.InPlacePass):
                 raise InputError(f"no input has a dimension {name!r}; there are: {', '.join(sorted(names)) or 'none'}")
             if size < 0:
                 raise InputError(f"dimension {name!r} cannot be {size}; 0 and more are sizes")
-        modified = False
-        for container in ModelView(model).containers:
-            for value in container.values:
-                modified |= self._fix(value)
-        return ir.passes.PassResult(model, modified)
+        fixed = [self._fix(value) for container in ModelView(model).containers for value in container.values]
+        return ir.passes.PassResult(model, any(fixed))
 
     def _fix(self, value: ir.Value) -> bool:
         if value.shape is None:

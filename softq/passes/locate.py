@@ -125,4 +125,4 @@ def findings(facts: Facts, policy: Policy | None = None) -> tuple[Finding, ...]:
     return judge(find_candidates(facts), Policy() if policy is None else policy)
 
 
-PASS = PassEntry(name="locate", factory=Locate, summary="Find every softmax and say what happens to it and why")
+PASS = PassEntry("locate", Locate, "Find every softmax and say what happens to it and why")

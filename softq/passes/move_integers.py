@@ -24,11 +24,10 @@ class MoveIntegers(ir.passes.InPlacePass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Replace them; `modified` says whether there were any."""
         modified = False
-        for container in ModelView(model).containers:
-            moved: dict[ir.Node, ir.Node] = {}
-            for node in list(container.body):
-                if is_op(node, "QuantizeLinear") and node.graph is not None:
-                    modified |= _replace(node, moved)
+        moved: dict[ir.Node, ir.Node] = {}
+        for node in list(ModelView(model).nodes):
+            if is_op(node, "QuantizeLinear") and node.graph is not None:
+                modified |= _replace(node, moved)
         return ir.passes.PassResult(model, modified)
 
 

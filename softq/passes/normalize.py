@@ -116,14 +116,13 @@ def _normalize(rewriter: Rewriter, node: ir.Node, site: Site, raised: bool) -> N
         match = find_around(node, rewriter.facts) or FORMS.get(site.form).match(node, rewriter.facts)
         if match is None or match.scores is None or match.function != site.function:
             raise RefusalError(f"site {site.id}: its function is not found again after the model was changed")
-        mask, hidden = None, match.hidden
-        if hidden is not None:
-            condition = MaskLifter(rewriter, node).to_boolean(hidden.source.value)
-            mask = Mask(condition, bool(hidden.source.valid_when))
-        guarded = hidden is not None and hidden.guarded
+        mask = None
+        if match.mask is not None:
+            condition = MaskLifter(rewriter, node).to_boolean(match.mask.value)
+            mask = Mask(condition, bool(match.mask.valid_when))
         node.meta[CANONICAL_KEY] = Canonical(
-            site, match.scores, mask, node.outputs[0], nan_becomes_zero=guarded, whole=True
-        )  # fmt: skip
+            site, match.scores, mask, node.outputs[0], nan_becomes_zero=match.guarded, whole=True
+        )
         return
     if not is_op(node, "Softmax") or operand(node, 0) is None:
         raise RefusalError(f"site {site.id}: node {node.name!r} is a {node.op_type}, which its form does not open")
@@ -182,6 +181,4 @@ def _annotate(rewriter: Rewriter, node: ir.Node) -> None:
     rewriter.say(node.outputs[0], rewriter.facts.dtype(scores_of(node)), rewriter.facts.shape(scores_of(node)))
 
 
-PASS = PassEntry(
-    name="normalize", factory=Normalize, summary="Bring each softmax to one form: last axis, its mask beside it"
-)
+PASS = PassEntry("normalize", Normalize, "Bring each softmax to one form: last axis, its mask beside it")

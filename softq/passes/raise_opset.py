@@ -76,7 +76,7 @@ class RaiseOpset(ir.passes.InPlacePass):
         return ir.passes.PassResult(model, modified=True)
 
 
-PASS = PassEntry(name="raise-opset", factory=RaiseOpset, summary="Raise a model below operator set 18 to 18")
+PASS = PassEntry("raise-opset", RaiseOpset, "Raise a model below operator set 18 to 18")
 
 
 def _inline(model: ir.Model) -> None:

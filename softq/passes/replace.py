@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 from onnx_ir.tape import Tape
 
 from softq.errors import RefusalError, SoftqError
@@ -92,14 +91,14 @@ class Replace(ir.passes.InPlacePass):
             found = canonical_nodes(model)
         plan = self._plan
         if plan is None:
-            there = [c.site for _, c in found]
-            made = plan_sites(there, self._method, self._settings, allow_substitute=self._allowed)
-            plan = {s.id: s for s in made}
-        chosen = [
-            (node, canonical, planned, _make_program(canonical, planned))
-            for node, canonical in found
-            if (planned := plan.get(canonical.site.id)) is not None
-        ]
+            sites = [canonical.site for _, canonical in found]
+            whole = plan_sites(sites, self._method, self._settings, allow_substitute=self._allowed)
+            plan = {planned.id: planned for planned in whole}
+        chosen: list[tuple[ir.Node, Canonical, SitePlan, Program]] = []
+        for node, canonical in found:
+            if (planned := plan.get(canonical.site.id)) is not None:
+                program = METHODS.get(planned.method).program(planned.configure(), masked=uses_mask(canonical))
+                chosen.append((node, canonical, planned, program))
         lengths = self._greatest_lengths([(canonical, program) for _, canonical, _, program in chosen])
         taken: dict[ir.Value, ir.Value] = {}
         if self._expose:
@@ -145,10 +144,13 @@ class Replace(ir.passes.InPlacePass):
         base = node.outputs[0].name or "softmax"
         _check_heads(canonical, planned)
         given: list[ir.Value] = []
-        for name, value in call.arrays.items():
-            named = f"{base}.{name}"
-            given.append(_expose(model, named, value) if exposes else add_constant(tape, value, named))
+        for name, array in call.arrays.items():
+            # An input of the graph takes other arrays of this type and number of axes, too.
+            kind, dims = ir.DataType.from_numpy(array.dtype), [None] * array.ndim
+            constant = None if exposes else add_constant(tape, array, f"{base}.{name}")
+            given.append(ir.val(f"{base}.{name}", kind, dims) if constant is None else constant)
         if exposes:
+            model.graph.inputs.extend(given)
             model.meta[EXPOSED_KEY].append(Exposed(canonical.site.id, context, function, tuple(given)))
 
         shape = node.outputs[0].shape
@@ -183,13 +185,6 @@ class Replace(ir.passes.InPlacePass):
             result.meta[PAIR_KEY] = pair
         remove_if_unused(node, canonical.probabilities.producer())
         return result
-
-
-def _expose(model: ir.Model, name: str, value: NDArray[np.generic]) -> ir.Value:
-    """Return a new input of the graph for an array, or for others of its type and number of axes."""
-    made = ir.val(name, ir.DataType.from_numpy(value.dtype), [None] * value.ndim)
-    model.graph.inputs.append(made)
-    return made
 
 
 def _add(model: ir.Model, function: ir.Function) -> None:
@@ -253,11 +248,6 @@ def divided(product: ir.Value, pair: Pair, before: Tape, name: str, shape: ir.Sh
     before.op("Greater", [pair.normalizer, zero], name=f"{name}.greater", output=defined)
     guarded = ir.val(f"{name}.guarded", ir.DataType.FLOAT, shape)
     return before.op("Where", [defined, quotient, zero], name=f"{name}.where", output=guarded)
-
-
-def _make_program(canonical: Canonical, planned: SitePlan) -> Program:
-    method = METHODS.get(planned.method)
-    return method.program(planned.configure(), masked=uses_mask(canonical))
 
 
 def _renew(canonical: Canonical, taken: Mapping[ir.Value, ir.Value]) -> Canonical:

@@ -23,24 +23,19 @@ class TransposeWeights(ir.passes.InPlacePass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Replace them; `modified` says whether there were any."""
-        modified = False
-        for container in ModelView(model).containers:
-            if container.function is not None or container.path:
+        modified, main = False, ModelView(model).containers[0]
+        for name, value in list(model.graph.initializers.items()):
+            orders = {_find_order(node) if node.graph is model.graph else None for node in value.consumers()}
+            order, tensor = next(iter(orders), None), value.const_value
+            if tensor is None or value.is_graph_input() or value.is_graph_output() or len(orders) != 1 or order is None:
                 continue
-            for name, value in list(container.graph.initializers.items()):
-                orders = {_find_order(node) if node.graph is container.graph else None for node in value.consumers()}
-                order = next(iter(orders), None)
-                if value.const_value is None or value.is_graph_input() or value.is_graph_output():
-                    continue
-                if len(orders) != 1 or order is None or value.const_value.dtype.bitwidth < 8:
-                    continue
-                if value.const_value.dtype == ir.DataType.STRING:
-                    continue
-                for node in list(value.consumers()):
-                    become_constant(node.outputs[0], _transpose(value.const_value, order), container)
-                    remove_if_unused(node)
-                del container.graph.initializers[name]
-                modified = True
+            if tensor.dtype == ir.DataType.STRING or tensor.dtype.bitwidth < 8:
+                continue
+            for node in list(value.consumers()):
+                become_constant(node.outputs[0], _transpose(tensor, order), main)
+                remove_if_unused(node)
+            del model.graph.initializers[name]
+            modified = True
         return ir.passes.PassResult(model, modified)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -91,7 +91,7 @@ def export_region(region: Region, facts: Facts) -> Exported | None:
         if joined is not None:
             graph.node.append(joined)
         elif node.op_type == "Shape" and any(node.inputs[0] is value for value in region.shapes):
-            _append_part(graph, node, names)
+            _append_part_of_shape(graph, node, names)
         else:
             _append(graph, node, names)
     inputs = ["x", *(f"shape{i}" for i in range(len(shapes))), *(["mask"] if region.mask is not None else [])]
@@ -181,8 +181,7 @@ def _find_beside_one(node: ir.Node | None, one: float) -> ir.Value | None:
     return None
 
 
-def _append_part(graph: onnx.GraphProto, node: ir.Node, names: Mapping[int, str]) -> None:
-    """Write what a Shape node takes of a shape that is given."""
+def _append_part_of_shape(graph: onnx.GraphProto, node: ir.Node, names: Mapping[int, str]) -> None:
     assert node.inputs[0] is not None, "a shape is of something"
     out = names[id(node.outputs[0])]
     bounds = {"start": node.attributes.get_int("start", 0), "end": node.attributes.get_int("end", 2**31)}
@@ -206,32 +205,29 @@ class RowLayout:
     shape: tuple[int, ...]
     has_heads: bool
     shapes: tuple[tuple[int, ...], ...]
-    is_own: bool = False
+    is_own: bool
 
     def of(self, rows: int) -> RowLayout:
         """Return the layout for another number of rows, where that is free."""
         return self if self.is_own else replace(self, shape=(*self.shape[:-2], rows, self.shape[-1]))
 
 
-def list_layouts(function: Exported, length: int, rows: int) -> Iterator[RowLayout]:
-    """Yield shapes for rows of a length: one with as many rows as are wanted, and the function's own, if not great."""
+def make_layout(function: Exported, length: int, rows: int, *, is_own: bool) -> RowLayout | None:
+    """Return a shape for rows of a length: for as many rows as are wanted, or the function's own, if not great."""
     *before, last = function.shape
     heads = before[-2] if len(before) >= 3 else None
     symbols: dict[object, int] = {last: length} if isinstance(last, str) else {}
+    if is_own:
+        symbols |= {d: 2 for d in before if isinstance(d, str) and d not in symbols}
 
     def bound(dims: Dims, otherwise: int) -> tuple[int, ...]:
         return tuple(d if isinstance(d, int) else symbols.get(d, otherwise) for d in dims)
 
-    outside = tuple(bound(dims, _ODD) for dims in function.shapes)
-    lead = [1] * (len(before) - 1)
-    has_heads = isinstance(heads, int)
-    if isinstance(heads, int):
-        lead[-1] = heads
-    yield RowLayout((*lead, rows, length), has_heads, outside)
-    symbols |= {d: 2 for d in before if isinstance(d, str) and d not in symbols}
-    own = (*bound(tuple(before), 2), length)
-    if math.prod(own) <= _MOST:
-        yield RowLayout(own, has_heads, tuple(bound(dims, _ODD) for dims in function.shapes), is_own=True)
+    lead = (1,) * (len(before) - 1) if not isinstance(heads, int) else (*(1,) * (len(before) - 2), heads)
+    shape = (*(bound(tuple(before), 2) if is_own else (*lead, rows)), length)
+    if is_own and math.prod(shape) > _MOST:
+        return None
+    return RowLayout(shape, isinstance(heads, int), tuple(bound(dims, _ODD) for dims in function.shapes), is_own)
 
 
 class Evaluator:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softq.errors import SoftqError, UsageError
-from softq.forms.substitutes.evaluation import Evaluator, Exported, RowLayout, list_layouts
+from softq.forms.substitutes.evaluation import Evaluator, Exported, RowLayout, make_layout
 from softq.methods import METHODS, Function, Method, OptionValue, WrittenSettings
 from softq.rowprog.interpreter import run_wide
 from softq.site import OwnFunction
@@ -85,12 +85,12 @@ def recognise(function: Exported, masks: Masks, counts_when: bool = True) -> Rec
     except Exception:
         # The evaluator lacks operators and refuses models, each in a way of its own.
         return None
-    for way in (0, 1):
+    for is_own in (False, True):
         asked: list[_Asked] = []
         for length in lengths:
             rows = _make_probes(length, function.numbers)
-            layout = list(list_layouts(function, length, len(rows)))[way : way + 1]
-            answered = _ask(evaluator, layout[0], rows, function, masks) if layout else None
+            layout = make_layout(function, length, len(rows), is_own=is_own)
+            answered = None if layout is None else _ask(evaluator, layout, rows, function, masks)
             asked += [] if answered is None else [answered]
         if len(asked) == len(lengths):
             found = _decide(asked)

@@ -69,12 +69,8 @@ MaskOf = Callable[[ir.Value, ir.Value], bool]
 """Whether a value may be what says of a function of another one which positions take part."""
 
 
-def _is_no_mask(value: ir.Value, entry: ir.Value) -> bool:
-    return False
-
-
 def find_regions(
-    result: ir.Value, begins: Callable[[ir.Value], bool], is_mask: MaskOf = _is_no_mask
+    result: ir.Value, begins: Callable[[ir.Value], bool], is_mask: MaskOf = lambda value, entry: False
 ) -> Iterator[Region]:
     """Yield the parts of a graph that make `result` of one value, the smallest first.
 

@@ -93,8 +93,8 @@ def _name_site(container: Container, node: ir.Node, index: int, taken: dict[str,
 def _make_finding(form: str, match: Match, node: ir.Node, site_id: str, container: Container, facts: Facts) -> Finding:
     own = match.function is not None
     mask = NO_MASK if match.scores is None or own else find_mask(match.scores, facts)
-    if match.hidden is not None:
-        mask = FoundMask("where", match.hidden.masked_row, Lift(match.scores, (), (match.hidden.source,)))
+    if match.mask is not None:
+        mask = FoundMask("where", "zero" if match.zero_row else "nan", Lift(match.scores, (), (match.mask,)))
     behind = None if match.weights is None else look_behind(match.weights, facts)
     # Such a form is attention by its definition, also where a divisor stands between the weights and the product.
     usage = Usage("attention", "MatMul") if own else _find_usage(match, behind, node, facts)
