@@ -34,7 +34,7 @@ def carry_out(program: Program, scores: Array, valid: Array | None) -> dict[str,
         assert phase.number == position
         for node in phase.setup:
             scalars[node] = scalars.evaluate(node)
-        row = Environment(scores.shape, scalars._values)
+        row = Environment(scores.shape, scalars.values)
         for node in phase.loads:
             row[node] = memory[node]
         for node in (*phase.rows, *phase.reductions):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from softq.rowprog import DType, Trace, Value
-from softq.rowprog.library import F32_MAX
+from softq.rowprog.library import F32_MAX, whole_power
 
 
 def bisect(t: Trace, enough: Callable[[Value], Value], highest: float, steps: int) -> Value:
@@ -62,20 +62,16 @@ def simplex(t: Trace, d: Value, power: int) -> tuple[Value, Value]:
         return t.max(s - d, 0.0)
 
     def total(s: Value) -> Value:
-        return t.row_sum(_power(excess(s), power))
+        return t.row_sum(whole_power(t, excess(s), power))
 
     high = bisect(t, lambda s: total(s) >= 1.0, 1.0, STEPS)
     # The sum's derivative; at least 1 where there is an element, as the greatest has the excess s > 0.
     near = excess(high)
     slope = t.row_sum(t.select(near > 0.0, t.const(1.0, DType.F32), 0.0)) if power == 1 else t.row_sum(near) * 2.0
     best = high - t.divide(total(high) - 1.0, t.max(slope, 1.0))
-    weights = _power(excess(best), power)
+    weights = whole_power(t, excess(best), power)
     return weights, t.row_sum(weights)
 
 
 STEPS = 20
 """Bisections of the threshold: 2^-20 is the rounding of a sum of 16 numbers around 1."""
-
-
-def _power(a: Value, power: int) -> Value:
-    return a if power == 1 else a * a

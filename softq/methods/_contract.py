@@ -49,14 +49,6 @@ class Sample:
     head: int
 
 
-def _no_parameters(options: Options, fitted: Fitted) -> Mapping[str, NDArray[np.generic]]:
-    return {}
-
-
-def _as_given(options: OptionsT, calibrated: bool) -> OptionsT:
-    return options
-
-
 @dataclass(frozen=True)
 class Method(Generic[OptionsT]):
     """One softmax method, with options of the class `OptionsT`.
@@ -93,8 +85,8 @@ class Method(Generic[OptionsT]):
     integer_scores: bool = False
     calibration: str = "none"
     contract: bool = False
-    resolve: Callable[[OptionsT, bool], OptionsT] = _as_given
-    parameters: Callable[[OptionsT, Fitted], Mapping[str, NDArray[np.generic]]] = _no_parameters
+    resolve: Callable[[OptionsT, bool], OptionsT] = lambda options, calibrated: options
+    parameters: Callable[[OptionsT, Fitted], Mapping[str, NDArray[np.generic]]] = lambda options, fitted: {}
     candidates: Callable[[OptionsT, str], Sequence[float]] | None = None
     fit: Callable[[OptionsT, Sequence[Sample], Error], Mapping[str, float]] | None = None
     written: Written | None = None

@@ -7,7 +7,7 @@ a number while tracing, for one that says `site` or `head` when its numbers are 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,17 @@ def check_resolved(t: Trace, options: OptionsT, *names: str) -> None:
     given = options.to_json()
     if any(given[name] == "auto" for name in names):
         raise UsageError(f"{t.name}: {' or '.join(names)} is auto; resolve() the options first")
+
+
+def fit_if_calibrated(**alone: Callable[[OptionsT], float]) -> Callable[[OptionsT, bool], OptionsT]:
+    """Return `Method.resolve`: options that are "auto" are fitted per site, without calibration data these numbers."""
+
+    def resolve(options: OptionsT, calibrated: bool) -> OptionsT:
+        given = options.to_json()
+        auto = {name: usual for name, usual in alone.items() if given[name] == "auto"}
+        return replace(options, **{name: "site" if calibrated else usual(options) for name, usual in auto.items()})
+
+    return resolve
 
 
 def per_head(**made: Constants[OptionsT]) -> Callable[[OptionsT, Fitted], Mapping[str, NDArray[np.generic]]]:

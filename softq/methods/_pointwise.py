@@ -45,8 +45,8 @@ class Units:
     values: tuple[float, ...]
     bits: int
 
-    def one(self, weight: Callable[[float], float], most: int) -> int:
-        """Return 2^F, what stands for 1: with it each weight fits W bits; at most 2^most.
+    def weigh(self, weight: Callable[[float], float], most: int) -> tuple[Value, int]:
+        """Return the weights, row of u32, and 2^F, what stands for 1: each weight fits W bits; at most 2^most.
 
         Raises:
             UsageError: the weights are so great that 1 is less than a unit.
@@ -58,11 +58,12 @@ class Units:
                 f"{self.trace.scores.dtype.value} scores with this step have weights up to {greatest:.3g}, of which "
                 f"{self.bits} bits hold no fraction of 1: a smaller step, or more weight_bits"
             )
-        return 2**fraction
+        return self.look_up(weight, 2**fraction), 2**fraction
 
-    def most(self, weight: Callable[[float], float]) -> float:
-        """Return the factor with which the greatest weight is 2^W - 1, where only ratios count."""
-        return (2**self.bits - 1) / (max(map(weight, self.values)) or 1.0)
+    def share(self, weight: Callable[[float], float]) -> tuple[Value, float]:
+        """Return the weights, row of u32, where only ratios count, and what stands for 1: the greatest is 2^W - 1."""
+        scale = (2**self.bits - 1) / (max(map(weight, self.values)) or 1.0)
+        return self.look_up(weight, scale), scale
 
     def look_up(self, weight: Callable[[float], float], scale: float) -> Value:
         """Return round(scale * weight) of each score, row of u32, 0 where an element takes no part."""

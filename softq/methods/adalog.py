@@ -22,10 +22,10 @@ squared error of the attention output P V, per site or per head.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from softq.methods import Auto, Method, Options, Outputs, Scope, option
-from softq.methods._fitted import Given, per_head, take
+from softq.methods._fitted import Given, fit_if_calibrated, per_head, take
 from softq.methods._softmax import Zero, levels, minus_log2, softmax, to_codes, zero_option
 from softq.rowprog import DType, Trace
 
@@ -49,12 +49,9 @@ class AdalogOptions(Options):
     zero: Zero = zero_option()
 
 
-def _resolve(options: AdalogOptions, calibrated: bool) -> AdalogOptions:
-    if options.q != "auto":
-        return options
-    # The codes of deferred-log for the same width: a range of 15 octaves from 4 bits on.
-    alone = {2: 74.0, 3: 49.0}.get(options.bits, _PARTS * 2.0 ** (4 - options.bits))
-    return replace(options, q="site" if calibrated else alone)
+def _usual_q(options: AdalogOptions) -> float:
+    """Return q without calibration data: the codes of deferred-log, a range of 15 octaves from 4 bits on."""
+    return {2: 74.0, 3: 49.0}.get(options.bits, _PARTS * 2.0 ** (4 - options.bits))
 
 
 def _mantissa(options: AdalogOptions) -> int:
@@ -102,7 +99,7 @@ METHOD = Method(
     trace=_trace,
     drop_in=True,
     calibration="optional: fits q, the logarithm of the base, per site (with q=head per head) on the error of P V",
-    resolve=_resolve,
+    resolve=fit_if_calibrated(q=_usual_q),
     parameters=per_head(q=_constants),
     candidates=_candidates,
 )

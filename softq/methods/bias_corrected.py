@@ -31,9 +31,9 @@ import numpy as np
 
 from softq.methods import FITTED_SCOPES, Auto, Error, Method, Outputs, Sample, Scope, option
 from softq.methods._fitted import Given, check_resolved, per_head, take
-from softq.methods._softmax import Softmax, softmax
+from softq.methods._softmax import softmax
 from softq.methods.uniform import LEAST_TOP, TOPS, UniformOptions, quantize, steps_of
-from softq.rowprog import DType, Trace, Value
+from softq.rowprog import DType, Trace
 from softq.rowprog.library import EXP_LIMIT
 
 
@@ -60,7 +60,9 @@ def _trace(t: Trace, options: BiasCorrectedOptions) -> Outputs:
     check_resolved(t, options, "bias")
     p = softmax(t)
     codes, steps = quantize(t, options, p)
-    whole, part = t.cast(codes, DType.U32), _takes_part(t, p)
+    whole = t.cast(codes, DType.U32)
+    # Where the exponential is not 0: not in masked elements, also under a mask of a great finite number.
+    part = p.from_zero(t) <= EXP_LIMIT
     if options.bias in FITTED_SCOPES:
         greatest = options.levels / LEAST_TOP
         wanted = Given("zero_point", -greatest, greatest, "bias / scale, in codes")
@@ -75,18 +77,11 @@ def _trace(t: Trace, options: BiasCorrectedOptions) -> Outputs:
     return {"weights": weights, "normalizer": p.normalizer(t, steps), "codes": whole}
 
 
-def _takes_part(t: Trace, p: Softmax) -> Value:
-    """Return where the exponential is not 0: not in masked elements, also under a mask of a great finite number."""
-    return p.from_zero(t) <= EXP_LIMIT
-
-
 def _fit(options: BiasCorrectedOptions, samples: Sequence[Sample], error: Error) -> Mapping[str, float]:
     tops = TOPS if "top" in options.fitted else [float(options.top)]
-    found: list[dict[str, float]] = []
-    for top in tops:
-        numbers = {"top": top, "bias": mean_bias(samples, options.levels / top, options.levels)}
-        found.append({name: numbers[name] for name in options.fitted})
-    return min(found, key=error) if len(found) > 1 else found[0]
+    both = ({"top": top, "bias": mean_bias(samples, options.levels / top, options.levels)} for top in tops)
+    tried = [{name: numbers[name] for name in options.fitted} for numbers in both]
+    return min(tried, key=error) if len(tried) > 1 else tried[0]
 
 
 def mean_bias(samples: Sequence[Sample], steps: float, levels: int) -> float:

@@ -15,14 +15,13 @@ Calibration: none.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from softq.errors import UsageError
-from softq.methods import Method, Options, OptionValue, Outputs, Scope, option
+from softq.methods import Method, Options, Outputs, Scope, option
 from softq.methods._fitted import itself, per_head, take_learned
 from softq.methods._pointwise import FLOATS, units, weight_bits_option, zero_option
 from softq.methods._scale import integer_step
@@ -41,7 +40,7 @@ _MOST_FRACTION = 31
 class ConsmaxOptions(Options):
     """The learned constants."""
 
-    unnamed: ClassVar[Mapping[str, OptionValue]] = FLOATS
+    unnamed = FLOATS
 
     beta: float | Scope = option(2.5, "what is taken off the scores, in the maximum's place", low=-100.0, high=100.0)
     gamma: float | Scope = option(
@@ -68,12 +67,8 @@ def _trace_integer(t: Trace, options: ConsmaxOptions) -> Outputs:
         raise UsageError(f"consmax of {t.scores.dtype.value} scores: {', '.join(options.fitted)} has to be a number")
     x = units(t, options.step, options.zero, options.weight_bits)
     beta, gamma, clamp = (float(value) for value in (options.beta, options.gamma, options.clamp))
-
-    def weight(score: float) -> float:
-        return math.exp(min(score - beta, clamp)) / gamma
-
-    one = x.one(weight, _MOST_FRACTION)
-    return {"weights": x.look_up(weight, one), "normalizer": x.where_any(t.const(one, DType.U32))}
+    weights, one = x.weigh(lambda score: math.exp(min(score - beta, clamp)) / gamma, _MOST_FRACTION)
+    return {"weights": weights, "normalizer": x.where_any(t.const(one, DType.U32))}
 
 
 def _written(f: Function) -> Iterable[WrittenSettings]:

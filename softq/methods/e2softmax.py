@@ -26,11 +26,10 @@ Calibration: none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
-from softq.methods import Auto, Method, Options, OptionValue, Outputs, option
+from softq.methods import Auto, Method, Options, Outputs, option
 from softq.methods._outputs import UNCORRECTED, Bias, as_pair, as_probabilities, bias_option
 from softq.methods._scale import own_step
 from softq.rowprog import DType, Trace
@@ -44,7 +43,7 @@ _LOWER_HALF, _UPPER_HALF = round(0.818 * 2**_ONE_BITS), round(0.568 * 2**_ONE_BI
 class E2SoftmaxOptions(Options):
     """Width of the exponents, scale of the scores, and what comes out."""
 
-    unnamed: ClassVar[Mapping[str, OptionValue]] = UNCORRECTED
+    unnamed = UNCORRECTED
 
     bits: int = option(4, "bits of an exponent", low=2, high=4)
     fraction: int = option(4, "fraction bits of a distance: units are of 2^-fraction", low=1, high=8)

@@ -26,13 +26,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from softq.errors import UsageError
 from softq.methods import FITTED_SCOPES, Auto, Error, Method, Options, Outputs, Sample, Scope, option
-from softq.methods._fitted import Given, per_head, take
+from softq.methods._fitted import Given, fit_if_calibrated, per_head, take
 from softq.methods._scale import integer_step
 from softq.rowprog import DType, Trace
 from softq.rowprog.library import FARTHEST, integer_distance
@@ -62,12 +62,6 @@ def clip_of(bits: int, sigma: float) -> float:
     """Return the distance of the last code for a standard deviation of the distances."""
     slope, offset = _LINES[bits]
     return slope * sigma + offset
-
-
-def _resolve(options: ExaqOptions, calibrated: bool) -> ExaqOptions:
-    if options.clip != "auto":
-        return options
-    return replace(options, clip="site" if calibrated else clip_of(options.bits, _TYPICAL_SIGMA))
 
 
 def _constants(options: ExaqOptions, fitted: Mapping[str, float]) -> dict[str, float | Sequence[float]]:
@@ -115,7 +109,7 @@ METHOD = Method(
     integer_scores=True,
     drop_in=True,
     calibration="optional: measures clip from the standard deviation of the distances, per site or per head",
-    resolve=_resolve,
+    resolve=fit_if_calibrated(clip=lambda options: clip_of(options.bits, _TYPICAL_SIGMA)),
     parameters=per_head(clip=_constants),
     fit=_fit,
 )

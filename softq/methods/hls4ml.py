@@ -36,12 +36,11 @@ Calibration: none.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from softq.errors import UsageError
-from softq.methods import Auto, Method, Options, OptionValue, Outputs, option
+from softq.methods import Auto, Method, Options, Outputs, option
 from softq.methods._outputs import UNCORRECTED, Bias, as_pair, as_probabilities, bias_option
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import IntegerDistance, integer_distance, mask_scores
@@ -57,7 +56,7 @@ _STEP_FRACTION = 20
 class Hls4mlOptions(Options):
     """Which tables, the type of the scores, and what comes out."""
 
-    unnamed: ClassVar[Mapping[str, OptionValue]] = {**UNCORRECTED, "inverse": "auto"}
+    unnamed: ClassVar = {**UNCORRECTED, "inverse": "auto"}
 
     bits: int = option(16, "bits of a score", low=6, high=18)
     integer: int = option(6, "bits of a score above the point, the sign's with them", low=2, high=10)

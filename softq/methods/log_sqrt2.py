@@ -23,13 +23,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from softq.methods import Auto, Error, Method, Options, Outputs, Sample, Scope, option
-from softq.methods._fitted import Given, check_resolved, per_head, take
+from softq.methods._fitted import Given, fit_if_calibrated, per_head, take
 from softq.methods._softmax import Zero, levels, minus_log2, softmax, to_codes, zero_option
 from softq.rowprog import DType, Trace, Value
 
@@ -50,10 +50,6 @@ class LogSqrt2Options(Options):
     zero: Zero = zero_option()
 
 
-def _resolve(options: LogSqrt2Options, calibrated: bool) -> LogSqrt2Options:
-    return replace(options, scale="site" if calibrated else 1.0) if options.scale == "auto" else options
-
-
 def _top(options: LogSqrt2Options) -> int:
     """Return the code of zero."""
     return min(levels(options.bits, options.zero), _MOST_CODES)
@@ -64,7 +60,6 @@ def _steps(options: LogSqrt2Options, fitted: Mapping[str, float]) -> dict[str, f
 
 
 def _trace(t: Trace, options: LogSqrt2Options) -> Outputs:
-    check_resolved(t, options, "scale")
     steps: Value | None = None
     if options.scale != 1.0:
         (steps,) = take(t, options, "scale", _steps, Given("steps", 1.0, 1 / _LEAST_SCALE, "1 / scale"))
@@ -107,7 +102,7 @@ METHOD = Method(
     trace=_trace,
     drop_in=True,
     calibration="optional: takes for scale the best of three percentiles of p, per site (with scale=head per head)",
-    resolve=_resolve,
+    resolve=fit_if_calibrated(scale=lambda options: 1.0),
     parameters=per_head(scale=_steps),
     fit=_fit,
 )

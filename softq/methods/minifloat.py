@@ -27,13 +27,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from softq.errors import UsageError
 from softq.methods import Auto, Error, Method, Options, Outputs, Sample, Scope, option
-from softq.methods._fitted import Given, check_resolved, per_head, take
+from softq.methods._fitted import Given, check_resolved, fit_if_calibrated, per_head, take
 from softq.methods._softmax import softmax
 from softq.rowprog import DType, Trace, Value
 
@@ -58,12 +58,6 @@ class MinifloatOptions(Options):
         "auto", "probability that the greatest number stands for, or fit one per site or head; auto: fitted per site "
         "where there are calibration data, else 1", low=_LEAST_TOP, high=_GREATEST_TOP,
     )  # fmt: skip
-
-
-def _resolve(options: MinifloatOptions, calibrated: bool) -> MinifloatOptions:
-    if options.mantissa == "auto":
-        options = replace(options, mantissa="site" if calibrated else max(options.bits - 3, 0))
-    return replace(options, top="site" if calibrated else 1.0) if options.top == "auto" else options
 
 
 def _mantissas(bits: int) -> range:
@@ -158,7 +152,7 @@ METHOD = Method(
     trace=_trace,
     drop_in=True,
     calibration="optional: fits the bits of the mantissa and the range, per site (or per head), on the error of P V",
-    resolve=_resolve,
+    resolve=fit_if_calibrated(mantissa=lambda options: max(options.bits - 3, 0), top=lambda options: 1.0),
     parameters=per_head(mantissa=_format, top=_inverse_top),
     fit=_fit,
 )

@@ -18,12 +18,11 @@ Calibration: none.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
 
 from softq.errors import UsageError
-from softq.methods import Method, Options, OptionValue, Outputs, option
+from softq.methods import Method, Options, Outputs, option
 from softq.methods._pointwise import FLOATS, units, weight_bits_option, zero_option
 from softq.methods._scale import integer_step
 from softq.methods._unnormalized import scores
@@ -36,7 +35,7 @@ from softq.rowprog.library import whole_power
 class PowerOptions(Options):
     """The exponent."""
 
-    unnamed: ClassVar[Mapping[str, OptionValue]] = FLOATS
+    unnamed = FLOATS
 
     power: int = option(4, "exponent, even", low=2, high=16)
     step: float = integer_step(16.0)
@@ -59,12 +58,8 @@ def _trace(t: Trace, options: PowerOptions) -> Outputs:
 
 
 def _trace_integer(t: Trace, options: PowerOptions) -> Outputs:
-    x, power = units(t, options.step, options.zero, options.weight_bits), options.power
-
-    def weight(score: float) -> float:
-        return score**power
-
-    some = x.look_up(weight, x.most(weight))
+    x = units(t, options.step, options.zero, options.weight_bits)
+    some, _ = x.share(lambda score: score**options.power)
     weights = x.only(t.select(t.row_sum(some) > 0, some, 1))
     return {"weights": weights, "normalizer": t.row_sum(weights)}
 

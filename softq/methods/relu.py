@@ -18,12 +18,12 @@ Calibration: none.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from softq.errors import UsageError
-from softq.methods import Method, Options, OptionValue, Outputs, option
+from softq.methods import Method, Options, Outputs, option
 from softq.methods._pointwise import FLOATS, units, weight_bits_option, zero_option
 from softq.methods._scale import integer_step
 from softq.methods._unnormalized import scores
@@ -36,7 +36,7 @@ from softq.rowprog.library import whole_power
 class ReluOptions(Options):
     """The power, and what the weights are divided by."""
 
-    unnamed: ClassVar[Mapping[str, OptionValue]] = {**FLOATS, "eps": 0.0, "least": 0.0}
+    unnamed: ClassVar = {**FLOATS, "eps": 0.0, "least": 0.0}
 
     power: int = option(1, "exponent of the rectified score", low=1, high=8)
     divisor: float | Literal["length", "row", "sum"] = option(
@@ -81,20 +81,19 @@ def _trace_integer(t: Trace, options: ReluOptions) -> Outputs:
         return max(score, 0.0) ** power
 
     if options.divisor == "sum":
-        scale = x.most(weight)
-        weights = x.look_up(weight, scale)
+        weights, scale = x.share(weight)
         total = t.row_sum(weights) + math.ceil(options.eps * scale)
         if options.least:
             total = t.max(total, math.ceil(options.least * scale))
         return {"weights": weights, "normalizer": total}
-    one = x.one(weight, x.bits)
+    weights, one = x.weigh(weight, x.bits)
     if options.divisor == "length":
         normalizer = x.count() * one
     elif options.divisor == "row":
         normalizer = t.cast(t.length(), DType.U32) * one
     else:
         normalizer = x.divisor(options.divisor, one)
-    return {"weights": x.look_up(weight, one), "normalizer": normalizer}
+    return {"weights": weights, "normalizer": normalizer}
 
 
 def _written(f: Function) -> Iterable[WrittenSettings]:

@@ -14,11 +14,11 @@ Calibration: none.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from softq.methods import Method, Options, OptionValue, Outputs, option
+from softq.methods import Method, Options, Outputs, option
 from softq.methods._softmax import softmax
 from softq.methods._unnormalized import scores
 from softq.methods._written import Function, WrittenSettings, small
@@ -31,7 +31,7 @@ _EPS = 2e-10
 class SelfAdjustOptions(Options):
     """What is added to the divisor."""
 
-    unnamed: ClassVar[Mapping[str, OptionValue]] = {"eps": _EPS}
+    unnamed: ClassVar = {"eps": _EPS}
 
     eps: float = option(_EPS, "what is added to the divisor", low=0.0, high=1.0)
 

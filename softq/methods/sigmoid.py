@@ -17,11 +17,11 @@ Calibration: none.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
-from softq.methods import Method, Options, OptionValue, Outputs, option
+from softq.methods import Method, Options, Outputs, option
 from softq.methods._pointwise import FLOATS, units, weight_bits_option, zero_option
 from softq.methods._scale import integer_step
 from softq.methods._unnormalized import scores
@@ -36,7 +36,7 @@ _RESULT_BITS = 24
 class SigmoidOptions(Options):
     """What is added to the scores."""
 
-    unnamed: ClassVar[Mapping[str, OptionValue]] = FLOATS
+    unnamed = FLOATS
 
     bias: float | Literal["length", "row"] = option(
         "length", "what is added to the scores; length: -ln n, n the number of elements that take part; row: of "

@@ -18,11 +18,10 @@ Calibration: none.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
 
-from softq.methods import Method, Options, OptionValue, Outputs, option
+from softq.methods import Method, Options, Outputs, option
 from softq.methods._pointwise import FLOATS, units, weight_bits_option, zero_option
 from softq.methods._scale import integer_step
 from softq.methods._unnormalized import scores
@@ -38,7 +37,7 @@ _NEAR = 0.34375
 class SoftpickOptions(Options):
     """What is added to the normalizer."""
 
-    unnamed: ClassVar[Mapping[str, OptionValue]] = FLOATS
+    unnamed = FLOATS
 
     eps: float = option(1e-8, "what is added to the normalizer (the kernels of the paper: 1e-6)", low=0.0, high=1.0)
     step: float = integer_step(16.0)

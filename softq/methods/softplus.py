@@ -19,14 +19,14 @@ Calibration: none.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from softq.errors import UsageError
-from softq.methods import Method, Options, OptionValue, Outputs, option
+from softq.methods import Method, Options, Outputs, option
 from softq.methods._pointwise import FLOATS, units, weight_bits_option, zero_option
 from softq.methods._scale import integer_step
 from softq.methods._unnormalized import Scores, scores
@@ -45,7 +45,7 @@ _SHORT = 3.0
 class SoftplusOptions(Options):
     """How rows are sharpened."""
 
-    unnamed: ClassVar[Mapping[str, OptionValue]] = {**FLOATS, "eps": _EPS, "least": 0.0}
+    unnamed: ClassVar = {**FLOATS, "eps": _EPS, "least": 0.0}
 
     power: int = option(1, "exponent that sharpens a row; 1: none, the paper's LSSAR: 15", low=1, high=16)
     offset: float = option(1.0, "with a power above 1, what is taken off n * A first", low=0.0, high=16.0)
@@ -93,12 +93,7 @@ def _trace_integer(t: Trace, options: SoftplusOptions) -> Outputs:
     if options.power > 1:
         raise UsageError(f"softplus of {t.scores.dtype.value} scores: power is {options.power}; only 1 is pointwise")
     x = units(t, options.step, options.zero, options.weight_bits)
-
-    def weight(score: float) -> float:
-        return max(score, 0.0) + math.log1p(math.exp(-abs(score)))
-
-    scale = x.most(weight)
-    weights = x.look_up(weight, scale)
+    weights, scale = x.share(lambda score: max(score, 0.0) + math.log1p(math.exp(-abs(score))))
     total = t.row_sum(weights) + math.floor(options.eps * scale + 0.5)
     if options.least:
         total = t.max(total, math.floor(options.least * scale + 0.5))

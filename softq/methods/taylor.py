@@ -19,12 +19,10 @@ Calibration: none.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from softq.errors import UsageError
-from softq.methods import Method, Options, OptionValue, Outputs, option
+from softq.methods import Method, Options, Outputs, option
 from softq.methods._pointwise import FLOATS, units, weight_bits_option, zero_option
 from softq.methods._scale import integer_step
 from softq.methods._unnormalized import scores
@@ -35,7 +33,7 @@ from softq.rowprog import DType, Trace
 class TaylorOptions(Options):
     """Degree of the polynomial."""
 
-    unnamed: ClassVar[Mapping[str, OptionValue]] = FLOATS
+    unnamed = FLOATS
 
     order: int = option(2, "degree of the polynomial, even", low=2, high=6)
     step: float = integer_step(16.0)
@@ -62,11 +60,7 @@ def _trace(t: Trace, options: TaylorOptions) -> Outputs:
 
 def _trace_integer(t: Trace, options: TaylorOptions) -> Outputs:
     x, order = units(t, options.step, options.zero, options.weight_bits), options.order
-
-    def weight(score: float) -> float:
-        return sum(score**i / math.factorial(i) for i in range(order + 1))
-
-    weights = x.look_up(weight, x.most(weight))
+    weights, _ = x.share(lambda score: sum(score**i / math.factorial(i) for i in range(order + 1)))
     return {"weights": weights, "normalizer": t.row_sum(weights)}
 
 

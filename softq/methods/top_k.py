@@ -18,13 +18,13 @@ Calibration: none.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from softq.methods import Method, Options, OptionValue, Outputs, option
+from softq.methods import Method, Options, Outputs, option
 from softq.methods._bisection import bisect, greatest_with
 from softq.methods._written import Function, WrittenSettings
 from softq.rowprog import DType, Trace, Value
@@ -41,7 +41,7 @@ _LONGEST = 2.0**24
 class TopKOptions(Options):
     """How many elements are kept."""
 
-    unnamed: ClassVar[Mapping[str, OptionValue]] = {"ties": "near"}
+    unnamed: ClassVar = {"ties": "near"}
 
     k: int = option(32, "elements that are kept, the greatest; more where some tie with the last", low=1, high=65536)
     ties: Literal["near", "all", "first"] = option(
@@ -58,26 +58,23 @@ def _trace(t: Trace, options: TopKOptions) -> Outputs:
 
 
 def _near(t: Trace, row: Value, k: int) -> Value:
-    def kept(threshold: Value) -> Value:
-        return t.select(row <= threshold, t.const(1.0, DType.F32), 0.0)
+    return row <= bisect(t, lambda s: _count(t, row <= s) >= float(k), _REACH, 24)
 
-    return row <= bisect(t, lambda s: t.row_sum(kept(s)) >= float(k), _REACH, 24)
+
+def _count(t: Trace, which: Value) -> Value:
+    return t.row_sum(t.select(which, t.const(1.0, DType.F32), 0.0))
 
 
 def _exact(t: Trace, options: TopKOptions) -> Value:
     x, _ = mask_scores(t)
     k = float(options.k)
-
-    def count(which: Value) -> Value:
-        return t.row_sum(t.select(which, t.const(1.0, DType.F32), 0.0))
-
-    threshold = greatest_with(t, lambda s: count(x >= s) >= k, x, _REACH)
+    threshold = greatest_with(t, lambda s: _count(t, x >= s) >= k, x, _REACH)
     if options.ties == "all":
         return x >= threshold
     # The least that is kept: without it in reach of all bits a threshold may lie a little below.
     last = t.row_min(t.select(x >= threshold, x, math.inf))
-    place, missing = t.cast(t.index(), DType.F32), k - count(x > last)
-    end = bisect(t, lambda s: count(x.eq(last) & (place < s)) >= missing, _LONGEST, 24)
+    place, missing = t.cast(t.index(), DType.F32), k - _count(t, x > last)
+    end = bisect(t, lambda s: _count(t, x.eq(last) & (place < s)) >= missing, _LONGEST, 24)
     return (x > last) | (x.eq(last) & (place < end))
 
 

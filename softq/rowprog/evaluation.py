@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from softq.errors import InputError
 from softq.rowprog.ops import OPS, Rules, names_of
-from softq.rowprog.program import Node, Number, body_of, demands_of, number_of, result_of, table_of, walk
+from softq.rowprog.program import Node, Number, Param, body_of, demands_of, number_of, result_of, table_of, walk
 
 Array = NDArray[np.generic]
 Rule = Callable[["Environment", Node], Array]
@@ -23,17 +23,17 @@ class Environment:
 
     def __init__(self, shape: tuple[int, ...], values: Mapping[Node, Array] | None = None) -> None:
         self.shape = shape
-        self._values: dict[Node, Array] = dict(values or {})
+        self.values: dict[Node, Array] = dict(values or {})
 
     def __getitem__(self, node: Node) -> Array:
-        return self._values[node]
+        return self.values[node]
 
     def __setitem__(self, node: Node, value: Array) -> None:
-        self._values[node] = value
+        self.values[node] = value
 
     def compute(self, root: Node) -> Array:
         """Return the value of a node, computing what is missing."""
-        for node in walk([root], self._values):
+        for node in walk([root], self.values):
             self[node] = self.evaluate(node)
         return self[root]
 
@@ -54,14 +54,22 @@ class Environment:
         """Return the type that a node is computed in."""
         return node.dtype.numpy
 
-    def child(self) -> Environment:
-        """Return an environment that sees these values and keeps its own apart: for one step of a scan."""
-        return Environment(self.shape, self._values)
-
 
 def within(x: Array, low: Number, high: Number) -> bool:
     """Say whether every value lies in [low, high]; a NaN does not."""
     return bool(np.all(np.less_equal(low, x) & np.less_equal(x, high)))
+
+
+def check_values(param: Param, values: Array) -> None:
+    """Refuse values of a parameter.
+
+    Raises:
+        InputError: they have another type than the parameter, or leave its interval.
+    """
+    if values.dtype != param.dtype.numpy:
+        raise InputError(f"parameter {param.name} is {values.dtype}; expected {param.dtype.numpy}")
+    if not within(values, param.low, param.high):
+        raise InputError(f"parameter {param.name} holds a value outside its interval [{param.low}, {param.high}]")
 
 
 def _const(env: Environment, node: Node) -> Array:
@@ -92,10 +100,6 @@ def _lut(env: Environment, node: Node) -> Array:
     lead = np.broadcast_shapes(table.shape[:-1], at.shape[:-1])
     every, positions = (np.broadcast_to(x, (*lead, x.shape[-1])) for x in (table, at))
     return np.take_along_axis(every, positions.astype(np.int64), -1)
-
-
-def _exp2i(env: Environment, node: Node) -> Array:
-    return np.ldexp(np.float32(1), env[node.args[0]]).astype(env.dtype(node))
 
 
 def _normalize(env: Environment, node: Node) -> Array:
@@ -130,7 +134,7 @@ def _scan(env: Environment, node: Node) -> Array:
     ]
     outputs = [np.zeros(env.shape, dtype=env.dtype(n)) for n in body.outputs]
     for j in range(env.shape[-1]):
-        step = env.child()
+        step = Environment(env.shape, env.values)
         for holder, value in zip(
             (*body.states, *body.elements), (*states, *(r[..., j : j + 1] for r in rows)), strict=True
         ):
@@ -151,10 +155,6 @@ def _assume(env: Environment, node: Node) -> Array:
             f"assume does not hold: a value is outside [{low}, {high}], assumed because {node.attrs['because']}"
         )
     return x
-
-
-def _cast(env: Environment, node: Node) -> Array:
-    return env[node.args[0]].astype(env.dtype(node))
 
 
 def _unbound(env: Environment, node: Node) -> Array:
@@ -185,10 +185,10 @@ RULES: Rules[Rule] = Rules(
         "or": _elementwise(np.logical_or),
         "not": _elementwise(np.logical_not),
         "select": _elementwise(np.where),
-        "cast": _cast,
+        "cast": lambda env, node: env[node.args[0]].astype(env.dtype(node)),
         "rint": _elementwise(np.rint),
         "lut": _lut,
-        "exp2i": _exp2i,
+        "exp2i": _elementwise(lambda n: np.ldexp(np.float32(1), n)),
         "normalize": _normalize,
         "log2": _elementwise(np.log2),
         "sqrt": _elementwise(np.sqrt),

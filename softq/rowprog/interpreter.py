@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from softq.errors import InputError
-from softq.rowprog.evaluation import Array, Environment, within
+from softq.rowprog.evaluation import Array, Environment, check_values
 from softq.rowprog.library import EXP_LIMIT
 from softq.rowprog.program import Node, Program, param_of
 from softq.rowprog.types import Kind
@@ -103,15 +103,16 @@ def _start(
         raise InputError(
             "valid is missing; the program is masked" if program.masked else "valid is given; the program is not masked"
         )
+    inputs = {"scores": x}
+    if valid is not None:
+        mask = np.asarray(valid)
+        if mask.dtype != np.bool_:
+            raise InputError(f"valid is {mask.dtype}; expected bool")
+        inputs["valid"] = _broadcast("valid", mask, x.shape)
     env = environment(x.shape)
     for node in program.nodes():
-        if node.op == "input" and node.attrs["name"] == "scores":
-            env[node] = x
-        elif node.op == "input" and node.attrs["name"] == "valid":
-            mask = np.asarray(valid)
-            if mask.dtype != np.bool_:
-                raise InputError(f"valid is {mask.dtype}; expected bool")
-            env[node] = _broadcast("valid", mask, x.shape)
+        if node.op == "input":
+            env[node] = inputs[str(node.attrs["name"])]
     return env
 
 
@@ -147,15 +148,12 @@ def _broadcast(name: str, value: Array, shape: tuple[int, ...]) -> Array:
 def _parameter(node: Node, value: ArrayLike, shape: tuple[int, ...]) -> Array:
     param = param_of(node)
     given = np.asarray(value)
-    if given.dtype != param.dtype.numpy:
-        raise InputError(f"parameter {param.name} is {given.dtype}; expected {param.dtype.numpy}")
     last = 1 if param.size is None else param.size
     if given.ndim == 0 and param.size is None:
         given = given.reshape(1)
     if given.ndim == 0 or given.shape[-1] != last:
         raise InputError(f"parameter {param.name} has shape {given.shape}; expected {last} as its last axis")
-    if not within(given, param.low, param.high):
-        raise InputError(f"parameter {param.name} holds a value outside its interval [{param.low}, {param.high}]")
+    check_values(param, given)
     # Broadcast axes in front only: the result stays as small as it was given.
     _broadcast(f"parameter {param.name}", given[..., :1], (*shape[:-1], 1))
     return given
@@ -164,12 +162,10 @@ def _parameter(node: Node, value: ArrayLike, shape: tuple[int, ...]) -> Array:
 def run_wide(
     program: Program, scores: ArrayLike, *, params: Mapping[str, ArrayLike] | None = None
 ) -> dict[str, NDArray[np.float64]]:
-    """Return the outputs of a program of f32 scores without a mask, its f32 values held in float64.
+    """Return what a program of f32 means in real numbers: its operations in float64, with the exponential itself.
 
-    Args:
-        program: What to run.
-        scores: [..., N]; rounded to f32 first, as the program's interface has it.
-        params: As in `softq.rowprog.run`.
+    Only the constants of the program are those of f32, so that a formula can be told from another that f32 would hide.
+    Scores are rounded to f32 first, as the program's interface has it; there is no mask.
     """
     found = run(program, np.asarray(scores, np.float32), params=params, environment=_Wide)
     return {name: np.asarray(value, np.float64) for name, value in found.items()}

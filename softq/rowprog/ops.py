@@ -38,6 +38,18 @@ class Rules(dict[str, R]):
 
 _FITS = Demand("an integer result fits its type", interval=lambda dtype, size: (dtype.low, dtype.high), integers=True)
 _SHIFT = Demand("0 <= b < width of the type", 1, "the shift", lambda dtype, size: (0, dtype.bits - 1))
+_DIVIDEND = Demand("integers: dividend >= 0", 0, "the dividend", lambda dtype, size: (0, math.inf), integers=True)
+_DIVISOR = Demand("integers: divisor > 0", 1, "the divisor", lambda dtype, size: (1, math.inf), integers=True)
+_CAST_FITS = Demand(
+    "the value fits the integer type and is no NaN", 0, "the operand", lambda dtype, size: (dtype.low, dtype.high), True
+)
+_INDEX = Demand("0 <= index < size of the table", 1, "the index", lambda dtype, size: (0, size - 1))
+_EXPONENT = Demand("-126 <= n <= 127", 0, "the exponent", lambda dtype, size: (-126, 127))
+_POSITIVE = Demand("x > 0", 0, "the operand", lambda dtype, size: (1, DType.U32.high))
+_PARAM = Demand("each value lies in its declared interval")
+_SUM = Demand("integers: the sum of N elements fits the type")
+_STATES = Demand("each state stays in its declared interval")
+_ASSUMED = Demand("stated by the author, checked by the interpreter and by tests")
 
 _TABLE = (
     Op("input", "leaf", "-> row", "A row given by the caller: `scores`, or the boolean row `valid`.", cost="free"),
@@ -46,7 +58,7 @@ _TABLE = (
         "leaf",
         "-> scalar or table",
         "A number or table given at run time, one per site or one per head.",
-        (Demand("each value lies in its declared interval"),),
+        (_PARAM,),
         cost="free",
     ),
     Op("const", "leaf", "-> scalar E", "A number or bool; f32 constants are rounded to f32 when traced.", cost="free"),
@@ -68,10 +80,7 @@ _TABLE = (
         "arithmetic",
         "T, T -> T",
         "Integers: the floor of the quotient. f32: the quotient rounded to nearest even, x/0 is infinite, 0/0 is NaN.",
-        (
-            Demand("integers: dividend >= 0", 0, "the dividend", lambda dtype, size: (0, math.inf), integers=True),
-            Demand("integers: divisor > 0", 1, "the divisor", lambda dtype, size: (1, math.inf), integers=True),
-        ),
+        (_DIVIDEND, _DIVISOR),
         cost="dear",
     ),
     Op("min", "arithmetic", "T, T -> T", "select(a < b, a, b): where either is NaN, b."),
@@ -96,38 +105,17 @@ _TABLE = (
         "T -> any number type",
         "The same value in another type. f32 to integer: the fraction is "
         "cut off. Integer to f32: rounded to nearest even.",
-        (
-            Demand(
-                "the value fits the integer type and is no NaN",
-                0,
-                "the operand",
-                lambda dtype, size: (dtype.low, dtype.high),
-                integers=True,
-            ),
-        ),
+        (_CAST_FITS,),
     ),
     Op("rint", "conversion", "f32 -> f32", "The nearest integer, half to even; infinities and NaN stay."),
-    Op(
-        "lut",
-        "lookup",
-        "table E, I -> E",
-        "The table's entry at the index.",
-        (Demand("0 <= index < size of the table", 1, "the index", lambda dtype, size: (0, size - 1)),),
-        cost="dear",
-    ),
-    Op(
-        "exp2i",
-        "lookup",
-        "i32 -> f32",
-        "2^n exactly.",
-        (Demand("-126 <= n <= 127", 0, "the exponent", lambda dtype, size: (-126, 127)),),
-    ),
+    Op("lut", "lookup", "table E, I -> E", "The table's entry at the index.", (_INDEX,), cost="dear"),
+    Op("exp2i", "lookup", "i32 -> f32", "2^n exactly.", (_EXPONENT,)),
     Op(
         "normalize",
         "lookup",
         "scalar u32 -> u32 or i32",
         "Of x > 0: the mantissa x * 2^s in [2^31, 2^32), or the shift s.",
-        (Demand("x > 0", 0, "the operand", lambda dtype, size: (1, DType.U32.high)),),
+        (_POSITIVE,),
     ),
     Op(
         "log2",
@@ -156,7 +144,7 @@ _TABLE = (
         "reduction",
         "row T -> scalar T",
         "The sum; 0 of an empty row. Integers: exact. f32: in any order, or nearer to the exact sum.",
-        (Demand("integers: the sum of N elements fits the type"),),
+        (_SUM,),
     ),
     Op(
         "scan",
@@ -164,7 +152,7 @@ _TABLE = (
         "scalars, rows, step -> scalars, rows",
         "A state carried from the first element of the row to the "
         "last by the step, a small program of its own; gives the last states and a row of outputs.",
-        (Demand("each state stays in its declared interval"),),
+        (_STATES,),
         cost="dear",
     ),
     Op(
@@ -180,7 +168,7 @@ _TABLE = (
         "proof",
         "T -> T",
         "The value itself, with an interval that the analysis cannot see; the interpreter checks it.",
-        (Demand("stated by the author, checked by the interpreter and by tests"),),
+        (_ASSUMED,),
         cost="free",
     ),
 )

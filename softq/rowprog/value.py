@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from softq.errors import UsageError
 from softq.rowprog.ops import OPS
@@ -171,6 +171,15 @@ class Builder:
         return value
 
 
+def _sign(op: str, *, swapped: bool = False) -> Callable[[Value, Operand], Value]:
+    """Return what Python's sign of a binary operator does; `swapped`: its right operand is the operator's first."""
+
+    def apply(self: Value, other: Operand) -> Value:
+        return self.trace.apply(op, *((other, self) if swapped else (self, other)))
+
+    return apply
+
+
 class Value:
     """A value of a program under construction: a row, or one number per row."""
 
@@ -190,50 +199,15 @@ class Value:
         """Row, scalar or table."""
         return self.node.kind
 
-    def __add__(self, other: Operand) -> Value:
-        return self.trace.apply("add", self, other)
-
-    def __radd__(self, other: Number) -> Value:
-        return self.trace.apply("add", other, self)
-
-    def __sub__(self, other: Operand) -> Value:
-        return self.trace.apply("sub", self, other)
-
-    def __rsub__(self, other: Number) -> Value:
-        return self.trace.apply("sub", other, self)
-
-    def __mul__(self, other: Operand) -> Value:
-        return self.trace.apply("mul", self, other)
-
-    def __rmul__(self, other: Number) -> Value:
-        return self.trace.apply("mul", other, self)
+    __add__, __sub__, __mul__ = _sign("add"), _sign("sub"), _sign("mul")
+    __radd__, __rsub__, __rmul__ = _sign("add", swapped=True), _sign("sub", swapped=True), _sign("mul", swapped=True)
+    __lshift__, __rshift__ = _sign("shl"), _sign("shr")
+    __lt__, __le__ = _sign("lt"), _sign("le")
+    __gt__, __ge__ = _sign("lt", swapped=True), _sign("le", swapped=True)
+    __and__, __or__ = _sign("and"), _sign("or")
 
     def __neg__(self) -> Value:
         return self.trace.apply("sub", 0, self)
-
-    def __lshift__(self, other: Operand) -> Value:
-        return self.trace.apply("shl", self, other)
-
-    def __rshift__(self, other: Operand) -> Value:
-        return self.trace.apply("shr", self, other)
-
-    def __lt__(self, other: Operand) -> Value:
-        return self.trace.apply("lt", self, other)
-
-    def __le__(self, other: Operand) -> Value:
-        return self.trace.apply("le", self, other)
-
-    def __gt__(self, other: Operand) -> Value:
-        return self.trace.apply("lt", other, self)
-
-    def __ge__(self, other: Operand) -> Value:
-        return self.trace.apply("le", other, self)
-
-    def __and__(self, other: Operand) -> Value:
-        return self.trace.apply("and", self, other)
-
-    def __or__(self, other: Operand) -> Value:
-        return self.trace.apply("or", self, other)
 
     def __invert__(self) -> Value:
         return self.trace.apply("not", self)

@@ -51,7 +51,7 @@ def describe_method(method: Method, length: int = PROOF_LENGTH) -> dict[str, obj
         "bits": bits(method, floats),
         "integer_only": integers is not None and integers.is_integer,
         "scores": ["f32", "8-bit integers"] if integers is not None else ["f32"],
-        "widest_integer_bits": _widest(floats),
+        "widest_integer_bits": floats.widest_bits,
         "widest_integer_for_length": length,
         "largest_length": floats.largest_length,
         "calibration": method.calibration,
@@ -79,16 +79,12 @@ def bits(method: Method, kernel: Kernel) -> dict[str, object]:
     return {"fixed": proof.filled[weights].bits, "type": weights.dtype.value}
 
 
-def _widest(kernel: Kernel) -> int | None:
-    return None if kernel.proof is None else kernel.proof.widest_bits
-
-
 def _describe_kernel(kernel: Kernel) -> dict[str, object]:
     program, proof = kernel.program, kernel.proof
     return {
         "options": kernel.options.to_json(),
         "integer_only": kernel.is_integer,
-        "widest_integer_bits": _widest(kernel),
+        "widest_integer_bits": kernel.widest_bits,
         "widest_integer": None if proof is None else proof.widest,
         "largest_length": kernel.largest_length,
         "outputs": {

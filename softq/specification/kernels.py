@@ -30,6 +30,11 @@ class Kernel:
     proof: Proof | None
 
     @property
+    def widest_bits(self) -> int | None:
+        """Bits of the widest integer; None without a proof."""
+        return None if self.proof is None else self.proof.widest_bits
+
+    @property
     def largest_length(self) -> int:
         """The greatest length of a row for which nothing overflows."""
         return largest_length(self.program)

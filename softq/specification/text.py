@@ -40,7 +40,7 @@ def _line(method: Method, length: int) -> tuple[str, ...]:
         drop_in_to_text(method),
         _bits(bits(method, floats)),
         "yes" if integers is not None and integers.is_integer else "no",
-        _widest(floats) + ("" if integers is None else f" / {_widest(integers)}"),
+        " / ".join(map(_widest, of_type.values())),
         f"{floats.largest_length:,}",
         method.calibration.partition(":")[0],
         method.source,
@@ -59,7 +59,7 @@ def _bits(found: Mapping[str, object]) -> str:
 
 
 def _widest(kernel: Kernel) -> str:
-    return "refused" if kernel.proof is None else str(kernel.proof.widest_bits)
+    return "refused" if kernel.widest_bits is None else str(kernel.widest_bits)
 
 
 def method_to_text(method: Method, length: int = PROOF_LENGTH) -> str:

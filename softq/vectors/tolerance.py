@@ -52,11 +52,7 @@ def bounds(
 ) -> dict[str, tuple[Array, Array]]:
     """Return the least and the greatest value allowed of each output that is not equal to the bit.
 
-    Args:
-        program: The program.
-        scores: As `run` takes them.
-        valid: As `run` takes it.
-        params: As `run` takes them.
+    Arguments are those of `run`.
     """
     names = loose_outputs(program)
     if not names:

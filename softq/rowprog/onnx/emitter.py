@@ -61,28 +61,18 @@ def emit(program: Program, *, opset: int, max_length: int = 65536, outputs: Sequ
         RefusalError: a value does not fit any type that ONNX runtimes compute in.
         UsageError: the opset is too old, or an output unknown, named twice or named as an input is.
     """
-    return _emitted(program, opset, max_length, outputs, exposed=False).function
+    return _emit(program, opset, max_length, outputs, exposed=False).function
 
 
 def emit_exposed(program: Program, *, opset: int, max_length: int = 65536) -> Emission:
     """Return the program's function with its numbers and tables as inputs: programs that differ in them share a body.
 
-    Args:
-        program: As in `emit`.
-        opset: As in `emit`.
-        max_length: As in `emit`.
-
-    Raises:
-        ProofError: as in `emit`.
-        RefusalError: as in `emit`.
-        UsageError: as in `emit`.
+    Arguments and errors are those of `emit`.
     """
-    return _emitted(program, opset, max_length, None, exposed=True)
+    return _emit(program, opset, max_length, None, exposed=True)
 
 
-def _emitted(
-    program: Program, opset: int, max_length: int, outputs: Sequence[str] | None, *, exposed: bool
-) -> Emission:
+def _emit(program: Program, opset: int, max_length: int, outputs: Sequence[str] | None, *, exposed: bool) -> Emission:
     if opset < OLDEST_OPSET:
         raise UsageError(f"opset is {opset}; functions need {OLDEST_OPSET} or newer")
     names = output_names(program, outputs)
@@ -104,11 +94,7 @@ def _emitted(
     used = {value for node in nodes for value in values_of(node)}
     constants = {value: array for value, array in constants.items() if value in used}
     graph = ir.Graph(
-        [*inputs.values(), *constants],
-        results,
-        nodes=nodes,
-        opset_imports={"": opset},
-        name=function_name(program),
+        [*inputs.values(), *constants], results, nodes=nodes, opset_imports={"": opset}, name=function_name(program)
     )
     function = ir.Function(DOMAIN, function_name(program), graph=graph, attributes=[])
     return Emission(function, tuple(constants.values()))

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from softq.errors import InputError, RefusalError
+from softq.rowprog.evaluation import check_values
 from softq.rowprog.onnx.carriers import carrier
 from softq.rowprog.program import Param, Program
 
@@ -81,14 +82,10 @@ def arguments(program: Program, values: Mapping[str, ArrayLike]) -> list[NDArray
 
 
 def _check(param: Param, value: NDArray[np.generic]) -> None:
-    if value.dtype != param.dtype.numpy:
-        raise InputError(f"parameter {param.name} is {value.dtype}; expected {param.dtype.numpy}")
+    check_values(param, value)
     last = 1 if param.size is None else param.size
     expected = (last,) if param.scope == "site" else ("heads", 1, last)
     if value.ndim != len(expected) or value.shape[-1] != last or (value.ndim == 3 and value.shape[1] != 1):
         raise InputError(
             f"parameter {param.name} has shape {list(value.shape)}; expected [{', '.join(map(str, expected))}]"
         )
-    # A NaN is inside no interval.
-    if not np.all(np.less_equal(param.low, value) & np.less_equal(value, param.high)):
-        raise InputError(f"parameter {param.name} holds a value outside its interval [{param.low}, {param.high}]")

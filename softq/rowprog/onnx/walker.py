@@ -228,11 +228,6 @@ class Walker:
         """Say whether a scalar was written as [1, rows], not as one number for all rows."""
         return node in self._of_rows
 
-    def scalar_shape(self) -> ir.Value:
-        """Return the shape of one number per row."""
-        lead = self.add("Shape", self.inputs["scores"], end=-1)
-        return self.add("Concat", lead, self.constant([1], INT64), axis=0)
-
     def is_full(self, node: Node) -> bool:
         """Say whether a row that was written has the shape of the scores: one that no score is part of may be less."""
         return node in self._full
@@ -240,12 +235,13 @@ class Walker:
     def full(self, node: Node, kind: Carrier | None = None) -> Emitted:
         """Return a value in its full shape, [..., N] or [..., 1]."""
         value, carried = self.carried(node, kind), kind or self.compute(node)[1]
-        if node.kind is not Kind.ROW:
-            value = self.column(node, value)
-            return value if self.is_of_rows(node) else self.add("Expand", value, self.scalar_shape()), carried
-        return value if self.is_full(node) else self.add(
-            "Expand", value, self.add("Shape", self.inputs["scores"])
-        ), carried
+        scores = self.inputs["scores"]
+        if node.kind is Kind.ROW:
+            return value if self.is_full(node) else self.add("Expand", value, self.add("Shape", scores)), carried
+        if self.is_of_rows(node):
+            return self.column(node, value), carried
+        shape = self.add("Concat", self.add("Shape", scores, end=-1), self.constant([1], INT64), axis=0)
+        return self.add("Expand", value, shape), carried
 
 
 def values_of(node: ir.Node) -> Iterator[ir.Value]:

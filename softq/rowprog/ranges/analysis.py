@@ -33,7 +33,7 @@ class Analysis:
         self._program = program
         self._domain = domain
         nodes = program.nodes()
-        long = set(_depending_on_length(nodes))
+        long = set(_find_lengthened(nodes))
         self._short = [node for node in nodes if node not in long]
         self._long = [node for node in nodes if node in long]
         self._common: _Walk | None = None
@@ -53,10 +53,10 @@ class Analysis:
                 common = _Walk(self._program, self._domain, 1)
                 common.sweep(self._short, self._long)
                 self._common = common
-            full = self._common.prolonged(length)
+            full = self._common.extend(length)
             full.sweep(self._long, ())
         filled = full.intervals
-        return {node: _joined(interval, empty.intervals.get(node)) for node, interval in filled.items()}, filled
+        return {node: _join(interval, empty.intervals.get(node)) for node, interval in filled.items()}, filled
 
 
 OF_THE_WALK = ("input", "index", "length", "select", "scan")
@@ -66,7 +66,7 @@ _LENGTHENED = names_of("reduction") - {"row_max", "row_min"} | {"index", "length
 """Operators whose interval may grow with the row."""
 
 
-def _depending_on_length(nodes: Iterable[Node]) -> Iterator[Node]:
+def _find_lengthened(nodes: Iterable[Node]) -> Iterator[Node]:
     long: set[Node] = set()
     for node in nodes:
         inner = tuple(walk((*body_of(node).next, *body_of(node).outputs))) if node.op == "scan" else ()
@@ -75,11 +75,11 @@ def _depending_on_length(nodes: Iterable[Node]) -> Iterator[Node]:
             yield node
 
 
-def _joined(a: Interval, b: Interval | None) -> Interval:
+def _join(a: Interval, b: Interval | None) -> Interval:
     return a if b is None else Interval(min(a.low, b.low), max(a.high, b.high), a.nan or b.nan)
 
 
-def _reads(node: Node, contract: bool) -> Iterator[Node]:
+def _list_reads(node: Node, contract: bool) -> Iterator[Node]:
     """Yield every node whose bounds are asked for when this one is computed."""
     yield from node.args
     if node.op == "select":
@@ -100,7 +100,7 @@ class _Walk:
         self._facts = Facts(self.intervals, program.contract, filled=length > 0)
         self._scans: dict[ScanBody, list[Bounds]] = {}
 
-    def prolonged(self, length: int) -> _Walk:
+    def extend(self, length: int) -> _Walk:
         """Return a walk for another length that goes on from here."""
         other = _Walk(self._program, self._domain, length)
         other.intervals.update(self.intervals)
@@ -112,10 +112,10 @@ class _Walk:
         """Compute the nodes in order; of many cells, keep only those that `later` ones ask for."""
         order = list(nodes)
         contract = self._program.contract
-        left = Counter(read for node in (*order, *later) for read in _reads(node, contract))
+        left = Counter(read for node in (*order, *later) for read in _list_reads(node, contract))
         for node in order:
-            self._set(node, self._checked(node))
-            for read in _reads(node, contract):
+            self._set(node, self._prove(node))
+            for read in _list_reads(node, contract):
                 left[read] -= 1
                 if not left[read] and self._domain.key is not None:
                     self._bounds.pop(read, None)
@@ -124,21 +124,15 @@ class _Walk:
         self._bounds[node] = bounds
         self.intervals[node] = bounds.interval
 
-    def _get(self, node: Node) -> Bounds:
-        return self._bounds[node]
-
-    def _checked(self, node: Node) -> Bounds:
+    def _prove(self, node: Node) -> Bounds:
         try:
             return self._compute(node)
         except UnprovedError as unproved:
+            rows = f"for rows of up to {self._length} elements" if self._length else "for the empty row"
             raise ProofError(
                 f"program {self._program.name} {self._program.structure}".rstrip()
-                + f": {node.op}: {unproved}, {self._rows}; in {node_to_text(self._program, node)}"
+                + f": {node.op}: {unproved}, {rows}; in {node_to_text(self._program, node)}"
             ) from None
-
-    @property
-    def _rows(self) -> str:
-        return f"for rows of up to {self._length} elements"
 
     def _compute(self, node: Node) -> Bounds:
         if node.op == "input":
@@ -151,7 +145,7 @@ class _Walk:
             return constant(min(self._length, 1), self._length, DType.I32)
         if node.op == "scan":
             return self._scan(node)
-        return self._reduce(node) if node.op in REDUCTIONS else self._elementwise(node, self._get, None)
+        return self._reduce(node) if node.op in REDUCTIONS else self._elementwise(node, self._bounds.__getitem__, None)
 
     # Elementwise operators
 
@@ -163,7 +157,8 @@ class _Walk:
         demand_of_operands(node, args)
         result = RULES[node.op](node, args)
         if node.op in ("add", "sub") and self._facts.fusible(node):
-            return _joined_bounds(result, self._fused(node, get))
+            every = [result, *self._fuse(node, get)]
+            return Bounds(least([b.low for b in every]), greatest([b.high for b in every]), result.nan)
         result = self._facts.narrow(node, result)
         if at_maximum is not None and node.op == "sub" and set(node.args) == set(at_maximum):
             # A NaN, which stands for a float without numbers, stays.
@@ -171,7 +166,7 @@ class _Walk:
             result = Bounds(none, none, result.nan)
         return demand_of_result(node, result)
 
-    def _fused(self, node: Node, get: Get) -> list[Bounds]:
+    def _fuse(self, node: Node, get: Get) -> list[Bounds]:
         results: list[Bounds] = []
         for product, other in (node.args, node.args[::-1]):
             if product.op != "mul":
@@ -190,12 +185,12 @@ class _Walk:
             assert self._domain.maxima is not None
             return self._domain.maxima
         row = node.args[0]
-        return REDUCTIONS[node.op](node, along_row(self._bounds[row]), self._present(row), self._length)
+        return REDUCTIONS[node.op](node, along_row(self._bounds[row]), self._find_present(row), self._length)
 
-    def _present(self, row: Node) -> Bounds:
+    def _find_present(self, row: Node) -> Bounds:
         """Return what holds the value of at least one element of a row that is not empty."""
         if self._domain.attains is None:
-            return self._at_maximum(row)
+            return self._find_at_maximum(row)
         bounds, attains = self._bounds[row], self._domain.attains
         if bounds.low.shape[-1] == 1:
             return bounds
@@ -204,7 +199,7 @@ class _Walk:
         high = np.where(attains, bounds.high, np.min(bounds.high) if none is None else none)
         return along_row(Bounds(low, high, np.logical_and(attains, bounds.nan)))
 
-    def _at_maximum(self, row: Node) -> Bounds:
+    def _find_at_maximum(self, row: Node) -> Bounds:
         """Return the bounds of a row at an element where some row y of it attains row_max(y).
 
         Such an element exists in a row that is not empty and holds no NaN, whatever the mask: a mask is part of y, and
@@ -253,7 +248,7 @@ class _Walk:
             self._set(holder, bounds)
         for inner in walk((*body.next, *body.outputs)):
             if inner not in self._bounds:
-                self._set(inner, self._checked(inner))
+                self._set(inner, self._prove(inner))
         for i, (after, (low, high)) in enumerate(zip(body.next, body.invariants, strict=True)):
             require(f"state {i} after a step", self.intervals[after], low, high)
         results = [along_row(self._bounds[n]) for n in body.next] + [self._bounds[n] for n in body.outputs]
@@ -268,10 +263,6 @@ class _Empty(_Walk):
     def __init__(self, program: Program, domain: Domain) -> None:
         super().__init__(program, Domain(domain.scores, domain.valid), 0)
 
-    @property
-    def _rows(self) -> str:
-        return "for the empty row"
-
     def sweep(self, nodes: Iterable[Node], later: Iterable[Node]) -> None:
         super().sweep((node for node in nodes if node.kind is not Kind.ROW), later)
 
@@ -284,8 +275,3 @@ class _Empty(_Walk):
         low, high = body_of(node).invariants[position]
         require(f"state {position} before the loop", self.intervals[node.args[position]], low, high)
         return self._bounds[node.args[position]]
-
-
-def _joined_bounds(a: Bounds, others: Iterable[Bounds]) -> Bounds:
-    all_of = [a, *others]
-    return Bounds(least([b.low for b in all_of]), greatest([b.high for b in all_of]), a.nan)

@@ -8,6 +8,7 @@ from the operands.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from itertools import product
 
 import numpy as np
@@ -16,10 +17,7 @@ from softq.rowprog.ranges.bounds import Array, Bools, Bounds, greatest, least, s
 
 
 def _any(*conditions: Bools) -> Bools:
-    result = conditions[0]
-    for condition in conditions[1:]:
-        result = np.logical_or(result, condition)
-    return result
+    return reduce(np.logical_or, conditions)
 
 
 def _has(a: Bounds, value: float) -> Bools:
@@ -114,13 +112,8 @@ def _extreme(a: Bounds, b: Bounds, choose: Callable[[Array, Array], Array]) -> B
 
     least_of_two = choose is np.fmin
     low = end(a.low, b.low, inner=not least_of_two)
-    if len(a.ends) == len(b.ends) == 1:
-        return (
-            Bounds(low, low, b.nan)
-            if not np.any(a.nan)
-            else Bounds(low, end(a.high, b.high, inner=least_of_two), b.nan)
-        )
-    return Bounds(low, end(a.high, b.high, inner=least_of_two), b.nan)
+    points = len(a.ends) == len(b.ends) == 1 and not np.any(a.nan)
+    return Bounds(low, low if points else end(a.high, b.high, inner=least_of_two), b.nan)
 
 
 def log2(a: Bounds) -> Bounds:

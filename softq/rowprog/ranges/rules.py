@@ -47,6 +47,10 @@ def _plain(function: Callable[..., Bounds]) -> Rule:
     return lambda node, args: function(*args)
 
 
+def _of_ends(function: Callable[[Array], Array]) -> Rule:
+    return lambda node, args: spanned([function(end) for end in args[0].ends])
+
+
 def _truth(must: Bools, may: Bools) -> Bounds:
     low = must.astype(np.int64)
     return Bounds(low, low if np.array_equal(must, may) else may.astype(np.int64))
@@ -73,10 +77,6 @@ _eq = _compare(
     lambda a, b: np.logical_and(np.less_equal(a.low, b.high), np.less_equal(b.low, a.high)),
     True,
 )
-
-
-def _not(node: Node, args: Sequence[Bounds]) -> Bounds:
-    return spanned([np.subtract(1, x) for x in args[0].ends])
 
 
 def _cast(node: Node, args: Sequence[Bounds]) -> Bounds:
@@ -128,14 +128,6 @@ def _between(entries: Array, first: Positions, last: Positions, combine: np.ufun
     return result
 
 
-def _exp2i(node: Node, args: Sequence[Bounds]) -> Bounds:
-    return spanned([np.ldexp(np.float32(1), x.astype(np.int32)).astype(np.float32) for x in args[0].ends])
-
-
-def _normalize(node: Node, args: Sequence[Bounds]) -> Bounds:
-    return integers.normalize(args[0], str(node.attrs["part"]))
-
-
 def _assume(node: Node, args: Sequence[Bounds]) -> Bounds:
     (x,) = args
     low, high = number_of(node, "low"), number_of(node, "high")
@@ -166,12 +158,12 @@ RULES: Rules[Rule] = Rules(
         "eq": _eq,
         "and": _plain(integers.minimum),
         "or": _plain(integers.maximum),
-        "not": _not,
+        "not": _of_ends(lambda x: np.subtract(1, x)),
         "cast": _cast,
         "rint": _plain(floats.rint),
         "lut": _lut,
-        "exp2i": _exp2i,
-        "normalize": _normalize,
+        "exp2i": _of_ends(lambda x: np.ldexp(np.float32(1), x.astype(np.int32)).astype(np.float32)),
+        "normalize": lambda node, args: integers.normalize(args[0], str(node.attrs["part"])),
         "log2": _plain(floats.log2),
         "sqrt": _plain(floats.sqrt),
         "exp_minus": lambda node, args: args[1],
