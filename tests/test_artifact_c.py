@@ -122,10 +122,10 @@ def test_no_warnings(compiler: str, program: Callable[[], Program], tmp_path: Pa
 
 
 def write_sources(program: Program, machine: Cpu, folder: Path) -> Path:
-    from softq.artifact import driver
+    from softq.artifact import ctext, driver
 
     (folder / "driver.c").write_text(driver.driver_source(program, machine, weights_bytes=64, seal=bytes(64)))
-    (folder / "softq.h").write_text(driver.header())
+    (folder / "softq.h").write_text(ctext.part("softq.h"))
     return folder
 
 

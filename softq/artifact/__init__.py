@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from softq.artifact.artifact import Artifact
@@ -17,14 +18,11 @@ if TYPE_CHECKING:
 __all__ = ["Artifact", "check_folder", "load", "write"]
 
 
+# Running an artifact needs nothing of what writes one.
+_WRITING = {"check_folder": "folder", "write": "writing"}
+
+
 def __getattr__(name: str) -> object:
-    # Running an artifact needs nothing of what writes one.
-    if name == "check_folder":
-        from softq.artifact.folder import check_folder
-
-        return check_folder
-    if name == "write":
-        from softq.artifact.writing import write
-
-        return write
+    if name in _WRITING:
+        return getattr(import_module(f"softq.artifact.{_WRITING[name]}"), name)
     raise AttributeError(f"module 'softq.artifact' has no attribute {name!r}")

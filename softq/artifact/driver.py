@@ -15,11 +15,6 @@ from softq.errors import SoftqError
 _SYMBOL = re.compile(r"(?!sq_)[A-Za-z_]\w*", re.ASCII)
 
 
-def header() -> str:
-    """Return the text of `softq.h`, which is the same for every model."""
-    return part("softq.h")
-
-
 def driver_source(program: Program, machine: Cpu, *, weights_bytes: int, seal: bytes) -> str:
     """Return the text of `driver.c`.
 

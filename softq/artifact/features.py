@@ -6,6 +6,7 @@ Features have LLVM's names. The bits are those of Intel's and AMD's manuals (CPU
 
 from __future__ import annotations
 
+from softq.artifact.ctext import part
 from softq.artifact.machine import Cpu
 from softq.errors import SoftqError
 
@@ -42,47 +43,16 @@ _HWCAP: dict[str, dict[str, tuple[int, int]]] = {
     "riscv64": {letter: (1, ord(letter) - ord("a")) for letter in "acdfmv"},
 }  # fmt: skip
 
-_ASK_X86 = """#include <cpuid.h>
-
-static int sq_has(unsigned leaf, unsigned subleaf, int word, int bit, unsigned saved)
-{
-    unsigned registers[4] = {0, 0, 0, 0};
-    if (__get_cpuid_max(leaf & 0x80000000u, NULL) < leaf) {
-        return 0;
-    }
-    __cpuid_count(leaf, subleaf, registers[0], registers[1], registers[2], registers[3]);
-    if (((registers[word] >> bit) & 1u) == 0) {
-        return 0;
-    }
-    if (saved == 0) {
-        return 1;
-    }
-    unsigned a = 0, b = 0, c = 0, d = 0;
-    __cpuid_count(1u, 0u, a, b, c, d);
-    if (((c >> 27) & 1u) == 0) {
-        return 0;
-    }
-    __asm__ __volatile__("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
-    return (a & saved) == saved;
-}
-"""
-
-_ASK_HWCAP = """#include <sys/auxv.h>
-
-static int sq_has(int word, int bit)
-{
-    /* AT_HWCAP is 16 and AT_HWCAP2 is 26 on every Linux; old headers lack the second. */
-    return ((getauxval(word == 1 ? 16 : 26) >> bit) & 1u) != 0;
-}
-"""
-
 
 def architecture(machine: Cpu) -> str:
     """Return the family of a machine: `x86_64`, `aarch64`, `arm`, `riscv64`, or what its triple begins with."""
-    first = machine.triple.partition("-")[0]
-    if first in ("arm64", "aarch64"):
-        return "aarch64"
-    return "arm" if first.startswith(("arm", "thumb")) else first
+    return family(machine.triple.partition("-")[0])
+
+
+def family(name: str) -> str:
+    """Return the family of an architecture, by whatever name."""
+    same = {"amd64": "x86_64", "arm64": "aarch64"}
+    return same.get(name, "arm" if name.startswith(("arm", "thumb")) else name)
 
 
 def source(machine: Cpu) -> str:
@@ -95,7 +65,7 @@ def source(machine: Cpu) -> str:
     checks = [
         f'    if (!{_call(machine, family, name)}) {{\n        return "{name}";\n    }}\n' for name in machine.requires
     ]
-    ask = "" if not checks else _ASK_X86 if family == "x86_64" else _ASK_HWCAP
+    ask = "" if not checks else part("host/has_x86.c" if family == "x86_64" else "host/has_hwcap.c")
     return (
         f"{ask}\nstatic const char *sq_missing_feature(void)\n{{\n" + "".join(checks) + "    return NULL;\n}\n"
     ).lstrip()

@@ -143,9 +143,8 @@ def read(folder: Path) -> dict[str, object]:
     path = folder / NAME
     try:
         if not folder.is_dir():
-            raise InputError(
-                f"{folder}: {'not a folder' if folder.exists() else 'no such folder'}; expected an artifact"
-            )
+            what = "not a folder" if folder.exists() else "no such folder"
+            raise InputError(f"{folder}: {what}; expected an artifact")
         with open(path, "rb") as file:
             text = file.read(_MOST_BYTES + 1)
     except FileNotFoundError:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from softq.artifact.abi import FUNCTIONS
-from softq.artifact.features import architecture
+from softq.artifact.features import architecture, family
 from softq.artifact.machine import Cpu
 from softq.cache import base_folder
 from softq.errors import SoftqError, UsageError
@@ -56,12 +56,7 @@ def compiler(machine: Cpu, cc: str | None = None) -> list[str]:
 
 def host_architecture() -> str:
     """Return the architecture of this computer, as `architecture` names that of a machine."""
-    family = platform.machine().lower()
-    if family in ("amd64", "x86_64"):
-        return "x86_64"
-    if family in ("arm64", "aarch64"):
-        return "aarch64"
-    return "arm" if family.startswith("arm") else family
+    return family(platform.machine().lower())
 
 
 PROCESSOR = ("kernels.o", "-lm", "-pthread")

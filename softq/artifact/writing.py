@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from softq.artifact import driver, manifest
+from softq.artifact.ctext import part
 from softq.artifact.device import driver as device_driver
 from softq.artifact.device.steps import DeviceProgram, to_json
 from softq.artifact.folder import NewFolder, check_folder
@@ -58,7 +59,7 @@ def write(
     try:
         with NewFolder(goal) as new:
             write_new(new.path / "weights.bin", stream)
-            write_new(new.path / "softq.h", [driver.header().encode()])
+            write_new(new.path / "softq.h", [part("softq.h").encode()])
             if device is None:
                 assert isinstance(machine, Cpu)
                 source = driver.driver_source(program, machine, weights_bytes=stream.bytes, seal=stream.seal)

@@ -75,16 +75,13 @@ class Lowering:
 
     def weight(self, expr: Any) -> Value | Weight:
         """Return the right operand of a product: a matrix that is known now, or a value."""
-        array = self._constant(expr)
-        if array is None or array.ndim != 2:
-            return self.value(expr)
-        return Weight(array.tobytes() if isinstance(expr, tvm.ir.GenericConst) else self.values[key(expr)], array)
-
-    def _constant(self, expr: Any) -> Array | None:
         if isinstance(expr, tvm.ir.GenericConst):
-            return expr.value.numpy()
-        named = self.values[key(expr)]
-        return self.weights[named] if isinstance(named, str) else None
+            array = expr.value.numpy()
+            name = array.tobytes()
+        else:
+            name = self.values[key(expr)]
+            array = self.weights[name] if isinstance(name, str) else None
+        return self.value(expr) if array is None or array.ndim != 2 else Weight(name, array)
 
     def scalars(self, binding: Any) -> tuple[Value, ...]:
         """Return the values of the scalars of a row program that is computed inside an attention."""

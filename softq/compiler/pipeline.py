@@ -13,10 +13,11 @@ from softq.compiler.backend import Backend, Lowering, arguments_of
 from softq.compiler.frontend.importer import Imported, import_model, last_line
 from softq.compiler.fusion import bindings
 from softq.compiler.fusion.attention import find_attentions
-from softq.compiler.fusion.epilogue import FusedEpilogue, find_epilogues
+from softq.compiler.fusion.epilogue import find_epilogues
 from softq.compiler.legalize import elementwise, quantization
 from softq.compiler.ops.linear import MatMulOp
 from softq.compiler.steps.builder import Builder, Value, tensor_types
+from softq.compiler.steps.product import Epilogue
 from softq.compiler.tir.symbolic import is_number, key
 from softq.errors import RefusalError
 from softq.passes.move_integers import MoveIntegers
@@ -80,7 +81,7 @@ class _Walk(Lowering):
             if at in inside:
                 self._reserve_scalars(binding)
             elif at in fused:
-                self.values[at] = self._fused(binding, fused[at])
+                self.values[at] = self._fused(binding, *fused[at])
             elif at in attentions:
                 self.values[at] = self.backend.attention(self, attentions[at])
             else:
@@ -110,9 +111,9 @@ class _Walk(Lowering):
             return Value(typed.dims, source.dtype, source.place, source.at)
         if bindings.is_function(binding):
             return self._call_tir(binding, value)
-        name = bindings.kernel_of(binding)
-        if name is not None:
-            return self.operators[name].lower(self, _arguments(value), binding.var.ty)
+        operator = bindings.operator_of(binding, self.operators)
+        if operator is not None:
+            return operator.lower(self, _arguments(value), binding.var.ty)
         raise RefusalError(f"TVM leaves the operator {bindings.callee(binding) or value.op}, which has no kernel")
 
     def _call_tir(self, binding: Any, call: Any) -> Any:
@@ -124,13 +125,13 @@ class _Walk(Lowering):
                 self.builder.append(step)
         return tuple(outputs) if bindings.is_tuple(binding.var.ty) else outputs[0]
 
-    def _fused(self, binding: Any, found: FusedEpilogue) -> Value:
+    def _fused(self, binding: Any, product: Any, epilogue: Epilogue) -> Value:
         """Return a product's elements after what is done to each of them."""
         given = binding.value.args[1].fields
-        others = [self.value(given[operand.position]) for operand in found.epilogue.operands]
-        operator = self.operators[bindings.kernel_of(found.product) or ""]
+        others = [self.value(given[operand.position]) for operand in epilogue.operands]
+        operator = bindings.operator_of(product, self.operators)
         assert isinstance(operator, MatMulOp)
-        return operator.lower(self, _arguments(found.product.value), binding.var.ty, found.epilogue, others)
+        return operator.lower(self, _arguments(product.value), binding.var.ty, epilogue, others)
 
 
 def _arguments(call: Any) -> list[Any]:

@@ -31,7 +31,7 @@ def driver_source(device: DeviceProgram, machine: Machine, *, weights_bytes: int
     """
     model = ModelText(device.program)
     tables = _Tables(device, model)
-    declarations = [*tables.text()]
+    declarations = [*tables.declarations()]
     return model.source(
         machine,
         weights_bytes=weights_bytes,
@@ -68,14 +68,11 @@ class _Runs:
             self._entries += key
         return f"{self._known[key]}, {len(key)}"
 
-    def text(self, last: str) -> str:
-        """Return the declaration."""
+    def declaration(self, last: str) -> str:
         return array(f"static const struct sq_{self._kind} sq_{self._kind}s[]", [*self._entries, last])
 
 
 class _Tables:
-    """The generated declarations."""
-
     def __init__(self, device: DeviceProgram, model: ModelText) -> None:
         self._device, self._model = device, model
         used = dict.fromkeys(device.launches[step.kernel].module for step in device.program.steps)
@@ -85,17 +82,16 @@ class _Tables:
         self._ranges, self._forms = _Runs("range"), _Runs("form")
         self._operands, self._numbers = _Runs("operand"), _Runs("number")
 
-    def text(self) -> Iterable[str]:
-        """Yield the declarations."""
+    def declarations(self) -> Iterable[str]:
         steps = [*self._steps()]
         yield from self._code()
         functions = [f"{{{self.modules.index(module)}, {string(symbol)}, {shared}}}"
                      for module, symbol, shared in self.functions]  # fmt: skip
         yield array("static const struct sq_function sq_functions[SQ_FUNCTIONS + 1]", [*functions, "{0, NULL, 0}"])
-        yield self._operands.text("{SQ_INPUT, 0}")
-        yield self._numbers.text(f"{{8, {NO_SIZE}}}")
-        yield self._ranges.text(f"{{{NO_SIZE}, 0, 0}}")
-        yield self._forms.text(f"{{0, 0, {NO_SIZE}, 0, 0}}")
+        yield self._operands.declaration("{SQ_INPUT, 0}")
+        yield self._numbers.declaration(f"{{8, {NO_SIZE}}}")
+        yield self._ranges.declaration(f"{{{NO_SIZE}, 0, 0}}")
+        yield self._forms.declaration(f"{{0, 0, {NO_SIZE}, 0, 0}}")
         last = f"{{0, 0, 0, 0, 0, 0, {NO_SIZE}, -1, NULL}}"
         yield array("static const struct sq_step sq_steps[SQ_STEPS + 1]", [*steps, last])
 
@@ -115,19 +111,15 @@ class _Tables:
     def _steps(self) -> Iterable[str]:
         for step in self._device.program.steps:
             operands = [self._operand(position) for position in step.tensors]
-            numbers = [
-                f"{{{int(one.dtype[3:]) // 8}, {self._model.table.reference(one.size)}}}"
-                for one in self.numbers_of(step)
-            ]
+            reference = self._model.table.reference
+            numbers = [f"{{{int(one.dtype[3:]) // 8}, {reference(one.size)}}}" for one in self.numbers_of(step)]
             launch = self._device.launches[step.kernel]
             forms = [self._form(launch.module, start) for start in launch.starts(step)]
             runs = (self._forms.reference(forms), self._operands.reference(operands), self._numbers.reference(numbers))
-            items = self._model.table.reference(step.items)
             site = "" if step.site is None else f"/* the softmax {comment(step.site)} */ "
-            yield f"{site}{{{', '.join(runs)}, {items}, {self._model.flag(step)}}}"
+            yield f"{site}{{{', '.join(runs)}, {reference(step.items)}, {self._model.flag(step)}}}"
 
     def numbers_of(self, step: Step) -> Sequence[Number]:
-        """Return the numbers that a step's kernel gets."""
         return self._device.launches[step.kernel].numbers(step)
 
     def _operand(self, position: int) -> str:

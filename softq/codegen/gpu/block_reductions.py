@@ -110,7 +110,7 @@ def _kernel(lowered: tirx.PrimFunc, symbol: str, blocks: Any) -> Nest:
     declared = {key(s.buffer): s for s in statements if isinstance(s, tirx.DeclBuffer)}
     rest = [s for s in statements if not isinstance(s, tirx.DeclBuffer)]
     statement = rest[0] if len(rest) == 1 else tirx.SeqStmt(rest)
-    buffers, pointers, declarations = with_pointers(lowered, statement, declared, [])
+    buffers, pointers, declarations = with_pointers(lowered, statement, declared)
     whole = tirx.SeqStmt([*declarations, statement])
     scalars = numbers_of(whole, pointers)
     kernel = tirx.PrimFunc([*pointers, *scalars], whole).with_attr("global_symbol", symbol)

@@ -67,35 +67,27 @@ def _numbers(values: Sizes) -> NDArray[np.int64]:
     return numbers
 
 
-def _elementwise(function: Callable[[Dim, Dim], Dim]) -> Folder:
+def _elementwise(of_dims: Callable[[Dim, Dim], Dim], of_integers: Callable[[int, int], int] | None = None) -> Folder:
+    """Return the folder of a function of two sizes, which may be another one where both are integers."""
+
+    def compute(a: Dim, b: Dim) -> Dim:
+        return of_integers(a, b) if of_integers and isinstance(a, int) and isinstance(b, int) else of_dims(a, b)
+
     def fold(inputs: Sequence[Sizes], attributes: Attributes) -> Sizes:
         result = inputs[0]
         for other in inputs[1:]:
             a, b = np.broadcast_arrays(result, other)
-            result = sizes([function(x, y) for x, y in zip(a.ravel(), b.ravel(), strict=True)], a.shape)
+            result = sizes([compute(x, y) for x, y in zip(a.ravel(), b.ravel(), strict=True)], a.shape)
         return result
 
     return fold
 
 
-def _divide(a: Dim, b: Dim) -> Dim:
-    if isinstance(a, int) and isinstance(b, int):
-        return int(a / b) if b else 0  # towards zero
-    return quotient([a], [b])
-
-
-def _fold_integers(fold: Callable[[int, int], int], expr: Callable[[Any, Any], Any]) -> Folder:
-    """Return the folder of a function that Python has for integers and TVM for expressions."""
-    return _elementwise(
-        lambda a, b: (
-            fold(a, b) if isinstance(a, int) and isinstance(b, int) else simplified(expr(expression(a), expression(b)))
-        )
-    )
+def _of_expressions(function: Callable[[Any, Any], Any]) -> Callable[[Dim, Dim], Dim]:
+    return lambda a, b: simplified(function(expression(a), expression(b)))
 
 
 def _equal(a: Dim, b: Dim) -> Dim:
-    if isinstance(a, int) and isinstance(b, int):
-        return int(a == b)
     difference = simplified(expression(a) - expression(b))
     if isinstance(difference, int):
         return int(difference == 0)
@@ -175,11 +167,11 @@ FOLDERS: Mapping[str, Folder] = {
     "Add": _elementwise(lambda a, b: plain(simplified(a + b))),
     "Sub": _elementwise(lambda a, b: plain(simplified(a - b))),
     "Mul": _elementwise(lambda a, b: product([a, b])),
-    "Div": _elementwise(_divide),
-    "Mod": _fold_integers(lambda a, b: a % b if b else 0, tirx.floormod),
-    "Min": _fold_integers(min, tirx.min),
-    "Max": _fold_integers(max, tirx.max),
-    "Equal": _elementwise(_equal),
+    "Div": _elementwise(lambda a, b: quotient([a], [b]), lambda a, b: int(a / b) if b else 0),  # towards zero
+    "Mod": _elementwise(_of_expressions(tirx.floormod), lambda a, b: a % b if b else 0),
+    "Min": _elementwise(_of_expressions(tirx.min), min),
+    "Max": _elementwise(_of_expressions(tirx.max), max),
+    "Equal": _elementwise(_equal, lambda a, b: int(a == b)),
     "Cast": _cast,
     "Where": _where,
     "Gather": lambda inputs, attributes: np.take(inputs[0], _numbers(inputs[1]), axis=attributes.get("axis", 0)),

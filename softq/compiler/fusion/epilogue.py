@@ -8,7 +8,6 @@ product's kernel applies it to what it has just written, while that is in the ca
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -24,23 +23,10 @@ from softq.compiler.tir.loop_nests import Nest, elements_of
 from softq.compiler.tir.symbolic import equal, is_number, key, plain, product, simplified
 
 
-@dataclass(frozen=True)
-class FusedEpilogue:
-    """A product with the function that is its epilogue.
-
-    Attributes:
-        product: The binding of the product.
-        epilogue: What is done to its elements.
-    """
-
-    product: Any
-    epilogue: Epilogue
-
-
 def find_epilogues(
     module: tvm.IRModule, operators: Mapping[str, KernelOperator], backend: Backend, taken: set[int]
-) -> tuple[dict[int, FusedEpilogue], set[int]]:
-    """Return the products with epilogues by the variable of the function's result, and the variables in between.
+) -> tuple[dict[int, tuple[Any, Epilogue]], set[int]]:
+    """Return products, as bindings, with their epilogues by the variable of the function's result; what is in between.
 
     Args:
         module: The lowered module.
@@ -49,7 +35,7 @@ def find_epilogues(
         taken: Variables that are computed in another way.
     """
     known, users = bindings.bindings_of(module), bindings.users_of(module)
-    fused: dict[int, FusedEpilogue] = {}
+    fused: dict[int, tuple[Any, Epilogue]] = {}
     inside: set[int] = set()
     for at, binding in known.items():
         if at in taken or not bindings.is_function(binding):
@@ -66,7 +52,7 @@ def find_epilogues(
                 continue
             epilogue = _epilogue(module, binding, position, source, backend)
             if epilogue is not None and backend.can_fuse(operator, epilogue, str(binding.var.ty.dtype)):
-                fused[at] = FusedEpilogue(source, epilogue)
+                fused[at] = source, epilogue
                 inside.update(chain)
                 break
     return fused, inside

@@ -42,18 +42,16 @@ def _legalize(builder: Any, call: Any) -> Any:
     data, scale, zero = call.args
     dtype = str(call.attrs.out_dtype)
     numbers = _scalar(scale), _scalar(zero)
-    if str(data.ty.dtype) != "float32" or dtype not in ("int8", "uint8") or None in numbers:
-        return tvm.ir.Op.get(_OPERATOR).get_attr("FLegalize")(builder, call)
-    s, z = np.float32(numbers[0]), int(numbers[1])
-    info = np.iinfo(dtype)
-    low, high = int(info.min) - z, int(info.max) - z
-    if not is_exact(float(s), low, high):
-        return tvm.ir.Op.get(_OPERATOR).get_attr("FLegalize")(builder, call)
+    if str(data.ty.dtype) == "float32" and dtype in ("int8", "uint8") and None not in numbers:
+        s, z = np.float32(numbers[0]), int(numbers[1])
+        low, high = int(np.iinfo(dtype).min) - z, int(np.iinfo(dtype).max) - z
 
-    def quantize(x: Any) -> Any:
-        return te.compute(x.shape, lambda *at: _code(x[at], s, low, high, z, dtype), name="quantized")
+        def quantize(x: Any) -> Any:
+            return te.compute(x.shape, lambda *at: _code(x[at], s, low, high, z, dtype), name="quantized")
 
-    return builder.call_te(quantize, data, primfunc_name_hint="quantize")
+        if is_exact(float(s), low, high):
+            return builder.call_te(quantize, data, primfunc_name_hint="quantize")
+    return tvm.ir.Op.get(_OPERATOR).get_attr("FLegalize")(builder, call)
 
 
 def _scalar(x: Any) -> float | None:

@@ -32,7 +32,6 @@ _LANES = 16
 # By so many nodes an expression may grow when what it reads is written into it; a sigmoid has about 100.
 _GROWTH = 512
 
-
 # A formula of more nodes is not written into another one: TVM's simplifier takes minutes for a few that are nested.
 _LONG = 300
 
@@ -95,17 +94,14 @@ def nests(function: tirx.PrimFunc, symbol: str, machine: Machine, *, rows: bool 
     """
     lowered = _lower(_schedule(function, rows, machine.single_items))
     declared: dict[int, tirx.DeclBuffer] = {}
-    allocated: list[tirx.Var] = []
     kernels: list[Nest] = []
     statements = lowered.body.seq if isinstance(lowered.body, tirx.SeqStmt) else [lowered.body]
     for statement in fuse_loops(statements):
         if isinstance(statement, tirx.DeclBuffer):
             declared[key(statement.buffer)] = statement
-        elif isinstance(statement, tirx.AllocBuffer):
-            allocated.append(statement.buffer)
-        else:
+        elif not isinstance(statement, tirx.AllocBuffer):
             name = symbol if not kernels else f"{symbol}_part{len(kernels)}"
-            kernels.append(_nest(lowered, with_partial_sums(statement, machine), declared, allocated, name))
+            kernels.append(_nest(lowered, with_partial_sums(statement, machine), declared, name))
     return kernels
 
 
@@ -189,14 +185,8 @@ def _lower(function: tirx.PrimFunc) -> tirx.PrimFunc:
     return tvm.ir.transform.Sequential(passes)(tvm.IRModule({"main": function}))["main"]
 
 
-def _nest(
-    original: tirx.PrimFunc,
-    statement: tirx.Stmt,
-    declared: dict[int, tirx.DeclBuffer],
-    allocated: Sequence[tirx.Var],
-    symbol: str,
-) -> Nest:
-    buffers, pointers, body = with_pointers(original, statement, declared, allocated)
+def _nest(original: tirx.PrimFunc, statement: tirx.Stmt, declared: Mapping[int, tirx.DeclBuffer], symbol: str) -> Nest:
+    buffers, pointers, body = with_pointers(original, statement, declared)
     begin, end = tirx.Var("begin", "int64"), tirx.Var("end", "int64")
     items: Dim = 1
     if isinstance(statement, tirx.For) and ITEMS in statement.annotations:
@@ -217,29 +207,21 @@ def _nest(
 
 
 def with_pointers(
-    original: tirx.PrimFunc,
-    statement: tirx.Stmt,
-    declared: dict[int, tirx.DeclBuffer],
-    allocated: Sequence[tirx.Var],
+    original: tirx.PrimFunc, statement: tirx.Stmt, declared: Mapping[int, tirx.DeclBuffer]
 ) -> tuple[list[int | tirx.Var], list[tirx.Var], list[tirx.Stmt]]:
     """Return the buffers that a statement uses, as `Nest` has them, plain pointers in their place, and declarations."""
-    params = list(original.params)
+    params = {key(param): position for position, param in enumerate(original.params)}
     buffers: list[int | tirx.Var] = []
     pointers: list[tirx.Var] = []
     body: list[tirx.Stmt] = []
     for var in tirx.analysis.undefined_vars(statement):
         if not is_buffer_var(var):
             continue
-        declaration = declared.get(key(var))
+        source = declared[key(var)].data if key(var) in declared else var
+        source = source.args[0] if isinstance(source, tvm.ir.Call) else source
+        # What is no parameter is a buffer that the original allocates.
+        buffers.append(params.get(key(source), var))
         pointer = tirx.Var(f"p{len(pointers)}", tvm.ir.PointerType(tvm.ir.PrimType(str(var.dtype))))
-        if declaration is not None:
-            source = declaration.data.args[0] if isinstance(declaration.data, tvm.ir.Call) else declaration.data
-            buffers.append(next(i for i, p in enumerate(params) if p.same_as(source)))
-        elif any(var.same_as(p) for p in params):
-            buffers.append(next(i for i, p in enumerate(params) if p.same_as(var)))
-        else:
-            assert any(var.same_as(b) for b in allocated), var
-            buffers.append(var)
         body.append(tirx.DeclBuffer(var, data=pointer))
         pointers.append(pointer)
     return buffers, pointers, body
