@@ -20,7 +20,7 @@ from softq.codegen.gpu.block_reductions import Reduction, reduction
 from softq.codegen.gpu.dialect.dialects import Dialect
 from softq.codegen.gpu.gemm import PLAIN, FusedEpilogue, write_gemm
 from softq.codegen.gpu.gemm.fused_epilogue import fuse
-from softq.codegen.gpu.gemm.lowering import KINDS, lower_gemm
+from softq.codegen.gpu.gemm.gemm import KINDS, lower_gemm
 from softq.codegen.gpu.gemm.operands import BYTE_KINDS
 from softq.codegen.gpu.rows import Tiling, row_kernel
 from softq.codegen.gpu.rows.load_store import bytes_of

@@ -1,15 +1,27 @@
-"""The kernels of a GEMM, and for which sizes each is."""
+"""The kernels of a GEMM, for which sizes each is, and the step; weights are packed once, when the model is built."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from softq.artifact.device.steps import TileForm
-from softq.codegen.gpu.gemm import gemv, simt, tensorcore
+from softq.artifact.program import Size
 from softq.codegen.gpu.gemm.fused_epilogue import PLAIN, FusedEpilogue
-from softq.codegen.gpu.gemm.kernel import GemmKernel
-from softq.codegen.gpu.gemm.operands import HALF_KINDS, Operands
+from softq.codegen.gpu.gemm.gemv import HALF_ROWS, ROW, ROWS, SimtGemv, TensorCoreGemv
+from softq.codegen.gpu.gemm.kernel import LARGE, SMALL, GemmKernel
+from softq.codegen.gpu.gemm.operands import HALF_KINDS, Operands, pad_rows
+from softq.codegen.gpu.gemm.simt import SimtGemm
+from softq.codegen.gpu.gemm.tensorcore import TensorCoreGemm
+from softq.compiler.steps.builder import Builder, StepCall, Value
+from softq.compiler.steps.product import Product, Weight
+from softq.compiler.tir.symbolic import computed, multiplied
+
+KINDS: Mapping[str, str] = {
+    "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "uint8": "u8",
+}  # fmt: skip
+"""Types of operands that have kernels, and what kernels call them."""
 
 
 @dataclass(frozen=True)
@@ -28,19 +40,43 @@ class Gemm:
 def write_gemm(symbol: str, left: str, right: str, b_is_kn: bool, epilogue: FusedEpilogue = PLAIN) -> Gemm:
     """Return the kernels of C [m, n] = A [m, k] B, B being [n, k], or [k, n] (`b_is_kn`), of two element types."""
     of = Operands(left, right, b_is_kn, aligned=True)
-    unaligned = replace(of, aligned=False)
-    kernels: list[GemmKernel[Any]] = []
+    gemm, gemv, tiles = SimtGemm, SimtGemv, (ROW, ROWS)
     if left in HALF_KINDS:
-        kernels += [gemv.TensorCoreGemv(of, gemv.HALF_ROWS, epilogue)] * (not b_is_kn)
-        for each, tile in ((of, tensorcore.LARGE), (of, tensorcore.SMALL), (unaligned, tensorcore.SMALL)):
-            kernels.append(tensorcore.TensorCoreGemm(each, tile, epilogue))
-    else:
-        kernels += [gemv.SimtGemv(of, tile, epilogue) for tile in (gemv.ROW, gemv.ROWS) if not b_is_kn]
-        # Unaligned: scalar loads dominate, whatever the tile.
-        for each, tile in ((of, simt.LARGE), (of, simt.SMALL), (unaligned, simt.SMALL)):
-            kernels.append(simt.SimtGemm(each, tile, epilogue))
+        gemm, gemv, tiles = TensorCoreGemm, TensorCoreGemv, (HALF_ROWS,)
+    kernels: list[GemmKernel] = [gemv(of, tile, epilogue) for tile in tiles if not b_is_kn]
+    # Unaligned: scalar loads dominate, whatever the tile.
+    for operands, tile in ((of, LARGE), (of, SMALL), (replace(of, aligned=False), SMALL)):
+        kernels.append(gemm(operands, tile, epilogue))
     named = {f"{symbol}_{kernel.name}": kernel for kernel in kernels}
     return Gemm(
         tuple(kernel.write(name) for name, kernel in named.items()),
         tuple(kernel.form(name) for name, kernel in named.items()),
     )
+
+
+def lower_gemm(out: Builder, factors: Product, result: Any, kernel: Callable[[str, str, bool], str]) -> Value:
+    """Append the step of a product and return its result.
+
+    Args:
+        out: What is lowered.
+        factors: What is multiplied.
+        result: Relax's type of the result.
+        kernel: What gives a kernel's symbol for the types of both operands, and for a right one that is [k, n].
+    """
+    (rows, inner, columns), b = factors.sizes, factors.right
+    if isinstance(b, Weight):
+        # The name of a weight that something else has as it is stands for that.
+        array = pad_rows(b.array, factors.transposed)
+        right, pitch, b_is_kn = out.weight(("rows", b.name, factors.transposed), array), array.shape[1], False
+        ahead: Size = 0
+    else:
+        right, b_is_kn = b, not factors.transposed
+        pitch, ahead = (columns if b_is_kn else inner), multiplied([inner, columns])
+    product = out.new(result)
+    symbol = kernel(KINDS[factors.left.dtype], KINDS[right.dtype], b_is_kn)
+    scalars: list[Size] = [rows, inner, columns, multiplied([factors.step, inner]), ahead, pitch]
+    # None where the result has no elements, so that nothing is started.
+    lead = multiplied([*factors.lead, computed("min", rows, 1), computed("min", columns, 1)])
+    tensors = [factors.left, right, *factors.zeros, product, *factors.others]
+    out.append(StepCall(symbol, tensors, scalars, lead, product.elements))
+    return product

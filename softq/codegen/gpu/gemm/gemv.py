@@ -8,40 +8,25 @@ fragment does not matter, as both operands permute k alike.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from softq.codegen.gpu.gemm.kernel import GemmKernel, Tile
 from softq.codegen.gpu.gemm.operands import ONES
 
 MOST_ROWS = 8
 
 
-@dataclass(frozen=True)
-class GemvTile(Tile):
-    """All rows of the result, and a block's columns.
-
-    Attributes:
-        each: Columns per warp in SIMT form.
-        warps: Warps per block.
-    """
-
-    each: int
-    warps: int
+ROW, ROWS = Tile("row", 1, 4, 128, 1, 0), Tile("rows", MOST_ROWS, 16, 128, MOST_ROWS, 0)
+HALF_ROWS = Tile("rows", MOST_ROWS, 16, 256, MOST_ROWS, 0)
 
 
-def _tile(name: str, rows: int, each: int, warps: int, columns: int) -> GemvTile:
-    return GemvTile(name, rows, columns, 32 * warps, rows, 0, each, warps)
-
-
-ROW, ROWS = _tile("row", 1, 1, 4, 4), _tile("rows", MOST_ROWS, 4, 4, 16)
-HALF_ROWS = _tile("rows", MOST_ROWS, 0, 8, 16)
-
-
-class SimtGemv(GemmKernel[GemvTile]):
+class SimtGemv(GemmKernel):
     """A few rows of f32 or 8-bit integers; operands are aligned, B is [n, k]."""
 
+    @property
+    def _warp_columns(self) -> int:
+        return self._tile.columns * 32 // self._tile.threads
+
     def _write_body(self) -> None:
-        text, of, rows, each = self._text, self._of, self._tile.rows, self._tile.each
+        text, of, rows, each = self._text, self._of, self._tile.rows, self._warp_columns
         number = "i32" if of.integers else "f32"
         text.line(f"const i64 columns = first + warp * {each};", f"{number} sums[{rows}][{each}];")
         text.each("sums[i][j] = 0;", i=rows, j=each)
@@ -63,7 +48,7 @@ class SimtGemv(GemmKernel[GemvTile]):
         self._reduce_lanes(number)
 
     def _reduce_lanes(self, number: str) -> None:
-        text, integers, rows, each = self._text, self._of.integers, self._tile.rows, self._tile.each
+        text, integers, rows, each = self._text, self._of.integers, self._tile.rows, self._warp_columns
         if integers:
             # Modulo 2^32, per lane; k z w is added once, after the reduction.
             text.line("const u32 z = (u32)(i32)a_zero[0];", "const u32 w = (u32)(i32)b_zero[0];")
@@ -80,11 +65,11 @@ class SimtGemv(GemmKernel[GemvTile]):
             self._write_element("mine_sum")
 
 
-class TensorCoreGemv(GemmKernel[GemvTile]):
+class TensorCoreGemv(GemmKernel):
     """A few rows of f16 or bf16; operands are aligned, B is [n, k]."""
 
     def _write_body(self) -> None:
-        text, warps = self._text, self._tile.warps
+        text, warps = self._text, self._tile.threads // 32
         text.line(
             "f32 sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};",
             "const i64 row = top + lane / 4;",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar
 
 from softq.artifact.device.steps import TileForm
 from softq.codegen.gpu.dialect.text import Text
 from softq.codegen.gpu.gemm.fused_epilogue import FusedEpilogue
 from softq.codegen.gpu.gemm.operands import Operands
 
-FILLS_GPU = 128
+_FILLS_GPU = 128
 """Blocks that fill a large GPU once: an A100 has 108 multiprocessors, an H100 132. Fewer tiles leave some idle."""
 
 
@@ -36,10 +36,11 @@ class Tile:
     least_blocks: int
 
 
-T = TypeVar("T", bound=Tile)
+LARGE, SMALL = Tile("128x128", 128, 128, 256, None, _FILLS_GPU), Tile("64x64", 64, 64, 128, None, 0)
+"""The tiles of any number of rows."""
 
 
-class GemmKernel(ABC, Generic[T]):
+class GemmKernel(ABC):
     """The kernel of a product C = A B for one tile.
 
         void symbol(a, b, [a_zero, b_zero,] c, [operand...,] i64 m, i64 k, i64 n, i64 a_ahead, i64 b_ahead, i64 pitch)
@@ -52,7 +53,7 @@ class GemmKernel(ABC, Generic[T]):
     SHUFFLES: ClassVar[bool] = True
     """Whether lanes of a warp exchange registers."""
 
-    def __init__(self, operands: Operands, tile: T, epilogue: FusedEpilogue) -> None:
+    def __init__(self, operands: Operands, tile: Tile, epilogue: FusedEpilogue) -> None:
         self._of, self._tile, self._epilogue, self._text = operands, tile, epilogue, Text()
         self._result_type = epilogue.result_type(operands)
 

@@ -11,10 +11,8 @@ Linear Algebra", SC 2008; the groups of four and the double buffer are those of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from softq.codegen.gpu.gemm.fused_epilogue import store_four
-from softq.codegen.gpu.gemm.kernel import FILLS_GPU, GemmKernel, Tile
+from softq.codegen.gpu.gemm.kernel import LARGE, GemmKernel
 from softq.codegen.gpu.gemm.operands import ONES
 
 _STAGE = 8
@@ -24,21 +22,7 @@ _PAD = 4
 """Words of padding behind them: a warp stores a column of 16 rows to different banks."""
 
 
-@dataclass(frozen=True)
-class SimtTile(Tile):
-    """A square tile; a thread has 8 rows and `thread_columns` columns, and loads 16 bytes of each operand at a time."""
-
-    thread_columns: int
-
-
-def _tile(size: int, thread_columns: int, least_blocks: int) -> SimtTile:
-    return SimtTile(f"{size}x{size}", size, size, 2 * size, None, least_blocks, thread_columns)
-
-
-LARGE, SMALL = _tile(128, 8, FILLS_GPU), _tile(64, 4, 0)
-
-
-class SimtGemm(GemmKernel[SimtTile]):
+class SimtGemm(GemmKernel):
     """All rows of f32 or 8-bit integers."""
 
     SHUFFLES = False
@@ -46,6 +30,10 @@ class SimtGemm(GemmKernel[SimtTile]):
     @property
     def _launch_bounds(self) -> str:
         return "KERNEL_OF_TWO" if self._tile is LARGE else "KERNEL"
+
+    @property
+    def _thread_columns(self) -> int:
+        return self._tile.columns // 16
 
     @property
     def _per_word(self) -> int:
@@ -60,8 +48,8 @@ class SimtGemm(GemmKernel[SimtTile]):
         )
         for name in ("left", "right"):
             text.line(f"SHARED uint4 {name}_tiles[2][{_STAGE}][{(tile.rows + _PAD) // 4}];")
-        text.line(f"{'i32' if of.integers else 'f32'} sums[8][{tile.thread_columns}];")
-        text.each("sums[i][j] = 0;", i=8, j=tile.thread_columns)
+        text.line(f"{'i32' if of.integers else 'f32'} sums[8][{self._thread_columns}];")
+        text.each("sums[i][j] = 0;", i=8, j=self._thread_columns)
         if of.integers:
             text.line("i32 of_row = 0;", f"i32 of_column[{4 if of.b_is_kn else 1}] = {{0}};")
         self._declare_sources()
@@ -149,7 +137,7 @@ class SimtGemm(GemmKernel[SimtTile]):
             text.each(row, f"{column} = DOT4({of.right}, u8, of_right[i], {ONES}, {column});", i=4)
 
     def _multiply(self) -> None:
-        text, size, columns = self._text, self._tile.rows, self._tile.thread_columns
+        text, size, columns = self._text, self._tile.rows, self._thread_columns
         with text.loops(p=_STAGE):
             for name, tiles, start, groups in (("x", "left", "row", 2), ("y", "right", "column", columns // 4)):
                 text.line(f"u32 {name}[{4 * groups}];")
@@ -183,7 +171,7 @@ class SimtGemm(GemmKernel[SimtTile]):
         text.line("BARRIER();")
 
     def _write_result(self) -> None:
-        text, size, groups = self._text, self._tile.rows, self._tile.thread_columns // 4
+        text, size, groups = self._text, self._tile.rows, self._thread_columns // 4
         with text.loops(i=8):
             text.line(f"const i32 own_row = row + i / 4 * {size // 2} + i % 4;", "const i64 down_at = top + own_row;")
             with text.block("if (down_at < m)"), text.loops(g=groups):

@@ -1,8 +1,9 @@
 """GEMM of float16 and bfloat16 on tensor cores, accumulated in float32.
 
-A warp tile is 64 x 32 or 32 x 32, in accumulator fragments of `mma.sync`. Operands come into shared memory by
-`cp.async` of 16 bytes, two stages ahead, and from there into fragments by `ldmatrix`; the 16-byte chunks of a row are
-swizzled, so that the eight rows of a matrix are in different banks. Unaligned operands are copied element by element.
+A warp tile is half of the block's rows and 32 columns, in accumulator fragments of `mma.sync`. Operands come into
+shared memory by `cp.async` of 16 bytes, two stages ahead, and from there into fragments by `ldmatrix`; the 16-byte
+chunks of a row are swizzled, so that the eight rows of a matrix are in different banks. Unaligned operands are copied
+element by element.
 
 Source: the layout of fragments is PTX's (ISA 8.5, 9.7.14.5, mma.m16n8k16 and ldmatrix); stages and swizzle are those of
 NVIDIA's CUTLASS (sm_80 kernels).
@@ -10,9 +11,7 @@ NVIDIA's CUTLASS (sm_80 kernels).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from softq.codegen.gpu.gemm.kernel import FILLS_GPU, GemmKernel, Tile
+from softq.codegen.gpu.gemm.kernel import GemmKernel
 
 _TILE_K = 32
 """Elements along k per stage."""
@@ -24,45 +23,28 @@ _CHUNK = 8
 """Elements of 16 bytes."""
 
 
-@dataclass(frozen=True)
-class TensorCoreTile(Tile):
-    """A square tile.
-
-    Attributes:
-        fragments: Fragments of 16 rows per warp.
-        warp_columns: Warps per tile row, each with 32 columns.
-    """
-
-    fragments: int
-    warp_columns: int
-
-
-def _tile(size: int, warp_columns: int, least_blocks: int) -> TensorCoreTile:
-    return TensorCoreTile(
-        f"{size}x{size}", size, size, 64 * warp_columns, None, least_blocks, size // 2 // 16, warp_columns
-    )
-
-
-LARGE, SMALL = _tile(128, 4, FILLS_GPU), _tile(64, 2, 0)
-
-
-class TensorCoreGemm(GemmKernel[TensorCoreTile]):
+class TensorCoreGemm(GemmKernel):
     """All rows of f16 or bf16."""
 
     @property
     def _launch_bounds(self) -> str:
         return "KERNEL_OF_STAGES"
 
+    @property
+    def _fragments(self) -> int:
+        """Fragments of 16 rows per warp."""
+        return self._tile.rows // 2 // 16
+
     def _write_body(self) -> None:
-        text, tile = self._text, self._tile
+        text, tile, warp_columns = self._text, self._tile, self._tile.columns // 32
         text.line(
-            f"const i32 row = warp / {tile.warp_columns} * {tile.fragments * 16};",
-            f"const i32 column = warp % {tile.warp_columns} * 32;",
+            f"const i32 row = warp / {warp_columns} * {self._fragments * 16};",
+            f"const i32 column = warp % {warp_columns} * 32;",
         )
         for name in ("left", "right"):
             text.line(f"SHARED uint4 {name}_tiles[{_STAGES}][{tile.rows * _TILE_K // _CHUNK}];")
-        text.line(f"f32 sums[{tile.fragments}][4][4];")
-        text.each("sums[p][j][i] = 0.0f;", p=tile.fragments, j=4, i=4)
+        text.line(f"f32 sums[{self._fragments}][4][4];")
+        text.each("sums[p][j][i] = 0.0f;", p=self._fragments, j=4, i=4)
         text.line(f"const i64 steps = (k + {_TILE_K - 1}) / {_TILE_K};")
         for stage in range(_STAGES - 1):
             with text.block(f"if ({stage} < steps)"):
@@ -122,12 +104,12 @@ class TensorCoreGemm(GemmKernel[TensorCoreTile]):
             text.line(f"const LOCAL u16 *{name}_tile = (const LOCAL u16 *){name}_tiles[at];")
         swizzled = f"(line * 4 + (part ^ (line >> 1 & 3))) * {_CHUNK}"
         with text.loops(s=_TILE_K // 16):
-            text.line(f"u32 left[{tile.fragments}][4];")
+            text.line(f"u32 left[{self._fragments}][4];")
             text.each(
                 "const i32 line = row + p * 16 + lane % 16;",
                 "const i32 part = s * 2 + lane / 16;",
                 f"LOAD_4(left[p], left_tile, {swizzled});",
-                p=tile.fragments,
+                p=self._fragments,
             )
             with text.loops(j=2):
                 text.line("u32 right[4];")
@@ -151,13 +133,13 @@ class TensorCoreGemm(GemmKernel[TensorCoreTile]):
                         f"right[{2 * half}], right[{2 * half + 1}]);"
                         for half in (0, 1)
                     ),
-                    p=tile.fragments,
+                    p=self._fragments,
                 )
 
     def _write_result(self) -> None:
         text = self._text
         elements = {i: (f"sums[p][j][2 * h + {i}]", f"there + {i}", f"column_at + {i}") for i in (0, 1)}
-        with text.loops(p=self._tile.fragments, h=2):
+        with text.loops(p=self._fragments, h=2):
             text.line("const i64 down_at = top + row + p * 16 + h * 8 + lane / 4;")
             with text.block("if (down_at < m)"), text.loops(j=4):
                 text.line("const i64 column_at = first + column + j * 8 + lane % 4 * 2;")
