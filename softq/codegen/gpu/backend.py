@@ -161,14 +161,15 @@ class GpuBackend:
         return lower_attention(lowering, attention, found, self._attention_symbol(found))
 
     def _attention_symbol(self, found: Plan) -> str:
-        identity = found.text("attention")
+        identity, _ = found.write("attention")
         if identity not in self._attention_symbols:
             symbol = f"{PREFIX}attention_{'f16_' * found.half}{row_symbol(found.spec.program, ()).removeprefix(PREFIX)}"
             while symbol in self._launches:
                 symbol += "_"
             self._attention_symbols[identity] = symbol
-            self._texts.append(found.text(symbol))
-            self._launches[symbol] = Launch("attention", ROWS, 0, found.forms(symbol))
+            text, started = found.write(symbol)
+            self._texts.append(text)
+            self._launches[symbol] = Launch("attention", ROWS, 0, started)
         return self._attention_symbols[identity]
 
     def objects(self) -> tuple[bytes, ...]:

@@ -6,10 +6,11 @@ tensors it reads for it. Places there are `base + column * step`, so that a thre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
+import numpy as np
 import tvm
 from tvm import tirx
 from tvm_ffi.structural import structural_map
@@ -45,8 +46,8 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Elementwise:
-    """What is done to an element.
+class Function:
+    """What is done to an element in a kernel.
 
     Attributes:
         value: The result.
@@ -55,6 +56,8 @@ class Elementwise:
         row: What stands for the row's number.
         column: What stands for the column's, of which the result may be made too.
         scalars: What stands for sizes.
+        memory: The kernel's pointers, by position of the argument.
+        sizes: The kernel's numbers, by `key` of the variable that stands for them.
     """
 
     value: Any
@@ -63,9 +66,35 @@ class Elementwise:
     row: Any
     column: Any
     scalars: tuple[Any, ...]
+    memory: Mapping[int, str] = field(default_factory=dict[int, str])
+    sizes: Mapping[int, str] = field(default_factory=dict[int, str])
+
+    def pointers(self) -> Iterator[str]:
+        """Yield the declarations of its pointers."""
+        for position, name in self.memory.items():
+            (dtype,) = {TYPES[read.dtype] for read in self.reads if read.position == position}
+            yield f"const GLOBAL {dtype} *RESTRICT {name}"
+
+    def bases(self, text: Text, row: str) -> Iterator[tuple[int, str]]:
+        """Yield number and base of each read in a row."""
+        expressions = Expressions(text, {key(self.row): row, **self.sizes}, sizes=True)
+        for n, read in enumerate(self.reads):
+            yield n, expressions.of(read.base)
+
+    def apply(
+        self, text: Text, registers: Mapping[int, str], base: Callable[[int], str], *, widen: bool = False
+    ) -> str:
+        """Return the result for arguments in registers, in the column `column`; `base` is that of each read."""
+        names = {key(self.column): f"(({TYPES[str(self.column.ty.dtype)]})column)", **self.sizes}
+        sizes = Expressions(text, names, sizes=True)
+        for n, read in enumerate(self.reads):
+            x = f"{self.memory[read.position]}[{base(n)} + column * {sizes.of(read.step)}]"
+            names[key(read.var)] = {"bool": f"({x} != 0)", "float16": f"from_f16({x})"}.get(read.dtype, x)
+        names |= {key(var): registers[position] for position, var in self.held.items()}
+        return Expressions(text, names, widen=widen).of(self.value)
 
 
-def read_elementwise(nest: Nest, result: int, held: Mapping[int, str]) -> Elementwise | None:
+def read_elementwise(nest: Nest, result: int, held: Mapping[int, str]) -> Function | None:
     """Return what a nest over rows does to an element, or None if it is something else.
 
     Args:
@@ -98,7 +127,7 @@ def read_elementwise(nest: Nest, result: int, held: Mapping[int, str]) -> Elemen
     value = structural_map(store.value, (tvm.ir.TensorLoad, replaced))
     if not fits or mentions(value, row) or found(value, tvm.ir.TensorLoad):
         return None
-    return Elementwise(value, stand, tuple(reads), row, column, nest.scalars)
+    return Function(value, stand, tuple(reads), row, column, nest.scalars)
 
 
 def _line(indices: Any, row: Any, column: Any) -> tuple[Any, Any] | None:
@@ -134,16 +163,16 @@ class Expressions:
 
     Args:
         text: The kernel's lines, for names that expressions bind.
-        names: The text of a variable.
+        names: The text of each variable, by `key`.
         sizes: Whether they are of sizes, which are not negative.
         widen: Whether float16 is computed as float32, without rounding in between; else it is only loaded.
     """
 
-    def __init__(
-        self, text: Text, names: Callable[[Any], str | None], *, sizes: bool = False, widen: bool = False
-    ) -> None:
-        self._text, self._names, self._sizes, self._widen = text, names, sizes, widen
-        self._bound: dict[int, str] = {}
+    TYPES: ClassVar[Mapping[str, str]] = {**TYPES, "float16": "f32", "bool": "bool"}
+    """Types in registers, by NumPy's name."""
+
+    def __init__(self, text: Text, names: Mapping[int, str], *, sizes: bool = False, widen: bool = False) -> None:
+        self._text, self._names, self._sizes, self._widen = text, dict(names), sizes, widen
 
     def of(self, expr: Any) -> str:
         """Return the text of an expression.
@@ -151,18 +180,19 @@ class Expressions:
         Raises:
             UnwrittenError: there is none.
         """
-        if str(expr.ty) == "float16" and not self._widen and not isinstance(expr, tirx.Var):
-            raise UnwrittenError
-        if isinstance(expr, (tirx.FloatImm, tirx.IntImm)):
-            return literal(plain(expr) if isinstance(expr, tirx.IntImm) else float(expr.value), _type(expr))
+        if isinstance(expr, tirx.FloatImm):
+            return literal(float(np.float32(expr.value)), self.type_of(expr))
+        if isinstance(expr, tirx.IntImm):
+            return literal(plain(expr), self.type_of(expr))
         if isinstance(expr, tirx.Var):
-            name = self._bound.get(key(expr)) or self._names(expr)
-            if name is None:
+            if key(expr) not in self._names:
                 raise UnwrittenError
-            return name
+            return self._names[key(expr)]
         if isinstance(expr, tirx.Let):
-            self._bound[key(expr.var)] = self._text.define(_type(expr.var), self.of(expr.value), "let")
+            self._names[key(expr.var)] = self.bind(expr.var, expr.value)
             return self.of(expr.body)
+        if str(expr.ty) == "float16" and not self._widen:
+            raise UnwrittenError
         if isinstance(expr, tirx.Not):
             return f"!({self.of(expr.a)})"
         if isinstance(expr, tirx.Cast):
@@ -173,6 +203,21 @@ class Expressions:
             return f"({self.of(parts[0])} ? {self.of(parts[1])} : {self.of(parts[2])})"
         return self._two(expr)
 
+    def bind(self, var: Any, value: Any) -> str:
+        """Return the text of a variable that has this value."""
+        return self._text.define(self.type_of(var), self.of(value), "let")
+
+    def type_of(self, expr: Any) -> str:
+        """Return the type that an expression has in registers.
+
+        Raises:
+            UnwrittenError: there is none.
+        """
+        name = str(expr.ty.dtype) if hasattr(expr.ty, "dtype") else str(expr.ty)
+        if name not in self.TYPES:
+            raise UnwrittenError
+        return self.TYPES[name]
+
     def _two(self, expr: Any) -> str:
         kind = type(expr)
         if kind in _CHOICE:
@@ -180,26 +225,15 @@ class Expressions:
             return f"({a} {_CHOICE[kind]} {b} ? {a} : {b})"
         rules = _EITHER
         if kind not in _EITHER:
-            rules = _FLOATS if _type(expr) == "f32" else _WHOLE
+            rules = _FLOATS if self.type_of(expr) == "f32" else _WHOLE
         if kind not in rules or (kind in (tirx.FloorDiv, tirx.FloorMod) and not self._sizes):
             raise UnwrittenError
         return rules[kind].format(self.of(expr.a), self.of(expr.b))
 
     def _cast(self, expr: Any) -> str:
-        old, new = _type(expr.value), _type(expr)
+        old, new = self.type_of(expr.value), self.type_of(expr)
         if new == "bool":
             return f"({self.of(expr.value)} != 0)"
         if old == "f32" and new != "f32":
             raise UnwrittenError
         return f"(({new})({self.of(expr.value)}))"
-
-
-def _type(expr: Any) -> str:
-    name = str(expr.ty.dtype) if hasattr(expr.ty, "dtype") else str(expr.ty)
-    if name == "bool":
-        return "bool"
-    if name == "float16":
-        return "f32"
-    if name not in TYPES:
-        raise UnwrittenError
-    return TYPES[name]

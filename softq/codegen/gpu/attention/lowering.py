@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import tvm
 from tvm import tirx
@@ -13,29 +13,20 @@ from tvm.tirx.buffer import is_buffer_var
 from softq.artifact.device.steps import QueryForm
 from softq.artifact.program import Size
 from softq.codegen.gpu.attention import simt, tensorcore
-from softq.codegen.gpu.attention.elementwise import UnwrittenError, read_elementwise
-from softq.codegen.gpu.attention.score_mod import Function, supports_program
+from softq.codegen.gpu.attention.elementwise import Function, UnwrittenError, read_elementwise
+from softq.codegen.gpu.attention.score_mod import supports_program
 from softq.codegen.gpu.attention.simt import MOST_COLUMNS, Spec
 from softq.codegen.gpu.attention.tiles import HEAD_SIZES, THREADS
-from softq.compiler.backend import KernelOperator, Lowering
+from softq.compiler.backend import Backend, KernelOperator, Lowering
 from softq.compiler.fusion.bindings import behind_views, bindings_of, item_of, kernel_of, users_behind_views
 from softq.compiler.ops.linear import MatMulOp
 from softq.compiler.ops.row_program import ROW_COST, RowProgramOp, mask_strides
 from softq.compiler.steps.attention import Attention, Matrices
 from softq.compiler.steps.builder import StepCall, Value
 from softq.compiler.tir.expressions import mentions
-from softq.compiler.tir.loop_nests import Nest
 from softq.compiler.tir.symbolic import ceiling, computed, is_number, key, multiplied, plain, size
 from softq.errors import RefusalError
 from softq.rowprog.onnx.emitter import output_names
-
-
-class Nests(Protocol):
-    """What gives the loop nests of a function."""
-
-    def nests(self, name: str, function: Any, rows: bool = False) -> list[Nest]:
-        """Return them; with `rows` a work item is a row of the result."""
-        ...
 
 
 @dataclass
@@ -54,26 +45,22 @@ class Plan:
     others: list[Any]
     sizes: list[tuple[Any, Any]]
 
-    def text(self, symbol: str) -> str:
-        """Return the kernels, whose names begin with this."""
+    def write(self, symbol: str) -> tuple[str, tuple[QueryForm, ...]]:
+        """Return the kernels, whose names begin with this, and how they are started."""
+        spec = self.spec
         if self.half:
-            return tensorcore.write_kernel(self.spec, symbol)
-        few, many = simt.choose_tiles(self.spec)
-        return simt.write_kernel(self.spec, symbol, many) + simt.write_kernel(self.spec, f"{symbol}_few", few)
-
-    def forms(self, symbol: str) -> tuple[QueryForm, ...]:
-        """Return how they are started."""
-        if self.half:
-            return (QueryForm(symbol, tensorcore.queries(self.spec), THREADS, None),)
-        few, many = simt.choose_tiles(self.spec)
-        return (
+            form = QueryForm(symbol, tensorcore.shape_of(spec).queries, THREADS, None)
+            return tensorcore.write_kernel(spec, symbol), (form,)
+        few, many = simt.choose_tiles(spec)
+        text = simt.write_kernel(spec, symbol, many) + simt.write_kernel(spec, f"{symbol}_few", few)
+        return text, (
             QueryForm(f"{symbol}_few", few.queries, simt.THREADS, simt.FEW_ROWS),
             QueryForm(symbol, many.queries, simt.THREADS, None),
         )
 
 
 def plan(
-    kernels: Nests, module: tvm.IRModule, operators: Mapping[str, KernelOperator], attention: Attention
+    backend: Backend, module: tvm.IRModule, operators: Mapping[str, KernelOperator], attention: Attention
 ) -> Plan | None:
     """Return the kernel that takes an attention, or None if there is none: that is computed step by step."""
     *functions, last = attention.stages
@@ -87,7 +74,7 @@ def plan(
     width, columns = (plain(x.ty.shape.values[-1]) for x in (attention.queries, attention.values))
     if not isinstance(width, int) or not isinstance(columns, int) or width < 1:
         return None
-    reader = _Reader(kernels, module)
+    reader = _Reader(backend, module)
     before = [reader.function(b, {followed: "score"})
               for b, followed in zip(functions, attention.stage_inputs, strict=False)]  # fmt: skip
     epilogue, registers = None, dict[int, str]()
@@ -101,29 +88,26 @@ def plan(
         epilogue, registers, attention.to_bsnh, tuple(f"size{n}" for n in range(len(reader.sizes))),
     )  # fmt: skip
     half = types == {"float16"}
-    if not (_fits_tensorcore(spec, module, attention) if half else _fits_simt(spec)):
+    fits_simt = supports_program(spec.program) and 0 < spec.columns <= MOST_COLUMNS
+    if not (_fits_tensorcore(spec, module, attention) if half else fits_simt):
         return None
     found = Plan(spec, half, reader.others, reader.sizes)
     try:
-        found.text("attention")
+        found.write("attention")
     except (UnwrittenError, RefusalError):
         return None
     return found
-
-
-def _fits_simt(spec: Spec) -> bool:
-    return supports_program(spec.program) and 0 < spec.columns <= MOST_COLUMNS
 
 
 def _fits_tensorcore(spec: Spec, module: tvm.IRModule, attention: Attention) -> bool:
     """Say whether the kernel on tensor cores takes it: its heads, and a quotient that nothing else needs a part of."""
     if spec.width not in HEAD_SIZES or spec.columns != spec.width or not spec.transposed or spec.program.params:
         return False
-    value = None if spec.epilogue is None else spec.epilogue.what.value
+    value = None if spec.epilogue is None else spec.epilogue.value
     quotient = value.value if isinstance(value, tirx.Cast) else None
     if spec.epilogue is None or not isinstance(quotient, tirx.Div) or set(spec.registers.values()) != _QUOTIENT:
         return False
-    held = {name: spec.epilogue.what.held[position] for position, name in spec.registers.items()}
+    held = {name: spec.epilogue.held[position] for position, name in spec.registers.items()}
     if not (quotient.a.same_as(held["product"]) and quotient.b.same_as(held["normalizer"])):
         return False
     return users_behind_views(module, attention.stages[-1].var) == {
@@ -200,7 +184,7 @@ class _Reader:
         sizes: The numbers that they need, in their order.
     """
 
-    kernels: Nests
+    backend: Backend
     module: tvm.IRModule
     others: list[Any] = field(default_factory=list)
     sizes: list[tuple[Any, Any]] = field(default_factory=list)
@@ -213,7 +197,7 @@ class _Reader:
         types = {i: str(given[i].ty.dtype) for i in registers}
         if {*types.values(), str(binding.var.ty.dtype)} - {"float32", "float16"}:
             return None
-        nests = self.kernels.nests(call.args[0].name_hint, function, True)
+        nests = self.backend.nests(call.args[0].name_hint, function, True)
         what = read_elementwise(nests[0], result, types) if len(nests) == 1 else None
         if what is None:
             return None
@@ -227,4 +211,4 @@ class _Reader:
             if any(mentions(part, var) for part in used):
                 sizes[key(var)] = f"size{len(self.sizes)}"
                 self.sizes.append((call, var))
-        return Function(what, memory, sizes)
+        return replace(what, memory=memory, sizes=sizes)

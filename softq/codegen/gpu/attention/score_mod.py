@@ -7,18 +7,17 @@ row. For each pass over the row that the program needs, the kernel computes the 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Sequence
+from dataclasses import replace
 
 from softq.codegen.common.patterns import fenced
-from softq.codegen.gpu.attention.elementwise import TYPES, Elementwise, Expressions
+from softq.codegen.gpu.attention.elementwise import Function
 from softq.codegen.gpu.dialect.text import BOOL, F32, Text, bits_of, converted
 from softq.codegen.gpu.rows.accumulators import Accumulator, find_nans
 from softq.codegen.gpu.rows.emission import Emission, KernelContext
 from softq.codegen.gpu.rows.rules import RULES
 from softq.codegen.gpu.rows.tables import constants, held, read_tables
 from softq.codegen.gpu.rows.tiling import WARP
-from softq.compiler.tir.symbolic import key
 from softq.rowprog.onnx.emitter import output_names
 from softq.rowprog.phases import Phase, phases
 from softq.rowprog.program import Node, Program
@@ -31,27 +30,6 @@ _MOST_PASSES = 2
 """A program of more passes takes more products than it is worth."""
 
 _WORD = 32
-
-
-@dataclass(frozen=True)
-class Function:
-    """An elementwise function in a kernel.
-
-    Attributes:
-        what: What it does.
-        memory: The kernel's pointers, by position of the argument.
-        sizes: The kernel's numbers, by `key` of the variable that stands for them.
-    """
-
-    what: Elementwise
-    memory: Mapping[int, str]
-    sizes: Mapping[int, str]
-
-    def pointers(self) -> Iterator[str]:
-        """Yield the declarations of its pointers."""
-        for position, name in self.memory.items():
-            (dtype,) = {TYPES[read.dtype] for read in self.what.reads if read.position == position}
-            yield f"const GLOBAL {dtype} *RESTRICT {name}"
 
 
 def supports_program(program: Program) -> bool:
@@ -116,15 +94,16 @@ class ScoreMod:
         text = self._text
         read_tables(self._kernel, self._program, symbol, threads)
         for k, function in enumerate(self._functions):
-            for n in range(len(function.what.reads)):
+            for n in range(len(function.reads)):
                 text.line(f"i64 base{k}_{n}[{self._rows}];")
         if self._whole.masked:
             text.line(f"i64 seen[{self._rows}];")
-        if not self._whole.masked and not any(function.what.reads for function in self._functions):
+        if not self._whole.masked and not any(function.reads for function in self._functions):
             return
         with self.rows(masked=self._whole.masked):
             for k, function in enumerate(self._functions):
-                write_bases(text, function, "row", lambda n, base, k=k: text.line(f"base{k}_{n}[i] = {base};"))
+                for n, base in function.bases(text, "row"):
+                    text.line(f"base{k}_{n}[i] = {base};")
             if self._whole.masked:
                 outer = "row / queries / score_heads * valid_outer"
                 text.line(f"seen[i] = {outer} + head * valid_head + row % queries * valid_query;")
@@ -183,7 +162,7 @@ class ScoreMod:
                 continue
             x = "scores[i][j]"
             for k, function in enumerate(self._functions):
-                x = apply(text, function, {next(iter(function.what.held)): x}, lambda n, k=k: f"base{k}_{n}[i]")
+                x = function.apply(text, {next(iter(function.held)): x}, lambda n, k=k: f"base{k}_{n}[i]")
             element.bind(node, x, F32)
             element.keep(node, element.arg(node))
 
@@ -244,26 +223,3 @@ class ScoreMod:
         """Return a scalar output as f32."""
         node = self._program.outputs[name]
         return converted(place.arg(node), place.type_of(node), F32)
-
-
-def write_bases(text: Text, function: Function, row: str, keep: Callable[[int, str], object]) -> None:
-    """Call `keep` with number and base of each read of a function in a row."""
-    known = {key(function.what.row): row, **function.sizes}
-    expressions = Expressions(text, lambda var: known.get(key(var)), sizes=True)
-    for n, read in enumerate(function.what.reads):
-        keep(n, expressions.of(read.base))
-
-
-def apply(
-    text: Text, function: Function, registers: Mapping[int, str], base: Callable[[int], str], *, widen: bool = False
-) -> str:
-    """Return a function's result for arguments in registers, in the column `column`; `base` is that of each read."""
-    what = function.what
-    known = {key(what.column): f"(({TYPES[str(what.column.ty.dtype)]})column)", **function.sizes}
-    sizes = Expressions(text, lambda var: known.get(key(var)), sizes=True)
-    for n, read in enumerate(what.reads):
-        x = f"{function.memory[read.position]}[{base(n)} + column * {sizes.of(read.step)}]"
-        known[key(read.var)] = {"bool": f"({x} != 0)", "float16": f"from_f16({x})"}.get(read.dtype, x)
-    for position, var in what.held.items():
-        known[key(var)] = registers[position]
-    return Expressions(text, lambda var: known.get(key(var)), widen=widen).of(what.value)

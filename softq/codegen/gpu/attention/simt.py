@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from softq.codegen.gpu.attention.score_mod import COLUMNS, Function, ScoreMod, apply, write_bases
+from softq.codegen.gpu.attention.elementwise import Function
+from softq.codegen.gpu.attention.score_mod import COLUMNS, ScoreMod
 from softq.codegen.gpu.dialect.text import Text, pruned
 from softq.rowprog import Program
 
@@ -274,7 +275,7 @@ class _Writer:
             values = {name: text.define("f32", mod.value(place, name), "scalar") for name in mod.scalars}
             bases: list[str] = []
             if spec.epilogue is not None:
-                write_bases(text, spec.epilogue, "item", lambda _, base: bases.append(text.define("i64", base, "base")))
+                bases += [text.define("i64", base, "base") for _, base in spec.epilogue.bases(text, "item")]
             for c in range(self._each):
                 with text.block(""):
                     self._write_column(c, values, bases)
@@ -287,5 +288,5 @@ class _Writer:
             x = f"sums[i][{c}]"
             if spec.epilogue is not None:
                 known = {p: x if name == "product" else values[name] for p, name in spec.registers.items()}
-                x = apply(text, spec.epilogue, known, lambda n: bases[n])
+                x = spec.epilogue.apply(text, known, lambda n: bases[n])
             text.line(f"out[item * {spec.columns} + column] = {x};")

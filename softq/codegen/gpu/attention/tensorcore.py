@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from softq.codegen.gpu.attention.codes import Codes, codes_of
 from softq.codegen.gpu.attention.codes_kernel import AttentionWriter, weight_table
-from softq.codegen.gpu.attention.score_mod import apply, write_bases
 from softq.codegen.gpu.attention.simt import SIZES, STRIDES, Spec
 from softq.codegen.gpu.attention.tiles import Shape
 from softq.codegen.gpu.dialect.text import F32, Text, literal, pruned
@@ -18,9 +17,9 @@ _OWN = {"keys": "length", "queries": "each"}
 """Numbers of `SIZES` whose names have another meaning here."""
 
 
-def queries(spec: Spec) -> int:
-    """Return the rows per block."""
-    return _shape(spec).queries
+def shape_of(spec: Spec) -> Shape:
+    """Return the shape of the kernel."""
+    return Shape("f16", spec.width, masked=spec.program.masked)
 
 
 def write_kernel(spec: Spec, symbol: str) -> str:
@@ -29,13 +28,9 @@ def write_kernel(spec: Spec, symbol: str) -> str:
     Raises:
         RefusalError: weights are no codes of a scaled distance with a table that is known.
     """
-    text, shape, codes = Text(), _shape(spec), codes_of(spec.program)
+    text, shape, codes = Text(), shape_of(spec), codes_of(spec.program)
     _Writer(codes, shape, spec, text).write(symbol)
     return weight_table(codes, shape, symbol) + pruned(str(text))
-
-
-def _shape(spec: Spec) -> Shape:
-    return Shape("f16", spec.width, masked=spec.program.masked)
 
 
 class _Writer(AttentionWriter):
@@ -63,7 +58,7 @@ class _Writer(AttentionWriter):
         for name, pointer in (("query", "q"), ("key", "k"), ("value", "v")):
             there = f"matrix / heads * {name}_outer + matrix % heads * {name}_inner"
             text.line(f"const GLOBAL u16 *{name} = {pointer} + {there};")
-        arrays = [f"base{k}_{n}" for k, f in enumerate(spec.functions) for n in range(len(f.what.reads))]
+        arrays = [f"base{k}_{n}" for k, f in enumerate(spec.functions) for n in range(len(f.reads))]
         for name in [*arrays, *["seen"] * spec.program.masked]:
             text.line(f"i64 {name}[{self._shape.fragments}][2];")
         if not arrays and not spec.program.masked:
@@ -72,7 +67,8 @@ class _Writer(AttentionWriter):
             text.line("const i32 row = mine + p * 16 + h * 8;")
             text.line("const i64 whole = matrix * rows + (row < queries ? row : queries - 1);")
             for k, function in enumerate(spec.functions):
-                write_bases(text, function, "whole", lambda n, base, k=k: text.line(f"base{k}_{n}[p][h] = {base};"))
+                for n, base in function.bases(text, "whole"):
+                    text.line(f"base{k}_{n}[p][h] = {base};")
             if spec.program.masked:
                 there = "whole / each / score_heads * valid_outer + whole / each % score_heads * valid_head"
                 text.line(f"seen[p][h] = {there} + whole % each * valid_query;")
@@ -81,17 +77,15 @@ class _Writer(AttentionWriter):
         text, functions = self._text, self._spec.functions
         if not functions:
             return
-        placed = any(f.what.reads or mentions(f.what.value, f.what.column) for f in functions)
+        placed = any(f.reads or mentions(f.value, f.column) for f in functions)
         with text.loops(**self._scores):
             if placed:
                 text.line("const i32 column = at + j * 8 + lane % 4 * 2 + i;")
             with text.block("if (column < keys)" if placed else ""):
                 x = "scores[p][j][2 * h + i]"
                 for k, function in enumerate(functions):
-                    x = apply(
-                        text, function, {next(iter(function.what.held)): x}, lambda n, k=k: f"base{k}_{n}[p][h]",
-                        widen=True,
-                    )  # fmt: skip
+                    score = {next(iter(function.held)): x}
+                    x = function.apply(text, score, lambda n, k=k: f"base{k}_{n}[p][h]", widen=True)
                 text.line(f"scores[p][j][2 * h + i] = {x};")
 
     def is_masked(self) -> str:

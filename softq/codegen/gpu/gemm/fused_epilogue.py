@@ -8,25 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
 import tvm
 from tvm import tirx
 
 from softq.codegen.gpu.attention.elementwise import TYPES, Expressions, UnwrittenError
-from softq.codegen.gpu.dialect.text import Text, literal
+from softq.codegen.gpu.dialect.text import Text
 from softq.codegen.gpu.gemm.operands import BYTE_KINDS, HALF_KINDS, Operands
-from softq.compiler.tir.symbolic import key, plain
+from softq.compiler.tir.symbolic import key
 
 if TYPE_CHECKING:
     from softq.compiler.steps.product import Epilogue, Operand
 
 _MEMORY: Mapping[str, str] = {**TYPES, "float16": "f16"}
 """Types in memory by NumPy's name."""
-
-_REGISTER: Mapping[str, str] = {**_MEMORY, "float16": "f32", "bool": "bool", "uint32": "u32"}
-"""Types in registers."""
 
 _FLOATS: Mapping[type, str] = {tirx.Add: "+", tirx.Sub: "-", tirx.Mul: "*", tirx.Div: "/"}
 
@@ -96,28 +92,25 @@ def _read(text: Text, operand: Operand, load: str) -> str:
     kind = _MEMORY[operand.dtype]
     if kind == "f16":
         load = f"from_f16({load})"
-    return text.define(_REGISTER[operand.dtype], load, "read")
+    return text.define(_Numbered.TYPES[operand.dtype], load, "read")
 
 
 class _Numbered(Expressions):
     """Common subexpressions are computed once: each part has a name."""
 
+    TYPES: ClassVar[Mapping[str, str]] = {**Expressions.TYPES, "uint32": "u32"}
+
     def __init__(self, text: Text, names: Mapping[int, str]) -> None:
-        super().__init__(text, lambda var: self._lets.get(key(var)) or names.get(key(var)))
-        self._lines, self._lets = text, dict[int, str]()
-        self._known: dict[str, str] = {}
+        super().__init__(text, names)
+        self._lines, self._known = text, dict[str, str]()
+
+    def bind(self, var: Any, value: Any) -> str:
+        return self.of(value)
 
     def of(self, expr: Any) -> str:
-        if isinstance(expr, tirx.Let):
-            self._lets[key(expr.var)] = self.of(expr.value)
-            return self.of(expr.body)
-        if isinstance(expr, tirx.Var):
+        if isinstance(expr, (tirx.Let, tirx.Var, tirx.FloatImm, tirx.IntImm)):
             return super().of(expr)
-        kind = _register_type(expr)
-        if isinstance(expr, tirx.FloatImm):
-            return literal(float(np.float32(expr.value)), kind)
-        if isinstance(expr, tirx.IntImm):
-            return literal(plain(expr), kind)
+        kind = self.type_of(expr)
         written = f"{kind} {self._part(expr, kind)}"
         if written not in self._known:
             self._known[written] = self._lines.define(*written.split(" ", 1))
@@ -147,13 +140,6 @@ class _Numbered(Expressions):
         if str(expr.ty.dtype) == "float16" and str(value.ty.dtype) != "float16":
             return f"from_f16(to_f16((f32)({given})))"
         return f"({given} != 0)" if kind == "bool" else f"({kind})({given})"
-
-
-def _register_type(expr: Any) -> str:
-    name = str(expr.ty.dtype)
-    if name not in _REGISTER:
-        raise UnwrittenError
-    return _REGISTER[name]
 
 
 def store_four(memory_type: str, values: list[str]) -> str:
