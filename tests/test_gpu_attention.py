@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from softq.artifact.device import nvcc
 from softq.codegen.gpu.attention import Codes, Shape, codes_of, write_attention
 from softq.codegen.gpu.attention.tiles import THREADS
-from softq.codegen.gpu.dialect.dialects import CUDA, OPENCL
+from softq.codegen.gpu.dialect.dialects import CUDA
 from softq.errors import RefusalError, UsageError
 from softq.methods import METHODS
 from softq.rowprog import run
@@ -33,7 +33,7 @@ class Attention:
 
     def __init__(self, codes: Codes, shape: Shape) -> None:
         self.codes, self.shape = codes, shape
-        self._kernel = compiled(write_attention(codes, shape, OPENCL, symbol="attention").text, "attention")
+        self._kernel = compiled(write_attention(codes, shape, symbol="attention"), "attention")
 
     def __call__(self, q: Array, k: Array, v: Array, *, scale: float, keep: Array | None = None) -> F64:
         """Return the output for heads [B, H, rows, width] given as bits of 16."""
@@ -188,8 +188,8 @@ def test_kernels_compile_and_spill_nothing(arch: str) -> None:
         for width in (64, 128):
             for program, given in ((PLAIN, {"causal": True}), (PLAIN, {"online": True}), (GROWING, {"masked": True}),
                                    (SHAPED, {})):  # fmt: skip
-                kernel = write_attention(codes_of(program), Shape(kind, width, **given), CUDA, symbol=f"a{count}")
-                text, count = text + kernel.text, count + 1
+                text += write_attention(codes_of(program), Shape(kind, width, **given), symbol=f"a{count}")
+                count += 1
     used = nvcc.compiled(text, arch).usage
     assert len(used) == count
     for symbol, usage in used.items():
@@ -201,6 +201,6 @@ def test_what_it_cannot_do_is_refused() -> None:
     with pytest.raises(RefusalError, match="weights"):
         codes_of(default_program(METHODS.get("exact")))
     with pytest.raises(UsageError, match="attention of f32 with heads of 64"):
-        write_attention(codes_of(PLAIN), Shape("f32", 64), CUDA, symbol="a")
+        write_attention(codes_of(PLAIN), Shape("f32", 64), symbol="a")
     with pytest.raises(UsageError, match="weights that halve"):
-        write_attention(codes_of(GROWING), Shape("f16", 64, online=True), CUDA, symbol="a")
+        write_attention(codes_of(GROWING), Shape("f16", 64, online=True), symbol="a")

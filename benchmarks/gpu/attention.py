@@ -52,9 +52,8 @@ def _measured(card: Any, codes: Codes, width: int, causal: bool, length: int, ba
     torch = card.torch
     functional = torch.nn.functional
     shapes = {"two phases": Shape("f16", width, causal), "one phase": Shape("f16", width, causal, online=True)}
-    kernels = {name: write_attention(codes, shape, card.dialect, symbol=f"a{i}")
-               for i, (name, shape) in enumerate(shapes.items())}  # fmt: skip
-    functions = card.kernels("".join(kernel.text for kernel in kernels.values()))
+    symbols = {name: f"a{i}" for i, name in enumerate(shapes)}
+    functions = card.kernels("".join(write_attention(codes, shapes[n], symbol=symbol) for n, symbol in symbols.items()))
     size = batch * HEADS * length * width * 2
     count = max(2, -(-3 * card.cache_bytes // (4 * size)) + 1)
     shape = (batch, HEADS, length, width)
@@ -63,9 +62,9 @@ def _measured(card: Any, codes: Codes, width: int, causal: bool, length: int, ba
     scale = width**-0.5
     calls: dict[str, list[Any]] = {}
     exact: dict[str, float] = {}
-    for name, kernel in kernels.items():
-        function = functions(kernel.symbol)
-        blocks = batch * HEADS * -(-length // kernel.shape.queries)
+    for name, symbol in symbols.items():
+        function = functions(symbol)
+        blocks = batch * HEADS * -(-length // shapes[name].queries)
         rate = np.float32(codes.rate * scale)
         numbers = [np.int32(length), np.int32(length), np.int32(1), rate]
 

@@ -16,15 +16,13 @@ Gimelshein's (arXiv 1805.02867); the layout of fragments is PTX's (ISA 8.5, 9.7.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from softq.codegen.gpu.attention.codes import Codes
 from softq.codegen.gpu.attention.tiles import HEAD_SIZES, THREADS, Shape, Tiles
-from softq.codegen.gpu.dialect.dialects import Dialect
-from softq.codegen.gpu.dialect.text import F32, Text, literal, pruned
-from softq.codegen.gpu.rows.load_store import HALVES
+from softq.codegen.gpu.dialect.text import F32, HALVES, Text, literal, pruned
+from softq.codegen.gpu.rows.load_store import STRIDES
 from softq.errors import UsageError
 from softq.rowprog.library import F32_MAX
 
@@ -32,23 +30,8 @@ _LOW = literal(-F32_MAX, F32)
 _NO_SCORE = literal(float("-inf"), F32)
 
 
-@dataclass(frozen=True)
-class AttentionKernel:
-    """The kernel of an attention.
-
-    Attributes:
-        symbol: Its name.
-        text: Its text, to stand behind the prelude of its language.
-        shape: What is fixed in it.
-    """
-
-    symbol: str
-    text: str
-    shape: Shape
-
-
-def write_attention(codes: Codes, shape: Shape, dialect: Dialect, *, symbol: str) -> AttentionKernel:
-    """Return the kernel.
+def write_attention(codes: Codes, shape: Shape, *, symbol: str) -> str:
+    """Return the kernel's text, to stand behind the prelude of either language.
 
         void symbol(const u16 *q, const u16 *k, const u16 *v, [const u8 *valid,] u16 *out, i32 queries, i32 keys,
                     i32 share, f32 rate, [i32 heads, i64 valid_outer, i64 valid_head, i64 valid_query,
@@ -71,7 +54,7 @@ def write_attention(codes: Codes, shape: Shape, dialect: Dialect, *, symbol: str
         raise UsageError("going along the keys once takes weights that halve from one code to the next")
     text = Text()
     AttentionWriter(codes, shape, text).write(symbol)
-    return AttentionKernel(symbol, weight_table(codes, shape, symbol) + pruned(str(text)), shape)
+    return weight_table(codes, shape, symbol) + pruned(str(text))
 
 
 def weight_table(codes: Codes, shape: Shape, symbol: str) -> str:
@@ -113,8 +96,7 @@ class AttentionWriter:
         names = [f"const GLOBAL u16 *RESTRICT {name}" for name in ("q", "k", "v")]
         names += ["const GLOBAL u8 *RESTRICT valid"] * shape.masked
         names += ["GLOBAL u16 *RESTRICT out", "i32 queries", "i32 keys", "i32 share", "f32 rate"]
-        strides = ("valid_outer", "valid_head", "valid_query", "valid_element")
-        return names + (["i32 heads", *(f"i64 {name}" for name in strides)] if shape.masked else [])
+        return names + (["i32 heads", *(f"i64 {name}" for name in STRIDES)] if shape.masked else [])
 
     def write(self, symbol: str) -> None:
         """Write the kernel."""

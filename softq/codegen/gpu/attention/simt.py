@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from softq.codegen.gpu.attention.elementwise import Function
 from softq.codegen.gpu.attention.score_mod import COLUMNS, ScoreMod
 from softq.codegen.gpu.dialect.text import Text, pruned
+from softq.codegen.gpu.rows.load_store import STRIDES
 from softq.rowprog import Program
 
 THREADS = 128
@@ -31,8 +32,6 @@ SIZES = ("rows", "keys", "heads", "query_row", "query_outer", "query_inner", "ke
 """The kernel's first numbers: rows for each matrix of keys, length of a row of scores, heads of the keys; how far apart
 in an operand are rows, and matrices: number i starts at i // heads times `outer` and i % heads times `inner`; queries
 and heads of the scores, and heads of the result."""
-
-STRIDES = ("valid_outer", "valid_head", "valid_query", "valid_element")
 
 _PAD = 4
 """Elements of padding behind each row of a transposed tile: rows start in other banks, at multiples of 16 bytes."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from softq.codegen.gpu.attention.codes import Codes, codes_of
 from softq.codegen.gpu.attention.codes_kernel import AttentionWriter, weight_table
-from softq.codegen.gpu.attention.simt import SIZES, STRIDES, Spec
+from softq.codegen.gpu.attention.simt import SIZES, Spec
 from softq.codegen.gpu.attention.tiles import Shape
 from softq.codegen.gpu.dialect.text import F32, Text, literal, pruned
+from softq.codegen.gpu.rows.load_store import STRIDES
 from softq.compiler.tir.expressions import mentions
 
 _OWN = {"keys": "length", "queries": "each"}

@@ -13,6 +13,9 @@ from softq.rowprog.program import Number
 
 I32, U32, I64, U64, F32, BOOL = "i32", "u32", "i64", "u64", "f32", "bool"
 
+HALVES = ("f16", "bf16")
+"""Floats of 16 bits: computed in f32, in memory as their bits."""
+
 _INDENT = "    "
 
 
@@ -75,7 +78,12 @@ def is_signed(name: str) -> bool:
 
 def bits_of(name: str) -> int:
     """Return the width of a type."""
-    return 1 if name == BOOL else int(name[1:])
+    return 1 if name == BOOL else int(name.lstrip("bfiu"))
+
+
+def word_type(stored: str) -> str:
+    """Return the type of memory that holds elements of a type."""
+    return "u16" if stored in HALVES else stored
 
 
 def unsigned(name: str) -> str:

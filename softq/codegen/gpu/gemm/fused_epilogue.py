@@ -14,8 +14,8 @@ import tvm
 from tvm import tirx
 
 from softq.codegen.gpu.attention.elementwise import TYPES, Expressions, UnwrittenError
-from softq.codegen.gpu.dialect.text import Text
-from softq.codegen.gpu.gemm.operands import BYTE_KINDS, HALF_KINDS, Operands
+from softq.codegen.gpu.dialect.text import HALVES, Text, word_type
+from softq.codegen.gpu.gemm.operands import BYTE_KINDS, Operands
 from softq.compiler.tir.symbolic import key
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ class FusedEpilogue:
     def parameters(self) -> list[str]:
         """Return the declarations of the pointers that it reads, which stand behind the result's."""
         operands = () if self.epilogue is None else self.epilogue.operands
-        types = [_MEMORY[operand.dtype].replace("f16", "u16") for operand in operands]
-        return [f"const GLOBAL {memory_type} *RESTRICT operand{i}" for i, memory_type in enumerate(types)]
+        return [f"const GLOBAL {TYPES[operand.dtype]} *RESTRICT operand{i}" for i, operand in enumerate(operands)]
 
     def value(self, text: Text, element: str, at: str, column: str) -> str:
         """Return the result for an element (f32, or i32 of integers) at an index and column of the result.
@@ -67,12 +66,12 @@ class FusedEpilogue:
 
     def result_type(self, operands: Operands) -> str:
         """Return the type of the result's elements in memory."""
-        return self.result.replace("f16", "u16") or operands.result
+        return word_type(self.result) or operands.result
 
     def stored(self, operands: Operands, value: str) -> str:
         """Return an element converted to its type in memory."""
         kind = self.result or operands.left
-        return f"(u16)to_{kind}({value})" if kind in HALF_KINDS else f"({self.result_type(operands)})({value})"
+        return f"(u16)to_{kind}({value})" if kind in HALVES else f"({self.result_type(operands)})({value})"
 
 
 PLAIN = FusedEpilogue()

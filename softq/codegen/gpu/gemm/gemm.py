@@ -8,10 +8,11 @@ from typing import Any
 
 from softq.artifact.device.steps import TileForm
 from softq.artifact.program import Size
+from softq.codegen.gpu.dialect.text import HALVES
 from softq.codegen.gpu.gemm.fused_epilogue import PLAIN, FusedEpilogue
 from softq.codegen.gpu.gemm.gemv import HALF_ROWS, ROW, ROWS, SimtGemv, TensorCoreGemv
 from softq.codegen.gpu.gemm.kernel import LARGE, SMALL, GemmKernel
-from softq.codegen.gpu.gemm.operands import HALF_KINDS, Operands, pad_rows
+from softq.codegen.gpu.gemm.operands import Operands, pad_rows
 from softq.codegen.gpu.gemm.simt import SimtGemm
 from softq.codegen.gpu.gemm.tensorcore import TensorCoreGemm
 from softq.compiler.steps.builder import Builder, StepCall, Value
@@ -41,7 +42,7 @@ def write_gemm(symbol: str, left: str, right: str, b_is_kn: bool, epilogue: Fuse
     """Return the kernels of C [m, n] = A [m, k] B, B being [n, k], or [k, n] (`b_is_kn`), of two element types."""
     of = Operands(left, right, b_is_kn, aligned=True)
     gemm, gemv, tiles = SimtGemm, SimtGemv, (ROW, ROWS)
-    if left in HALF_KINDS:
+    if left in HALVES:
         gemm, gemv, tiles = TensorCoreGemm, TensorCoreGemv, (HALF_ROWS,)
     kernels: list[GemmKernel] = [gemv(of, tile, epilogue) for tile in tiles if not b_is_kn]
     # Unaligned: scalar loads dominate, whatever the tile.

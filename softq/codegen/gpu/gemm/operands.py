@@ -5,20 +5,17 @@ Weights are [n, k], rows padded with zeros to whole vectorized loads, so that bo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-HALF_KINDS = ("f16", "bf16")
+from softq.codegen.gpu.dialect.text import bits_of, word_type
+
 BYTE_KINDS = ("i8", "u8")
 
 LOAD_BYTES = 16
 """Bytes of a vectorized load."""
-
-BYTES: Mapping[str, int] = {"f32": 4, "f16": 2, "bf16": 2, "i8": 1, "u8": 1}
-"""Bytes of an element."""
 
 ONES = "0x1010101u"
 """Four bytes of 1: their dot product with four bytes is the sum of those."""
@@ -43,7 +40,7 @@ class Operands:
     @property
     def chunk(self) -> int:
         """Elements of a vectorized load."""
-        return LOAD_BYTES // BYTES[self.left]
+        return 8 * LOAD_BYTES // bits_of(self.left)
 
     @property
     def integers(self) -> bool:
@@ -53,8 +50,7 @@ class Operands:
     @property
     def memory_types(self) -> tuple[str, str]:
         """The types of A's and B's elements in memory."""
-        left, right = ("u16" if kind in HALF_KINDS else kind for kind in (self.left, self.right))
-        return left, right
+        return word_type(self.left), word_type(self.right)
 
     @property
     def result(self) -> str:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from softq.codegen.common.patterns import check_nibbles, fenced, output_type
 from softq.codegen.gpu.dialect.dialects import Dialect
-from softq.codegen.gpu.dialect.text import F32, Text, pruned
+from softq.codegen.gpu.dialect.text import F32, HALVES, Text, pruned, word_type
 from softq.codegen.gpu.rows.emission import Emission, KernelContext
-from softq.codegen.gpu.rows.load_store import HALVES, Output, Scores, bytes_of, scalar, word_type
+from softq.codegen.gpu.rows.load_store import STRIDES, Output, Scores, bytes_of, scalar
 from softq.codegen.gpu.rows.online_softmax import ExponentialSum, merge_passes
 from softq.codegen.gpu.rows.row_loop import RowContext, write_loop
 from softq.codegen.gpu.rows.rules import RULES
@@ -21,10 +21,6 @@ from softq.rowprog.phases import phases
 from softq.rowprog.program import Program
 from softq.rowprog.ranges import prove
 from softq.rowprog.types import DType, Kind
-
-STRIDES = ("valid_outer", "valid_head", "valid_query", "valid_element")
-"""The numbers behind the others where there is a mask: how far apart its elements lie."""
-
 
 _WORD_BYTES = 4
 

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from softq.codegen.gpu.dialect.text import BOOL, F32, U32, U64, Text, converted
+from softq.codegen.gpu.dialect.text import BOOL, F32, HALVES, U32, U64, Text, bits_of, converted
 from softq.codegen.gpu.rows.emission import Emission
 from softq.codegen.gpu.rows.tiling import Tiling
 from softq.rowprog.program import Node
 
-_BYTES = {"f32": 4, "f16": 2, "bf16": 2, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "i32": 4, "u32": 4, "i64": 8, "u64": 8}
-
 _WORD = 32
 """Bits of a word."""
 
-HALVES = ("f16", "bf16")
-"""Floats of 16 bits: computed in f32, in memory as their bits."""
+
+STRIDES = ("valid_outer", "valid_head", "valid_query", "valid_element")
+"""A kernel's last numbers where there is a mask: how far apart its elements lie."""
 
 
 def bytes_of(stored: str) -> int:
     """Return the size of an element as it stands in memory."""
-    return _BYTES[stored]
-
-
-def word_type(stored: str) -> str:
-    """Return the type of memory that holds such elements."""
-    return "u16" if stored in HALVES else stored
+    return bits_of(stored) // 8
 
 
 @dataclass(frozen=True)
