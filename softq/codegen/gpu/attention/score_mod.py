@@ -150,7 +150,7 @@ class ScoreMod:
                         r.add(element)
                     if last:
                         node = self._program.outputs[self.weights]
-                        text.line(f"weight = {converted(element.arg(node), element.type_of(node), F32)};")
+                        text.line(f"weight = {converted(element.arg(node), self._kernel.type_of(node), F32)};")
                 if last:
                     text.line("scores[i][j] = weight;")
 
@@ -200,10 +200,7 @@ class ScoreMod:
 
     def scalars_of(self, number: int) -> Emission:
         """Write the row's scalars that are known before a pass; return where they are."""
-        place = Emission(self._kernel)
-        for node in self._program.nodes():
-            if node.kind is Kind.SCALAR and node.op in ("length", "param"):
-                place.compute(node)
+        place = Emission.of_row(self._kernel, self._program)
         done = iter(self._reductions)
         for phase in self._phases:
             if phase.number >= number and phase.number:
@@ -214,7 +211,6 @@ class ScoreMod:
                 break
             for r in next(done) if phase.reductions or phase.outputs else ():
                 r.bind(place)
-                r.bind_mark(place)
             for node in phase.scalars:
                 place.compute(node)
         return place
@@ -222,4 +218,4 @@ class ScoreMod:
     def value(self, place: Emission, name: str) -> str:
         """Return a scalar output as f32."""
         node = self._program.outputs[name]
-        return converted(place.arg(node), place.type_of(node), F32)
+        return converted(place.arg(node), self._kernel.type_of(node), F32)

@@ -37,6 +37,9 @@ class Accumulator:
     Args:
         kernel: What all places share.
         node: The reduction.
+
+    Attributes:
+        mark: Another reduction that this one does, too: a maximum of floats that is NaN if an element is tells of one.
     """
 
     def __init__(self, kernel: KernelContext, node: Node) -> None:
@@ -45,7 +48,7 @@ class Accumulator:
         self._type = kernel.type_of(node)
         self._start = OPS[node.op].of_empty_row(node.dtype)
         self._condition = marked(node)
-        self._mark: Accumulator | None = None
+        self.mark: Accumulator | None = None
         # Sums of parts may leave the interval of the whole; unsigned ones wrap and come back.
         self.held = unsigned(self._type) if node.op == "row_sum" and node.dtype.is_integer else self._type
         if self._condition is not None:
@@ -59,19 +62,12 @@ class Accumulator:
 
     @property
     def tested(self) -> Node | None:
-        """The row of which this says whether an element is NaN."""
-        return None if self._condition is None else _tested_for_nan(self._condition)
-
-    def mark_nans(self, mark: Accumulator) -> None:
-        """Take the other reduction's part: a maximum of floats that is NaN if an element is, says whether one is."""
-        self._mark = mark
-
-    def bind_mark(self, scalars: Emission) -> None:
-        """Let the row's scalars have what was found of NaN, if it was looked for."""
-        if self._mark is not None:
-            node = self._mark.node
-            lowest = literal(self._mark._start, self._mark._type)
-            scalars.keep(node, f"length > 0 ? ({self._mark._type})({self.name} != {self.name}) : {lowest}")
+        """The row of floats of which this says whether an element is NaN: not x = x."""
+        condition = self._condition
+        if condition is None or condition.op != "not" or condition.args[0].op != "eq":
+            return None
+        a, b = condition.args[0].args
+        return a if a is b and a.dtype.is_float else None
 
     def add(self, place: Emission) -> None:
         """Take in the element of a place."""
@@ -82,7 +78,7 @@ class Accumulator:
 
     def combined(self, other: str) -> str:
         """Return what was gathered together with something else."""
-        if self._mark is not None:
+        if self.mark is not None:
             return f"greater_or_nan({self.name}, {other})"
         if self._condition is not None:
             return f"{self.name} | {other}"
@@ -92,18 +88,14 @@ class Accumulator:
         """Let the row's scalars have the result."""
         if self._condition is None:
             scalars.bind(self.node, self.name, self.held)
-            return
+        else:
+            self._keep_mark(scalars, converted(self.name, I32, self._type))
+        if self.mark is not None:
+            self.mark._keep_mark(scalars, f"({self.mark._type})({self.name} != {self.name})")
+
+    def _keep_mark(self, scalars: Emission, x: str) -> None:
         # A row without elements has no marks, not even 0.
-        lowest = literal(self._start, self._type)
-        scalars.keep(self.node, f"length > 0 ? {converted(self.name, I32, self._type)} : {lowest}")
-
-
-def _tested_for_nan(condition: Node) -> Node | None:
-    """Return the row of floats that a condition tests for NaN: not x = x."""
-    if condition.op != "not" or condition.args[0].op != "eq":
-        return None
-    a, b = condition.args[0].args
-    return a if a is b and a.dtype.is_float else None
+        scalars.keep(self.node, f"length > 0 ? {x} : {literal(self._start, self._type)}")
 
 
 def find_nans(reductions: Sequence[Accumulator]) -> list[Accumulator]:
@@ -112,7 +104,7 @@ def find_nans(reductions: Sequence[Accumulator]) -> list[Accumulator]:
     kept: list[Accumulator] = []
     for r in reductions:
         if r.tested is not None and r.tested in greatest:
-            greatest[r.tested].mark_nans(r)
+            greatest[r.tested].mark = r
         else:
             kept.append(r)
     for r in kept:
@@ -131,10 +123,7 @@ def exchange(text: Text, tiling: Tiling, reductions: Sequence[Accumulator], shuf
 
 
 def _by_shuffles(text: Text, tiling: Tiling, reductions: Sequence[Accumulator]) -> None:
-    by = text.name("by")
-    with text.block(f"for (i32 {by} = {min(tiling.group, WARP) // 2}; {by} > 0; {by} /= 2)", unroll="UNROLL"):
-        for r in reductions:
-            text.line(f"{r.name} = {r.combined(f'OF_LANE({r.name}, {by})')};")
+    _shuffle(text, reductions, min(tiling.group, WARP))
     warps = tiling.group // WARP
     if warps <= 1:
         return
@@ -148,8 +137,12 @@ def _by_shuffles(text: Text, tiling: Tiling, reductions: Sequence[Accumulator]) 
     # Each warp brings the same words together: the result is the same in all threads, to the bit.
     for r, word in zip(reductions, words, strict=True):
         text.line(f"{r.name} = {word}[lane % {warps}];")
+    _shuffle(text, reductions, warps)
+
+
+def _shuffle(text: Text, reductions: Sequence[Accumulator], lanes: int) -> None:
     by = text.name("by")
-    with text.block(f"for (i32 {by} = {warps // 2}; {by} > 0; {by} /= 2)", unroll="UNROLL"):
+    with text.block(f"for (i32 {by} = {lanes // 2}; {by} > 0; {by} /= 2)", unroll="UNROLL"):
         for r in reductions:
             text.line(f"{r.name} = {r.combined(f'OF_LANE({r.name}, {by})')};")
 

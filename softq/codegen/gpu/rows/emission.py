@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from softq.codegen.common.carriers import carrier
 from softq.codegen.gpu.dialect.text import BOOL, F32, I32, Text, converted, is_signed, literal
-from softq.rowprog.program import Node, number_of
+from softq.rowprog.program import Node, Program, number_of
 from softq.rowprog.ranges import Proof
 from softq.rowprog.types import Kind
 
@@ -78,6 +78,15 @@ class Emission:
         self._outer = outer
         self._values: dict[Node, tuple[str, str]] = {}
 
+    @classmethod
+    def of_row(cls, kernel: KernelContext, program: Program) -> Emission:
+        """Return a program's row with the scalars that come from outside."""
+        place = cls(kernel)
+        for node in program.nodes():
+            if node.kind is Kind.SCALAR and node.op in ("length", "param"):
+                place.compute(node)
+        return place
+
     def bind(self, node: Node, text: str, name: str) -> None:
         """Let a node be what this text says, of this type."""
         self._values[node] = (text, name)
@@ -92,17 +101,9 @@ class Emission:
         if node.op != "const" and self._found(node) is None:
             self.keep(node, self.kernel.rules[node.op](self, node))
 
-    def type_of(self, node: Node) -> str:
-        """Return the type that a value has here."""
-        return self.kernel.type_of(node)
-
-    def common(self, node: Node) -> str:
-        """Return the type of all operands of an operator."""
-        return self.kernel.common(node)
-
     def arg(self, node: Node, name: str | None = None) -> str:
         """Return a value in this type, by default its own."""
-        name = name or self.type_of(node)
+        name = name or self.kernel.type_of(node)
         if node.op == "const":
             return literal(number_of(node), name)
         if node.op == "index":

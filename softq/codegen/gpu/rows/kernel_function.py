@@ -104,15 +104,17 @@ def row_kernel(
         raise UsageError(f"{tiling.name}: shared memory takes some of the chunks, of scores of at most 32 bits")
     if nibbles and tiling.chunk % 2:
         raise UsageError("two elements per byte take chunks of two")
-    text = Text()
-    row = Scores(given, tiling)
-    _Writer(program, chosen, tiling, dialect, row, kept, nibbles).write(text, symbol, max_length)
-    tables = constants(chosen, symbol)
-    parameters = tuple(param.name for param in program.params)
-    whole = tables + pruned(str(text))
-    return RowKernel(
-        symbol, whole, tiling, parameters, tuple(names), kept, given, program.masked, row.shared_bytes
-    )  # fmt: skip
+    text, parameters = Text(), tuple(param.name for param in program.params)
+    kernel = KernelContext(text, proof, RULES, fenced(chosen), {name: f"param_{name}" for name in parameters})
+    masked = any(node.op == "input" and node.attrs["name"] == "valid" for node in chosen.nodes())
+    written = {n: Output(n, node, kept[n], n in nibbles) for n, node in chosen.outputs.items()}
+    row = RowContext(kernel, Scores(given, tiling), masked, written, dialect.shuffles)
+    with text.block(f"KERNEL({tiling.threads}) {symbol}({_signature(program, given, kept)})"):
+        _locate_row(text, tiling, program.masked)
+        read_tables(kernel, chosen, symbol, tiling.threads)
+        _write_passes(row, chosen)
+    whole, shared_bytes = constants(chosen, symbol) + pruned(str(text)), row.scores.shared_bytes
+    return RowKernel(symbol, whole, tiling, parameters, tuple(names), kept, given, program.masked, shared_bytes)
 
 
 def _stored(program: Program, asked: Mapping[str, str]) -> dict[str, str]:
@@ -127,71 +129,43 @@ def _stored(program: Program, asked: Mapping[str, str]) -> dict[str, str]:
     return result
 
 
-class _Writer:
-    """The kernel while it is written."""
+def _signature(program: Program, scores: str, stored: Mapping[str, str]) -> str:
+    result = [f"const GLOBAL {word_type(scores)} *RESTRICT scores"]
+    result += ["const GLOBAL u8 *RESTRICT valid"] * program.masked
+    result += [f"const GLOBAL {held(p.dtype)} *RESTRICT param_{p.name}" for p in program.params]
+    result += [f"GLOBAL {word_type(kind)} *RESTRICT output_{name}" for name, kind in stored.items()]
+    result += ["i64 rows", "i32 length", "i32 heads", "i32 queries"]
+    return ", ".join(result + [f"i64 {name}" for name in STRIDES * program.masked])
 
-    def __init__(
-        self,
-        whole: Program,
-        program: Program,
-        tiling: Tiling,
-        dialect: Dialect,
-        scores: Scores,
-        stored: Mapping[str, str],
-        nibbles: Collection[str],
-    ) -> None:
-        self._whole, self._program, self._tiling, self._dialect = whole, program, tiling, dialect
-        self._scores, self._stored, self._nibbles = scores, stored, nibbles
 
-    def write(self, text: Text, symbol: str, max_length: int) -> None:
-        params = {param.name: f"param_{param.name}" for param in self._whole.params}
-        proof = prove(self._whole, max_length=max(max_length, 1))
-        kernel = KernelContext(text, proof, RULES, fenced(self._program), params)
-        tiling = self._tiling
-        with text.block(f"KERNEL({tiling.threads}) {symbol}({', '.join(self._signature())})"):
-            text.line(f"const i32 lane = THREAD % {tiling.group};")
-            text.line(f"const i64 asked = GROUP * {tiling.rows} + THREAD / {tiling.group};")
-            text.line("const bool live = asked < rows;")
-            # Threads without a row of their own go along with the last one, so that all meet at each barrier.
-            text.line("const i64 row = live ? asked : rows - 1;")
-            text.line("const i64 first = row * length;")
-            text.line("const i64 query = row % queries;")
-            text.line("const i64 head = row / queries % heads;")
-            text.line("const i64 outer = row / queries / heads;")
-            if self._whole.masked:
-                text.line("const i64 mask = outer * valid_outer + head * valid_head + query * valid_query;")
-            read_tables(kernel, self._program, symbol, tiling.threads)
-            scalars = Emission(kernel)
-            for node in self._program.nodes():
-                if node.kind is Kind.SCALAR and node.op in ("length", "param"):
-                    scalars.compute(node)
-            self._passes(kernel, scalars)
+def _locate_row(text: Text, tiling: Tiling, masked: bool) -> None:
+    text.line(
+        f"const i32 lane = THREAD % {tiling.group};",
+        f"const i64 asked = GROUP * {tiling.rows} + THREAD / {tiling.group};",
+        "const bool live = asked < rows;",
+        # Threads without a row of their own go along with the last one, so that all meet at each barrier.
+        "const i64 row = live ? asked : rows - 1;",
+        "const i64 first = row * length;",
+        "const i64 query = row % queries;",
+        "const i64 head = row / queries % heads;",
+        "const i64 outer = row / queries / heads;",
+    )
+    if masked:
+        text.line("const i64 mask = outer * valid_outer + head * valid_head + query * valid_query;")
 
-    def _passes(self, kernel: KernelContext, scalars: Emission) -> None:
-        nibbles = self._nibbles
-        outputs = {n: Output(n, v, self._stored[n], n in nibbles) for n, v in self._program.outputs.items()}
-        masked = self._whole.masked and any(
-            node.op == "input" and node.attrs["name"] == "valid" for node in self._program.nodes()
-        )
-        row = RowContext(kernel, self._tiling, self._scores, masked, outputs, self._dialect.shuffles)
-        row.keep_scores()
-        live = "live" if self._tiling.rows > 1 else ""
-        passes, sums = phases(self._program, stores=self._tiling.holds), list[ExponentialSum]()
-        if not self._tiling.chunks and self._tiling.group > 1:
-            passes, sums = merge_passes(passes)
-        for phase in passes:
-            write_loop(row, phase, scalars, live, sums)
-            sums = []
-        numbers = [out for out in outputs.values() if out.node.kind is Kind.SCALAR]
-        if numbers:
-            with kernel.text.block(f"if ({live + ' && ' if live else ''}lane == 0)"):
-                for out in numbers:
-                    kernel.text.line(f"output_{out.name}[row] = {scalar(out, scalars)};")
 
-    def _signature(self) -> list[str]:
-        result = [f"const GLOBAL {word_type(self._scores.stored)} *RESTRICT scores"]
-        result += ["const GLOBAL u8 *RESTRICT valid"] * self._whole.masked
-        result += [f"const GLOBAL {held(p.dtype)} *RESTRICT param_{p.name}" for p in self._whole.params]
-        result += [f"GLOBAL {word_type(kind)} *RESTRICT output_{name}" for name, kind in self._stored.items()]
-        result += ["i64 rows", "i32 length", "i32 heads", "i32 queries"]
-        return result + [f"i64 {name}" for name in STRIDES * self._whole.masked]
+def _write_passes(row: RowContext, program: Program) -> None:
+    scalars, tiling, text = Emission.of_row(row.kernel, program), row.tiling, row.kernel.text
+    row.keep_scores()
+    live = "live" if tiling.rows > 1 else ""
+    passes, sums = phases(program, stores=tiling.holds), list[ExponentialSum]()
+    if not tiling.chunks and tiling.group > 1:
+        passes, sums = merge_passes(passes)
+    for phase in passes:
+        write_loop(row, phase, scalars, live, sums)
+        sums = []
+    numbers = [out for out in row.outputs.values() if out.node.kind is Kind.SCALAR]
+    if numbers:
+        with text.block(f"if ({live + ' && ' if live else ''}lane == 0)"):
+            for out in numbers:
+                text.line(f"output_{out.name}[row] = {scalar(out, scalars)};")

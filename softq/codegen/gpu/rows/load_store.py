@@ -115,8 +115,7 @@ def read_mask(text: Text, tiling: Tiling, v: str) -> None:
         words = tiling.chunk // 4
         text.line(f"u32 marks[{words}];")
         read_words(text, "valid + mask + at", "marks", words)
-        with text.block(f"for (i32 e = 0; e < {tiling.chunk}; e++)", unroll="UNROLL"):
-            text.line("seen |= (u32)((marks[e / 4] >> (e % 4 * 8) & 255u) != 0u) << e;")
+        text.each("seen |= (u32)((marks[e / 4] >> (e % 4 * 8) & 255u) != 0u) << e;", e=tiling.chunk)
     text.line(f"open |= ({mask_type(tiling)})seen << {shift};")
 
 
@@ -156,7 +155,7 @@ class Output:
 
     def value(self, place: Emission) -> str:
         """Return the element of a place as `held`."""
-        x, name = place.arg(self.node), place.type_of(self.node)
+        x, name = place.arg(self.node), place.kernel.type_of(self.node)
         return f"{x} ? 1u : 0u" if name == BOOL and self.held != F32 else converted(x, name, self.held)
 
 
@@ -193,7 +192,7 @@ def _words(text: Text, out: Output, name: str, count: int, bits: int, tiling: Ti
     """Pack a chunk into words of 32 bits."""
     per, words = min(32 // bits, tiling.chunk), max(count // 4, 1)
     text.line(f"u32 words[{words}];")
-    with text.block(f"for (i32 w = 0; w < {words}; w++)", unroll="UNROLL"):
+    with text.loops(w=words):
         if out.stored == F32:
             text.line(f"words[w] = BITS({name}[w]);")
         elif out.stored in HALVES:
@@ -202,10 +201,9 @@ def _words(text: Text, out: Output, name: str, count: int, bits: int, tiling: Ti
             text.line(f"words[w] = (u32){name}[w];")
         else:
             text.line("words[w] = 0u;")
-            with text.block(f"for (i32 k = 0; k < {per}; k++)", unroll="UNROLL"):
-                # Numbers that may be negative have bits beyond their own.
-                mask = f" & {(1 << bits) - 1}u" if out.held[0] == "i" else ""
-                text.line(f"words[w] += ((u32){name}[w * {per} + k]{mask}) << (k * {bits});")
+            # Numbers that may be negative have bits beyond their own.
+            mask = f" & {(1 << bits) - 1}u" if out.held[0] == "i" else ""
+            text.each(f"words[w] += ((u32){name}[w * {per} + k]{mask}) << (k * {bits});", k=per)
 
 
 def _single(out: Output, x: str) -> str:

@@ -85,8 +85,8 @@ class OnlineSum:
         """Make room for the scores of a chunk."""
         self._kernel.text.line(f"{F32} {self._scores}[{self._tiling.chunk}];")
         if not self._tiling.aligned and self._tiling.chunk > 1:
-            with self._kernel.text.block(f"for (i32 e = 0; e < {self._tiling.chunk}; e++)", unroll="UNROLL"):
-                self._kernel.text.line(f"{self._scores}[e] = {literal(float('-inf'), F32)};")
+            nothing = literal(float("-inf"), F32)
+            self._kernel.text.each(f"{self._scores}[e] = {nothing};", e=self._tiling.chunk)
 
     def add(self, place: Emission) -> None:
         """Take in the score of a place."""
@@ -98,8 +98,7 @@ class OnlineSum:
         now = text.define(F32, self._limited(self._top.name), "now")
         text.line(f"{name} *= {_exponential(f'{now} - {self._mine}')};")
         text.line(f"{self._mine} = {now};")
-        with text.block(f"for (i32 e = 0; e < {self._tiling.chunk}; e++)", unroll="UNROLL"):
-            text.line(f"{name} += {_exponential(f'{now} - {self._scores}[e]')};")
+        text.each(f"{name} += {_exponential(f'{now} - {self._scores}[e]')};", e=self._tiling.chunk)
 
     def rescale(self, scalars: Emission) -> None:
         """Measure what the thread has gathered from the row's maximum."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from softq.codegen.common.patterns import group, inner_nodes, order_steps
 from softq.codegen.gpu.dialect.text import BOOL
@@ -16,31 +17,31 @@ from softq.rowprog.phases import Phase
 from softq.rowprog.program import Node, body_of, result_of
 
 
+@dataclass
 class RowContext:
     """What all passes over a row share.
 
-    Args:
+    Attributes:
         kernel: What all places share.
-        tiling: The kernel's shape.
         scores: How scores are read.
-        masked: Whether there is a mask.
+        masked: Whether a mask is read.
         outputs: The output rows by name.
         shuffles: Whether the threads of a warp see each other's registers.
+        held: Where values for later passes stand.
     """
 
-    def __init__(
-        self,
-        kernel: KernelContext,
-        tiling: Tiling,
-        scores: Scores,
-        masked: bool,
-        outputs: Mapping[str, Output],
-        shuffles: bool,
-    ) -> None:
-        self.kernel, self.tiling, self.scores, self.masked = kernel, tiling, scores, masked
-        self.outputs, self.shuffles = outputs, shuffles
-        self._held: dict[Node, str] = {}
-        self._words = "raw[0]"
+    kernel: KernelContext
+    scores: Scores
+    masked: bool
+    outputs: Mapping[str, Output]
+    shuffles: bool
+    held: dict[Node, str] = field(default_factory=dict[Node, str])
+    _words: str = "raw[0]"
+
+    @property
+    def tiling(self) -> Tiling:
+        """The kernel's shape."""
+        return self.scores.tiling
 
     def keep_scores(self) -> None:
         """Read the row into registers and shared memory, if it stays there."""
@@ -64,33 +65,25 @@ class RowContext:
             # Each of them is taken out of its word once.
             x, name = self.scores.element("raw[v]")
             text.line(f"{name} held_scores[{tiling.chunks}][{tiling.chunk}];")
-            with (
-                text.block(f"for (i32 v = 0; v < {tiling.chunks}; v++)", unroll="UNROLL"),
-                text.block(f"for (i32 e = 0; e < {tiling.chunk}; e++)", unroll="UNROLL"),
-            ):
-                text.line(f"held_scores[v][e] = {x};")
+            text.each(f"held_scores[v][e] = {x};", v=tiling.chunks, e=tiling.chunk)
 
     def hold(self, nodes: Sequence[Node]) -> None:
         """Make room for values that later passes need."""
         for node in nodes:
             name = self.kernel.text.name("held")
             self.kernel.text.line(f"{self.kernel.type_of(node)} {name}[{self.tiling.chunks}][{self.tiling.chunk}];")
-            self._held[node] = f"{name}[v][e]"
+            self.held[node] = f"{name}[v][e]"
 
     def load(self, place: Emission, node: Node) -> None:
         """Bind a value that stands somewhere."""
         if node.op != "input":
-            place.bind(node, self._held[node], self.kernel.type_of(node))
+            place.bind(node, self.held[node], self.kernel.type_of(node))
         elif node.attrs["name"] == "scores":
             x, name = self.scores.element(self._words)
             place.bind(node, "held_scores[v][e]" if self.tiling.holds else x, name)
             place.keep(node, place.arg(node))
         else:
             place.bind(node, mask_bit(self.tiling, "v" if self.tiling.chunks else "0"), BOOL)
-
-    def held(self, node: Node) -> str:
-        """Return where a value for later passes stands."""
-        return self._held[node]
 
     @property
     def parts(self) -> Sequence[bool]:
@@ -130,12 +123,9 @@ class RowContext:
     def elements(self) -> Generator[None]:
         """Write the loop over the elements of a chunk."""
         text, tiling = self.kernel.text, self.tiling
-        with text.block(f"for (i32 e = 0; e < {tiling.chunk}; e++)", unroll="UNROLL"):
-            if tiling.aligned or tiling.chunk == 1:
-                yield
-            else:
-                with text.block("if (at + e < length)"):
-                    yield
+        whole = tiling.aligned or tiling.chunk == 1
+        with text.loops(e=tiling.chunk), contextlib.nullcontext() if whole else text.block("if (at + e < length)"):
+            yield
 
     def _declare(self) -> None:
         count = max(self.tiling.registers, 1)
@@ -192,7 +182,7 @@ def write_loop(
                     for one in online:
                         one.add(place)
                     for node in phase.stored:
-                        text.line(f"{row.held(node)} = {place.arg(node)};")
+                        text.line(f"{row.held[node]} = {place.arg(node)};")
                     for out in outputs:
                         text.line(f"out_{out.name}[e] = {out.value(place)};")
                 for one in online:
@@ -202,7 +192,6 @@ def write_loop(
     exchange(text, row.tiling, reductions, row.shuffles)
     for r in reductions:
         r.bind(scalars)
-        r.bind_mark(scalars)
     for scan in scans:
         scan.finish()
     for node in phase.scalars:
@@ -242,7 +231,7 @@ class _Scan:
         for node in self.nodes:
             at = result_of(node) - len(body.states)
             if at >= 0:
-                place.keep(node, inner.arg(body.outputs[at], place.type_of(node)))
+                place.keep(node, inner.arg(body.outputs[at], kernel.type_of(node)))
         # All of them from the old states: a step may exchange two.
         after = [kernel.text.define(name, inner.arg(node, name), "next")
                  for node, (_, name) in zip(body.next, self._states, strict=True)]  # fmt: skip

@@ -18,7 +18,7 @@ _MANTISSA_BITS = 23
 def _param(p: Emission, node: Node) -> str:
     param = param_of(node)
     x = f"{p.kernel.params[param.name]}[{'head' if param.scope == 'head' else '0'}]"
-    return f"{x} != 0" if node.dtype.value == BOOL else converted(x, node.dtype.value, p.type_of(node))
+    return f"{x} != 0" if node.dtype.value == BOOL else converted(x, node.dtype.value, p.kernel.type_of(node))
 
 
 def _at_hand(p: Emission, node: Node) -> str:
@@ -27,67 +27,67 @@ def _at_hand(p: Emission, node: Node) -> str:
 
 def _arithmetic(sign: str) -> Rule:
     def rule(p: Emission, node: Node) -> str:
-        name = p.type_of(node)
+        name = p.kernel.type_of(node)
         if name == F32:
             a, b = p.operand(node, 0), p.operand(node, 1)
             return f"PRODUCT({a}, {b})" if node in p.kernel.fenced else f"{a} {sign} {b}"
         # Whatever is cut off the operands, the result is right in any type that holds it; unsigned ones wrap.
-        held = name if p.common(node) == name else unsigned(name)
+        held = name if p.kernel.common(node) == name else unsigned(name)
         return converted(f"{p.operand(node, 0, held)} {sign} {p.operand(node, 1, held)}", held, name)
 
     return rule
 
 
 def _divide(p: Emission, node: Node) -> str:
-    name = p.common(node)
+    name = p.kernel.common(node)
     a, b = p.operand(node, 0, name), p.operand(node, 1, name)
-    return f"QUOTIENT({a}, {b})" if name == F32 else converted(f"{a} / {b}", name, p.type_of(node))
+    return f"QUOTIENT({a}, {b})" if name == F32 else converted(f"{a} / {b}", name, p.kernel.type_of(node))
 
 
 def _extreme(first: int, second: int, word: str) -> Rule:
     def rule(p: Emission, node: Node) -> str:
-        name = p.common(node)
+        name = p.kernel.common(node)
         a, b = p.operand(node, 0, name), p.operand(node, 1, name)
         if name == F32 and node.args[1].op == "const" and number_of(node.args[1]) == number_of(node.args[1]):
             return f"{word}({a}, {b})"
         chosen = f"{(a, b)[first]} < {(a, b)[second]} ? {a} : {b}"
-        return chosen if name == F32 else converted(chosen, name, p.type_of(node))
+        return chosen if name == F32 else converted(chosen, name, p.kernel.type_of(node))
 
     return rule
 
 
 def _shift(sign: str) -> Rule:
     def rule(p: Emission, node: Node) -> str:
-        name = p.common(node)
+        name = p.kernel.common(node)
         if p.kernel.interval(node.args[1])[1] >= bits_of(name):
             name = "u64" if name[0] == "u" else "i64"
         amount = p.operand(node, 1, I32)
         if sign == "<<":
             x = f"{p.operand(node, 0, unsigned(name))} << {amount}"
-            return converted(x, unsigned(name), p.type_of(node))
-        return converted(f"{p.operand(node, 0, name)} >> {amount}", name, p.type_of(node))
+            return converted(x, unsigned(name), p.kernel.type_of(node))
+        return converted(f"{p.operand(node, 0, name)} >> {amount}", name, p.kernel.type_of(node))
 
     return rule
 
 
 def _compare(sign: str) -> Rule:
     def rule(p: Emission, node: Node) -> str:
-        name = p.common(node)
+        name = p.kernel.common(node)
         return f"{p.operand(node, 0, name)} {sign} {p.operand(node, 1, name)}"
 
     return rule
 
 
 def _select(p: Emission, node: Node) -> str:
-    name = p.common(node) if node.dtype.is_integer else p.type_of(node)
+    name = p.kernel.common(node) if node.dtype.is_integer else p.kernel.type_of(node)
     condition, a, b = p.operand(node, 0), p.operand(node, 1, name), p.operand(node, 2, name)
-    return converted(f"{condition} ? {a} : {b}", name, p.type_of(node))
+    return converted(f"{condition} ? {a} : {b}", name, p.kernel.type_of(node))
 
 
 def _cast(p: Emission, node: Node) -> str:
-    arg, new = node.args[0], p.type_of(node)
+    arg, new = node.args[0], p.kernel.type_of(node)
     if not (arg.dtype.is_float and node.dtype.is_integer):
-        return converted(p.operand(node, 0), p.type_of(arg), new)
+        return converted(p.operand(node, 0), p.kernel.type_of(arg), new)
     found = rounded(arg)
     low, high = p.kernel.interval(node)
     if found is None or low < -_NEAREST or high > _NEAREST:
@@ -102,7 +102,7 @@ def _cast(p: Emission, node: Node) -> str:
 def _lut(p: Emission, node: Node) -> str:
     table = node.args[0]
     x = p.kernel.tables[table](p.operand(node, 1))
-    return f"{x} != 0" if node.dtype.value == BOOL else converted(x, table.dtype.value, p.type_of(node))
+    return f"{x} != 0" if node.dtype.value == BOOL else converted(x, table.dtype.value, p.kernel.type_of(node))
 
 
 def _exp2i(p: Emission, node: Node) -> str:
@@ -112,8 +112,8 @@ def _exp2i(p: Emission, node: Node) -> str:
 def _normalize(p: Emission, node: Node) -> str:
     x = p.operand(node, 0, U32)
     if node.attrs["part"] == "shift":
-        return converted(f"ZEROS({x})", I32, p.type_of(node))
-    return converted(f"{x} << ZEROS({x})", U32, p.type_of(node))
+        return converted(f"ZEROS({x})", I32, p.kernel.type_of(node))
+    return converted(f"{x} << ZEROS({x})", U32, p.kernel.type_of(node))
 
 
 def _call(word: str) -> Rule:
@@ -128,7 +128,7 @@ RULES: Rules[Rule] = Rules(
         "const": _at_hand,
         "table": _at_hand,
         "index": _at_hand,
-        "length": lambda p, node: converted("length", I32, p.type_of(node)),
+        "length": lambda p, node: converted("length", I32, p.kernel.type_of(node)),
         "add": _arithmetic("+"),
         "sub": _arithmetic("-"),
         "mul": _arithmetic("*"),
@@ -152,7 +152,7 @@ RULES: Rules[Rule] = Rules(
         "log2": _call("LOG2"),
         "sqrt": _call("ROOT"),
         "exp_minus": _call("exp_minus"),
-        "assume": lambda p, node: converted(p.operand(node, 0), p.type_of(node.args[0]), p.type_of(node)),
+        "assume": lambda p, node: converted(p.operand(node, 0), p.kernel.type_of(node.args[0]), p.kernel.type_of(node)),
     },
 )
 """All operators of elements and scalars; reductions and scans are written by the passes."""
