@@ -22,11 +22,6 @@ _MOVED = {
     "softq.sweep.sensitivity": "softq.sweeps.sensitivity",
 }
 
-_RENAMED = {
-    "softq.calibrate.Reservoir": ("softq.calibration.rows", "Reservoir"),
-    "softq.calibrate.collect": ("softq.calibration", "collect_rows"),
-}
-
 
 class _Alias(ModuleType):
     """Stands for a module that is imported when something of it is asked for."""
@@ -40,9 +35,9 @@ class _Alias(ModuleType):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         import warnings
 
-        home, now = _RENAMED.get(f"{self.__name__}.{name}", (_MOVED[self.__name__], name))
-        warnings.warn(f"{self.__name__}.{name} is {home}.{now} now", DeprecationWarning, stacklevel=2)
-        return getattr(import_module(home), now)
+        home = _MOVED[self.__name__]
+        warnings.warn(f"{self.__name__}.{name} is {home}.{name} now", DeprecationWarning, stacklevel=2)
+        return getattr(import_module(home), name)
 
 
 def register() -> None:

@@ -228,7 +228,7 @@ def _interval(metric: Metric, measured: Measured) -> PairedInterval | None:
         interval = paired_ratio_interval(samples.reference, samples.candidate, samples.weight)
     else:
         interval = mean_interval(samples.candidate - samples.reference, samples.weight)
-    return PairedInterval(subject, interval.estimate, interval.low, interval.high)
+    return PairedInterval.about(subject, interval)
 
 
 def versions() -> dict[str, str]:

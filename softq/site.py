@@ -113,13 +113,13 @@ def inspection_schema() -> dict[str, object]:
         "properties": {
             "schema": {"const": SCHEMA},
             "model": {"type": "string", "description": "The model as it was given."},
-            "sites": {"type": "array", "items": schema_of(Site), "description": "In the order of the graph."},
+            "sites": {"type": "array", "items": described(Site), "description": "In the order of the graph."},
         },
         "required": ["schema", "model", "sites"],
     }
 
 
-def schema_of(kind: type) -> dict[str, object]:
+def described(kind: type) -> dict[str, object]:
     """Return the JSON Schema of a dataclass, with the descriptions from its docstring."""
     hints = get_type_hints(kind)
     texts = dict(re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", getdoc(kind) or "", re.MULTILINE))
@@ -137,7 +137,7 @@ def _schema_of(hint: Any) -> dict[str, object]:
     if hint in _NAMES:
         return {"type": _NAMES[hint]}
     if is_dataclass(hint):
-        return schema_of(hint if isinstance(hint, type) else type(hint))
+        return described(hint if isinstance(hint, type) else type(hint))
     arguments = get_args(hint)
     if get_origin(hint) is Literal:
         return {"enum": list(arguments)}

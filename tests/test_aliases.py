@@ -36,7 +36,7 @@ def test_an_old_name_gives_what_the_new_one_does_and_says_so() -> None:
     python(
         *lines,
         "from softq.calibrate import Reservoir, collect",
-        "assert collect is softq.calibration.collect_rows",
+        "assert collect is softq.calibration.collect",
         "assert Reservoir.__module__ == 'softq.calibration.rows'",
         "import softq.sweep.records",
         "from softq.sweep.page import report",

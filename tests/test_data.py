@@ -28,7 +28,7 @@ def write(path: Path, arrays: dict[str, Array]) -> str:
 
 
 def test_npz_in_batches(tmp_path: Path) -> None:
-    data = open_data(write(tmp_path / "a.npz", sample()), SPECS)
+    data = open_data(write(tmp_path / "a.npz", sample()), SPECS, need_labels=True)
     batches = list(data.batches(2))
     assert [b.samples for b in batches] == [2, 2, 1]
     assert (data.samples, list(data.labels), data.sizes) == (5, ["y"], {"seq": 3})
@@ -179,7 +179,11 @@ def test_fixed_shapes(tmp_path: Path) -> None:
 
 
 def test_labels(tmp_path: Path) -> None:
-    write(tmp_path / "a.npz", sample())
+    path = write(tmp_path / "a.npz", sample())
+    with pytest.raises(InputError, match=r"no array 'label.z'; the labels there are: label.y"):
+        open_data(path, SPECS, need_labels=["z"])
+    with pytest.raises(InputError, match=r"no labels; expected an array named 'label.NAME'"):
+        open_data([without("label.y")], SPECS, need_labels=True)
     write(tmp_path / "b.npz", without("label.y"))
     with pytest.raises(InputError, match=r"b.npz: no array 'label.y', which the data before it has"):
         open_data(tmp_path, SPECS)

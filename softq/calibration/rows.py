@@ -89,7 +89,37 @@ def collect_rows(
         data: Data for `input_specs(model)`.
         logarithms: Whether the method to come gives logarithms of weights, as in `locate`.
         assumed: As in `locate`.
-        batch: Samples a run; None for the data's own.
+        batch, progress, threads, unseen: As in `collect`.
+
+    Raises:
+        RefusalError: as in `collect`.
+        InputError: as in `collect`.
+    """
+    copy = as_model(model)
+    locate(
+        copy, select=[glob.escape(name) for name in wanted], rewrites=(), logarithms=logarithms, assumed=assumed
+    )  # fmt: skip
+    normalize(copy)
+    return collect(copy, wanted, data, batch=batch, progress=progress, threads=threads, unseen=unseen)
+
+
+def collect(
+    model: ir.Model,
+    wanted: Sequence[str],
+    data: Dataset,
+    *,
+    batch: int | None = None,
+    progress: Callable[[int, int | None], None] | None = None,
+    threads: int | None = None,
+    unseen: dict[str, str] | None = None,
+) -> dict[str, list[Sample]]:
+    """Return a bounded sample of rows for each wanted site of a normalized model, by id.
+
+    Args:
+        model: The model; it is changed (rows become outputs), so give a copy.
+        wanted: Ids of the sites.
+        data: Data for `input_specs(model)`.
+        batch: Samples per run; None for the data's own.
         progress: Called with the samples done and the samples there are, if known.
         threads: Threads of onnxruntime; all cores if None.
         unseen: Takes the sites of which no rows can be had, with the reason, if given; else that is an error.
@@ -98,15 +128,10 @@ def collect_rows(
         RefusalError: a wanted site lies in a subgraph or function, whose values cannot be seen from outside.
         InputError: the data give NaN scores at a site.
     """
-    copy = as_model(model)
-    locate(
-        copy, select=[glob.escape(name) for name in wanted], rewrites=(), logarithms=logarithms, assumed=assumed
-    )  # fmt: skip
-    normalize(copy)
-    taps = _tap(copy, wanted, unseen)
+    taps = _tap(model, wanted, unseen)
     if not taps:
         return {}
-    runner = OnnxRunner.open(copy, threads=threads)
+    runner = OnnxRunner.open(model, threads=threads)
     names = [name for tap in taps for name in (tap.scores, tap.values) if name is not None]
     reservoirs = {tap.site.id: Reservoir(zlib.crc32(tap.site.id.encode())) for tap in taps}
     done = 0

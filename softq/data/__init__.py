@@ -40,12 +40,19 @@ DataSource: TypeAlias = "str | os.PathLike[str] | Iterable[Mapping[str, Array]]"
 """What `open_data` takes."""
 
 
-def open_data(source: DataSource, inputs: Sequence[TensorSpec], *, reject_nan: bool = False) -> Dataset:
+def open_data(
+    source: DataSource,
+    inputs: Sequence[TensorSpec],
+    *,
+    need_labels: bool | Sequence[str] = False,
+    reject_nan: bool = False,
+) -> Dataset:
     """Return the data of `source`, checked against a model's inputs as far as that is possible without reading it all.
 
     Args:
         source: A `.npz` file, a folder of them, `package.module:function`, or an iterable of dicts.
         inputs: What the model takes.
+        need_labels: True if at least one label must be there, or the names of the labels that must be there.
         reject_nan: Refuse inputs that contain a NaN (calibration).
 
     Raises:
@@ -56,10 +63,17 @@ def open_data(source: DataSource, inputs: Sequence[TensorSpec], *, reject_nan: b
     for spec in inputs:
         if spec.shape == ():
             raise InputError(f"input {spec.name!r} is a scalar; the first axis of every input must be the samples")
-    if isinstance(source, (str, os.PathLike)):
-        name = os.fspath(source)
-        path = Path(name)
-        if FUNCTION.fullmatch(name) and not path.exists():
-            return open_items(name, repeat_call(name), inputs, reject_nan=reject_nan)
-        return open_files(name, npz_files(path), inputs, reject_nan=reject_nan)
-    return open_items(f"<{type(source).__name__}>", repeat_items(source), inputs, reject_nan=reject_nan)
+    if not isinstance(source, (str, os.PathLike)):
+        data = open_items(f"<{type(source).__name__}>", repeat_items(source), inputs, reject_nan=reject_nan)
+    elif FUNCTION.fullmatch(name := os.fspath(source)) and not os.path.exists(name):
+        data = open_items(name, repeat_call(name), inputs, reject_nan=reject_nan)
+    else:
+        data = open_files(name, npz_files(Path(name)), inputs, reject_nan=reject_nan)
+    missing = [need_labels] if isinstance(need_labels, str) else [] if isinstance(need_labels, bool) else need_labels
+    for label in missing:
+        if label not in data.labels:
+            there = ", ".join(LABEL + name for name in data.labels) or "none"
+            raise InputError(f"{data.source}: no array '{LABEL}{label}'; the labels there are: {there}")
+    if need_labels and not data.labels:
+        raise InputError(f"{data.source}: no labels; expected an array named '{LABEL}NAME'")
+    return data

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 from softq.json_values import to_plain
-from softq.metrics import Direction, NanCounts, PairedSamples
+from softq.metrics import Direction, Interval, NanCounts, PairedSamples
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,11 @@ class PairedInterval:
     estimate: float
     low: float
     high: float
+
+    @classmethod
+    def about(cls, of: str, interval: Interval) -> PairedInterval:
+        """Return `interval` with its subject."""
+        return cls(of, interval.estimate, interval.low, interval.high)
 
 
 @dataclass(frozen=True)

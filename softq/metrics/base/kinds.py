@@ -149,14 +149,15 @@ class HeldMeter(Meter):
         super().__init__(output, label, folder)
         self.metric = metric
 
-    def _names(self, outputs: Tensors) -> list[str]:
-        return list(outputs) if self.metric.all_outputs else [self._output]
+    def outputs(self, there: Tensors) -> list[str]:
+        """Return the one that it sees, or all."""
+        return list(there) if self.metric.all_outputs else [self._output]
 
     def _own(self, outputs: Tensors, labels: Tensors) -> Part:
-        return Part(outputs={name: outputs[name] for name in self._names(outputs)}, labels=labels)
+        return Part(outputs={name: outputs[name] for name in self.outputs(outputs)}, labels=labels)
 
     def _against(self, number: int, outputs: Tensors, labels: Tensors) -> Part:
-        return Part(outputs={name: outputs[name] for name in self._names(outputs)})
+        return Part(outputs={name: outputs[name] for name in self.outputs(outputs)})
 
     def whole(self, *, candidate: bool) -> tuple[Tensors, Tensors]:
         """Return the outputs of one model over all samples, and the labels."""

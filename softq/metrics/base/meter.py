@@ -154,7 +154,7 @@ class Meter(ABC):
         Raises:
             InputError: a shape differs from the reference's.
         """
-        nan = sum((self._count_nans(number, name, outputs[name]) for name in self._names(outputs)), NanCounts())
+        nan = sum((self._count_nans(number, name, outputs[name]) for name in self.outputs(outputs)), NanCounts())
         return replace(self._against(number, outputs, labels), nan=nan)
 
     def add_reference(self, part: Part) -> None:
@@ -174,7 +174,7 @@ class Meter(ABC):
         """Whether the candidate has a NaN where the reference has a number."""
         return any(part.nan.candidate_only for part in self._theirs)
 
-    def _names(self, outputs: Tensors) -> list[str]:
+    def outputs(self, there: Tensors) -> list[str]:
         """Return the names of the outputs that the metric looks at."""
         return [self._output]
 
@@ -194,7 +194,7 @@ class Meter(ABC):
     def _measure(self, nan: NanCounts) -> Measured: ...
 
     def _keep(self, number: int, outputs: Tensors) -> None:
-        for name in self._names(outputs):
+        for name in self.outputs(outputs):
             nan = is_nan(outputs[name])
             places = self._store(number, name, np.packbits(nan)) if nan.any() else None
             self._kept[number, name] = _Kept(outputs[name].shape, int(nan.sum()), places)

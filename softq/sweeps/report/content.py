@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from softq.methods import OptionValue
-from softq.site import schema_of
+from softq.site import described
 
 SCHEMA = 1
 """Version of `report.json`: fields may be added, a change of meaning is another version."""
@@ -319,7 +319,7 @@ class Content:
 
 def content_schema() -> dict[str, object]:
     """Return the JSON Schema (draft 2020-12) of `report.json`."""
-    schema = schema_of(Content)
+    schema = described(Content)
     properties = schema["properties"]
     assert isinstance(properties, dict)
     properties["schema"] = {"const": SCHEMA}
