@@ -120,11 +120,11 @@ def both(monkeypatch: pytest.MonkeyPatch) -> Callable[[onnx.ModelProto], tuple[P
     """Return what builds a model with and without attentions in one kernel."""
 
     def build(converted: onnx.ModelProto) -> tuple[Program, Program]:
-        from softq.compiler import lower
+        from softq.compiler import pipeline
 
         fused = build_program(converted)
         with monkeypatch.context() as patched:
-            patched.setattr(lower, "find_attentions", lambda *_: ({}, set()))
+            patched.setattr(pipeline, "find_attentions", lambda *_: ({}, set()))
             plain = build_program(converted)
         assert [k for k in kernels(fused) if "attention" in k]
         assert not [k for k in kernels(fused) if "matmul" in k]

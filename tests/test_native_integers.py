@@ -114,7 +114,7 @@ CASES = [
 @pytest.mark.parametrize(("kind", "form", "method"), CASES, ids=[f"{c[0]}-{c[2]}" for c in CASES])
 def test_attention(kind: str, form: dict[str, bool], method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fused as unfused, to the bit; as onnxruntime up to rounding at the boundaries of codes."""
-    from softq.compiler import lower
+    from softq.compiler import pipeline
 
     original = attention(kind, **form)
     converted = softq.convert(original, method=method).model
@@ -125,7 +125,7 @@ def test_attention(kind: str, form: dict[str, bool], method: str, monkeypatch: p
     # Values whose rows are far apart are copied, because every block reads them.
     assert [x for x in symbols if "tvm" in x] == ["softq_tvm_transpose"] * form["beside"]
     with monkeypatch.context() as patched:
-        patched.setattr(lower, "find_attentions", lambda *_: ({}, set()))
+        patched.setattr(pipeline, "find_attentions", lambda *_: ({}, set()))
         plain = build_program(converted)
     assert len([x for x in (step.kernel for step in plain.steps) if x.startswith("softq_matmul_")]) == 2
     options = ort.SessionOptions()

@@ -53,9 +53,8 @@ class ModelText:
         if tensor.dtype not in DTYPES:
             raise SoftqError(f"{tensor.name!r} is {tensor.dtype}; inputs and outputs are one of: {', '.join(DTYPES)}")
         if len(tensor.shape) > MAX_RANK:
-            raise SoftqError(
-                f"{tensor.name!r} has {len(tensor.shape)} axes; inputs and outputs have at most {MAX_RANK}"
-            )
+            axes = f"{len(tensor.shape)} axes; inputs and outputs have at most {MAX_RANK}"
+            raise SoftqError(f"{tensor.name!r} has {axes}")
         shape = ", ".join(map(self.table.reference, tensor.shape)) or NO_SIZE
         dtype = f"SOFTQ_{tensor.dtype.upper()}"
         place = f"{PLACES[tensor.place]}, {number(tensor.at)}"

@@ -50,35 +50,31 @@ class SizeTable:
         Raises:
             SoftqError: no input has such a dimension, or a number has more than 64 bits.
         """
-        if isinstance(size, str):
-            return f"{{SQ_DIM, {self._dim(size)}}}"
-        if isinstance(size, int):
-            return f"{{SQ_NUMBER, {number(size)}}}"
-        return f"{{SQ_SIZE, {self._place(size)}}}"
+        kind, value = self._kind(size)
+        return f"{{SQ_{kind}, {value}}}"
 
     def value(self, size: Size) -> str:
         """Return the expression of a step's argument."""
         return self._expression(size, "s->")
 
     def _expression(self, size: Size, owner: str) -> str:
+        kind, value = self._kind(size)
+        return value if kind == "NUMBER" else f"{owner}{kind.lower()}[{value}]"
+
+    def _kind(self, size: Size) -> tuple[str, str]:
+        """Return what a size is, and its value or its number among those of its kind."""
         if isinstance(size, int):
-            return number(size)
+            return "NUMBER", number(size)
         if isinstance(size, str):
-            return f"{owner}dim[{self._dim(size)}]"
-        return f"{owner}size[{self._place(size)}]"
-
-    def _dim(self, name: str) -> int:
-        if name not in self._dims:
-            known = ", ".join(self._dims) or "none"
-            raise SoftqError(f"a size uses the dimension {name!r}, which no input has; there are: {known}")
-        return self._dims[name]
-
-    def _place(self, size: Op) -> int:
+            if size not in self._dims:
+                known = ", ".join(self._dims) or "none"
+                raise SoftqError(f"a size uses the dimension {size!r}, which no input has; there are: {known}")
+            return "DIM", str(self._dims[size])
         if size not in self._places:
             a, b = self._expression(size.a, ""), self._expression(size.b, "")
             self._places[size] = len(self.statements)
             self.statements.append(f"size[{self._places[size]}] = sq_{size.operator}(&bad, {a}, {b});")
-        return self._places[size]
+        return "SIZE", str(self._places[size])
 
 
 def number(value: int) -> str:

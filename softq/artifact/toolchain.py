@@ -48,10 +48,8 @@ def compiler(machine: Cpu, cc: str | None = None) -> list[str]:
         return [sys.executable, "-m", "ziglang", "cc", "-target", machine.zig]
     if architecture(machine) == host_architecture() and shutil.which("cc") is not None:
         return ["cc"]
-    raise UsageError(
-        f"there is no C compiler for machine {machine.name} ({machine.zig}); install one with: {INSTALL},"
-        " or name one with cc="
-    )
+    missing = f"there is no C compiler for machine {machine.name} ({machine.zig})"
+    raise UsageError(f"{missing}; install one with: {INSTALL}, or name one with cc=")
 
 
 def host_architecture() -> str:

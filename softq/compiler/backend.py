@@ -38,7 +38,6 @@ class KernelOperator(Protocol):
             arguments: Expressions of Relax.
             result: The type of the result in Relax.
         """
-        ...
 
 
 @dataclass
@@ -159,12 +158,10 @@ class RowKernel(Protocol):
     @property
     def symbol(self) -> str:
         """Its name."""
-        ...
 
     @property
     def scratch_bytes(self) -> int:
         """Bytes of memory that each element of the scores needs besides inputs and outputs; 0 for none."""
-        ...
 
 
 class Backend(Protocol):
@@ -173,54 +170,43 @@ class Backend(Protocol):
     @property
     def machine(self) -> Machine:
         """What the kernels are for."""
-        ...
 
     @property
     def tir(self) -> TirKernels:
         """The kernels that are TIR functions over work items."""
-        ...
 
     @property
     def min_max(self) -> Mapping[str, Legalize]:
         """How greatest and least values are computed, as TVM's `LegalizeOps` takes it."""
-        ...
 
     @property
     def fuses_integers(self) -> bool:
         """Whether products of integers may have epilogues, as those of floats."""
-        ...
 
     @property
     def most_values_in_place(self) -> int | None:
         """Rows of values that an attention reads in the layout BSNH, where heads lie side by side; None for any."""
-        ...
 
     @property
     def widens_values(self) -> bool:
         """Whether an attention reads values of 16 bits that the graph widens for its second product."""
-        ...
 
     def supports(self, operator: type[KernelOperator], dtype: str) -> bool:
         """Say whether there is a kernel for an operator of operands of a type, by NumPy's name; TVM has the rest."""
-        ...
 
     def can_fuse(self, operator: KernelOperator, epilogue: Epilogue, result: str) -> bool:
         """Say whether a product's kernel can apply an epilogue whose result has a type, by NumPy's name."""
-        ...
 
     def supports_attention(
         self, module: tvm.IRModule, operators: Mapping[str, KernelOperator], attention: Attention
     ) -> bool:
         """Say whether an attention of a lowered model is a kernel of its own; else it is computed step by step."""
-        ...
 
     def nests(self, name: str, function: tirx.PrimFunc, rows: bool = False) -> list[Nest]:
         """Return the kernels of a TIR function that TVM made; `rows` asks for work items that are rows."""
-        ...
 
     def row(self, program: Program, max_length: int) -> RowKernel:
         """Return the kernel of a row program for rows of up to so many elements."""
-        ...
 
     def product(self, builder: Builder, product: Product, result: Any) -> Value:
         """Append the steps of a product and return its result.
@@ -230,16 +216,12 @@ class Backend(Protocol):
             product: What is multiplied, and what is done to the result's elements.
             result: The type of the result in Relax.
         """
-        ...
 
     def convolution(self, builder: Builder, operator: Any, x: Value, kernel: Value, bias: Value, result: Any) -> Value:
         """Append the step of a convolution of groups of few channels and return its result."""
-        ...
 
     def attention(self, lowering: Lowering, attention: Attention) -> Value:
         """Append the steps of an attention that `supports_attention` took, and return its result."""
-        ...
 
     def objects(self) -> tuple[bytes, ...]:
         """Return object files of every kernel asked for so far; none where kernels are text."""
-        ...

@@ -46,10 +46,8 @@ class DeviceArtifact(Artifact):
                 try:
                     gpu = Gpu(driver, code)
                 except SoftqError as error:
-                    built_for = facts["target"]
-                    raise InputError(
-                        f"{name}: was built for {built_for}; this GPU is {driver.name}: {error}"
-                    ) from error
+                    text = f"{name}: was built for {facts['target']}; this GPU is {driver.name}: {error}"
+                    raise InputError(text) from error
                 opened.callback(gpu.close)
                 weights = np.memmap(folder / "weights.bin", np.uint8, "r")
                 executor = Executor(steps, weights, gpu)

@@ -46,9 +46,8 @@ def compiled(text: str, arch: str, *, ptx: bool = False) -> bytes:
             said = _bytes(library, program, "nvrtcGetProgramLog").decode(errors="replace").strip("\0\n")
             lines = [line for line in said.splitlines() if "error" in line] or said.splitlines()
             raise SoftqError(f"NVRTC refuses the kernels for {arch}: {lines[0] if lines else 'it says nothing'}")
-        return (
-            _bytes(library, program, "nvrtcGetPTX").rstrip(b"\0") if ptx else _bytes(library, program, "nvrtcGetCUBIN")
-        )
+        code = _bytes(library, program, "nvrtcGetPTX" if ptx else "nvrtcGetCUBIN")
+        return code.rstrip(b"\0") if ptx else code
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))
 
@@ -59,10 +58,8 @@ def _of_wheels() -> list[str]:
         spec = importlib.util.find_spec(package)
         for folder in () if spec is None else spec.submodule_search_locations or ():
             for pattern in _IN_WHEELS:
-                found += [
-                    str(path) for path in sorted(Path(folder).parent.glob(pattern)) if "builtins" not in path.name
-                ]
-    return list(dict.fromkeys(found))
+                found += map(str, sorted(Path(folder).parent.glob(pattern)))
+    return [path for path in dict.fromkeys(found) if "builtins" not in Path(path).name]
 
 
 def _bytes(library: ctypes.CDLL, program: ctypes.c_void_p, name: str) -> bytes:

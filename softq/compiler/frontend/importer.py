@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,7 +93,7 @@ def import_model(model: ir.Model, functions: Mapping[tuple[str, str], RowFunctio
         raise
     return Imported(
         module=module,
-        inputs=tuple(importer.inputs),
+        inputs=tuple(importer._input_names),  # pyright: ignore[reportPrivateUsage]
         outputs=tuple(value.name or "" for value in model.graph.outputs),
         weights=importer.weights,
         operators=importer.context.operators,
@@ -142,11 +142,6 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             for node in model.graph
             for value in node.outputs
         }
-
-    @property
-    def inputs(self) -> Sequence[str]:
-        """The names of the inputs of the graph that are no initializers."""
-        return self._input_names
 
     def _parse_graph_input(self, graph: onnx.GraphProto) -> None:
         names = {d.dim_param for value in graph.input for d in value.type.tensor_type.shape.dim}

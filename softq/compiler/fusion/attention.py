@@ -15,24 +15,8 @@ import tvm
 from tvm import s_tir
 
 from softq.compiler.backend import Backend, KernelOperator
-from softq.compiler.fusion.bindings import (
-    behind_views,
-    bindings_of,
-    is_function,
-    is_variable,
-    is_view,
-    item_of,
-    operator_of,
-    users_of,
-)
-from softq.compiler.fusion.tir_patterns import (
-    blocks_of,
-    elementwise_in,
-    exchanges_heads_and_rows,
-    repeats,
-    same_rows,
-    widened,
-)
+from softq.compiler.fusion import bindings
+from softq.compiler.fusion.tir_patterns import blocks_of, elementwise_in, exchanges_heads, repeats, same_rows, widened
 from softq.compiler.ops.linear import MatMulOp
 from softq.compiler.ops.row_program import RowProgramOp
 from softq.compiler.steps.attention import Attention
@@ -71,12 +55,12 @@ class _Finder:
     backend: Backend
 
     def __post_init__(self) -> None:
-        self.bindings, self.users = bindings_of(self.module), users_of(self.module)
+        self.bindings, self.users = bindings.bindings_of(self.module), bindings.users_of(self.module)
         self._order = {at: position for position, at in enumerate(self.bindings)}
 
     def product_of(self, binding: Any) -> MatMulOp | None:
         """Return the product that a binding is, if a block of its rows can be computed alone."""
-        operator = operator_of(binding, self.operators)
+        operator = bindings.operator_of(binding, self.operators)
         if not isinstance(operator, MatMulOp):
             return None
         zeros = binding.value.args[1].fields[2:]
@@ -94,7 +78,7 @@ class _Finder:
             return None
         scores, stages, inputs = chain
         queries, keys = scores.value.args[1].fields[:2]
-        if len(queries.ty.shape.values) < 3 or key(keys) not in self.bindings or len(keys.ty.shape.values) < 3:
+        if key(keys) not in self.bindings or min(len(x.ty.shape.values) for x in (queries, keys)) < 3:
             return None
         if not same_shape(left.ty.shape.values, scores.var.ty.shape.values):
             return None
@@ -108,11 +92,13 @@ class _Finder:
         if of_keys != of_values:
             (keys, of_keys), values = (scores.value.args[1].fields[1], 1), unwidened
         operands, heads, bsnh = [queries, keys, values], 1, [False] * 3
+        most, length = self.backend.most_values_in_place, plain(right.ty.shape.values[-2])
+        short = most is None or (isinstance(length, int) and length <= most)
         for i, operand in enumerate(operands):
             source, found = self._bsnh_source(operand)
             # Queries that share keys would be rows of more than one head. Values are read for every block again: in
             # long rows their distance costs more (page tables, cache sets) than a copy with the rows together.
-            folds = (of_keys == 1, True, _is_short(right, self.backend.most_values_in_place))[i]
+            folds = (of_keys == 1, True, short)[i]
             if found is not None and (heads == 1 or equal(found, heads)) and folds:
                 operands[i], heads, bsnh[i] = source, found, True
         return Attention(
@@ -122,48 +108,45 @@ class _Finder:
 
     def _find_finish(self, second: Any, stages: list[Any]) -> tuple[Any, int, bool]:
         """Return the function of a product's result, the argument, and whether it exchanges heads and rows."""
-        value, binding = second.var, None
-        while binding is None or is_view(binding):
-            if binding is not None:
-                if not same_rows(value.ty, binding.var.ty):
-                    return None, 0, False
-                value = binding.var
-            users = self.users[key(value)]
-            binding = self.bindings.get(users[0]) if len(users) == 1 else None
-            if binding is None:
-                return None, 0, False
-        if not is_function(binding):
+        value, binding = second.var, self._only_user(second.var)
+        while bindings.is_view(binding) and same_rows(value.ty, binding.var.ty):
+            value, binding = binding.var, self._only_user(binding.var)
+        if not bindings.is_function(binding):
             return None, 0, False
         function, given = self.module[binding.value.args[0]], list(binding.value.args[1].fields)
-        position = next(i for i, x in enumerate(given) if is_variable(x) and x.same_as(value))
+        position = next(i for i, x in enumerate(given) if bindings.is_variable(x) and x.same_as(value))
         for to_bsnh in (False, True):
             if elementwise_in(function, position, to_bsnh) and self._keeps_rows(function, given, stages, to_bsnh):
                 return (binding, position, to_bsnh) if self._is_rowwise(binding) else (None, 0, False)
         return None, 0, False
+
+    def _only_user(self, value: Any) -> Any:
+        users = self.users[key(value)]
+        return self.bindings.get(users[0]) if len(users) == 1 else None
 
     def _trace(self, value: Any, rows: bool) -> Chain | None:
         """Return the first product, the stages between it and a value, and which arguments lead there."""
         binding = self.bindings.get(key(value))
         if binding is None or len(self.users[key(value)]) != 1:
             return None
-        item = item_of(binding)
+        item = bindings.item_of(binding)
         if item is not None:
             return self._trace_row_program(*item)
-        if is_view(binding):
+        if bindings.is_view(binding):
             source = binding.value.args[0]
             return self._trace(source, rows) if same_rows(source.ty, binding.var.ty) else None
-        if is_function(binding):
+        if bindings.is_function(binding):
             return self._trace_elementwise(binding, rows)
-        if isinstance(operator_of(binding, self.operators), RowProgramOp):
+        if isinstance(bindings.operator_of(binding, self.operators), RowProgramOp):
             return self._extend(self._trace(binding.value.args[1].fields[0], True), binding, 0)
         return (binding, [], []) if rows and self.product_of(binding) is not None else None
 
     def _trace_row_program(self, weights_and_scalars: Any, position: int) -> Chain | None:
         """Return the chain of a row program of several results, of which the first is read once."""
         binding = self.bindings.get(key(weights_and_scalars))
-        if binding is None or not isinstance(operator_of(binding, self.operators), RowProgramOp) or position != 0:
+        if position != 0 or not isinstance(bindings.operator_of(binding, self.operators), RowProgramOp):
             return None
-        items = [item_of(self.bindings.get(user)) for user in self.users[key(weights_and_scalars)]]
+        items = [bindings.item_of(self.bindings.get(user)) for user in self.users[key(weights_and_scalars)]]
         if [item[1] for item in items if item is not None].count(0) != 1 or None in items:
             return None
         return self._extend(self._trace(binding.value.args[1].fields[0], True), binding, 0)
@@ -172,7 +155,7 @@ class _Finder:
         function = self.module[binding.value.args[0]]
         given = list(binding.value.args[1].fields)
         for position, argument in enumerate(given):
-            if is_variable(argument) and elementwise_in(function, position) and self._is_rowwise(binding):
+            if bindings.is_variable(argument) and elementwise_in(function, position) and self._is_rowwise(binding):
                 chain = self._trace(argument, rows)
                 if chain is not None and self._keeps_rows(function, given, chain[1]):
                     return self._extend(chain, binding, position)
@@ -193,10 +176,10 @@ class _Finder:
         """Say whether a function reads the scalars of a row program in their own rows only."""
         made = {key(b.var) for b in stages}
         for position, argument in enumerate(given):
-            source = self.bindings.get(key(argument)) if is_variable(argument) else None
-            while is_view(source) and same_rows(source.value.args[0].ty, source.var.ty):
+            source = self.bindings.get(key(argument)) if bindings.is_variable(argument) else None
+            while bindings.is_view(source) and same_rows(source.value.args[0].ty, source.var.ty):
                 source = self.bindings.get(key(source.value.args[0]))
-            item = item_of(source)
+            item = bindings.item_of(source)
             if item is not None and key(item[0]) in made and not elementwise_in(function, position, to_bsnh):
                 return False
         return True
@@ -214,7 +197,7 @@ class _Finder:
             if at in made or at == key(second.var) or at == 0:
                 continue
             binding = self.bindings[at]
-            if item_of(binding) is not None or is_view(binding):
+            if bindings.item_of(binding) is not None or bindings.is_view(binding):
                 wanted += self.users[at]
             elif self._order[at] < self._order[key(second.var)]:
                 return False
@@ -239,7 +222,7 @@ class _Finder:
             return value, None
         given = source.value.args[1].fields
         function = self.module[source.value.args[0]]
-        if len(given) != 1 or not exchanges_heads_and_rows(function, self.backend.widens_values):
+        if len(given) != 1 or not exchanges_heads(function, self.backend.widens_values):
             return value, None
         return given[0], source.var.ty.shape.values[1]
 
@@ -253,8 +236,8 @@ class _Finder:
 
     def _function_behind(self, value: Any) -> Any:
         """Return the binding of the TIR function that a value is made by, seen through views, or None."""
-        source = behind_views(value, self.bindings)
-        return source if is_function(source) else None
+        source = bindings.behind_views(value, self.bindings)
+        return source if bindings.is_function(source) else None
 
     @staticmethod
     def _same_matrices(value: Any, source: Any) -> bool:
@@ -270,8 +253,8 @@ class _Finder:
             at = wanted.pop()
             if at not in self.bindings or at in made or at == key(attention.last.var):
                 continue
-            item = item_of(self.bindings[at])
-            if is_view(self.bindings[at]) or (item is not None and item[1] == 0):
+            item = bindings.item_of(self.bindings[at])
+            if bindings.is_view(self.bindings[at]) or (item is not None and item[1] == 0):
                 made.add(at)
                 wanted += self.users[at]
         # Copies of operands that only this attention reads.
@@ -286,10 +269,5 @@ class _Finder:
             while not value.same_as(taken) and set(self.users[key(value)]) <= made | products:
                 made.add(key(value))
                 binding = self.bindings[key(value)]
-                value = binding.value.args[0] if is_view(binding) else binding.value.args[1].fields[0]
+                value = binding.value.args[0] if bindings.is_view(binding) else binding.value.args[1].fields[0]
         return made
-
-
-def _is_short(values: Any, most: int | None) -> bool:
-    length = plain(values.ty.shape.values[-2])
-    return most is None or (isinstance(length, int) and length <= most)

@@ -60,7 +60,7 @@ def elementwise_in(function: Any, position: int, to_bsnh: bool = False) -> bool:
     return made[-1].same_as(result) and len(made) > 1
 
 
-def exchanges_heads_and_rows(function: Any, widens: bool) -> bool:
+def exchanges_heads(function: Any, widens: bool) -> bool:
     """Say whether a function gives its only parameter [batch, rows, heads, width] as [batch, heads, rows, width].
 
     `widens` allows it to widen numbers of 16 bits then.

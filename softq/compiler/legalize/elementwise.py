@@ -158,20 +158,6 @@ def silu(x: Expr) -> Expr:
     return x * sigmoid(x)
 
 
-_FUNCTIONS: dict[str, Function] = {
-    "relax.exp": exp,
-    "relax.erf": erf,
-    "relax.tanh": tanh,
-    "relax.sigmoid": sigmoid,
-    "relax.log": log,
-    "relax.sin": sin,
-    "relax.cos": cos,
-    "relax.nn.gelu": gelu,
-    "relax.nn.gelu_tanh": gelu_tanh,
-    "relax.nn.silu": silu,
-}
-
-
 def _legalize(name: str, function: Function) -> Callable[[Any, Any], Any]:
     def compute(x: Any) -> Any:
         dtype = str(x.dtype)
@@ -192,5 +178,11 @@ def _legalize(name: str, function: Function) -> Callable[[Any, Any], Any]:
     return legalize
 
 
-LEGALIZE: dict[str, Callable[[Any, Any], Any]] = {name: _legalize(name, f) for name, f in _FUNCTIONS.items()}
+_FUNCTIONS = {"relax": (exp, erf, tanh, sigmoid, log, sin, cos), "relax.nn": (gelu, gelu_tanh, silu)}
+
+LEGALIZE: dict[str, Callable[[Any, Any], Any]] = {
+    f"{domain}.{function.__name__}": _legalize(f"{domain}.{function.__name__}", function)
+    for domain, functions in _FUNCTIONS.items()
+    for function in functions
+}
 """What TVM's `LegalizeOps` takes; half precision is computed in float32, float64 keeps TVM's own form."""

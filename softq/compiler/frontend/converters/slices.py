@@ -35,12 +35,11 @@ def _slice(node: Node) -> list[relax.Expr]:
             # TVM counts an end of -1 from the back, where it stands for "before the first": the elements are named.
             assert isinstance(low, int)
             assert isinstance(high, int)
-            x = node.emit(relax.op.take(x, constant(np.arange(low, high, step)), axis, mode="clip"))
-            dims = [plain(d) for d in node.importer.dims(x, node.name)]
-            continue
-        x = node.emit(
-            relax.op.strided_slice(x, [axis], [expression(low)], [expression(high)], [step], assume_inbound=True)
-        )
+            part = relax.op.take(x, constant(np.arange(low, high, step)), axis, mode="clip")
+        else:
+            bounds = [expression(low)], [expression(high)]
+            part = relax.op.strided_slice(x, [axis], *bounds, [step], assume_inbound=True)
+        x = node.emit(part)
         dims = [plain(d) for d in node.importer.dims(x, node.name)]
     return [x]
 
