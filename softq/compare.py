@@ -219,15 +219,13 @@ def _interval(metric: Metric, measured: Measured) -> PairedInterval | None:
     samples, subject = measured.samples, metric.interval_of
     if samples is None or subject is None or measured.nan.candidate_only:
         return None
-    totals = [samples.candidate] if samples.reference is None else [samples.reference, samples.candidate]
-    if np.count_nonzero(samples.weight) < 2 or not all(np.isfinite(total).all() for total in totals):
+    reference = np.zeros_like(samples.candidate) if samples.reference is None else samples.reference
+    if np.count_nonzero(samples.weight) < 2 or not np.isfinite([reference, samples.candidate]).all():
         return None
-    if samples.reference is None:
-        interval = mean_interval(samples.candidate, samples.weight)
-    elif subject == "ratio":
-        interval = paired_ratio_interval(samples.reference, samples.candidate, samples.weight)
+    if samples.reference is not None and subject == "ratio":
+        interval = paired_ratio_interval(reference, samples.candidate, samples.weight)
     else:
-        interval = mean_interval(samples.candidate - samples.reference, samples.weight)
+        interval = mean_interval(samples.candidate - reference, samples.weight)
     return PairedInterval.about(subject, interval)
 
 

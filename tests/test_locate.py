@@ -12,8 +12,9 @@ from onnx import parser
 
 from softq.errors import UsageError
 from softq.forms import FORMS
+from softq.graph.view import ModelView
 from softq.passes import PASSES
-from softq.passes.locate import SITES_KEY, Locate, all_nodes, locate
+from softq.passes.locate import SITES_KEY, Locate, locate
 from softq.site import META_KEY, Site
 
 X = "float[2,3,4,5] x"
@@ -514,7 +515,7 @@ def test_the_sites_of_an_earlier_run_do_not_linger() -> None:
     locate(graph)
     graph.graph[0].op_type = "Neg"
     assert locate(graph) == ()
-    assert all(META_KEY not in node.meta for node in all_nodes(graph))
+    assert all(META_KEY not in node.meta for node in ModelView(graph).nodes)
 
 
 def test_site_ids_do_not_depend_on_the_run() -> None:

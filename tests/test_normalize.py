@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from onnx import checker, parser
 
 from softq.errors import RefusalError
-from softq.passes.locate import all_nodes, locate
+from softq.graph.view import ModelView
+from softq.passes.locate import locate
 from softq.passes.normalize import Normalize, normalize
 from softq.passes.rewriting.canonical import CANONICAL_KEY, Canonical, Mask
 
@@ -94,7 +95,7 @@ def same(got: list[Array], want: list[Array]) -> None:
 
 
 def canonical_nodes(of: ir.Model) -> list[tuple[ir.Node, Canonical]]:
-    found = [(node, node.meta.get(CANONICAL_KEY)) for node in all_nodes(of)]
+    found = [(node, node.meta.get(CANONICAL_KEY)) for node in ModelView(of).nodes]
     return [(node, canonical) for node, canonical in found if isinstance(canonical, Canonical)]
 
 

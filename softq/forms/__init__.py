@@ -10,7 +10,7 @@ form all the same: its match carries the sentence that says why, so that nothing
 
 A form that is no Softmax operator also gives `open`, which writes what it found as one with the very same results:
 `matching.decomposed.make_form` makes both of a function that finds a softmax which is written out, and
-`matching.fused.make_body_opener` opens an operator into a body.
+`matching.opening.make_body_opener` opens an operator into a body.
 """
 
 from __future__ import annotations

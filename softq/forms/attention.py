@@ -9,10 +9,10 @@ import onnx
 import onnx_ir as ir
 
 from softq.forms import Form, Inside, Match, refuse
-from softq.forms.matching.fused import count_keys, make_body_opener, refuse_reference
 from softq.forms.matching.guards import ROW_WHERE
 from softq.forms.matching.mask_sources import is_declared
-from softq.forms.matching.operators import FLOATS, NEWEST_OPSET, find_refusal
+from softq.forms.matching.opening import make_body_opener
+from softq.forms.matching.operators import FLOATS, NEWEST_OPSET, count_keys, find_refusal, refuse_reference
 from softq.graph.bodies import find_standard_body, to_type_proto
 from softq.graph.facts import Facts, drop_inferred_names
 from softq.graph.queries import is_op, node_label, operand
@@ -70,7 +70,6 @@ def _refuse_disputed(node: ir.Node, query: ir.Value, facts: Facts) -> str:
 
 
 def _read_precision(node: ir.Node, facts: Facts) -> ir.DataType | None:
-    """Return the element type of the softmax."""
     attribute = node.attributes.get("softmax_precision")
     if attribute is None or attribute.is_ref():
         return facts.dtype(operand(node, _Q))

@@ -13,8 +13,8 @@ import onnx
 import onnx_ir as ir
 
 from softq.forms import Form, Inside, Match, refuse
-from softq.forms.matching.fused import is_contrib, make_body_opener
-from softq.forms.matching.operators import find_refusal
+from softq.forms.matching.opening import make_body_opener
+from softq.forms.matching.operators import find_refusal, is_contrib
 from softq.graph.bodies import parse_body
 from softq.graph.facts import Facts
 from softq.graph.queries import has_references, node_label, operand, operator_label

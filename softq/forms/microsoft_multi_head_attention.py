@@ -7,7 +7,8 @@ import onnx_ir as ir
 
 from softq.forms import Form, Match
 from softq.forms.matching import heads
-from softq.forms.matching.fused import count_keys, is_contrib, make_body_opener
+from softq.forms.matching.opening import make_body_opener
+from softq.forms.matching.operators import count_keys, is_contrib
 from softq.graph.bodies import has_input, parse_body
 from softq.graph.facts import Facts
 from softq.graph.queries import node_label, operand, operator_label

@@ -44,18 +44,13 @@ def node_label(node: ir.Node, index: int | None = None) -> str:
     for output in node.outputs:
         if output.name:
             return output.name
-    return f"{operator_label(node)}#{position(node) if index is None else index}"
+    return f"{operator_label(node)}#{list(graph_of(node)).index(node) if index is None else index}"
 
 
 def graph_of(node: ir.Node) -> ir.Graph | ir.Function:
     """Return the graph of a node of a model."""
     assert node.graph is not None, "a node of a model belongs to a graph"
     return node.graph
-
-
-def position(node: ir.Node) -> int:
-    """Return the place of `node` among the nodes of its graph."""
-    return next(index for index, other in enumerate(graph_of(node)) if other is node)
 
 
 def has_references(node: ir.Node) -> bool:

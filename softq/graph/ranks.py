@@ -85,6 +85,5 @@ def _rank_of(
 
 
 def _length(tensor: ir.Value | None, known: Callable[[ir.Value], Dims | None]) -> int | None:
-    """Return how many numbers a one-dimensional tensor holds, if that is fixed."""
     shape = None if tensor is None else known(tensor)
     return shape[0] if shape is not None and len(shape) == 1 and isinstance(shape[0], int) else None

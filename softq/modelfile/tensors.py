@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Literal
 
 import onnx_ir as ir
@@ -60,17 +61,11 @@ def swap_tensors(model: ir.Model, change: Change) -> Generator[None]:
             put(held.tensor)
 
 
-def graphs(model: ir.Model) -> Iterator[ir.Graph]:
-    """Yield the main graph, each function's graph, and every body inside them."""
-    for top in (model.graph, *(function.graph for function in model.functions.values())):
-        yield top
-        yield from top.subgraphs()
-
-
 def _places(model: ir.Model) -> Iterator[tuple[Held, Put]]:
     for function in model.functions.values():
         yield from _places_of(function.attributes, function.name)
-    for graph in graphs(model):
+    tops = (model.graph, *(function.graph for function in model.functions.values()))
+    for graph in chain.from_iterable((top, *top.subgraphs()) for top in tops):
         for value in graph.initializers.values():
             if value.const_value is not None:
                 held = Held("initializer", value.name or "", value.const_value)

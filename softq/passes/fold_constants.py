@@ -6,7 +6,7 @@ import math
 
 import onnx_ir as ir
 
-from softq.graph.constants import Array, become_constants, evaluate, is_pure
+from softq.graph.constants import become_constants, evaluate, is_pure
 from softq.graph.queries import constant
 from softq.graph.view import Container
 from softq.passes import NodePass, PassEntry
@@ -33,12 +33,9 @@ class FoldConstants(NodePass):
             return False
         if not node.inputs or not all(self._is_small(value) for value in node.outputs):
             return False
-        arrays: list[Array | None] = []
-        for value in node.inputs:
-            array = None if value is None else constant(value, self.limit)
-            if value is not None and array is None:
-                return False
-            arrays.append(array)
+        arrays = [constant(value, self.limit) for value in node.inputs]
+        if any(value is not None and array is None for value, array in zip(node.inputs, arrays, strict=True)):
+            return False
         results = evaluate(node, container.opset, arrays)
         # A result of another type or shape than the model has it: one of the two is wrong, so both stay.
         pairs = zip(node.outputs, results or (), strict=False)

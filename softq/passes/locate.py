@@ -7,7 +7,7 @@ everything else stay exact unless asked for, because what they decide (a class, 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -74,11 +74,10 @@ def locate(
     found = findings(Facts(ModelView(model)), Policy(all_sites, select, rewrites, logarithms, methods))
     sites = tuple(finding.site for finding in found)
     carriers = {finding.node: finding.site for finding in found}
-    for node in all_nodes(model):
+    for node in ModelView(model).nodes:
+        node.meta.pop(META_KEY, None)
         if node in carriers:
             node.meta[META_KEY] = carriers[node]
-        else:
-            node.meta.pop(META_KEY, None)
     model.meta[SITES_KEY] = sites
     return sites
 
@@ -106,14 +105,7 @@ def superfluous(model: ir.Model, kind: str) -> list[tuple[Finding, OrderOnly]]:
 def is_located(model: ir.Model) -> bool:
     """Return whether `model` carries what `locate` left, and is no copy that lost it."""
     sites = model.meta.get(SITES_KEY)
-    return sites is not None and (not sites or any(META_KEY in node.meta for node in all_nodes(model)))
-
-
-def all_nodes(model: ir.Model) -> Iterator[ir.Node]:
-    """Yield the nodes of every container of `model`."""
-    yield from model.graph.all_nodes()
-    for function in model.functions.values():
-        yield from function.all_nodes()
+    return sites is not None and (not sites or any(META_KEY in node.meta for node in ModelView(model).nodes))
 
 
 def findings(facts: Facts, policy: Policy | None = None) -> tuple[Finding, ...]:

@@ -22,10 +22,19 @@ from softq.graph.queries import chain_above, is_op, operand
 from softq.graph.rewriter import Rewriter
 from softq.graph.view import ModelView
 from softq.passes import PassEntry
-from softq.passes.locate import all_nodes, is_located, locate
-from softq.passes.rewriting.canonical import CANONICAL_KEY, Canonical, Mask, scores_of
+from softq.passes.locate import is_located, locate
+from softq.passes.rewriting.canonical import (
+    CANONICAL_KEY,
+    Canonical,
+    Mask,
+    bypass,
+    move_axis_last,
+    narrow,
+    scores_of,
+    set_axis,
+    unflatten,
+)
 from softq.passes.rewriting.mask_lifting import MaskLifter
-from softq.passes.rewriting.softmax_axis import bypass, move_axis_last, narrow, set_axis, unflatten
 from softq.site import META_KEY, Site
 
 _NEAR = 4
@@ -66,12 +75,8 @@ def normalize(model: ir.Model) -> bool:
 
 def _waiting(model: ir.Model) -> list[tuple[ir.Node, Site]]:
     """Return the nodes of the sites to be converted that are not canonical yet."""
-    found: list[tuple[ir.Node, Site]] = []
-    for node in all_nodes(model):
-        site = node.meta.get(META_KEY)
-        if isinstance(site, Site) and site.takes_method and CANONICAL_KEY not in node.meta:
-            found.append((node, site))
-    return found
+    sites = ((node, node.meta.get(META_KEY)) for node in ModelView(model).nodes if CANONICAL_KEY not in node.meta)
+    return [(node, site) for node, site in sites if isinstance(site, Site) and site.takes_method]
 
 
 def _raise(model: ir.Model) -> bool:
@@ -111,7 +116,6 @@ def _open(model: ir.Model) -> bool:
 
 
 def _normalize(rewriter: Rewriter, node: ir.Node, site: Site, raised: bool) -> None:
-    """Make `node` canonical."""
     if site.function is not None:
         match = find_around(node, rewriter.facts) or FORMS.get(site.form).match(node, rewriter.facts)
         if match is None or match.scores is None or match.function != site.function:

@@ -63,7 +63,6 @@ class Prepare(ir.passes.InPlacePass):
 
 
 def _run(model: ir.Model, *steps: ir.passes.InPlacePass) -> bool:
-    """Run passes; return whether any changed the model."""
     modified = False
     for step in steps:
         modified |= step(model).modified

@@ -97,7 +97,6 @@ def _last_dim(value: ir.Value) -> int | None:
 
 
 def _write(graph: ir.Graph, node: ir.Node, product: _Product, out: ir.Value, start: int, end: int) -> None:
-    """Write the product of some columns in the place of a part."""
     name = out.name or "part"
     result = ir.node("MatMul", [product.left, _cut(graph, product.weight, f"{name}.weight", start, end)], name=name)
     nodes = [result]

@@ -92,7 +92,6 @@ def _find_bare(value: ir.Value) -> Exponential | None:
 
 
 def _strike_out(bare: Exponential, mask: ir.Value, facts: Facts) -> Exponential:
-    """Return the product of an exponential with a mask."""
     found, cast = find_values(mask, facts), match(mask, "Cast(x)")
     if found is None or not set(found.values) <= set(BITS.values):
         why = f"its exponentials are multiplied by {mask.name!r}, which is not proved to be 0 or 1 everywhere"

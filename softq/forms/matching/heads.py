@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from softq.forms import Inside, Match, refuse
-from softq.forms.matching.fused import refuse_reference
-from softq.forms.matching.operators import find_refusal
+from softq.forms.matching.operators import find_refusal, refuse_reference
 from softq.graph.bodies import format_float
 from softq.graph.facts import Facts
 from softq.graph.queries import node_label, operand, operator_label
@@ -168,16 +167,12 @@ def attend(node: ir.Node, mask: KeyMask, name: str, head_size: int, hidden: int,
         f"Scale = Constant <value: tensor = float {{{format_float(scale)}}}> ()",
         "Scores = Mul (QK, Scale)",
     ]
-    added: list[str] = []
+    added = "attention_biasF" if has_bias else ""
     if mask.rank or mask.causal:
         lines += _mask_lines(mask, name)
-        added.append("Hidden")
-    if has_bias:
-        added.insert(0, "attention_biasF")
-    if len(added) == 2:
-        lines.append("Added = Add (attention_biasF, Hidden)")
-        added = ["Added"]
-    lines.append(f"Masked = Add (Scores, {added[0]})" if added else "Masked = Identity (Scores)")
+        lines += ["Added = Add (attention_biasF, Hidden)"] if has_bias else []
+        added = "Added" if has_bias else "Hidden"
+    lines.append(f"Masked = Add (Scores, {added})" if added else "Masked = Identity (Scores)")
     return [
         *lines,
         "P = Softmax <axis: int = -1> (Masked)",

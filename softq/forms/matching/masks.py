@@ -206,7 +206,6 @@ def _decide_lift(
     facts: Facts,
     depth: int,
 ) -> FoundMask:
-    """Decide whether a recognised mask can be lifted, and the masks under it with it."""
     written = find_values(operands[-1], facts)
     masked = {v for v in (written.values if written is not None else ()) if v <= MASKED}
     factor = next((step.node.op_type for step in lift.steps if step.node.op_type != "Cast"), None)

@@ -1,22 +1,36 @@
-"""Writing a standard Softmax in the place of one that is written out."""
+"""Writing a standard Softmax in the place of one that is written out, or inside a fused operator.
+
+The body of a fused operator takes its place, and the softmax in it is found again by a mark.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import onnx
 import onnx_ir as ir
 
+from softq.errors import RefusalError
+from softq.forms import Open
 from softq.forms.matching.exponentials import Decomposed, Exponential, read_number
 from softq.forms.matching.layout_ops import is_plain
+from softq.graph.bodies import open_nodes
 from softq.graph.edits import remove_if_unused, take_over
-from softq.graph.facts import drop_inferred_names
+from softq.graph.facts import Facts, drop_inferred_names
 from softq.graph.patterns import matches
-from softq.graph.queries import node_label
+from softq.graph.queries import node_label, operator_label
 from softq.graph.ranks import Dims
 from softq.graph.rewriter import Rewriter
+from softq.graph.view import ModelView
 
 _BOOL, _INT64 = ir.DataType.BOOL, ir.DataType.INT64
+
+_MARK = "softq.opened"
+"""Metadata key that leads from the Softmax of a body to the node that had the body; it goes when it was read."""
+
+Body = Callable[[ir.Node, int, Facts], onnx.FunctionProto | None]
+"""Returns what a node is short for in an operator set."""
 
 
 class Opener:
@@ -116,7 +130,6 @@ class Opener:
         return softmax, self._add("Slice", [weights, first, length, at], "without_sink", dtype, shape)
 
     def _write_over_several(self, scores: ir.Value, axes: tuple[int, ...]) -> tuple[ir.Node, ir.Value]:
-        """Write a softmax over several axes, laid into one row and back."""
         shape, dtype = self._facts.shape(scores), self._dtype(scores)
         assert shape is not None, "several axes are known only where the rank is"
         rank = len(shape)
@@ -141,7 +154,6 @@ class Opener:
         return softmax, self._add("Transpose", [value], "back", dtype, shape, perm=back) if is_turned else value
 
     def _copy(self, node: ir.Node, value: ir.Value) -> ir.Value:
-        """Write a copy of a node that moves, with another first operand."""
         dtype = self._facts.dtype(node.outputs[0]) if node.op_type == "Cast" else self._facts.dtype(value)
         shape = self._facts.shape(value) if is_plain((node,)) else self._facts.shape(node.outputs[0])
         copy = ir.Node("", node.op_type, [value, *node.inputs[1:]], [*node.attributes.values()])
@@ -181,3 +193,21 @@ def _broadcast(first: Dims | None, second: Dims | None) -> Dims | None:
         b if a == 1 else a if b in {1, a} else a if isinstance(a, int) else None
         for a, b in zip(one, other, strict=True)
     )
+
+
+def make_body_opener(body_of: Body) -> Open:
+    """Return what replaces operators that hold one softmax each by their bodies; see `Form.open`."""
+
+    def open_all(model: ir.Model, nodes: Sequence[ir.Node]) -> list[ir.Node]:
+        facts = Facts(ModelView(model))
+        bodies = {node: body_of(node, facts.view.container_of(node).opset, facts) for node in nodes}
+        for place, (node, body) in enumerate(bodies.items()):
+            if body is None:
+                raise RefusalError(f"node {node_label(node)}: there is no body for this {operator_label(node)}")
+            softmax = next(inner for inner in body.node if inner.op_type == "Softmax")
+            softmax.metadata_props.add(key=_MARK, value=str(place))
+        open_nodes(model, lambda node, _: bodies.get(node))
+        marked = {node.metadata_props.pop(_MARK, None): node for node in ModelView(model).nodes}
+        return [marked[str(place)] for place in range(len(nodes))]
+
+    return open_all

@@ -1,4 +1,4 @@
-"""What the operators Softmax, LogSoftmax and Hardmax have in common: the axis in each opset, and the types."""
+"""What operators with a softmax have in common: the axis of Softmax and its like in each opset, types, refusals."""
 
 from __future__ import annotations
 
@@ -86,3 +86,33 @@ def find_refusal(node: ir.Node, scores: ir.Value, facts: Facts) -> str:
             f"{facts.view.containers[0].opset}, which checkers reject"
         )
     return ""
+
+
+def is_contrib(node: ir.Node, name: str, facts: Facts) -> bool:
+    """Return whether a node is an operator of onnxruntime's own, and no function that the model brings."""
+    identifier = node.op_identifier()
+    return identifier[:2] == ("com.microsoft", name) and identifier not in facts.view.model.functions
+
+
+def refuse_reference(node: ir.Node) -> str:
+    """Return why attributes that are those of a function cannot be read; empty if there are none."""
+    reference = next((attribute.name for attribute in node.attributes.values() if attribute.is_ref()), None)
+    if reference is None:
+        return ""
+    return f"not yet: the attribute {reference} of node {node_label(node)} is that of the function that holds it"
+
+
+def count_keys(keys: int | str | None, past: ir.Value | None, rank: int, facts: Facts) -> int | str | None:
+    """Return the number of keys with the past ones, None where it is not known.
+
+    Args:
+        keys: The number of new keys.
+        past: The past keys [..., keys, width]; None if there are none.
+        rank: Number of axes of `past`.
+        facts: Shapes of the model.
+    """
+    if past is None:
+        return keys
+    shape = facts.shape(past)
+    before = shape[-2] if shape is not None and len(shape) == rank else None
+    return keys + before if isinstance(keys, int) and isinstance(before, int) else None

@@ -13,11 +13,13 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 
+from softq.forms.matching.exponentials import read_number
 from softq.forms.substitutes.reference import OPERATORS, REAL, Expm1, Log1p
 from softq.forms.substitutes.regions import ELEMENTWISE, Region
 from softq.graph.constants import to_lone_proto
 from softq.graph.facts import Facts
-from softq.graph.queries import constant, is_op, operand, producer
+from softq.graph.patterns import matches
+from softq.graph.queries import constant, operand, producer
 from softq.graph.ranks import Dims
 
 Array = NDArray[np.generic]
@@ -31,6 +33,14 @@ _MOST = 1 << 21
 
 _ODD = 7919
 """Stands for an axis of unknown length: what depends on it is not known."""
+
+_FUSED = (
+    (Log1p.__name__, 1, "Log(total := Add(y, one)) | Log(total := Add(one, y))"),
+    (Log1p.__name__, 1, "Log(total := Sum(y, one)) | Log(total := Sum(one, y))"),
+    (Expm1.__name__, 1, "Sub(Exp(y), one)"),
+    (Expm1.__name__, -1, "Add(Exp(y), one) | Add(one, Exp(y)) | Sum(Exp(y), one) | Sum(one, Exp(y))"),
+)
+"""Pairs of operators that are one of `reference`, with the number that `one` is."""
 
 _LAID_OUT = {"Shape", "Reshape", "Expand", "ConstantOfShape", "Tile", "ScatterElements"}
 
@@ -156,28 +166,12 @@ def _fuse(node: ir.Node, names: Mapping[int, str]) -> onnx.NodeProto | None:
 
     1 swallows a small y in any type, which is rounding and not what the function is.
     """
-    if node.op_type == "Log":
-        small, kind = _find_beside_one(producer(node.inputs[0], "Add", "Sum"), 1.0), Log1p.__name__
-    else:
-        risen = _find_beside_one(node, 1.0 if node.op_type == "Sub" else -1.0) if is_op(node, "Add", "Sub") else None
-        inner = producer(risen, "Exp")
-        small, kind = None if inner is None else inner.inputs[0], Expm1.__name__
-    if small is None or id(small) not in names:
-        return None
-    made = onnx.NodeProto(op_type=kind, domain=REAL)
-    made.input.append(names[id(small)])
-    made.output.extend(names[id(value)] for value in node.outputs)
-    return made
-
-
-def _find_beside_one(node: ir.Node | None, one: float) -> ir.Value | None:
-    """Return the other operand of a node of two, one of which (of a difference the second) is this number."""
-    if node is None or len(node.inputs) != 2:
-        return None
-    for at in (1,) if node.op_type == "Sub" else (0, 1):
-        array = constant(node.inputs[at])
-        if array is not None and array.size == 1 and _is_float(array) and float(array.reshape(-1)[0]) == one:
-            return node.inputs[1 - at]
+    for kind, one, pattern in _FUSED:
+        for found in matches(node.outputs[0], pattern):
+            total = producer(found.get("total"), "Sum") or node
+            if len(total.inputs) < 3 and read_number(found["one"]) == one and id(found["y"]) in names:
+                outputs = [names[id(value)] for value in node.outputs]
+                return onnx.NodeProto(op_type=kind, domain=REAL, input=[names[id(found["y"])]], output=outputs)
     return None
 
 

@@ -10,7 +10,7 @@ from softq.errors import UsageError
 from softq.forms.matching.masks import NO_MASK
 from softq.methods import METHODS
 from softq.passes.analysis.candidates import Finding, shorten
-from softq.site import OwnFunction, Role, Site, Verdict
+from softq.site import OwnFunction, Role, Verdict
 
 _EXACT_ONLY = (
     "exact only: the logarithm of its weights is taken, and with another method a weight of zero would be -inf"
@@ -65,19 +65,14 @@ def judge(found: Sequence[Finding], policy: Policy) -> tuple[Finding, ...]:
         for node in finding.match.nodes
         if node is not finding.node
     }
-    return tuple(_keep_part(finding, inside.get(finding.node)) for finding in judged)
-
-
-def _keep_part(finding: Finding, whole: Site | None) -> Finding:
-    """Keep what is a part of a function that is converted."""
-    if whole is None:
-        return finding
-    verdict = Verdict("keep", f"it is a part of {whole.id}, which is converted as a whole")
-    return replace(finding, site=replace(finding.site, verdict=verdict, rewrite=""))
+    for place, finding in enumerate(judged):
+        if (whole := inside.get(finding.node)) is not None:
+            verdict = Verdict("keep", f"it is a part of {whole.id}, which is converted as a whole")
+            judged[place] = replace(finding, site=replace(finding.site, verdict=verdict, rewrite=""))
+    return tuple(judged)
 
 
 def _judge(finding: Finding, policy: Policy, chosen: set[str] | None) -> Finding:
-    """Apply the policy to a site that could be converted."""
     if finding.site.verdict.action != "convert":
         return finding
     given = policy.methods if isinstance(policy.methods, str) else policy.methods.get(finding.site.id, "")

@@ -15,7 +15,7 @@ import onnx_ir as ir
 from softq.forms import Match
 from softq.graph.facts import Facts
 from softq.graph.patterns import match
-from softq.graph.queries import constant, is_float_cast, is_op
+from softq.graph.queries import constant, is_float_cast, is_op, producer
 
 DROP_ARGMAX = "drop-argmax"
 FUSE_TOPK = "fuse-topk"
@@ -67,23 +67,19 @@ def find_order_only(match: Match, facts: Facts) -> OrderOnly | None:
 
 def _find_normalized(values: ir.Value, axis: int, rank: int, facts: Facts) -> ir.Value | None:
     """Return values / sum(values) if that is all they are used for."""
-    quotient = next((node for node in values.consumers() if is_op(node, "Div")), None)
-    result = None if quotient is None else quotient.outputs[0]
+    result = next((node.outputs[0] for node in values.consumers() if is_op(node, "Div")), None)
     found = match(result, "Div(values, total := ReduceSum(values, axes))")
-    total = None if found is None else found["total"].producer()
-    if found is None or total is None or found["values"] is not values:
+    if result is None or found is None or found["values"] is not values:
         return None
-    keeps = facts.view.attribute(total, "keepdims")
-    axes = constant(found["axes"])
+    total, axes = found["total"], constant(found["axes"])
+    node = producer(total, "ReduceSum")
+    keeps = None if node is None else facts.view.attribute(node, "keepdims")
     if axes is None or axes.reshape(-1).tolist() not in ([axis], [axis + rank]):
         return None
-    if keeps is not None and keeps.as_int() == 0:
+    if (keeps is not None and keeps.as_int() == 0) or values.is_graph_output() or total.is_graph_output():
         return None
-    alone = len(values.uses()) == 2 and len(found["total"].uses()) == 1
-    shown = values.is_graph_output() or found["total"].is_graph_output()
-    return (
-        result if alone and not shown and result is not None and result.graph is values.graph is total.graph else None
-    )
+    alone = len(values.uses()) == 2 and len(total.uses()) == 1
+    return result if alone and result.graph is values.graph is total.graph else None
 
 
 _MOVES = ("Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Slice", "Gather")
