@@ -1,14 +1,18 @@
 """Fixed-point arithmetic of gemmlowp (github.com/google/gemmlowp, 16e8662), as TensorFlow Lite's softmax uses it.
 
-Plain Python integers, for tables that are made while tracing. Qm.n has m integer bits and n fraction bits.
+Of Python integers, for tables that are made while tracing, and a product of traced values too. Qm.n has m integer bits
+and n fraction bits.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
+
+from softq.rowprog import Value
 
 _EXP_ONE_EIGHTH = 1895147668  # e^-(1/8), Q0.31
 _ONE_THIRD = 715827883  # Q0.31
@@ -17,8 +21,10 @@ _EXP_POWERS = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 2
 SCALED_FRACTION = 26
 """Fraction bits of a distance, Q5.26."""
 
+Number = TypeVar("Number", int, Value)
 
-def high_product(a: int, b: int) -> int:
+
+def high_product(a: Number, b: Number) -> Number:
     """Return a * b / 2^31, half up: the saturating rounding doubling high product, but for -2^31 * -2^31."""
     return (a * b + (1 << 30)) >> 31
 

@@ -78,13 +78,20 @@ class Options:
     """Options that are no part of the structure's name while they have these values."""
 
     @classmethod
+    @cache
     def specs(cls) -> Mapping[str, OptionSpec]:
         """Return what each option takes, by name.
 
         Raises:
             UsageError: a default is not allowed.
         """
-        return _specs(cls)
+        types = get_type_hints(cls)
+        specs: dict[str, OptionSpec] = {}
+        for one in dataclasses.fields(cls):
+            spec: OptionSpec = one.metadata["option"]
+            specs[one.name] = spec = replace(spec, words=spec.words or tuple(_words(types[one.name])))
+            spec.parse(f"{cls.__name__}: the default of {one.name}", one.default)
+        return specs
 
     def to_json(self) -> dict[str, OptionValue]:
         """Return the options by name."""
@@ -100,17 +107,6 @@ class Options:
         """The options as part of a name: `b4_r0p75`, initials of the fields and their values."""
         named = [(name, value) for name, value in self.to_json().items() if self.unnamed.get(name) != value]
         return "_".join(f"{name[0]}{_name(value)}" for name, value in named)
-
-
-@cache
-def _specs(options: type[Options]) -> Mapping[str, OptionSpec]:
-    types = get_type_hints(options)
-    specs: dict[str, OptionSpec] = {}
-    for one in dataclasses.fields(options):
-        spec: OptionSpec = one.metadata["option"]
-        specs[one.name] = spec = replace(spec, words=spec.words or tuple(_words(types[one.name])))
-        spec.parse(f"{options.__name__}: the default of {one.name}", one.default)
-    return specs
 
 
 def _words(annotation: object) -> Iterator[str]:

@@ -70,17 +70,13 @@ def as_probabilities(d: IntegerDistance, codes: Value, total: Value, one: float,
         )
     t, one = codes.trace, int(one)
     whole = t.row_sum(t.cast(codes, DType.I64))
-    count = t.max(t.cast(_elements(t, d), DType.I64), 1)  # 1: a fully masked row is divided too
+    present = None if d.excluded is None else t.select(d.excluded, 0, t.const(1, DType.I32))
+    elements = t.length() if present is None else t.row_sum(present)
+    count = t.max(t.cast(elements, DType.I64), 1)  # 1: a fully masked row is divided too
     over = _share(t, whole - one, count, greatest)
     under = _share(t, t.const(one, DType.I64) - whole, count, one)
     weights = (t.cast(codes, DType.I32) << FRACTION) - (over - under)
     return {"weights": d.weigh(weights), "normalizer": d.one(total, one << FRACTION)}
-
-
-def _elements(t: Builder, d: IntegerDistance) -> Value:
-    if d.excluded is None:
-        return t.length()
-    return t.row_sum(t.select(d.excluded, 0, t.const(1, DType.I32)))
 
 
 def _share(t: Builder, surplus: Value, count: Value, most: int) -> Value:

@@ -23,9 +23,7 @@ import numpy as np
 from softq.errors import UsageError
 from softq.methods import Method, Options, Outputs, Scope, option
 from softq.methods._fitted import itself, per_head, take_learned
-from softq.methods._pointwise import FLOATS, units, weight_bits_option, zero_option
-from softq.methods._scale import integer_step
-from softq.methods._unnormalized import scores
+from softq.methods._unnormalized import FLOATS, scores, step_option, units, weight_bits_option, zero_option
 from softq.methods._written import Function, WrittenSettings, collapse, plain
 from softq.rowprog import DType, Trace
 from softq.rowprog.library import exp_minus
@@ -47,7 +45,7 @@ class ConsmaxOptions(Options):
         100.0, "what the exponentials are divided by, in the sum's place", low=2.0**-20, high=2.0**20
     )
     clamp: float = option(80.0, "where x - beta ends", low=0.0, high=_MOST)
-    step: float = integer_step(16.0)
+    step: float = step_option()
     zero: int = zero_option()
     weight_bits: int = weight_bits_option()
 
@@ -73,7 +71,8 @@ def _trace_integer(t: Trace, options: ConsmaxOptions) -> Outputs:
 
 def _written(f: Function) -> Iterable[WrittenSettings]:
     log_zero = np.log(f.of()[:, 0])
-    clamp = _clamp(float(f.of(4000.0)[0, 0]))
+    greatest = float(f.of(4000.0)[0, 0])
+    clamp = math.log(greatest) if 0 < greatest < 2.0**127 else None  # there may be none that f32 holds
     # e^(x - beta) / gamma tells only beta + ln(gamma); the graph's own constants tell the two apart.
     for gamma in f.numbers:
         beta = -log_zero - np.log(gamma)
@@ -84,11 +83,6 @@ def _written(f: Function) -> Iterable[WrittenSettings]:
     at_most = _MOST if clamp is None else clamp
     yield {"beta": 0.0, "gamma": collapse(np.exp(-log_zero)), "clamp": min(plain(at_most - log_zero[0]), _MOST)}
     yield {"beta": collapse(-log_zero), "gamma": 1.0, "clamp": min(plain(at_most), _MOST)}
-
-
-def _clamp(greatest: float) -> float | None:
-    """Return the logarithm of the greatest value, None where there is none that f32 holds."""
-    return math.log(greatest) if 0 < greatest < 2.0**127 else None
 
 
 METHOD = Method(

@@ -37,7 +37,6 @@ site or per head, on the squared error of the attention output P V.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -110,8 +109,7 @@ def _trace(t: Trace, options: DeferredLogOptions) -> Outputs:
         level = t.sqrt(level)  # a NaN stays one, and the clamp makes it the code 0
     codes = t.cast(t.clamp(t.rint(level), 0.0, float(options.top)), DType.U8)
     weights = t.lut(weights_of, codes)
-    normalizer = t.select(d.is_nan, math.nan, t.cast(t.row_sum(weights), DType.F32))
-    return {"weights": weights, "normalizer": normalizer, "codes": codes}
+    return {**d.pair(weights, t.cast(t.row_sum(weights), DType.F32)), "codes": codes}
 
 
 def _trace_integer(t: Trace, options: DeferredLogOptions) -> Outputs:

@@ -46,11 +46,6 @@ class LogIntOptions(Options):
     )
 
 
-def _ratio(code: int) -> int:
-    """Return the least ratio, a whole number, that has this code or a greater one."""
-    return 2 if code == 1 else 3 * 2 ** (code - 2)
-
-
 def _trace(t: Trace, options: LogIntOptions) -> Outputs:
     step = integer_exp.step_of(_DISTANCE_BITS, options.step)
     d = scaled_distance(t, _DISTANCE_BITS, options.step, step)
@@ -64,7 +59,7 @@ def _trace(t: Trace, options: LogIntOptions) -> Outputs:
     twice = t.max(total, 1) * 2
     codes = t.const(0, DType.I32)
     for code in range(1, 2**options.bits + 1):
-        ratio = _ratio(code)
+        ratio = 2 if code == 1 else 3 * 2 ** (code - 2)  # the least whole one that has this code or a greater one
         most = t.divide(twice - ratio % 2, 2 * ratio - 1)
         codes = codes + t.select(share <= most, t.const(1, DType.I32), 0)
     top = 2**options.bits - 1

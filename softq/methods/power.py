@@ -23,9 +23,7 @@ from dataclasses import dataclass
 
 from softq.errors import UsageError
 from softq.methods import Method, Options, Outputs, option
-from softq.methods._pointwise import FLOATS, units, weight_bits_option, zero_option
-from softq.methods._scale import integer_step
-from softq.methods._unnormalized import scores
+from softq.methods._unnormalized import FLOATS, scores, step_option, units, weight_bits_option, zero_option
 from softq.methods._written import Function, WrittenSettings
 from softq.rowprog import DType, Trace
 from softq.rowprog.library import whole_power
@@ -38,7 +36,7 @@ class PowerOptions(Options):
     unnamed = FLOATS
 
     power: int = option(4, "exponent, even", low=2, high=16)
-    step: float = integer_step(16.0)
+    step: float = step_option()
     zero: int = zero_option()
     weight_bits: int = weight_bits_option()
 

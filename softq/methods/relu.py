@@ -24,9 +24,7 @@ from typing import ClassVar, Literal
 
 from softq.errors import UsageError
 from softq.methods import Method, Options, Outputs, option
-from softq.methods._pointwise import FLOATS, units, weight_bits_option, zero_option
-from softq.methods._scale import integer_step
-from softq.methods._unnormalized import scores
+from softq.methods._unnormalized import FLOATS, scores, step_option, units, weight_bits_option, zero_option
 from softq.methods._written import Function, WrittenSettings, plain, small
 from softq.rowprog import DType, Trace
 from softq.rowprog.library import whole_power
@@ -48,7 +46,7 @@ class ReluOptions(Options):
     least: float = option(
         0.0, "with divisor=sum: the least that is divided by (torch's F.normalize: 1e-12)", low=0.0, high=1.0
     )
-    step: float = integer_step(16.0)
+    step: float = step_option()
     zero: int = zero_option()
     weight_bits: int = weight_bits_option()
 

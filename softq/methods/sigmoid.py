@@ -22,9 +22,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from softq.methods import Method, Options, Outputs, option
-from softq.methods._pointwise import FLOATS, units, weight_bits_option, zero_option
-from softq.methods._scale import integer_step
-from softq.methods._unnormalized import scores
+from softq.methods._unnormalized import FLOATS, scores, step_option, units, weight_bits_option, zero_option
 from softq.methods._written import Function, WrittenSettings, plain
 from softq.rowprog import DType, Trace
 from softq.rowprog.library import exp_minus
@@ -43,7 +41,7 @@ class SigmoidOptions(Options):
         "all",
         low=-100.0, high=100.0,
     )  # fmt: skip
-    step: float = integer_step(16.0)
+    step: float = step_option()
     zero: int = zero_option()
     weight_bits: int = weight_bits_option()
 

@@ -22,9 +22,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from softq.methods import Method, Options, Outputs, option
-from softq.methods._pointwise import FLOATS, units, weight_bits_option, zero_option
-from softq.methods._scale import integer_step
-from softq.methods._unnormalized import scores
+from softq.methods._unnormalized import FLOATS, scores, step_option, units, weight_bits_option, zero_option
 from softq.methods._written import Function, WrittenSettings, small
 from softq.rowprog import DType, Trace
 from softq.rowprog.library import exp_minus, expm1_near
@@ -40,7 +38,7 @@ class SoftpickOptions(Options):
     unnamed = FLOATS
 
     eps: float = option(1e-8, "what is added to the normalizer (the kernels of the paper: 1e-6)", low=0.0, high=1.0)
-    step: float = integer_step(16.0)
+    step: float = step_option()
     zero: int = zero_option()
     weight_bits: int = weight_bits_option()
 

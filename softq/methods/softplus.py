@@ -27,9 +27,7 @@ import numpy as np
 
 from softq.errors import UsageError
 from softq.methods import Method, Options, Outputs, option
-from softq.methods._pointwise import FLOATS, units, weight_bits_option, zero_option
-from softq.methods._scale import integer_step
-from softq.methods._unnormalized import Scores, scores
+from softq.methods._unnormalized import FLOATS, Scores, scores, step_option, units, weight_bits_option, zero_option
 from softq.methods._written import Function, WrittenSettings, plain, small
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import exp_minus, whole_power
@@ -53,7 +51,7 @@ class SoftplusOptions(Options):
     least: float = option(
         0.0, "the least that is divided by (torch's F.normalize: 1e-12, with eps=0)", low=0.0, high=1.0
     )
-    step: float = integer_step(16.0)
+    step: float = step_option()
     zero: int = zero_option()
     weight_bits: int = weight_bits_option()
 

@@ -23,9 +23,7 @@ from dataclasses import dataclass
 
 from softq.errors import UsageError
 from softq.methods import Method, Options, Outputs, option
-from softq.methods._pointwise import FLOATS, units, weight_bits_option, zero_option
-from softq.methods._scale import integer_step
-from softq.methods._unnormalized import scores
+from softq.methods._unnormalized import FLOATS, scores, step_option, units, weight_bits_option, zero_option
 from softq.rowprog import DType, Trace
 
 
@@ -36,7 +34,7 @@ class TaylorOptions(Options):
     unnamed = FLOATS
 
     order: int = option(2, "degree of the polynomial, even", low=2, high=6)
-    step: float = integer_step(16.0)
+    step: float = step_option()
     zero: int = zero_option()
     weight_bits: int = weight_bits_option()
 

@@ -27,7 +27,7 @@ from typing import Literal
 import numpy as np
 
 from softq.methods import Method, Options, Outputs, option
-from softq.methods._gemmlowp import exponentials, rounding_shift
+from softq.methods._gemmlowp import exponentials, high_product, rounding_shift
 from softq.methods._outputs import Bias, as_pair, as_probabilities, bias_option
 from softq.methods._scale import rounding_step
 from softq.rowprog import DType, Trace, Value
@@ -47,18 +47,14 @@ class TfliteInt8Options(Options):
     bias: Bias = bias_option()
 
 
-def _high_product(t: Trace, a: Value, b: Value) -> Value:
-    return (a * b + (1 << 30)) >> 31
-
-
 def _reciprocal(t: Trace, mantissa: Value) -> Value:
     """Return 2^31 / (1 + x) of a mantissa 2^31 (1 + x), i64, at most 2^31 - 1."""
     half = mantissa >> 1
-    x = _high_product(t, half, t.const(_MINUS_32_OVER_17, DType.I64)) + _48_OVER_17
+    x = high_product(half, t.const(_MINUS_32_OVER_17, DType.I64)) + _48_OVER_17
     for _ in range(3):
-        error = (1 << 29) - _high_product(t, half, x)
+        error = (1 << 29) - high_product(half, x)
         # In (0, 2) all along, which intervals do not see.
-        x = t.clamp(x + (_high_product(t, x, error) << 2), 0, 2**31 - 1)
+        x = t.clamp(x + (high_product(x, error) << 2), 0, 2**31 - 1)
     return t.min(x << 1, 2**31 - 1)
 
 
@@ -77,8 +73,8 @@ def _trace(t: Trace, options: TfliteInt8Options) -> Outputs:
     over = t.select(long, t.const(_SUM_INTEGER_BITS + _DROPPED, DType.I32), _SUM_INTEGER_BITS) - shift
     over = t.max(over, 0)  # as it is: the greatest element alone is 1
     right = t.cast(over + (31 - bits), DType.I64)
-    product = _high_product(
-        t, d.weigh(t.lut(t.table(table, DType.I64), d.row)), _reciprocal(t, t.cast(mantissa, DType.I64))
+    product = high_product(
+        d.weigh(t.lut(t.table(table, DType.I64), d.row)), _reciprocal(t, t.cast(mantissa, DType.I64))
     )
     codes = (product + (t.const(1, DType.I64) << (right - 1))) >> right
     codes = t.cast(t.min(codes, 2**bits - 1), DType.U8 if bits == 8 else DType.U16)

@@ -72,10 +72,6 @@ def check_values(param: Param, values: Array) -> None:
         raise InputError(f"parameter {param.name} holds a value outside its interval [{param.low}, {param.high}]")
 
 
-def _const(env: Environment, node: Node) -> Array:
-    return np.asarray(number_of(node), dtype=env.dtype(node)).reshape(1)
-
-
 def _elementwise(function: Callable[..., Array]) -> Rule:
     return lambda env, node: np.asarray(function(*(env[arg] for arg in node.args)), dtype=env.dtype(node))
 
@@ -166,7 +162,7 @@ RULES: Rules[Rule] = Rules(
     {
         "input": _unbound,
         "param": _unbound,
-        "const": _const,
+        "const": lambda env, node: np.asarray(number_of(node), dtype=env.dtype(node)).reshape(1),
         "table": lambda env, node: np.asarray(table_of(node), dtype=env.dtype(node)),
         "index": lambda env, node: np.arange(env.shape[-1], dtype=np.int32),
         "length": lambda env, node: np.asarray([env.shape[-1]], dtype=np.int32),

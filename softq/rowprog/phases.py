@@ -71,7 +71,9 @@ def phases(program: Program, *, stores: bool = True) -> tuple[Phase, ...]:
             scans from the row's first element on.
     """
     nodes = program.nodes()
-    numbers = _numbers(nodes)
+    numbers: dict[Node, int] = {}
+    for node in nodes:
+        numbers[node] = max((numbers[arg] + _is_reduction(arg) for arg in node.args), default=0)
     last = max((numbers[node] for node in nodes if node.kind is Kind.ROW or _is_reduction(node)), default=0)
     stored: set[Node] = set()
     passes: list[tuple[set[Node], set[Node]]] = []
@@ -80,24 +82,20 @@ def phases(program: Program, *, stores: bool = True) -> tuple[Phase, ...]:
         roots += [node for node in program.outputs.values() if numbers[node] == number]
         # The later phases are done: all that they want of this one is known.
         roots += [node for node in stored if numbers[node] == number]
-        passes.append(_pass(roots, number, numbers, stored, stores))
-    result: list[Phase] = []
-    for number, (loads, rows) in enumerate(reversed(passes)):
-        result.append(
-            Phase(
-                number=number,
-                setup=tuple(n for n in nodes if _is_computed_scalar(n) and numbers[n] == 0) if number == 0 else (),
-                loads=tuple(sorted((n for n in nodes if n in loads), key=lambda n: n.op != "input")),
-                rows=tuple(n for n in nodes if n in rows),
-                reductions=tuple(n for n in nodes if _is_reduction(n) and numbers[n] == number),
-                scalars=tuple(n for n in nodes if _is_computed_scalar(n) and numbers[n] == number + 1),
-                stored=tuple(n for n in nodes if n in stored and numbers[n] == number),
-                outputs=tuple(
-                    name for name, n in program.outputs.items() if n.kind is Kind.ROW and numbers[n] == number
-                ),
-            )
+        passes.append(_collect(roots, number, numbers, stored, stores))
+    return tuple(
+        Phase(
+            number=number,
+            setup=tuple(n for n in nodes if _is_computed_scalar(n) and numbers[n] == 0) if number == 0 else (),
+            loads=tuple(sorted((n for n in nodes if n in loads), key=lambda n: n.op != "input")),
+            rows=tuple(n for n in nodes if n in rows),
+            reductions=tuple(n for n in nodes if _is_reduction(n) and numbers[n] == number),
+            scalars=tuple(n for n in nodes if _is_computed_scalar(n) and numbers[n] == number + 1),
+            stored=tuple(n for n in nodes if n in stored and numbers[n] == number),
+            outputs=tuple(name for name, n in program.outputs.items() if n.kind is Kind.ROW and numbers[n] == number),
         )
-    return tuple(result)
+        for number, (loads, rows) in enumerate(reversed(passes))
+    )
 
 
 def _is_reduction(node: Node) -> bool:
@@ -108,14 +106,7 @@ def _is_computed_scalar(node: Node) -> bool:
     return node.kind is Kind.SCALAR and node.op not in _AT_HAND and not _is_reduction(node)
 
 
-def _numbers(nodes: Iterable[Node]) -> dict[Node, int]:
-    numbers: dict[Node, int] = {}
-    for node in nodes:
-        numbers[node] = max((numbers[arg] + _is_reduction(arg) for arg in node.args), default=0)
-    return numbers
-
-
-def _pass(
+def _collect(
     roots: Iterable[Node], number: int, numbers: dict[Node, int], stored: set[Node], stores: bool
 ) -> tuple[set[Node], set[Node]]:
     """Return the row values that a pass loads and computes; what it has to find stored is added to `stored`."""

@@ -122,16 +122,15 @@ class Program:
 def walk(roots: Iterable[Node], known: Container[Node] = ()) -> Iterator[Node]:
     """Yield every node under the roots once, arguments before their users; not known ones nor what only they need."""
     done: set[Node] = set()
-    for root in roots:
-        stack: list[tuple[Node, bool]] = [(root, False)]
-        while stack:
-            node, ready = stack.pop()
-            if node in done or node in known:
-                continue
-            if ready:
-                done.add(node)
-                yield node
-                continue
+    stack = [(root, False) for root in reversed(tuple(roots))]
+    while stack:
+        node, ready = stack.pop()
+        if node in done or node in known:
+            continue
+        if ready:
+            done.add(node)
+            yield node
+        else:
             stack.append((node, True))
             stack.extend((arg, False) for arg in reversed(node.args))
 

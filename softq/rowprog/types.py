@@ -63,10 +63,7 @@ class DType(Enum):
     @cached_property
     def numpy(self) -> np.dtype[np.generic]:
         """The NumPy type with the same values."""
-        return np.dtype(
-            {"f": "float", "i": "int", "u": "uint", "b": "bool"}[self.value[0]]
-            + ("" if self is DType.BOOL else str(self.bits))
-        )
+        return np.dtype("bool" if self is DType.BOOL else f"{self.value[0]}{self.bits // 8}")
 
 
 class Kind(Enum):

@@ -8,7 +8,7 @@ import numpy as np
 
 from softq.errors import UsageError
 from softq.formatting import PROOF_LENGTH
-from softq.methods import Method, OptionValue
+from softq.methods import Method
 from softq.rowprog import run
 from softq.rowprog.ranges import prove
 from softq.specification.kernels import Kernel, kernels
@@ -31,9 +31,7 @@ _CASES: tuple[tuple[str, tuple[float, ...], tuple[int, ...]], ...] = (
 def describe_method(method: Method, length: int = PROOF_LENGTH) -> dict[str, object]:
     """Return what there is to know about a method as plain values; widths come from range analysis, not from memory.
 
-    Args:
-        method: The method.
-        length: Elements of the row for which the widest integer is told.
+    The widest integer is told for rows of `length` elements.
 
     Raises:
         UsageError: the length is not one of a row with elements.
@@ -70,8 +68,7 @@ def bits(method: Method, kernel: Kernel) -> dict[str, object]:
     """Return the range of the option `bits`, or of a method without one what a weight takes, fixed."""
     spec = method.options.specs().get("bits")
     if spec is not None:
-        default: OptionValue = method.options().to_json()["bits"]
-        return {"low": int(spec.low), "high": int(spec.high), "default": default}
+        return {"low": int(spec.low), "high": int(spec.high), "default": method.options().to_json()["bits"]}
     weights = kernel.program.outputs["weights" if kernel.program.is_pair else "probabilities"]
     if weights.dtype.is_float:
         return {"fixed": 32, "type": "f32"}

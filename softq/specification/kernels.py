@@ -46,12 +46,7 @@ class Kernel:
 
 
 def kernel(method: Method, scores: DType, length: int) -> Kernel:
-    """Return the method for scores of this type.
-
-    Args:
-        method: The method.
-        scores: Element type of the scores.
-        length: Elements of the longest row that the proof is to cover.
+    """Return the method for scores of this type, proved for rows of up to `length` elements if it can be.
 
     Raises:
         UsageError: the method takes no scores of this type, or the length is not one that an i32 holds.

@@ -82,12 +82,13 @@ def vectors(
         ProofError: a length is above the longest row for which nothing overflows.
     """
     chosen = METHODS.get(method)
-    kind = _type(scores)
+    if scores not in SCORES:
+        raise UsageError(f"scores are {scores!r}; allowed is {' or '.join(SCORES)}")
     lengths = _lengths(lengths, rows)
     if not 0 <= seed < 2**32:
         raise UsageError(f"seed is {seed}; allowed is 0 to {2**32 - 1}")
     options, params, numbers = _configured(chosen, settings or {}, fitted or {})
-    program = chosen.program(options, scores=kind, masked=masked)
+    program = chosen.program(options, scores=DType(scores), masked=masked)
     proof = prove(program, max_length=lengths[-1])
     found = choose(program, params, lengths, rows, seed)
     arrays = _arrays(program, found, params)
@@ -101,7 +102,7 @@ def vectors(
             "source": chosen.source,
             "options": options.to_json(),
             "fitted": numbers,
-            "scores": kind.value,
+            "scores": scores,
             "masked": masked,
             "lengths": list(lengths),
             "random_rows": rows,
@@ -120,12 +121,6 @@ def vectors(
         },
         arrays,
     )
-
-
-def _type(scores: str) -> DType:
-    if scores not in SCORES:
-        raise UsageError(f"scores are {scores!r}; allowed is {' or '.join(SCORES)}")
-    return DType(scores)
 
 
 def _lengths(lengths: Sequence[int], rows: int) -> tuple[int, ...]:

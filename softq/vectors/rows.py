@@ -40,15 +40,7 @@ class Row:
 def choose(
     program: Program, params: Mapping[str, ArrayLike], lengths: Sequence[int], count: int, seed: int
 ) -> list[Row]:
-    """Return rows of each length: `count` random ones, and all special ones that a row of that length can be.
-
-    Args:
-        program: The program that the rows are for.
-        params: Its run-time parameters.
-        lengths: Elements of a row.
-        count: Random rows of each length.
-        seed: Seed of the random numbers.
-    """
+    """Return rows of each length: `count` random ones, and all special ones that a row of that length can be."""
     rng = np.random.default_rng(seed)
     distances = telling_distances(program, params) if max(lengths, default=0) > 1 else np.zeros(0)
     found: list[Row] = []
@@ -152,13 +144,13 @@ def telling_distances(program: Program, params: Mapping[str, ArrayLike]) -> Dist
     all_of_them = np.arange(2**program.scores.bits, dtype=np.int64)
     if program.scores.bits == 8:
         return all_of_them
-    at = _thin_out(np.flatnonzero(_differ(_outputs(program, params, all_of_them))))
+    at = _find_changes(program, params, all_of_them)
     return np.unique(np.concatenate([at, at + 1, all_of_them[[0, -1]]]))
 
 
 def _find_boundaries(program: Program, params: Mapping[str, ArrayLike]) -> Distances:
     grid = np.linspace(0, FARTHEST * 1.01, _GRID).astype(np.float32)
-    at = _thin_out(np.flatnonzero(_differ(_outputs(program, params, grid))))
+    at = _find_changes(program, params, grid)
     # The numbers from 0 on have the order of their bits, so that halving ends at two neighbours.
     low, high = grid[at].view(np.int32), grid[at + 1].view(np.int32)
     while np.any(high - low > 1):
@@ -169,6 +161,15 @@ def _find_boundaries(program: Program, params: Mapping[str, ArrayLike]) -> Dista
     return np.unique(np.concatenate([low, high]).view(np.float32))
 
 
+def _find_changes(program: Program, params: Mapping[str, ArrayLike], distances: Distances) -> NDArray[np.intp]:
+    """Return where the next distance gives something else, at most so many places, evenly spread."""
+    outputs = _outputs(program, params, distances)
+    at = np.flatnonzero(np.any(outputs[1:] != outputs[:-1], axis=1))
+    if at.size <= _MOST_BOUNDARIES:
+        return at
+    return at[np.unique(np.linspace(0, at.size - 1, _MOST_BOUNDARIES).astype(np.intp))]
+
+
 def _outputs(program: Program, params: Mapping[str, ArrayLike], distances: Distances) -> NDArray[np.generic]:
     """Return what the program gives for the farther of two elements, each output a column."""
     top = np.zeros_like(distances) if program.scores.is_float else np.full_like(distances, program.scores.high)
@@ -176,13 +177,3 @@ def _outputs(program: Program, params: Mapping[str, ArrayLike], distances: Dista
     out = run(program, x, valid=np.ones(x.shape, np.bool_) if program.masked else None, params=params)
     rows = [out[name][:, 1] for name, node in program.outputs.items() if node.kind is Kind.ROW]
     return np.stack([row.view(np.uint32) if row.dtype == np.float32 else row.astype(np.int64) for row in rows], axis=1)
-
-
-def _differ(outputs: NDArray[np.generic]) -> NDArray[np.bool_]:
-    return np.any(outputs[1:] != outputs[:-1], axis=1)
-
-
-def _thin_out(at: NDArray[np.intp]) -> NDArray[np.intp]:
-    if at.size <= _MOST_BOUNDARIES:
-        return at
-    return at[np.unique(np.linspace(0, at.size - 1, _MOST_BOUNDARIES).astype(np.intp))]

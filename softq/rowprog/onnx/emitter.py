@@ -24,11 +24,6 @@ OLDEST_OPSET = 18
 """The first opset whose reductions all take axes as an input."""
 
 
-_TYPES = {"f32": ir.DataType.FLOAT, "i8": ir.DataType.INT8, "u8": ir.DataType.UINT8, "i16": ir.DataType.INT16,
-          "u16": ir.DataType.UINT16, "i32": ir.DataType.INT32, "u32": ir.DataType.UINT32, "i64": ir.DataType.INT64,
-          "u64": ir.DataType.UINT64}  # fmt: skip
-
-
 @dataclass(frozen=True)
 class Emission:
     """A function, and the constants that are inputs behind those of its signature.
@@ -82,7 +77,7 @@ def _emit(program: Program, opset: int, max_length: int, outputs: Sequence[str] 
             raise UsageError(f"program {program.name} has an output {name!r}; its function has an input of that name")
     constants: dict[ir.Value, NDArray[np.generic]] = {}
     proof = prove(program, max_length=max_length)
-    walker = Walker(proof, inputs, RULES, _prefix(names), constants if exposed else None)
+    walker = Walker(proof, inputs, RULES, _choose_prefix(names), constants if exposed else None)
     results: list[ir.Value] = []
     for name in names:
         # A node of its own, so that two outputs of one value, or an input given back, have names of their own.
@@ -115,7 +110,7 @@ def output_names(program: Program, outputs: Sequence[str] | None) -> list[str]:
     return names
 
 
-def _prefix(names: Sequence[str]) -> str:
+def _choose_prefix(names: Sequence[str]) -> str:
     """Return what values inside the function begin with, so that none has the name of an output."""
     prefix = "v"
     while any(re.match(rf"{prefix}\d", name) for name in names):
@@ -143,7 +138,9 @@ def to_model(
         outputs: Names of the outputs; by default those of the interface.
     """
     function = emit(program, opset=opset, max_length=max_length, outputs=outputs)
-    inputs = [ir.Value(name="scores", type=ir.TensorType(_TYPES[program.scores.value]), shape=ir.Shape(shape))]
+    inputs = [
+        ir.Value(name="scores", type=ir.TensorType(ir.DataType.from_numpy(program.scores.numpy)), shape=ir.Shape(shape))
+    ]
     if program.masked:
         inputs.append(ir.Value(name="valid", type=ir.TensorType(ir.DataType.BOOL), shape=ir.Shape(shape)))
     nodes: list[ir.Node] = []
@@ -163,9 +160,6 @@ def to_model(
     graph = ir.Graph(
         inputs, list(call.outputs), nodes=[*nodes, call], opset_imports={"": opset, DOMAIN: 1}, name=program.name
     )
-    return ir.to_proto(ir.Model(graph, ir_version=_ir_version(opset), functions=[function]))
-
-
-def _ir_version(opset: int) -> int:
-    """Return the lowest IR version that knows functions and goes with an opset's types."""
-    return 8 if opset < 19 else 9 if opset < 21 else 10
+    # The lowest that knows functions and goes with the opset's types.
+    ir_version = 8 if opset < 19 else 9 if opset < 21 else 10
+    return ir.to_proto(ir.Model(graph, ir_version=ir_version, functions=[function]))

@@ -48,7 +48,7 @@ def scan(w: Walker, node: Node) -> Emitted:
 def _full(w: Walker, node: Node, kind: Carrier) -> ir.Value:
     """Return a scalar as [1, rows], with the rows that reductions have: none of rows without elements."""
     value = w.carried(node, kind)
-    return value if w.is_of_rows(node) else w.flattened(value, w.column_shape())
+    return value if w.is_full(node) else w.flattened(value, w.column_shape())
 
 
 def _step(w: Walker, body: ScanBody, states: list[Carrier], elements: list[Carrier]) -> tuple[ir.Graph, list[Carrier]]:
@@ -63,7 +63,7 @@ def _step(w: Walker, body: ScanBody, states: list[Carrier], elements: list[Carri
         assert n.kind is Kind.SCALAR, n
         value, carried = inner.compute(n)
         value = inner.flat(n, value)
-        if not inner.is_of_rows(n):
+        if not inner.is_full(n):
             value = inner.add("Expand", value, inner.add("Shape", inputs[0]))
         kinds.append(states[i] if i < len(states) else carried)
         # A node of its own for each result: the step may give back an input, or one value twice.

@@ -156,10 +156,6 @@ def _cast(w: Walker, node: Node) -> Emitted:
     return w.arg(node, 0, kind), kind
 
 
-def _assume(w: Walker, node: Node) -> Emitted:
-    return w.arg(node, 0), w.compute(node.args[0])[1]
-
-
 def _is_integral(node: Node) -> bool:
     """Say whether a float is an integer by its operators alone."""
     if node.op == "const":
@@ -270,7 +266,7 @@ RULES: Rules[Rule] = Rules(
         "row_min": row_extreme("ReduceMin"),
         "row_sum": row_sum,
         "exp_minus": lambda w, node: (w.add("Exp", w.add("Neg", w.arg(node, 0))), Carrier.FLOAT),
-        "assume": _assume,
+        "assume": lambda w, node: (w.arg(node, 0), w.compute(node.args[0])[1]),
         "scan": scan,
     },
 )

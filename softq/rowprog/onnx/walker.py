@@ -53,7 +53,6 @@ class Walker:
         self._floats: dict[Node, Callable[[], ir.Value]] = {}
         self._reshaped: dict[tuple[ir.Value, str], ir.Value] = {}
         self._column_shape: ir.Value | None = None
-        self._of_rows: set[Node] = set()
         self._full: set[Node] = set()
         self._constants: dict[tuple[str, bytes, tuple[int, ...]], ir.Value] = {}
 
@@ -63,7 +62,6 @@ class Walker:
         inner._values.update(self._values)
         inner._floats.update(self._floats)
         inner._full |= self._full
-        inner._of_rows |= self._of_rows
         inner._column_shape = self._column_shape
         return inner
 
@@ -141,10 +139,8 @@ class Walker:
     def keep(self, node: Node, emitted: Emitted) -> None:
         """Remember what was written for a value of the program."""
         self._values[node] = emitted
-        if node.kind is Kind.ROW and _is_full(node, self._full):
+        if _is_full(node, self._full):
             self._full.add(node)
-        if node.kind is Kind.SCALAR and _is_of_rows(node, self._of_rows):
-            self._of_rows.add(node)
 
     def keep_float(self, node: Node, write: Callable[[], ir.Value]) -> None:
         """Remember what writes an integer as the float32 that is equal to it, once that is asked for."""
@@ -193,7 +189,7 @@ class Walker:
 
     def column(self, node: Node, value: ir.Value) -> ir.Value:
         """Return what was written for a scalar as it meets rows: [..., 1], or one number for all rows."""
-        if not self.is_of_rows(node):
+        if not self.is_full(node):
             return value
         key = (value, "column")
         if key not in self._reshaped:
@@ -224,22 +220,21 @@ class Walker:
 
     # Full shapes
 
-    def is_of_rows(self, node: Node) -> bool:
-        """Say whether a scalar was written as [1, rows], not as one number for all rows."""
-        return node in self._of_rows
-
     def is_full(self, node: Node) -> bool:
-        """Say whether a row that was written has the shape of the scores: one that no score is part of may be less."""
+        """Say whether a row was written in the shape of the scores, a scalar as [1, rows].
+
+        A row that no score is part of may be less, and a scalar one number for all rows.
+        """
         return node in self._full
 
     def full(self, node: Node, kind: Carrier | None = None) -> Emitted:
         """Return a value in its full shape, [..., N] or [..., 1]."""
         value, carried = self.carried(node, kind), kind or self.compute(node)[1]
         scores = self.inputs["scores"]
+        if self.is_full(node):
+            return value if node.kind is Kind.ROW else self.column(node, value), carried
         if node.kind is Kind.ROW:
-            return value if self.is_full(node) else self.add("Expand", value, self.add("Shape", scores)), carried
-        if self.is_of_rows(node):
-            return self.column(node, value), carried
+            return self.add("Expand", value, self.add("Shape", scores)), carried
         shape = self.add("Concat", self.add("Shape", scores, end=-1), self.constant([1], INT64), axis=0)
         return self.add("Expand", value, shape), carried
 
@@ -254,14 +249,9 @@ def values_of(node: ir.Node) -> Iterator[ir.Value]:
 
 def _is_full(node: Node, full: set[Node]) -> bool:
     if node.op == "input":
-        return node.attrs["name"] != "valid"
-    return node.op == "scan" or any(arg.kind is Kind.ROW and arg in full for arg in node.args)
-
-
-def _is_of_rows(node: Node, of_rows: set[Node]) -> bool:
-    if node.op in ("param", "const"):
-        return False
-    if node.op == "input":
-        return True  # a place in the body of a scan
+        return node.attrs["name"] != "valid"  # a place in the body of a scan is a number per row
+    rows = [arg in full for arg in node.args if arg.kind is Kind.ROW]
+    if node.kind is Kind.ROW:
+        return node.op == "scan" or any(rows)
     heads = any(arg.op == "param" and param_of(arg).scope == "head" for arg in node.args)
-    return heads or any(arg.kind is Kind.ROW or arg in of_rows for arg in node.args)
+    return node.op not in ("param", "const", "table") and (heads or bool(rows) or not full.isdisjoint(node.args))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 
 import numpy as np
 
@@ -36,7 +37,6 @@ class Analysis:
         long = set(_find_lengthened(nodes))
         self._short = [node for node in nodes if node not in long]
         self._long = [node for node in nodes if node in long]
-        self._common: _Walk | None = None
 
     def intervals(self, length: int) -> tuple[dict[Node, Interval], dict[Node, Interval]]:
         """Return the interval of every value for rows of 0 to `length` elements, and for those that are not empty.
@@ -49,14 +49,16 @@ class Analysis:
             empty.sweep(self._program.nodes(), ())
             if length == 0:
                 return empty.intervals, {}
-            if self._common is None:
-                common = _Walk(self._program, self._domain, 1)
-                common.sweep(self._short, self._long)
-                self._common = common
             full = self._common.extend(length)
             full.sweep(self._long, ())
         filled = full.intervals
         return {node: _join(interval, empty.intervals.get(node)) for node, interval in filled.items()}, filled
+
+    @cached_property
+    def _common(self) -> _Walk:
+        common = _Walk(self._program, self._domain, 1)
+        common.sweep(self._short, self._long)
+        return common
 
 
 OF_THE_WALK = ("input", "index", "length", "select", "scan")
