@@ -17,14 +17,12 @@ from tvm.script.ir_builder import tirx as T
 
 from softq.artifact.machine import Cpu
 from softq.codegen.cpu.attention.kernel import DEPTH
-from softq.codegen.cpu.gemm.block import rows_of, tile_of_block
-from softq.codegen.cpu.gemm.dot_kernels import Block, dot_block_kernel
 from softq.codegen.cpu.gemm.dot_prepack import pack_dots_kernel
-from softq.codegen.cpu.gemm.dot_product import BYTES, OFFSET, WORDS, Dot
-from softq.codegen.cpu.gemm.tiles import Matrix, Tile, broadcast, call, ceil_divide, number
+from softq.codegen.cpu.gemm.dot_product import BYTES, OFFSET, WORDS, Dot, dot_block_kernel
+from softq.codegen.cpu.gemm.tiles import Matrix, Tile, call, ceil_divide, number, rows_of, tile_of_block
 from softq.codegen.cpu.rows import row_kernel
-from softq.codegen.cpu.rows.tir import cast
-from softq.compiler.tir.kernel_function import kernel_function
+from softq.codegen.cpu.rows.tir import broadcast, cast
+from softq.compiler.tir.kernel_function import KernelFunction, kernel_function
 from softq.errors import RefusalError
 from softq.rowprog import Program
 from softq.rowprog.program import Node
@@ -115,9 +113,9 @@ def dot_kernel(machine: Cpu, dot: Dot) -> tirx.PrimFunc:
     there if `more` is not 0.
     """
 
-    def store(block: Block, out: Matrix, value: Any, row: Any, column: Any, lanes: int) -> None:
-        value = cast(value, "int32", "float32", lanes) * broadcast(block.memory["scale"][number(0)], lanes)
-        with T.If(block.size["more"] != number(0)):
+    def store(kernel: KernelFunction, out: Matrix, value: Any, row: Any, column: Any, lanes: int) -> None:
+        value = tirx.Mul(cast(value, "int32", "float32", lanes), broadcast(kernel.memory["scale"][number(0)], lanes))
+        with T.If(kernel.sizes["more"] != number(0)):
             with T.Then():
                 out.store(out.load(row, column, lanes) + value, row, column, lanes)
             with T.Else():
@@ -125,7 +123,7 @@ def dot_kernel(machine: Cpu, dot: Dot) -> tirx.PrimFunc:
 
     pointers = {"starts": "int32", "scale": "float32", "c": "float32"}
     return dot_block_kernel(
-        machine, dot, dot.symbol, pointers, ("more",), lambda block: lambda row, at: block.memory["starts"][at], store
+        machine, dot, dot.symbol, pointers, ("more",), lambda kernel: lambda row, at: kernel.memory["starts"][at], store
     )
 
 

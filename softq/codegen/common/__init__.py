@@ -1,1 +1,1 @@
-"""What emitters of row programs share: carrier types, patterns, shifts."""
+"""What emitters of row programs share: carrier types, patterns, names."""

@@ -1,18 +1,22 @@
-"""What emitters look for in a program: scans, products that must be rounded, conditions over a row, rounded codes."""
+"""What emitters look for in a program: scans, products to be rounded, conditions, rounded codes, tables of shifts."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from softq.errors import UsageError
 from softq.rowprog.onnx.interface import INTERFACE
-from softq.rowprog.program import Node, Program, ScanBody, body_of, number_of
+from softq.rowprog.program import Node, Number, Program, ScanBody, body_of, number_of, walk
 from softq.rowprog.ranges import Proof
 from softq.rowprog.types import DType, Kind
 
 NIBBLE = 15
 """The greatest number of four bits."""
+
+_LEAST_NORMAL = 2.0**-126
 
 
 def output_type(program: Program, name: str) -> DType:
@@ -44,18 +48,7 @@ def everything(program: Program) -> Iterator[Node]:
 
 def inner_nodes(body: ScanBody, captured: Sequence[Node]) -> list[Node]:
     """Return the nodes of a step that are not computed outside, arguments first."""
-    known = {*body.states, *body.elements, *captured}
-    found: dict[Node, None] = {}
-
-    def visit(node: Node) -> None:
-        if node not in known and node not in found:
-            for arg in node.args:
-                visit(arg)
-            found[node] = None
-
-    for root in (*body.next, *body.outputs):
-        visit(root)
-    return list(found)
+    return list(walk((*body.next, *body.outputs), {*body.states, *body.elements, *captured}))
 
 
 def group(nodes: Sequence[Node]) -> list[list[Node]]:
@@ -109,3 +102,37 @@ def rounded(node: Node) -> tuple[Node, list[Node]] | None:
         bounds.append(node)
         node = node.args[0]
     return (node, bounds) if node.op == "rint" and bounds else None
+
+
+@dataclass(frozen=True)
+class Shift:
+    """A table of shifts of one number, where a shift takes the place of a load: entry[c] = (first >> c) * scale.
+
+    Attributes:
+        first: The unsigned number that is shifted.
+        bits: Width of the unsigned type, 32 or 64.
+        scale: Power of two that the shifted number is multiplied with.
+    """
+
+    first: int
+    bits: int
+    scale: float
+
+
+def as_shift(values: Sequence[Number]) -> Shift | None:
+    """Return the shift that gives every entry exactly, or None."""
+    if any(isinstance(value, bool) or not 0 <= value < math.inf or math.copysign(1, value) < 0 for value in values):
+        return None
+    mantissa, exponent = math.frexp(min((value for value in values if value > 0), default=0))
+    scale = 1.0 if all(isinstance(value, int) for value in values) else math.ldexp(1.0, exponent - 1)
+    if scale != 1.0 and (mantissa != 0.5 or scale < _LEAST_NORMAL):
+        return None  # the least entry of a table of shifts is a power of two; some runtimes take subnormals for 0
+    first = values[0] / scale if scale != 1.0 else values[0]
+    # A float carries the shifted number exactly only if it is a power of two or below 2^24.
+    if first != int(first) or (scale != 1.0 and math.frexp(first)[0] != 0.5):
+        return None
+    for bits in (32, 64):
+        if 0 < first < 2**bits and len(values) <= bits:
+            exact = all(value == (int(first) >> c) * scale for c, value in enumerate(values))
+            return Shift(int(first), bits, scale) if exact else None
+    return None

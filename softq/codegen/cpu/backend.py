@@ -11,8 +11,7 @@ from tvm import tirx
 from softq.artifact.machine import Cpu
 from softq.codegen.cpu.kernels import CpuKernels
 from softq.codegen.cpu.lowering.attention import lower_attention
-from softq.codegen.cpu.lowering.convolution import lower_convolution
-from softq.codegen.cpu.lowering.gemm import lower_integer_matmul, lower_matmul
+from softq.codegen.cpu.lowering.products import lower_convolution, lower_integer_matmul, lower_matmul
 from softq.codegen.cpu.object_code import objects
 from softq.codegen.cpu.rows import RowKernel
 from softq.compiler.backend import KernelOperator, Lowering

@@ -16,14 +16,13 @@ from tvm.script.ir_builder import tirx as T
 
 from softq.artifact.machine import Cpu
 from softq.artifact.program import Size
-from softq.codegen.cpu.gemm.block import tile_of_block
-from softq.codegen.cpu.gemm.tiles import Matrix, Tile, broadcast, ceil_divide, number, vector
+from softq.codegen.cpu.gemm.tiles import Matrix, Sums, Tile, ceil_divide, number, tile_of_block, vector, vector_counts
+from softq.codegen.cpu.rows.tir import broadcast, shuffle
 from softq.compiler.tir.kernel_function import KernelFunction, kernel_function
 from softq.compiler.tir.symbolic import ceiling, computed, multiplied
 
 _UNROLLED = 8
 """Columns of a kernel that are written one after another instead of as a loop."""
-
 
 _TAKEN = 4
 """The greatest stride whose columns are taken out of vectors."""
@@ -105,7 +104,7 @@ class _Builder:
         table = ceil_divide(self._size["kernel_columns"], 8) * number(64)
         self._offsets = T.decl_buffer((number(1),), "int64", data=self._scratch(number(0)), align=8)
         self._planes = T.decl_buffer((number(1),), "float32", data=self._scratch(table), align=4)
-        self._sums = T.alloc_buffer((tile.rows * tile.columns,), "float32", scope="local")
+        self._sums = Sums(tile)
 
     def _scratch(self, position: Any) -> Any:
         return T.address_of(self._memory["scratch"][position])
@@ -163,7 +162,7 @@ class _Builder:
                 with T.serial(zero, tirx.truncdiv(tirx.max(zero, end - start - number(1)), number(lanes))):
                     at = there + done * stride
                     loads = [self._memory["x"][vector(at + number(i * lanes), lanes)] for i in range(step)]
-                    every = tirx.Shuffle(loads, [tirx.const(lane * step, "int32") for lane in range(lanes)])
+                    every = shuffle(loads, range(0, lanes * step, step))
                     T.buffer_store(self._planes, every, [vector(out + done, lanes)])
                     self._keep(7, done + number(lanes))
             with T.serial(zero, end - done) as rest_of_row:
@@ -177,20 +176,15 @@ class _Builder:
         with T.serial(zero, panels) as panel:
             column = self._keep(3, panel * number(tile.columns))
             width = self._keep(4, tirx.min(number(tile.columns), size["columns"] - column))
-            for vectors in range(1, tile.vectors + 1):
-                least, most = number((vectors - 1) * tile.lanes), number(vectors * tile.lanes)
-                with T.If(tirx.And(least < width, width <= most)), T.Then():
-                    for c in range(channels):
-                        bias = broadcast(self._memory["bias"][first + done + number(c)], tile.lanes)
-                        for v in range(vectors):
-                            T.buffer_store(self._sums, bias, [self._at(c, v)])
-                    self._add(channels, vectors, first + done, row, column)
-                    start = ((to + done) * size["rows"] + row) * size["columns"] + column
-                    out = Matrix(self._memory["y"], start, size["rows"] * size["columns"])
-                    self._store(channels, vectors, out, width)
-
-    def _at(self, channel: int, v: int) -> Any:
-        return vector(number((channel * self._tile.vectors + v) * self._tile.lanes), self._tile.lanes)
+            for vectors in vector_counts(tile, width):
+                for c in range(channels):
+                    bias = broadcast(self._memory["bias"][first + done + number(c)], tile.lanes)
+                    for v in range(vectors):
+                        self._sums.set(c, v, bias)
+                self._add(channels, vectors, first + done, row, column)
+                start = ((to + done) * size["rows"] + row) * size["columns"] + column
+                out = Matrix(self._memory["y"], start, size["rows"] * size["columns"])
+                self._sums.store_row_by_row(channels, out, width, vectors)
 
     def _add(self, channels: int, vectors: int, first: Any, row: Any, column: Any) -> None:
         size, tile, zero = self._size, self._tile, number(0)
@@ -207,7 +201,7 @@ class _Builder:
                 for c in range(channels):
                     factor = broadcast(self._memory["w"][weight + number(c) * size["inner"] * taps + j], tile.lanes)
                     for v, value in enumerate(values):
-                        T.buffer_store(self._sums, self._sums[self._at(c, v)] + factor * value, [self._at(c, v)])
+                        self._sums.set(c, v, self._sums.get(c, v) + factor * value)
 
             if self._shape.taps:
                 for j in range(self._shape.taps):
@@ -215,17 +209,3 @@ class _Builder:
             else:
                 with T.serial(zero, size["kernel_columns"]) as j:
                     tap(j)
-
-    def _store(self, channels: int, vectors: int, out: Matrix, width: Any) -> None:
-        lanes, last = self._tile.lanes, vectors - 1
-        skipped = number(last * lanes)
-        edge = Matrix(T.alloc_buffer((channels * lanes,), "float32", scope="local"), number(0), number(lanes))
-        for c in range(channels):
-            for v in range(last):
-                out.store(self._sums[self._at(c, v)], number(c), number(v * lanes), lanes)
-            edge.store(self._sums[self._at(c, last)], number(c), number(0), lanes)
-        with T.serial(number(0), number(channels)) as c, T.If(number(vectors * lanes) <= width):
-            with T.Then():
-                out.store(edge.load(c, number(0), lanes), c, skipped, lanes)
-            with T.Else(), T.serial(number(0), width - skipped) as column:
-                out.store(edge.load(c, column), c, skipped + column)

@@ -6,12 +6,10 @@ from softq.artifact.machine import Cpu
 from softq.artifact.program import Size
 from softq.codegen.common.symbols import row_symbol
 from softq.codegen.cpu.attention.kernel import Form, attention_kernel
-from softq.codegen.cpu.gemm.block import BLOCK, block_kernel, tile_of_block
-from softq.codegen.cpu.gemm.dot_kernels import sum_kernel
 from softq.codegen.cpu.gemm.dot_prepack import rows_kernel, rows_symbol
-from softq.codegen.cpu.gemm.dot_product import dot_of
-from softq.codegen.cpu.gemm.matmul import PACK_BLOCK, pack_kernel
-from softq.codegen.cpu.gemm.tiles import Tile, tile_of
+from softq.codegen.cpu.gemm.dot_product import dot_of, sum_kernel
+from softq.codegen.cpu.gemm.matmul import BLOCK, PACK_BLOCK, block_kernel, pack_kernel
+from softq.codegen.cpu.gemm.tiles import Tile, tile_of, tile_of_block
 from softq.codegen.cpu.rows import RowKernel, row_kernel
 from softq.compiler.steps.tir_kernels import PREFIX, TirKernels
 from softq.compiler.tir.symbolic import ceiling
@@ -67,7 +65,7 @@ class CpuKernels:
     def attention(self, form: Form) -> str:
         """Return the symbol of an attention; the kernels that it calls are made too."""
         if form.first is None or form.second is None:
-            self.tir.add(BLOCK, lambda: block_kernel(self.machine))
+            self.tir.add(BLOCK, lambda: block_kernel(self.block_tile))
         for product in (form.first, form.second):
             if product is not None:
                 self.sums(product.left)

@@ -8,17 +8,17 @@ memory of the thread, the scores of all rows nowhere.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from softq.codegen.cpu.gemm.block import BLOCK, rows_of
 from softq.codegen.cpu.gemm.dot_prepack import rows_symbol
 from softq.codegen.cpu.gemm.dot_product import Dot
-from softq.codegen.cpu.gemm.tiles import Tile, call, ceil_divide, number
+from softq.codegen.cpu.gemm.matmul import BLOCK
+from softq.codegen.cpu.gemm.tiles import Tile, call, ceil_divide, matrix_start, number, rows_of
 from softq.compiler.tir.kernel_function import KernelFunction, kernel_function
 
 DEPTH = 512
@@ -36,6 +36,11 @@ how far apart are panels of the values."""
 
 INTEGER_SIZES = ("query_zero", "key_zero", "weight_zero", "value_zero")
 """The scalars behind them if a product is one of integers: zero points of the operands as `integer_matmul` has them."""
+
+_SCORES = ("query", "key", "panels", "query_row", "width", "length")
+_RESULT = ("weight", "value", "values", "length", "length", "columns")
+"""Of both products: the operands, the pointer to panels of the right one, how far apart are rows of the left one, their
+length, and the number of columns."""
 
 _ALIGNMENT = 64
 
@@ -115,7 +120,7 @@ class Form:
     @property
     def called(self) -> tuple[Stage, ...]:
         """All stages, the last one included."""
-        return (*self.stages, *([] if self.finish is None else [self.finish]))
+        return self.stages if self.finish is None else (*self.stages, self.finish)
 
 
 PRODUCT = -1
@@ -135,7 +140,7 @@ def scratch_parts(form: Form) -> list[tuple[str, int, str, str]]:
         if product is not None:
             parts += [(f"{name}_rows", 4, "block", f"{name}_groups"), (f"{name}_sums", 4, "block", "one")]
     if form.finish is not None:
-        parts.append(("product", 4, "block", "columns"))
+        parts.append((f"region{PRODUCT}", 4, "block", "columns"))
     return parts
 
 
@@ -152,103 +157,77 @@ def attention_kernel(symbol: str, form: Form) -> tirx.PrimFunc:
     """
     others = sorted({p for stage in form.called for p in stage.pointers if isinstance(p, int)})
     assert others == list(range(len(others)))
-    names = {"queries": "float32", "keys": "float32", "panels": "float32"}
-    if form.first is not None:
-        names |= {"queries": form.first.left, "panels": form.first.dot.right, "key_sums": "int32"}
-    names |= {"values": "float32"}
-    if form.second is not None:
-        names |= {"values": form.second.dot.right, "value_sums": "int32"}
-    names |= {"out": "float32"} | {f"other{i}": "uint8" for i in others} | {"scratch": "uint8"}
+    first, second, real = form.first, form.second, "float32"
+    names = {"queries": first.left if first else real, "keys": real, "panels": first.dot.right if first else real}
+    names |= {"key_sums": "int32"} if first else {}
+    names |= {"values": second.dot.right, "value_sums": "int32"} if second else {"values": real}
+    names |= {"out": real} | {f"other{i}": "uint8" for i in others} | {"scratch": "uint8"}
     scalars = [f"s{i}_{j}" for i, stage in enumerate(form.called) for j in range(stage.scalars)]
-    with kernel_function(symbol, names, (*form.sizes, *scalars)) as made:
-        _Builder(form, made).emit(made.sizes["begin"], made.sizes["end"])
-    return made.function
+    with kernel_function(symbol, names, (*form.sizes, *scalars)) as kernel:
+        _Builder(form, kernel).emit()
+    return kernel.function
 
 
 class _Builder:
-    def __init__(self, form: Form, made: KernelFunction) -> None:
-        self._form, self._pointers, self._memory, self._size = form, made.pointers, made.memory, made.sizes
-        size = self._size
-        self._scalars = [[size[f"s{i}_{j}"] for j in range(stage.scalars)] for i, stage in enumerate(form.called)]
-        self._columns = form.tile.columns
-        counts = {**size, "panel": number(self._columns), "one": number(1)}
+    def __init__(self, form: Form, kernel: KernelFunction) -> None:
+        self._form, self._pointers, self._memory, self._size = form, kernel.pointers, kernel.memory, kernel.sizes
+        self._scalars = [[self._size[f"s{i}_{j}"] for j in range(stage.scalars)] for i, stage in enumerate(form.called)]
+        self._columns = number(form.tile.columns)
+        self._counts = {**self._size, "panel": self._columns, "one": number(1)}
         for product, name, inner in ((form.first, "query", "width"), (form.second, "weight", "length")):
             if product is not None:
-                counts[f"{name}_groups"] = ceil_divide(size[inner], number(product.dot.count))
-        self._counts = counts
+                self._counts[f"{name}_groups"] = ceil_divide(self._size[inner], number(product.dot.count))
         self._start: dict[str, Any] = {}
         start: Any = number(0)
         for name, element, rows, each in scratch_parts(form):
             self._start[name] = start
-            start = start + _aligned(counts[rows] * counts[each] * number(element))
+            part = self._counts[rows] * self._counts[each] * number(element)
+            start = start + ceil_divide(part, _ALIGNMENT) * number(_ALIGNMENT)
 
-    def emit(self, begin: Any, end: Any) -> None:
+    def emit(self) -> None:
         size, form = self._size, self._form
-        with T.serial(begin, end) as item:
+        with T.serial(size["begin"], size["end"]) as item:
             matrix, inside, first, rows = rows_of(item, size["rows"], size["block"])
+            queries = self._at("queries", self._matrix("query", matrix) + inside * size["query_row"])
             if form.first is None:
-                self._scores(matrix, inside, rows)
+                self._scores(queries, matrix, rows)
             else:
-                left = self._at("queries", self._matrix("query", matrix) + inside * size["query_row"])
-                operands = (left, size["query_row"], size["width"], size["length"])
-                self._integers(
-                    form.first, ("query", "key", "panels"), operands, matrix, rows, lambda x: self._rows_of(0, x)
-                )
-            for stage, scalars in zip(self._form.stages, self._scalars, strict=False):
+                self._integers(form.first, _SCORES, queries, matrix, rows, lambda at: self._part("region0", at))
+            for stage, scalars in zip(form.stages, self._scalars, strict=False):
                 self._stage(stage, scalars, first, (first, first + rows))
             if form.second is None:
                 self._result(matrix, first, rows)
             else:
-                left = self._at("scratch", self._start[f"region{form.last}"])
-                operands = (left, size["length"], size["length"], size["columns"])
-
-                def out(column: Any) -> Any:
-                    if form.finish is None:
-                        return self._at("out", first * size["columns"] + column)
-                    return self._at("scratch", self._start["product"] + column * number(4))
-
-                self._integers(form.second, ("weight", "value", "values"), operands, matrix, rows, out)
-            if self._form.finish is not None:
-                self._finish(self._form.finish, first, rows)
+                weights = self._part(f"region{form.last}")
+                self._integers(form.second, _RESULT, weights, matrix, rows, lambda at: self._out(first, at))
+            if form.finish is not None:
+                self._finish(form.finish, first, rows)
 
     def _matrix(self, operand: str, matrix: Any) -> Any:
         """Return the position of a matrix of an operand."""
         heads, outer, inner = (self._size[name] for name in ("heads", f"{operand}_outer", f"{operand}_inner"))
-        return tirx.truncdiv(matrix, heads) * outer + tirx.truncmod(matrix, heads) * inner
+        return matrix_start(matrix, heads, outer, inner)
 
     def _at(self, name: str, position: Any) -> Any:
         return T.address_of(self._memory[name][position])
 
-    def _rows_of(self, region: int, element: Any) -> Any:
-        """Return the address of a float of a region's first row."""
-        return self._at("scratch", self._start[f"region{region}"] + element * number(4))
+    def _part(self, name: str, element: Any = 0) -> Any:
+        """Return the address of an element of 32 bits of a part of the thread's memory."""
+        return self._at("scratch", self._start[name] + element * number(4))
 
-    def _part(self, name: str) -> Any:
-        return self._at("scratch", self._start[name])
+    def _out(self, first: Any, column: Any) -> Any:
+        """Return the address of a column of the second product's result."""
+        if self._form.finish is None:
+            return self._at("out", first * self._size["columns"] + column)
+        return self._part(f"region{PRODUCT}", column)
 
     def _integers(
-        self,
-        product: Integers,
-        names: tuple[str, str, str],
-        operands: tuple[Any, ...],
-        matrix: Any,
-        rows: Any,
-        out: Any,
+        self, product: Integers, names: Sequence[str], source: Any, matrix: Any, rows: Any, out: Callable[[Any], Any]
     ) -> None:
-        """Emit a product of integers, all of its columns.
-
-        Args:
-            product: What it is.
-            names: The left operand, the right one, and the pointer to the right one's panels.
-            operands: Address of the left operand's first row, how far apart its rows are, their length, and the number
-                of columns.
-            matrix: Number of the right matrix.
-            rows: How many rows.
-            out: Gives the address of the result's first row, with a column's number behind it.
-        """
-        left, right, there = names
-        source, source_row, inner, total = operands
-        dot, zero, columns = product.dot, number(0), number(self._columns)
+        """Emit a product of integers; `out` gives the address of a column of its first row."""
+        left, right, there, *sizes = names
+        source_row, inner, total = (self._size[name] for name in sizes)
+        dot, zero, columns = product.dot, number(0), self._columns
         groups = self._counts[f"{left}_groups"]
         row, panels = groups * number(dot.count), ceil_divide(total, columns)
         z, w = self._size[f"{left}_zero"], self._size[f"{right}_zero"]
@@ -260,30 +239,52 @@ class _Builder:
             numbers = (row, total, groups, tirx.min(columns, total - start), zero - z, inner * z * w, zero, rows)
             call(f"{dot.symbol}_sums", block, operand, of_columns, sums, out(start), *numbers)
 
-    def _scores(self, matrix: Any, inside: Any, rows: Any) -> None:
-        size, columns = self._size, number(self._columns)
+    def _scores(self, queries: Any, matrix: Any, rows: Any) -> None:
+        """Emit the product of floats with the keys, whose panels are packed here if they are not packed already."""
+        size, columns, zero = self._size, self._columns, number(0)
         panels = ceil_divide(size["length"], columns)
-        with T.serial(number(0), panels) as panel:
-            at = matrix * panels + panel
-            start = panel * columns
-            width = tirx.min(columns, size["length"] - start)
+        with T.serial(zero, panels) as panel:
+            at, start = matrix * panels + panel, panel * columns
+            width, strides = tirx.min(columns, size["length"] - start), (size["query_row"], columns, size["length"])
 
-            def product(right: Any) -> None:
-                left = self._at("queries", self._matrix("query", matrix) + inside * size["query_row"])
-                out = self._rows_of(0, start)
-                strides = (size["query_row"], columns, size["length"])
-                call(BLOCK, left, right, out, *strides, size["width"], width, number(0), number(0), rows)
+            def multiply(keys: Any) -> None:
+                scores = self._part("region0", start)
+                call(BLOCK, queries, keys, scores, *strides, size["width"], width, zero, zero, rows)
 
             each = size["width"] * columns
-            with T.If(size["packed"] != number(0)):
+            with T.If(size["packed"] != zero):
                 with T.Then():
-                    product(self._at("panels", at * each))
+                    multiply(self._at("panels", at * each))
                 with T.Else():
                     # The panel is where the kernel expects the one of this number.
                     there = self._at("scratch", self._start["panel"] - at * each * number(4))
                     sizes = [size[name] for name in ("width", "length", "heads", "key_row", "key_outer", "key_inner")]
                     call(self._form.pack, self._pointers["keys"], there, *sizes, at, at + 1)
-                    product(self._part("panel"))
+                    multiply(self._part("panel"))
+
+    def _stage(self, stage: Stage, scalars: Sequence[Any], first: Any, items: tuple[Any, Any]) -> None:
+        """Call a kernel for the rows; it takes their numbers among all rows, so memory seems to start before them."""
+        pointers: list[Any] = []
+        for pointer in stage.pointers:
+            if isinstance(pointer, int):
+                pointers.append(self._pointers[f"other{pointer}"])
+            else:
+                each = self._size["columns" if pointer.number == PRODUCT else "length"] * number(pointer.bytes)
+                pointers.append(self._at("scratch", self._start[f"region{pointer.number}"] - first * each))
+        call(stage.symbol, *pointers, *scalars, *items)
+
+    def _result(self, matrix: Any, first: Any, rows: Any) -> None:
+        size, columns, zero = self._size, self._columns, number(0)
+        # Rows without elements have a result too.
+        with T.serial(zero, tirx.max(ceil_divide(size["length"], DEPTH), number(1))) as part:
+            start = part * number(DEPTH)
+            steps = tirx.min(number(DEPTH), size["length"] - start)
+            with T.serial(zero, ceil_divide(size["columns"], columns)) as panel:
+                left = self._part(f"region{self._form.last}", start)
+                right = self._matrix("value", matrix) + panel * size["value_panel"] + start * size["value_row"]
+                out, width = self._out(first, panel * columns), tirx.min(columns, size["columns"] - panel * columns)
+                strides = (size["length"], size["value_row"], size["columns"])
+                call(BLOCK, left, self._at("values", right), out, *strides, steps, width, part, zero, rows)
 
     def _finish(self, stage: Stage, first: Any, rows: Any) -> None:
         """Call the last kernel: its work items are rows of the result, which may be in another order."""
@@ -296,38 +297,3 @@ class _Builder:
             batch, head = tirx.truncdiv(matrix, heads), tirx.truncmod(matrix, heads)
             item = (batch * queries + query) * heads + head
             self._stage(stage, self._scalars[-1], first, (item, item + number(1)))
-
-    def _stage(self, stage: Stage, scalars: Sequence[Any], first: Any, items: tuple[Any, Any]) -> None:
-        """Call a kernel for the rows; it takes their numbers among all rows, so memory seems to start before them."""
-        pointers: list[Any] = []
-        for pointer in stage.pointers:
-            if isinstance(pointer, int):
-                pointers.append(self._pointers[f"other{pointer}"])
-            else:
-                of_product = pointer.number == PRODUCT
-                start = self._start["product" if of_product else f"region{pointer.number}"]
-                each = self._size["columns" if of_product else "length"] * number(pointer.bytes)
-                pointers.append(self._at("scratch", start - first * each))
-        call(stage.symbol, *pointers, *scalars, *items)
-
-    def _result(self, matrix: Any, first: Any, rows: Any) -> None:
-        size, columns = self._size, number(self._columns)
-        parts = ceil_divide(size["length"], DEPTH)
-        # Rows without elements have a result too.
-        with T.serial(number(0), tirx.max(parts, number(1))) as part:
-            start = part * number(DEPTH)
-            steps = tirx.min(number(DEPTH), size["length"] - start)
-            with T.serial(number(0), ceil_divide(size["columns"], columns)) as panel:
-                left = self._rows_of(self._form.last, start)
-                right = self._matrix("value", matrix) + panel * size["value_panel"] + start * size["value_row"]
-                if self._form.finish is None:
-                    out = self._at("out", first * size["columns"] + panel * columns)
-                else:
-                    out = self._at("scratch", self._start["product"] + panel * columns * number(4))
-                width = tirx.min(columns, size["columns"] - panel * columns)
-                strides = (size["length"], size["value_row"], size["columns"])
-                call(BLOCK, left, self._at("values", right), out, *strides, steps, width, part, number(0), rows)
-
-
-def _aligned(size: Any) -> Any:
-    return ceil_divide(size, _ALIGNMENT) * number(_ALIGNMENT)

@@ -8,10 +8,9 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from softq.artifact.machine import Cpu
-from softq.codegen.cpu.gemm.block import tile_of_block
 from softq.codegen.cpu.gemm.dot_product import OFFSET, Dot, product_of
-from softq.codegen.cpu.gemm.tiles import broadcast, ceil_divide, number, vector
-from softq.codegen.cpu.rows.tir import cast, reinterpret
+from softq.codegen.cpu.gemm.tiles import ceil_divide, matrix_start, number, tile_of_block, vector
+from softq.codegen.cpu.rows.tir import broadcast, cast, reinterpret, shuffle
 from softq.compiler.tir.kernel_function import kernel_function
 
 
@@ -65,12 +64,12 @@ def pack_dots_kernel(
         def interleave(item: Any, first: Any, group: Any, v: int) -> None:
             start = number(v * lanes)
             rows = [elements(first + start, group * count + number(i), lanes) for i in range(dot.count)]
-            order = [tirx.const(i * lanes + column, "int32") for column in range(lanes) for i in range(dot.count)]
-            store(item, group, start, zero, tirx.Shuffle(rows, order), lanes * dot.count)
+            order = [i * lanes + column for column in range(lanes) for i in range(dot.count)]
+            store(item, group, start, zero, shuffle(rows, order), lanes * dot.count)
 
         with T.serial(begin, end) as item:
             matrix, first = tirx.truncdiv(item, panels), tirx.truncmod(item, panels) * columns
-            T.buffer_store(base, tirx.truncdiv(matrix, heads) * outer + tirx.truncmod(matrix, heads) * inner, [zero])
+            T.buffer_store(base, matrix_start(matrix, heads, outer, inner), [zero])
             width = tirx.min(columns, n - first)
             with T.If(tirx.Or(width < columns, whole < groups)), T.Then(), T.serial(zero, groups) as group:
                 for v in range(tile.vectors):

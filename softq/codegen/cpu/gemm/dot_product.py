@@ -1,4 +1,4 @@
-"""How short integers are multiplied: several products are added up in each 32 bits of an instruction.
+"""Products of short integers: how several are added up in 32 bits, and the kernel of a block of rows and a panel.
 
 x86's VNNI multiplies four unsigned bytes by four signed ones, or two signed 16-bit numbers by two, and adds them to an
 int32; Arm's dot products take four signed bytes by four, with the matrix extension unsigned by signed ones too.
@@ -7,16 +7,18 @@ Elsewhere the same sums are made by 32-bit arithmetic. They are integers, so tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tvm import tirx
+from tvm.script.ir_builder import tirx as T
 
 from softq.artifact.machine import Cpu
-from softq.codegen.cpu.gemm.block import tile_of_block
-from softq.codegen.cpu.gemm.tiles import broadcast, number, vector
-from softq.codegen.cpu.rows.tir import cast, intrinsic, reinterpret
+from softq.codegen.cpu.gemm.tiles import Matrix, Sums, number, tile_of_block, tiles_of_block, vector
+from softq.codegen.cpu.rows.tir import broadcast, cast, intrinsic, reinterpret, shuffle
+from softq.compiler.tir.kernel_function import KernelFunction, kernel_function
 
 OFFSET = 128
 """How far signed and unsigned bytes are apart: added to signed ones, or taken from unsigned ones, the other kind."""
@@ -92,9 +94,79 @@ def product_of(machine: Cpu, dot: Dot, memory: Mapping[str, Any]) -> Callable[[A
             others = panel[right + number(i)]
             if lanes > 1:
                 # Taken out of one vector: a load of every second number would be one for each lane.
-                every = [tirx.const(lane * count + i, "int32") for lane in range(lanes)]
-                others = tirx.Shuffle([panel[vector(right, lanes * count)]], every)
+                others = shuffle([panel[vector(right, lanes * count)]], range(i, lanes * count, count))
             held = held + one * cast(others, dot.right, "int32", lanes)
         return held
 
     return product
+
+
+def sum_kernel(machine: Cpu, dot: Dot) -> tirx.PrimFunc:
+    """Return the kernel of a block of integers.
+
+        void symbol(const L *a, const R *panel, const int32_t *columns, const int32_t *rows, int32_t *c, int64_t a_row,
+                    int64_t c_row, int64_t groups, int64_t width, int64_t factor, int64_t first, int64_t begin,
+                    int64_t end)
+
+    It computes the rows of c from `begin` up to `end`, `width` columns of each: a [rows, groups, count] times a panel
+    [groups, columns, count], added to `first` + rows[row] + `factor` * columns[column]. Rows are `a_row` and `c_row`
+    elements apart.
+    """
+    tile, lanes = tile_of_block(machine), tile_of_block(machine).lanes
+
+    def prepare(kernel: KernelFunction) -> Callable[[Any, Any], Any]:
+        memory, starts = kernel.memory, T.alloc_buffer((tile.columns,), "int32", scope="local")
+        factor, first = (kernel.sizes[name].astype("int32") for name in ("factor", "first"))
+        for v in range(tile.vectors):
+            at = vector(number(v * lanes), lanes)
+            value = memory["columns"][at] * broadcast(factor, lanes) + broadcast(first, lanes)
+            T.buffer_store(starts, value, [at])
+        return lambda row, at: starts[at] + broadcast(memory["rows"][row], lanes)
+
+    pointers = {"columns": "int32", "rows": "int32", "c": "int32"}
+    return dot_block_kernel(machine, dot, f"{dot.symbol}_sums", pointers, ("factor", "first"), prepare)
+
+
+def dot_block_kernel(
+    machine: Cpu,
+    dot: Dot,
+    symbol: str,
+    pointers: Mapping[str, str],
+    sizes: Sequence[str],
+    prepare: Callable[[KernelFunction], Callable[[Any, Any], Any]],
+    store: Callable[..., None] | None = None,
+) -> tirx.PrimFunc:
+    """Return the kernel of a block: `symbol(a, panel, pointers..., a_row, c_row, groups, width, sizes..., begin, end)`.
+
+    Args:
+        machine: The processor.
+        dot: How integers are multiplied.
+        symbol: The kernel's name.
+        pointers: Types of further pointers; `c` is the result.
+        sizes: Further numbers.
+        prepare: Is called once with the kernel; returns what products are added to, for a row and a vector's columns.
+        store: Is called with the kernel, the result, sums, their row, first column and number; writes them otherwise
+            than as they are.
+    """
+    tile = tile_of_block(machine)
+    lanes, zero = tile.lanes, number(0)
+    types = {"a": dot.left, "panel": dot.right, **pointers}
+    with kernel_function(symbol, types, ("a_row", "c_row", "groups", "width", *sizes)) as kernel:
+        a_row, c_row, groups, width, *_, begin, end = kernel.sizes.values()
+        product = product_of(machine, dot, kernel.memory)
+        done = T.alloc_buffer((1,), "int64", scope="local")
+        sums = Sums(tile, "int32")
+
+        start = prepare(kernel)
+        for rows, vectors, first in tiles_of_block(tile, width, begin, end, done):
+            places = [(row, v) for row in range(rows) for v in range(vectors)]
+            for row, v in places:
+                sums.set(row, v, start(first + number(row), vector(number(v * lanes), lanes)))
+            with T.serial(zero, groups) as group:
+                for row, v in places:
+                    left = (first + number(row)) * a_row + group * number(dot.count)
+                    right = (group * number(tile.columns) + number(v * lanes)) * number(dot.count)
+                    sums.set(row, v, product(sums.get(row, v), left, right))
+            out = Matrix(kernel.memory["c"], first * c_row, c_row)
+            sums.store_row_by_row(rows, out, width, vectors, partial(store, kernel) if store else Matrix.store)
+    return kernel.function

@@ -46,14 +46,9 @@ def pack_weight(array: NDArray[Any], tile: Tile, dot: Dot, transposed: bool) -> 
     return np.ascontiguousarray(result), sums
 
 
-def row_bytes(inner: Size, dot: Dot) -> Size:
-    """Return the bytes of a row in its new form."""
-    return multiplied([ceiling(inner, dot.count), 4])
-
-
 def scratch_bytes(inner: Size, dot: Dot) -> Size:
     """Return the bytes that a thread needs."""
-    return computed("add", _SUMS, multiplied([ROWS, row_bytes(inner, dot)]))
+    return computed("add", _SUMS, multiplied([ROWS, ceiling(inner, dot.count), 4]))
 
 
 def integer_matmul_kernel(tile: Tile, dot: Dot, left: str, right: str) -> tirx.PrimFunc:

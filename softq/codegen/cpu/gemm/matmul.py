@@ -1,4 +1,4 @@
-"""Products of float32 matrices: a register-tiled kernel over packed panels, and the kernels that pack.
+"""Products of float32 matrices: register-tiled kernels over packed panels and of a block, and the kernels that pack.
 
 The right operand is packed into panels of NR columns, [panels, K, NR], zeros where the last panel is not full; a
 constant one when the model is built, another before each product. The kernel holds a tile of MR rows x NR columns in
@@ -17,14 +17,23 @@ from numpy.typing import NDArray
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from softq.codegen.cpu.gemm.tiles import Matrix, Sums, Tile, ceil_divide, number
+from softq.codegen.cpu.gemm.tiles import (
+    Matrix,
+    Sums,
+    Tile,
+    ceil_divide,
+    matrix_start,
+    number,
+    tiles_of_block,
+    vector_counts,
+)
 from softq.compiler.steps.product import Epilogue
 from softq.compiler.tir.kernel_function import kernel_function
 
 ROWS = 64
 """Rows of the left operand in one work item: few enough to spread over threads, enough to use a panel several times."""
 
-MATMUL, PACK, PACK_BLOCK = "softq_matmul", "softq_pack", "softq_block_pack"
+MATMUL, BLOCK, PACK, PACK_BLOCK = "softq_matmul", "softq_block", "softq_pack", "softq_block_pack"
 """Symbols; those of kernels that pack transposed matrices have `_transposed` behind them."""
 
 
@@ -64,13 +73,11 @@ def matmul_kernel(tile: Tile, symbol: str = MATMUL, epilogue: Epilogue | None = 
 
         def compute(rows: int) -> None:
             right, first, width, row, left = (kept[number(i)] for i in range(5))
-            for vectors in range(1, tile.vectors + 1):
-                # The last panel may need fewer vectors than the others.
-                least, most = number((vectors - 1) * tile.lanes), number(vectors * tile.lanes)
-                with T.If(tirx.And(least < width, width <= most)), T.Then():
-                    sums.clear(rows, vectors)
-                    sums.add_products(rows, Matrix(a, left * k, k), Matrix(b, right, number(columns)), k, vectors)
-                    sums.store(rows, Matrix(c, row * n + first, n), width, vectors)
+            # The last panel may need fewer vectors than the others.
+            for vectors in vector_counts(tile, width):
+                sums.clear(rows, vectors)
+                sums.add_products(rows, Matrix(a, left * k, k), Matrix(b, right, number(columns)), k, vectors)
+                sums.store(rows, Matrix(c, row * n + first, n), width, vectors)
 
         with T.serial(begin, end) as item:
             # All are positive, and truncation needs no correction for negative ones.
@@ -119,6 +126,38 @@ def _finish(tile: Tile, epilogue: Epilogue, c: Any, others: list[Any], block: tu
             apply(start + row * stride + column, column)
 
 
+def block_kernel(tile: Tile) -> tirx.PrimFunc:
+    """Return the kernel of a block of rows and a few columns, which fused kernels call again and again.
+
+        void softq_block(const float *a, const float *b, float *c, int64_t a_row, int64_t b_row, int64_t c_row,
+                         int64_t steps, int64_t width, int64_t more, int64_t begin, int64_t end)
+
+    It computes the rows of c from `begin` up to `end`, `width` columns of each, at most those of the tile: the product
+    of a [rows, steps] and b [steps, width], added to what is there if `more` is not 0. Rows are so many elements apart.
+    b must be readable up to a whole vector of columns.
+
+    Rows and columns that fill no whole tile go through smaller ones, so that a block of 197 columns costs little more
+    than its share. The sums are the same to the bit, whatever the tile (`tiles`).
+    """
+    names = ("a_row", "b_row", "c_row", "steps", "width", "more")
+    with kernel_function(BLOCK, dict.fromkeys("abc", "float32"), names) as made:
+        a, b, c = made.memory.values()
+        a_row, b_row, c_row, steps, width, more, begin, end = made.sizes.values()
+        done = T.alloc_buffer((1,), "int64", scope="local")
+        zero, sums = number(0), Sums(tile)
+
+        for rows, v, first in tiles_of_block(tile, width, begin, end, done):
+            out = Matrix(c, first * c_row, c_row)
+            with T.If(more != zero):
+                with T.Then():
+                    sums.load(rows, out, width, v)
+                with T.Else():
+                    sums.clear(rows, v)
+            sums.add_products(rows, Matrix(a, first * a_row, a_row), Matrix(b, zero, b_row), steps, v)
+            sums.store(rows, out, width, v)
+    return made.function
+
+
 def pack_kernel(tile: Tile, symbol: str, *, transposed: bool, strided: bool) -> tirx.PrimFunc:
     """Return the kernel that packs matrices into panels [matrices, panels, k, columns], with zeros behind the end.
 
@@ -139,7 +178,7 @@ def pack_kernel(tile: Tile, symbol: str, *, transposed: bool, strided: bool) -> 
             matrix, first = tirx.truncdiv(item, panels), tirx.truncmod(item, panels) * columns
             if base is not None:
                 heads, row, outer, inner = given
-                start = tirx.truncdiv(matrix, heads) * outer + tirx.truncmod(matrix, heads) * inner
+                start = matrix_start(matrix, heads, outer, inner)
                 T.buffer_store(base, start + first * (row if transposed else number(1)), [zero])
             width = tirx.min(columns, n - first)
             with T.serial(zero, k) as step:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from softq.artifact.program import Size
-from softq.codegen.cpu.attention.kernel import PRODUCT, SIZES, Form, Integers, Region, Stage, scratch_parts
+from softq.codegen.cpu.attention.kernel import PRODUCT, Form, Integers, Region, Stage, scratch_parts
 from softq.codegen.cpu.gemm.matmul import PACK_BLOCK
 from softq.codegen.cpu.kernels import CpuKernels
-from softq.codegen.cpu.lowering.gemm import pack_integers
+from softq.codegen.cpu.lowering.products import pack_integers
 from softq.compiler.backend import Lowering
 from softq.compiler.fusion.bindings import kernel_of
 from softq.compiler.ops.row_program import ROW_COST, RowProgramOp
@@ -42,7 +42,9 @@ def lower_attention(kernels: CpuKernels, lowering: Lowering, attention: Attentio
     matrices = keys.matrices
     rows = multiplied([attention.group, queries.rows])
     block = _block(rows, length)
-    first, second = (_integers(kernels, lowering, binding) for binding in (attention.scores, attention.product))
+    (first, first_zeros), (second, second_zeros) = (
+        _integers(kernels, lowering, binding) for binding in (attention.scores, attention.product)
+    )
     if first is None:
         # Keys that one block alone reads are packed there, panel by panel.
         packed = computed("min", 1, computed("floordiv", computed("max", computed("sub", rows, 1), 0), block))
@@ -72,18 +74,13 @@ def lower_attention(kernels: CpuKernels, lowering: Lowering, attention: Attentio
     last, to_bsnh = stages.last, attention.to_bsnh
     finish = None if attention.finish is None else stages.finish(attention, result)
     packing = kernels.pack(PACK_BLOCK, tile, transposed) if first is None else ""
-    kinds = (None if first is None else first.kind, None if second is None else second.kind)
-    form = Form(tile, packing, tuple(stages.found), tuple(stages.regions), last, finish, to_bsnh, *kinds)
+    form = Form(tile, packing, tuple(stages.found), tuple(stages.regions), last, finish, to_bsnh, first, second)
     result_heads = result.dims[-2] if to_bsnh else 1
     strides = (query_row, query_outer, query_inner, queries.rows, result_heads, *keys.strides(heads), *value_strides)
-    numbers: list[Size] = [rows, length, width, columns, block, packed, heads, *strides]
-    for product in (first, second) if form.sizes != SIZES else ():
-        numbers += (0, 0) if product is None else product.zeros
-    sizes = dict(zip(form.sizes, numbers, strict=True))
-    groups = {
-        "query_groups": ceiling(width, kernels.dot.count),
-        "weight_groups": ceiling(length, kernels.dot.count),
-    }
+    numbers = (rows, length, width, columns, block, packed, heads, *strides, *first_zeros, *second_zeros)
+    # The zero points come last, and are left out where both products are ones of floats.
+    sizes: dict[str, Size] = dict(zip(form.sizes, numbers, strict=False))
+    groups = {f"{left}_groups": ceiling(n, kernels.dot.count) for left, n in (("query", width), ("weight", length))}
     counts = {**sizes, **groups, "panel": tile.columns, "one": 1}
     memory: Size = 0
     for _, element, rows_of, each in scratch_parts(form):
@@ -102,23 +99,14 @@ def lower_attention(kernels: CpuKernels, lowering: Lowering, attention: Attentio
     return result
 
 
-@dataclass(frozen=True)
-class _Integers:
-    """A product of 8-bit integers: what it is, and the zero points of its operands."""
-
-    kind: Integers
-    zeros: tuple[int, int]
-
-
-def _integers(kernels: CpuKernels, lowering: Lowering, binding: Any) -> _Integers | None:
-    """Return what a product of integers is, or None for one of floats."""
+def _integers(kernels: CpuKernels, lowering: Lowering, binding: Any) -> tuple[Integers | None, tuple[int, int]]:
+    """Return what a product of integers is, None for one of floats, and the zero points of its operands."""
     if not _operator(lowering, binding).integers:
-        return None
+        return None, (0, 0)
     a, b, *zeros = binding.value.args[1].fields
     left, right = (int(zero.value.numpy().item()) for zero in zeros)
     left_type, right_type, dot = str(a.ty.dtype), str(b.ty.dtype), kernels.dot
-    offsets = left + dot.left_offset(left_type), right + dot.right_offset(right_type)
-    return _Integers(Integers(dot, left_type), offsets)
+    return Integers(dot, left_type), (left + dot.left_offset(left_type), right + dot.right_offset(right_type))
 
 
 def _cost(kernels: CpuKernels, scores: Size, inner: Size) -> Size:

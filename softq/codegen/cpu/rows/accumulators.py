@@ -127,12 +127,18 @@ def _of_parts(parts: Sequence[Local], combine: Combine) -> Local:
 
 def _of_lanes(vector: Local, combine: Combine) -> Expr:
     """Return the reduction of a vector's lanes."""
+    x = _halved(vector, combine, 2)
+    return combine(lane(x, 0), lane(x, 1)) if vector.lanes > 1 else x
+
+
+def _halved(vector: Local, combine: Combine, most: int) -> Expr:
+    """Return the reduction of a vector's lanes to at most so many."""
     x, lanes = vector.get(), vector.lanes
-    while lanes > 2:
+    while lanes > most:
         lower, upper = half(x, lanes, False), half(x, lanes, True)
         lanes //= 2
         x = Local.of(combine(lower, upper), vector.name, lanes).get()
-    return combine(lane(x, 0), lane(x, 1)) if lanes == 2 else x
+    return x
 
 
 def _extreme_of_lanes(vector: Local, op: str, combine: Combine, least_word: bool) -> Expr | None:
@@ -151,11 +157,8 @@ _WORDS = 8
 
 def _extreme_byte(vector: Local, op: str, combine: Combine) -> Expr:
     """Return the least or greatest byte by the least of unsigned words: of each two bytes the lesser one."""
-    x, lanes = vector.get(), vector.lanes
-    while lanes > _WORDS * 2:
-        lower, upper = half(x, lanes, False), half(x, lanes, True)
-        lanes //= 2
-        x = Local.of(combine(lower, upper), vector.name, lanes).get()
+    lanes = _WORDS * 2
+    x = _halved(vector, combine, lanes)
     # What is extreme comes first among unsigned bytes.
     mask = (0x80 if is_signed(vector.name) else 0) ^ (0xFF if op == "row_max" else 0)
 
@@ -178,7 +181,6 @@ class ByteSums:
     Args:
         node: The sum.
         processor: What it is for.
-        lanes: Number of bytes of a vector.
         bytes_each: Number of planes.
         count: Number of accumulators of a plane.
         scale: If the planes are those of whole numbers in the place of floats, what one unit of them is.
@@ -190,7 +192,6 @@ class ByteSums:
         self,
         node: Node,
         processor: Processor,
-        lanes: int,
         bytes_each: int,
         count: int,
         scale: float | None = None,
@@ -201,7 +202,7 @@ class ByteSums:
         self._processor, self._scale, self._wide = processor, scale, wide
         self._dots = processor.has_dots and not short
         self._name = "int32" if self._dots else planes.sum_type(processor)
-        self._lanes = lanes * 8 // bits_of(self._name)
+        self._lanes = processor.machine.vector_bytes * 8 // bits_of(self._name)
         zero = const(0, self._name, self._lanes)
         # Several planes keep the processor busy by themselves, and registers are few.
         count = max(1, count // bytes_each)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import reduce
 
 from tvm import tirx
 from tvm.ir import Expr
@@ -12,11 +13,10 @@ from tvm.script.ir_builder import tirx as script
 from softq.codegen.common.patterns import check_nibbles, everything, fenced, output_type
 from softq.codegen.cpu.rows.accumulators import REDUCTIONS
 from softq.codegen.cpu.rows.emission import Emission, KernelContext
-from softq.codegen.cpu.rows.load_store import Line, RowMemory, written
+from softq.codegen.cpu.rows.integers import long_division
+from softq.codegen.cpu.rows.load_store import Line, RowMemory, count_scratch_rows, place_stored_rows, written
 from softq.codegen.cpu.rows.processor import Processor
-from softq.codegen.cpu.rows.row_number import RowNumber
 from softq.codegen.cpu.rows.rules import RULES
-from softq.codegen.cpu.rows.stored_rows import count_scratch_rows, place_stored_rows
 from softq.codegen.cpu.rows.tables import Table, constant_table, given_table
 from softq.codegen.cpu.rows.tir import Local, Memory, cast, opaque, type_name
 from softq.rowprog.phases import phases
@@ -83,9 +83,9 @@ class Arguments:
             elif param_of(node).scope == "site":
                 self.kernel.tables[node] = self._given_table(node, tirx.const(0, self.index))
         self._common = Emission(self.kernel)
-        for node in program.nodes():
-            if node.kind is Kind.SCALAR and (node.op == "length" or (node.op == "param" and not _is_of_head(node))):
-                self._common.compute(node)
+        scalars = [node for node in program.nodes() if node.kind is Kind.SCALAR and node.op in ("length", "param")]
+        self._of_head = [node for node in scalars if node.op == "param" and _is_of_head(node)]
+        self._common.compute(*(node for node in scalars if node not in self._of_head))
         self.rows = self.position(tirx.Sub(self._end, self.begin))
 
     def position(self, x: Expr) -> Expr:
@@ -104,9 +104,7 @@ class Arguments:
                 start = tirx.Mul(kernel.head, tirx.const(table_size(node), self.index))
                 kernel.tables[node] = self._given_table(node, start)
         scalars = Emission(kernel, self._common)
-        for node in self.program.nodes():
-            if node.kind is Kind.SCALAR and node.op == "param" and _is_of_head(node):
-                scalars.compute(node)
+        scalars.compute(*self._of_head)
         return kernel, self.memory_of(numbers, row), scalars
 
     def memory_of(self, numbers: RowNumber, row: Expr) -> RowMemory:
@@ -138,6 +136,42 @@ class Arguments:
     def _given_table(self, node: Node, start: Expr) -> Table:
         padded = self.processor.is_x86 or bool(self.processor.shuffle)
         return given_table(self._params[param_of(node).name], start, table_size(node), padded)
+
+
+class RowNumber:
+    """The number of a row on the leading axes: counters that go along with the rows; only the first row is divided."""
+
+    def __init__(self, processor: Processor, first: Expr, heads: Expr, queries: Expr) -> None:
+        self._index, self._limits = processor.index, (heads, queries)
+
+        def divide(a: Expr, b: Expr) -> Expr:
+            # Not every processor of 32 bits divides; the compiler's library would be called.
+            return long_division(a, b, processor.index, 1) if processor.is_32_bit else script.truncdiv(a, b)
+
+        block = self._local(divide(first, queries))
+        self.query = self._local(tirx.Sub(first, tirx.Mul(block.get(), queries)))
+        self.outer = self._local(divide(block.get(), heads))
+        self.head = self._local(tirx.Sub(block.get(), tirx.Mul(self.outer.get(), heads)))
+
+    def dot(self, strides: Sequence[Expr]) -> Expr:
+        """Return the position of the row in an array with these strides."""
+        counters = (self.outer, self.head, self.query)
+        return reduce(tirx.Add, [tirx.Mul(c.get(), s) for c, s in zip(counters, strides, strict=True)])
+
+    def next(self) -> None:
+        """Go to the next row."""
+        zero, one = tirx.const(0, self._index), tirx.const(1, self._index)
+        heads, queries = self._limits
+        self.query.set(tirx.Add(self.query.get(), one))
+        with script.If(tirx.EQ(self.query.get(), queries)), script.Then():
+            self.query.set(zero)
+            self.head.set(tirx.Add(self.head.get(), one))
+            with script.If(tirx.EQ(self.head.get(), heads)), script.Then():
+                self.head.set(zero)
+                self.outer.set(tirx.Add(self.outer.get(), one))
+
+    def _local(self, x: Expr) -> Local:
+        return Local.of(x, self._index, 1)
 
 
 def _held(dtype: DType) -> str:

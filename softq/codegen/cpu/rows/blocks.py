@@ -26,6 +26,7 @@ from softq.codegen.cpu.rows.tir import (  # fmt: skip
     half,
     lane_numbers,
     reinterpret,
+    shuffle,
 )
 from softq.rowprog.program import Node
 from softq.rowprog.types import DType
@@ -64,7 +65,6 @@ class Block:
     ) -> None:
         self._kernel, self._widths, self._row, self._loads = kernel, widths, row, frozenset(loads)
         self._found: dict[tuple[Node, int], list[Expr]] = {}
-        bytes_lanes, wide_lanes = sizes(widths, kernel)
         self.narrow: list[Emission] = []
         self.wide: list[Emission] = []
         index, masks = kernel.index, kernel.processor.masks
@@ -73,7 +73,7 @@ class Block:
             here = Local.of(tirx.Add(at, tirx.const(first, index)), index, 1).get() if first else at
             counted = None
             if rest is not None and first + lanes > least:
-                limit = rest if masks else tirx.Sub(tirx.const(vectors * size_of(widths, kernel), index), rest)
+                limit = rest if masks else tirx.Sub(tirx.const(vectors * widths.size, index), rest)
                 left = broadcast(cast(tirx.Sub(limit, tirx.const(first, index)), index, "int32", 1), lanes)
                 lane = lane_numbers(tirx.const(0, "int32"), "int32", lanes)
                 counted = Local.of(tirx.LT(lane, left) if masks else tirx.LE(left, lane), BOOL, lanes)
@@ -83,10 +83,10 @@ class Block:
             )  # fmt: skip
 
         if widths.in_bytes:
-            self.narrow = [place(i * bytes_lanes, bytes_lanes, 8) for i in range(vectors)]
+            self.narrow = [place(i * widths.vector_bytes, widths.vector_bytes, 8) for i in range(vectors)]
         if widths.bits:
             count = vectors * widths.ratio if parts is None else parts
-            self.wide = [place(i * wide_lanes, wide_lanes, widths.bits) for i in range(count)]
+            self.wide = [place(i * widths.wide_lanes, widths.wide_lanes, widths.bits) for i in range(count)]
 
     def compute(self, rows: Iterable[Node]) -> None:
         """Emit values whose operands are there."""
@@ -155,11 +155,11 @@ class Block:
         held = source.type_of(node)
         x = source.value(node)
         first = number % self._widths.ratio * e.lanes
-        order = [tirx.const(first + i, "int32") for i in range(e.lanes)]
+        order = range(first, first + e.lanes)
         if held == BOOL:
             ones = tirx.Select(x, source.const(1, "int8"), source.const(0, "int8"))
-            return tirx.NE(tirx.Shuffle([source.share(ones, "int8")], order), e.const(0, "int8"))
-        return cast(tirx.Shuffle([x], order), held, e.type_of(node), e.lanes)
+            return tirx.NE(shuffle([source.share(ones, "int8")], order), e.const(0, "int8"))
+        return cast(shuffle([x], order), held, e.type_of(node), e.lanes)
 
     def _packed(self, e: Emission, node: Node) -> Expr:
         """Return a value of the wide vectors in bytes; vectors without elements repeat the last one."""
@@ -194,15 +194,3 @@ class Block:
             if k < len(self.wide) and k != number and not self.wide[k].has(node):
                 self.wide[k].keep(node, x)
         return typed[number % ratio]
-
-
-def size_of(widths: LaneWidths, kernel: KernelContext) -> int:
-    """Return the elements of a block of one vector: of bytes, or of the wide type where there are none of bytes."""
-    narrow, wide = sizes(widths, kernel)
-    return narrow if widths.in_bytes else wide
-
-
-def sizes(widths: LaneWidths, kernel: KernelContext) -> tuple[int, int]:
-    """Return the lanes of a vector of bytes and of a wide one."""
-    machine = kernel.processor.machine
-    return machine.vector_bytes, machine.vector_bytes * 8 // (widths.bits or 8)

@@ -104,19 +104,15 @@ class Emission:
     def type_of(self, node: Node) -> str:
         """Return the type that a value is computed in here."""
         if node.dtype.is_integer and self.bits:
-            return self.carrier(*carriers.interval(node, self.kernel.proof))
+            return carriers.carrier(*carriers.interval(node, self.kernel.proof), self.bits)
         return type_name(node.dtype)
 
     def common(self, node: Node) -> str:
         """Return the type that holds the operands and the result of an operator with operands of one type."""
         operand = node.args[-1]
         if operand.dtype.is_integer and self.bits:
-            return self.carrier(*carriers.common(node, self.kernel.proof))
+            return carriers.carrier(*carriers.common(node, self.kernel.proof), self.bits)
         return type_name(operand.dtype)
-
-    def carrier(self, low: int, high: int) -> str:
-        """Return the integer type of this place that holds an interval."""
-        return carriers.carrier(low, high, self.bits)
 
     # Values
 
@@ -133,10 +129,11 @@ class Emission:
         """Say whether the value of a node is there."""
         return node in self._values
 
-    def compute(self, node: Node) -> None:
-        """Emit a value whose operands are there."""
-        if node not in self._values and node.op != "const":
-            self.keep(node, self.kernel.rules[node.op](self, node))
+    def compute(self, *nodes: Node) -> None:
+        """Emit values in an order in which the operands of each are there."""
+        for node in nodes:
+            if node not in self._values and node.op != "const":
+                self.keep(node, self.kernel.rules[node.op](self, node))
 
     def value(self, node: Node) -> Expr:
         """Return a value in the type that it has here."""

@@ -77,11 +77,7 @@ def exp_minus(e: Emission, node: Node) -> Expr:
         return e.operand(node, 1)
     if e.processor.is_x86 and e.lanes == 16 and e.processor.machine.vector_bytes == 64:
         return _exp_of_parts(e, node)
-    d, magic = e.operand(node, 0), e.const(_MAGIC, F32)
-    sum_ = e.share(tirx.Add(tirx.Mul(d, e.const(-LOG2_E, F32)), magic), F32)
-    n = e.share(tirx.Sub(sum_, magic), F32)
-    high = e.share(tirx.Sub(tirx.Mul(n, e.const(-LN2_HIGH, F32)), d), F32)
-    r = e.share(tirx.Add(tirx.Mul(n, e.const(-LN2_LOW, F32)), high), F32)
+    d, sum_, r = _divided(e, node, LOG2_E, LN2_HIGH, LN2_LOW)
     p = e.const(_EXP_Q[-1], F32)
     for c in (*reversed(_EXP_Q[:-1]), 1.0, 1.0):
         p = tirx.Add(tirx.Mul(p, r), e.const(c, F32))
@@ -92,17 +88,22 @@ def exp_minus(e: Emission, node: Node) -> Expr:
     return reinterpret(e.share(chosen, "int32"), F32, e.lanes)
 
 
+def _divided(e: Emission, node: Node, parts: float, high: float, low: float) -> tuple[Expr, Expr, Expr]:
+    """Return d, a sum whose low bits are the integer nearest to -d * parts, and -d less so many times high + low."""
+    d, magic = e.operand(node, 0), e.const(_MAGIC, F32)
+    sum_ = e.share(tirx.Add(tirx.Mul(d, e.const(-parts, F32)), magic), F32)
+    n = e.share(tirx.Sub(sum_, magic), F32)
+    rest = e.share(tirx.Sub(tirx.Mul(n, e.const(-high, F32)), d), F32)
+    return d, sum_, e.share(tirx.Add(tirx.Mul(n, e.const(-low, F32)), rest), F32)
+
+
 def _exp_of_parts(e: Emission, node: Node) -> Expr:
     """Return `exp_minus` by parts of an octave, powers of two that a permute of two registers gives: 6 products, not 9.
 
     The low bits of the sum choose the part, those above it are the exponent; what the lowest bits of the exponent's
     addition leave in the mantissa is taken off the entries beforehand.
     """
-    d, magic = e.operand(node, 0), e.const(_MAGIC, F32)
-    sum_ = e.share(tirx.Add(tirx.Mul(d, e.const(-LOG2_E * _PARTS, F32)), magic), F32)
-    n = e.share(tirx.Sub(sum_, magic), F32)
-    high = e.share(tirx.Sub(tirx.Mul(n, e.const(-_LN2_PART_HIGH, F32)), d), F32)
-    r = e.share(tirx.Add(tirx.Mul(n, e.const(-_LN2_PART_LOW, F32)), high), F32)
+    d, sum_, r = _divided(e, node, LOG2_E * _PARTS, _LN2_PART_HIGH, _LN2_PART_LOW)
     shift = 23 - _PARTS.bit_length() + 1
     powers = np.exp2(np.arange(_PARTS) / _PARTS).astype(np.float32).view(np.int32) - (np.arange(_PARTS) << shift)
     low, upper = (vector_of(part.tolist(), "int32") for part in np.split(powers, 2))

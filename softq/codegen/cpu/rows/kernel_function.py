@@ -163,12 +163,10 @@ class _RowLoops:
         self, kernel: KernelContext, row: RowMemory, scalars: Emission, ahead: tuple[Phase | None, Expr]
     ) -> None:
         for phase in self._passes:
-            for node in phase.setup:
-                scalars.compute(node)
+            scalars.compute(*phase.setup)
             asks = ahead[1] if phase is ahead[0] else None
             RowLoop(kernel, phase, row, scalars, self._outputs, asks).emit()
-            for node in phase.scalars:
-                scalars.compute(node)
+            scalars.compute(*phase.scalars)
 
     def _distance_of_next_row(self) -> Expr:
         """Return how far behind its own elements a pass asks for others: those at hand, if the rows are too long."""

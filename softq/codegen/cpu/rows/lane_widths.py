@@ -29,6 +29,7 @@ class LaneWidths:
     """The widths of a pass.
 
     Attributes:
+        vector_bytes: Bytes of a vector, which are its lanes where it is one of bytes.
         bits: Width of the wide lanes; 0 if nothing is wide.
         narrow: Values that are computed in bytes.
         planes: Look-ups in bytes whose entries are wider, with the number of their bytes.
@@ -37,6 +38,7 @@ class LaneWidths:
         in_bytes: Whether there are vectors of bytes.
     """
 
+    vector_bytes: int
     bits: int
     narrow: frozenset[Node] = frozenset()
     planes: Mapping[Node, int] = field(default_factory=dict)
@@ -48,6 +50,16 @@ class LaneWidths:
     def ratio(self) -> int:
         """How many wide vectors hold the elements of one vector of bytes; 1 without those."""
         return self.bits // 8 if self.in_bytes else 1
+
+    @property
+    def wide_lanes(self) -> int:
+        """Lanes of a wide vector."""
+        return self.vector_bytes * 8 // (self.bits or 8)
+
+    @property
+    def size(self) -> int:
+        """Elements of a block of one vector: of bytes, or of the wide type where there are none of bytes."""
+        return self.vector_bytes if self.in_bytes else self.wide_lanes
 
 
 def find_widths(
@@ -66,8 +78,8 @@ def find_widths(
         reductions: What is reduced.
         writes: The values that are written, with the types of their memory.
     """
-    writes, proof = list(writes), kernel.proof
-    plain = LaneWidths(carriers.width((*loads, *rows, *(node for node, _ in writes)), reductions, proof))
+    writes, proof, vector_bytes = list(writes), kernel.proof, kernel.processor.machine.vector_bytes
+    plain = LaneWidths(vector_bytes, carriers.width((*loads, *rows, *(node for node, _ in writes)), reductions, proof))
     if not kernel.processor.packs or kernel.longest > _LONGEST_SUM:
         return plain
     found = _Narrow(kernel, loads)
@@ -85,7 +97,7 @@ def find_widths(
     needed = [carriers.width(wide, reduced, proof)] if wide or reduced else []
     needed += [32 if name == F32 else carriers.bits(node, proof) for node, name in writes if node not in packed]
     bits = next(w for w in (8, 16, 32, 64) if w >= max(needed)) if needed else 0
-    return LaneWidths(bits, frozenset(found.narrow), found.planes, in_bytes, fixed, True)
+    return LaneWidths(vector_bytes, bits, frozenset(found.narrow), found.planes, in_bytes, fixed, True)
 
 
 class _Narrow:
@@ -138,14 +150,11 @@ class _Narrow:
 
     def _enter(self, node: Node) -> None:
         """Take in a look-up at a byte."""
-        if fits(node, self._kernel):
+        size = bytes_of_entry(node, self._kernel)
+        if size == 1:
             self.narrow.add(node)
-        elif node.dtype is DType.F32:
-            self.planes[node] = 4
-        else:
-            least, greatest = carriers.interval(node, self._kernel.proof)
-            if least >= 0 and greatest < 1 << 32:
-                self.planes[node] = (greatest.bit_length() + 7) // 8
+        elif size:
+            self.planes[node] = size
 
 
 def fits(node: Node, kernel: KernelContext) -> bool:
@@ -153,6 +162,16 @@ def fits(node: Node, kernel: KernelContext) -> bool:
     if node.dtype is DType.BOOL:
         return True
     return node.dtype.is_integer and _in_a_byte(*carriers.interval(node, kernel.proof))
+
+
+def bytes_of_entry(node: Node, kernel: KernelContext) -> int:
+    """Return the bytes of a table's entries that are this value; 0 if it can be none."""
+    if fits(node, kernel):
+        return 1
+    if node.dtype is DType.F32:
+        return 4
+    low, high = carriers.interval(node, kernel.proof) if node.dtype.is_integer else (-1, 0)
+    return (high.bit_length() + 7) // 8 if 0 <= low <= high < 1 << 32 else 0
 
 
 def _in_a_byte(low: int, high: int) -> bool:

@@ -1,17 +1,17 @@
-"""The row's memory: how values are read from it and written to it, in the types and widths that it has."""
+"""The row's memory: where values stand in it that a later pass needs, and how they are read and written."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tvm import tirx
 from tvm.ir import Expr
 from tvm.script.ir_builder import tirx as script
 
+from softq.codegen.common.patterns import output_type
 from softq.codegen.cpu.rows import floats
 from softq.codegen.cpu.rows.emission import Emission
-from softq.codegen.cpu.rows.stored_rows import StoredRow
 from softq.codegen.cpu.rows.tir import (  # fmt: skip
     BOOL,
     F32,
@@ -21,10 +21,12 @@ from softq.codegen.cpu.rows.tir import (  # fmt: skip
     cast,
     const,
     reinterpret,
+    shuffle,
     type_name,
 )
-from softq.rowprog.program import Node
-from softq.rowprog.types import DType
+from softq.rowprog.phases import Phase
+from softq.rowprog.program import Node, Program
+from softq.rowprog.types import DType, Kind
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,21 @@ class Line:
     def at(self, position: Expr) -> Expr:
         """Return where an element stands."""
         return tirx.Add(self.base, position)
+
+
+@dataclass(frozen=True)
+class StoredRow:
+    """A row of memory for stored values.
+
+    Attributes:
+        output: Name of the output row, or None for scratch.
+        slot: Number of the scratch row.
+        dtype: What the memory holds; integers of 32 bits and fewer stand in a row of f32 by their bits.
+    """
+
+    output: str | None
+    slot: int
+    dtype: DType
 
 
 @dataclass(frozen=True)
@@ -69,29 +86,72 @@ class RowMemory:
         place = self.places[node]
         return self.scratch[place.slot] if place.output is None else self.outputs[place.output]
 
-    def held(self, node: Node) -> str:
-        """Return the type of the memory that a value is read from."""
+    def line_of(self, node: Node) -> Line:
+        """Return the memory that a value is read from."""
         if node.op != "input":
-            return self.stored(node).memory.name
+            return self.stored(node)
         if node.attrs["name"] == "scores":
-            return self.scores.memory.name
+            return self.scores
         assert self.valid is not None
-        return self.valid[0].memory.name
+        return self.valid[0]
+
+
+def place_stored_rows(
+    program: Program, passes: Sequence[Phase], nibbles: Collection[str] = ()
+) -> Mapping[Node, StoredRow]:
+    """Return where each stored value stands: in an output row that is not written yet, else in scratch.
+
+    Rows of nibbles hold nothing else.
+    """
+    busy: dict[StoredRow, int] = {}
+    result: dict[Node, StoredRow] = {}
+    written = {name: phase.number for phase in passes for name in phase.outputs}
+    for phase in passes:
+        for node in phase.stored:
+            last = max(p.number for p in passes if node in p.loads)
+            result[node] = next(
+                place
+                for place in _candidates(program, node, nibbles)
+                # Within one pass a row is read before it is written.
+                if busy.get(place, -1) <= phase.number and (place.output is None or written[place.output] >= last)
+            )
+            busy[result[node]] = last
+    return result
+
+
+def count_scratch_rows(found: Mapping[Node, StoredRow]) -> int:
+    """Return the number of scratch rows, of 8 bytes per element each."""
+    return max((place.slot + 1 for place in found.values() if place.output is None), default=0)
+
+
+def _candidates(program: Program, node: Node, nibbles: Collection[str]) -> Iterator[StoredRow]:
+    for name, value in program.outputs.items():
+        held = output_type(program, name)
+        if (
+            value.kind is Kind.ROW
+            and name not in nibbles
+            and (held is node.dtype or (held is DType.F32 and node.dtype.bits <= 32))
+        ):
+            yield StoredRow(name, 0, held)
+    slot = 0
+    while True:
+        yield StoredRow(None, slot, DType.U64)
+        slot += 1
 
 
 def load(e: Emission, node: Node, row: RowMemory) -> Expr:
     """Return a value that stands in memory, in the type that it has at a place."""
-    assert e.at is not None
+    line = row.line_of(node)
+    name = line.memory.name
+    if row.valid is not None and line is row.valid[0] and not row.valid[1]:
+        x = broadcast(line.memory.load(line.base, 1), e.lanes)
+    else:
+        x = _read(e, line)
     if node.op != "input":
-        line = row.stored(node)
-        return _unpacked(e, node, _read(e, line), line.memory.name)
-    if node.attrs["name"] == "scores":
-        x, name = _read(e, row.scores), row.scores.memory.name
-        return x if name == F32 else e.convert(x, name, e.type_of(node))
-    assert row.valid is not None
-    line, along = row.valid
-    x = _read(e, line) if along else broadcast(line.memory.load(line.base, 1), e.lanes)
-    return tirx.NE(x, e.const(0, line.memory.name))
+        return _unpacked(e, node, x, name)
+    if node.dtype is DType.BOOL:
+        return tirx.NE(x, e.const(0, name))
+    return x if name == F32 else e.convert(x, name, e.type_of(node))
 
 
 def _read(e: Emission, line: Line) -> Expr:
@@ -133,7 +193,7 @@ def _store_nibbles(e: Emission, line: Line, x: Expr, at: Expr) -> None:
     elif e.counted is not None:
         # A block that overlaps and begins at an odd position: its first element stands in a byte that is written.
         odd = Local.of(script.bitwise_and(at, one), index, 1).get()
-        moved = tirx.Shuffle([x, e.const(0, name)], [tirx.const(i, "int32") for i in range(1, lanes + 1)])
+        moved = shuffle([x, e.const(0, name)], range(1, lanes + 1))
         x = e.share(tirx.Select(broadcast(tirx.NE(odd, tirx.const(0, index)), lanes), moved, x), name)
         where = line.at(script.shift_right(tirx.Add(at, odd), one))
     pairs = Local.of(reinterpret(x, "uint16", lanes // 2), "uint16", lanes // 2).get()
@@ -143,7 +203,7 @@ def _store_nibbles(e: Emission, line: Line, x: Expr, at: Expr) -> None:
         memory.store(two_each, where, lanes // 2)
         return
     ones = e.share(tirx.Select(e.counted.get(), e.const(1, "int8"), e.const(0, "int8")), "int8")
-    even = tirx.Shuffle([ones], [tirx.const(i, "int32") for i in range(0, lanes, 2)])
+    even = shuffle([ones], range(0, lanes, 2))
     memory.store_some(two_each, where, tirx.NE(even, const(0, "int8", lanes // 2)))
 
 

@@ -17,7 +17,7 @@ from tvm.script.ir_builder import tirx as script
 from softq.codegen.cpu.rows.emission import Emission, KernelContext
 from softq.codegen.cpu.rows.load_store import RowMemory
 from softq.codegen.cpu.rows.row_loop import RowLoop
-from softq.codegen.cpu.rows.tir import BOOL, Local, const, type_name
+from softq.codegen.cpu.rows.tir import Local, type_name
 from softq.rowprog.phases import Phase
 from softq.rowprog.program import Node
 from softq.rowprog.types import Kind
@@ -81,7 +81,7 @@ class Pipeline:
         self, kernel: KernelContext, found: Sequence[Stage], outputs: Mapping[str, Node], begin: Expr, count: Expr
     ) -> None:
         self._kernel, self._stages, self._outputs, self._begin, self._count = kernel, found, outputs, begin, count
-        self._ring = {node: _Ring(node) for stage in found for node in stage.kept}
+        self._ring = {node: Local.empty(type_name(node.dtype), _RING) for stage in found for node in stage.kept}
 
     @staticmethod
     def is_possible(passes: Sequence[Phase]) -> bool:
@@ -124,33 +124,13 @@ class Pipeline:
                     kernel, memory, scalars = start(number, row)
                     slot = Local.of(script.bitwise_and(done, tirx.const(_RING - 1, index)), index, 1).get()
                     for node in stage.needed:
-                        scalars.keep(node, self._ring[node].load(slot))
-                    for node in stage.phase.setup:
-                        scalars.compute(node)
+                        scalars.keep(node, self._ring[node].at(slot).get())
+                    scalars.compute(*stage.phase.setup)
                     asks = None
                     if stage.phase is ahead[0]:
                         asks = Local.of(tirx.Mul(ahead[1], tirx.Add(one, behind(number))), index, 1).get()
                     RowLoop(kernel, stage.phase, memory, scalars, self._outputs, asks).emit()
-                    for node in stage.phase.scalars:
-                        scalars.compute(node)
+                    scalars.compute(*stage.phase.scalars)
                     for node in stage.kept:
-                        self._ring[node].store(slot, scalars.value(node))
+                        self._ring[node].at(slot).set(scalars.value(node))
                     finish(number, scalars, row, stage.outputs)
-
-
-class _Ring:
-    """The values of a number of the last rows."""
-
-    def __init__(self, node: Node) -> None:
-        self._name = type_name(node.dtype)
-        held = "int8" if self._name == BOOL else self._name
-        self._buffer = script.alloc_buffer((_RING,), held, scope="local")
-
-    def load(self, slot: Expr) -> Expr:
-        x = tirx.BufferLoad(self._buffer, [slot])
-        return tirx.NE(x, const(0, "int8")) if self._name == BOOL else x
-
-    def store(self, slot: Expr, x: Expr) -> None:
-        if self._name == BOOL:
-            x = tirx.Select(x, const(1, "int8"), const(0, "int8"))
-        script.buffer_store(self._buffer, x, [slot])

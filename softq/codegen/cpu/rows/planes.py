@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tvm import tirx
 from tvm.ir import Expr
@@ -10,12 +10,15 @@ from tvm.script.ir_builder import tirx as script
 
 from softq.codegen.cpu.rows.processor import Processor
 from softq.codegen.cpu.rows.tables import Table, entry_bits
-from softq.codegen.cpu.rows.tir import Local, bits_of, cast, const, intrinsic, reinterpret, vector_of
+from softq.codegen.cpu.rows.tir import Local, bits_of, cast, const, intrinsic, reinterpret, shuffle, vector_of
 from softq.rowprog.program import Node, Number, param_of, table_of
 
 U8 = "uint8"
 _GROUP = 16
 """Bytes that one permute within 16 bytes looks at."""
+
+_TOGETHER = 4
+"""Registers of 16 that Arm's permute reads at once."""
 
 
 def are_possible(table: Node, processor: Processor) -> bool:
@@ -66,9 +69,9 @@ def registers(table: Table, count: int, processor: Processor) -> tuple[tuple[Loc
         for first in range(0, table.size, step):
             at = tirx.Add(table.start, tirx.const(first, table.memory.index))
             whole = reinterpret(table.memory.load(at, step), U8, step * each)
-            order = [tirx.const(i % step * each + plane, "int32") for i in range(lanes)]
+            order = [i % step * each + plane for i in range(lanes)]
             # TVM wants no more indices than there are elements to choose from.
-            part.append(Local.of(tirx.Shuffle([whole] * max(1, lanes // (step * each)), order), U8, lanes))
+            part.append(Local.of(shuffle([whole] * max(1, lanes // (step * each)), order), U8, lanes))
         found.append(tuple(part))
     return tuple(found)
 
@@ -85,7 +88,7 @@ def _given(table: Table, plane: int, lanes: int) -> Expr:
     """Return one byte of each of a caller's entries, again in each group of a vector."""
     whole = reinterpret(table.memory.load(table.start, _GROUP), U8, _GROUP * 4)
     at = [(i % _GROUP) * 4 + plane for i in range(lanes)]
-    return Local.of(tirx.Shuffle([whole], [tirx.const(i, "int32") for i in at]), U8, lanes).get()
+    return Local.of(shuffle([whole], at), U8, lanes).get()
 
 
 def _look_up(entries: Sequence[int], at: Expr, lanes: int, processor: Processor) -> Expr:
@@ -141,30 +144,11 @@ def _permuted(registers: Sequence[Expr], at: Expr, lanes: int, processor: Proces
             if processor.is_x86:
                 # The permute gives 0 where the top bit is set: for all that this brings to 128 or more.
                 near = intrinsic("llvm.uadd.sat", U8, lanes, near, const(0x80 - _GROUP, U8, lanes))
-        x = _SHUFFLES[processor.shuffle](registers[number : number + together], near, lanes)
+        part = registers[number : number + together]
+        x = intrinsic(processor.shuffle.format(len(part)), U8, lanes, *part, near)
         found = x if found is None else script.bitwise_or(found, x)
     assert found is not None
     return found
-
-
-_TOGETHER = 4
-"""Registers of 16 that Arm's permute reads at once."""
-
-
-def _x86(name: str) -> Callable[[Sequence[Expr], Expr, int], Expr]:
-    return lambda registers, at, lanes: intrinsic(name, U8, lanes, *registers, at)
-
-
-def _arm(registers: Sequence[Expr], at: Expr, lanes: int) -> Expr:
-    return intrinsic(f"llvm.aarch64.neon.tbl{len(registers)}", U8, lanes, *registers, at)
-
-
-_SHUFFLES: dict[str, Callable[[Sequence[Expr], Expr, int], Expr]] = {
-    "pshufb.512": _x86("llvm.x86.avx512.pshuf.b.512"),
-    "pshufb.256": _x86("llvm.x86.avx2.pshuf.b"),
-    "pshufb.128": _x86("llvm.x86.ssse3.pshuf.b.128"),
-    "tbl": _arm,
-}
 
 
 def pack(parts: Sequence[Expr], name: str, result: str, processor: Processor) -> Expr:
@@ -174,8 +158,7 @@ def pack(parts: Sequence[Expr], name: str, result: str, processor: Processor) ->
     if len(parts) == 1:
         return cast(parts[0], name, result, lanes)
     if not processor.is_x86 or bits == 64:
-        whole = tirx.Shuffle(list(parts), [tirx.const(i, "int32") for i in range(lanes * len(parts))])
-        return cast(whole, name, result, lanes * len(parts))
+        return cast(shuffle(parts, range(lanes * len(parts))), name, result, lanes * len(parts))
     # Packing works within 16 bytes: the elements of a vector end up 16 bytes apart, to be put together at the end.
     words = list(parts)
     if bits == 32:
@@ -189,7 +172,7 @@ def pack(parts: Sequence[Expr], name: str, result: str, processor: Processor) ->
         return x
     unit = 128 // pieces
     order = [pieces * group + part for part in range(pieces) for group in range(groups)]
-    moved = tirx.Shuffle([reinterpret(x, f"int{unit}", size // unit)], [tirx.const(i, "int32") for i in order])
+    moved = shuffle([reinterpret(x, f"int{unit}", size // unit)], order)
     return reinterpret(moved, result, lanes * 2)
 
 
@@ -222,7 +205,7 @@ def _interleaved(low: Expr, high: Expr, upper: bool, width: int, lanes: int) -> 
     """Return one half of the numbers whose low and high parts are these."""
     first = lanes // 2 if upper else 0
     order = [first + i // 2 + lanes * (i % 2) for i in range(lanes)]
-    x = tirx.Shuffle([low, high], [tirx.const(i, "int32") for i in order])
+    x = shuffle([low, high], order)
     name = f"uint{2 * width}"
     return Local.of(reinterpret(x, name, lanes // 2), name, lanes // 2).get()
 

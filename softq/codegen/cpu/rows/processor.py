@@ -51,13 +51,13 @@ class Processor:
 
     @property
     def shuffle(self) -> str:
-        """The permute of bytes within 16; empty if there is none."""
-        if not self.packs:
+        """LLVM's permute of bytes within 16, on Arm of so many registers; empty if there is none."""
+        if not self.packs or (self.is_x86 and self.machine.vector_bytes == 16 and not self.has("ssse3")):
             return ""
         if not self.is_x86:
-            return "tbl"
-        known = self.machine.vector_bytes > 16 or self.has("ssse3")
-        return f"pshufb.{self.machine.vector_bytes * 8}" if known else ""
+            return "llvm.aarch64.neon.tbl{}"
+        family = {16: "ssse3.pshuf.b.128", 32: "avx2.pshuf.b", 64: "avx512.pshuf.b.512"}
+        return f"llvm.x86.{family[self.machine.vector_bytes]}"
 
     @property
     def byte_entries(self) -> int:

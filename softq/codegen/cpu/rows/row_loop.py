@@ -9,7 +9,7 @@ and table positions are inside their tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tvm import tirx
@@ -20,13 +20,12 @@ from softq.codegen.common import carriers
 from softq.codegen.common.patterns import group, order_steps
 from softq.codegen.cpu.rows import row_tables, scans
 from softq.codegen.cpu.rows.accumulators import Accumulators, of_empty_row
-from softq.codegen.cpu.rows.blocks import Block, size_of, sizes
+from softq.codegen.cpu.rows.block_results import LoopReductions, Write
+from softq.codegen.cpu.rows.blocks import Block
 from softq.codegen.cpu.rows.emission import Emission, KernelContext
 from softq.codegen.cpu.rows.lane_widths import LaneWidths, find_widths
 from softq.codegen.cpu.rows.load_store import Line, RowMemory, load, store
-from softq.codegen.cpu.rows.loop_reductions import LoopReductions
 from softq.codegen.cpu.rows.tir import Local, bits_of, const, type_name
-from softq.codegen.cpu.rows.writes import Write
 from softq.rowprog.phases import Phase
 from softq.rowprog.program import Node
 from softq.rowprog.types import Kind
@@ -74,29 +73,30 @@ class RowLoop:
         for node, local in results.items():
             local.set(const(of_empty_row(node), local.name))
         some = tirx.LT(tirx.const(0, index), length)
-        if self._is_scalar:
+        plan = None if self._is_scalar else self._find_widths()
+        tables = None if plan is None else self._row_tables(plan)
+        if plan is None:
             with script.If(some), script.Then():
                 self._one_by_one(results)
-            return self._bind(results)
-        plan = self._find_widths()
-        found = self._row_tables(plan)
-        if found is not None:
+        elif tables is None:
+            self._element_by_element(plan, results, some)
+        else:
             with script.If(tirx.LE(tirx.const(row_tables.LEAST_LENGTH, index), length)):
                 with script.Then():
-                    self._by_tables(found, results)
+                    self._by_tables(tables, results)
                 with script.Else():
                     self._element_by_element(plan, results, some)
-        else:
-            self._element_by_element(plan, results, some)
-        return self._bind(results)
+        for node, local in results.items():
+            self._scalars.bind(node, local)
+        for loop in self._scans:
+            loop.finish()
 
     def _element_by_element(self, plan: LaneWidths, results: Mapping[Node, Local], some: Expr) -> None:
-        index, length = self._kernel.index, self._kernel.length
         if self._kernel.processor.masks:
             with script.If(some), script.Then():
                 self._blocks(plan, results)
             return
-        with script.If(tirx.LE(tirx.const(size_of(plan, self._kernel), index), length)):
+        with script.If(tirx.LE(tirx.const(plan.size, self._kernel.index), self._kernel.length)):
             with script.Then():
                 self._blocks(plan, results)
             with script.Else(), script.If(some), script.Then():
@@ -118,14 +118,8 @@ class RowLoop:
         rest = RowLoop(entries.kernel(), phase, self._row, self._scalars, self._outputs, self._ahead)
         rest._blocks(rest._find_widths(), results)
 
-    def _bind(self, results: Mapping[Node, Local]) -> None:
-        for node, local in results.items():
-            self._scalars.bind(node, local)
-        for loop in self._scans:
-            loop.finish()
-
     def _find_widths(self) -> LaneWidths:
-        loads = {node: self._row.held(node) for node in self._phase.loads}
+        loads = {node: self._row.line_of(node).memory.name for node in self._phase.loads}
         return find_widths(
             self._kernel, loads, self._phase.rows, self._reduced, [(w.node, w.held) for w in self._writes()]
         )
@@ -160,7 +154,7 @@ class RowLoop:
     # Block by block
 
     def _blocks(self, plan: LaneWidths, results: Mapping[Node, Local]) -> None:
-        index, length, size = self._kernel.index, self._kernel.length, size_of(plan, self._kernel)
+        index, length, size = self._kernel.index, self._kernel.length, plan.size
         unroll = self._kernel.processor.unroll
         count = max(1, unroll // plan.ratio) if plan.bits else unroll
         if max(plan.planes.values(), default=0) > 2:
@@ -202,30 +196,25 @@ class RowLoop:
             pieces //= 2
             with script.If(tirx.NE(script.bitwise_and(length, number(pieces * size)), number(0))), script.Then():
                 self._write(block(tirx.Sub(length, low_bits(2 * pieces * size)), vectors=pieces))
-        if not masks:
-            with script.If(some_left), script.Then():
+
+        def masked(parts: int | None = None) -> None:
+            self._write(block(tirx.Sub(length, rest.get()), rest=rest.get(), parts=parts))
+
+        with script.If(some_left), script.Then():
+            if not masks:
                 for e, line, local in held:
                     store(e, line, local.get())
-        else:
-            self._masked_end(plan, rest.get(), lambda parts: self._write(
-                block(tirx.Sub(length, rest.get()), rest=rest.get(), parts=parts)
-            ))  # fmt: skip
+            elif plan.ratio <= 1 or not plan.bits:
+                masked()
+            else:
+                # No wide vectors that would be empty where one of them is enough.
+                with script.If(tirx.LE(rest.get(), number(plan.wide_lanes))):
+                    with script.Then():
+                        masked(1)
+                    with script.Else():
+                        masked()
         for node, x in sums.results().items():
             results[node].set(x)
-
-    def _masked_end(self, plan: LaneWidths, rest: Expr, emit: Callable[[int | None], None]) -> None:
-        """Emit what is left under a mask, without wide vectors that would be empty where one of them is enough."""
-        index = self._kernel.index
-        with script.If(tirx.LT(tirx.const(0, index), rest)), script.Then():
-            if plan.ratio <= 1 or not plan.bits:
-                return emit(None)
-            _, lanes = sizes(plan, self._kernel)
-            with script.If(tirx.LE(rest, tirx.const(lanes, index))):
-                with script.Then():
-                    emit(1)
-                with script.Else():
-                    emit(None)
-        return None
 
     def _write(self, block: Block, in_loop: bool = False) -> None:
         for write in self._writes():

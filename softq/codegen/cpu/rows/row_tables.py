@@ -17,14 +17,13 @@ from tvm.script.ir_builder import tirx as script
 from softq.codegen.common import carriers
 from softq.codegen.cpu.rows import planes
 from softq.codegen.cpu.rows.emission import KernelContext
-from softq.codegen.cpu.rows.lane_widths import fits
-from softq.codegen.cpu.rows.load_store import Line, RowMemory
-from softq.codegen.cpu.rows.stored_rows import StoredRow
+from softq.codegen.cpu.rows.lane_widths import bytes_of_entry
+from softq.codegen.cpu.rows.load_store import Line, RowMemory, StoredRow
 from softq.codegen.cpu.rows.tables import Table, constant_table
 from softq.codegen.cpu.rows.tir import F32, Memory
 from softq.rowprog.ops import OPS
 from softq.rowprog.phases import Phase
-from softq.rowprog.program import Node
+from softq.rowprog.program import Node, walk
 from softq.rowprog.types import DType, Kind
 
 ENTRIES = 256
@@ -67,12 +66,13 @@ def find(kernel: KernelContext, phase: Phase, wanted: Iterable[Node]) -> RowTabl
     wanted, each = list(dict.fromkeys(wanted)), kernel.processor.cost_of_look_up
     best: tuple[int, RowTables] | None = None
     for byte in (*phase.loads, *phase.rows):
-        if not byte.dtype.is_integer or not 0 <= carriers.interval(byte, kernel.proof)[0] <= _high(byte, kernel) <= 255:
+        low, high = carriers.interval(byte, kernel.proof) if byte.dtype.is_integer else (-1, 0)
+        if not 0 <= low <= high <= 255:
             continue
         nodes: dict[Node, int] = {}
         gain = 0
         for node in wanted:
-            inner, size = _inner(node, byte, phase), _size(node, kernel)
+            inner, size = _inner(node, byte, phase), bytes_of_entry(node, kernel)
             cost = sum(_DEAR_COST if OPS[n.op].cost == "dear" else 1 for n in inner or ())
             if inner is not None and size and cost > each * size:
                 nodes[node] = size
@@ -84,68 +84,32 @@ def find(kernel: KernelContext, phase: Phase, wanted: Iterable[Node]) -> RowTabl
     return None if best is None else best[1]
 
 
-def _high(node: Node, kernel: KernelContext) -> int:
-    return carriers.interval(node, kernel.proof)[1]
-
-
-def _size(node: Node, kernel: KernelContext) -> int:
-    """Return the bytes of an entry; 0 if it can be none."""
-    if fits(node, kernel):
-        return 1
-    if node.dtype is DType.F32:
-        return 4
-    low, high = carriers.interval(node, kernel.proof)
-    return (high.bit_length() + 7) // 8 if node.dtype.is_integer and 0 <= low <= high < 1 << 32 else 0
-
-
 def _inner(node: Node, byte: Node, phase: Phase) -> set[Node] | None:
     """Return the row values between a byte and a value; None if that needs anything else of the element."""
-    inner: set[Node] = set()
-    loose: set[Node] = set()
-    wanted = [node]
-    while wanted:
-        value = wanted.pop()
-        if value is byte or value in inner:
-            continue
-        if value not in phase.rows or value.op == "scan":
-            return None
-        inner.add(value)
-        # A position or a divisor may be made of the byte, or of the row's numbers, but not of both.
-        if value.op in ("lut", "divide"):
-            loose.add(value.args[1])
-        rows = [arg for arg in value.args if arg.kind is Kind.ROW]
-        if any(arg.op == "index" for arg in rows):
-            return None
-        wanted.extend(arg for arg in rows if arg.op != "const")
-    if node is byte or any(_is_mixed(value, byte) for value in loose):
+    inner = {node}
+    for value in reversed(phase.rows):
+        if value in inner and value is not byte:
+            inner.update(arg for arg in value.args if arg.kind is Kind.ROW and arg.op != "const")
+    inner.discard(byte)
+    if node is byte or any(value not in phase.rows or value.op in ("scan", "index") for value in inner):
         return None
-    return inner
+    # A position or a divisor may be made of the byte, or of the row's numbers, but not of both.
+    loose = [value.args[1] for value in inner if value.op in ("lut", "divide")]
+    return None if any(_is_mixed(value, byte) for value in loose) else inner
 
 
 def _is_mixed(value: Node, byte: Node) -> bool:
     """Say whether a row value is made of the byte and of numbers of the row."""
-    seen: set[Node] = {byte}
-    wanted = [value] if value.kind is Kind.ROW else []
-    while wanted:
-        node = wanted.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if node.kind is Kind.SCALAR and node.op != "const":
-            return True
-        wanted.extend(node.args)
-    return False
+    below = walk([value], {byte}) if value.kind is Kind.ROW else ()
+    return any(node.kind is Kind.SCALAR and node.op != "const" for node in below)
 
 
 def _left(phase: Phase, wanted: Sequence[Node], byte: Node, nodes: Mapping[Node, int]) -> tuple[Node, ...]:
-    used: set[Node] = set()
-    open_ = list(wanted)
-    while open_:
-        node = open_.pop()
-        if node in used or node not in phase.rows:
-            continue
-        used.add(node)
-        open_.extend([byte] if node in nodes else node.args)
+    """Return the row values that are computed for each element beside those that are looked up."""
+    used = set(wanted)
+    for node in reversed(phase.rows):
+        if node in used:
+            used.update([byte] if node in nodes else node.args)
     return tuple(node for node in phase.rows if node in used)
 
 

@@ -36,8 +36,7 @@ class Scan:
             inner.bind(holder, state)
         for holder, row in zip(body.elements, self._args[len(body.states) :], strict=False):
             inner.keep(holder, e.arg(row, type_name(holder.dtype)))
-        for node in self._inner:
-            inner.compute(node)
+        inner.compute(*self._inner)
         for node in self.nodes:
             at = result_of(node) - len(body.states)
             if at >= 0:

@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tvm import tirx
 
-from softq.codegen.cpu.rows.blocks import Block, size_of, sizes
+from softq.codegen.cpu.rows.block_results import LoopReductions, Write
+from softq.codegen.cpu.rows.blocks import Block
 from softq.codegen.cpu.rows.emission import Emission, KernelContext
 from softq.codegen.cpu.rows.lane_widths import find_widths
 from softq.codegen.cpu.rows.load_store import RowMemory, store
-from softq.codegen.cpu.rows.loop_reductions import LoopReductions
 from softq.codegen.cpu.rows.tir import Local
-from softq.codegen.cpu.rows.writes import Write
 from softq.rowprog.phases import Phase
 from softq.rowprog.program import Node
 
@@ -37,7 +36,7 @@ class ShortRows:
         self._loads = [node for node in dict.fromkeys(n for p in passes for n in p.loads) if node.op == "input"]
         rows = list(dict.fromkeys(node for p in passes for node in p.rows))
         reduced = [node for p in passes for node in p.reductions]
-        loads = {node: row.held(node) for node in self._loads}
+        loads = {node: row.line_of(node).memory.name for node in self._loads}
         self._plan = find_widths(
             kernel, loads, rows, reduced, [(w.node, w.held) for p in passes for w in self._writes(p, row)]
         )
@@ -50,7 +49,7 @@ class ShortRows:
     @property
     def step(self) -> int:
         """Elements by which one form of the code is longer than the one before."""
-        return sizes(self._plan, self._kernel)[1] if self._plan.bits else size_of(self._plan, self._kernel)
+        return self._plan.wide_lanes if self._plan.bits else self._plan.size
 
     def forms(self) -> Iterator[tuple[int, int | None]]:
         """Yield the vectors of each form of the code, and how many wide ones of them hold elements."""
@@ -67,15 +66,13 @@ class ShortRows:
         block = Block(kernel, scalars, plan, row, self._loads, at, vectors=vectors, rest=kernel.length,
                       parts=parts, least=least)  # fmt: skip
         for phase in self._passes:
-            for node in phase.setup:
-                scalars.compute(node)
+            scalars.compute(*phase.setup)
             block.compute(phase.rows)
             sums = LoopReductions(kernel, scalars, plan, phase.reductions, vectors, parts or 0, short=True)
             sums.add(block, first=True)
             for node, x in sums.results().items():
                 scalars.keep(node, x)
-            for node in phase.scalars:
-                scalars.compute(node)
+            scalars.compute(*phase.scalars)
             for write in self._writes(phase, row):
                 for e in write.places(block):
                     store(e, write.line, write.value(e))

@@ -10,7 +10,7 @@ from tvm import tirx
 from tvm.ir import Expr
 from tvm.script.ir_builder import tirx as script
 
-from softq.codegen.common.shifts import Shift, as_shift
+from softq.codegen.common.patterns import Shift, as_shift
 from softq.codegen.cpu.rows.tir import (
     F32,
     Local,
@@ -72,7 +72,7 @@ class Table:
         positions = tirx.Add(broadcast(self.start, lanes), cast(at, index, self.memory.index, lanes))
         # By way of memory: TVM's analysis of what is read fails on some sums of vectors.
         positions = Local.of(positions, self.memory.index, lanes).get()
-        return cast(self.memory.gather(positions), self.memory.name, result, lanes)
+        return cast(self.memory.load(positions, 1), self.memory.name, result, lanes)
 
     def _permuted(self, at: Expr, index: str, result: str, lanes: int) -> Expr:
         single, double = {

@@ -7,8 +7,8 @@ share others grow exponentially in TVM's analyses.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from tvm import tirx
 from tvm.ir import Expr
@@ -68,7 +68,12 @@ def _number(value: float, name: str) -> Expr:
 
 def vector_of(values: Sequence[float], name: str) -> Expr:
     """Return a vector of constants."""
-    return tirx.Shuffle([_number(v, name) for v in values], [tirx.const(i, "int32") for i in range(len(values))])
+    return shuffle([_number(v, name) for v in values], range(len(values)))
+
+
+def shuffle(parts: Sequence[Expr], order: Iterable[int]) -> Expr:
+    """Return a vector of lanes of others, by their numbers in all of these together."""
+    return tirx.Shuffle(list(parts), [tirx.const(i, "int32") for i in order])
 
 
 def broadcast(x: Expr, lanes: int) -> Expr:
@@ -126,12 +131,12 @@ def lane_numbers(start: Expr, index: str, lanes: int) -> Expr:
 def half(x: Expr, lanes: int, upper: bool) -> Expr:
     """Return one half of a vector's lanes."""
     first = lanes // 2 if upper else 0
-    return tirx.Shuffle([x], [tirx.const(first + i, "int32") for i in range(lanes // 2)])
+    return shuffle([x], range(first, first + lanes // 2))
 
 
 def lane(x: Expr, at: int) -> Expr:
     """Return one lane of a vector."""
-    return tirx.Shuffle([x], [tirx.const(at, "int32")])
+    return shuffle([x], [at])
 
 
 @dataclass(frozen=True)
@@ -141,6 +146,7 @@ class Local:
     buffer: tirx.Buffer
     name: str
     lanes: int
+    first: Expr = field(default_factory=lambda: tirx.const(0, "int32"))
 
     @staticmethod
     def empty(name: str, lanes: int) -> Local:
@@ -155,15 +161,19 @@ class Local:
         local.set(x)
         return local
 
+    def at(self, number: Expr) -> Local:
+        """Return the memory of one of the lanes."""
+        return replace(self, lanes=1, first=number)
+
     def set(self, x: Expr) -> None:
         """Overwrite the value."""
         if self.name == BOOL:
             x = tirx.Select(x, const(1, "int8", self.lanes), const(0, "int8", self.lanes))
-        script.buffer_store(self.buffer, x, [lane_numbers(tirx.const(0, "int32"), "int32", self.lanes)])
+        script.buffer_store(self.buffer, x, [lane_numbers(self.first, "int32", self.lanes)])
 
     def get(self) -> Expr:
         """Return the value."""
-        x = tirx.BufferLoad(self.buffer, [lane_numbers(tirx.const(0, "int32"), "int32", self.lanes)])
+        x = tirx.BufferLoad(self.buffer, [lane_numbers(self.first, "int32", self.lanes)])
         return tirx.NE(x, const(0, "int8", self.lanes)) if self.name == BOOL else x
 
 
@@ -182,7 +192,7 @@ class Memory:
         return Memory(script.decl_buffer((size,), name, data=pointer, align=bits_of(name) // 8), name, index)
 
     def load(self, at: Expr, lanes: int) -> Expr:
-        """Return the elements from a position on."""
+        """Return the elements from a position on; with `lanes` 1 those at positions of their own, if there are more."""
         return tirx.BufferLoad(self.buffer, [lane_numbers(at, self.index, lanes)])
 
     def load_some(self, at: Expr, lanes: int, counted: Expr, other: Expr) -> Expr:
@@ -202,10 +212,6 @@ class Memory:
     def address(self, at: Expr) -> Expr:
         """Return the address of an element."""
         return script.address_of(tirx.BufferLoad(self.buffer, [at]))
-
-    def gather(self, at: Expr) -> Expr:
-        """Return the elements at positions of their own."""
-        return tirx.BufferLoad(self.buffer, [at])
 
     def store(self, x: Expr, at: Expr, lanes: int) -> None:
         """Write elements from a position on."""

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from softq.codegen.common.patterns import everything
-from softq.codegen.common.shifts import as_shift
+from softq.codegen.common.patterns import as_shift, everything
 from softq.codegen.gpu.dialect.text import F32, U32, Text, literal
 from softq.codegen.gpu.rows.emission import KernelContext
 from softq.rowprog.program import Node, Number, Program, param_of, table_of

@@ -1,4 +1,4 @@
-"""The steps of a product of matrices on a processor: packing what is packed at run time, and the product."""
+"""The steps of products on a processor, of matrices and convolutions: packing at run time, and the product."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 
 from softq.artifact.program import Size
+from softq.codegen.cpu.convolution import SIZES, Shape, convolution_kernel, convolution_tile, scratch_bytes
 from softq.codegen.cpu.gemm import integer_matmul, matmul
 from softq.codegen.cpu.gemm.dot_prepack import pack_dots_kernel
 from softq.codegen.cpu.kernels import CpuKernels
+from softq.compiler.ops.linear import ConvolutionOp
 from softq.compiler.steps.builder import Builder, StepCall, Value
 from softq.compiler.steps.product import Product, Weight
-from softq.compiler.tir.symbolic import ceiling, multiplied
+from softq.compiler.tir.symbolic import ceiling, computed, multiplied
 
 
 def lower_matmul(kernels: CpuKernels, out: Builder, given: Product, result: Any) -> Value:
@@ -100,3 +102,32 @@ def pack_integers(
     items = multiplied([matrices, count])
     out.append(StepCall(kernel, [given, panels, sums], [rows, columns, *strides], items, given.elements))
     return [panels, sums]
+
+
+def lower_convolution(
+    kernels: CpuKernels, builder: Builder, operator: ConvolutionOp, given: tuple[Value, Value, Value], result: Any
+) -> Value:
+    """Append the step and return the result, of a type of Relax.
+
+    Args:
+        kernels: What gives the kernel.
+        builder: What gathers the steps.
+        operator: The convolution.
+        given: Images [batch, C, H, W], kernels [M, C / groups, h, w], and a bias [M], all float32.
+        result: The type of the result [batch, M, rows, columns].
+    """
+    x, w, bias = given
+    out, tile = builder.new(result), convolution_tile(kernels.machine)
+    count, inner, *kernel = w.dims
+    outer = computed("floordiv", count, operator.groups)
+    lengths = (operator.groups, inner, outer, *x.dims[2:], *out.dims[2:], *kernel)
+    numbers = (*lengths, *operator.strides, *operator.dilations, *operator.before)
+    sizes = dict(zip(SIZES, numbers, strict=True))
+    memory = builder.scratch(scratch_bytes(sizes, tile))
+    cost = kernels.cost(multiplied([out.elements, inner, *kernel]))
+    items = multiplied([x.dims[0], operator.groups])
+    assert isinstance(kernel[-1], int)
+    shape = Shape.of(operator.strides[-1], kernel[-1])
+    symbol = kernels.tir.add(shape.symbol, lambda: convolution_kernel(tile, shape))
+    builder.append(StepCall(symbol, [x, w, bias, out, memory], [*sizes.values()], items, cost))
+    return out

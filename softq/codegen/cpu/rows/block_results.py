@@ -1,19 +1,25 @@
-"""The reductions of a pass: in which of a block's vectors each of them takes in its elements."""
+"""What becomes of a block: its reductions and what is written, from which of its vectors each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tvm.ir import Expr
 
 from softq.codegen.common import carriers
 from softq.codegen.cpu.rows.accumulators import Accumulators, ByteSums
-from softq.codegen.cpu.rows.blocks import Block, sizes
+from softq.codegen.cpu.rows.blocks import Block
 from softq.codegen.cpu.rows.emission import Emission, KernelContext
-from softq.codegen.cpu.rows.lane_widths import LaneWidths
+from softq.codegen.cpu.rows.lane_widths import LaneWidths, fits
+from softq.codegen.cpu.rows.load_store import Line, packed, written
+from softq.codegen.cpu.rows.tir import F32, bits_of, opaque
 from softq.rowprog.program import Node
 
 _WORD = 32
+
+_TRIVIAL = 7
+"""Operators up to which a pass is taken for one that LLVM could see to be a copy or a constant; hiding costs 5 %."""
 
 
 class LoopReductions:
@@ -39,9 +45,8 @@ class LoopReductions:
         parts: int = 0,
         short: bool = False,
     ) -> None:
-        narrow_lanes, wide_lanes = sizes(plan, kernel)
-        narrow = Emission(kernel, scalars, lanes=narrow_lanes, bits=8)
-        wide = Emission(kernel, scalars, lanes=wide_lanes, bits=plan.bits)
+        narrow = Emission(kernel, scalars, lanes=plan.vector_bytes, bits=8)
+        wide = Emission(kernel, scalars, lanes=plan.wide_lanes, bits=plan.bits)
         self._bytes: list[ByteSums] = []
         self._narrow: list[Accumulators] = []
         self._wide: list[Accumulators] = []
@@ -50,11 +55,11 @@ class LoopReductions:
                 self._wide.append(Accumulators(node, wide, parts or vectors * plan.ratio))
             elif node.op == "row_sum":
                 count, fixed = plan.planes.get(node.args[0], 1), plan.fixed.get(node)
-                scale = None if fixed is None else fixed.scale
                 is_wide = fixed is not None or carriers.bits(node, kernel.proof) > _WORD
-                self._bytes.append(
-                    ByteSums(node, kernel.processor, narrow_lanes, count, vectors, scale, wide=is_wide, short=short)
+                sums = ByteSums(
+                    node, kernel.processor, count, vectors, fixed and fixed.scale, wide=is_wide, short=short
                 )
+                self._bytes.append(sums)
             else:
                 self._narrow.append(Accumulators(node, narrow, vectors))
 
@@ -71,3 +76,40 @@ class LoopReductions:
     def results(self) -> dict[Node, Expr]:
         """Return the reductions, to be taken in this order."""
         return {sums.node: sums.result() for sums in (*self._wide, *self._narrow, *self._bytes)}
+
+
+@dataclass(frozen=True)
+class Write:
+    """A row value that is written.
+
+    Attributes:
+        node: The value.
+        line: Where.
+        stored: Whether a later pass reads it, else it is an output.
+    """
+
+    node: Node
+    line: Line
+    stored: bool
+
+    @property
+    def held(self) -> str:
+        """The type of the memory."""
+        return self.line.memory.name
+
+    def places(self, block: Block) -> Sequence[Emission]:
+        """Return where in a block it is written from."""
+        in_bytes = bool(block.narrow) and bits_of(self.held) == 8 and fits(self.node, block.narrow[0].kernel)
+        return block.narrow if in_bytes else block.wide
+
+    def value(self, e: Emission, loop: Sequence[Node] | None = None) -> Expr:
+        """Return it as its memory holds it.
+
+        Args:
+            e: Where it was computed.
+            loop: What else is computed in the loop that writes it, if it is in one: LLVM makes loops that copy or
+                repeat what it knows calls of the C library's memcpy and memset.
+        """
+        x = (packed if self.stored else written)(e, self.node, self.held)
+        hide = loop is not None and (len(loop) <= _TRIVIAL or self.held != F32)
+        return opaque(x, self.held, e.lanes, e.at) if hide else x
