@@ -41,11 +41,7 @@ class CpuBackend:
     def __init__(self, machine: Cpu) -> None:
         self.machine = machine
         self.kernels = CpuKernels(machine)
-
-    @property
-    def tir(self) -> TirKernels:
-        """The kernels, all of which are TIR functions."""
-        return self.kernels.tir
+        self.tir: TirKernels = self.kernels.tir
 
     def supports(self, operator: type[KernelOperator], dtype: str) -> bool:
         """Say whether there is a kernel for an operator of operands of a type."""

@@ -16,7 +16,7 @@ from tvm.script.ir_builder import tirx as T
 
 from softq.artifact.machine import Cpu
 from softq.artifact.program import Size
-from softq.codegen.cpu.gemm.tiles import Matrix, Sums, Tile, ceil_divide, number, tile_of_block, vector, vector_counts
+from softq.codegen.cpu.gemm.tiles import Matrix, Sums, Tile, ceil_divide, number, tile_of_block, vector, vectors_of
 from softq.codegen.cpu.rows.tir import broadcast, shuffle
 from softq.compiler.tir.kernel_function import KernelFunction, kernel_function
 from softq.compiler.tir.symbolic import ceiling, computed, multiplied
@@ -176,7 +176,7 @@ class _Builder:
         with T.serial(zero, panels) as panel:
             column = self._keep(3, panel * number(tile.columns))
             width = self._keep(4, tirx.min(number(tile.columns), size["columns"] - column))
-            for vectors in vector_counts(tile, width):
+            for vectors in vectors_of(tile, width):
                 for c in range(channels):
                     bias = broadcast(self._memory["bias"][first + done + number(c)], tile.lanes)
                     for v in range(vectors):

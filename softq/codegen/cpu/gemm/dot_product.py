@@ -16,7 +16,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from softq.artifact.machine import Cpu
-from softq.codegen.cpu.gemm.tiles import Matrix, Sums, number, tile_of_block, tiles_of_block, vector
+from softq.codegen.cpu.gemm.tiles import Matrix, Sums, block_tiles, number, tile_of_block, vector
 from softq.codegen.cpu.rows.tir import broadcast, cast, intrinsic, reinterpret, shuffle
 from softq.compiler.tir.kernel_function import KernelFunction, kernel_function
 
@@ -158,7 +158,7 @@ def dot_block_kernel(
         sums = Sums(tile, "int32")
 
         start = prepare(kernel)
-        for rows, vectors, first in tiles_of_block(tile, width, begin, end, done):
+        for rows, vectors, first in block_tiles(tile, width, begin, end, done):
             places = [(row, v) for row in range(rows) for v in range(vectors)]
             for row, v in places:
                 sums.set(row, v, start(first + number(row), vector(number(v * lanes), lanes)))

@@ -17,16 +17,7 @@ from numpy.typing import NDArray
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from softq.codegen.cpu.gemm.tiles import (
-    Matrix,
-    Sums,
-    Tile,
-    ceil_divide,
-    matrix_start,
-    number,
-    tiles_of_block,
-    vector_counts,
-)
+from softq.codegen.cpu.gemm.tiles import Matrix, Sums, Tile, block_tiles, ceil_divide, matrix_start, number, vectors_of
 from softq.compiler.steps.product import Epilogue
 from softq.compiler.tir.kernel_function import kernel_function
 
@@ -71,14 +62,6 @@ def matmul_kernel(tile: Tile, symbol: str = MATMUL, epilogue: Epilogue | None = 
         kept = T.alloc_buffer((6,), "int64", scope="local")
         panels, blocks = ceil_divide(n, columns), ceil_divide(m, ROWS)
 
-        def compute(rows: int) -> None:
-            right, first, width, row, left = (kept[number(i)] for i in range(5))
-            # The last panel may need fewer vectors than the others.
-            for vectors in vector_counts(tile, width):
-                sums.clear(rows, vectors)
-                sums.add_products(rows, Matrix(a, left * k, k), Matrix(b, right, number(columns)), k, vectors)
-                sums.store(rows, Matrix(c, row * n + first, n), width, vectors)
-
         with T.serial(begin, end) as item:
             # All are positive, and truncation needs no correction for negative ones.
             batch, within = tirx.truncdiv(item, panels * blocks), tirx.truncmod(item, panels * blocks)
@@ -92,7 +75,12 @@ def matmul_kernel(tile: Tile, symbol: str = MATMUL, epilogue: Epilogue | None = 
             rows = tirx.min(number(ROWS), m - top)
 
             def strip(size: int) -> None:
-                compute(size)
+                right, first, width, row, left = (kept[number(i)] for i in range(5))
+                # The last panel may need fewer vectors than the others.
+                for vectors in vectors_of(tile, width):
+                    sums.clear(size, vectors)
+                    sums.add_products(size, Matrix(a, left * k, k), Matrix(b, right, number(columns)), k, vectors)
+                    sums.store(size, Matrix(c, row * n + first, n), width, vectors)
                 for i in (3, 4):
                     T.buffer_store(kept, kept[number(i)] + number(size), [number(i)])
 
@@ -146,7 +134,7 @@ def block_kernel(tile: Tile) -> tirx.PrimFunc:
         done = T.alloc_buffer((1,), "int64", scope="local")
         zero, sums = number(0), Sums(tile)
 
-        for rows, v, first in tiles_of_block(tile, width, begin, end, done):
+        for rows, v, first in block_tiles(tile, width, begin, end, done):
             out = Matrix(c, first * c_row, c_row)
             with T.If(more != zero):
                 with T.Then():

@@ -173,7 +173,7 @@ class Sums:
                 store(c, edge.load(row, column), row, skipped + column, 1)
 
 
-def vector_counts(tile: Tile, width: Any) -> Iterator[int]:
+def vectors_of(tile: Tile, width: Any) -> Iterator[int]:
     """Emit a branch for each number of vectors that `width` columns may take; yield the number inside of it."""
     for vectors in range(1, tile.vectors + 1):
         least, most = number((vectors - 1) * tile.lanes), number(vectors * tile.lanes)
@@ -181,14 +181,14 @@ def vector_counts(tile: Tile, width: Any) -> Iterator[int]:
             yield vectors
 
 
-def tiles_of_block(tile: Tile, width: Any, begin: Any, end: Any, done: Any) -> Iterator[tuple[int, int, Any]]:
+def block_tiles(tile: Tile, width: Any, begin: Any, end: Any, done: Any) -> Iterator[tuple[int, int, Any]]:
     """Emit loops over the tiles of rows and `width` columns; yield in each its rows and vectors, and its first row.
 
     The highest tiles come first, until no row is left. A single row has too few sums at once to keep the processor
     busy, so that it should be the last one only. `done` is memory for the number of a row.
     """
     zero = number(0)
-    for vectors in vector_counts(tile, width):
+    for vectors in vectors_of(tile, width):
         T.buffer_store(done, begin, [zero])
         for rows in (tile.rows, *(height for height in (4, 2, 1) if height < tile.rows)):
             with T.serial(zero, tirx.truncdiv(end - done[zero], number(rows))):

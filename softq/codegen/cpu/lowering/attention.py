@@ -86,13 +86,15 @@ def lower_attention(kernels: CpuKernels, lowering: Lowering, attention: Attentio
     for _, element, rows_of, each in scratch_parts(form):
         needed = multiplied([counts[rows_of], counts[each], element])
         memory = computed("add", memory, multiplied([ceiling(needed, 64), 64]))
+    scores = multiplied([matrices, rows, length])
+    products = kernels.cost(multiplied([scores, computed("add", width, columns)]))
     out.append(
         StepCall(
             kernels.attention(form),
             [queries.value, read, *panels, *right, result, *stages.others, out.scratch(memory)],
             [*sizes.values(), *stages.scalars],
             multiplied([matrices, ceiling(rows, block)]),
-            _cost(kernels, multiplied([matrices, rows, length]), computed("add", width, columns)),
+            computed("add", products, multiplied([scores, ROW_COST])),
             stages.site,
         )
     )
@@ -107,11 +109,6 @@ def _integers(kernels: CpuKernels, lowering: Lowering, binding: Any) -> tuple[In
     left, right = (int(zero.value.numpy().item()) for zero in zeros)
     left_type, right_type, dot = str(a.ty.dtype), str(b.ty.dtype), kernels.dot
     return Integers(dot, left_type), (left + dot.left_offset(left_type), right + dot.right_offset(right_type))
-
-
-def _cost(kernels: CpuKernels, scores: Size, inner: Size) -> Size:
-    """Return the cost of an attention: of its products, and of what is done with every score."""
-    return computed("add", kernels.cost(multiplied([scores, inner])), multiplied([scores, ROW_COST]))
 
 
 def _block(rows: Size, length: Size) -> Size:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from tvm import tirx
 from tvm.ir import Expr
@@ -25,36 +24,25 @@ from softq.codegen.cpu.rows.tir import (
     half,
     intrinsic,
     is_signed,
-    lane,
     reinterpret,
+    shuffle,
     type_name,
 )
 from softq.rowprog.ops import OPS, Rules
 from softq.rowprog.program import Node
 
 Combine = Callable[[Expr, Expr], Expr]
+"""What is made of an accumulator and a value."""
 
 
-@dataclass(frozen=True)
-class Reduction:
-    """One kind of reduction.
-
-    Attributes:
-        combine: Of an accumulator and a value.
-        repeats: Whether an element may be taken in twice.
-    """
-
-    combine: Combine
-    repeats: bool
-
-
-# The comparison has the accumulator first where it may be kept, so that it is one instruction on x86.
-REDUCTIONS: Rules[Reduction] = Rules(
+# Only sums must not take in an element twice. A comparison has the accumulator first where it may be kept, so that it
+# is one instruction on x86.
+REDUCTIONS: Rules[Combine] = Rules(
     "the CPU emitter",
     {
-        "row_max": Reduction(lambda a, x: tirx.Select(tirx.LT(a, x), x, a), True),
-        "row_min": Reduction(lambda a, x: tirx.Select(tirx.LT(x, a), x, a), True),
-        "row_sum": Reduction(lambda a, x: tirx.Add(a, x), False),
+        "row_max": lambda a, x: tirx.Select(tirx.LT(a, x), x, a),
+        "row_min": lambda a, x: tirx.Select(tirx.LT(x, a), x, a),
+        "row_sum": tirx.Add,
     },
 )
 
@@ -70,7 +58,7 @@ class Accumulators:
 
     def __init__(self, node: Node, place: Emission, count: int) -> None:
         self.node = node
-        self.rule = REDUCTIONS[node.op]
+        self._combine = REDUCTIONS[node.op]
         self.condition = marked(node)
         self.name = place.type_of(node)
         if self.condition is not None:
@@ -79,8 +67,9 @@ class Accumulators:
             self.name = "int8" if place.processor.masks or not place.bits else f"int{place.bits}"
         self.lanes = place.lanes
         self._least_word = place.processor.has_least_word
-        start = place.const(_start(node, self.name) if self.condition is None else 0, self.name)
-        self.parts = [Local.of(start, self.name, self.lanes) for _ in range(1 if self.condition else count)]
+        start = OPS[node.op].of_empty_row(dtype_of(self.name)) if self.condition is None else 0
+        first, count = place.const(start, self.name), 1 if self.condition else count
+        self.parts = [Local.of(first, self.name, self.lanes) for _ in range(count)]
 
     def add(self, places: Sequence[Emission], first: bool = False) -> None:
         """Take in the elements of places, each into an accumulator of its own as far as there are accumulators.
@@ -98,9 +87,9 @@ class Accumulators:
             return
         for i, e in enumerate(places):
             x, part = e.arg(self.node.args[0], self.name), self.parts[i % len(self.parts)]
-            if e.counted is not None and not self.rule.repeats:
+            if e.counted is not None and self.node.op == "row_sum":
                 x = tirx.Select(e.counted.get(), x, e.const(0, self.name))
-            part.set(x if first else self.rule.combine(part.get(), x))
+            part.set(x if first else self._combine(part.get(), x))
 
     def result(self) -> Expr:
         """Return the reduction of all accumulators in the type that the program names."""
@@ -109,9 +98,9 @@ class Accumulators:
             if self.lanes > 1:
                 marks = intrinsic("llvm.vector.reduce.or", self.name, 1, marks)
             return tirx.Select(tirx.NE(marks, const(0, self.name)), const(1, name), const(0, name))
-        whole = _of_parts(self.parts, self.rule.combine)
-        extreme = _extreme_of_lanes(whole, self.node.op, self.rule.combine, self._least_word)
-        x = _of_lanes(whole, self.rule.combine) if extreme is None else extreme
+        whole = _of_parts(self.parts, self._combine)
+        extreme = _extreme_of_lanes(whole, self.node.op, self._combine, self._least_word)
+        x = _of_lanes(whole, self._combine) if extreme is None else extreme
         return cast(x, self.name, type_name(self.node.dtype), 1)
 
 
@@ -128,7 +117,7 @@ def _of_parts(parts: Sequence[Local], combine: Combine) -> Local:
 def _of_lanes(vector: Local, combine: Combine) -> Expr:
     """Return the reduction of a vector's lanes."""
     x = _halved(vector, combine, 2)
-    return combine(lane(x, 0), lane(x, 1)) if vector.lanes > 1 else x
+    return combine(shuffle([x], [0]), shuffle([x], [1])) if vector.lanes > 1 else x
 
 
 def _halved(vector: Local, combine: Combine, most: int) -> Expr:
@@ -172,7 +161,7 @@ def _extreme_byte(vector: Local, op: str, combine: Combine) -> Expr:
     least = intrinsic("llvm.x86.sse41.phminposuw", "uint16", _WORDS, reinterpret(lesser, "uint16", _WORDS))
     whole = Local.of(reinterpret(least, planes.U8, lanes), planes.U8, lanes).get()
     back = Local.of(reinterpret(turned(whole, lanes), vector.name, lanes), vector.name, lanes).get()
-    return lane(back, 0)
+    return shuffle([back], [0])
 
 
 class ByteSums:
@@ -242,13 +231,3 @@ class ByteSums:
         pairs = Local.of(reinterpret(part.get(), name, lanes), name, lanes).get()
         low = script.bitwise_and(pairs, const((1 << 32) - 1, name, lanes))
         return Local.of(tirx.Add(low, script.shift_right(pairs, const(32, name, lanes))), name, lanes)
-
-
-def of_empty_row(node: Node) -> float:
-    """Return what a reduction gives for a row without elements."""
-    return _start(node, type_name(node.dtype))
-
-
-def _start(node: Node, name: str) -> float:
-    """Return what an accumulator of a type begins with."""
-    return OPS[node.op].of_empty_row(dtype_of(name))

@@ -14,7 +14,7 @@ from softq.codegen.common.patterns import check_nibbles, everything, fenced, out
 from softq.codegen.cpu.rows.accumulators import REDUCTIONS
 from softq.codegen.cpu.rows.emission import Emission, KernelContext
 from softq.codegen.cpu.rows.integers import long_division
-from softq.codegen.cpu.rows.load_store import Line, RowMemory, count_scratch_rows, place_stored_rows, written
+from softq.codegen.cpu.rows.load_store import Line, RowMemory, place_stored_rows, written
 from softq.codegen.cpu.rows.processor import Processor
 from softq.codegen.cpu.rows.rules import RULES
 from softq.codegen.cpu.rows.tables import Table, constant_table, given_table
@@ -43,7 +43,7 @@ class Arguments:
     ) -> None:
         self.program, self.passes, self._nibbles = program, phases(program), nibbles
         self._stored = place_stored_rows(program, self.passes, nibbles)
-        self.scratch_rows = count_scratch_rows(self._stored)
+        self.scratch_rows = max((row.slot + 1 for row in self._stored.values() if row.output is None), default=0)
         proof = prove(whole, max_length=longest)
         for name in nibbles:
             check_nibbles(program, name, proof)
@@ -118,7 +118,7 @@ class Arguments:
                 slots.append(Line(self._scratch, self.position(at)))
         valid = None
         if self._valid is not None:
-            valid = (Line(self._valid, self.position(numbers.dot(self.strides[:3]))), self.along)
+            valid = Line(self._valid, self.position(numbers.dot(self.strides[:3])), alike=not self.along)
         outputs = {name: Line(memory, base) for name, memory in self._outputs.items()}
         for name in self._nibbles:
             bytes_of = script.shift_right(tirx.Add(self.length, tirx.const(1, self.index)), tirx.const(1, self.index))

@@ -12,7 +12,7 @@ from softq.codegen.cpu.rows.accumulators import Accumulators, ByteSums
 from softq.codegen.cpu.rows.blocks import Block
 from softq.codegen.cpu.rows.emission import Emission, KernelContext
 from softq.codegen.cpu.rows.lane_widths import LaneWidths, fits
-from softq.codegen.cpu.rows.load_store import Line, packed, written
+from softq.codegen.cpu.rows.load_store import Line, packed, store, written
 from softq.codegen.cpu.rows.tir import F32, bits_of, opaque
 from softq.rowprog.program import Node
 
@@ -113,3 +113,8 @@ class Write:
         x = (packed if self.stored else written)(e, self.node, self.held)
         hide = loop is not None and (len(loop) <= _TRIVIAL or self.held != F32)
         return opaque(x, self.held, e.lanes, e.at) if hide else x
+
+    def emit(self, block: Block, loop: Sequence[Node] | None = None) -> None:
+        """Write the elements of a block, in a loop if `loop` is given."""
+        for e in self.places(block):
+            store(e, self.line, self.value(e, loop))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 from tvm.ir import Expr
 
@@ -58,10 +58,11 @@ class KernelContext:
         return self.processor.index
 
 
+@dataclass(eq=False)
 class Emission:
     """Values at one place: of the row if `bits` is 0, else of `lanes` elements from a position on.
 
-    Args:
+    Attributes:
         kernel: What all places share.
         outer: The place whose scalars are seen here.
         lanes: Number of elements.
@@ -72,27 +73,16 @@ class Emission:
         elsewhere: Gives a row value that is not there: from another width, or from memory.
     """
 
-    def __init__(
-        self,
-        kernel: KernelContext,
-        outer: Emission | None = None,
-        *,
-        lanes: int = 1,
-        bits: int = 0,
-        at: Expr | None = None,
-        counted: Local | None = None,
-        masked: bool = False,
-        elsewhere: Callable[[Emission, Node], Expr] | None = None,
-    ) -> None:
-        self.kernel = kernel
-        self.lanes = lanes
-        self.bits = bits
-        self.at = at
-        self.counted = counted
-        self.masked = masked
-        self._elsewhere = elsewhere
-        self._outer = outer
-        self._values: dict[Node, Local] = {}
+    kernel: KernelContext
+    outer: Emission | None = None
+    _: KW_ONLY
+    lanes: int = 1
+    bits: int = 0
+    at: Expr | None = None
+    counted: Local | None = None
+    masked: bool = False
+    elsewhere: Callable[[Emission, Node], Expr] | None = None
+    _values: dict[Node, Local] = field(init=False, default_factory=dict)
 
     @property
     def processor(self) -> Processor:
@@ -150,11 +140,11 @@ class Emission:
             return broadcast(x, self.lanes) if local.lanes < self.lanes else x
         if node.kind is Kind.ROW and node.op == "index":
             return self.kernel.rules["index"](self, node)
-        if node.kind is Kind.ROW and self._elsewhere is not None:
-            self.keep(node, self._elsewhere(self, node))
+        if node.kind is Kind.ROW and self.elsewhere is not None:
+            self.keep(node, self.elsewhere(self, node))
             return self.arg(node, name)
-        assert self._outer is not None, node
-        return broadcast(self._outer.arg(node, name), self.lanes)
+        assert self.outer is not None, node
+        return broadcast(self.outer.arg(node, name), self.lanes)
 
     def operand(self, node: Node, at: int, name: str | None = None) -> Expr:
         """Return an operand, by default in the type that it has here."""
@@ -162,8 +152,8 @@ class Emission:
 
     def of_row(self, node: Node) -> Expr:
         """Return a number of the row in its own type."""
-        assert self._outer is not None
-        return self._outer.value(node)
+        assert self.outer is not None
+        return self.outer.value(node)
 
     def convert(self, x: Expr, old: str, new: str) -> Expr:
         """Return integers in another integer type; they wrap."""

@@ -14,7 +14,7 @@ from softq.artifact.machine import Cpu
 from softq.codegen.cpu.rows.arguments import Arguments
 from softq.codegen.cpu.rows.emission import Emission, KernelContext
 from softq.codegen.cpu.rows.load_store import RowMemory
-from softq.codegen.cpu.rows.pipeline import Pipeline, split_stages
+from softq.codegen.cpu.rows.pipeline import MOST_PASSES, Pipeline, split_stages
 from softq.codegen.cpu.rows.processor import Processor
 from softq.codegen.cpu.rows.row_loop import RowLoop
 from softq.codegen.cpu.rows.short_rows import ShortRows
@@ -98,6 +98,7 @@ class _RowLoops:
     def __init__(self, arguments: Arguments) -> None:
         self._given, self._index = arguments, arguments.index
         self._passes, self._outputs = arguments.passes, arguments.program.outputs
+        self._has_scans = any(n.op == "scan" for p in self._passes for n in (*p.rows, *p.reductions))
 
     def emit(self) -> None:
         if not self._given.strides:
@@ -111,7 +112,7 @@ class _RowLoops:
 
     def _all_rows(self) -> None:
         given, length = self._given, self._given.length
-        if not ShortRows.is_possible(given.kernel, self._passes):
+        if self._has_scans or not given.processor.masks:
             return self._long_rows()
         # A row of the same types as all others have.
         short = ShortRows(given.kernel, self._passes, self._outputs, given.memory_of(given.numbers, given.begin))
@@ -143,7 +144,7 @@ class _RowLoops:
         # The pass with the most to compute has the most time for the memory to bring the next row.
         longest = max(self._passes[1:], key=lambda phase: len(phase.rows), default=None)
         ahead = longest, self._distance_of_next_row()
-        if not Pipeline.is_possible(self._passes):
+        if self._has_scans or not 1 < len(self._passes) <= MOST_PASSES:
             return self._each_row(lambda kernel, row, scalars: self._pass_by_pass(kernel, row, scalars, ahead))
         found = split_stages(self._passes, self._outputs)
         numbers = [given.count_rows() for _ in found]

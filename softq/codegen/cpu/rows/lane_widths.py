@@ -3,11 +3,12 @@
 A vector of bytes holds as many elements as several vectors of the wider type; together they are a block of the row
 (`blocks.Block`). A value changes its width where it goes from one to the other: at a code made of a float, at an entry
 of a table that is wider than a byte. Look-ups at bytes stay in bytes whatever the entries are: each byte of theirs is a
-plane of its own, and sums take the planes as they are.
+plane of its own, and sums take the planes as they are, those of floats as whole numbers where that is exact enough.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,13 +16,31 @@ from softq.codegen.common import carriers
 from softq.codegen.common.patterns import marked
 from softq.codegen.cpu.rows import planes
 from softq.codegen.cpu.rows.emission import KernelContext
-from softq.codegen.cpu.rows.fixed_point import FixedPoint, as_fixed
 from softq.codegen.cpu.rows.tir import F32, bits_of
-from softq.rowprog.program import Node
+from softq.rowprog.program import Node, table_of
 from softq.rowprog.types import DType, Kind
 
 _LONGEST_SUM = (1 << 32) // 255
 """Elements up to which the sum of one plane stays within 32 bits."""
+
+_FIXED_BITS = 32
+
+
+@dataclass(frozen=True)
+class FixedPoint:
+    """A table of floats as whole numbers, the greatest of which every row holds.
+
+    Entries are rounded once to 32 bits below the greatest one, and then summed exactly: to 2^-33 of it for each
+    element, which is nearer to the exact sum than a float sum of as many elements in any order is sure to be, since the
+    sum is no less than the entry that the row holds.
+
+    Attributes:
+        values: The entries, below 2^32.
+        scale: What one unit is, a power of two.
+    """
+
+    values: tuple[int, ...]
+    scale: float
 
 
 @dataclass(frozen=True)
@@ -91,7 +110,7 @@ def find_widths(
     wide = [node for node in rows if node not in found.narrow and node not in found.planes]
     in_bytes = frozenset(node for node in reductions if found.reduces(node))
     used = [*(node for node, _ in writes), *(arg for node in (*rows, *reductions) for arg in node.args)]
-    fixed = {node: whole for node in in_bytes if (whole := as_fixed(node)) and used.count(node.args[0]) == 1}
+    fixed = {node: whole for node in in_bytes if (whole := _as_fixed(node)) and used.count(node.args[0]) == 1}
     in_bytes = frozenset(node for node in in_bytes if node in fixed or not node.dtype.is_float)
     reduced = [node for node in reductions if node not in in_bytes]
     needed = [carriers.width(wide, reduced, proof)] if wide or reduced else []
@@ -176,3 +195,32 @@ def bytes_of_entry(node: Node, kernel: KernelContext) -> int:
 
 def _in_a_byte(low: int, high: int) -> bool:
     return (0 <= low and high <= 255) or (-128 <= low and high <= 127)
+
+
+def _as_fixed(node: Node) -> FixedPoint | None:
+    """Return the entries that a sum takes in as whole numbers; None if it is no such sum."""
+    arg = node.args[0]
+    if node.op != "row_sum" or arg.dtype is not DType.F32 or arg.op != "lut" or arg.args[0].op != "table":
+        return None
+    values = [float(v) for v in table_of(arg.args[0])]
+    if not all(0 <= v < math.inf for v in values) or not 2.0**-60 <= max(values) <= 2.0**60:
+        return None
+    if values[0] != max(values) or not _begins(arg.args[1]):
+        return None
+    places = _FIXED_BITS - math.frexp(max(values))[1]
+    return FixedPoint(tuple(round(math.ldexp(v, places)) for v in values), math.ldexp(1.0, -places))
+
+
+def _begins(at: Node) -> bool:
+    """Say whether each row has an element at position 0: the distance from the row's own maximum."""
+    at = _plain(at)
+    if at.op != "sub":
+        return False
+    greatest, x = _plain(at.args[0]), _plain(at.args[1])
+    return greatest.op == "row_max" and _plain(greatest.args[0]) is x
+
+
+def _plain(node: Node) -> Node:
+    while node.op == "cast" and node.dtype.is_integer and node.args[0].dtype.is_integer:
+        node = node.args[0]
+    return node

@@ -37,11 +37,13 @@ class Line:
         memory: The array.
         base: Where the row begins.
         nibbles: Whether it holds numbers of four bits, two per byte, the first one low.
+        alike: Whether it holds one element, which all of the row have.
     """
 
     memory: Memory
     base: Expr
     nibbles: bool = False
+    alike: bool = False
 
     def at(self, position: Expr) -> Expr:
         """Return where an element stands."""
@@ -69,14 +71,14 @@ class RowMemory:
 
     Attributes:
         scores: The scores.
-        valid: The mask, and whether it has an element for each of the row's, else one for all; None without a mask.
+        valid: The mask; None without one.
         outputs: The row outputs by name.
         places: Where stored values stand.
         scratch: Rows of scratch by number.
     """
 
     scores: Line
-    valid: tuple[Line, bool] | None
+    valid: Line | None
     outputs: Mapping[str, Line]
     places: Mapping[Node, StoredRow]
     scratch: Sequence[Line]
@@ -93,7 +95,7 @@ class RowMemory:
         if node.attrs["name"] == "scores":
             return self.scores
         assert self.valid is not None
-        return self.valid[0]
+        return self.valid
 
 
 def place_stored_rows(
@@ -119,11 +121,6 @@ def place_stored_rows(
     return result
 
 
-def count_scratch_rows(found: Mapping[Node, StoredRow]) -> int:
-    """Return the number of scratch rows, of 8 bytes per element each."""
-    return max((place.slot + 1 for place in found.values() if place.output is None), default=0)
-
-
 def _candidates(program: Program, node: Node, nibbles: Collection[str]) -> Iterator[StoredRow]:
     for name, value in program.outputs.items():
         held = output_type(program, name)
@@ -142,11 +139,7 @@ def _candidates(program: Program, node: Node, nibbles: Collection[str]) -> Itera
 def load(e: Emission, node: Node, row: RowMemory) -> Expr:
     """Return a value that stands in memory, in the type that it has at a place."""
     line = row.line_of(node)
-    name = line.memory.name
-    if row.valid is not None and line is row.valid[0] and not row.valid[1]:
-        x = broadcast(line.memory.load(line.base, 1), e.lanes)
-    else:
-        x = _read(e, line)
+    x, name = _read(e, line), line.memory.name
     if node.op != "input":
         return _unpacked(e, node, x, name)
     if node.dtype is DType.BOOL:
@@ -156,6 +149,8 @@ def load(e: Emission, node: Node, row: RowMemory) -> Expr:
 
 def _read(e: Emission, line: Line) -> Expr:
     assert e.at is not None
+    if line.alike:
+        return broadcast(line.memory.load(line.base, 1), e.lanes)
     if not e.masked or e.counted is None:
         return line.memory.load(line.at(e.at), e.lanes)
     # The lanes behind the last element repeat the first one: every lane is an element of the row.

@@ -22,7 +22,7 @@ from softq.rowprog.phases import Phase
 from softq.rowprog.program import Node
 from softq.rowprog.types import Kind
 
-_RING = 4
+MOST_PASSES = 4
 """Rows whose numbers are kept: a power of two, and at least as many as there are passes."""
 
 _NEAR_BYTES = (2**13, 2**10)
@@ -49,25 +49,26 @@ class Stage:
 
 def split_stages(passes: Sequence[Phase], outputs: Mapping[str, Node]) -> list[Stage]:
     """Return the passes with the numbers that go from one to another."""
-    made = {n: p.number for p in passes for n in (*p.setup, *p.reductions, *p.scalars)}
-    found: list[Stage] = []
-    used: dict[int, dict[Node, None]] = {}
+    maker = {n: p.number for p in passes for n in (*p.setup, *p.reductions, *p.scalars)}
+    needed = {
+        p.number: tuple(
+            arg
+            for arg in dict.fromkeys(a for n in (*p.setup, *p.rows, *p.reductions, *p.scalars) for a in n.args)
+            if arg.kind is Kind.SCALAR and maker.get(arg, p.number) < p.number
+        )
+        for p in passes
+    }
+    stages: list[Stage] = []
     for phase in passes:
-        computed = (*phase.setup, *phase.rows, *phase.reductions, *phase.scalars)
-        args = (arg for node in computed for arg in node.args)
-        used[phase.number] = {
-            a: None for a in args if a.kind is Kind.SCALAR and made.get(a, phase.number) < phase.number
-        }
-    for phase in passes:
-        later = {node for number, nodes in used.items() if number > phase.number for node in nodes}
+        later = {node for number, nodes in needed.items() if number > phase.number for node in nodes}
         kept = tuple(n for n in (*phase.setup, *phase.reductions, *phase.scalars) if n in later)
-        names = tuple(name for name, n in outputs.items() if n.kind is Kind.SCALAR and made.get(n) == phase.number)
-        found.append(Stage(phase, tuple(used[phase.number]), kept, names))
-    return found
+        names = tuple(name for name, n in outputs.items() if n.kind is Kind.SCALAR and maker.get(n) == phase.number)
+        stages.append(Stage(phase, needed[phase.number], kept, names))
+    return stages
 
 
 class Pipeline:
-    """The emitter of all rows.
+    """The emitter of all rows, of 2 to `MOST_PASSES` passes without scans, whose steps may use any number of the row.
 
     Args:
         kernel: What the whole kernel shares.
@@ -81,12 +82,7 @@ class Pipeline:
         self, kernel: KernelContext, found: Sequence[Stage], outputs: Mapping[str, Node], begin: Expr, count: Expr
     ) -> None:
         self._kernel, self._stages, self._outputs, self._begin, self._count = kernel, found, outputs, begin, count
-        self._ring = {node: Local.empty(type_name(node.dtype), _RING) for stage in found for node in stage.kept}
-
-    @staticmethod
-    def is_possible(passes: Sequence[Phase]) -> bool:
-        """Say whether there is something to take turns, and no scan, whose step may use any number of the row."""
-        return 1 < len(passes) <= _RING and not any(n.op == "scan" for p in passes for n in (*p.rows, *p.reductions))
+        self._ring = {node: Local.empty(type_name(node.dtype), MOST_PASSES) for stage in found for node in stage.kept}
 
     def emit(
         self,
@@ -122,7 +118,7 @@ class Pipeline:
                 with script.If(inside), script.Then():
                     row = Local.of(tirx.Add(self._begin, done), index, 1).get()
                     kernel, memory, scalars = start(number, row)
-                    slot = Local.of(script.bitwise_and(done, tirx.const(_RING - 1, index)), index, 1).get()
+                    slot = Local.of(script.bitwise_and(done, tirx.const(MOST_PASSES - 1, index)), index, 1).get()
                     for node in stage.needed:
                         scalars.keep(node, self._ring[node].at(slot).get())
                     scalars.compute(*stage.phase.setup)

@@ -19,13 +19,14 @@ from tvm.script.ir_builder import tirx as script
 from softq.codegen.common import carriers
 from softq.codegen.common.patterns import group, order_steps
 from softq.codegen.cpu.rows import row_tables, scans
-from softq.codegen.cpu.rows.accumulators import Accumulators, of_empty_row
+from softq.codegen.cpu.rows.accumulators import Accumulators
 from softq.codegen.cpu.rows.block_results import LoopReductions, Write
 from softq.codegen.cpu.rows.blocks import Block
 from softq.codegen.cpu.rows.emission import Emission, KernelContext
 from softq.codegen.cpu.rows.lane_widths import LaneWidths, find_widths
 from softq.codegen.cpu.rows.load_store import Line, RowMemory, load, store
 from softq.codegen.cpu.rows.tir import Local, bits_of, const, type_name
+from softq.rowprog.ops import OPS
 from softq.rowprog.phases import Phase
 from softq.rowprog.program import Node
 from softq.rowprog.types import Kind
@@ -71,7 +72,7 @@ class RowLoop:
         results = {node: Local.empty(type_name(node.dtype), 1) for node in self._reduced}
         self._scans = [scans.Scan(nodes, self._scalars) for nodes in self._scan_groups]
         for node, local in results.items():
-            local.set(const(of_empty_row(node), local.name))
+            local.set(const(OPS[node.op].of_empty_row(node.dtype), local.name))
         some = tirx.LT(tirx.const(0, index), length)
         plan = None if self._is_scalar else self._find_widths()
         tables = None if plan is None else self._row_tables(plan)
@@ -218,8 +219,7 @@ class RowLoop:
 
     def _write(self, block: Block, in_loop: bool = False) -> None:
         for write in self._writes():
-            for e in write.places(block):
-                store(e, write.line, write.value(e, self._phase.rows if in_loop else None))
+            write.emit(block, self._phase.rows if in_loop else None)
 
     def _ask_for_next_row(self, at: Expr, size: int) -> None:
         """Prefetch what the first pass over the next row reads, while this one computes."""

@@ -10,7 +10,7 @@ from softq.codegen.cpu.rows.block_results import LoopReductions, Write
 from softq.codegen.cpu.rows.blocks import Block
 from softq.codegen.cpu.rows.emission import Emission, KernelContext
 from softq.codegen.cpu.rows.lane_widths import find_widths
-from softq.codegen.cpu.rows.load_store import RowMemory, store
+from softq.codegen.cpu.rows.load_store import RowMemory
 from softq.codegen.cpu.rows.tir import Local
 from softq.rowprog.phases import Phase
 from softq.rowprog.program import Node
@@ -20,7 +20,7 @@ _VECTORS = 4
 
 
 class ShortRows:
-    """The emitter of rows that are one block, of vectors under masks.
+    """The emitter of rows without scans that are one block, of vectors under masks.
 
     Args:
         kernel: What the whole kernel shares.
@@ -40,11 +40,6 @@ class ShortRows:
         self._plan = find_widths(
             kernel, loads, rows, reduced, [(w.node, w.held) for p in passes for w in self._writes(p, row)]
         )
-
-    @staticmethod
-    def is_possible(kernel: KernelContext, passes: Sequence[Phase]) -> bool:
-        """Say whether the program is one of vectors under masks, without scans."""
-        return kernel.processor.masks and not any(n.op == "scan" for p in passes for n in (*p.rows, *p.reductions))
 
     @property
     def step(self) -> int:
@@ -74,8 +69,7 @@ class ShortRows:
                 scalars.keep(node, x)
             scalars.compute(*phase.scalars)
             for write in self._writes(phase, row):
-                for e in write.places(block):
-                    store(e, write.line, write.value(e))
+                write.emit(block)
 
     def _writes(self, phase: Phase, row: RowMemory) -> list[Write]:
         return [Write(self._outputs[name], row.outputs[name], False) for name in phase.outputs]

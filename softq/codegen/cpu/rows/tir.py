@@ -134,11 +134,6 @@ def half(x: Expr, lanes: int, upper: bool) -> Expr:
     return shuffle([x], range(first, first + lanes // 2))
 
 
-def lane(x: Expr, at: int) -> Expr:
-    """Return one lane of a vector."""
-    return shuffle([x], [at])
-
-
 @dataclass(frozen=True)
 class Local:
     """A value in local memory; booleans are kept as 0 and 1, because vectors of them cannot be stored."""
