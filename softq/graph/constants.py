@@ -23,11 +23,8 @@ def is_pure(node: ir.Node) -> bool:
     """Return whether a node of the default domain computes its outputs from its inputs alone, always the same ones."""
     if node.domain != "" or node.op_type in _NOT_PURE or node.op_type.startswith(("Random", "Sequence")):
         return False
-    if has_references(node):
-        return False
-    if node.op_type == "Dropout" and len(node.inputs) > 2:
-        return False
-    return not any(True for _ in subgraphs(node))
+    trains = node.op_type == "Dropout" and len(node.inputs) > 2
+    return not (trains or has_references(node) or any(True for _ in subgraphs(node)))
 
 
 def evaluate(node: ir.Node, opset: int, inputs: Sequence[Array | None]) -> list[Array] | None:

@@ -150,13 +150,9 @@ def to_dims(shape: ir.Shape) -> Dims:
 
 def _common(known: list[Known]) -> Known:
     """What holds for every one: a type all agree on, and the axes all agree on if all have one rank."""
-    dtypes = {k.dtype for k in known}
-    shapes = [k.shape for k in known]
-    shape: Dims | None = None
-    first = shapes[0] if shapes else None
-    if first is not None and all(s is not None and len(s) == len(first) for s in shapes):
-        columns = list(zip(*(s for s in shapes if s is not None), strict=True))
-        shape = tuple(column[0] if len(set(column)) == 1 else None for column in columns)
+    dtypes, shapes, shape = {k.dtype for k in known}, [k.shape for k in known if k.shape is not None], None
+    if known and len(shapes) == len(known) and len({len(s) for s in shapes}) == 1:
+        shape = tuple(column[0] if len(set(column)) == 1 else None for column in zip(*shapes, strict=True))
     return Known(dtypes.pop() if len(dtypes) == 1 else None, shape)
 
 

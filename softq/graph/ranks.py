@@ -66,7 +66,9 @@ def _rank_of(
         perm = node.attributes.get("perm")
         return mine if perm is None or perm.is_ref() else len(perm.as_ints())
     if is_op(node, "Reshape", "Expand"):
-        target = _length(operand(node, 1), known)
+        numbers = operand(node, 1)
+        dims = None if numbers is None else known(numbers)
+        target = dims[0] if dims is not None and len(dims) == 1 and isinstance(dims[0], int) else None
         if node.op_type == "Reshape":
             return target
         return None if target is None or mine is None else max(target, mine)
@@ -82,8 +84,3 @@ def _rank_of(
         found = [ranks[v] for v in node.inputs if v is not None]
         return max(r for r in found if r is not None) if found and None not in found else None
     return None
-
-
-def _length(tensor: ir.Value | None, known: Callable[[ir.Value], Dims | None]) -> int | None:
-    shape = None if tensor is None else known(tensor)
-    return shape[0] if shape is not None and len(shape) == 1 and isinstance(shape[0], int) else None

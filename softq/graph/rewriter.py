@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 import numpy as np
@@ -19,7 +19,11 @@ class Names:
     """Gives fresh value names: bodies see the names around them, so a name is fresh in no less than the whole model."""
 
     def __init__(self, model: ir.Model) -> None:
-        self._taken = {value.name for value in _values(model)}
+        self._taken: set[str | None] = set()
+        for container in ModelView(model).containers:
+            operands = (value for node in container.body for value in node.inputs if value is not None)
+            values = chain(container.values, container.graph.initializers.values(), operands)
+            self._taken |= {value.name for value in values}
 
     def fresh(self, stem: str) -> str:
         """Return `stem`, with a number if need be, and remember it."""
@@ -33,14 +37,6 @@ class Names:
         name = next(name for name in names if name not in self._taken)
         self._taken.add(name)
         return name
-
-
-def _values(model: ir.Model) -> Iterator[ir.Value]:
-    for container in ModelView(model).containers:
-        yield from container.body.inputs
-        yield from container.graph.initializers.values()
-        for node in container.body:
-            yield from (value for value in (*node.inputs, *node.outputs) if value is not None)
 
 
 class Rewriter:

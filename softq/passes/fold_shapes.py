@@ -80,17 +80,11 @@ def _follow(node: ir.Node, container: Container, values: Mapping[ir.Value, _Part
     data = len(operands) if node.op_type == "Concat" else 1
     if not all(operand is None or operand.known.all() for operand in operands[data:]):
         return None
-    marks = [_mark_known(o, k < data) for k, o in enumerate(operands)]
+    marks = [o and (o.known.astype(np.int64) if k < data else o.elements) for k, o in enumerate(operands)]
     moved = evaluate(node, container.opset, marks)
     if moved is None:
         return None
     return [_Partial(e, m.astype(np.bool_)) for e, m in zip(elements, moved, strict=True)]
-
-
-def _mark_known(operand: _Partial | None, data: bool) -> Array | None:
-    if operand is None:
-        return None
-    return operand.known.astype(np.int64) if data else operand.elements
 
 
 def _read_whole(value: ir.Value) -> _Partial | None:

@@ -38,15 +38,10 @@ class InferShapes(ir.passes.InPlacePass):
 
 
 def _learn(value: ir.Value, known: ir.Value) -> bool:
-    modified = False
-    if value.type is None and known.type is not None:
-        value.type = known.type
-        modified = True
-    merged = _merge(value.shape, known.shape)
-    if merged is not None and merged != value.shape:
-        value.shape = merged
-        modified = True
-    return modified
+    before = value.type, value.shape
+    value.type = known.type if value.type is None else value.type
+    value.shape = _merge(value.shape, known.shape)
+    return (value.type, value.shape) != before
 
 
 def _learn_rank(node: ir.Node) -> bool:

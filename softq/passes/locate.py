@@ -94,12 +94,9 @@ def _check_masks(model: ir.Model, assumed: Assumed) -> None:
 def superfluous(model: ir.Model, kind: str) -> list[tuple[Finding, OrderOnly]]:
     """Return the softmaxes that the pass `kind` makes superfluous; a model without sites is judged by the default."""
     located = is_located(model)
-    found: list[tuple[Finding, OrderOnly]] = []
-    for finding in findings(Facts(ModelView(model))):
-        site = finding.node.meta.get(META_KEY) if located else finding.site
-        if finding.order is not None and isinstance(site, Site) and site.rewrite == kind == finding.order.kind:
-            found.append((finding, finding.order))
-    return found
+    asked = ((f, f.node.meta.get(META_KEY) if located else f.site) for f in findings(Facts(ModelView(model))))
+    rewritten = [f for f, site in asked if isinstance(site, Site) and site.rewrite == kind]
+    return [(f, f.order) for f in rewritten if f.order is not None and f.order.kind == kind]
 
 
 def is_located(model: ir.Model) -> bool:

@@ -33,9 +33,8 @@ def _merge_initializers(graph: ir.Graph) -> bool:
     modified = False
     for name, value in list(graph.initializers.items()):
         tensor = value.const_value
-        if tensor is None or value.is_graph_input() or value.is_graph_output():
-            continue
-        if tensor.dtype == ir.DataType.STRING or tensor.nbytes > LARGE_BYTES:
+        is_set = tensor is not None and not value.is_graph_input() and not value.is_graph_output()
+        if tensor is None or not is_set or tensor.dtype == ir.DataType.STRING or tensor.nbytes > LARGE_BYTES:
             continue
         kept = first.setdefault((tensor.dtype, tuple(tensor.shape.numpy()), tensor.tobytes()), value)
         if kept is not value:

@@ -30,12 +30,11 @@ class MultiplyIntegers(NodePass):
 
 
 def _replace(node: ir.Node, container: Container) -> bool:
-    sources = [producer(value, "DequantizeLinear") for value in node.inputs]
-    if len(sources) != 2 or sources[0] is None or sources[1] is None:
+    sources = [source for value in node.inputs if (source := producer(value, "DequantizeLinear")) is not None]
+    if len(sources) != 2:
         return False
-    kinds = [read_quantization(source) for source in sources if source is not None]
-    a, b = kinds
-    codes = [source.inputs[0] for source in sources if source is not None]
+    a, b = map(read_quantization, sources)
+    codes = [source.inputs[0] for source in sources]
     if a is None or b is None or a.scale.size > 1 or not _fits(codes, a, b):
         return False
     graph, result = container.graph, node.outputs[0]

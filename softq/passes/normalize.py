@@ -165,11 +165,12 @@ def _normalize(rewriter: Rewriter, node: ir.Node, site: Site, raised: bool) -> N
 
 def _annotate(rewriter: Rewriter, node: ir.Node) -> None:
     """Write down types and shapes that the later passes read, where the model is silent and inference is not."""
-    values: list[ir.Value | None] = [node.outputs[0], look_behind(node.outputs[0], rewriter.facts).weights]
+    stack = [node.outputs[0], look_behind(node.outputs[0], rewriter.facts).weights]
+    values: list[ir.Value | None] = [*stack]
     for value in islice(chain_above(scores_of(node)), _NEAR):
         above = value.producer()
         values += [value, *(() if above is None or above.domain else above.inputs)]
-    stack, seen = [v for v in values[:2] if v is not None], set[ir.Value]()
+    seen = set[ir.Value]()
     while stack:
         current = stack.pop()
         if current in seen:

@@ -149,7 +149,13 @@ def _convert(node: ir.Node, twin: ir.Node, version: int, cache: dict[bytes, onnx
     model.graph.name = "node"
     model.graph.node.append(proto)
     for value, name in inputs.items():
-        _declare(model.graph, name, value, twins[value])
+        tensor = constant_tensor(value)
+        if tensor is not None and tensor.nbytes <= LARGE_BYTES and tensor.dtype != ir.DataType.STRING:
+            # Some adapters read constants: sizes, scales, pads.
+            model.graph.initializer.append(ir.to_proto(tensor))
+            model.graph.initializer[-1].name = name
+        else:
+            model.graph.input.append(_to_value_info(name, twins[value], tensor))
     for value, name in zip(twin.outputs, outputs, strict=True):
         if name:
             model.graph.output.append(_to_value_info(name, value))
@@ -173,17 +179,6 @@ def _check_axis(node: ir.Node, scores: ir.Value | None) -> None:
 def _input_names(node: ir.Node) -> dict[ir.Value, str]:
     """Return the name of each different input in the small model of the node."""
     return {value: f"i{k}" for k, value in enumerate(dict.fromkeys(v for v in node.inputs if v is not None))}
-
-
-def _declare(graph: onnx.GraphProto, name: str, value: ir.Value, twin: ir.Value | None) -> None:
-    tensor = constant_tensor(value)
-    if tensor is not None and tensor.nbytes <= LARGE_BYTES and tensor.dtype != ir.DataType.STRING:
-        # Some adapters read constants: sizes, scales, pads.
-        constant = ir.to_proto(tensor)
-        constant.name = name
-        graph.initializer.append(constant)
-    else:
-        graph.input.append(_to_value_info(name, twin, tensor))
 
 
 def _to_value_info(name: str, value: ir.Value | None, tensor: ir.TensorProtocol | None = None) -> onnx.ValueInfoProto:

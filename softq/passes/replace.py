@@ -17,7 +17,7 @@ from softq.methods import DEFAULT_METHOD, METHODS
 from softq.passes import PassEntry
 from softq.passes.normalize import Normalize
 from softq.passes.rewriting.calls import EXPOSED_KEY, CallContext, Exposed, make_call, same_function
-from softq.passes.rewriting.canonical import CANONICAL_KEY, Canonical, Mask, leaves_scores
+from softq.passes.rewriting.canonical import CANONICAL_KEY, Canonical, Mask, leaves_scores, scores_of
 from softq.plans import DEFAULT_MAX_LENGTH, SitePlan, plan_sites
 from softq.rowprog import Program
 from softq.rowprog.onnx import function_name
@@ -137,7 +137,7 @@ class Replace(ir.passes.InPlacePass):
         model.ir_version = max(model.ir_version, 8)  # the first version that knows functions
 
         tape = Tape()
-        inputs: list[ir.Value] = [_scores(canonical, node)]
+        inputs = [canonical.scores if program.masked or canonical.whole else scores_of(node)]
         if program.masked:
             assert canonical.mask is not None
             inputs.append(_write_valid(canonical.mask, tape))
@@ -263,12 +263,6 @@ def _renew(canonical: Canonical, taken: Mapping[ir.Value, ir.Value]) -> Canonica
 def uses_mask(canonical: Canonical) -> bool:
     """Return whether the mask is the method's, and not in the scores."""
     return canonical.mask is not None and (canonical.mask.total or leaves_scores(canonical.site.masked_row))
-
-
-def _scores(canonical: Canonical, node: ir.Node) -> ir.Value:
-    scores = canonical.scores if uses_mask(canonical) or canonical.whole else node.inputs[0]
-    assert scores is not None
-    return scores
 
 
 def _write_valid(mask: Mask, tape: Tape) -> ir.Value:

@@ -64,10 +64,10 @@ def find_mask(scores: ir.Value, facts: Facts, depth: int = 6) -> FoundMask:
             break
         if node.op_type == "Cast" and facts.dtype(value) is not None:
             steps.insert(0, Step(node, 0))
-        elif node.op_type == "Where":
-            return _settle(_match_where(node, tuple(steps), facts, depth - 1), moved)
-        elif node.op_type == "Add":
-            return _settle(_match_add(node, tuple(steps), facts, depth - 1), moved)
+        elif node.op_type in {"Where", "Add"}:
+            match_node = _match_where if node.op_type == "Where" else _match_add
+            found = match_node(node, tuple(steps), facts, depth - 1)
+            return replace(found, lift=None, why=moved) if moved and found.lift is not None else found
         elif node.op_type in {"Mul", "Div"} and _is_positive(operand(node, 1), facts):
             steps.insert(0, Step(node, 0))
         elif node.op_type in MOVES_ONLY - {"Concat"} or (
@@ -81,10 +81,6 @@ def find_mask(scores: ir.Value, facts: Facts, depth: int = 6) -> FoundMask:
             break
         value = below
     return NO_MASK
-
-
-def _settle(found: FoundMask, moved: str) -> FoundMask:
-    return replace(found, lift=None, why=moved) if moved and found.lift is not None else found
 
 
 def _is_positive(value: ir.Value | None, facts: Facts) -> bool:

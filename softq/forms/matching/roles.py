@@ -58,7 +58,9 @@ def find_usage(weights: ir.Value, axis: int | None, facts: Facts) -> Usage:
         for use in facts.view.uses(value):
             if use.node is not None and _goes_on(use, facts):
                 flips = transposed != is_op(use.node, "Transpose")
-                stack.extend((output, flips) for output in use.node.outputs[: _count_handed_on(use.node)])
+                # The second output of Dropout is its mask.
+                handed_on = use.node.outputs if use.node.op_type == "Split" else use.node.outputs[:1]
+                stack.extend((output, flips) for output in handed_on)
                 continue
             if is_op(use.node, "CastLike") and use.index == 1:
                 continue  # only the type is read
@@ -77,11 +79,6 @@ def is_chosen(scores: ir.Value) -> bool:
     *_, value = chain_above(scores, "Cast", "Identity", "Reshape", "Transpose")
     node = producer(value, "TopK")
     return node is not None and value is node.outputs[0]
-
-
-def _count_handed_on(node: ir.Node) -> int:
-    # The second output of Dropout is its mask.
-    return len(node.outputs) if node.op_type == "Split" else 1
 
 
 def _goes_on(use: Use, facts: Facts) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from softq.forms.matching.guards import look_behind
-from softq.graph.edits import take_over
+from softq.graph.edits import remove_if_unused, take_over
 from softq.graph.patterns import match
 from softq.graph.queries import graph_of, is_op, operand
 from softq.graph.rewriter import Rewriter
@@ -93,9 +93,7 @@ def unflatten(rewriter: Rewriter, node: ir.Node) -> None:
     take_over(result, weights)
     weights.type, weights.shape = kind, dims
     graph_of(node).remove(reshape, safe=True)
-    for dead in (flatten, shape):
-        if not dead.outputs[0].uses() and not dead.outputs[0].is_graph_output() and dead.graph is not None:
-            dead.graph.remove(dead, safe=True)
+    remove_if_unused(flatten, shape)
     rewriter.modified = True
 
 

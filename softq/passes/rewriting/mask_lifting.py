@@ -117,10 +117,9 @@ class MaskLifter:
         dtype = self._facts.dtype(addend)
         assert dtype is not None, "an addend whose values are known has a known type"
         name, shape = f"{addend.name}_valid", self._facts.shape(addend)
-        above = self._rewriter.add_number(
-            self._node, _VALID_ABOVE, dtype, f"{name}_above", f"{addend.name}/valid_above"
-        )
-        return self._rewriter.add(self._node, "Greater", [addend, above], name, _BOOL, shape, f"{addend.name}/valid")
+        node_name = f"{addend.name}/valid"
+        above = self._rewriter.add_number(self._node, _VALID_ABOVE, dtype, f"{name}_above", f"{node_name}_above")
+        return self._rewriter.add(self._node, "Greater", [addend, above], name, _BOOL, shape, node_name)
 
     def _constant_mask(self, addend: ir.Value, elements: np.ndarray) -> ir.Value:
         valid = np.asarray(elements > _VALID_ABOVE)
