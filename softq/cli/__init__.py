@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import click
 
-from softq.cli import build, check, convert, inspect, lists, plan, report, sensitivity, sweep, vectors
+from softq.cli import build, check, convert, inspect, lists, plan, sweep, vectors
 from softq.cli.group import Group
 
 
@@ -32,9 +32,9 @@ for _command in (
     lists.methods,
     lists.targets,
     sweep.sweep,
-    sensitivity.sensitivity,
+    sweep.sensitivity,
     plan.plan,
-    report.report,
+    sweep.report,
     vectors.vectors,
 ):
     main.add_command(_command)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -60,13 +61,13 @@ def common(command: Callable[..., None]) -> Callable[..., None]:
     return reduce(lambda made, decorate: decorate(made), reversed(_COMMON), command)
 
 
-def task(model: str, given: dict[str, Any]) -> Task:
-    """Return what is measured, from the arguments that the commands share."""
+def take_task(model: str, given: dict[str, Any]) -> Task:
+    """Take what is measured from the arguments that the commands share, and leave the others."""
     from softq.sweeps import Selection, Task
 
-    fields = ("sites", "all_sites", "masks", "allow_float32", "allow_substitute", "max_length", "batch")
-    chosen = {name: given.pop(name) for name in fields}
-    return Task(model=model, selection=Selection(**chosen), command=command_line(), **given)
+    sites = {field.name: given.pop(field.name) for field in fields(Selection)}
+    asked = {field.name: given.pop(field.name) for field in fields(Task) if field.name in given}
+    return Task(model=model, selection=Selection(**sites), command=command_line(), **asked)
 
 
 def command_line() -> str:

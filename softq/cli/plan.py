@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +20,7 @@ from softq.errors import UsageError
 @click.option("--verify", metavar="DATA", help="Data to verify on; the second half of --data by default.")
 @click.option("--out", required=True, metavar="PLAN.json", help="The file of the plan, for convert --plan.")
 @JSON
-def plan(
-    model: str,
-    max_drop: str,
-    verify: str | None,
-    out: str,
-    as_json: bool,
-    methods: str,
-    bits: str,
-    options: Sequence[str],
-    **given: Any,
-) -> None:
+def plan(model: str, max_drop: str, verify: str | None, out: str, as_json: bool, **given: Any) -> None:
     """Find method and width for each softmax of MODEL under a budget; exit 1 if the best plan breaks it.
 
     What was measured goes beside the plan, into PLAN.measured.json, for softq report --plan.
@@ -44,12 +33,9 @@ def plan(
     if Path(out).is_dir():
         raise UsageError(f"--out {out} is a folder; expected the name of a file")
     check_outputs([out, str(record_of(out))], [model, given["data"], given["calibration"], verify])
-    task = measuring.task(model, given)
+    task = measuring.take_task(model, given)
     with progress() as step:
-        found = find_plan(
-            task, max_drop=max_drop, methods=methods, bits=bits, options=options, verify=verify,
-            progress=step,
-        )  # fmt: skip
+        found = find_plan(task, max_drop=max_drop, verify=verify, progress=step, **given)
     text, result = found.plan.to_text(), plan_to_json(found, out)
     write_text(out, text)
     write_text(record_of(out), record_text(result, text, metric=task.metric, budget=max_drop, command=task.command))

@@ -1,4 +1,4 @@
-"""The command `softq sweep`."""
+"""The commands that study a model: `softq sweep` and `softq sensitivity` measure, `softq report` writes the page."""
 
 from __future__ import annotations
 
@@ -42,6 +42,43 @@ def sweep(
     if junit is not None:
         _write_junit(junit, found, budget)
     measuring.finish(found, None if budget is None else judge_all(budget, found.outcomes), as_json, written)
+
+
+@click.command()
+@measuring.common
+@measuring.OUT
+@measuring.FORCE
+@measuring.granularity("What is converted alone; heads have errors but no metric.")
+@click.option("--top", type=int, metavar="K", help="Measure the metric where the errors are greatest; 10 by default.")
+@options.JSON
+def sensitivity(model: str, out: str, as_json: bool, **given: Any) -> None:
+    """Measure each softmax of MODEL alone at each width: errors of its rows for all, the metric for the worst."""
+    from softq.sweeps.sensitivity import run
+
+    task = measuring.take_task(model, given)
+    with progress() as step:
+        found = run(task, out=out, progress=step, **given)
+    measuring.finish(found, None, as_json, measuring.write_page(out, None))
+
+
+@click.command()
+@click.argument("folders", metavar="DIR...", nargs=-1, required=True)
+@click.option("--out", metavar="FOLDER", help="Where the files go; the first DIR by default.")
+@click.option("--budget", metavar="X|X%", help="The loss that is allowed (X% of the float value).")
+@click.option("--plan", metavar="PLAN.json", help="What softq plan left: the plan, and its record beside it.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def report(folders: tuple[str, ...], out: str | None, budget: str | None, plan: str | None, as_json: bool) -> None:
+    """Write the report of what sweep and sensitivity left in DIR: a page, and the same as JSON, CSV and Markdown."""
+    from softq.sweeps.report import report as write_report
+    from softq.sweeps.report.texts import to_json
+
+    written = write_report(*folders, out=out, budget=budget, plan=plan)
+    if as_json:
+        click.echo(to_json(written.content), nl=False)
+        return
+    answer = written.content.answer
+    click.echo(f"{answer.sentence} {answer.peers_sentence}".rstrip())
+    click.echo("wrote " + ", ".join(str(file) for file in written.files))
 
 
 def _write_junit(path: str, found: Sweep, budget: Any) -> None:

@@ -1,10 +1,10 @@
-"""Figures of merit: one per file, found by listing this folder; `_metric` says what one is and how to add one."""
+"""Figures of merit: one per file, found by listing this folder; `base.kinds` says what one is and how to add one."""
 
 from __future__ import annotations
 
 from softq.errors import UsageError
 from softq.metrics.base.interval import Interval, mean_interval, paired_ratio_interval
-from softq.metrics.base.kinds import AloneMetric, CountedMeter, HeldMeter, HeldMetric, PairedMetric
+from softq.metrics.base.kinds import AloneMetric, CountedMeter, HeldMeter, HeldMetric, Metric, PairedMetric
 from softq.metrics.base.meter import (
     Direction,
     Floats,
@@ -16,7 +16,6 @@ from softq.metrics.base.meter import (
     PerSample,
     Tensors,
 )
-from softq.metrics.base.metric import Metric
 from softq.metrics.base.reductions import exp_mean, maximum, mean
 from softq.registry import Folder
 

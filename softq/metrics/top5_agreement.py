@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from softq.metrics.base.agreement import agreement
 from softq.metrics.base.kinds import PairedMetric
+from softq.metrics.base.rows import agreement
 
 METRIC = PairedMetric(
     name="top5-agreement",

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from softq.data import Array
 from softq.errors import InputError
-from softq.metrics.base.meter import Floats, is_nan
+from softq.metrics.base.meter import Floats, PerSample, is_nan
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 
@@ -69,3 +69,23 @@ def has_nan(rows: Array) -> npt.NDArray[np.bool_]:
 def per_sample(values: Floats, samples: int) -> Floats:
     """Return the sum over the rows of each sample."""
     return values.reshape(samples, -1).sum(axis=-1)
+
+
+def agreement(metric: str, k: int, reference: Array, candidate: Array) -> PerSample:
+    """Return in how many rows the reference's best is among the candidate's `k` best, and the counted rows, per sample.
+
+    Among equal scores the first is the higher. A row with a NaN in the reference does not count; one with a NaN in the
+    candidate alone disagrees.
+    """
+    # Among k classes or fewer, everything is among the k highest.
+    ours, theirs = as_rows(metric, reference, columns=k + 1), as_rows(metric, candidate, columns=k + 1)
+
+    def agrees(ours: Array, theirs: Floats) -> Floats:
+        best = first_best(ours)
+        score = np.take_along_axis(theirs, np.maximum(best, 0)[:, None], axis=-1)
+        before = np.arange(theirs.shape[-1]) < best[:, None]
+        rank = ((theirs > score) | ((theirs == score) & before)).sum(axis=-1)
+        return ((best >= 0) & ~has_nan(theirs) & (rank < k)).astype(np.float64)
+
+    total, counted = by_blocks(agrees, ours, theirs), (~has_nan(ours)).astype(np.float64)
+    return PerSample(per_sample(total, len(reference)), per_sample(counted, len(reference)))

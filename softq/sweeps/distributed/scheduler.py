@@ -13,6 +13,7 @@ import queue
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import CancelledError
+from functools import partial
 from threading import Condition, Thread
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,8 @@ _ANSWER = 30.0
 
 _GONE = "the scheduler is gone; when it is back, the same command goes on"
 
-_LOG = logging.getLogger("softq.sweep")
+# Without any configuration, Python writes a warning's bare text to stderr.
+_say = partial(logging.getLogger("softq.sweep").warning, "softq: %s")
 
 
 class Scheduler:
@@ -250,8 +252,7 @@ class Scheduler:
                     raise
         with self._changed:
             worker.late += 1
-        spent = time.monotonic() - begun
-        self._report_late(worker, unit, f"for {spent:.0f} s (the longest so far took {self._longest:.1f} s)")
+        self._report_late(worker, unit, begun)
         try:
             return task.result()
         finally:
@@ -266,7 +267,8 @@ class Scheduler:
             return self._timeout if unit is not None else max(_LEAST, self._timeout)  # loading is no measuring
         return max(_LEAST, _FACTOR * self._longest) if self._longest else _FIRST
 
-    def _report_late(self, worker: Worker, unit: Unit | None, spent: str) -> None:
+    def _report_late(self, worker: Worker, unit: Unit | None, begun: float) -> None:
+        spent = f"for {time.monotonic() - begun:.0f} s (the longest so far took {self._longest:.1f} s)"
         if unit is None:
             _say(f"worker {worker.address} gives no answer {spent}; it gets no work until it does")
         elif not unit.done:
@@ -294,8 +296,3 @@ class Scheduler:
             if reason not in {said for _, said in self._reasons}:
                 _say(f"left out: worker {worker.address}: {reason}")
             self._reasons.append((worker.address, reason))
-
-
-def _say(text: str) -> None:
-    # Without any configuration, Python writes a warning's bare text to stderr.
-    _LOG.warning("softq: %s", text)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from softq.data import Array, Batch
+from softq.data import Array
 from softq.sweeps.evaluate.evaluator import Subject
 
 LEAST = 4
@@ -43,7 +43,9 @@ class Shard:
 
 def partition(subject: Subject) -> tuple[Shard, ...]:
     """Return the shards of a subject's samples; they are read once for it."""
-    return group([(batch.samples, digest_batch(batch)) for batch in subject.data.batches(subject.batch)])
+    return group(
+        [(batch.samples, digest_arrays(batch.inputs, batch.labels)) for batch in subject.data.batches(subject.batch)]
+    )
 
 
 def group(batches: Sequence[tuple[int, str]]) -> tuple[Shard, ...]:
@@ -72,11 +74,6 @@ def digest_arrays(*groups: Mapping[str, Array]) -> str:
             digest.update(f"{name}\0{array.dtype.str}{array.shape}".encode())
             digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
-
-
-def digest_batch(batch: Batch) -> str:
-    """Return the digest of a batch's inputs and labels."""
-    return digest_arrays(batch.inputs, batch.labels)
 
 
 def join_digests(digests: Sequence[str]) -> str:

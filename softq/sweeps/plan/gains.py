@@ -50,8 +50,10 @@ def with_gains(
         folder: For scratch files.
         progress: Called with the sites done and the sites there are.
     """
+    distance = find_metric(subject.metric.distance)
+    assert isinstance(distance, PairedMetric)
     measured = replace(
-        subject, metric=_distance(subject), names=(subject.output,), label=None,
+        subject, metric=replace(distance, reduce=mean), names=(subject.output,), label=None,
         data=subject.data.spread(BATCHES, subject.batch),
     )  # fmt: skip
     evaluator = LocalEvaluator(float_model, measured, folder, sessions)
@@ -74,24 +76,14 @@ def _only(site: int, at: int, sites: int) -> State:
 
 def _gain(evaluator: Evaluator, rungs: Sequence[Rung], plan_of: Callable[[int], Plan]) -> float | None:
     """Return by how much the output moves for the square of a site's error; None if that cannot be measured."""
-    there = _finite(rungs)
-    if len(there) < 2:
+    finite = sum(math.isfinite(rung.error) for rung in rungs)
+    if finite < 2:
         return None
     # The middle one: neither lost in rounding nor so coarse that the output no longer follows the error.
-    at = (1 + len(there)) // 2
+    at = (1 + finite) // 2
     try:
         moved = evaluator.measure(plan_of(at)).metric.value
     except (RefusalError, ProofError):
         return None  # The search comes to the same plan, or to one like it, and tells.
     square = rungs[at].error ** 2
     return moved / square if math.isfinite(moved) and square > 0 else None
-
-
-def _finite(rungs: Sequence[Rung]) -> Sequence[Rung]:
-    return [rung for rung in rungs if math.isfinite(rung.error)]
-
-
-def _distance(subject: Subject) -> PairedMetric:
-    distance = find_metric(subject.metric.distance)
-    assert isinstance(distance, PairedMetric)
-    return replace(distance, reduce=mean)

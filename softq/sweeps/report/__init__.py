@@ -1,7 +1,8 @@
 """The report of a sweep: one HTML page that needs nothing else, and the same as JSON, CSV, Markdown and node data.
 
-`content.py` says what a report holds, `gather.py` makes it from a sweep, `verdicts.py` chooses and words, `texts.py`
-and `html.py` write. `assets` are the page's own parts, `vendor` is the library of its charts with its licences.
+`content.py` says what a report holds, `gather.py` makes it from a sweep, `plans.py` adds a plan to it, `verdicts.py`
+chooses and words, `texts.py` and `html.py` write. `assets` are the page's own parts, `vendor` is the library of its
+charts with its licences.
 The same folder gives the same bytes.
 """
 

@@ -11,26 +11,13 @@ from typing import Literal
 
 from softq.methods import OptionValue
 from softq.site import described
+from softq.sweeps.report.interval import Interval
+from softq.sweeps.report.plans import PlanResult
 
 SCHEMA = 1
 """Version of `report.json`: fields may be added, a change of meaning is another version."""
 
 Verdict = Literal["same", "worse", "better", "open", "broken", "unmeasured"]
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A number with its 95 % interval; null where there is none.
-
-    Attributes:
-        value: The number; null if it is NaN or infinite.
-        low: Lower end, null where no interval means anything.
-        high: Upper end, null where no interval means anything.
-    """
-
-    value: float | None
-    low: float | None
-    high: float | None
 
 
 @dataclass(frozen=True)
@@ -143,73 +130,6 @@ class Cost:
     widest_integer_bits: int
     matrix_bytes: int | None
     float_bytes: int | None
-
-
-@dataclass(frozen=True)
-class PlannedSite:
-    """What a plan gives one site.
-
-    Attributes:
-        site: The site.
-        node: Name of the node, empty if it has none.
-        method: Name of the method; empty where the site stays float.
-        options: Its options.
-        bits: Bits of a code, 32 where the site stays float.
-    """
-
-    site: str
-    node: str
-    method: str
-    options: Mapping[str, OptionValue]
-    bits: int
-
-
-@dataclass(frozen=True)
-class PlanMeasured:
-    """What a plan measured on some samples.
-
-    Attributes:
-        metric: The metric's value.
-        loss: How much worse than float, paired over the samples.
-        samples: How many samples.
-    """
-
-    metric: Interval
-    loss: Interval
-    samples: int
-
-
-@dataclass(frozen=True)
-class PlanResult:
-    """A plan that `softq plan` found.
-
-    Attributes:
-        file: Name of the plan's file.
-        held: Whether the budget was kept, in the search and on the samples of the verification.
-        sentence: What that rests on.
-        budget: The budget as it was given.
-        mean_bits: Mean over the sites of their bits.
-        sites: What each site gets.
-        split: Which data served the search and which the verification.
-        searched: What was measured on the samples of the search; of the plans tried this one was chosen by them.
-        verified: What was measured on samples that the search did not see.
-        plans: How many plans were measured.
-        notes: What was left out.
-        command: What reproduces it.
-    """
-
-    file: str
-    held: bool
-    sentence: str
-    budget: str
-    mean_bits: float
-    sites: tuple[PlannedSite, ...]
-    split: str
-    searched: PlanMeasured
-    verified: PlanMeasured
-    plans: int
-    notes: tuple[str, ...]
-    command: str
 
 
 @dataclass(frozen=True)

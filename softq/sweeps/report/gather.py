@@ -14,8 +14,9 @@ from softq.methods import METHODS, Method, OptionValue
 from softq.reports import parse_drop
 from softq.rowprog import DType, Kind, Program
 from softq.rowprog.ranges import largest_length, prove
-from softq.sweeps.records import Estimate, Outcome, Setting, SiteErrors, Study
-from softq.sweeps.report.content import SCHEMA, Content, Cost, Errors, Interval, Measured, Place, Subject
+from softq.sweeps.records import Outcome, Setting, SiteErrors, Study
+from softq.sweeps.report.content import SCHEMA, Content, Cost, Errors, Measured, Place, Subject
+from softq.sweeps.report.interval import finite, interval_of
 from softq.sweeps.report.verdicts import answer, verdict, within
 
 _FREE = ("input", "param", "const")
@@ -131,15 +132,6 @@ def _name(setting: Setting) -> str:
     return name + ("" if setting.head is None else f", head {setting.head}")
 
 
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
-
-
-def interval_of(estimate: Estimate) -> Interval:
-    """Return an estimate as a report has it: null where it is no finite number."""
-    return Interval(_finite(estimate.value), _finite(estimate.low), _finite(estimate.high))
-
-
 def _measured(number: int, outcome: Outcome, budget: float | None) -> Measured:
     setting, loss = outcome.setting, interval_of(outcome.loss)
     return Measured(
@@ -156,7 +148,7 @@ def _measured(number: int, outcome: Outcome, budget: float | None) -> Measured:
         verdict=verdict(loss, outcome.samples),
         within=within(loss, budget),
         samples=outcome.samples,
-        seconds=_finite(outcome.seconds),
+        seconds=finite(outcome.seconds),
     )
 
 
@@ -184,8 +176,8 @@ def _place(site: Mapping[str, Any]) -> Place:
 
 
 def _errors(number: int, site: str, found: SiteErrors) -> Errors:
-    numbers = {name: _finite(value) for name, value in vars(found).items() if name != "row_sums"}
-    return Errors(number, site, row_sums=tuple(map(_finite, found.row_sums)), **numbers)  # pyright: ignore
+    numbers = {name: finite(value) for name, value in vars(found).items() if name != "row_sums"}
+    return Errors(number, site, row_sums=tuple(map(finite, found.row_sums)), **numbers)  # pyright: ignore
 
 
 def _costs(rows: Sequence[Measured], sites: Sequence[Place]) -> tuple[list[Cost], list[str]]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -124,25 +126,16 @@ def _least_middle_greatest(values: Sequence[float | None], *, percent: bool = Fa
 def _costs(content: Content, whole: Sequence[Measured]) -> list[dict[str, object]]:
     """Return the costs of each setting, one line for all sites of one shape."""
     shapes = {site.id: site.shape for site in content.sites}
-    lines: dict[tuple[object, ...], list[str]] = {}
-    for cost in content.costs:
-        key = (cost.setting, shapes[cost.site], cost.integer_only, cost.float_operations, cost.row_length,
-               cost.widest_integer_bits, cost.matrix_bytes, cost.float_bytes)  # fmt: skip
-        lines.setdefault(key, []).append(cost.site)
+    sites = Counter((shapes[cost.site], replace(cost, site="")) for cost in content.costs)
     names = {row.setting: row.name for row in whole}
     return [
         {
-            "name": names[setting] if isinstance(setting, int) else "",
-            "shape": " x ".join("?" if d is None else str(d) for d in shape) if isinstance(shape, tuple) else "unknown",
-            "sites": len(sites),
-            "integer_only": integer_only,
-            "floats": floats,
-            "length": length,
-            "widest": widest,
-            "bytes": size,
-            "float_bytes": full,
+            "name": names[cost.setting],
+            "shape": "unknown" if shape is None else " x ".join("?" if d is None else str(d) for d in shape),
+            "sites": count,
+            "cost": cost,
         }
-        for (setting, shape, integer_only, floats, length, widest, size, full), sites in lines.items()
+        for (shape, cost), count in sites.items()
     ]
 
 

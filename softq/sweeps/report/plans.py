@@ -4,15 +4,83 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from softq.errors import InputError, UsageError
+from softq.methods import OptionValue
 from softq.plans import Plan
 from softq.sweeps.plan.record import read_record, record_of
 from softq.sweeps.records import Study, estimate_of
-from softq.sweeps.report.content import PlanMeasured, PlannedSite, PlanResult
-from softq.sweeps.report.gather import interval_of
+from softq.sweeps.report.interval import Interval, interval_of
+
+
+@dataclass(frozen=True)
+class PlannedSite:
+    """What a plan gives one site.
+
+    Attributes:
+        site: The site.
+        node: Name of the node, empty if it has none.
+        method: Name of the method; empty where the site stays float.
+        options: Its options.
+        bits: Bits of a code, 32 where the site stays float.
+    """
+
+    site: str
+    node: str
+    method: str
+    options: Mapping[str, OptionValue]
+    bits: int
+
+
+@dataclass(frozen=True)
+class PlanMeasured:
+    """What a plan measured on some samples.
+
+    Attributes:
+        metric: The metric's value.
+        loss: How much worse than float, paired over the samples.
+        samples: How many samples.
+    """
+
+    metric: Interval
+    loss: Interval
+    samples: int
+
+
+@dataclass(frozen=True)
+class PlanResult:
+    """A plan that `softq plan` found.
+
+    Attributes:
+        file: Name of the plan's file.
+        held: Whether the budget was kept, in the search and on the samples of the verification.
+        sentence: What that rests on.
+        budget: The budget as it was given.
+        mean_bits: Mean over the sites of their bits.
+        sites: What each site gets.
+        split: Which data served the search and which the verification.
+        searched: What was measured on the samples of the search; of the plans tried this one was chosen by them.
+        verified: What was measured on samples that the search did not see.
+        plans: How many plans were measured.
+        notes: What was left out.
+        command: What reproduces it.
+    """
+
+    file: str
+    held: bool
+    sentence: str
+    budget: str
+    mean_bits: float
+    sites: tuple[PlannedSite, ...]
+    split: str
+    searched: PlanMeasured
+    verified: PlanMeasured
+    plans: int
+    notes: tuple[str, ...]
+    command: str
 
 
 def plan_result(study: Study, path: str | os.PathLike[str]) -> PlanResult:

@@ -6,7 +6,8 @@ import csv
 import io
 import json
 
-from softq.sweeps.report.content import Content, PlannedSite, PlanResult
+from softq.sweeps.report.content import Content
+from softq.sweeps.report.plans import PlannedSite, PlanResult
 from softq.sweeps.report.verdicts import SAYS, interval_text, loss_interval_text, loss_text, number_text
 
 
@@ -27,16 +28,8 @@ def to_csv(content: Content) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow((*_SETTING, *_ERRORS))
     for row in content.settings:
-        options = json.dumps(row.options)
-        where = (
-            row.setting,
-            _inert(row.name),
-            _inert(row.method),
-            options,
-            row.bits,
-            _inert(row.site),
-            row.head,
-        )
+        names = (_inert(row.name), _inert(row.method), json.dumps(row.options))
+        where = (row.setting, *names, row.bits, _inert(row.site), row.head)
         ends = (row.metric.value, row.metric.low, row.metric.high, row.loss.value, row.loss.low, row.loss.high)
         head = (*where, *ends, row.verdict, row.within, row.samples)
         found = [errors for errors in content.errors if errors.setting == row.setting]

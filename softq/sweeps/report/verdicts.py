@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
-from softq.sweeps.report.content import Answer, Interval, Measured, Subject, Verdict
+from softq.sweeps.report.content import Answer, Measured, Subject, Verdict
+from softq.sweeps.report.interval import Interval
 
 SAYS: dict[Verdict, str] = {
     "same": "not distinguishable from float",
@@ -84,19 +85,15 @@ def answer(
 
 
 def _meet(one: Interval, other: Interval) -> bool:
-    if one.low is None or one.high is None or other.low is None or other.high is None:
+    if one.ends is None or other.ends is None:
         return False
-    return one.low <= other.high and other.low <= one.high
+    return one.ends[0] <= other.ends[1] and other.ends[0] <= one.ends[1]
 
 
 def numbers(row: Measured, subject: Subject) -> str:
     """Return metric, float metric and loss of a setting as a phrase."""
-    loss = f"loss {loss_text(row.loss.value, subject)}"
-    if row.loss.low is not None and row.loss.high is not None:
-        ends = f"{loss_text(row.loss.low, subject)} to {loss_text(row.loss.high, subject)}"
-        loss += f" (95 % interval {ends}, {row.samples:,} samples)"
-    else:
-        loss += f" (no interval, {row.samples:,} samples)"
+    interval = "no interval" if row.loss.ends is None else f"95 % interval {loss_interval_text(row.loss, subject)}"
+    loss = f"loss {loss_text(row.loss.value, subject)} ({interval}, {row.samples:,} samples)"
     value, reference = number_text(row.metric.value), number_text(subject.reference.value)
     return f"{subject.metric} {value} against {reference} in float, {loss}"
 
@@ -115,13 +112,9 @@ def number_text(value: float | None) -> str:
 
 def interval_text(interval: Interval) -> str:
     """Return the ends of an interval of a metric."""
-    if interval.low is None or interval.high is None:
-        return "none"
-    return f"{number_text(interval.low)} to {number_text(interval.high)}"
+    return "none" if interval.ends is None else " to ".join(map(number_text, interval.ends))
 
 
 def loss_interval_text(interval: Interval, subject: Subject) -> str:
     """Return the ends of an interval of a loss."""
-    if interval.low is None or interval.high is None:
-        return "none"
-    return f"{loss_text(interval.low, subject)} to {loss_text(interval.high, subject)}"
+    return "none" if interval.ends is None else " to ".join(loss_text(end, subject) for end in interval.ends)
