@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from softq.calibration.rows import collect_rows, input_specs
+from softq.calibration.rows import collect_rows, exact_weights, input_specs, without_masked_rows
 from softq.data import DataSource, open_data
 from softq.errors import InputError, UsageError
 from softq.graph.facts import Assumed
@@ -159,15 +159,13 @@ class _Reference:
 
 
 def _reference(sample: Sample) -> _Reference | None:
-    alive = np.max(sample.scores, axis=-1, initial=-math.inf) > -math.inf
-    if not bool(alive.any()):
+    sample = without_masked_rows(sample)
+    if not len(sample.scores):
         return None
-    scores = sample.scores[alive].astype(np.float64)
-    weights = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
-    weights /= weights.sum(axis=-1, keepdims=True)
+    weights = exact_weights(sample.scores)
     values = None if sample.values is None else sample.values.astype(np.float64)
     output = weights if values is None else weights @ values
-    return _Reference(replace(sample, scores=sample.scores[alive], values=values), weights, output)
+    return _Reference(replace(sample, values=values), weights, output)
 
 
 def _error(out: Mapping[str, NDArray[np.generic]], references: Sequence[_Reference]) -> float:

@@ -6,9 +6,10 @@ The attention maps never leave the runtime: rows are chosen inside the graph, an
 from __future__ import annotations
 
 import glob
+import math
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx_ir as ir
@@ -218,6 +219,19 @@ def _tap_site(graph: ir.Graph, node: ir.Node, form: Canonical, pick: ir.Value, n
         graph.outputs.append(values)
     graph.extend(nodes)
     return _Tap(form.site, str(picked.name), None if values is None else str(values.name))
+
+
+def without_masked_rows(sample: Sample) -> Sample:
+    """Return a sample without the rows that are fully masked."""
+    alive = np.max(sample.scores, axis=-1, initial=-math.inf) > -math.inf
+    return replace(sample, scores=sample.scores[alive])
+
+
+def exact_weights(scores: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return the softmax of each row `[rows, length]` in float64."""
+    wide = scores.astype(np.float64)
+    weights = np.exp(wide - wide.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
 
 
 def _dynamic(value: ir.Value) -> ir.Shape | None:

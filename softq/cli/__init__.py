@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import click
 
-from softq.cli import build, check, convert, inspect, lists, plan, sweep, vectors
+from softq.cli import build, check, convert, inspect, plan, sweep, vectors
 from softq.cli.group import Group
 
 
@@ -29,8 +29,8 @@ for _command in (
     check.check,
     build.build,
     build.run,
-    lists.methods,
-    lists.targets,
+    inspect.methods,
+    inspect.targets,
     sweep.sweep,
     sweep.sensitivity,
     plan.plan,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from softq.calibration import exact_weights, without_masked_rows
 from softq.errors import InputError
 from softq.forms.matching.value_sets import MASKED
 from softq.methods import METHODS, Fitted, Options, Sample
@@ -56,11 +57,9 @@ class SiteRows:
 
     def __init__(self, samples: Sequence[Sample]) -> None:
         groups: dict[tuple[int, int], list[Sample]] = {}
-        for sample in samples:
-            alive = np.max(sample.scores, axis=-1, initial=-math.inf) > -math.inf
-            if bool(alive.any()):
-                key = (sample.head, sample.scores.shape[-1])
-                groups.setdefault(key, []).append(replace(sample, scores=sample.scores[alive]))
+        for sample in map(without_masked_rows, samples):
+            if len(sample.scores):
+                groups.setdefault((sample.head, sample.scores.shape[-1]), []).append(sample)
         self._blocks = [_block(head, group) for (head, _), group in sorted(groups.items(), key=lambda item: item[0])]
         self.heads = sorted({block.head for block in self._blocks})
 
@@ -114,7 +113,7 @@ class SiteRows:
 
 def _block(head: int, samples: Sequence[Sample]) -> _Block:
     scores = np.concatenate([sample.scores for sample in samples])
-    exact = _exact(scores)
+    exact = exact_weights(scores)
     ends = [int(end) for end in np.cumsum([len(sample.scores) for sample in samples])]
     values = [sample.values for sample in samples]
     starts = [0, *ends[:-1]]
@@ -128,12 +127,6 @@ def _block(head: int, samples: Sequence[Sample]) -> _Block:
         head, scores, exact, greatest[:, 0], np.sort(greatest, axis=-1), masked, tuple(ends), tuple(values),
         tuple(outputs),
     )  # fmt: skip
-
-
-def _exact(scores: NDArray[np.float32]) -> Floats:
-    wide = scores.astype(np.float64)
-    weights = np.exp(wide - wide.max(axis=-1, keepdims=True))
-    return weights / weights.sum(axis=-1, keepdims=True)
 
 
 def _weights(method: str, options: Options, fitted: Fitted, blocks: Sequence[_Block]) -> list[Floats]:
