@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from softq.artifact.device import nvcc, nvrtc
-from softq.codegen.gpu.dialect import architectures
 from softq.codegen.gpu.dialect.dialects import CUDA
+from softq.codegen.gpu.program import machine_of
 from softq.codegen.gpu.rows import Tiling, row_kernel
 from softq.codegen.gpu.rows.load_store import bytes_of
 from softq.codegen.gpu.rows.tiling import choose_tiling
@@ -42,7 +42,7 @@ def deferred_log(kind: str) -> tuple[Program, Mapping[str, object]]:
 def test_the_forms_that_are_chosen_spill_nothing(arch: str) -> None:
     exact = quotient(default_program(METHODS.get("exact")))
     made: list[tuple[Program, Tiling, Mapping[str, object]]] = []
-    most = architectures.shared_bytes(arch)
+    most = machine_of(arch).shared_bytes
     for length in (64, 512, 1024, 2048, 8192, 32768, 65536):
         for kind in ("f32", "f16", "bf16"):
             given = {"scores": kind, "stored": {"probabilities": kind}}

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from softq.artifact.device.steps import TileForm
 from softq.artifact.program import evaluate
-from softq.codegen.gpu.gemm.operands import BYTE_KINDS
+from softq.codegen.gpu.gemm.kernel import BYTE_KINDS
 
 Array = NDArray[np.generic]
 F64 = NDArray[np.float64]

@@ -217,8 +217,9 @@ class Backend(Protocol):
             result: The type of the result in Relax.
         """
 
-    def convolution(self, builder: Builder, operator: Any, x: Value, kernel: Value, bias: Value, result: Any) -> Value:
-        """Append the step of a convolution of groups of few channels and return its result."""
+    @property
+    def convolution(self) -> Callable[[Builder, Any, Value, Value, Value, Any], Value] | None:
+        """What appends the step of a convolution of groups of few channels; None where `supports` denies those."""
 
     def attention(self, lowering: Lowering, attention: Attention) -> Value:
         """Append the steps of an attention that `supports_attention` took, and return its result."""

@@ -16,18 +16,17 @@ from softq.artifact.machine import Gpu
 from softq.codegen.common.symbols import row_symbol
 from softq.codegen.gpu import tvm_kernels
 from softq.codegen.gpu.attention.lowering import Plan, lower_attention, plan
-from softq.codegen.gpu.block_reductions import Reduction, reduction
 from softq.codegen.gpu.dialect.dialects import Dialect
 from softq.codegen.gpu.gemm import PLAIN, FusedEpilogue, write_gemm
 from softq.codegen.gpu.gemm.fused_epilogue import fuse
 from softq.codegen.gpu.gemm.gemm import KINDS, lower_gemm
-from softq.codegen.gpu.gemm.operands import BYTE_KINDS
+from softq.codegen.gpu.gemm.kernel import BYTE_KINDS
 from softq.codegen.gpu.rows import Tiling, row_kernel
 from softq.codegen.gpu.rows.load_store import bytes_of
 from softq.codegen.gpu.rows.tiling import choose_tiling
 from softq.compiler.backend import KernelOperator, Lowering
 from softq.compiler.legalize import min_max
-from softq.compiler.ops.linear import ConvolutionOp, MatMulOp
+from softq.compiler.ops.linear import MatMulOp
 from softq.compiler.steps.attention import Attention
 from softq.compiler.steps.builder import Builder, Value
 from softq.compiler.steps.product import Epilogue, Product
@@ -39,8 +38,6 @@ from softq.rowprog import Program
 ROWS, GRAPH = "kernels", "graph"
 """The modules: softq's kernels, and TVM's."""
 
-_MATMUL = f"{PREFIX}matmul"
-
 
 @dataclass(frozen=True)
 class _Row:
@@ -50,12 +47,6 @@ class _Row:
     scratch_bytes: int = 0
 
 
-_TYPES: Mapping[type, tuple[str, ...]] = {
-    MatMulOp: tuple(KINDS),
-    ConvolutionOp: (),  # A thread of a GPU has no memory for blocks.
-}
-
-
 class GpuBackend:
     """A GPU; see `compiler.backend.Backend`."""
 
@@ -63,6 +54,7 @@ class GpuBackend:
     fuses_integers = True
     most_values_in_place: int | None = None
     widens_values = True
+    convolution = None  # A thread of a GPU has no memory for blocks.
 
     def __init__(self, machine: Gpu, dialect: Dialect) -> None:
         self.machine = machine
@@ -74,11 +66,11 @@ class GpuBackend:
         self._over_rows: dict[str, list[Nest]] = {}
         self._plans: dict[int, Plan] = {}
         self._attention_symbols: dict[str, str] = {}
-        self._reductions: dict[str, Reduction] = {}
+        self._reductions: dict[str, tvm_kernels.Reduction] = {}
 
     def supports(self, operator: type[KernelOperator], dtype: str) -> bool:
         """Say whether there is a kernel for an operator of operands of a type."""
-        return dtype in _TYPES[operator]
+        return operator is MatMulOp and dtype in KINDS
 
     def row(self, program: Program, max_length: int) -> _Row:
         """Return the kernels of a row program for all lengths."""
@@ -86,19 +78,13 @@ class GpuBackend:
         if identity not in self._rows:
             symbol = row_symbol(program, self._launches)
             self._rows[identity] = _Row(symbol)
-            found: list[RowForm] = []
-            for form in forms(program, max_length, self.machine.shared_bytes):
-                kernel = row_kernel(
-                    program, form, self._dialect, symbol=f"{symbol}_{form.name}", max_length=max_length
-                )  # fmt: skip
+            started: list[RowForm] = []
+            for f in forms(program, max_length, self.machine.shared_bytes):
+                kernel = row_kernel(program, f, self._dialect, symbol=f"{symbol}_{f.name}", max_length=max_length)
                 self._texts.append(kernel.text)
-                found.append(
-                    RowForm(
-                        kernel.symbol, form.rows, form.threads, form.chunk, form.aligned, form.longest,
-                        kernel.shared_bytes,
-                    )
-                )  # fmt: skip
-            self._launches[symbol] = Launch("rows", ROWS, 0, tuple(found))
+                size = kernel.shared_bytes
+                started.append(RowForm(kernel.symbol, f.rows, f.threads, f.chunk, f.aligned, f.longest, size))
+            self._launches[symbol] = Launch("rows", ROWS, 0, tuple(started))
         return self._rows[identity]
 
     def can_fuse(self, operator: KernelOperator, epilogue: Epilogue, result: str) -> bool:
@@ -111,16 +97,9 @@ class GpuBackend:
         fused = (product.epilogue and fuse(product.epilogue, str(result.dtype))) or PLAIN
         return lower_gemm(builder, product, result, lambda *types: self._gemm_symbol(*types, fused))
 
-    def convolution(
-        self, builder: Builder, operator: ConvolutionOp, x: Value, kernel: Value, bias: Value, result: Any
-    ) -> Value:
-        """Refuse: `supports` says that there is none."""
-        raise NotImplementedError("GPUs have no kernel for convolutions of groups of few channels")
-
     def _gemm_symbol(self, left: str, right: str, b_is_kn: bool, fused: FusedEpilogue) -> str:
         """Return the symbol of the GEMM of two element types; see `write_gemm`."""
-        symbol = f"{_MATMUL}_{left}_{right}" if left in BYTE_KINDS else f"{_MATMUL}_{left}"
-        symbol += "_kn" * b_is_kn
+        symbol = f"{PREFIX}matmul_{left}" + f"_{right}" * (left in BYTE_KINDS) + "_kn" * b_is_kn
         if fused.epilogue is not None:
             symbol = f"{symbol}_{fused.epilogue.suffix}"
         if symbol not in self._launches:
@@ -137,7 +116,7 @@ class GpuBackend:
         if not rows:
             symbol = re.sub(r"\W", "_", f"{PREFIX}sums_{name}")
             if symbol not in self._reductions:
-                made = reduction(function, symbol, tvm_kernels.target_of(self._dialect, self.machine.cpu))
+                made = tvm_kernels.reduction(function, symbol, tvm_kernels.target_of(self._dialect, self.machine.cpu))
                 if made is None:
                     return self.tir.nests(name, function)
                 self._reductions[symbol] = made
@@ -158,9 +137,6 @@ class GpuBackend:
     def attention(self, lowering: Lowering, attention: Attention) -> Value:
         """Append the step of an attention."""
         found = self._plans[key(attention.last.var)]
-        return lower_attention(lowering, attention, found, self._attention_symbol(found))
-
-    def _attention_symbol(self, found: Plan) -> str:
         identity, _ = found.write("attention")
         if identity not in self._attention_symbols:
             symbol = f"{PREFIX}attention_{'f16_' * found.half}{row_symbol(found.spec.program, ()).removeprefix(PREFIX)}"
@@ -170,7 +146,7 @@ class GpuBackend:
             text, started = found.write(symbol)
             self._texts.append(text)
             self._launches[symbol] = Launch("attention", ROWS, 0, started)
-        return self._attention_symbols[identity]
+        return lower_attention(lowering, attention, found, self._attention_symbols[identity])
 
     def objects(self) -> tuple[bytes, ...]:
         """Return nothing: kernels for devices are text."""
@@ -201,14 +177,12 @@ def forms(program: Program, max_length: int, most_shared: int = 0) -> list[Tilin
     that take none.
     """
     in_order = any(node.op == "scan" for node in program.nodes())
-    found: dict[Tiling, None] = {}
-    length = 1
-    while True:
-        # A form is chosen for all lengths from one power of two to the next.
-        for aligned, shared in itertools.product((True, False), (most_shared, 0)):
-            score_bytes = bytes_of(program.scores.value)
-            found[choose_tiling(length, score_bytes, aligned=aligned, in_order=in_order, shared_bytes=shared)] = None
-        if length >= max_length:
-            # Aligned ones first: those take what others take, too.
-            return sorted(found, key=lambda form: (form.longest or 1 << 62, not form.aligned))
-        length *= 2
+    score_bytes = bytes_of(program.scores.value)
+    # A form is chosen for all lengths from one power of two to the next.
+    lengths = [1 << n for n in range((max(max_length, 1) - 1).bit_length() + 1)]
+    chosen = dict.fromkeys(
+        choose_tiling(length, score_bytes, aligned=aligned, in_order=in_order, shared_bytes=shared)
+        for length, aligned, shared in itertools.product(lengths, (True, False), (most_shared, 0))
+    )
+    # Aligned ones first: those take what others take, too.
+    return sorted(chosen, key=lambda form: (form.longest or 1 << 62, not form.aligned))

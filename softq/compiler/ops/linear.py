@@ -61,4 +61,6 @@ class ConvolutionOp:
     def lower(self, lowering: Lowering, arguments: Sequence[Any], result: Any) -> Value:
         """Append the step and return the result."""
         x, w, bias = (lowering.value(argument) for argument in arguments)
-        return lowering.backend.convolution(lowering.builder, self, x, w, bias, result)
+        append = lowering.backend.convolution
+        assert append is not None, "`supports` is asked before"
+        return append(lowering.builder, self, x, w, bias, result)

@@ -52,12 +52,10 @@ def write_attention(codes: Codes, shape: Shape, *, symbol: str) -> str:
         )
     if shape.online and not codes.halving:
         raise UsageError("going along the keys once takes weights that halve from one code to the next")
-    text = Text()
-    AttentionWriter(codes, shape, text).write(symbol)
-    return weight_table(codes, shape, symbol) + pruned(str(text))
+    return AttentionWriter(codes, shape).write(symbol)
 
 
-def weight_table(codes: Codes, shape: Shape, symbol: str) -> str:
+def _weight_table(codes: Codes, shape: Shape, symbol: str) -> str:
     """Return the table of weights over the first one that stands before a kernel; empty if it needs none."""
     if codes.halving:
         return ""
@@ -77,16 +75,15 @@ class AttentionWriter:
     Args:
         codes: How weights are made.
         shape: What is fixed in it.
-        text: Its lines.
         strides: How far apart rows of queries, keys and values are, by name, if not `shape.width`.
     """
 
     EMPTY = "0.0f"
     """What a row without weights is multiplied by."""
 
-    def __init__(self, codes: Codes, shape: Shape, text: Text, strides: Mapping[str, str] | None = None) -> None:
-        self._codes, self._shape, self._text = codes, shape, text
-        self._tiles = Tiles(shape, text, strides or dict.fromkeys(("query", "key", "value"), str(shape.width)))
+    def __init__(self, codes: Codes, shape: Shape, strides: Mapping[str, str] | None = None) -> None:
+        self._codes, self._shape, self._text = codes, shape, Text()
+        self._tiles = Tiles(shape, self._text, strides or dict.fromkeys(("query", "key", "value"), str(shape.width)))
         self._rows = {"p": shape.fragments, "h": 2}
         self._scores = {"p": shape.fragments, "j": shape.keys // 8, "h": 2, "i": 2}
 
@@ -98,8 +95,8 @@ class AttentionWriter:
         names += ["GLOBAL u16 *RESTRICT out", "i32 queries", "i32 keys", "i32 share", "f32 rate"]
         return names + (["i32 heads", *(f"i64 {name}" for name in STRIDES)] if shape.masked else [])
 
-    def write(self, symbol: str) -> None:
-        """Write the kernel."""
+    def write(self, symbol: str) -> str:
+        """Return the kernel's text."""
         with self._text.block(f"KERNEL_OF_TWO({THREADS}) {symbol}({', '.join(self.parameters())})"):
             self._start(symbol)
             if self._shape.online:
@@ -107,6 +104,7 @@ class AttentionWriter:
             else:
                 self._two_passes()
             self._write_result()
+        return _weight_table(self._codes, self._shape, symbol) + pruned(str(self._text))
 
     def locate(self) -> None:
         """Write which head, and which rows of it, the block and the thread have."""

@@ -105,18 +105,17 @@ def _fits_tensorcore(spec: Spec, module: tvm.IRModule, attention: Attention) -> 
         return False
     value = None if spec.epilogue is None else spec.epilogue.value
     quotient = value.value if isinstance(value, tirx.Cast) else None
-    if spec.epilogue is None or not isinstance(quotient, tirx.Div) or set(spec.registers.values()) != _QUOTIENT:
+    if spec.epilogue is None or not isinstance(quotient, tirx.Div):
         return False
     held = {name: spec.epilogue.held[position] for position, name in spec.registers.items()}
+    if held.keys() != {"product", "normalizer"}:
+        return False
     if not (quotient.a.same_as(held["product"]) and quotient.b.same_as(held["normalizer"])):
         return False
     return users_behind_views(module, attention.stages[-1].var) == {
         key(attention.finish.var),
         key(attention.product.var),
     }
-
-
-_QUOTIENT = {"product", "normalizer"}
 
 
 def lower_attention(lowering: Lowering, attention: Attention, found: Plan, symbol: str) -> Value:
@@ -143,7 +142,9 @@ def lower_attention(lowering: Lowering, attention: Attention, found: Plan, symbo
     ]  # fmt: skip
     if row.program.masked:
         scalars += mask_strides(masks[0].dims, dims)
-    scalars += [_size(lowering, call, var) for call, var in found.sizes]
+    for call, var in found.sizes:
+        tensors = [out.typed(x.ty, "scratch", 0) for x in call.args[1].fields if not is_number(x)]
+        scalars.append(lowering.sizes(call, tensors)(var))
     between = len(spec.functions) and sum(len(f.memory) for f in spec.functions)
     others = [lowering.value(x) for x in found.others]
     numbers = [] if found.half else list(lowering.scalars(last))
@@ -156,11 +157,6 @@ def lower_attention(lowering: Lowering, attention: Attention, found: Plan, symbo
     cost = computed("add", cost, multiplied([cells, ROW_COST]))
     out.append(StepCall(symbol, tensors, scalars, items, cost, row.site))
     return result
-
-
-def _size(lowering: Lowering, call: Any, var: Any) -> Size:
-    given = [lowering.builder.typed(x.ty, "scratch", 0) for x in call.args[1].fields if not is_number(x)]
-    return lowering.sizes(call, given)(var)
 
 
 def _registers(module: tvm.IRModule, attention: Attention, row: RowProgramOp) -> dict[int, str]:

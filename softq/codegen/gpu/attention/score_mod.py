@@ -16,7 +16,7 @@ from softq.codegen.gpu.dialect.text import BOOL, F32, Text, bits_of, converted
 from softq.codegen.gpu.rows.accumulators import Accumulator, find_nans
 from softq.codegen.gpu.rows.emission import Emission, KernelContext
 from softq.codegen.gpu.rows.rules import RULES
-from softq.codegen.gpu.rows.tables import constants, held, read_tables
+from softq.codegen.gpu.rows.tables import held, read_tables
 from softq.codegen.gpu.rows.tiling import WARP
 from softq.rowprog.onnx.emitter import output_names
 from softq.rowprog.phases import Phase, phases
@@ -60,24 +60,24 @@ class ScoreMod:
         rows: Rows per thread.
         lanes: Threads that share rows: a power of two.
         text: The kernel's lines.
+
+    Attributes:
+        program: The program, of the outputs of the interface alone.
+        passes: The passes over the row; the last one gives the weights.
     """
 
     def __init__(
         self, program: Program, max_length: int, functions: Sequence[Function], rows: int, lanes: int, text: Text
     ) -> None:
         self._rows, self._lanes = rows, lanes
-        self._whole, self._program, self._functions, self._text = program, _interface(program), functions, text
+        self._whole, self.program, self._functions, self._text = program, _interface(program), functions, text
         params = {param.name: f"param_{param.name}" for param in program.params}
         proof = prove(program, max_length=max(max_length, 1))
-        self._kernel = KernelContext(text, proof, RULES, fenced(self._program), params)
+        self._kernel = KernelContext(text, proof, RULES, fenced(self.program), params)
         self._reductions: list[list[Accumulator]] = []
-        self._phases = phases(self._program, stores=False)
-        self.weights, *self.scalars = self._program.outputs
-
-    @property
-    def passes(self) -> list[Phase]:
-        """The passes over the row; the last one gives the weights."""
-        return _passes(self._program)
+        self._phases = phases(self.program, stores=False)
+        self.passes = _passes(self.program)
+        self.weights, *self.scalars = self.program.outputs
 
     def pointers(self) -> list[str]:
         """Return the declarations of what is read: tensors, the mask, parameters."""
@@ -85,20 +85,14 @@ class ScoreMod:
         result += ["const GLOBAL u8 *RESTRICT valid"] * self._whole.masked
         return result + [f"const GLOBAL {held(p.dtype)} *RESTRICT param_{p.name}" for p in self._whole.params]
 
-    def constants(self, symbol: str) -> str:
-        """Return what stands before the kernel."""
-        return constants(self._program, symbol)
-
     def start(self, symbol: str, threads: int) -> None:
         """Write what comes before the first pass."""
         text = self._text
-        read_tables(self._kernel, self._program, symbol, threads)
-        for k, function in enumerate(self._functions):
-            for n in range(len(function.reads)):
-                text.line(f"i64 base{k}_{n}[{self._rows}];")
-        if self._whole.masked:
-            text.line(f"i64 seen[{self._rows}];")
-        if not self._whole.masked and not any(function.reads for function in self._functions):
+        read_tables(self._kernel, self.program, symbol, threads)
+        arrays = [f"base{k}_{n}" for k, f in enumerate(self._functions) for n in range(len(f.reads))]
+        arrays += ["seen"] * self._whole.masked
+        text.line(*(f"i64 {name}[{self._rows}];" for name in arrays))
+        if not arrays:
             return
         with self.rows(masked=self._whole.masked):
             for k, function in enumerate(self._functions):
@@ -112,7 +106,7 @@ class ScoreMod:
     def rows(self, *, named: bool = True, masked: bool = False) -> Generator[None]:
         """Write the loop over the thread's rows: `i`, and if asked for the number among all, and of its head."""
         with self._text.loops(i=self._rows):
-            heads = masked or any(param.scope == "head" for param in self._program.params)
+            heads = masked or any(param.scope == "head" for param in self.program.params)
             if named or heads:
                 self._text.line("const i64 within = top + part + i;")
                 # Rows outside are computed as the last one is, and not stored.
@@ -123,8 +117,7 @@ class ScoreMod:
 
     def begin(self, phase: Phase) -> None:
         """Declare the accumulators of a pass."""
-        text, found = self._text, [Accumulator(self._kernel, node) for node in phase.reductions]
-        kept = find_nans(found)
+        text, kept = self._text, find_nans([Accumulator(self._kernel, node) for node in phase.reductions])
         for r in kept:
             name = f"{r.name}_of"
             text.line(f"{r.held} {name}[{self._rows}];")
@@ -149,7 +142,7 @@ class ScoreMod:
                     for r in self._reductions[-1]:
                         r.add(element)
                     if last:
-                        node = self._program.outputs[self.weights]
+                        node = self.program.outputs[self.weights]
                         text.line(f"weight = {converted(element.arg(node), self._kernel.type_of(node), F32)};")
                 if last:
                     text.line("scores[i][j] = weight;")
@@ -200,7 +193,7 @@ class ScoreMod:
 
     def scalars_of(self, number: int) -> Emission:
         """Write the row's scalars that are known before a pass; return where they are."""
-        place = Emission.of_row(self._kernel, self._program)
+        place = Emission.of_row(self._kernel, self.program)
         done = iter(self._reductions)
         for phase in self._phases:
             if phase.number >= number and phase.number:
@@ -217,5 +210,5 @@ class ScoreMod:
 
     def value(self, place: Emission, name: str) -> str:
         """Return a scalar output as f32."""
-        node = self._program.outputs[name]
+        node = self.program.outputs[name]
         return converted(place.arg(node), self._kernel.type_of(node), F32)

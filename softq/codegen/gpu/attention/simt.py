@@ -18,6 +18,7 @@ from softq.codegen.gpu.attention.elementwise import Function
 from softq.codegen.gpu.attention.score_mod import COLUMNS, ScoreMod
 from softq.codegen.gpu.dialect.text import Text, pruned
 from softq.codegen.gpu.rows.load_store import STRIDES
+from softq.codegen.gpu.rows.tables import constants
 from softq.rowprog import Program
 
 THREADS = 128
@@ -107,24 +108,21 @@ def write_kernel(spec: Spec, symbol: str, tile: Tile) -> str:
 
     A block takes `tile.queries` rows of a matrix of keys.
     """
-    text = Text()
-    writer = _Writer(spec, tile, text)
-    writer.write(symbol)
-    return writer.score_mod.constants(symbol) + pruned(str(text))
+    return _Writer(spec, tile).write(symbol)
 
 
 class _Writer:
-    def __init__(self, spec: Spec, tile: Tile, text: Text) -> None:
-        self._spec, self._tile, self._text = spec, tile, text
-        self.score_mod = ScoreMod(spec.program, spec.max_length, spec.functions, tile.each, tile.lanes, text)
+    def __init__(self, spec: Spec, tile: Tile) -> None:
+        self._spec, self._tile, self._text = spec, tile, Text()
+        self._score_mod = ScoreMod(spec.program, spec.max_length, spec.functions, tile.each, tile.lanes, self._text)
         each = -(-spec.columns // tile.lanes)
         # Columns of the values per thread, in groups of `vector` contiguous ones.
         self._each = each if each <= 2 else -(-each // 4) * 4
         self._vector = min(self._each, 4)
         self._row, self._inner = tile.queries + tile.pad, tile.inner
 
-    def write(self, symbol: str) -> None:
-        spec, text, mod = self._spec, self._text, self.score_mod
+    def write(self, symbol: str) -> str:
+        spec, text, mod = self._spec, self._text, self._score_mod
         names = [f"const GLOBAL f32 *RESTRICT {name}" for name in "qkv"] + ["GLOBAL f32 *RESTRICT out"]
         names += [*mod.pointers(), *(() if spec.epilogue is None else spec.epilogue.pointers())]
         names += [f"GLOBAL f32 *RESTRICT scalar_{name}" for name in mod.scalars]
@@ -142,6 +140,7 @@ class _Writer:
                         self._add_values()
                 mod.end()
             self._write_result()
+        return constants(mod.program, symbol) + pruned(str(text))
 
     def _start(self, symbol: str) -> None:
         text, tile = self._text, self._tile
@@ -168,7 +167,7 @@ class _Writer:
             text.line(f"LOCAL f32 *{name} = (LOCAL f32 *){name}_words;")
         text.line(f"f32 sums[{tile.each}][{self._each}];")
         text.each("sums[i][c] = 0.0f;", i=tile.each, c=self._each)
-        self.score_mod.start(symbol, THREADS)
+        self._score_mod.start(symbol, THREADS)
 
     def _multiply_keys(self) -> None:
         spec, text = self._spec, self._text
@@ -260,7 +259,7 @@ class _Writer:
             text.line("BARRIER();")
 
     def _write_result(self) -> None:
-        spec, text, mod = self._spec, self._text, self.score_mod
+        spec, text, mod = self._spec, self._text, self._score_mod
         with mod.rows(), text.block("if (top + part + i < rows)"):
             place = mod.scalars_of(len(mod.passes) + 1)
             with text.block("if (lane == 0)"):

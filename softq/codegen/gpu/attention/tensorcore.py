@@ -7,10 +7,10 @@ row without weights is NaN, as the graph's division by 0 is.
 from __future__ import annotations
 
 from softq.codegen.gpu.attention.codes import Codes, codes_of
-from softq.codegen.gpu.attention.codes_kernel import AttentionWriter, weight_table
+from softq.codegen.gpu.attention.codes_kernel import AttentionWriter
 from softq.codegen.gpu.attention.simt import SIZES, Spec
 from softq.codegen.gpu.attention.tiles import Shape
-from softq.codegen.gpu.dialect.text import F32, Text, literal, pruned
+from softq.codegen.gpu.dialect.text import F32, literal
 from softq.codegen.gpu.rows.load_store import STRIDES
 from softq.compiler.tir.expressions import mentions
 
@@ -29,16 +29,14 @@ def write_kernel(spec: Spec, symbol: str) -> str:
     Raises:
         RefusalError: weights are no codes of a scaled distance with a table that is known.
     """
-    text, shape, codes = Text(), shape_of(spec), codes_of(spec.program)
-    _Writer(codes, shape, spec, text).write(symbol)
-    return weight_table(codes, shape, symbol) + pruned(str(text))
+    return _Writer(codes_of(spec.program), spec).write(symbol)
 
 
 class _Writer(AttentionWriter):
     EMPTY = literal(float("nan"), F32)
 
-    def __init__(self, codes: Codes, shape: Shape, spec: Spec, text: Text) -> None:
-        super().__init__(codes, shape, text, {name: f"{name}_row" for name in ("query", "key", "value")})
+    def __init__(self, codes: Codes, spec: Spec) -> None:
+        super().__init__(codes, shape_of(spec), {name: f"{name}_row" for name in ("query", "key", "value")})
         self._spec = spec
 
     def parameters(self) -> list[str]:

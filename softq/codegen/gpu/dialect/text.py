@@ -71,11 +71,6 @@ class Text:
         return "\n".join(self._lines) + "\n"
 
 
-def is_signed(name: str) -> bool:
-    """Say whether an integer type has negative numbers."""
-    return name[0] == "i"
-
-
 def bits_of(name: str) -> int:
     """Return the width of a type."""
     return 1 if name == BOOL else int(name.lstrip("bfiu"))

@@ -14,12 +14,11 @@ import tvm
 from tvm import tirx
 
 from softq.codegen.gpu.attention.elementwise import TYPES, Expressions, UnwrittenError
-from softq.codegen.gpu.dialect.text import HALVES, Text, word_type
-from softq.codegen.gpu.gemm.operands import BYTE_KINDS, Operands
+from softq.codegen.gpu.dialect.text import Text
 from softq.compiler.tir.symbolic import key
 
 if TYPE_CHECKING:
-    from softq.compiler.steps.product import Epilogue, Operand
+    from softq.compiler.steps.product import Epilogue
 
 _MEMORY: Mapping[str, str] = {**TYPES, "float16": "f16"}
 """Types in memory by NumPy's name."""
@@ -61,17 +60,10 @@ class FusedEpilogue:
         names = {key(self.epilogue.element): own}
         places = {"same": at, "column": column, "one": "0"}
         for i, operand in enumerate(self.epilogue.operands):
-            names[key(operand.var)] = _read(text, operand, f"operand{i}[{places[operand.where]}]")
+            load = f"operand{i}[{places[operand.where]}]"
+            load = f"from_f16({load})" if TYPES[operand.dtype] == "u16" else load
+            names[key(operand.var)] = text.define(_Numbered.TYPES[operand.dtype], load, "read")
         return _Numbered(text, names).of(self.epilogue.value)
-
-    def result_type(self, operands: Operands) -> str:
-        """Return the type of the result's elements in memory."""
-        return word_type(self.result) or operands.result
-
-    def stored(self, operands: Operands, value: str) -> str:
-        """Return an element converted to its type in memory."""
-        kind = self.result or operands.left
-        return f"(u16)to_{kind}({value})" if kind in HALVES else f"({self.result_type(operands)})({value})"
 
 
 PLAIN = FusedEpilogue()
@@ -85,13 +77,6 @@ def fuse(epilogue: Epilogue, result: str) -> FusedEpilogue | None:
     except (UnwrittenError, KeyError):
         return None
     return fused if fused.result in ("f32", "f16", "i32", "u8", "i8") else None
-
-
-def _read(text: Text, operand: Operand, load: str) -> str:
-    kind = _MEMORY[operand.dtype]
-    if kind == "f16":
-        load = f"from_f16({load})"
-    return text.define(_Numbered.TYPES[operand.dtype], load, "read")
 
 
 class _Numbered(Expressions):
@@ -139,15 +124,3 @@ class _Numbered(Expressions):
         if str(expr.ty.dtype) == "float16" and str(value.ty.dtype) != "float16":
             return f"from_f16(to_f16((f32)({given})))"
         return f"({given} != 0)" if kind == "bool" else f"({kind})({given})"
-
-
-def store_four(memory_type: str, values: list[str]) -> str:
-    """Return the vectorized store of four elements, converted to their type in memory, to `c + there`."""
-    if memory_type in BYTE_KINDS:
-        word = " | ".join(f"((u32){value} & 255u) << {8 * i}" for i, value in enumerate(values))
-        return f"*(GLOBAL u32 *)(c + there) = {word};"
-    if memory_type == "u16":
-        low, high = (f"(u32){values[i]} | (u32){values[i + 1]} << 16" for i in (0, 2))
-        return f"*(GLOBAL uint2 *)(c + there) = TWO({low}, {high});"
-    words = ", ".join(f"{'BITS' if memory_type == 'f32' else '(u32)'}({value})" for value in values)
-    return f"*(GLOBAL uint4 *)(c + there) = FOUR({words});"

@@ -6,13 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from softq.artifact.device.steps import TileForm
 from softq.artifact.program import Size
 from softq.codegen.gpu.dialect.text import HALVES
 from softq.codegen.gpu.gemm.fused_epilogue import PLAIN, FusedEpilogue
 from softq.codegen.gpu.gemm.gemv import HALF_ROWS, ROW, ROWS, SimtGemv, TensorCoreGemv
-from softq.codegen.gpu.gemm.kernel import LARGE, SMALL, GemmKernel
-from softq.codegen.gpu.gemm.operands import Operands, pad_rows
+from softq.codegen.gpu.gemm.kernel import LARGE, LOAD_BYTES, SMALL, GemmKernel, Operands
 from softq.codegen.gpu.gemm.simt import SimtGemm
 from softq.codegen.gpu.gemm.tensorcore import TensorCoreGemm
 from softq.compiler.steps.builder import Builder, StepCall, Value
@@ -53,6 +55,15 @@ def write_gemm(symbol: str, left: str, right: str, b_is_kn: bool, epilogue: Fuse
         tuple(kernel.write(name) for name, kernel in named.items()),
         tuple(kernel.form(name) for name, kernel in named.items()),
     )
+
+
+def pad_rows(array: NDArray[np.generic], transposed: bool) -> NDArray[np.generic]:
+    """Return a weight [k, n] (`transposed`: [n, k]) as [n, K], K >= k a multiple of 16 bytes, filled with zeros."""
+    matrix = array if transposed else array.T
+    chunk = LOAD_BYTES // matrix.dtype.itemsize
+    result = np.zeros((matrix.shape[0], -(-matrix.shape[1] // chunk) * chunk), matrix.dtype)
+    result[:, : matrix.shape[1]] = matrix
+    return result
 
 
 def lower_gemm(out: Builder, factors: Product, result: Any, kernel: Callable[[str, str, bool], str]) -> Value:

@@ -8,8 +8,7 @@ fragment does not matter, as both operands permute k alike.
 
 from __future__ import annotations
 
-from softq.codegen.gpu.gemm.kernel import GemmKernel, Tile
-from softq.codegen.gpu.gemm.operands import ONES
+from softq.codegen.gpu.gemm.kernel import ONES, GemmKernel, Tile
 
 MOST_ROWS = 8
 

@@ -1,4 +1,8 @@
-"""What the GEMM kernels share: a block's tile of the result, the signature, where operands lie, the epilogue."""
+"""What the GEMM kernels share: operands, a block's tile of the result, the signature, the epilogue.
+
+A is [m, k]; B is [n, k], rows `pitch` elements apart, or [k, n]. Weights are [n, k], rows padded with zeros to whole
+vectorized loads, so that both operands are loaded alike along k.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,60 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from softq.artifact.device.steps import TileForm
-from softq.codegen.gpu.dialect.text import Text
+from softq.codegen.gpu.dialect.text import HALVES, Text, bits_of, word_type
 from softq.codegen.gpu.gemm.fused_epilogue import FusedEpilogue
-from softq.codegen.gpu.gemm.operands import Operands
+
+BYTE_KINDS = ("i8", "u8")
+
+LOAD_BYTES = 16
+"""Bytes of a vectorized load."""
+
+ONES = "0x1010101u"
+"""Four bytes of 1: their dot product with four bytes is the sum of those."""
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Types and layout of the operands.
+
+    Attributes:
+        left: Element type of A: f32, f16, bf16, i8 or u8.
+        right: Element type of B: the same, or the other 8-bit type.
+        b_is_kn: Whether B is [k, n].
+        aligned: Whether k and the pitch of B are multiples of `chunk`: rows begin at multiples of 16 bytes.
+    """
+
+    left: str
+    right: str
+    b_is_kn: bool
+    aligned: bool
+
+    @property
+    def chunk(self) -> int:
+        """Elements of a vectorized load."""
+        return 8 * LOAD_BYTES // bits_of(self.left)
+
+    @property
+    def integers(self) -> bool:
+        """Whether sums are of integers, each less its operand's zero point."""
+        return self.left in BYTE_KINDS
+
+    @property
+    def memory_types(self) -> tuple[str, str]:
+        """The types of A's and B's elements in memory."""
+        return word_type(self.left), word_type(self.right)
+
+    @property
+    def result(self) -> str:
+        """The type of the result's elements in memory."""
+        return "i32" if self.integers else self.memory_types[0]
+
+    def multiply_add(self, x: str, y: str, total: str) -> str:
+        """Return a sum and the product of two words: of two f32, or of four 8-bit integers each."""
+        if self.integers:
+            return f"DOT4({self.left}, {self.right}, {x}, {y}, {total})"
+        return f"fma(FLOAT({x}), FLOAT({y}), {total})"
+
 
 _FILLS_GPU = 128
 """Blocks that fill a large GPU once: an A100 has 108 multiprocessors, an H100 132. Fewer tiles leave some idle."""
@@ -55,7 +110,7 @@ class GemmKernel(ABC):
 
     def __init__(self, operands: Operands, tile: Tile, epilogue: FusedEpilogue) -> None:
         self._of, self._tile, self._epilogue, self._text = operands, tile, epilogue, Text()
-        self._result_type = epilogue.result_type(operands)
+        self._result_type = word_type(epilogue.result) or operands.result
 
     @property
     def name(self) -> str:
@@ -113,7 +168,8 @@ class GemmKernel(ABC):
 
     def _apply_epilogue(self, element: str, at: str, column: str) -> str:
         """Write the epilogue of an element of the result; return it as it is stored."""
-        return self._epilogue.stored(self._of, self._epilogue.value(self._text, element, at, column))
+        value, kind = self._epilogue.value(self._text, element, at, column), self._epilogue.result or self._of.left
+        return f"(u16)to_{kind}({value})" if kind in HALVES else f"({self._result_type})({value})"
 
     def _write_element(self, element: str) -> None:
         """Write an element of the result at `row` and `column`, unless that lies outside."""

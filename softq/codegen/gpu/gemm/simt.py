@@ -11,9 +11,7 @@ Linear Algebra", SC 2008; the groups of four and the double buffer are those of 
 
 from __future__ import annotations
 
-from softq.codegen.gpu.gemm.fused_epilogue import store_four
-from softq.codegen.gpu.gemm.kernel import LARGE, GemmKernel
-from softq.codegen.gpu.gemm.operands import ONES
+from softq.codegen.gpu.gemm.kernel import BYTE_KINDS, LARGE, ONES, GemmKernel
 
 _STAGE = 8
 """Words of a row or column per stage in shared memory."""
@@ -180,7 +178,7 @@ class SimtGemm(GemmKernel):
                 text.line("const i64 there = (batch * m + down_at) * n + column_at;")
                 with text.block("if (n % 4 == 0 && column_at < n)"):
                     values = [text.define(self._result_type, self._result(str(j))) for j in range(4)]
-                    text.line(store_four(self._result_type, values))
+                    text.line(_store_four(self._result_type, values))
                 with text.block("else"), text.loops(j=4), text.block("if (column_at + j < n)"):
                     text.line(f"c[there + j] = {self._result('j')};")
 
@@ -189,3 +187,15 @@ class SimtGemm(GemmKernel):
         if self._of.integers:
             element = f"(i32)((u32){element} + of_rows[own_row] + of_columns[own_column + {j}])"
         return self._apply_epilogue(element, f"there + {j}", f"column_at + {j}")
+
+
+def _store_four(memory_type: str, values: list[str]) -> str:
+    """Return the vectorized store of four elements, converted to their type in memory, to `c + there`."""
+    if memory_type in BYTE_KINDS:
+        word = " | ".join(f"((u32){value} & 255u) << {8 * i}" for i, value in enumerate(values))
+        return f"*(GLOBAL u32 *)(c + there) = {word};"
+    if memory_type == "u16":
+        low, high = (f"(u32){values[i]} | (u32){values[i + 1]} << 16" for i in (0, 2))
+        return f"*(GLOBAL uint2 *)(c + there) = TWO({low}, {high});"
+    words = ", ".join(f"{'BITS' if memory_type == 'f32' else '(u32)'}({value})" for value in values)
+    return f"*(GLOBAL uint4 *)(c + there) = FOUR({words});"

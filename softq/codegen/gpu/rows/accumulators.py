@@ -114,12 +114,8 @@ def find_nans(reductions: Sequence[Accumulator]) -> list[Accumulator]:
 
 def exchange(text: Text, tiling: Tiling, reductions: Sequence[Accumulator], shuffles: bool) -> None:
     """Let each thread of a row have what all of them gathered."""
-    if tiling.group == 1 or not reductions:
-        return
-    if shuffles:
-        _by_shuffles(text, tiling, reductions)
-    else:
-        _by_memory(text, tiling, reductions)
+    if tiling.group > 1 and reductions:
+        (_by_shuffles if shuffles else _by_memory)(text, tiling, reductions)
 
 
 def _by_shuffles(text: Text, tiling: Tiling, reductions: Sequence[Accumulator]) -> None:

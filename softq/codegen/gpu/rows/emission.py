@@ -6,14 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from softq.codegen.common.carriers import carrier
-from softq.codegen.gpu.dialect.text import BOOL, F32, I32, Text, converted, is_signed, literal
+from softq.codegen.gpu.dialect.text import BOOL, F32, I32, Text, converted, literal
 from softq.rowprog.program import Node, Program, number_of
 from softq.rowprog.ranges import Proof
 from softq.rowprog.types import Kind
 
 Rule = Callable[["Emission", Node], str]
-
-_WORD, _LONG = 32, 64
 
 
 @dataclass
@@ -57,10 +55,8 @@ class KernelContext:
 
 def integer(low: int, high: int) -> str:
     """Return the integer type that holds an interval."""
-    name = carrier(low, high, _WORD)
-    fits = -(1 << 31) <= low and high < 1 << 31 if is_signed(name) else low >= 0 and high < 1 << 32
-    name = name if fits else carrier(low, high, _LONG)
-    return name[0] + name.removeprefix("u").removeprefix("int")
+    bits = 32 if -(1 << 31) <= low and high < 1 << (31 if low < 0 else 32) else 64
+    return f"{carrier(low, high, bits)[0]}{bits}"
 
 
 class Emission:
@@ -111,10 +107,6 @@ class Emission:
         found = self._found(node)
         assert found is not None, node
         return converted(found[0], found[1], name)
-
-    def operand(self, node: Node, at: int, name: str | None = None) -> str:
-        """Return an operand, by default in the type that it has."""
-        return self.arg(node.args[at], name)
 
     def _found(self, node: Node) -> tuple[str, str] | None:
         if node in self._values:

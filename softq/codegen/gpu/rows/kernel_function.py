@@ -9,7 +9,7 @@ from softq.codegen.common.patterns import check_nibbles, fenced, output_type
 from softq.codegen.gpu.dialect.dialects import Dialect
 from softq.codegen.gpu.dialect.text import F32, HALVES, Text, pruned, word_type
 from softq.codegen.gpu.rows.emission import Emission, KernelContext
-from softq.codegen.gpu.rows.load_store import STRIDES, Output, Scores, bytes_of, scalar
+from softq.codegen.gpu.rows.load_store import STRIDES, Output, Scores, as_stored, bytes_of
 from softq.codegen.gpu.rows.online_softmax import ExponentialSum, merge_passes
 from softq.codegen.gpu.rows.row_loop import RowContext, write_loop
 from softq.codegen.gpu.rows.rules import RULES
@@ -21,8 +21,6 @@ from softq.rowprog.phases import phases
 from softq.rowprog.program import Program
 from softq.rowprog.ranges import prove
 from softq.rowprog.types import DType, Kind
-
-_WORD_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ def row_kernel(
         raise UsageError(f"scores of {program.name} are {program.scores.value}; they cannot be read as {given}")
     if tiling.group > 1 and any(node.op == "scan" for node in program.nodes()):
         raise UsageError(f"{program.name} goes along the row element by element; that takes one thread a row")
-    if tiling.shared and (tiling.holds or not 0 < tiling.shared < tiling.chunks or bytes_of(given) > _WORD_BYTES):
+    if tiling.shared and (tiling.holds or not 0 < tiling.shared < tiling.chunks or bytes_of(given) > 4):
         raise UsageError(f"{tiling.name}: shared memory takes some of the chunks, of scores of at most 32 bits")
     if nibbles and tiling.chunk % 2:
         raise UsageError("two elements per byte take chunks of two")
@@ -168,4 +166,4 @@ def _write_passes(row: RowContext, program: Program) -> None:
     if numbers:
         with text.block(f"if ({live + ' && ' if live else ''}lane == 0)"):
             for out in numbers:
-                text.line(f"output_{out.name}[row] = {scalar(out, scalars)};")
+                text.line(f"output_{out.name}[row] = {as_stored(out, f'({out.value(scalars)})')};")

@@ -172,7 +172,7 @@ def write(text: Text, out: Output, tiling: Tiling, live: str) -> None:
         if not tiling.aligned or bits == 64:
             for e in range(tiling.chunk):
                 inside = "" if tiling.aligned or tiling.chunk == 1 else f"if (at + {e} < length) "
-                text.line(f"{inside}{pointer}[first + at + {e}] = {_single(out, f'{name}[{e}]')};")
+                text.line(f"{inside}{pointer}[first + at + {e}] = {as_stored(out, f'{name}[{e}]')};")
             return
         _words(text, out, name, count, bits, tiling)
         start = f"{pointer} + {'(first + at) / 2' if out.nibbles else 'first + at'}"
@@ -206,12 +206,8 @@ def _words(text: Text, out: Output, name: str, count: int, bits: int, tiling: Ti
             text.each(f"words[w] += ((u32){name}[w * {per} + k]{mask}) << (k * {bits});", k=per)
 
 
-def _single(out: Output, x: str) -> str:
+def as_stored(out: Output, x: str) -> str:
+    """Return an element as it stands in memory."""
     if out.stored in HALVES:
         return f"(u16)to_{out.stored}({x})"
     return x if out.stored == F32 else f"({out.stored}){x}"
-
-
-def scalar(out: Output, place: Emission) -> str:
-    """Return a number of a row as it stands in memory."""
-    return _single(out, f"({out.value(place)})")

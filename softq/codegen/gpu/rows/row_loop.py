@@ -85,11 +85,6 @@ class RowContext:
         else:
             place.bind(node, mask_bit(self.tiling, "v" if self.tiling.chunks else "0"), BOOL)
 
-    @property
-    def parts(self) -> Sequence[bool]:
-        """The parts of a row that have a loop over chunks each: whether it is the one in shared memory."""
-        return (False, True) if self.tiling.shared else (False,)
-
     @contextlib.contextmanager
     def chunks(self, shared: bool) -> Generator[None]:
         """Write the loop over the chunks of a part and what is done for each."""
@@ -153,15 +148,15 @@ def write_loop(
     kernel, text = row.kernel, row.kernel.text
     for node in phase.setup:
         scalars.compute(node)
-    reductions = [Accumulator(kernel, node) for node in phase.reductions if node.op != "scan"]
-    reductions = find_nans(reductions)
+    reductions = find_nans([Accumulator(kernel, node) for node in phase.reductions if node.op != "scan"])
     scans = [_Scan(nodes, scalars) for nodes in group([*phase.rows, *phase.reductions])]
     tops = {r.node: r for r in reductions}
     online = [OnlineSum(kernel, row.tiling, one, tops[one.top]) for one in sums]
     row.hold(phase.stored)
     outputs = [row.outputs[name] for name in phase.outputs]
     if phase.reductions or phase.stored or outputs:
-        for shared in row.parts:
+        # The chunks in shared memory have a loop of their own.
+        for shared in (False, True) if row.tiling.shared else (False,):
             with row.chunks(shared):
                 for out in outputs:
                     start = " = {0, 0}" if out.nibbles and not row.tiling.aligned else ""
