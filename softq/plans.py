@@ -59,7 +59,7 @@ class SitePlan:
                     f"plan: site {self.id}: {name} is {value}; expected one number a {options.fitted[name]}"
                 )
             if value == ():
-                raise InputError(f"plan: site {self.id}: {name} is an empty list; expected one number a head")
+                raise InputError(f"plan: site {self.id}: {name} is an empty list; expected one number per head")
             for number in value if isinstance(value, tuple) else (value,):
                 type(options).specs()[name].parse(f"plan: site {self.id}: fitted {name}", number)
         heads = {name: len(value) for name, value in self.fitted.items() if isinstance(value, tuple)}

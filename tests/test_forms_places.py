@@ -41,7 +41,7 @@ def test_guards(guard: str) -> None:
 
 SINKS = {
     "one for all": ("sink = -0.5; k = [2, 3, 4, 1]; e = Expand(sink, k)", ""),
-    "one a head": ("k = [2, 3, 4, 1]; e = Expand(sinks, k)", "float[3,1,1] sinks"),
+    "one per head": ("k = [2, 3, 4, 1]; e = Expand(sinks, k)", "float[3,1,1] sinks"),
     "masked scores": ("k = [2, 3, 4, 1]; e = Expand(sinks, k)", "float[3,1,1] sinks, bool[2,1,4,5] keep"),
 }
 

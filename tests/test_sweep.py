@@ -278,7 +278,7 @@ def test_two_writers(tmp_path: Path) -> None:
         (["--out", "/nowhere/at/all"], "does not exist"),
         (["--sites", "nothing"], "nothing"),
         (["--workers", "0"], "workers is 0"),
-        (["--granularity", "head"], "granularity is head: one number a head is fitted on data; give --calibration"),
+        (["--granularity", "head"], "granularity is head: a number per head is fitted on data; give --calibration"),
     ],
 )
 def test_bad_usage_is_one_line(tmp_path: Path, more: list[str], message: str) -> None:

@@ -7,7 +7,7 @@ everything else stay exact unless asked for, because what they decide (a class, 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -41,6 +41,11 @@ class Locate(ir.passes.InPlacePass):
         """Locate the sites; the model itself stays as it is."""
         locate(model, all_sites=self.all_sites, select=self.select)
         return ir.passes.PassResult(model, modified=False)
+
+
+def all_nodes(model: ir.Model) -> Iterator[ir.Node]:
+    """Yield the nodes of every container of a model."""
+    yield from ModelView(model).nodes
 
 
 def locate(

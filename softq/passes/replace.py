@@ -220,10 +220,10 @@ def _check_heads(canonical: Canonical, planned: SitePlan) -> None:
         if not isinstance(value, tuple):
             continue
         if site.head_axis is None or site.shape is None:
-            raise RefusalError(f"{name} is fitted one a head, and this site has no head axis; fit one a site")
+            raise RefusalError(f"{name} is fitted per head, and this site has no head axis; fit it per site")
         heads = site.shape[site.head_axis]
         if isinstance(heads, int) and heads != len(value):
-            raise RefusalError(f"{name} has {len(value)} numbers, one a head; the site has {heads} heads")
+            raise RefusalError(f"{name} has {len(value)} numbers, one per head; the site has {heads} heads")
 
 
 def _belongs(canonical: Canonical, node: ir.Node) -> bool:

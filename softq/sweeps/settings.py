@@ -70,7 +70,7 @@ def expand(
             legal, or the only one that was asked for is not.
     """
     if granularity == "head" and not calibrated:
-        raise UsageError("granularity is head: one number a head is fitted on data; give --calibration DATA")
+        raise UsageError("granularity is head: a number per head is fitted on data; give --calibration DATA")
     names, widths = parse_methods(methods), parse_bits(bits)
     given = parse_options(options, names)
     lenient = methods == ALL or len(widths) > 1

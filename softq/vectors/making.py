@@ -144,7 +144,7 @@ def _configured(
     options = method.resolve(method.configure(settings), bool(fitted))
     heads = [name for name, scope in options.fitted.items() if scope == "head"]
     if heads:
-        raise UsageError(f"{method.name} {heads[0]} is fitted a head; vectors are of one head: {heads[0]}=site")
+        raise UsageError(f"{method.name} {heads[0]} is fitted per head; vectors are of one head: {heads[0]}=site")
     if set(options.fitted) != set(fitted):
         wanted = " ".join(f"{name}=X" for name in options.fitted) or "nothing"
         given = " ".join(fitted) or "nothing"
