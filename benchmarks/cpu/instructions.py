@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks.cpu.rows import Kernel, kernels
 from softq.artifact.machine import Cpu
-from softq.codegen.cpu.machines import aarch64, riscv64, x86_64
+from softq.codegen.cpu.machines import AARCH64, RISCV64, X86_64
 from softq.codegen.cpu.object_code import object_code
 from softq.codegen.cpu.rows import RowKernel, row_kernel
 from softq.rowprog.types import Kind
@@ -51,8 +51,9 @@ int main(void)
 def machine_of(cpu: str) -> Cpu:
     """Return the processor by LLVM's name of it."""
     if cpu.endswith("rv64"):
-        return riscv64("cpu", cpu, "+m+a+f+d+c+v")
-    return aarch64("cpu", cpu, "") if cpu.startswith(("cortex", "neoverse", "apple")) else x86_64("cpu", cpu, "")
+        return RISCV64.machine("cpu", cpu, "+m+a+f+d+c+v")
+    family = AARCH64 if cpu.startswith(("cortex", "neoverse", "apple")) else X86_64
+    return family.machine("cpu", cpu, "")
 
 
 def counted(work: Kernel, machine: Cpu, rows: int, length: int) -> float:
