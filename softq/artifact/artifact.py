@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import cast
@@ -69,11 +71,16 @@ class Artifact:
         with self._contexts.one() as context:
             self._library.shape(context, given, taken)
             for tensor, spec in zip(taken, self.outputs, strict=True):
-                if spec.name in wanted and spec.name not in results:
-                    results[spec.name] = np.empty(tuple(tensor.shape[: tensor.rank]), spec.dtype)
+                shape = tuple(tensor.shape[: tensor.rank])
+                # Where data decide a size, the context has the memory.
+                if spec.name in wanted and spec.name not in results and -1 not in shape:
+                    results[spec.name] = np.empty(shape, spec.dtype)
                     tensor.data = results[spec.name].ctypes.data
                     tensor.bytes = results[spec.name].nbytes
             self._library.run(context, given, taken)
+            for tensor, spec in zip(taken, self.outputs, strict=True):
+                if spec.name in wanted and spec.name not in results:
+                    results[spec.name] = np_array(tensor, spec.dtype)
         return {name: results[name] for name in wanted}
 
     def wanted(self, outputs: Sequence[str] | None) -> list[str]:
@@ -145,3 +152,10 @@ def c_tensor(array: Array) -> CTensor:
     """Return an array as the interface of C has it; the caller keeps the array."""
     dtype = DTYPES.index(array.dtype.name) + 1
     return CTensor(None, dtype, array.ndim, (*array.shape,), array.ctypes.data, array.nbytes)
+
+
+def np_array(tensor: CTensor, dtype: str) -> Array:
+    """Return a copy of an array that the interface of C gave."""
+    shape = tuple(tensor.shape[: tensor.rank])
+    count = math.prod(shape) * np.dtype(dtype).itemsize
+    return np.frombuffer(ctypes.string_at(tensor.data, count) if count else b"", dtype).reshape(shape).copy()

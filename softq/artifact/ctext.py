@@ -12,8 +12,8 @@ from importlib.resources import files
 
 from softq.artifact.abi import DTYPES, MAX_RANK
 from softq.artifact.machine import Machine
-from softq.artifact.program import Place, Program, Step, Tensor
-from softq.artifact.sizes import SizeTable, dimensions, number
+from softq.artifact.program import Jump, Place, Program, Step, Tensor
+from softq.artifact.sizes import SizeTable, all_dimensions, number
 from softq.errors import SoftqError
 
 SEAL_BYTES = 64
@@ -33,7 +33,7 @@ class ModelText:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.dims = dimensions(program)
+        self.dims = all_dimensions(program)
         self.table = SizeTable(self.dims)
 
     def interface(self) -> Iterable[str]:
@@ -71,10 +71,27 @@ class ModelText:
         """Return the slot in which a step tells of bad data, and what is said then, as two initializers."""
         if step.error is None:
             return "-1, NULL"
+        return f"{self._told(step, 'int32')}, {string(step.error)}"
+
+    def then(self, step: Step) -> str:
+        """Return what the driver does behind a step, as four initializers: what, with which slot, and where to."""
+        if step.then is None:
+            return "SQ_NEXT, -1, 0, 0"
+        if isinstance(step.then, Jump):
+            if not 0 <= step.then.target <= len(self.program.steps):
+                raise SoftqError(f"kernel {step.kernel!r} leads to step {step.then.target}, which is none")
+            return f"SQ_JUMP, {self._told(step, 'int32')}, {step.then.target}, 0"
+        first = self.dims.index(step.then.dims[0])
+        if self.dims[first : first + len(step.then.dims)] != step.then.dims:
+            raise SoftqError(f"kernel {step.kernel!r} measures {', '.join(step.then.dims)}, which do not lie together")
+        return f"SQ_MEASURE, {self._told(step, 'int64')}, {first}, {len(step.then.dims)}"
+
+    def _told(self, step: Step, dtype: str) -> int:
+        """Return the slot in which a step tells the driver something."""
         first = self.program.tensors[step.tensors[0]]
-        if first.place != "arena" or first.dtype != "int32":
-            raise SoftqError(f"kernel {step.kernel!r} reports errors in {first.dtype} of place {first.place}")
-        return f"{first.at}, {string(step.error)}"
+        if first.place != "arena" or first.dtype != dtype:
+            raise SoftqError(f"kernel {step.kernel!r} tells the driver {first.dtype} in place {first.place}")
+        return first.at
 
     def source(
         self,
@@ -108,6 +125,7 @@ class ModelText:
             "INPUTS": len(program.inputs),
             "OUTPUTS": len(program.outputs),
             "DIMS": len(self.dims),
+            "MEASURED": len(program.measured),
             "SIZES": len(self.table.statements),
             "SLOTS": len(program.slots),
             "LIMITS": len(program.limits),

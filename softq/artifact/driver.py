@@ -65,8 +65,8 @@ def _steps(model: ModelText) -> Iterable[str]:
     for position, step in enumerate(model.program.steps):
         yield from _function(model, position, step)
         items, cost = model.table.reference(step.items), model.table.reference(step.cost)
-        entries.append(f"{{sq_step_{position}, {items}, {cost}, {model.flag(step)}}}")
-    last = f"{{NULL, {NO_SIZE}, {NO_SIZE}, -1, NULL}}"
+        entries.append(f"{{sq_step_{position}, {items}, {cost}, {model.flag(step)}, {model.then(step)}}}")
+    last = f"{{NULL, {NO_SIZE}, {NO_SIZE}, -1, NULL, SQ_NEXT, -1, 0, 0}}"
     yield array("static const struct sq_step sq_steps[SQ_STEPS + 1]", [*entries, last])
 
 

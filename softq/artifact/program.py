@@ -65,6 +65,28 @@ class Tensor:
 
 
 @dataclass(frozen=True)
+class Jump:
+    """Going on elsewhere: the step's first tensor is one int32 in the arena, and the jump is made if it is not 0.
+
+    Attributes:
+        target: Number of the step that comes next then, or the number of steps for the end of the run.
+    """
+
+    target: int
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Dimensions that data decide: the step's first tensor is in the arena and holds an int64 for each.
+
+    Attributes:
+        dims: Their names.
+    """
+
+    dims: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Step:
     """One call of a kernel.
 
@@ -82,6 +104,7 @@ class Step:
         site: Id of the softmax that this kernel computes, or None.
         error: Where it is given, the first tensor is one int32 in the arena that the driver sets to 0 before the step;
             if it is something else behind it, the run ends with this message.
+        then: What the driver does behind the step instead of going on with the next one.
     """
 
     kernel: str
@@ -91,6 +114,7 @@ class Step:
     cost: Size
     site: str | None = None
     error: str | None = None
+    then: Jump | Measure | None = None
 
 
 @dataclass(frozen=True)
@@ -139,8 +163,10 @@ class Program(StepList):
         weights: Contents of the weights file by offset, one array for each weight tensor.
         objects: Object files with all kernels, for the machine that the program was lowered for.
         scratch: Bytes of scratch that each thread needs; they start at a multiple of 64.
+        measured: Names of the dimensions that data decide: no input's axis has them, a step measures them.
     """
 
     weights: Mapping[int, NDArray[np.generic]]
     objects: tuple[bytes, ...]
     scratch: Size = 0
+    measured: tuple[str, ...] = ()

@@ -32,6 +32,11 @@ def dimensions(program: Program) -> tuple[str, ...]:
     return tuple(dict.fromkeys(size for shape in shapes for size in shape if isinstance(size, str)))
 
 
+def all_dimensions(program: Program) -> tuple[str, ...]:
+    """Return the names of all dimensions: those that the inputs bind, then those that data decide."""
+    return (*dimensions(program), *program.measured)
+
+
 class SizeTable:
     """The sizes of one driver: a reference in C for each, and the statements that compute them.
 

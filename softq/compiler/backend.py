@@ -51,6 +51,7 @@ class Lowering:
         backend: What emits the kernels.
         builder: What was gathered so far.
         values: What each variable is: a value, a tuple of them, or the name of a weight.
+        prefix: What the names of the module's functions are called with: the modules of bodies have names of their own.
     """
 
     module: tvm.IRModule
@@ -59,6 +60,15 @@ class Lowering:
     backend: Backend
     builder: Builder
     values: dict[int, Any] = field(default_factory=dict)
+    prefix: str = ""
+
+    def body(self, module: tvm.IRModule, values: Sequence[Any]) -> list[Value]:
+        """Append the steps of a body in Relax whose inputs are these, and return its results."""
+        raise NotImplementedError
+
+    def known(self, expr: Any) -> Any:
+        """Return what a body takes from around it: a value, or the name of a weight."""
+        return self.values[key(expr)] if isinstance(expr, relax.Var) else self.value(expr)
 
     def value(self, expr: Any) -> Any:
         """Return what an expression is: a value, or a tuple of them."""
@@ -111,7 +121,7 @@ class Lowering:
 
     def _nests(self, name: str, function: Any, rows: bool) -> list[Nest]:
         try:
-            return self.backend.nests(name, function, rows)
+            return self.backend.nests(self.prefix + name, function, rows)
         except s_tir.schedule.ScheduleError as error:
             # A function of TVM's that is no list of loop nests over blocks: scatters, sorts.
             raise RefusalError(f"TVM's kernel {name!r} has a form that a built model cannot run") from error

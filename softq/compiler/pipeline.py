@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -41,6 +42,13 @@ def compile_model(model: ir.Model, backend: Backend) -> Program:
 
 
 def _lower(imported: Imported, backend: Backend) -> Program:
+    module = _legalize(imported.module, backend)
+    walk = _Walk(module, imported.operators, imported.weights, backend, Builder(backend.tir))
+    return walk.program(imported)
+
+
+def _legalize(module: tvm.IRModule, backend: Backend) -> tvm.IRModule:
+    """Return a module whose operators are calls of TIR functions, fused, and of kernels of our own."""
     own = {**elementwise.LEGALIZE, **backend.min_max, **quantization.legalize(backend.machine)}
     passes = [
         relax.transform.LegalizeOps(own, skip_ops=["relax.reshape"]),
@@ -51,12 +59,10 @@ def _lower(imported: Imported, backend: Backend) -> Program:
         relax.transform.DeadCodeElimination(),
     ]
     try:
-        module = tvm.ir.transform.Sequential(passes)(imported.module)
+        return tvm.ir.transform.Sequential(passes)(module)
     except Exception as error:
         # TVM's own checks of an operator's arguments, in words of its own.
         raise RefusalError(f"TVM cannot lower the model: {last_line(error)}") from error
-    walk = _Walk(module, imported.operators, imported.weights, backend, Builder(backend.tir))
-    return walk.program(imported)
 
 
 class _Walk(Lowering):
@@ -73,6 +79,22 @@ class _Walk(Lowering):
                 self.builder.dims.update(d for d in value.dims if isinstance(d, str))
             else:
                 self.values[key(param)] = str(param.name)  # A weight: placed where it is used, as it is used.
+        # Behind the model's own stands what measures dimensions.
+        outputs = self.builder.outputs(self._results()[: len(imported.outputs)])
+        named = list(zip(imported.outputs, outputs, strict=True))
+        return self.builder.program(inputs, named, imported.limits, self.backend.objects())
+
+    def body(self, module: tvm.IRModule, values: Sequence[Any]) -> list[Value]:
+        """Append the steps of a body in Relax whose inputs are these, and return its results."""
+        legal = _legalize(module, self.backend)
+        prefix = f"body{len(self.builder.steps)}_"  # No two bodies begin with the same step.
+        walk = _Walk(legal, self.operators, self.weights, self.backend, self.builder, prefix=prefix)
+        for position, param in enumerate(legal["main"].params):
+            walk.values[key(param)] = values[position] if position < len(values) else str(param.name)
+        return walk._results()
+
+    def _results(self) -> list[Value]:
+        """Append all steps and return what `main` gives."""
         attentions, inside = find_attentions(self.module, self.operators, self.backend)
         fused, delayed = find_epilogues(self.module, self.operators, self.backend, {*attentions, *inside})
         for at, binding in bindings.bindings_of(self.module).items():
@@ -86,10 +108,8 @@ class _Walk(Lowering):
                 self.values[at] = self.backend.attention(self, attentions[at])
             else:
                 self.values[at] = self._bound(binding)
-        result = self.value(main.body.body)
-        outputs = self.builder.outputs(list(result) if isinstance(result, tuple) else [result])
-        named = list(zip(imported.outputs, outputs, strict=True))
-        return self.builder.program(inputs, named, imported.limits, self.backend.objects())
+        result = self.value(self.module["main"].body.body)
+        return list(result) if isinstance(result, tuple) else [result]
 
     def _reserve_scalars(self, binding: Any) -> None:
         """Give the scalars of a row program that is computed inside an attention their memory: others use them."""

@@ -7,24 +7,23 @@ static int64_t sq_padded(int *bad, int64_t bytes)
     return sq_add(bad, bytes, (SQ_ALIGNMENT - bytes % SQ_ALIGNMENT) % SQ_ALIGNMENT);
 }
 
-static int64_t sq_slots_bytes(const softq_context *c, int *bad)
+/* A size as far as it is known: 0 until data have decided it. */
+static int64_t sq_known(const softq_context *c, struct sq_ref size)
 {
-    int64_t total = 0;
-    for (int i = 0; i < SQ_SLOTS; i++) {
-        total = sq_add(bad, total, sq_padded(bad, sq_value(&c->state, sq_slots[i])));
-    }
-    return total;
+    int64_t value = sq_value(&c->state, size);
+    return sq_is_unknown(value, 0) ? 0 : value;
 }
 
-/* Place the slots from an address on; the one behind them comes back. */
-static sq_address sq_put_slots(softq_context *c, sq_address next)
+/* The bytes that an output needs as far as they are known: none until data have decided its shape. */
+static size_t sq_output_bytes(const softq_context *c, int number)
 {
-    int bad = 0;
-    for (int i = 0; i < SQ_SLOTS; i++) {
-        c->state.slot[i] = next;
-        next += (size_t)sq_padded(&bad, sq_value(&c->state, sq_slots[i]));
+    const struct sq_interface *what = &sq_outputs[number];
+    int64_t shape[SOFTQ_MAX_RANK];
+    for (int i = 0; i < what->rank; i++) {
+        shape[i] = sq_value(&c->state, what->shape[i]);
     }
-    return next;
+    int64_t bytes = sq_bytes(what->dtype, shape, what->rank);
+    return bytes < 0 ? 0 : (size_t)bytes;
 }
 
 static softq_status sq_check_buffer(softq_context *c, const char *kind, const struct sq_interface *what, const void *data,
@@ -60,14 +59,15 @@ static softq_status sq_check_inputs(softq_context *c, const softq_tensor *inputs
     return SOFTQ_OK;
 }
 
-/* Give an output memory of the context. */
+/* Give an output memory of the context; what lies there stays. */
 static softq_status sq_own(softq_context *c, int number, softq_tensor *output, size_t bytes)
 {
     if (c->own[number] == NULL || c->own_bytes[number] < bytes) {
-        free(c->own[number]);
-        c->own_bytes[number] = bytes;
-        c->own[number] = malloc(bytes > 0 ? bytes : 1);
-        if (c->own[number] == NULL) {
+        unsigned char *more = realloc(c->own[number], bytes > 0 ? bytes : 1);
+        if (more != NULL) {
+            c->own_bytes[number] = bytes;
+            c->own[number] = more;
+        } else {
             return sq_fail(c->error, SOFTQ_NO_MEMORY, "there is no memory for output '%.100s' of %zu bytes",
                            sq_outputs[number].name, bytes);
         }
@@ -85,7 +85,7 @@ static int sq_overlap(const void *a, size_t a_bytes, const void *b, size_t b_byt
 static softq_status sq_check_overlap(softq_context *c, const softq_tensor *inputs, const softq_tensor *outputs, int number)
 {
     const softq_tensor *one = &outputs[number];
-    size_t bytes = (size_t)sq_bytes(sq_outputs[number].dtype, one->shape, one->rank);
+    size_t bytes = sq_output_bytes(c, number);
     for (int i = 0; i < SQ_INPUTS; i++) {
         size_t others = (size_t)sq_bytes(sq_inputs[i].dtype, inputs[i].shape, inputs[i].rank);
         if (sq_overlap(one->data, bytes, inputs[i].data, others)) {
@@ -94,7 +94,7 @@ static softq_status sq_check_overlap(softq_context *c, const softq_tensor *input
         }
     }
     for (int i = 0; i < number; i++) {
-        size_t others = (size_t)sq_bytes(sq_outputs[i].dtype, outputs[i].shape, outputs[i].rank);
+        size_t others = sq_output_bytes(c, i);
         if (sq_overlap(one->data, bytes, outputs[i].data, others)) {
             return sq_fail(c->error, SOFTQ_BAD_BUFFER, "output '%.100s' overlaps output '%.100s'",
                            sq_outputs[number].name, sq_outputs[i].name);
@@ -103,19 +103,22 @@ static softq_status sq_check_overlap(softq_context *c, const softq_tensor *input
     return SOFTQ_OK;
 }
 
+/* Give an output the memory that it needs as far as that is known: the caller's, or the context's. */
+static softq_status sq_take_output(softq_context *c, int number, softq_tensor *output)
+{
+    size_t needed = sq_output_bytes(c, number);
+    if (output->data == NULL || output->data == c->own[number]) {
+        return sq_own(c, number, output, needed);
+    }
+    return sq_check_buffer(c, "output", &sq_outputs[number], output->data, output->bytes, (int64_t)needed);
+}
+
 static softq_status sq_take_outputs(softq_context *c, const softq_tensor *inputs, softq_tensor *outputs)
 {
     for (int i = 0; i < SQ_OUTPUTS; i++) {
-        softq_tensor *output = &outputs[i];
-        softq_status status = sq_describe_output(c, i, output);
-        if (status != SOFTQ_OK) {
-            return status;
-        }
-        int64_t needed = sq_bytes(sq_outputs[i].dtype, output->shape, output->rank);
-        if (output->data == NULL || output->data == c->own[i]) {
-            status = sq_own(c, i, output, (size_t)needed);
-        } else {
-            status = sq_check_buffer(c, "output", &sq_outputs[i], output->data, output->bytes, needed);
+        softq_status status = sq_describe_output(c, i, &outputs[i]);
+        if (status == SOFTQ_OK) {
+            status = sq_take_output(c, i, &outputs[i]);
         }
         if (status == SOFTQ_OK) {
             status = sq_check_overlap(c, inputs, outputs, i);

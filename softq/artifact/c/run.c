@@ -59,7 +59,7 @@ softq_status softq_shape(softq_context *context, const softq_tensor *inputs, siz
     for (int i = 0; i < SQ_OUTPUTS && status == SOFTQ_OK; i++) {
         status = sq_describe_output(context, i, &outputs[i]);
         if (status == SOFTQ_OK) {
-            outputs[i].bytes = (size_t)sq_bytes(sq_outputs[i].dtype, outputs[i].shape, outputs[i].rank);
+            outputs[i].bytes = sq_output_bytes(context, i);
         }
     }
     return sq_leave(context, status);

@@ -70,6 +70,9 @@ static softq_status sq_check_limits(softq_context *c)
     for (int i = 0; i < SQ_LIMITS; i++) {
         const struct sq_limit *limit = &sq_limits[i];
         int64_t value = sq_value(&c->state, limit->size);
+        if (sq_is_unknown(value, 0)) {
+            continue; /* until it is measured */
+        }
         if (value < limit->low || value > limit->high) {
             return sq_fail(c->error, SOFTQ_BAD_SIZE, "%.300s: it is %" PRId64 ", allowed is %" PRId64 " to %" PRId64,
                            limit->because, value, limit->low, limit->high);
@@ -90,6 +93,15 @@ static softq_status sq_too_large(softq_context *c, const char *what)
     return sq_fail(c->error, SOFTQ_BAD_SIZE, "%s for these dimensions: %s", what, dims);
 }
 
+/* Compute every size that does not depend on data. */
+static int sq_compute_known(softq_context *c)
+{
+    for (int i = SQ_DIMS - SQ_MEASURED; i < SQ_DIMS; i++) {
+        c->state.dim[i] = SQ_UNKNOWN;
+    }
+    return sq_compute(c->state.dim, c->state.size);
+}
+
 /* Bring every size to these inputs' shapes. */
 static softq_status sq_size(softq_context *c, const softq_tensor *inputs, size_t count)
 {
@@ -106,12 +118,16 @@ static softq_status sq_size(softq_context *c, const softq_tensor *inputs, size_t
         }
     }
     sq_bind(inputs, dim, owner);
-    if (c->sized && memcmp(dim, c->state.dim, sizeof dim) == 0) {
+    const size_t given = (SQ_DIMS - SQ_MEASURED) * sizeof *dim;
+    if (c->sized && memcmp(dim, c->state.dim, given) == 0) {
+        if (SQ_MEASURED > 0) {
+            (void)sq_compute_known(c); /* the last run left what its data decided */
+        }
         return sq_check_axes(c, inputs, owner);
     }
     c->sized = c->placed = 0;
-    memcpy(c->state.dim, dim, sizeof dim);
-    if (sq_compute(c->state.dim, c->state.size)) {
+    memcpy(c->state.dim, dim, given);
+    if (sq_compute_known(c)) {
         return sq_too_large(c, "a size overflows or is divided by 0");
     }
     softq_status status = sq_check_axes(c, inputs, owner);
@@ -128,10 +144,13 @@ static softq_status sq_describe_output(softq_context *c, int number, softq_tenso
     output->name = what->name;
     output->dtype = (int32_t)what->dtype;
     output->rank = what->rank;
+    int unknown = 0;
     for (int i = 0; i < what->rank; i++) {
-        output->shape[i] = sq_value(&c->state, what->shape[i]);
+        int64_t size = sq_value(&c->state, what->shape[i]);
+        unknown |= sq_is_unknown(size, 0);
+        output->shape[i] = sq_is_unknown(size, 0) ? -1 : size;
     }
-    if (sq_bytes(what->dtype, output->shape, what->rank) < 0) {
+    if (!unknown && sq_bytes(what->dtype, output->shape, what->rank) < 0) {
         return sq_too_large(c, "an output fits no memory");
     }
     return SOFTQ_OK;

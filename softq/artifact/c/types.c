@@ -38,8 +38,19 @@ struct sq_state {
 
 /* ---- Arithmetic on sizes: int64 with a note of overflow --------------------------------------------------------- */
 
+/* A dimension that data decide, until a step has measured it, and every size that is computed of it. */
+#define SQ_UNKNOWN INT64_MIN
+
+SQ_MAYBE_UNUSED static int sq_is_unknown(int64_t a, int64_t b)
+{
+    return SQ_MEASURED > 0 && (a == SQ_UNKNOWN || b == SQ_UNKNOWN);
+}
+
 SQ_MAYBE_UNUSED static int64_t sq_add(int *bad, int64_t a, int64_t b)
 {
+    if (sq_is_unknown(a, b)) {
+        return SQ_UNKNOWN;
+    }
     if (b > 0 ? a > INT64_MAX - b : a < INT64_MIN - b) {
         *bad = 1;
         return 0;
@@ -49,6 +60,9 @@ SQ_MAYBE_UNUSED static int64_t sq_add(int *bad, int64_t a, int64_t b)
 
 SQ_MAYBE_UNUSED static int64_t sq_sub(int *bad, int64_t a, int64_t b)
 {
+    if (sq_is_unknown(a, b)) {
+        return SQ_UNKNOWN;
+    }
     if (b > 0 ? a < INT64_MIN + b : a > INT64_MAX + b) {
         *bad = 1;
         return 0;
@@ -58,6 +72,9 @@ SQ_MAYBE_UNUSED static int64_t sq_sub(int *bad, int64_t a, int64_t b)
 
 SQ_MAYBE_UNUSED static int64_t sq_mul(int *bad, int64_t a, int64_t b)
 {
+    if (sq_is_unknown(a, b)) {
+        return SQ_UNKNOWN;
+    }
     int over = 0;
     if (a > 0) {
         over = b > 0 ? a > INT64_MAX / b : b < INT64_MIN / a;
@@ -73,6 +90,9 @@ SQ_MAYBE_UNUSED static int64_t sq_mul(int *bad, int64_t a, int64_t b)
 
 SQ_MAYBE_UNUSED static int64_t sq_floordiv(int *bad, int64_t a, int64_t b)
 {
+    if (sq_is_unknown(a, b)) {
+        return SQ_UNKNOWN;
+    }
     if (b <= 0) {
         *bad = 1;
         return 0;
@@ -82,6 +102,9 @@ SQ_MAYBE_UNUSED static int64_t sq_floordiv(int *bad, int64_t a, int64_t b)
 
 SQ_MAYBE_UNUSED static int64_t sq_floormod(int *bad, int64_t a, int64_t b)
 {
+    if (sq_is_unknown(a, b)) {
+        return SQ_UNKNOWN;
+    }
     if (b <= 0) {
         *bad = 1;
         return 0;
@@ -92,11 +115,11 @@ SQ_MAYBE_UNUSED static int64_t sq_floormod(int *bad, int64_t a, int64_t b)
 SQ_MAYBE_UNUSED static int64_t sq_min(int *bad, int64_t a, int64_t b)
 {
     (void)bad;
-    return a < b ? a : b;
+    return sq_is_unknown(a, b) ? SQ_UNKNOWN : a < b ? a : b;
 }
 
 SQ_MAYBE_UNUSED static int64_t sq_max(int *bad, int64_t a, int64_t b)
 {
     (void)bad;
-    return a > b ? a : b;
+    return sq_is_unknown(a, b) ? SQ_UNKNOWN : a > b ? a : b;
 }

@@ -16,6 +16,7 @@ from softq.codegen.cpu.object_code import objects
 from softq.codegen.cpu.rows import RowKernel
 from softq.compiler.backend import KernelOperator, Lowering
 from softq.compiler.legalize import min_max
+from softq.compiler.ops.control_flow import IfOp, LoopOp, MeasureOp
 from softq.compiler.ops.linear import ConvolutionOp, MatMulOp
 from softq.compiler.steps.attention import Attention
 from softq.compiler.steps.builder import Builder, Value
@@ -25,6 +26,9 @@ from softq.compiler.tir.loop_nests import Nest
 from softq.rowprog import Program
 
 _TYPES: Mapping[type, tuple[str, ...]] = {
+    IfOp: ("bool",),
+    LoopOp: ("bool",),
+    MeasureOp: ("int64",),
     MatMulOp: ("float32", "int8", "uint8"),
     ConvolutionOp: ("float32",),
 }

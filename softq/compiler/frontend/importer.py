@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,14 +35,19 @@ from softq.compiler.frontend.converters.softmaxes import softq_function
 from softq.compiler.frontend.model_interface import check_output, element_type, input_shape
 from softq.compiler.frontend.onnx_node import Array, ImportContext, Node, Supports, constant
 from softq.compiler.frontend.shape_folding import FOLDERS, LARGEST, sizes
+from softq.compiler.ops.control_flow import Body
 from softq.compiler.tir.symbolic import expression, plain
 from softq.errors import RefusalError, SoftqError
-from softq.graph.queries import MOVES_ONLY
+from softq.graph.queries import MOVES_ONLY, subgraphs
 from softq.modelfile import proto_without_weights
 from softq.provenance import RowFunction, call_sites
 
 TVM_VERSION = "0.27.0"
 """The version whose importer is extended here; a later patch of it is another matter than a later minor version."""
+
+Functions = Mapping[tuple[str, str], RowFunction]
+
+_HIDDEN = "If, hidden"
 
 SMALL = 256
 """Initializers of at most so many elements become constants of the program."""
@@ -82,7 +87,7 @@ def import_model(model: ir.Model, functions: Mapping[tuple[str, str], RowFunctio
         SoftqError: the installed TVM is another than `TVM_VERSION`.
     """
     check_version()
-    importer = Importer(model, functions, supports)
+    importer = Importer(model.graph, functions, supports, call_sites(model), None)
     proto = proto_without_weights(model)
     try:
         module = importer.from_onnx(proto.graph, model.opset_imports.get("", 18))
@@ -122,28 +127,85 @@ def check_version() -> None:
 class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     """TVM's importer with the parts replaced that the module's docstring names."""
 
-    def __init__(self, model: ir.Model, functions: Mapping[tuple[str, str], RowFunction], supports: Supports) -> None:
+    def __init__(
+        self,
+        graph: ir.Graph,
+        functions: Functions,
+        supports: Supports,
+        sites: Mapping[str, str],
+        around: Importer | None,
+    ) -> None:
+        """Prepare the import of a graph.
+
+        Args:
+            graph: The main graph, or a body.
+            functions: What each function of the model computes, by domain and name.
+            supports: Says whether the backend has a kernel for an operator of operands of a type.
+            sites: The id of each softmax by the name of the node's first output.
+            around: What imports the graph around a body.
+        """
         super().__init__({}, "float32", keep_params_in_input=True, sanitize=False)
-        self.functions = functions
-        initializers = {
-            name: value.const_value.numpy()
-            for name, value in model.graph.initializers.items()
-            if value.const_value is not None
-        }
-        self.context = ImportContext(self.bb, supports, initializers, call_sites(model), self._nodes)
+        self.functions, self._around = functions, around
+        own = _arrays(graph)
+        initializers = own if around is None else {**around.context.initializers, **own}
+        self.context = ImportContext(self.bb, supports, initializers, sites, self._nodes, self)
         self.weights: dict[str, Array] = {}
-        self.used = {value.name for node in model.graph for value in node.inputs if value is not None}
-        self.used.update(value.name for value in model.graph.outputs)
-        self.types = {
-            value.name or "": (
-                None if value.dtype is None else value.dtype.numpy().name,
-                None if value.shape is None else [d if isinstance(d, int) else None for d in value.shape],
-            )
-            for node in model.graph
-            for value in node.outputs
-        }
+        if around is not None:
+            self.context.operators, self.context.limits = around.context.operators, around.context.limits
+            self.context.numbers = around.context.numbers
+            self.weights = around.weights
+        self._own, self._formals = own, list[relax.TensorType]()
+        self._captured: list[relax.Expr] = []
+        self._bodies: dict[str, ir.Node] = {}
+        self.types: dict[str, tuple[str | None, list[int | None] | None]] = {}
+        self.used: set[str] = set()
+        self._know(graph)
+
+    def _know(self, graph: ir.Graph) -> None:
+        """Take down which values are used, and what is known of the types of results."""
+        self.used |= used_names(graph)
+        for node in graph:
+            for value in node.outputs:
+                dims = None if value.shape is None else [d if isinstance(d, int) else None for d in value.shape]
+                self.types[value.name or ""] = (None if value.dtype is None else value.dtype.numpy().name, dims)
+            self._bodies[node_name(node)] = node
+
+    def body(
+        self, node: Node, attribute: str, formals: Sequence[relax.TensorType], number: tirx.Var | None = None
+    ) -> Body:
+        """Import a body with inputs of these types; the first may be known as a size."""
+        graph = self._bodies[node.name].attributes[attribute].as_graph()
+        inner = Importer(graph, self.functions, self.context.supports, self.context.sites, self)
+        inner._formals = list(formals)
+        if number is not None:
+            inner.context.sizes[graph.inputs[0].name or ""] = sizes(number, ()), "int64"
+        outputs = [value.name or "" for value in graph.outputs]
+        module = inner.from_onnx(node.attributes[attribute], self.opset)
+        values = tuple(map(inner.context.tensor, outputs))
+        return Body(module, tuple(inner._inputs.values()), tuple(inner._captured), values)
+
+    def inline(self, node: Node, attribute: str) -> list[relax.Expr]:
+        """Import a body without inputs in the place of its node."""
+        graph, proto = self._bodies[node.name].attributes[attribute].as_graph(), node.attributes[attribute]
+        self._know(graph)
+        own = _arrays(graph)
+        self.context.initializers = {**self.context.initializers, **own}
+        for name, array in own.items():
+            self._know_array(name, array)
+            self._nodes[name] = constant(array)
+        self._check_for_unsupported_ops(proto)
+        self._import_nodes(proto)
+        for name, output in zip(node.outputs, proto.output, strict=True):
+            if output.name in self.context.sizes:
+                self.context.sizes[name] = self.context.sizes[output.name]
+        return [self.context.tensor(output.name) for output in proto.output]
 
     def _parse_graph_input(self, graph: onnx.GraphProto) -> None:
+        if self._around is not None:
+            for value, ty in zip(graph.input, self._formals, strict=True):
+                self._add_input(value.name, ty)
+            self._capture(self._around)
+            return
         names = {d.dim_param for value in graph.input for d in value.type.tensor_type.shape.dim}
         known: dict[str, tirx.Var] = {}
         for value in graph.input:
@@ -151,25 +213,53 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 continue  # An initializer: what callers may replace is a constant in a built model.
             dtype = element_type(value, "input")
             dims = [expression(d) for d in input_shape(value, names, known)]
-            variable = self._new_var(value.name, shape=dims, dtype=dtype)
-            self._nodes[value.name] = self._inputs[value.name] = variable
-            self._input_names.append(value.name)
-            self._num_input += 1
+            self._add_input(value.name, relax.TensorType(dims, dtype))
         for value in graph.output:
             check_output(value)
 
+    def _add_input(self, name: str, ty: relax.TensorType) -> None:
+        variable = self._new_var(name, shape=list(ty.shape.values), dtype=str(ty.dtype))
+        self._nodes[name] = self._inputs[name] = variable
+        self._input_names.append(name)
+        self._num_input += 1
+
+    def _capture(self, around: Importer) -> None:
+        """Make what a body takes from around it its own: sizes and constants as they are, tensors as inputs."""
+        for name in sorted(self.used - {*self._own, *self._nodes, *self.types}):
+            if name in around.context.sizes:
+                self.context.sizes[name] = around.context.sizes[name]
+            if name in self.context.initializers or name not in around.context.sizes:
+                tensor = around.context.tensor(name)
+                if isinstance(tensor, relax.Var):
+                    self._captured.append(tensor)
+                    self._add_input(name, tensor.ty)
+                else:
+                    self._nodes[name] = tensor
+
+    def _know_array(self, name: str, array: Array) -> None:
+        if str(array.dtype) not in _TYPES:
+            raise RefusalError(f"initializer {name!r} is {array.dtype}, which has no kernels")
+        if array.size <= LARGEST and array.dtype.kind in "iu":
+            self.context.sizes[name] = sizes(array.tolist(), array.shape), str(array.dtype)
+
+    def from_onnx(self, graph: onnx.GraphProto, opset: int) -> tvm.IRModule:
+        """Return a graph in Relax, with dataflow: where TVM finds an If, which is hidden here, it leaves that out."""
+        for node in graph.node:
+            node.op_type = _HIDDEN if node.op_type == "If" else node.op_type
+        return super().from_onnx(graph, opset)
+
     def _parse_graph_initializers(self, graph: onnx.GraphProto) -> None:
-        for position, (name, array) in enumerate(self.context.initializers.items()):
+        for node in graph.node:
+            node.op_type = "If" if node.op_type == _HIDDEN else node.op_type
+        prefix = "w" if self._around is None else f"w{len(self.weights)}_"
+        for position, (name, array) in enumerate(self._own.items()):
             if name not in self.used:
                 continue
-            if str(array.dtype) not in _TYPES:
-                raise RefusalError(f"initializer {name!r} is {array.dtype}, which has no kernels")
-            if array.size <= LARGEST and array.dtype.kind in "iu":
-                self.context.sizes[name] = sizes(array.tolist(), array.shape), str(array.dtype)
+            self._know_array(name, array)
             if array.size <= SMALL:
                 self._nodes[name] = constant(array)
                 continue
-            variable = self._new_var(f"w{position}", shape=list(array.shape), dtype=str(array.dtype))
+            variable = self._new_var(f"{prefix}{position}", shape=list(array.shape), dtype=str(array.dtype))
             self._nodes[name] = variable
             self._params[name] = (variable, 0)
             self.weights[variable.name] = array
@@ -189,10 +279,18 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             raise RefusalError(f"TVM has no operator for: {names}")
 
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
+        self._import_nodes(graph)
+        for output in graph.output:
+            self.context.tensor(output.name)
+        for number, call in enumerate(self.context.measured):
+            self._nodes[f"measured {number}"] = call
+            graph.output.append(onnx.helper.make_empty_tensor_value_info(f"measured {number}"))
+
+    def _import_nodes(self, graph: onnx.GraphProto) -> None:
         for proto in graph.node:
             node = Node(
                 self.context,
-                next((o for o in proto.output if o), proto.name),
+                node_name(proto),
                 proto.op_type,
                 list(proto.input),
                 list(proto.output),
@@ -214,8 +312,6 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                     raise RefusalError(f"TVM has no output {position} of {proto.op_type} {node.name!r}: {name!r}")
                 self._nodes[name] = results[position]
                 self._check(node, name, results[position])
-        for output in graph.output:
-            self.context.tensor(output.name)
 
     def _results(self, proto: onnx.NodeProto, node: Node) -> list[relax.Expr]:
         function = self.functions.get((proto.domain, proto.op_type))
@@ -261,6 +357,28 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         pairs = zip(found, dims, strict=False)
         if len(found) != len(dims) or any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs):
             raise RefusalError(f"TVM gives the shape {found} for {what}, which is {dims} in ONNX")
+
+
+def node_name(node: onnx.NodeProto | ir.Node) -> str:
+    """Return the name of a node's first result, or its own."""
+    outputs = node.output if isinstance(node, onnx.NodeProto) else [value.name for value in node.outputs]
+    return next((name for name in outputs if name), node.name or "")
+
+
+def used_names(graph: ir.Graph) -> set[str]:
+    """Return the names of the values that a graph uses, those that its bodies take from around them among them."""
+    found = {value.name or "" for value in graph.outputs}
+    for node in graph:
+        found.update(value.name or "" for value in node.inputs if value is not None)
+        for _, body in subgraphs(node):
+            made = {value.name for inner in body for value in inner.outputs}
+            made.update(value.name for value in body.inputs)
+            found |= used_names(body) - made - set(body.initializers)
+    return found
+
+
+def _arrays(graph: ir.Graph) -> dict[str, Array]:
+    return {n: v.const_value.numpy() for n, v in graph.initializers.items() if v.const_value is not None}
 
 
 _TYPES = frozenset(DTYPES)

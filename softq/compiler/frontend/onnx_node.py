@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from tvm import relax
+from tvm import relax, tirx
 
 from softq.artifact.program import Limit, Size
 from softq.compiler.backend import KernelOperator
-from softq.compiler.frontend.shape_folding import CASTS, FOLDERS, Sizes, fold, sizes, static
+from softq.compiler.frontend.shape_folding import CASTS, FOLDERS, LARGEST, Sizes, fold, sizes, static
+from softq.compiler.ops.control_flow import Body, MeasureOp
 from softq.compiler.ops.data_movement import SizesOp
+from softq.compiler.tir.symbolic import plain, product
 from softq.errors import RefusalError
 
 Array: TypeAlias = NDArray[np.generic]
 Supports: TypeAlias = Callable[[type[KernelOperator], str], bool]
+
+
+class Bodies(Protocol):
+    """What imports the bodies of nodes."""
+
+    def body(
+        self, node: Node, attribute: str, formals: Sequence[relax.TensorType], number: tirx.Var | None = None
+    ) -> Body:
+        """Import a body with inputs of these types; the first may be known as a size."""
+        ...
+
+    def inline(self, node: Node, attribute: str) -> list[relax.Expr]:
+        """Import a body without inputs in the place of its node, and return its results."""
+        ...
 
 
 @dataclass
@@ -30,10 +47,13 @@ class ImportContext:
         initializers: The arrays of the model's initializers by name.
         sites: The id of each softmax by the name of the node's first output.
         tensors: The values that are tensors by name.
+        bodies: What imports the bodies of a node.
         sizes: The values that are known as sizes, and NumPy's names of their types, by name.
         operators: What the external functions that were called so far mean, by name.
         transposes: By the name of a transposed value, what it is made of and the order of its axes.
         limits: What must hold for the dimensions, by the size and its bounds.
+        measured: The calls that measure dimensions.
+        numbers: Numbers that no dimension and no call has yet; bodies take theirs from the same.
     """
 
     bb: relax.BlockBuilder
@@ -41,10 +61,13 @@ class ImportContext:
     initializers: Mapping[str, Array]
     sites: Mapping[str, str]
     tensors: dict[str, relax.Expr]
+    bodies: Bodies
     sizes: dict[str, tuple[Sizes, str]] = field(default_factory=dict)
     operators: dict[str, KernelOperator] = field(default_factory=dict)
     transposes: dict[str, tuple[str, list[int]]] = field(default_factory=dict)
     limits: dict[tuple[Size, int, int], Limit] = field(default_factory=dict)
+    measured: list[relax.Expr] = field(default_factory=list)
+    numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def tensor(self, name: str) -> relax.Expr:
         """Return a value as a tensor; sizes are written into one where an operator takes them as data."""
@@ -77,6 +100,30 @@ class ImportContext:
         if shape is None or not hasattr(shape, "values"):
             raise RefusalError(f"the shape of {name!r} depends on data; a built model knows shapes from its inputs'")
         return list(shape.values)
+
+    def measure(self, numbers: relax.Expr) -> list[tirx.Var]:
+        """Return the elements of an int64 tensor [n] as dimensions; a negative one ends the run.
+
+        Raises:
+            RefusalError: the backend knows no dimensions that data decide.
+        """
+        if not self.supports(MeasureOp, "int64"):
+            raise RefusalError("a shape depends on data, which is not to be had for this target")
+        dims = [self.new_dimension() for _ in range(int(plain(numbers.ty.shape.values[0])))]
+        name = self.new_name("measure")
+        self.operators[name] = MeasureOp(tuple(str(dim.name) for dim in dims))
+        # The result is an output of `main`: Relax leaves out what nothing reads.
+        call = relax.op.call_dps_packed(name, relax.Tuple([numbers]), numbers.ty)
+        self.measured.append(self.bb.emit(call))
+        return dims
+
+    def new_dimension(self) -> tirx.Var:
+        """Return a dimension that a step is to measure."""
+        return tirx.Var(self.new_name("measured"), "int64")
+
+    def new_name(self, what: str) -> str:
+        """Return a name that no operator and no dimension has."""
+        return f"{what.lower()} {next(self.numbers)}"
 
 
 @dataclass
@@ -124,17 +171,20 @@ class Node:
         return given % rank
 
     def sizes(self, position: int) -> Sizes:
-        """Return an input as sizes.
+        """Return an input as sizes; those that are known only during the run are measured then, and not negative.
 
         Raises:
-            RefusalError: it depends on data.
+            RefusalError: it is no short tensor of integers, or the backend has no dimensions that data decide.
         """
-        if self.inputs[position] not in self.importer.sizes:
-            raise RefusalError(
-                f"{self.operator} {self.name!r}: {self.inputs[position]!r} gives a shape that depends on data; "
-                "a built model knows shapes from the shapes of its inputs"
-            )
-        return self.importer.sizes[self.inputs[position]][0]
+        name = self.inputs[position]
+        if name not in self.importer.sizes:
+            shape, dtype = [plain(d) for d in self.shape(position)], str(self.tensor(position).ty.dtype)
+            count = product(shape)
+            if not isinstance(count, int) or count > LARGEST or dtype not in ("int32", "int64"):
+                raise RefusalError(f"{self.operator} {self.name!r}: {name!r}, {dtype}{shape}, gives no shape")
+            flat = self.emit(relax.op.reshape(self.emit(relax.op.astype(self.tensor(position), "int64")), [count]))
+            self.importer.sizes[name] = sizes(self.importer.measure(flat), shape), dtype
+        return self.importer.sizes[name][0]
 
     def fold(self) -> bool:
         """Compute the result as sizes, and say whether that is possible: the inputs are known as such."""

@@ -12,6 +12,7 @@ from tvm.script.ir_builder import tirx as T
 
 from softq.compiler.backend import Lowering
 from softq.compiler.legalize import min_max
+from softq.compiler.ops.control_flow import sizes_kernel
 from softq.compiler.steps.builder import StepCall, Value
 from softq.compiler.steps.tir_kernels import PREFIX
 from softq.compiler.tir.kernel_function import kernel_function
@@ -27,7 +28,7 @@ class SizesOp:
         builder = lowering.builder
         out, numbers = builder.new(result), [size(d) for d in arguments[0].values]
         symbol = f"{PREFIX}sizes_{len(numbers)}"
-        kernel = builder.tir.add(symbol, lambda: _sizes_kernel(symbol, len(numbers)))
+        kernel = builder.tir.add(symbol, lambda: sizes_kernel(symbol, len(numbers)))
         builder.append(StepCall(kernel, [out], numbers, 1, len(numbers)))
         return out
 
@@ -104,16 +105,6 @@ class ScatterOp:
         scalars = [*extents, multiplied(at.dims[:-1]), inner]
         builder.append(StepCall(kernel, [at, updates, out], scalars, 1, updates.elements))
         return out
-
-
-def _sizes_kernel(symbol: str, count: int) -> tirx.PrimFunc:
-    """Return `symbol(out, int64_t sizes..., begin, end)`, which writes the sizes."""
-    with kernel_function(symbol, {"out": "int64"}, [f"s{i}" for i in range(count)]) as made:
-        (out,), (*values, begin, end) = made.memory.values(), made.sizes.values()
-        with T.serial(begin, end):
-            for position, value in enumerate(values):
-                T.buffer_store(out, value, [tirx.IntImm("int64", position)])
-    return made.function
 
 
 def _cum_sum_kernel(symbol: str, dtype: str, op: CumSumOp) -> tirx.PrimFunc:

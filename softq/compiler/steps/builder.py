@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from tvm import relax
 
-from softq.artifact.program import Limit, Place, Program, Size, Step, Tensor
+from softq.artifact.program import Jump, Limit, Measure, Place, Program, Size, Step, Tensor
 from softq.compiler.steps.memory_plan import Buffer, slots
 from softq.compiler.steps.tir_kernels import TirKernels
 from softq.compiler.tir.symbolic import computed, multiplied, size
@@ -59,6 +59,7 @@ class StepCall:
         cost: What all of them take, in elements; it decides whether threads are worth it.
         site: The softmax that the step computes.
         error: What it means if the first tensor, a flag, is set.
+        then: What comes behind it instead of the next step, by what the first tensor holds.
     """
 
     kernel: str
@@ -68,6 +69,7 @@ class StepCall:
     cost: Size
     site: str | None = None
     error: str | None = None
+    then: Jump | Measure | None = None
 
 
 @dataclass
@@ -81,7 +83,8 @@ class Builder:
         weights: The arrays of the weights file by their offset.
         weight_at: The offset of each weight by what it is.
         end: Bytes of the weights file.
-        dims: Names of the dimensions that the inputs give.
+        dims: Names of the dimensions that the inputs give, and of those that data decide.
+        measured: Names of the dimensions that data decide, in the order in which they are measured.
     """
 
     tir: TirKernels
@@ -91,6 +94,7 @@ class Builder:
     weight_at: dict[object, int] = field(default_factory=dict)
     end: int = 0
     dims: set[str] = field(default_factory=set)
+    measured: list[str] = field(default_factory=list)
 
     def typed(self, ty: Any, place: Place, at: int) -> Value:
         """Return a value of the type of an expression of Relax.
@@ -128,6 +132,28 @@ class Builder:
                 self.buffers[tensor.at].last = len(self.steps)
         self.steps.append(step)
 
+    def jump(self, step: StepCall) -> int:
+        """Append a step that may go on elsewhere, and return its number for `land` or `repeat`."""
+        self.append(step)
+        return len(self.steps) - 1
+
+    def land(self, jump: int) -> None:
+        """Let a jump go on with the next step that is appended."""
+        self.steps[jump] = replace(self.steps[jump], then=Jump(len(self.steps)))
+
+    def repeat(self, jump: int, first: int) -> None:
+        """Let the last step, a jump, go back to a step: what the steps between read from before stays until then."""
+        self.steps[jump] = replace(self.steps[jump], then=Jump(first))
+        for buffer in self.buffers:
+            if buffer.first <= first <= buffer.last:
+                buffer.last = max(buffer.last, jump)
+
+    def measure(self, step: StepCall, dims: Sequence[str]) -> None:
+        """Append a step that writes the values of dimensions, int64, into its first tensor."""
+        self.measured += [name for name in dims if name not in self.measured]
+        self.dims.update(dims)
+        self.append(replace(step, then=Measure(tuple(dims))))
+
     def scratch(self, size: Size) -> Value:
         """Return so many bytes of the calling thread's memory."""
         return Value((size,), "uint8", "scratch", 0)
@@ -135,9 +161,13 @@ class Builder:
     def copy(self, value: Value) -> Value:
         """Return a copy in memory of its own."""
         copy = self.allocated(value.dims, value.dtype)
-        count = multiplied([value.elements, np.dtype(value.dtype).itemsize])
-        self.append(StepCall(self.tir.copy(), [value, copy], [], count, value.elements))
+        self.move(value, copy)
         return copy
+
+    def move(self, value: Value, out: Value) -> None:
+        """Append the copy of a value into memory that is there."""
+        count = multiplied([out.elements, np.dtype(out.dtype).itemsize])
+        self.append(StepCall(self.tir.copy(), [value, out], [], count, out.elements))
 
     def outputs(self, values: list[Value]) -> list[Value]:
         """Return the outputs, each in memory of its own that is not an input's or a weight's."""
@@ -186,7 +216,7 @@ class Builder:
         first = tuple(number(value, name) for name, value in inputs)
         last = tuple(number(value, name) for name, value in outputs)
         steps = tuple(
-            Step(s.kernel, tuple(number(v) for v in s.tensors), tuple(s.scalars), s.items, s.cost, s.site, s.error)
+            Step(s.kernel, tuple(map(number, s.tensors)), tuple(s.scalars), s.items, s.cost, s.site, s.error, s.then)
             for s in self.steps
         )
         needed = dict.fromkeys(t.elements for s in self.steps for t in s.tensors if t.place == "scratch")
@@ -200,4 +230,5 @@ class Builder:
             weights=self.weights,
             objects=objects,
             scratch=functools.reduce(lambda a, b: computed("max", a, b), needed, 0),
+            measured=tuple(self.measured),
         )

@@ -120,7 +120,12 @@ def _schedule(function: tirx.PrimFunc, rows: bool, single: bool) -> tirx.PrimFun
             continue  # A nest that TVM did not make of one compute statement: it stays one work item.
         reduced = [i for i, kind in enumerate(kinds) if kind != tirx.IterVar.DataPar]
         spatial = loops[: reduced[0]] if reduced else loops
-        if any(kind == tirx.IterVar.DataPar for kind in kinds[len(spatial) :]) or not spatial:
+        if any(kind == tirx.IterVar.DataPar for kind in kinds[len(spatial) :]):
+            continue
+        if not spatial:
+            if not all(isinstance(plain(schedule.get(loop).extent), int) for loop in loops):
+                # A loop of no rounds would leave out the first value, which TVM sets in the first round.
+                schedule.decompose_reduction(block, loops[0])
             continue
         if not reduced and not single:
             spatial = spatial[: len(spatial) - (1 if rows else _inner(schedule, block, spatial))]

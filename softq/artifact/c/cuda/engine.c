@@ -1,5 +1,25 @@
 /* ---- Executing on a GPU ------------------------------------------------------------------------------------------ */
 
+static int64_t sq_slots_bytes(const softq_context *c, int *bad)
+{
+    int64_t total = 0;
+    for (int i = 0; i < SQ_SLOTS; i++) {
+        total = sq_add(bad, total, sq_padded(bad, sq_known(c, sq_slots[i])));
+    }
+    return total;
+}
+
+/* Place the slots from an address on; the one behind them comes back. */
+static sq_address sq_put_slots(softq_context *c, sq_address next)
+{
+    int bad = 0;
+    for (int i = 0; i < SQ_SLOTS; i++) {
+        c->state.slot[i] = next;
+        next += (size_t)sq_padded(&bad, sq_known(c, sq_slots[i]));
+    }
+    return next;
+}
+
 /* Memory of inputs, outputs and slots, in this order. */
 static softq_status sq_place(softq_context *c, const softq_tensor *inputs, const softq_tensor *outputs)
 {

@@ -12,6 +12,7 @@ struct sq_engine {
     unsigned char *arena;
     size_t arena_bytes;
     struct sq_scratch scratch; /* in the arena */
+    int64_t room[SQ_SLOTS + 1]; /* bytes of each slot */
 };
 
 static softq_status sq_load(struct sq_model *model, const char *folder, char *error)

@@ -1,0 +1,305 @@
+"""Operators that the driver takes part in: bodies that are skipped or repeated, and dimensions that data decide."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import relax, tirx
+from tvm.script.ir_builder import tirx as T
+
+from softq.compiler.backend import Lowering
+from softq.compiler.steps.builder import Builder, StepCall, Value, tensor_types
+from softq.compiler.steps.tir_kernels import PREFIX
+from softq.compiler.tir.kernel_function import kernel_function
+from softq.compiler.tir.symbolic import multiplied
+
+_ZERO, _ONE = tirx.IntImm("int64", 0), tirx.IntImm("int64", 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Body:
+    """The body of an operator in Relax.
+
+    Attributes:
+        module: Its function `main` takes the body's inputs, what the body takes from around it, then weights.
+        inputs: The variables of its inputs and of what it takes from around it.
+        captured: What the body takes from around it, as it is there.
+        values: Its results, which stand before what measures dimensions.
+    """
+
+    module: tvm.IRModule
+    inputs: tuple[relax.Var, ...]
+    captured: tuple[relax.Expr, ...]
+    values: tuple[relax.Expr, ...]
+
+    @property
+    def types(self) -> tuple[Any, ...]:
+        """The types of its results."""
+        return tuple(value.ty for value in self.values)
+
+    def lower(self, lowering: Lowering, inputs: Sequence[Value], captured: Sequence[Any]) -> list[Value]:
+        """Append the steps of the body and return its results."""
+        values = lowering.body(self.module, [*inputs, *(lowering.known(x) for x in captured)])
+        return values[: len(self.values)]
+
+
+@dataclass(frozen=True)
+class MeasureOp:
+    """Dimensions that data decide: the argument is an int64 tensor [n] with their values.
+
+    The result, which nothing reads, keeps Relax from leaving the call out.
+
+    Attributes:
+        dims: Their names.
+    """
+
+    dims: tuple[str, ...]
+
+    def lower(self, lowering: Lowering, arguments: Sequence[Any], result: Any) -> Value:
+        """Append the step and return the values, where the driver finds them."""
+        builder = lowering.builder
+        values, told = lowering.value(arguments[0]), builder.allocated((len(self.dims),), "int64")
+        symbol = f"{PREFIX}measure"
+        kernel = builder.tir.add(symbol, lambda: _copy_numbers_kernel(symbol))
+        builder.measure(StepCall(kernel, [told, values], [], len(self.dims), len(self.dims)), self.dims)
+        return told
+
+
+@dataclass(frozen=True)
+class IfOp:
+    """One of two bodies: arguments are a condition of one bool, then what each of the bodies takes from around it.
+
+    Attributes:
+        then: The body that is computed where the condition holds.
+        other: The other one.
+        measured: Names of the results' dimensions that differ between the bodies, in their order.
+    """
+
+    then: Body
+    other: Body
+    measured: tuple[str, ...]
+
+    def lower(self, lowering: Lowering, arguments: Sequence[Any], result: Any) -> Any:
+        """Append the steps and return the results."""
+        builder, condition = lowering.builder, lowering.value(arguments[0])
+        builder.dims.update(self.measured)
+        results = [builder.new(ty) for ty in tensor_types(result)]
+        captured = list(arguments[1:])
+        for body, wanted in ((self.then, True), (self.other, False)):
+            skip = _jump(builder, condition, not wanted)
+            values = body.lower(lowering, [], captured[: len(body.captured)])
+            del captured[: len(body.captured)]
+            _measure(builder, _differing(results, values, self.measured), self.measured)
+            for value, out in zip(values, results, strict=True):
+                builder.move(value, out)
+            builder.land(skip)
+        return tuple(results) if isinstance(result, relax.TupleType) else results[0]
+
+
+@dataclass(frozen=True)
+class LoopOp:
+    """A body that is repeated.
+
+    Arguments are the greatest number of rounds (int64), the condition (bool), the first values of what each round hands
+    to the next, the inputs that are taken apart along their first axis, then what the body takes from around it. The
+    body takes the number of the round, the condition, what is handed on, and its parts of the inputs; it gives the
+    condition, what is handed on, and the parts that the outputs are put together from. Results are the last values of
+    what is handed on, and these outputs.
+
+    Attributes:
+        body: The body.
+        handed: How many values a round hands to the next.
+        parts: How many inputs are taken apart.
+        reversed_parts: Which of these begin with the last part.
+        reversed_outputs: Which of the outputs get the first round's part last; the number of rounds is known then.
+        measured: Names of the dimensions of the values handed on that may change from round to round, in their order.
+        rounds: Name of the outputs' first dimension where the rounds decide it; None where it is known before.
+        number: Name of the number of the round as a dimension; None where the body takes neither it nor the condition,
+            and does not give the condition.
+    """
+
+    body: Body
+    handed: int
+    parts: int = 0
+    reversed_parts: tuple[bool, ...] = ()
+    reversed_outputs: tuple[bool, ...] = ()
+    measured: tuple[str, ...] = ()
+    rounds: str | None = None
+    number: str | None = None
+
+    def lower(self, lowering: Lowering, arguments: Sequence[Any], result: Any) -> Any:
+        """Append the steps and return the results."""
+        builder = lowering.builder
+        limit, condition, *given = (lowering.value(x) for x in arguments[: 2 + self.handed + self.parts])
+        captured = arguments[2 + self.handed + self.parts :]
+        first, inputs = given[: self.handed], given[self.handed :]
+        builder.dims.update(name for name in (*self.measured, self.rounds, self.number) if name is not None)
+        results = [builder.new(ty) for ty in tensor_types(result)]
+        handed, outputs = results[: self.handed], results[self.handed :]
+        _measure(builder, _differing(handed, first, self.measured), self.measured)
+        if self.rounds is not None:
+            _measure(builder, [0], (self.rounds,))
+        for value, out in zip(first, handed, strict=True):
+            builder.move(value, out)
+        going, number = builder.copy(condition), builder.allocated((1,), "int64")
+        self._count(builder, number, start=True)
+        begin = len(builder.steps)
+        leave = self._test(builder, number, limit, going)
+        parts = [
+            self._part(builder, value, number, limit, backwards)
+            for value, backwards in zip(inputs, self.reversed_parts, strict=True)
+        ]
+        head: list[Value] = []
+        if self.number is not None:
+            head = [Value((), "int64", number.place, number.at), going]
+            self._measure_number(builder, number, self.number, ended=False)
+        values = self.body.lower(lowering, [*head, *handed, *parts], captured)
+        still = None if self.number is None else values.pop(0)
+        changed, made = values[: self.handed], values[self.handed :]
+        # A value that is handed on as another, or twice, would be overwritten before it is read.
+        changed = [builder.copy(v) if v in handed or changed.count(v) > 1 else v for v in changed]
+        if self.rounds is not None:
+            self._measure_number(builder, number, self.rounds, ended=True)
+        for value, out, backwards in zip(made, outputs, self.reversed_outputs, strict=True):
+            _place(builder, value, out, number, limit, backwards)
+        _measure(builder, _differing(handed, changed, self.measured), self.measured)
+        for value, out in zip(changed, handed, strict=True):
+            builder.move(value, out)
+        if still is not None:
+            builder.move(still, going)
+        self._count(builder, number)
+        back = _jump(builder, None, True)
+        builder.repeat(back, begin)
+        builder.land(leave)
+        return tuple(results) if isinstance(result, relax.TupleType) else results[0]
+
+    def _count(self, builder: Builder, number: Value, start: bool = False) -> None:
+        """Set the number of the round to 0, or to the next one."""
+        symbol = f"{PREFIX}first_round" if start else f"{PREFIX}next_round"
+        kernel = builder.tir.add(symbol, lambda: _count_kernel(symbol, int(not start), int(not start)))
+        builder.append(StepCall(kernel, [number, number], [], 1, 1))
+
+    def _measure_number(self, builder: Builder, number: Value, name: str, ended: bool) -> None:
+        """Measure the number of the round, or how many there were with this one."""
+        symbol, told = f"{PREFIX}rounds" if ended else f"{PREFIX}round", builder.allocated((1,), "int64")
+        kernel = builder.tir.add(symbol, lambda: _count_kernel(symbol, 1, int(ended)))
+        builder.measure(StepCall(kernel, [told, number], [], 1, 1), [name])
+
+    def _test(self, builder: Builder, number: Value, limit: Value, going: Value) -> int:
+        flag, symbol = builder.allocated((1,), "int32"), f"{PREFIX}leave_loop"
+        kernel = builder.tir.add(symbol, lambda: _test_kernel(symbol))
+        return builder.jump(StepCall(kernel, [flag, number, limit, going], [], 1, 1))
+
+    def _part(self, builder: Builder, value: Value, number: Value, limit: Value, backwards: bool) -> Value:
+        part = builder.allocated(value.dims[1:], value.dtype)
+        _copy_part(builder, [value, part, number, limit], part, backwards, "take_part")
+        return part
+
+
+def _place(builder: Builder, value: Value, out: Value, number: Value, limit: Value, backwards: bool) -> None:
+    _copy_part(builder, [value, out, number, limit], value, backwards, "place_part")
+
+
+def _copy_part(builder: Builder, tensors: list[Value], part: Value, backwards: bool, name: str) -> None:
+    width = tvm.DataType(part.dtype).bits // 8 if part.dtype != "bool" else 1
+    count, symbol = multiplied([part.elements, width]), f"{PREFIX}{name}" + "_backwards" * backwards
+    kernel = builder.tir.add(symbol, lambda: _part_kernel(symbol, backwards, name == "place_part"))
+    builder.append(StepCall(kernel, tensors, [count], count, part.elements))
+
+
+def _differing(wanted: Sequence[Value], values: Sequence[Value], names: Sequence[str]) -> list[Any]:
+    """Return what the dimensions of these names are for values that results are made of."""
+    return [
+        there
+        for result, value in zip(wanted, values, strict=True)
+        for dim, there in zip(result.dims, value.dims, strict=True)
+        if dim in names
+    ]
+
+
+def _measure(builder: Builder, dims: Sequence[Any], names: Sequence[str]) -> None:
+    """Append the step that gives dimensions of these names these sizes."""
+    if not names:
+        return
+    told, symbol = builder.allocated((len(names),), "int64"), f"{PREFIX}sizes_{len(names)}"
+    kernel = builder.tir.add(symbol, lambda: sizes_kernel(symbol, len(names)))
+    step = StepCall(kernel, [told], list(dims), 1, len(names))
+    builder.measure(step, names)
+
+
+def _jump(builder: Builder, condition: Value | None, when: bool) -> int:
+    """Append a jump that is made when a condition has a value, or always."""
+    flag, symbol = builder.allocated((1,), "int32"), f"{PREFIX}always" if condition is None else f"{PREFIX}if_{when}"
+    kernel = builder.tir.add(symbol, lambda: _flag_kernel(symbol, condition is None, when))
+    return builder.jump(StepCall(kernel, [flag] if condition is None else [flag, condition], [], 1, 1))
+
+
+def sizes_kernel(symbol: str, count: int) -> tirx.PrimFunc:
+    """Return `symbol(out, int64_t sizes..., begin, end)`, which writes the sizes."""
+    with kernel_function(symbol, {"out": "int64"}, [f"s{i}" for i in range(count)]) as made:
+        (out,), (*values, begin, end) = made.memory.values(), made.sizes.values()
+        with T.serial(begin, end):
+            for position, value in enumerate(values):
+                T.buffer_store(out, value, [tirx.IntImm("int64", position)])
+    return made.function
+
+
+def _copy_numbers_kernel(symbol: str) -> tirx.PrimFunc:
+    """Return `symbol(out, values, begin, end)`, which copies int64."""
+    with kernel_function(symbol, {"out": "int64", "values": "int64"}, (), unaligned=("values",)) as made:
+        out, values = made.memory.values()
+        with T.serial(*made.sizes.values()) as i:
+            T.buffer_store(out, values[i], [i])
+    return made.function
+
+
+def _flag_kernel(symbol: str, always: bool, when: bool) -> tirx.PrimFunc:
+    """Return `symbol(flag, condition, begin, end)`, or without a condition; flag gets whether it has a value."""
+    pointers = {"flag": "int32"} if always else {"flag": "int32", "condition": "uint8"}
+    with kernel_function(symbol, pointers, ()) as made:
+        flag, *condition = made.memory.values()
+        with T.serial(*made.sizes.values()):
+            holds = tirx.IntImm("int32", 1)
+            if condition:
+                is_set = condition[0][_ZERO] != tirx.IntImm("uint8", 0)
+                holds = tirx.Cast("int32", is_set if when else tirx.Not(is_set))
+            T.buffer_store(flag, holds, [_ZERO])
+    return made.function
+
+
+def _count_kernel(symbol: str, factor: int, more: int) -> tirx.PrimFunc:
+    """Return `symbol(out, number, begin, end)`: out gets a multiple of the number, and something more."""
+    with kernel_function(symbol, {"out": "int64", "number": "int64"}, ()) as made:
+        out, number = made.memory.values()
+        with T.serial(*made.sizes.values()):
+            T.buffer_store(out, number[_ZERO] * tirx.IntImm("int64", factor) + tirx.IntImm("int64", more), [_ZERO])
+    return made.function
+
+
+def _test_kernel(symbol: str) -> tirx.PrimFunc:
+    """Return `symbol(flag, number, limit, going, begin, end)`: flag gets whether no round follows."""
+    pointers = {"flag": "int32", "number": "int64", "limit": "int64", "going": "uint8"}
+    with kernel_function(symbol, pointers, (), unaligned=("limit",)) as made:
+        flag, number, limit, going = made.memory.values()
+        with T.serial(*made.sizes.values()):
+            ends = tirx.Or(number[_ZERO] >= limit[_ZERO], going[_ZERO] == tirx.IntImm("uint8", 0))
+            T.buffer_store(flag, tirx.Cast("int32", ends), [_ZERO])
+    return made.function
+
+
+def _part_kernel(symbol: str, backwards: bool, into: bool) -> tirx.PrimFunc:
+    """Return `symbol(source, out, number, limit, bytes, begin, end)`, which copies the part of a round's number.
+
+    A work item is a byte of the part, which lies in `out` if `into`, else in `source`.
+    """
+    pointers = {"source": "uint8", "out": "uint8", "number": "int64", "limit": "int64"}
+    with kernel_function(symbol, pointers, ("bytes",), unaligned=("limit",)) as made:
+        (source, out, number, limit), (size, begin, end) = made.memory.values(), made.sizes.values()
+        with T.serial(begin, end) as i:
+            at = limit[_ZERO] - _ONE - number[_ZERO] if backwards else number[_ZERO]
+            where = at * size + i
+            T.buffer_store(out, source[i if into else where], [where if into else i])
+    return made.function
