@@ -91,6 +91,20 @@ def test_what_a_round_hands_on_may_grow(tmp_path: Path) -> None:
     )
 
 
+def test_a_body_may_measure_and_grow(tmp_path: Path) -> None:
+    check(
+        """g (int64 m, int64[1] n, float[1] x) => (float[K] y) <bool t = {1}> {
+            y = Loop (m, t, x) <body = b (int64 i, bool ci, float[P] v) => (bool co, float[Q] w) {
+                co = Identity(ci)
+                more = Expand(x, n)
+                w = Concat<axis = 0>(v, more)
+            }>
+        }""",
+        [{"m": np.array(m), "n": np.array([n]), "x": np.array([2], F32)} for m in (3, 0, 1) for n in (1, 4)],
+        tmp_path,
+    )
+
+
 def test_values_that_change_places_are_handed_on_as_they_were(tmp_path: Path) -> None:
     check(
         """g (int64 m, float[2] x, float[2] y) => (float[2] a, float[2] b, float[2] c) <bool t = {1}> {

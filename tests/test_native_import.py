@@ -103,20 +103,8 @@ def test_weights_in_a_file_of_their_own(tmp_path: Path) -> None:
     np.testing.assert_allclose(found.astype(np.float64), numpy_helper.to_array(weight) @ X.T, rtol=1e-5, atol=1e-3)
 
 
-def _branch(operator: str) -> onnx.GraphProto:
-    return helper.make_graph([node(operator, "x", "o")], operator, [], [value("o")])
-
-
 SEQUENCE = helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, ["n"])
 REFUSED: dict[str, tuple[onnx.ModelProto, str]] = {
-    "If": (
-        model_of(
-            [node("If", "c", "z", then_branch=_branch("Exp"), else_branch=_branch("Neg"))],
-            [value("x"), value("c", [], TensorProto.BOOL)],
-            [value("z")],
-        ),
-        r"TVM has no operator for: If \(first at 'z'\)",
-    ),
     "all that is missing": (
         model_of(
             [node("Det", "x", "z"), node("Bernoulli", "x", "y")], [value("x", ["n", "n"])], [value("z", []), value("y")]

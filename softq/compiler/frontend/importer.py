@@ -27,18 +27,17 @@ from onnx import numpy_helper
 from tvm import relax, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from softq.artifact.abi import DTYPES
 from softq.artifact.program import Limit
 from softq.compiler.backend import KernelOperator
 from softq.compiler.frontend.converters import converters
 from softq.compiler.frontend.converters.softmaxes import softq_function
+from softq.compiler.frontend.graph_facts import TYPES, GraphFacts, node_name
 from softq.compiler.frontend.model_interface import check_output, element_type, input_shape
 from softq.compiler.frontend.onnx_node import Array, ImportContext, Node, Supports, constant
 from softq.compiler.frontend.shape_folding import FOLDERS, LARGEST, sizes
 from softq.compiler.ops.control_flow import Body
-from softq.compiler.tir.symbolic import expression, plain
+from softq.compiler.tir.symbolic import expression
 from softq.errors import RefusalError, SoftqError
-from softq.graph.queries import MOVES_ONLY, subgraphs
 from softq.modelfile import proto_without_weights
 from softq.provenance import RowFunction, call_sites
 
@@ -146,51 +145,40 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         """
         super().__init__({}, "float32", keep_params_in_input=True, sanitize=False)
         self.functions, self._around = functions, around
-        own = _arrays(graph)
-        initializers = own if around is None else {**around.context.initializers, **own}
-        self.context = ImportContext(self.bb, supports, initializers, sites, self._nodes, self)
+        self.graph = GraphFacts(graph)
+        known = {} if around is None else around.context.initializers
+        self.context = ImportContext(self.bb, supports, {**known, **self.graph.arrays}, sites, self._nodes, self)
         self.weights: dict[str, Array] = {}
         if around is not None:
             self.context.operators, self.context.limits = around.context.operators, around.context.limits
             self.context.numbers = around.context.numbers
             self.weights = around.weights
-        self._own, self._formals = own, list[relax.TensorType]()
+        self._formals: list[relax.TensorType] = []
         self._captured: list[relax.Expr] = []
-        self._bodies: dict[str, ir.Node] = {}
-        self.types: dict[str, tuple[str | None, list[int | None] | None]] = {}
-        self.used: set[str] = set()
-        self._know(graph)
-
-    def _know(self, graph: ir.Graph) -> None:
-        """Take down which values are used, and what is known of the types of results."""
-        self.used |= used_names(graph)
-        for node in graph:
-            for value in node.outputs:
-                dims = None if value.shape is None else [d if isinstance(d, int) else None for d in value.shape]
-                self.types[value.name or ""] = (None if value.dtype is None else value.dtype.numpy().name, dims)
-            self._bodies[node_name(node)] = node
 
     def body(
         self, node: Node, attribute: str, formals: Sequence[relax.TensorType], number: tirx.Var | None = None
     ) -> Body:
         """Import a body with inputs of these types; the first may be known as a size."""
-        graph = self._bodies[node.name].attributes[attribute].as_graph()
+        graph = self.graph.body(node, attribute)
         inner = Importer(graph, self.functions, self.context.supports, self.context.sites, self)
         inner._formals = list(formals)
         if number is not None:
             inner.context.sizes[graph.inputs[0].name or ""] = sizes(number, ()), "int64"
         outputs = [value.name or "" for value in graph.outputs]
-        module = inner.from_onnx(node.attributes[attribute], self.opset)
+        proto = onnx.GraphProto()
+        proto.CopyFrom(node.attributes[attribute])  # The import adds outputs; a body may be imported again.
+        module = inner.from_onnx(proto, self.opset)
         values = tuple(map(inner.context.tensor, outputs))
         return Body(module, tuple(inner._inputs.values()), tuple(inner._captured), values)
 
     def inline(self, node: Node, attribute: str) -> list[relax.Expr]:
         """Import a body without inputs in the place of its node."""
-        graph, proto = self._bodies[node.name].attributes[attribute].as_graph(), node.attributes[attribute]
-        self._know(graph)
-        own = _arrays(graph)
-        self.context.initializers = {**self.context.initializers, **own}
-        for name, array in own.items():
+        proto = node.attributes[attribute]
+        self.graph.add(self.graph.body(node, attribute))
+        for name in (tensor.name for tensor in proto.initializer):
+            array = self.graph.arrays[name]
+            self.context.initializers = {**self.context.initializers, name: array}
             self._know_array(name, array)
             self._nodes[name] = constant(array)
         self._check_for_unsupported_ops(proto)
@@ -225,7 +213,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
 
     def _capture(self, around: Importer) -> None:
         """Make what a body takes from around it its own: sizes and constants as they are, tensors as inputs."""
-        for name in sorted(self.used - {*self._own, *self._nodes, *self.types}):
+        for name in sorted(self.graph.used - {*self.graph.arrays, *self._nodes, *self.graph.types}):
             if name in around.context.sizes:
                 self.context.sizes[name] = around.context.sizes[name]
             if name in self.context.initializers or name not in around.context.sizes:
@@ -237,12 +225,12 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                     self._nodes[name] = tensor
 
     def _know_array(self, name: str, array: Array) -> None:
-        if str(array.dtype) not in _TYPES:
+        if str(array.dtype) not in TYPES:
             raise RefusalError(f"initializer {name!r} is {array.dtype}, which has no kernels")
         if array.size <= LARGEST and array.dtype.kind in "iu":
             self.context.sizes[name] = sizes(array.tolist(), array.shape), str(array.dtype)
 
-    def from_onnx(self, graph: onnx.GraphProto, opset: int) -> tvm.IRModule:
+    def from_onnx(self, graph: Any, opset: int) -> tvm.IRModule:
         """Return a graph in Relax, with dataflow: where TVM finds an If, which is hidden here, it leaves that out."""
         for node in graph.node:
             node.op_type = _HIDDEN if node.op_type == "If" else node.op_type
@@ -252,8 +240,8 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         for node in graph.node:
             node.op_type = "If" if node.op_type == _HIDDEN else node.op_type
         prefix = "w" if self._around is None else f"w{len(self.weights)}_"
-        for position, (name, array) in enumerate(self._own.items()):
-            if name not in self.used:
+        for position, (name, array) in enumerate(self.graph.arrays.items()):
+            if name not in self.graph.used:
                 continue
             self._know_array(name, array)
             if array.size <= SMALL:
@@ -306,12 +294,13 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             except Exception as error:
                 raise RefusalError(f"TVM cannot import {proto.op_type} {node.name!r}: {last_line(error)}") from error
             for position, name in enumerate(proto.output):
-                if name not in self.used:
+                if name not in self.graph.used:
                     continue
                 if position >= len(results) or (position and proto.op_type in _FIRST_ONLY):
                     raise RefusalError(f"TVM has no output {position} of {proto.op_type} {node.name!r}: {name!r}")
                 self._nodes[name] = results[position]
-                self._check(node, name, results[position])
+                is_function = (proto.domain, proto.op_type) in self.functions
+                self.graph.check(node, name, results[position], is_function)
 
     def _results(self, proto: onnx.NodeProto, node: Node) -> list[relax.Expr]:
         function = self.functions.get((proto.domain, proto.op_type))
@@ -334,57 +323,6 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             return [self.bb.emit(relax.TupleGetItem(result, i)) for i in range(len(result.ty.fields))]
         return [result]
 
-    def _check(self, node: Node, name: str, result: relax.Expr) -> None:
-        """Refuse a result whose type is not the one that ONNX infers, as far as ONNX can tell."""
-        what = f"{node.operator} {name!r}"
-        shape = getattr(result.ty, "shape", None)
-        if not isinstance(result.ty, relax.TensorType):
-            raise RefusalError(f"{what} gives no tensor, and a built model has nothing else")
-        if shape is None or not hasattr(shape, "values"):
-            raise RefusalError(
-                f"{what} has a shape that depends on data, or on dimensions that are not known to be equal; "
-                "a built model knows shapes from the shapes of its inputs"
-            )
-        keeps = node.operator in _BFLOAT16 or any(name == node.operator for _, name in self.functions)
-        if str(result.ty.dtype) not in _TYPES and not (keeps and str(result.ty.dtype) == "bfloat16"):
-            raise RefusalError(f"{what} is {result.ty.dtype}, which has no kernels")
-        dtype, dims = self.types.get(name, (None, None))
-        found = [plain(d) for d in shape.values]
-        if dtype is not None and str(result.ty.dtype) != dtype:
-            raise RefusalError(f"TVM gives {result.ty.dtype} for {what}, which is {dtype} in ONNX")
-        if dims is None:
-            return
-        pairs = zip(found, dims, strict=False)
-        if len(found) != len(dims) or any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs):
-            raise RefusalError(f"TVM gives the shape {found} for {what}, which is {dims} in ONNX")
-
-
-def node_name(node: onnx.NodeProto | ir.Node) -> str:
-    """Return the name of a node's first result, or its own."""
-    outputs = node.output if isinstance(node, onnx.NodeProto) else [value.name for value in node.outputs]
-    return next((name for name in outputs if name), node.name or "")
-
-
-def used_names(graph: ir.Graph) -> set[str]:
-    """Return the names of the values that a graph uses, those that its bodies take from around them among them."""
-    found = {value.name or "" for value in graph.outputs}
-    for node in graph:
-        found.update(value.name or "" for value in node.inputs if value is not None)
-        for _, body in subgraphs(node):
-            made = {value.name for inner in body for value in inner.outputs}
-            made.update(value.name for value in body.inputs)
-            found |= used_names(body) - made - set(body.initializers)
-    return found
-
-
-def _arrays(graph: ir.Graph) -> dict[str, Array]:
-    return {n: v.const_value.numpy() for n, v in graph.initializers.items() if v.const_value is not None}
-
-
-_TYPES = frozenset(DTYPES)
-
-_BFLOAT16 = MOVES_ONLY | {"Cast", "CastLike", "Identity", "Softmax"}
-"""What takes bfloat16 inside a model: rows compute in float32, and moving is not computing."""
 
 _FIRST_ONLY = frozenset({"LayerNormalization", "BatchNormalization", "MaxPool"})
 """Operators whose further outputs TVM makes up."""

@@ -1,0 +1,105 @@
+"""What an import has to know of a graph in ONNX: which values are used, what is said of their types, its bodies."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+from tvm import relax
+
+from softq.artifact.abi import DTYPES
+from softq.compiler.frontend.onnx_node import Array, Node
+from softq.compiler.tir.symbolic import plain
+from softq.errors import RefusalError
+from softq.graph.queries import MOVES_ONLY, subgraphs
+
+TYPES = frozenset(DTYPES)
+"""Element types that have kernels."""
+
+_BFLOAT16 = MOVES_ONLY | {"Cast", "CastLike", "Identity", "Softmax"}
+"""What takes bfloat16 inside a model: rows compute in float32, and moving is not computing."""
+
+
+class GraphFacts:
+    """A graph, and bodies that are imported in the place of their nodes.
+
+    Attributes:
+        used: Names of the values that are used.
+        types: NumPy's name of the element type, and the shape, of each node's results, as far as the model says them.
+        arrays: The arrays of the initializers by name.
+    """
+
+    def __init__(self, graph: ir.Graph) -> None:
+        self.used: set[str] = set()
+        self.types: dict[str, tuple[str | None, list[int | None] | None]] = {}
+        self.arrays: dict[str, Array] = {}
+        self._nodes: dict[str, ir.Node] = {}
+        self.add(graph)
+
+    def add(self, graph: ir.Graph) -> None:
+        """Take a graph in."""
+        self.used |= used_names(graph)
+        for node in graph:
+            for value in node.outputs:
+                dims = None if value.shape is None else [d if isinstance(d, int) else None for d in value.shape]
+                self.types[value.name or ""] = (None if value.dtype is None else value.dtype.numpy().name, dims)
+            self._nodes[node_name(node)] = node
+        self.arrays |= {
+            name: value.const_value.numpy()
+            for name, value in graph.initializers.items()
+            if value.const_value is not None
+        }
+
+    def body(self, node: Node, attribute: str) -> ir.Graph:
+        """Return a body of a node."""
+        return self._nodes[node.name].attributes[attribute].as_graph()
+
+    def check(self, node: Node, name: str, result: relax.Expr, is_function: bool) -> None:
+        """Refuse a result whose type is not the one that ONNX infers, as far as ONNX can tell.
+
+        Args:
+            node: What gives it.
+            name: Its name.
+            result: The result.
+            is_function: Whether the node calls a function of softq's.
+
+        Raises:
+            RefusalError: naming the result and the type.
+        """
+        what = f"{node.operator} {name!r}"
+        shape = getattr(result.ty, "shape", None)
+        if not isinstance(result.ty, relax.TensorType):
+            raise RefusalError(f"{what} gives no tensor, and a built model has nothing else")
+        if shape is None or not hasattr(shape, "values"):
+            raise RefusalError(
+                f"{what} has a shape that depends on data, or on dimensions that are not known to be equal"
+            )
+        keeps = node.operator in _BFLOAT16 or is_function
+        if str(result.ty.dtype) not in TYPES and not (keeps and str(result.ty.dtype) == "bfloat16"):
+            raise RefusalError(f"{what} is {result.ty.dtype}, which has no kernels")
+        dtype, dims = self.types.get(name, (None, None))
+        found = [plain(d) for d in shape.values]
+        if dtype is not None and str(result.ty.dtype) != dtype:
+            raise RefusalError(f"TVM gives {result.ty.dtype} for {what}, which is {dtype} in ONNX")
+        if dims is None:
+            return
+        pairs = zip(found, dims, strict=False)
+        if len(found) != len(dims) or any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs):
+            raise RefusalError(f"TVM gives the shape {found} for {what}, which is {dims} in ONNX")
+
+
+def node_name(node: onnx.NodeProto | ir.Node) -> str:
+    """Return the name of a node's first result, or its own."""
+    outputs = node.output if isinstance(node, onnx.NodeProto) else [value.name for value in node.outputs]
+    return next((name for name in outputs if name), node.name or "")
+
+
+def used_names(graph: ir.Graph) -> set[str]:
+    """Return the names of the values that a graph uses, those that its bodies take from around them among them."""
+    found = {value.name or "" for value in graph.outputs}
+    for node in graph:
+        found.update(value.name or "" for value in node.inputs if value is not None)
+        for _, body in subgraphs(node):
+            made = {value.name for inner in body for value in inner.outputs}
+            made.update(value.name for value in body.inputs)
+            found |= used_names(body) - made - set(body.initializers)
+    return found
