@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from softq.errors import UsageError
+from softq.input_shapes import InputShapes, fix_input_shapes
 from softq.modelfile import ModelLike, as_model, graph_hash, weights_fingerprint
 from softq.progress import Progress
 from softq.targets import TARGETS, Target, TargetOptions
@@ -55,7 +56,12 @@ def parse_target(text: str) -> TargetSpec:
 
 
 def build(
-    model: ModelLike, out: str | os.PathLike[str], *, target: str, progress: Progress | None = None
+    model: ModelLike,
+    out: str | os.PathLike[str],
+    *,
+    target: str,
+    input_shapes: InputShapes | None = None,
+    progress: Progress | None = None,
 ) -> BuiltArtifact:
     """Build a model for a target, write the artifact, and return where it is and what its manifest says.
 
@@ -64,6 +70,8 @@ def build(
             gets a kernel of the exact softmax.
         out: The folder to write. An artifact that is there is replaced, anything else refused.
         target: Name of the target, with its options behind commas: `name,key=value`.
+        input_shapes: For an input's name its lengths (None for an axis that stays open), or lengths by the names of its
+            axes; the artifact takes these alone.
         progress: Called with a step's name, the work done and the work there is, if known.
 
     Raises:
@@ -84,6 +92,7 @@ def build(
 
     folder = check_folder(out)
     loaded = as_model(model)
+    fix_input_shapes(loaded, input_shapes)
     step(0, "compile")
     built = spec.target.build(loaded, spec.options)
     step(1, "write")

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
+    from softq.input_shapes import InputShapes
+
 Model: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto | ir.Model | Runner"
 
 
@@ -47,6 +49,7 @@ def check(
     max_drop: str | float | None = None,
     limit: float | None = None,
     threads: int | None = None,
+    input_shapes: InputShapes | None = None,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> Report:
     """Return the report on how far `candidate` is from `reference` on `data`.
@@ -69,6 +72,8 @@ def check(
         max_drop: The gate: worse than the reference by at most so much in the metric's unit, or `X%` of its value.
         limit: The gate: a value of at least (at most, if lower is better) so much.
         threads: Threads of onnxruntime; all cores by default.
+        input_shapes: For an input's name its lengths (None for an axis that stays open), or lengths by the names that
+            the reference gives its axes; for both models, as far as they are ONNX models.
         progress: Called with the number of samples done and of all samples (None if unknown).
 
     Raises:
@@ -78,7 +83,8 @@ def check(
     chosen = _find(metrics)
     if chosen:
         check_gate(chosen[0], max_drop, limit)
-    ours, theirs = (m if isinstance(m, Runner) else OnnxRunner.open(m, threads=threads) for m in (reference, candidate))
+    models = _fixed([reference, candidate], input_shapes)
+    ours, theirs = (m if isinstance(m, Runner) else OnnxRunner.open(m, threads=threads) for m in models)
     inputs = common_inputs(ours, theirs)
     return _compare((ours, theirs), data, inputs, chosen, labels, output, batch, max_drop, limit, progress)
 
@@ -115,6 +121,22 @@ def score(
             raise UsageError(f"metric {metric.name} compares two models; without a reference there is only one")
     runner = model if isinstance(model, Runner) else OnnxRunner.open(model, threads=threads)
     return _compare((runner,), data, runner.inputs, chosen, labels, output, batch, None, limit, progress)
+
+
+def _fixed(models: Sequence[Model], shapes: InputShapes | None) -> Sequence[Model]:
+    """Return the models with inputs of these shapes; runners stay as they are."""
+    if not shapes:
+        return models
+    from softq.input_shapes import fix_input_shapes, resolve
+    from softq.modelfile import as_model
+
+    copies = [model if isinstance(model, Runner) else as_model(model) for model in models]
+    for number, copy in enumerate(c for c in copies if not isinstance(c, Runner)):
+        if number == 0:
+            shapes = resolve(copy, shapes)
+        else:
+            fix_input_shapes(copy, shapes)
+    return copies
 
 
 def _find(metrics: Sequence[str]) -> list[Metric]:

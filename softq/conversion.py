@@ -15,6 +15,7 @@ from softq._version import __version__
 from softq.calibration import make_fit
 from softq.errors import RefusalError, UsageError
 from softq.graph.facts import Assumed
+from softq.input_shapes import InputShapes, fix_input_shapes
 from softq.methods import DEFAULT_METHOD, METHODS, OptionValue
 from softq.modelfile import ModelLike, as_model, graph_hash, weights_fingerprint
 from softq.passes import PASSES
@@ -79,6 +80,7 @@ def inspect(
     all_sites: bool = False,
     masks: Sequence[str] = (),
     allow_float32: bool = False,
+    input_shapes: InputShapes | None = None,
 ) -> tuple[Site, ...]:
     """Return every softmax of the model, with the verdict that `convert` would act on; the model is not changed.
 
@@ -89,6 +91,7 @@ def inspect(
         all_sites: Whether every site that can be converted is to be, as in `convert`.
         masks: Names of tensors that are masks, as in `convert`.
         allow_float32: Whether double scores may be computed in float32, as in `convert`.
+        input_shapes: Shapes of inputs, as in `convert`.
 
     Raises:
         InputError: the file is no usable ONNX model.
@@ -96,8 +99,10 @@ def inspect(
     """
     chosen = METHODS.get(DEFAULT_METHOD if method is None else method)
     assumed = Assumed(frozenset(masks), allow_float32)
+    work = as_model(model)
+    fix_input_shapes(work, input_shapes)
     return locate(
-        as_model(model),
+        work,
         select=sites,
         all_sites=all_sites,
         logarithms=chosen.logarithms,
@@ -123,6 +128,7 @@ def convert(
     masks: Sequence[str] = (),
     allow_float32: bool = False,
     allow_substitute: bool = False,
+    input_shapes: InputShapes | None = None,
     progress: Progress | None = None,
 ) -> Conversion[M]:
     """Return the model with its softmaxes replaced; the argument is never changed.
@@ -146,6 +152,8 @@ def convert(
         allow_float32: Convert softmaxes of double scores too; they are computed in float32.
         allow_substitute: Put methods that are no drop-in in the place of softmaxes: other functions, for models that
             were trained with them. A plan does not settle this: who follows one that names such a method says it again.
+        input_shapes: For an input's name its lengths (None for an axis that stays open), or lengths by the names of its
+            axes; the result takes these alone.
         progress: Called with a step's name, the work done and the work there is, if known.
 
     Raises:
@@ -178,6 +186,7 @@ def convert(
     METHODS.get(name).configure(chosen_settings)  # a wrong option is reported before the model is read
 
     work = as_model(model)
+    fix_input_shapes(work, input_shapes)
     graph, weights = graph_hash(work), weights_fingerprint(work)
     warnings: list[str] = []
     if followed is not None:

@@ -18,14 +18,15 @@ from softq.errors import UsageError
 @click.argument("model")
 @click.argument("out_dir")
 @click.option("--target", required=True, metavar="NAME[,KEY=VALUE...]", help="What to build for; softq targets lists.")
+@options.INPUT_SHAPES
 @options.JSON
-def build(model: str, out_dir: str, target: str, as_json: bool) -> None:
+def build(model: str, out_dir: str, target: str, as_json: bool, **given: Any) -> None:
     """Build MODEL for a target through TVM and write the artifact OUT_DIR."""
     from softq.building import build as build_model
     from softq.formatting import artifact_to_text
 
     with progress() as step:
-        built = build_model(model, out_dir, target=target, progress=step)
+        built = build_model(model, out_dir, target=target, progress=step, **given)
     if as_json:
         print_json(built.manifest)
     else:

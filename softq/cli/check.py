@@ -24,6 +24,7 @@ from softq.cli.printing import print_report, progress
 @options.MAX_DROP
 @click.option("--limit", type=float, metavar="X", help="Gate: the candidate's value is at least (at most) X.")
 @options.THREADS
+@options.INPUT_SHAPES
 @options.MARKDOWN
 @click.option("--junit", metavar="FILE", help="Write the gate as a test case in JUnit XML too.")
 @options.JSON

@@ -34,6 +34,7 @@ from softq.cli.printing import print_json, print_notes, progress
     help="Greatest length of a row that is proved where the graph gives none; 65536 by default.",
 )
 @click.option("--batch", type=int, metavar="N", help="Samples a run of the calibration.")
+@options.INPUT_SHAPES
 @options.MASKS
 @options.ALLOW_FLOAT32
 @click.option("--allow-substitute", is_flag=True, help="Let a method that is no drop-in take the place of a softmax.")

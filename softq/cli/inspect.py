@@ -17,6 +17,7 @@ from softq.errors import UsageError
 @click.argument("model", required=False)
 @click.option("--forms", is_flag=True, help="List the forms of a softmax that are recognised, instead of a model's.")
 @click.option("--method", metavar="NAME", help="The method to come: not each can take every softmax.")
+@options.INPUT_SHAPES
 @options.SITES
 @options.ALL_SITES
 @options.MASKS

@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
+
+if TYPE_CHECKING:
+    from softq.input_shapes import InputShapes
+
+
+def _input_shapes(context: click.Context, parameter: click.Parameter, texts: Sequence[str]) -> InputShapes | None:
+    if not texts:
+        return None
+    from softq.input_shapes import parse_input_shapes
+
+    return parse_input_shapes(texts)
+
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
@@ -10,6 +25,13 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as
 
 METHOD_BITS = click.option("--bits", type=int, help="Short for --set bits=N.")
 METHOD_SETTINGS = click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="An option of the method.")
+
+# The model
+
+INPUT_SHAPES = click.option(
+    "--input-shape", "input_shapes", multiple=True, metavar="NAME:LENGTHS", callback=_input_shapes,
+    help="Fix an input's axes: NAME:1,3,48,320 (? for one that stays open) or NAME:batch=1; for several, repeat it.",
+)  # fmt: skip
 
 # Which softmaxes
 

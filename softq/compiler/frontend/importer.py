@@ -36,8 +36,9 @@ from softq.compiler.frontend.model_interface import check_output, element_type, 
 from softq.compiler.frontend.onnx_node import Array, ImportContext, Node, Supports, constant
 from softq.compiler.frontend.shape_folding import FOLDERS, LARGEST, sizes
 from softq.compiler.ops.control_flow import Body
-from softq.compiler.tir.symbolic import expression
+from softq.compiler.tir.symbolic import expression, plain
 from softq.errors import RefusalError, SoftqError
+from softq.input_shapes import open_axes
 from softq.modelfile import proto_without_weights
 from softq.provenance import RowFunction, call_sites
 
@@ -155,6 +156,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             self.weights = around.weights
         self._formals: list[relax.TensorType] = []
         self._captured: list[relax.Expr] = []
+        self._option = open_axes(graph) if around is None else around._option
 
     def body(
         self, node: Node, attribute: str, formals: Sequence[relax.TensorType], number: tirx.Var | None = None
@@ -288,19 +290,34 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             if proto.domain in ("", "ai.onnx") and node.fold():
                 continue
             try:
-                results = self._results(proto, node)
-            except SoftqError:
-                raise
+                self._import_node(proto, node)
+            except SoftqError as error:
+                raise self._with_option(error, node) from error
             except Exception as error:
-                raise RefusalError(f"TVM cannot import {proto.op_type} {node.name!r}: {last_line(error)}") from error
-            for position, name in enumerate(proto.output):
-                if name not in self.graph.used:
-                    continue
-                if position >= len(results) or (position and proto.op_type in _FIRST_ONLY):
-                    raise RefusalError(f"TVM has no output {position} of {proto.op_type} {node.name!r}: {name!r}")
-                self._nodes[name] = results[position]
-                is_function = (proto.domain, proto.op_type) in self.functions
-                self.graph.check(node, name, results[position], is_function)
+                what = f"TVM cannot import {proto.op_type} {node.name!r}: {last_line(error)}"
+                raise self._with_option(RefusalError(what), node) from error
+
+    def _import_node(self, proto: onnx.NodeProto, node: Node) -> None:
+        results = self._results(proto, node)
+        for position, name in enumerate(proto.output):
+            if name not in self.graph.used:
+                continue
+            if position >= len(results) or (position and proto.op_type in _FIRST_ONLY):
+                raise RefusalError(f"TVM has no output {position} of {proto.op_type} {node.name!r}: {name!r}")
+            self._nodes[name] = results[position]
+            is_function = (proto.domain, proto.op_type) in self.functions
+            self.graph.check(node, name, results[position], is_function)
+
+    def _with_option(self, error: SoftqError, node: Node) -> SoftqError:
+        """Return a refusal that tells how inputs of the model are fixed, where a node's operands have open axes."""
+        if not isinstance(error, RefusalError) or not self._option or self._option in str(error):
+            return error
+        known = [self.context.sizes[name][0].ravel() for name in node.inputs if name in self.context.sizes]
+        shapes = (getattr(self._nodes.get(name), "ty", None) for name in node.inputs)
+        known += [ty.shape.values for ty in shapes if hasattr(getattr(ty, "shape", None), "values")]
+        if all(isinstance(plain(dim), int) for dims in known for dim in dims):
+            return error
+        return RefusalError(f"{error}; fixed axes of the inputs may do: {self._option}")
 
     def _results(self, proto: onnx.NodeProto, node: Node) -> list[relax.Expr]:
         function = self.functions.get((proto.domain, proto.op_type))

@@ -54,13 +54,13 @@ def input_shape(value: onnx.ValueInfoProto, names: Collection[str], known: dict[
         RefusalError: the number of axes is not known, or too large.
     """
     if not value.type.tensor_type.HasField("shape"):
-        raise RefusalError(f"input {value.name!r} has an unknown number of axes; give it a shape")
+        raise RefusalError(
+            f"input {value.name!r} has an unknown number of axes; give it a shape: --input-shape '{value.name}:LENGTHS'"
+        )
     _check_rank(value, "input")
     dims: list[Dim] = []
     for axis, dim in enumerate(value.type.tensor_type.shape.dim):
         if dim.WhichOneof("value") == "dim_value":
-            if dim.dim_value < 0:
-                raise RefusalError(f"input {value.name!r} has an axis of length {dim.dim_value}")
             dims.append(int(dim.dim_value))
             continue
         name = dim.dim_param
