@@ -68,7 +68,7 @@ def as_model(model: ModelLike) -> ir.Model:
             copy = model.clone()
         except Exception as error:
             raise InputError(f"the model's graph is not well formed: {root_line(error, 200)}") from error
-        _open_negative(copy)
+        _open_unknown(copy)
         copy.meta.update(model.meta)
         return _own(copy)
     return load(model)
@@ -155,18 +155,22 @@ def _deserialize(proto: onnx.ModelProto, what: str) -> ir.Model:
         if "ai.onnx" in imports:
             # onnx-ir spells the domain of nodes "" but keeps the import as it was written.
             imports[""] = imports.pop("ai.onnx")
-    _open_negative(model)
+    _open_unknown(model)
     return model
 
 
-def _open_negative(model: ir.Model) -> None:
-    """Make axes of a negative length unknown ones, as which runtimes take them."""
+def _open_unknown(model: ir.Model) -> None:
+    """Make axes of a negative length, and those named "?", unknown ones: runtimes take each as its own."""
     tops = (model.graph, *(function.graph for function in model.functions.values()))
     for graph in chain.from_iterable((top, *top.subgraphs()) for top in tops):
         for value in (*graph.inputs, *(value for node in graph for value in node.outputs)):
             dims = list(value.shape or ())
-            if any(isinstance(dim, int) and dim < 0 for dim in dims):
-                value.shape = ir.Shape([None if isinstance(dim, int) and dim < 0 else dim for dim in dims])
+            if any(map(_is_unknown, dims)):
+                value.shape = ir.Shape([None if _is_unknown(dim) else dim for dim in dims])
+
+
+def _is_unknown(dim: int | ir.SymbolicDim) -> bool:
+    return dim < 0 if isinstance(dim, int) else dim.value == "?"
 
 
 def _own(model: ir.Model) -> ir.Model:

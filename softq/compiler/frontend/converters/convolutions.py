@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from tvm import relax, te, tirx
 
-from softq.compiler.frontend.converters import limits
+from softq.compiler.frontend.converters.limits import check_auto_pad
+from softq.compiler.frontend.converters.padding import padded, same_pads
 from softq.compiler.frontend.converters.products import matmul, product_with_one
 from softq.compiler.frontend.converters.shapes import reshape
 from softq.compiler.frontend.onnx_node import Converter, Node, constant
@@ -31,20 +32,28 @@ class _Axis:
     kernel: int
     stride: int
     dilation: int
-    before: int
-    after: int
+    before: Dim
+    after: Dim
+    same: bool = False  # Whether the pads are such that there is a window for every `stride` elements.
 
     @property
     def positions(self) -> Dim:
         """Number of windows."""
+        if self.same:
+            return simplified(tirx.floordiv(expression(self.length) + (self.stride - 1), expression(self.stride)))
         reach = (self.kernel - 1) * self.dilation + 1
-        span = expression(self.length) + (self.before + self.after - reach)
+        span = expression(self.length) + (expression(self.before) + expression(self.after) - reach)
         return simplified(tirx.floordiv(span, expression(self.stride)) + 1)
 
     @property
     def whole(self) -> bool:
         """Whether windows are the elements themselves."""
         return (self.kernel, self.stride, self.before, self.after) == (1, 1, 0, 0)
+
+
+def _pads(length: Dim) -> bool:
+    """Say whether there may be elements that stand before or behind an axis."""
+    return not isinstance(length, int) or length != 0
 
 
 def _axes(node: Node, lengths: Sequence[Dim], kernel: Sequence[int]) -> list[_Axis]:
@@ -57,12 +66,10 @@ def _axes(node: Node, lengths: Sequence[Dim], kernel: Sequence[int]) -> list[_Ax
     for i, (length, size, stride, dilation) in enumerate(zip(lengths, kernel, strides, dilations, strict=True)):
         before, after = (pads[i], pads[rank + i]) if auto == "NOTSET" else (0, 0)
         length = plain(length)
-        if auto.startswith("SAME"):
-            assert isinstance(length, int)  # checked in `limits`
-            total = max((-(-length // stride) - 1) * stride + (size - 1) * dilation + 1 - length, 0)
-            before = total // 2 if auto == "SAME_UPPER" else total - total // 2
-            after = total - before
-        axes.append(_Axis(length, size, stride, dilation, before, after))
+        same = auto.startswith("SAME")
+        if same:
+            before, after = same_pads(length, size, stride, dilation, auto == "SAME_UPPER")
+        axes.append(_Axis(length, size, stride, dilation, before, after, same))
     return axes
 
 
@@ -76,13 +83,13 @@ def _windows(node: Node, x: relax.Expr, axes: Sequence[_Axis]) -> relax.Expr:
         def element(*index: Any) -> Any:
             batch, channel, within, window = *index[:2], index[2 : 2 + rank], index[2 + rank :]
             at = [
-                w * axis.stride + k * axis.dilation - axis.before
+                w * axis.stride + k * axis.dilation - expression(axis.before)
                 for axis, k, w in zip(axes, within, window, strict=True)
             ]
             inside = [
                 check
                 for axis, i in zip(axes, at, strict=True)
-                for check in [i >= 0] * bool(axis.before) + [i < axis.length] * bool(axis.after)
+                for check in [i >= 0] * _pads(axis.before) + [i < axis.length] * _pads(axis.after)
             ]
             value = tensor[(batch, channel, *at)]
             return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, tensor.dtype)) if inside else value
@@ -93,17 +100,18 @@ def _windows(node: Node, x: relax.Expr, axes: Sequence[_Axis]) -> relax.Expr:
 
 
 def _conv(node: Node) -> list[relax.Expr] | None:
-    limits.check_auto_pad(node)
     x, weights = node.tensor(0), node.tensor(1)
     batch, channels, *lengths = node.shape(0)
     count, _, *kernel = map(plain, node.shape(1))
     numbers = [size for size in kernel if isinstance(size, int)]
     types = {str(x.ty.dtype), str(weights.ty.dtype)}
     if types != {"float32"} or len(numbers) < len(kernel):
+        check_auto_pad(node)
         return None
     axes, groups = _axes(node, lengths, numbers), int(node.attributes.get("group", 1))
     positions = [axis.positions for axis in axes]
     if any(isinstance(p, int) and p < 1 for p in positions) or not isinstance(count, int):
+        check_auto_pad(node)
         return None
     if groups > 1 and count // groups < _MANY and len(axes) < 3 and node.importer.supports(ConvolutionOp, "float32"):
         return [_few(node, axes, groups, count)]
@@ -132,7 +140,13 @@ def _few(node: Node, axes: Sequence[_Axis], groups: int, count: int) -> relax.Ex
     spare = [_Axis(1, 1, 1, 1, 0, 0)] * (2 - len(axes))
     both = [*spare, *axes]
     ones = [1] * len(spare)
-    x = reshape(node, node.tensor(0), [batch, channels, *ones, *lengths])
+    if all(isinstance(axis.before, int) for axis in axes):
+        x = node.tensor(0)
+    else:  # The kernel has numbers.
+        x = padded(node, node.tensor(0), [(axis.before, axis.after) for axis in axes], 0)
+        lengths = node.importer.dims(x, node.name)[2:]
+        both = [*spare, *(replace(axis, before=0) for axis in axes)]
+    x = reshape(node, x, [batch, channels, *ones, *lengths])
     weights = reshape(node, node.tensor(1), [count, quotient([channels], [groups]), *(axis.kernel for axis in both)])
     bias = node.tensor(2) if node.has(2) else constant(np.zeros(count, np.float32))
     rows, columns = both

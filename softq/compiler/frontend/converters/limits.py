@@ -91,7 +91,6 @@ CONVERTERS: Mapping[str, Converter] = {
     "Resize": _resize,
     "Upsample": _resize,
     "ConvTranspose": _conv_transpose,
-    "MaxPool": check_auto_pad,
     "AveragePool": check_auto_pad,
     "LpPool": _lp_pool,
     "Pad": _pad,

@@ -1,0 +1,70 @@
+"""Pads that make a result as long as ONNX's `auto_pad` wants it, where lengths may be known at run time only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax, te, tirx
+
+from softq.compiler.frontend.onnx_node import Converter, Node
+from softq.compiler.tir.symbolic import Dim, expression, plain, simplified
+
+
+def same_pads(length: Dim, kernel: int, stride: int, dilation: int, upper: bool) -> tuple[Dim, Dim]:
+    """Return what stands before and behind an axis so that it has a window for every `stride` elements.
+
+    Args:
+        length: Elements of the axis.
+        kernel: Elements of a window.
+        stride: From a window to the next.
+        dilation: From an element of a window to the next.
+        upper: Whether the odd element stands behind.
+    """
+    span = expression(length)
+    last = tirx.floordiv(span + (stride - 1), expression(stride)) * stride - stride
+    total = expression(simplified(tirx.max(last + ((kernel - 1) * dilation + 1) - span, expression(0))))
+    half = tirx.floordiv(total, expression(2))
+    less, more = simplified(half), simplified(total - half)
+    return (less, more) if upper else (more, less)
+
+
+def padded(node: Node, x: relax.Expr, pads: Sequence[tuple[Dim, Dim]], value: float) -> relax.Expr:
+    """Return a tensor with elements of a value before and behind its last axes."""
+
+    def compute(tensor: Any) -> Any:
+        outer = len(tensor.shape) - len(pads)
+        lengths = tensor.shape[outer:]
+        shape = [d + expression(b) + expression(a) for d, (b, a) in zip(lengths, pads, strict=True)]
+
+        def element(*index: Any) -> Any:
+            at = [i - expression(before) for i, (before, _) in zip(index[outer:], pads, strict=True)]
+            inside = tirx.all(*(tirx.And(i >= 0, i < d) for i, d in zip(at, lengths, strict=True)))
+            return tirx.if_then_else(inside, tensor[(*index[:outer], *at)], tirx.const(value, tensor.dtype))
+
+        return te.compute([*tensor.shape[:outer], *shape], element, name="padded")
+
+    return node.importer.bb.emit_te(compute, x, primfunc_name_hint="padded")
+
+
+_MAX_POOLS = {1: relax.op.nn.max_pool1d, 2: relax.op.nn.max_pool2d, 3: relax.op.nn.max_pool3d}
+
+
+def _max_pool(node: Node) -> list[relax.Expr] | None:
+    """Pad with what no element is less than; TVM has windows without pads for lengths that it does not know."""
+    x, lengths = node.tensor(0), [plain(d) for d in node.shape(0)[2:]]
+    auto, dtype = str(node.attributes.get("auto_pad", "NOTSET")), str(x.ty.dtype)
+    if not auto.startswith("SAME") or all(isinstance(d, int) for d in lengths):
+        return None
+    kernel, ones = list(node.attributes["kernel_shape"]), [1] * len(lengths)
+    strides = list(node.attributes.get("strides") or ones)
+    dilations = list(node.attributes.get("dilations") or ones)
+    axes = zip(lengths, kernel, strides, dilations, strict=True)
+    pads = [same_pads(*axis, upper=auto == "SAME_UPPER") for axis in axes]
+    least = -np.inf if dtype.startswith("float") else int(np.iinfo(dtype).min)
+    pool = _MAX_POOLS[len(lengths)](padded(node, x, pads, least), kernel, strides, dilation=dilations)
+    return [node.emit(pool)]
+
+
+CONVERTERS: Mapping[str, Converter] = {"MaxPool": _max_pool}

@@ -1,0 +1,46 @@
+"""Lengths that only the run tells: pads that depend on them, and the ways in which exporters write them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+
+from tests.built import check
+
+pytest.importorskip("tvm")
+
+
+@pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER"])
+def test_pads_that_depend_on_lengths(auto_pad: str, tmp_path: Path) -> None:
+    """Of convolutions with one group and with a group a channel, and of windows' greatest elements."""
+    ones = f'auto_pad="{auto_pad}", strides'
+    weights = ", ".join(str(i % 7 - 3) for i in range(72))
+    graph = f"""agraph (float[1,3,H,W] x) => (float[n,c,e,f] a, float[n,c,g,h] b, float[n,c,i,j] d, float[n,c,k,l] p)
+    <float[4,3,3,2] w = {{{weights}}}, float[3,1,2,3] k = {{{", ".join(str(i % 5 - 2) for i in range(18))}}}>
+    {{
+        a = Conv<{ones}=[2, 2]>(x, w)
+        b = Conv<{ones}=[1, 1]>(x, w)
+        d = Conv<{ones}=[2, 3], group=3>(x, k)
+        p = MaxPool<{ones}=[2, 1], kernel_shape=[3, 2]>(x)
+    }}"""
+    rng = np.random.default_rng(0)
+    feeds = [{"x": rng.standard_normal((1, 3, *size), np.float32)} for size in ((7, 8), (8, 9), (1, 5), (16, 3))]
+    check(graph, feeds, tmp_path, absolute=1e-5)
+
+
+@pytest.mark.parametrize("mark", [-1, "?"])
+def test_dimensions_marked_as_unknown(mark: int | str, tmp_path: Path) -> None:
+    """Two of them are not equal for being marked alike, and arithmetic on shapes takes neither for a number."""
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+    agraph (float[A,B] x) => (float[A,B] y, int64[2] s)
+    { s = Shape(x) y = Reshape(x, s) }""")
+    for value in (model.graph.input[0], model.graph.output[0]):
+        for dim in value.type.tensor_type.shape.dim:
+            dim.Clear()
+            setattr(dim, "dim_value" if isinstance(mark, int) else "dim_param", mark)
+    assert isinstance(model, onnx.ModelProto)
+    check(model, [{"x": np.ones(shape, np.float32)} for shape in ((2, 3), (4, 1))], tmp_path)
