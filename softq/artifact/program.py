@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-Operator = Literal["add", "sub", "mul", "floordiv", "floormod", "min", "max"]
+Operator = Literal["add", "sub", "mul", "floordiv", "floormod", "min", "max", "room"]
 Size: TypeAlias = "int | str | Op"
 """A number of elements or bytes: a constant, the name of a dimension, or an operation."""
 
@@ -22,7 +22,10 @@ Place = Literal["input", "output", "weight", "arena", "scratch"]
 
 @dataclass(frozen=True)
 class Op:
-    """An operation on two sizes; division and remainder are floors, by a divisor that is positive."""
+    """An operation on two sizes; division and remainder are floors, by a divisor that is positive.
+
+    "room" is the greater one of those that are known: memory that is taken before data have decided all dimensions.
+    """
 
     operator: Operator
     a: Size
@@ -31,7 +34,7 @@ class Op:
 
 _COMPUTE: Mapping[Operator, Callable[[int, int], int]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv,
-    "floormod": operator.mod, "min": min, "max": max,
+    "floormod": operator.mod, "min": min, "max": max, "room": max,
 }  # fmt: skip
 
 

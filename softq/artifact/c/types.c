@@ -123,3 +123,10 @@ SQ_MAYBE_UNUSED static int64_t sq_max(int *bad, int64_t a, int64_t b)
     (void)bad;
     return sq_is_unknown(a, b) ? SQ_UNKNOWN : a > b ? a : b;
 }
+
+/* The greater one of those that are known: memory that is taken before data have decided all dimensions. */
+SQ_MAYBE_UNUSED static int64_t sq_room(int *bad, int64_t a, int64_t b)
+{
+    (void)bad;
+    return a > b ? a : b; /* SQ_UNKNOWN is the least number. */
+}

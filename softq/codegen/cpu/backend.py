@@ -8,6 +8,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
+from softq.artifact.abi import DTYPES
 from softq.artifact.machine import Cpu
 from softq.codegen.cpu.kernels import CpuKernels
 from softq.codegen.cpu.lowering.attention import lower_attention
@@ -18,6 +19,8 @@ from softq.compiler.backend import KernelOperator, Lowering
 from softq.compiler.legalize import min_max
 from softq.compiler.ops.control_flow import IfOp, LoopOp, MeasureOp
 from softq.compiler.ops.linear import ConvolutionOp, MatMulOp
+from softq.compiler.ops.sorting import ChosenOp, SortOp
+from softq.compiler.ops.suppression import SuppressOp
 from softq.compiler.steps.attention import Attention
 from softq.compiler.steps.builder import Builder, Value
 from softq.compiler.steps.product import Epilogue, Product
@@ -31,6 +34,9 @@ _TYPES: Mapping[type, tuple[str, ...]] = {
     MeasureOp: ("int64",),
     MatMulOp: ("float32", "int8", "uint8"),
     ConvolutionOp: ("float32",),
+    ChosenOp: ("bool",),
+    SortOp: DTYPES,
+    SuppressOp: ("float32",),
 }
 
 

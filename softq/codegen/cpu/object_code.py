@@ -13,6 +13,7 @@ from typing import Any
 
 import tvm
 from tvm import s_tir, tirx
+from tvm_ffi.structural import structural_map
 
 from softq.artifact.machine import Cpu
 from softq.cache import cached
@@ -36,6 +37,7 @@ def lower(functions: Sequence[tirx.PrimFunc], machine: Cpu) -> tvm.IRModule:
             tirx.transform.VectorizeLoop(True),
             tirx.transform.BindTarget(target_of(machine)),
             *to_plain_loops([_compacted], [tirx.transform.CommonSubexprElim()]),
+            _unequal_to_nan,
         ]
     )(module)
 
@@ -52,6 +54,18 @@ def _compacted(module: tvm.IRModule, context: Any) -> tvm.IRModule:
     whole = s_tir.transform.CompactBufferAllocation()(tvm.IRModule(blocks))
     whole.update(tvm.IRModule(others))
     return whole
+
+
+@tvm.ir.transform.module_pass(opt_level=0)
+def _unequal_to_nan(module: tvm.IRModule, context: Any) -> tvm.IRModule:
+    """Let NaN differ from every number: TVM generates LLVM's ordered inequality, which is false for it."""
+    return tvm.IRModule(
+        {v: f.with_body(structural_map(f.body, (tirx.NE, _unequal))) for v, f in module.functions.items()}
+    )
+
+
+def _unequal(expr: Any) -> Any:
+    return tirx.Not(tirx.EQ(expr.a, expr.b)) if str(expr.a.ty).startswith("float") else expr
 
 
 def target_of(machine: Cpu) -> tvm.target.Target:

@@ -229,6 +229,6 @@ class Builder:
             limits=limits,
             weights=self.weights,
             objects=objects,
-            scratch=functools.reduce(lambda a, b: computed("max", a, b), needed, 0),
+            scratch=functools.reduce(lambda a, b: computed("room", a, b), needed, 0),
             measured=tuple(self.measured),
         )

@@ -67,4 +67,4 @@ def _greater(a: Size, b: Size) -> Size:
         return a
     if isinstance(a, int) and isinstance(b, int):
         return max(a, b)
-    return Op("max", a, b)
+    return Op("room", a, b)

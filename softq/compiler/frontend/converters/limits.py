@@ -83,10 +83,6 @@ def _split(node: Node) -> None:
         raise _refused(node, "parts of length 0")
 
 
-def _by_data(node: Node) -> None:
-    raise RefusalError(f"{node.operator} {node.name!r} has a shape that depends on data, or sorts; it has no kernel")
-
-
 CONVERTERS: Mapping[str, Converter] = {
     "Resize": _resize,
     "Upsample": _resize,
@@ -96,5 +92,4 @@ CONVERTERS: Mapping[str, Converter] = {
     "Pad": _pad,
     "Pow": _pow,
     "Split": _split,
-    **dict.fromkeys(("TopK", "NonZero", "Unique", "Compress", "NonMaxSuppression"), _by_data),
 }
