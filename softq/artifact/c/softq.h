@@ -104,7 +104,8 @@ SOFTQ_API softq_status softq_clone(
     const softq_context *original, int threads, softq_context **context, char *error, size_t error_bytes);
 
 /* Fill in name, dtype, rank, shape and bytes of the outputs for these inputs, of which only name, dtype, rank and
- * shape are read. Memory that softq_run gave out before stays valid. */
+ * shape are read. Memory that softq_run gave out before stays valid. A size that the inputs' values decide is -1, and
+ * bytes is 0 then: only softq_run knows them. */
 SOFTQ_API softq_status softq_shape(
     softq_context *context, const softq_tensor *inputs, size_t input_count, softq_tensor *outputs, size_t output_count);
 
