@@ -11,7 +11,8 @@ from tvm import relax
 
 from softq.artifact.program import Program
 from softq.compiler.backend import Backend, Lowering, arguments_of
-from softq.compiler.frontend.importer import Imported, import_model, last_line
+from softq.compiler.frontend.importer import Imported, import_model
+from softq.compiler.frontend.preflight import check_supported
 from softq.compiler.fusion import bindings
 from softq.compiler.fusion.attention import find_attentions
 from softq.compiler.fusion.epilogue import find_epilogues
@@ -20,7 +21,11 @@ from softq.compiler.ops.linear import MatMulOp
 from softq.compiler.steps.builder import Builder, Value, tensor_types
 from softq.compiler.steps.product import Epilogue
 from softq.compiler.tir.symbolic import is_number, key
-from softq.errors import RefusalError
+from softq.compiler.tvm_errors import find_failing, is_of_tvm, last_line
+from softq.errors import RefusalError, SoftqError
+from softq.modelfile import as_model
+from softq.passes.expand_functions import ExpandFunctions
+from softq.passes.infer_shapes import InferShapes
 from softq.passes.move_integers import MoveIntegers
 from softq.passes.multiply_integers import MultiplyIntegers
 from softq.passes.prepare import prepare
@@ -34,8 +39,12 @@ def compile_model(model: ir.Model, backend: Backend) -> Program:
     Raises:
         RefusalError: an operator or a shape has no form in a built model; the message names it.
     """
-    functions = row_functions(model)  # before anything touches their bodies
-    prepared = prepare(model)
+    opened = as_model(model)
+    if ExpandFunctions()(opened).modified:  # Calls of softq's functions may stand in the model's own.
+        InferShapes()(opened)
+    functions = row_functions(opened)  # before anything touches their bodies
+    prepared = prepare(opened)
+    check_supported(prepared, functions)
     for step in (MoveIntegers(), MultiplyIntegers(), SplitProducts()):
         step(prepared)
     return _lower(import_model(prepared, functions, backend.supports), backend)
@@ -62,7 +71,9 @@ def _legalize(module: tvm.IRModule, backend: Backend) -> tvm.IRModule:
         return tvm.ir.transform.Sequential(passes)(module)
     except Exception as error:
         # TVM's own checks of an operator's arguments, in words of its own.
-        raise RefusalError(f"TVM cannot lower the model: {last_line(error)}") from error
+        name = find_failing(module, passes[0])
+        what = "the model" if name is None else repr(name)
+        raise RefusalError(f"TVM cannot lower {what}: {last_line(error)}") from error
 
 
 class _Walk(Lowering):
@@ -100,14 +111,19 @@ class _Walk(Lowering):
         for at, binding in bindings.bindings_of(self.module).items():
             if at in delayed:
                 continue
-            if at in inside:
-                self._reserve_scalars(binding)
-            elif at in fused:
-                self.values[at] = self._fused(binding, *fused[at])
-            elif at in attentions:
-                self.values[at] = self.backend.attention(self, attentions[at])
-            else:
-                self.values[at] = self._bound(binding)
+            try:
+                if at in inside:
+                    self._reserve_scalars(binding)
+                elif at in fused:
+                    self.values[at] = self._fused(binding, *fused[at])
+                elif at in attentions:
+                    self.values[at] = self.backend.attention(self, attentions[at])
+                else:
+                    self.values[at] = self._bound(binding)
+            except Exception as error:
+                if isinstance(error, SoftqError) or not is_of_tvm(error):
+                    raise
+                raise RefusalError(f"TVM cannot compile {str(binding.var.name)!r}: {last_line(error)}") from error
         result = self.value(self.module["main"].body.body)
         return list(result) if isinstance(result, tuple) else [result]
 

@@ -19,7 +19,8 @@ from softq.artifact.machine import Cpu
 from softq.cache import cached
 from softq.compiler.tir import transforms
 from softq.compiler.tir.transforms import to_plain_loops
-from softq.errors import SoftqError
+from softq.compiler.tvm_errors import is_of_tvm, last_line
+from softq.errors import RefusalError
 
 
 def lower(functions: Sequence[tirx.PrimFunc], machine: Cpu) -> tvm.IRModule:
@@ -90,7 +91,7 @@ def objects(functions: Sequence[tirx.PrimFunc], machine: Cpu) -> tuple[bytes, ..
     Each kernel is compiled alone, but for small ones that others call, which LLVM may inline there.
 
     Raises:
-        SoftqError: TVM cannot generate code for the machine.
+        RefusalError: TVM cannot generate code for the machine.
     """
     texts = {str(f.attrs["global_symbol"]): str(f.script()) for f in functions}
     by_symbol = dict(zip(texts, functions, strict=True))
@@ -125,7 +126,7 @@ def object_code(functions: Sequence[tirx.PrimFunc], machine: Cpu) -> bytes:
     """Return an ELF object file with the kernels.
 
     Raises:
-        SoftqError: TVM cannot generate code for the machine.
+        RefusalError: TVM cannot generate code for the machine.
     """
     runtime = _generate(functions, machine)
     with tempfile.TemporaryDirectory() as folder:
@@ -142,5 +143,8 @@ def source(functions: Sequence[tirx.PrimFunc], machine: Cpu, form: str = "asm") 
 def _generate(functions: Sequence[tirx.PrimFunc], machine: Cpu) -> tvm.runtime.Module:
     try:
         return tvm.get_global_func("target.build.llvm")(lower(functions, machine), target_of(machine))
-    except (RuntimeError, ValueError) as error:
-        raise SoftqError(f"TVM cannot generate code for {machine.name}: {str(error).splitlines()[-1]}") from error
+    except Exception as error:
+        if not is_of_tvm(error):
+            raise
+        names = ", ".join(str(f.attrs["global_symbol"]) for f in functions)
+        raise RefusalError(f"TVM cannot generate code of {names} for {machine.name}: {last_line(error)}") from error

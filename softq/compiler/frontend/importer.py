@@ -15,7 +15,6 @@ What is different from TVM's importer:
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,9 +33,11 @@ from softq.compiler.frontend.converters.softmaxes import softq_function
 from softq.compiler.frontend.graph_facts import TYPES, GraphFacts, node_name
 from softq.compiler.frontend.model_interface import check_output, element_type, input_shape
 from softq.compiler.frontend.onnx_node import Array, ImportContext, Node, Supports, constant
-from softq.compiler.frontend.shape_folding import FOLDERS, LARGEST, sizes
+from softq.compiler.frontend.preflight import WAY_OUT, missing_operators
+from softq.compiler.frontend.shape_folding import LARGEST, sizes
 from softq.compiler.ops.control_flow import Body
 from softq.compiler.tir.symbolic import expression, plain
+from softq.compiler.tvm_errors import last_line
 from softq.errors import RefusalError, SoftqError
 from softq.input_shapes import open_axes
 from softq.modelfile import proto_without_weights
@@ -104,13 +105,6 @@ def import_model(model: ir.Model, functions: Mapping[tuple[str, str], RowFunctio
         operators=importer.context.operators,
         limits=tuple(importer.context.limits.values()),
     )
-
-
-def last_line(error: Exception) -> str:
-    """Return what an error of TVM says in the end; before it stand programs and pointers to places in them."""
-    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    # An operator's description is longer than what is said about it.
-    return re.sub(r'ir\.Op\(span=.*?name="([\w.]+)".*?support_level=\d+\)', r"\1", lines[-1].strip())
 
 
 def check_version() -> None:
@@ -255,18 +249,10 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             self.weights[variable.name] = array
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
-        known = onnx_frontend._get_convert_map()  # pyright: ignore[reportPrivateUsage]
-        missing: dict[str, str] = {}
-        for node in graph.node:
-            standard = node.domain in ("", "ai.onnx")
-            here = node.op_type in known or node.op_type in converters() or node.op_type in FOLDERS
-            tensors = not re.search("Sequence|Optional", node.op_type)
-            if (node.domain, node.op_type) in self.functions or (standard and here and tensors):
-                continue
-            missing.setdefault(f"{node.domain}::{node.op_type}" if not standard else node.op_type, node.output[0])
-        if missing:
-            names = ", ".join(f"{operator} (first at {output!r})" for operator, output in missing.items())
-            raise RefusalError(f"TVM has no operator for: {names}")
+        # Of bodies that sizes choose, only what is imported counts.
+        refused = missing_operators(((n.domain, n.op_type, node_name(n)) for n in graph.node), self.functions)
+        if refused:
+            raise RefusalError(f"{refused}; {WAY_OUT}")
 
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
         self._import_nodes(graph)
@@ -334,8 +320,8 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         attributes["tvm_custom"] = {"name": node.name, "num_outputs": len(proto.output)}
         result = self._convert_operator(proto.op_type, given, attributes, self.opset)
         if isinstance(result, relax.Tuple):
-            return [self.bb.emit(field, name_hint="v") for field in result.fields]
-        result = self.bb.emit(result, name_hint="v")
+            return [self.bb.emit(field, name_hint=node.name) for field in result.fields]
+        result = self.bb.emit(result, name_hint=node.name)
         if isinstance(result.ty, relax.TupleType):
             return [self.bb.emit(relax.TupleGetItem(result, i)) for i in range(len(result.ty.fields))]
         return [result]

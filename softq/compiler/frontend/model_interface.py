@@ -29,6 +29,20 @@ def element_type(value: onnx.ValueInfoProto, what: str) -> str:
     return dtype
 
 
+def check_input(value: onnx.ValueInfoProto) -> None:
+    """Refuse an input that a built model cannot take.
+
+    Raises:
+        RefusalError: naming the input, and what it is.
+    """
+    element_type(value, "input")
+    if not value.type.tensor_type.HasField("shape"):
+        raise RefusalError(
+            f"input {value.name!r} has an unknown number of axes; give it a shape: --input-shape '{value.name}:LENGTHS'"
+        )
+    _check_rank(value, "input")
+
+
 def check_output(value: onnx.ValueInfoProto) -> None:
     """Refuse an output that a built model cannot give.
 
@@ -45,19 +59,12 @@ def input_shape(value: onnx.ValueInfoProto, names: Collection[str], known: dict[
     """Return the dimensions of an input.
 
     Args:
-        value: The input.
+        value: The input; `check_input` takes it.
         names: Names that stand for a dimension somewhere in the model.
         known: The variables of the dimensions so far, by name; new ones are added. A dimension without a name gets
             that of its place.
 
-    Raises:
-        RefusalError: the number of axes is not known, or too large.
     """
-    if not value.type.tensor_type.HasField("shape"):
-        raise RefusalError(
-            f"input {value.name!r} has an unknown number of axes; give it a shape: --input-shape '{value.name}:LENGTHS'"
-        )
-    _check_rank(value, "input")
     dims: list[Dim] = []
     for axis, dim in enumerate(value.type.tensor_type.shape.dim):
         if dim.WhichOneof("value") == "dim_value":

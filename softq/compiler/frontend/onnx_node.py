@@ -210,7 +210,7 @@ class Node:
 
     def emit(self, value: relax.Expr, hint: str | None = None) -> relax.Expr:
         """Bind a value to a variable."""
-        return self.importer.bb.emit(value, name_hint=hint or "v")
+        return self.importer.bb.emit(value, name_hint=hint or self.name)
 
     def call(self, name: str, operator: KernelOperator, arguments: Sequence[relax.Expr], types: Any) -> relax.Expr:
         """Return the result of a kernel of our own."""

@@ -182,9 +182,10 @@ class _Stages:
     def finish(self, attention: Attention, result: Value) -> Stage:
         """Return the kernel that makes the result of the second product's."""
         call, position = attention.finish.value, attention.finish_input
-        given = [self.lowering.value(x) if i != position else x for i, x in enumerate(call.args[1].fields)]
-        product = self.lowering.builder.typed(call.args[1].fields[position].ty, "scratch", PRODUCT)
-        given[position] = product
+        fields = call.args[1].fields
+        product = self.lowering.builder.typed(fields[position].ty, "scratch", PRODUCT)
+        tensors = [(i, x) for i, x in enumerate(fields) if not is_number(x)]
+        given = [product if i == position else self.lowering.value(x) for i, x in tensors]
         (step,) = self.lowering.tir_steps(call, given, [result], rows=True)
         self._stage(step)
         return self.found.pop()

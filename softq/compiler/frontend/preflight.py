@@ -1,0 +1,81 @@
+"""What cannot be built, said before anything is imported: all reasons at once, each with its first position."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator
+
+import onnx
+import onnx_ir as ir
+from tvm.relax.frontend.onnx import onnx_frontend
+
+from softq.compiler.frontend.converters import converters
+from softq.compiler.frontend.model_interface import check_input, check_output
+from softq.compiler.frontend.shape_folding import FOLDERS
+from softq.errors import RefusalError
+from softq.graph.queries import is_op, node_label, operand, subgraphs
+
+WAY_OUT = "export the model without them, or cut them off (onnx.utils.extract_model)"
+
+
+def check_supported(model: ir.Model, functions: Collection[tuple[str, str]]) -> None:
+    """Refuse a prepared model with operators, inputs or outputs that a built model cannot have, naming all of them.
+
+    Bodies count, but for those of an If that sizes may decide: what is never taken is never built.
+
+    Args:
+        model: The model.
+        functions: Domain and name of softq's functions in it.
+
+    Raises:
+        RefusalError: there are such operators, inputs or outputs.
+    """
+    refused = missing_operators(_nodes(model.graph), functions)
+    reasons = [refused] if refused else []
+    inputs = (value for value in model.graph.inputs if value.name not in model.graph.initializers)
+    reasons += [reason for value in inputs for reason in _reason(check_input, value)]
+    reasons += [reason for value in model.graph.outputs for reason in _reason(check_output, value)]
+    if reasons:
+        raise RefusalError(f"{'; '.join(reasons)}; {WAY_OUT}")
+
+
+def missing_operators(nodes: Iterator[tuple[str, str, str]], functions: Collection[tuple[str, str]]) -> str:
+    """Return what says of which operators among domain, name and first result there is no form, or ''."""
+    known = onnx_frontend._get_convert_map()  # pyright: ignore[reportPrivateUsage]
+    missing: dict[str, str] = {}
+    for domain, operator, position in nodes:
+        standard = domain in ("", "ai.onnx")
+        here = operator in known or operator in converters() or operator in FOLDERS
+        tensors = not re.search("Sequence|Optional", operator)
+        if (domain, operator) not in functions and not (standard and here and tensors):
+            missing.setdefault(operator if standard else f"{domain}::{operator}", position)
+    names = ", ".join(f"{operator} (first at {position!r})" for operator, position in missing.items())
+    return f"TVM has no operator for: {names}" if names else ""
+
+
+def _nodes(graph: ir.Graph) -> Iterator[tuple[str, str, str]]:
+    for node in graph:
+        name = next((value.name for value in node.outputs if value.name), None) or node_label(node)
+        yield node.domain, node.op_type, name
+        if not is_op(node, "If") or _depends_on_data(operand(node, 0), set()):
+            for _, body in subgraphs(node):
+                yield from _nodes(body)
+
+
+def _depends_on_data(value: ir.Value | None, seen: set[ir.Value]) -> bool:
+    """Say whether elements of an input decide a value, not its shape alone."""
+    if value is None or value in seen or value.const_value is not None:
+        return False
+    seen.add(value)
+    node = value.producer()
+    if node is None:
+        return True
+    return not is_op(node, "Shape", "Size") and any(_depends_on_data(x, seen) for x in node.inputs)
+
+
+def _reason(check: Callable[[onnx.ValueInfoProto], object], value: ir.Value) -> list[str]:
+    try:
+        check(ir.serde.serialize_value(value))
+    except RefusalError as error:
+        return [str(error)]
+    return []

@@ -1,0 +1,51 @@
+"""Errors of TVM's: whose they are, what they say, and which operator of a module they are about."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from softq.compiler.fusion import bindings
+
+
+def last_line(error: BaseException) -> str:
+    """Return what an error of TVM says in the end; before it stand programs and pointers to places in them."""
+    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    # An operator's description is longer than what is said about it.
+    return re.sub(r'ir\.Op\(span=.*?name="([\w.]+)".*?support_level=\d+\)', r"\1", lines[-1].strip())
+
+
+def is_of_tvm(error: BaseException) -> bool:
+    """Say whether an error was raised inside TVM: by a check in C++ or in its Python code."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and re.search(r"[/\\](tvm|tvm_ffi)[/\\]|\.(cc|h|pyx|pxi)$", frames[-1].filename) is not None
+
+
+def find_failing(module: tvm.IRModule, lower: Callable[[tvm.IRModule], object]) -> str | None:
+    """Return the name of the first value of `main` whose operator alone cannot be lowered, None if each one can."""
+    for binding in bindings.bindings_of(module).values():
+        if not isinstance(binding.value, tvm.ir.Call):
+            continue
+        try:
+            lower(_alone(module, binding.value))
+        except Exception as error:
+            if is_of_tvm(error):
+                return str(binding.var.name)
+    return None
+
+
+def _alone(module: tvm.IRModule, value: Any) -> tvm.IRModule:
+    """Return a module whose `main` computes one expression from what it reads."""
+    alone = tvm.IRModule({var: function for var, function in module.functions.items() if var.name_hint != "main"})
+    read = list(relax.analysis.free_vars(value))
+    builder = relax.BlockBuilder(alone)
+    with builder.function("main", read):
+        with builder.dataflow():
+            result = builder.emit_output(value)
+        builder.emit_func_output(result)
+    return builder.get()

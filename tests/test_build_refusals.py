@@ -1,0 +1,131 @@
+"""What cannot be built is said at once and in full; what stands in functions of a model's own is built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+
+import softq
+from softq.compiler.frontend.importer import Importer
+from softq.compiler.legalize import elementwise
+from tests.built import check
+
+tvm = pytest.importorskip("tvm")
+
+F32 = np.float32
+
+UNSUPPORTED = """<ir_version: 10, opset_import: ["": 18, "my": 1, "ai.onnx.ml": 3]>
+g (float[2, 3] x, string[N] s, bool c, complex64[2] z) => (float[2, 3] y, string[N] t, float[2, 3] w) {
+    a = my.First (x)
+    b = my.First (a)
+    d = RandomNormalLike (b)
+    t = Identity (s)
+    e = ai.onnx.ml.Scaler (d)
+    y = If (c) <
+        then_branch = g1 () => (float[2, 3] u) { u = my.Second (e) },
+        else_branch = g2 () => (float[2, 3] v) { v = Bernoulli (e) }>
+    shape = Shape (x)
+    n = Size (shape)
+    two = Constant <value_int = 2> ()
+    k = Equal (n, two)
+    w = If (k) <
+        then_branch = g3 () => (float[2, 3] p) { p = Exp (e) },
+        else_branch = g4 () => (float[2, 3] q) { q = my.Never (e) }>
+}"""
+
+
+def test_all_that_cannot_be_built_is_said_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Importer, "from_onnx", lambda *_: pytest.fail("it was imported"))
+    with pytest.raises(softq.RefusalError) as caught:
+        softq.build(parser.parse_model(UNSUPPORTED), tmp_path / "built", target="cpu")
+    text = str(caught.value)
+    first = "my::First (first at 'a'), RandomNormalLike (first at 'd'), ai.onnx.ml::Scaler (first at 'e')"
+    assert f"no operator for: {first}, my::Second (first at 'u'), Bernoulli (first at 'v');" in text
+    for value in ("input 's' is string", "input 'z' is complex64", "output 't' is string"):
+        assert value in text
+    # Which body is taken is known from shapes alone.
+    assert "my::Never" not in text
+    assert text.endswith("(onnx.utils.extract_model)")
+
+
+FUNCTION = """<ir_version: 10, opset_import: ["": 18, "my": 1]>
+g (float[2, 3, 4] q, float[2, 5, 4] k) => (float[2, 3, 4] y) { y = my.attention (q, k) }
+<domain: "my", opset_import: ["": 18]>
+attention (q, k) => (y) {
+    t = Transpose <perm = [0, 2, 1]> (k)
+    s = MatMul (q, t)
+    p = Softmax <axis = -1> (s)
+    y = MatMul (p, k)
+}"""
+
+
+@pytest.mark.parametrize("method", ["exact", "deferred-log", "i-exp"])
+def test_a_converted_softmax_in_a_function_of_the_models_own_is_built(method: str, tmp_path: Path) -> None:
+    model: onnx.ModelProto = softq.convert(parser.parse_model(FUNCTION), method=method).model
+    assert {function.domain for function in model.functions} == {"my", "softq"}
+    rng = np.random.default_rng(0)
+    feed = {"q": rng.normal(size=(2, 3, 4)).astype(F32), "k": rng.normal(size=(2, 5, 4)).astype(F32)}
+    check(model, [feed], tmp_path)
+
+
+def test_an_attention_whose_rows_are_a_quotient_of_a_dimension(tmp_path: Path) -> None:
+    # The function behind the product takes the dimension as a number: no tensor of it has the dimension itself.
+    check(
+        """g (float[1, 2, N, 4] q, float[1, 2, N, 4] k) => (float[A, B, C, D] z)
+        <int64[1] zero = {0}, int64[1] far = {9223372036854775807}, int64[1] two = {2}> {
+            rows = Slice (q, zero, far, two, two)
+            keys = Slice (k, zero, far, two, two)
+            t = Transpose <perm = [0, 1, 3, 2]> (keys)
+            s = MatMul (rows, t)
+            p = Softmax <axis = -1> (s)
+            y = MatMul (p, keys)
+            z = Transpose <perm = [0, 2, 1, 3]> (y)
+        }""",
+        [{x: np.random.default_rng(n).normal(size=(1, 2, n, 4)).astype(F32) for x in "qk"} for n in (5, 8, 1, 100)],
+        tmp_path,
+    )
+
+
+PLAIN = """<ir_version: 10, opset_import: ["": 18]>
+g (float[2, N] x) => (float[2, N] z) {
+    y = Exp (x)
+    z = Softmax (y)
+}"""
+
+
+def _fails(*arguments: object, **options: object) -> object:
+    return tvm.tirx.floordiv(tvm.tirx.IntImm("int32", 1), tvm.tirx.IntImm("int32", 0))
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("softq.compiler.legalize.elementwise.LEGALIZE", "TVM cannot lower 'y'"),
+        ("softq.codegen.cpu.backend.CpuBackend.nests", "TVM cannot compile 'y'"),
+        ("softq.codegen.cpu.object_code.lower", "TVM cannot generate code of softq_"),
+    ],
+)
+def test_an_error_of_tvms_is_a_refusal_that_names_the_place(
+    place: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOFTQ_CACHE_DIR", str(tmp_path / "cache"))
+    if place.endswith("LEGALIZE"):
+        monkeypatch.setitem(elementwise.LEGALIZE, "relax.exp", _fails)
+    else:
+        monkeypatch.setattr(place, _fails)
+    with pytest.raises(softq.RefusalError, match=message) as caught:
+        softq.build(parser.parse_model(PLAIN), tmp_path / "built", target="cpu")
+    assert "ivide by zero" in str(caught.value)
+
+
+def test_an_error_of_our_own_is_none_of_tvms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise KeyError("ours")
+
+    monkeypatch.setattr("softq.codegen.cpu.backend.CpuBackend.nests", fail)
+    with pytest.raises(KeyError, match="ours"):
+        softq.build(parser.parse_model(PLAIN), tmp_path / "built", target="cpu")
