@@ -131,14 +131,6 @@ REFUSED: dict[str, tuple[onnx.ModelProto, str]] = {
         model_of([node("Exp", "x", "z")], [value("x"), value("u", ["n"], TensorProto.STRING)], [value("z")]),
         "input 'u' is string; inputs and outputs are one of",
     ),
-    "bfloat16": (
-        model_of(
-            [node("Cast", "x", "y", to=16), node("Exp", "y", "w"), node("Cast", "w", "z", to=1)],
-            [value("x")],
-            [value("z")],
-        ),
-        "Exp 'w' is bfloat16, which has no kernels",
-    ),
     "unknown rank": (
         model_of([node("Exp", "x", "z")], [helper.make_tensor_value_info("x", 1, None)], [value("z")]),
         "input 'x' has an unknown number of axes",
@@ -151,16 +143,6 @@ REFUSED: dict[str, tuple[onnx.ModelProto, str]] = {
             [helper.make_empty_tensor_value_info("z")],
         ),
         "Gather 'z': axis 5 of a tensor with 2 axes",
-    ),
-    "int4": (
-        model_of(
-            [node("DequantizeLinear", "w s", "y"), node("Add", "x y", "z")],
-            [value("x"), value("s", [])],
-            [value("z")],
-            helper.make_tensor("w", TensorProto.INT4, [1], [1]),
-            opset=21,
-        ),
-        "initializer 'w' is int4",
     ),
 }
 

@@ -10,7 +10,7 @@ from typing import cast
 
 import numpy as np
 
-from softq.artifact.abi import DTYPES
+from softq.artifact.abi import DTYPES, numpy_dtype
 from softq.artifact.library import Contexts, CTensor
 from softq.data import Array, TensorSpec
 from softq.errors import InputError, UsageError
@@ -109,7 +109,7 @@ class Artifact:
             raise InputError(f"{self.name}: input {spec.name!r} is a {type(array).__name__}; expected an array, {spec}")
         array = cast("Array", array)
         # A foreign byte order has another str, not another name.
-        if array.dtype != np.dtype(spec.dtype):
+        if array.dtype != numpy_dtype(spec.dtype):
             found = array.dtype.name if array.dtype.isnative else array.dtype.str
             raise InputError(f"{self.name}: input {spec.name!r} is {found}; expected {spec}, and nothing is cast")
         if array.ndim != len(spec.shape or ()):
@@ -157,5 +157,6 @@ def c_tensor(array: Array) -> CTensor:
 def np_array(tensor: CTensor, dtype: str) -> Array:
     """Return a copy of an array that the interface of C gave."""
     shape = tuple(tensor.shape[: tensor.rank])
-    count = math.prod(shape) * np.dtype(dtype).itemsize
-    return np.frombuffer(ctypes.string_at(tensor.data, count) if count else b"", dtype).reshape(shape).copy()
+    element = numpy_dtype(dtype)
+    count = math.prod(shape) * element.itemsize
+    return np.frombuffer(ctypes.string_at(tensor.data, count) if count else b"", element).reshape(shape).copy()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import onnx_ir as ir
@@ -30,6 +31,7 @@ from softq.passes.move_integers import MoveIntegers
 from softq.passes.multiply_integers import MultiplyIntegers
 from softq.passes.prepare import prepare
 from softq.passes.split_products import SplitProducts
+from softq.passes.widen_bfloat16 import WidenBfloat16
 from softq.provenance import row_functions
 
 
@@ -45,7 +47,7 @@ def compile_model(model: ir.Model, backend: Backend) -> Program:
     functions = row_functions(opened)  # before anything touches their bodies
     prepared = prepare(opened)
     check_supported(prepared, functions)
-    for step in (MoveIntegers(), MultiplyIntegers(), SplitProducts()):
+    for step in (MoveIntegers(), MultiplyIntegers(), SplitProducts(), WidenBfloat16()):
         step(prepared)
     return _lower(import_model(prepared, functions, backend.supports), backend)
 
@@ -85,14 +87,14 @@ class _Walk(Lowering):
         for position, param in enumerate(main.params):
             if position < len(imported.inputs):
                 value = self.builder.typed(param.ty, "input", position)
-                inputs.append((imported.inputs[position], value))
+                inputs.append(_named(imported, imported.inputs[position], value))
                 self.values[key(param)] = value
                 self.builder.dims.update(d for d in value.dims if isinstance(d, str))
             else:
                 self.values[key(param)] = str(param.name)  # A weight: placed where it is used, as it is used.
         # Behind the model's own stands what measures dimensions.
         outputs = self.builder.outputs(self._results()[: len(imported.outputs)])
-        named = list(zip(imported.outputs, outputs, strict=True))
+        named = [_named(imported, name, value) for name, value in zip(imported.outputs, outputs, strict=True)]
         return self.builder.program(inputs, named, imported.limits, self.backend.objects())
 
     def body(self, module: tvm.IRModule, values: Sequence[Any]) -> list[Value]:
@@ -168,6 +170,11 @@ class _Walk(Lowering):
         operator = bindings.operator_of(product, self.operators)
         assert isinstance(operator, MatMulOp)
         return operator.lower(self, _arguments(product.value), binding.var.ty, epilogue, others)
+
+
+def _named(imported: Imported, name: str, value: Value) -> tuple[str, Value]:
+    """Return an input or output with its name and with the element type that it has outside."""
+    return name, replace(value, dtype=imported.dtypes.get(name, value.dtype))
 
 
 def _arguments(call: Any) -> list[Any]:

@@ -16,6 +16,9 @@ MOVES_ONLY = frozenset(
 )
 """Operators whose result holds elements of their operands and nothing else."""
 
+ANY_TYPE = MOVES_ONLY | {"Identity", "Shape", "Size", "If", "Loop", "Scan"}
+"""Operators that do not care what elements are: moves, what gives sizes, and what runs bodies."""
+
 CONSTANT_LIMIT = 1 << 26
 """Bytes of the largest constant that is read to learn what its elements are: a causal mask of 4096 x 4096 floats."""
 

@@ -27,14 +27,17 @@ static sq_address sq_at(const struct sq_state *s, enum sq_place place, int64_t a
 
 static const char *sq_dtype_name(int32_t dtype)
 {
-    static const char *const names[] = {"?",     "bool",  "int8",   "uint8",   "int16",   "uint16", "int32",
-                                        "uint32", "int64", "uint64", "float16", "float32", "float64"};
-    return dtype >= SOFTQ_BOOL && dtype <= SOFTQ_FLOAT64 ? names[dtype] : names[0];
+    static const char *const names[] = {
+        "?",       "bool",    "int8",    "uint8",    "int16",         "uint16",          "int32",       "uint32",
+        "int64",   "uint64",  "float16", "float32",  "float64",       "bfloat16",        "float8_e4m3fn",
+        "float8_e4m3fnuz",    "float8_e5m2",         "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn",
+        "int4",    "uint4",   "int2",    "uint2"};
+    return dtype >= SOFTQ_BOOL && dtype <= SOFTQ_UINT2 ? names[dtype] : names[0];
 }
 
 static size_t sq_width(softq_dtype dtype)
 {
-    static const unsigned char widths[] = {0, 1, 1, 1, 2, 2, 4, 4, 8, 8, 2, 4, 8};
+    static const unsigned char widths[] = {0, 1, 1, 1, 2, 2, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     return widths[dtype];
 }
 

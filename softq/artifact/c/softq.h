@@ -58,6 +58,8 @@ typedef enum softq_status {
     SOFTQ_DEVICE_FAILED = 13 /* the GPU's driver reports an error */
 } softq_status;
 
+/* Types of fewer than 8 bits have one element in a byte: of what an input has there the low bits alone count, and in an
+ * output the others repeat the sign, so that int4 reads as int8 and uint4 as uint8. */
 typedef enum softq_dtype {
     SOFTQ_BOOL = 1, /* one byte, 0 or 1 */
     SOFTQ_INT8 = 2,
@@ -70,7 +72,18 @@ typedef enum softq_dtype {
     SOFTQ_UINT64 = 9,
     SOFTQ_FLOAT16 = 10,
     SOFTQ_FLOAT32 = 11,
-    SOFTQ_FLOAT64 = 12
+    SOFTQ_FLOAT64 = 12,
+    SOFTQ_BFLOAT16 = 13,
+    SOFTQ_FLOAT8_E4M3FN = 14,
+    SOFTQ_FLOAT8_E4M3FNUZ = 15,
+    SOFTQ_FLOAT8_E5M2 = 16,
+    SOFTQ_FLOAT8_E5M2FNUZ = 17,
+    SOFTQ_FLOAT8_E8M0FNU = 18,
+    SOFTQ_FLOAT4_E2M1FN = 19,
+    SOFTQ_INT4 = 20,
+    SOFTQ_UINT4 = 21,
+    SOFTQ_INT2 = 22,
+    SOFTQ_UINT2 = 23
 } softq_dtype;
 
 /* A tensor in row-major order. */

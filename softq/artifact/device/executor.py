@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from softq.artifact.abi import numpy_dtype
 from softq.artifact.device.starting import MOST_BLOCKS, Start
 from softq.artifact.device.steps import Launch, Steps
 from softq.artifact.program import Step, Tensor, evaluate
@@ -79,7 +80,7 @@ class Executor:
         results: dict[str, Array] = {}
         for k, number in enumerate(steps.outputs):
             tensor = steps.tensors[number]
-            results[tensor.name] = np.empty([evaluate(s, dims) for s in tensor.shape], tensor.dtype)
+            results[tensor.name] = np.empty([evaluate(s, dims) for s in tensor.shape], numpy_dtype(tensor.dtype))
             self._room("output", k, results[tensor.name].nbytes)
         for launched in self._plan(dims):
             self._run(launched)

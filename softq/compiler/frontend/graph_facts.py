@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import onnx
 import onnx_ir as ir
 from tvm import relax
 
-from softq.artifact.abi import DTYPES
+from softq.compiler.frontend.element_types import BITS, PLAIN, held, held_array, refuse_computing
 from softq.compiler.frontend.onnx_node import Array, Node
 from softq.compiler.tir.symbolic import plain
 from softq.errors import RefusalError
-from softq.graph.queries import MOVES_ONLY, subgraphs
-
-TYPES = frozenset(DTYPES)
-"""Element types that have kernels."""
-
-_BFLOAT16 = MOVES_ONLY | {"Cast", "CastLike", "Identity", "Softmax"}
-"""What takes bfloat16 inside a model: rows compute in float32, and moving is not computing."""
+from softq.graph.queries import subgraphs
 
 
 class GraphFacts:
@@ -25,10 +21,18 @@ class GraphFacts:
     Attributes:
         used: Names of the values that are used.
         types: NumPy's name of the element type, and the shape, of each node's results, as far as the model says them.
-        arrays: The arrays of the initializers by name.
+        arrays: The arrays of the initializers by name, as a built model holds them.
+        dtypes: The element types, by value, that are not those of the integers that hold their bits.
     """
 
-    def __init__(self, graph: ir.Graph) -> None:
+    def __init__(self, graph: ir.Graph, dtypes: Mapping[str, str]) -> None:
+        """Take a graph in.
+
+        Args:
+            graph: The main graph, or a body.
+            dtypes: What is known of the values around it.
+        """
+        self.dtypes = dict(dtypes)
         self.used: set[str] = set()
         self.types: dict[str, tuple[str | None, list[int | None] | None]] = {}
         self.arrays: dict[str, Array] = {}
@@ -38,13 +42,20 @@ class GraphFacts:
     def add(self, graph: ir.Graph) -> None:
         """Take a graph in."""
         self.used |= used_names(graph)
+        for value in (
+            *graph.inputs,
+            *graph.initializers.values(),
+            *(value for node in graph for value in node.outputs),
+        ):
+            if value.dtype is not None and (dtype := value.dtype.numpy().name) in BITS:
+                self.dtypes[value.name or ""] = dtype
         for node in graph:
             for value in node.outputs:
                 dims = None if value.shape is None else [d if isinstance(d, int) else None for d in value.shape]
                 self.types[value.name or ""] = (None if value.dtype is None else value.dtype.numpy().name, dims)
             self._nodes[node_name(node)] = node
         self.arrays |= {
-            name: value.const_value.numpy()
+            name: held_array(value.const_value.numpy())
             for name, value in graph.initializers.items()
             if value.const_value is not None
         }
@@ -53,14 +64,25 @@ class GraphFacts:
         """Return a body of a node."""
         return self._nodes[node.name].attributes[attribute].as_graph()
 
-    def check(self, node: Node, name: str, result: relax.Expr, is_function: bool) -> None:
+    def check_types(self, node: Node, domain: str) -> None:
+        """Refuse a node that computes with elements that are held as integers, or may give such without saying so.
+
+        Raises:
+            RefusalError: naming node and type.
+        """
+        types = {self.dtypes[name] for name in node.inputs if name in self.dtypes}
+        refuse_computing(node.operator, node.name, types, domain)
+        for name in node.outputs if types else ():
+            if name and self.types.get(name, (None, None))[0] is None:
+                raise RefusalError(f"{node.operator} {node.name!r} of {min(types)}: the type of {name!r} is not known")
+
+    def check(self, node: Node, name: str, result: relax.Expr) -> None:
         """Refuse a result whose type is not the one that ONNX infers, as far as ONNX can tell.
 
         Args:
             node: What gives it.
             name: Its name.
             result: The result.
-            is_function: Whether the node calls a function of softq's.
 
         Raises:
             RefusalError: naming the result and the type.
@@ -73,12 +95,11 @@ class GraphFacts:
             raise RefusalError(
                 f"{what} has a shape that depends on data, or on dimensions that are not known to be equal"
             )
-        keeps = node.operator in _BFLOAT16 or is_function
-        if str(result.ty.dtype) not in TYPES and not (keeps and str(result.ty.dtype) == "bfloat16"):
+        if str(result.ty.dtype) not in PLAIN:
             raise RefusalError(f"{what} is {result.ty.dtype}, which has no kernels")
         dtype, dims = self.types.get(name, (None, None))
         found = [plain(d) for d in shape.values]
-        if dtype is not None and str(result.ty.dtype) != dtype:
+        if dtype is not None and str(result.ty.dtype) != held(dtype):
             raise RefusalError(f"TVM gives {result.ty.dtype} for {what}, which is {dtype} in ONNX")
         if dims is None:
             return

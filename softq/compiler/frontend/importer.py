@@ -30,7 +30,8 @@ from softq.artifact.program import Limit
 from softq.compiler.backend import KernelOperator
 from softq.compiler.frontend.converters import converters
 from softq.compiler.frontend.converters.softmaxes import softq_function
-from softq.compiler.frontend.graph_facts import TYPES, GraphFacts, node_name
+from softq.compiler.frontend.element_types import BITS, PLAIN, clean, held, held_array
+from softq.compiler.frontend.graph_facts import GraphFacts, node_name
 from softq.compiler.frontend.model_interface import check_output, element_type, input_shape
 from softq.compiler.frontend.onnx_node import Array, ImportContext, Node, Supports, constant
 from softq.compiler.frontend.preflight import WAY_OUT, missing_operators
@@ -65,6 +66,7 @@ class Imported:
         weights: The arrays of the weights by the name of the parameter.
         operators: What the external functions that `main` calls mean, by name.
         limits: What must hold for the dimensions.
+        dtypes: The element types, by value, that are not those of the integers that hold their bits.
     """
 
     module: tvm.IRModule
@@ -73,6 +75,7 @@ class Imported:
     weights: Mapping[str, Array]
     operators: Mapping[str, KernelOperator]
     limits: tuple[Limit, ...]
+    dtypes: Mapping[str, str]
 
 
 def import_model(model: ir.Model, functions: Mapping[tuple[str, str], RowFunction], supports: Supports) -> Imported:
@@ -104,6 +107,7 @@ def import_model(model: ir.Model, functions: Mapping[tuple[str, str], RowFunctio
         weights=importer.weights,
         operators=importer.context.operators,
         limits=tuple(importer.context.limits.values()),
+        dtypes=importer.context.dtypes,
     )
 
 
@@ -140,9 +144,10 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         """
         super().__init__({}, "float32", keep_params_in_input=True, sanitize=False)
         self.functions, self._around = functions, around
-        self.graph = GraphFacts(graph)
+        self.graph = GraphFacts(graph, {} if around is None else around.graph.dtypes)
         known = {} if around is None else around.context.initializers
         self.context = ImportContext(self.bb, supports, {**known, **self.graph.arrays}, sites, self._nodes, self)
+        self.context.dtypes = self.graph.dtypes
         self.weights: dict[str, Array] = {}
         if around is not None:
             self.context.operators, self.context.limits = around.context.operators, around.context.limits
@@ -195,7 +200,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         for value in graph.input:
             if value.name in self._nodes:
                 continue  # An initializer: what callers may replace is a constant in a built model.
-            dtype = element_type(value, "input")
+            dtype = held(element_type(value, "input"))
             dims = [expression(d) for d in input_shape(value, names, known)]
             self._add_input(value.name, relax.TensorType(dims, dtype))
         for value in graph.output:
@@ -221,9 +226,9 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                     self._nodes[name] = tensor
 
     def _know_array(self, name: str, array: Array) -> None:
-        if str(array.dtype) not in TYPES:
+        if str(array.dtype) not in PLAIN:
             raise RefusalError(f"initializer {name!r} is {array.dtype}, which has no kernels")
-        if array.size <= LARGEST and array.dtype.kind in "iu":
+        if array.size <= LARGEST and array.dtype.kind in "iu" and name not in self.context.dtypes:
             self.context.sizes[name] = sizes(array.tolist(), array.shape), str(array.dtype)
 
     def from_onnx(self, graph: Any, opset: int) -> tvm.IRModule:
@@ -255,6 +260,11 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             raise RefusalError(f"{refused}; {WAY_OUT}")
 
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
+        if self._around is None:
+            for name, given in self._inputs.items():
+                dtype = self.context.dtypes.get(name, "")
+                if BITS.get(dtype, 8) < 8:
+                    self._nodes[name] = clean(self.bb, given, dtype)
         self._import_nodes(graph)
         for output in graph.output:
             self.context.tensor(output.name)
@@ -273,6 +283,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 {a.name: _value(a) for a in proto.attribute},
                 self.opset,
             )
+            self.graph.check_types(node, proto.domain)
             if proto.domain in ("", "ai.onnx") and node.fold():
                 continue
             try:
@@ -291,8 +302,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             if position >= len(results) or (position and proto.op_type in _FIRST_ONLY):
                 raise RefusalError(f"TVM has no output {position} of {proto.op_type} {node.name!r}: {name!r}")
             self._nodes[name] = results[position]
-            is_function = (proto.domain, proto.op_type) in self.functions
-            self.graph.check(node, name, results[position], is_function)
+            self.graph.check(node, name, results[position])
 
     def _with_option(self, error: SoftqError, node: Node) -> SoftqError:
         """Return a refusal that tells how inputs of the model are fixed, where a node's operands have open axes."""
@@ -334,5 +344,5 @@ _FIRST_ONLY = frozenset({"LayerNormalization", "BatchNormalization", "MaxPool"})
 def _value(attribute: onnx.AttributeProto) -> Any:
     value = onnx.helper.get_attribute_value(attribute)
     if isinstance(value, onnx.TensorProto):
-        return numpy_helper.to_array(value)
+        return held_array(numpy_helper.to_array(value))
     return value.decode() if isinstance(value, bytes) else value

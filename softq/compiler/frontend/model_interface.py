@@ -23,7 +23,7 @@ def element_type(value: onnx.ValueInfoProto, what: str) -> str:
         raise RefusalError(f"{what} {value.name!r} is no tensor but {(kind or 'of no type').replace('_type', '')}")
     code = value.type.tensor_type.elem_type
     name = str(onnx.TensorProto.DataType.Name(code)).lower() if code else "of unknown type"
-    dtype = {"float": "float32", "double": "float64"}.get(name, name)
+    dtype = str(onnx.helper.tensor_dtype_to_np_dtype(code).name) if code else ""
     if dtype not in DTYPES:
         raise RefusalError(f"{what} {value.name!r} is {name}; inputs and outputs are one of: {', '.join(DTYPES)}")
     return dtype

@@ -53,6 +53,7 @@ class ImportContext:
         transposes: By the name of a transposed value, what it is made of and the order of its axes.
         limits: What must hold for the dimensions, by the size and its bounds.
         measured: The calls that measure dimensions.
+        dtypes: The element types, by value, that are not those of the integers that hold their bits.
         numbers: Numbers that no dimension and no call has yet; bodies take theirs from the same.
     """
 
@@ -67,6 +68,7 @@ class ImportContext:
     transposes: dict[str, tuple[str, list[int]]] = field(default_factory=dict)
     limits: dict[tuple[Size, int, int], Limit] = field(default_factory=dict)
     measured: list[relax.Expr] = field(default_factory=list)
+    dtypes: dict[str, str] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def tensor(self, name: str) -> relax.Expr:
@@ -159,6 +161,10 @@ class Node:
     def shape(self, position: int) -> list[Any]:
         """Return the dimensions of an input."""
         return self.importer.dims(self.tensor(position), self.inputs[position])
+
+    def dtype(self, position: int) -> str:
+        """Return NumPy's name of the element type of an input."""
+        return self.importer.dtypes.get(self.inputs[position]) or str(self.tensor(position).ty.dtype)
 
     def axis(self, given: int, rank: int) -> int:
         """Return an axis counted from the front.

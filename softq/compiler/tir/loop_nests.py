@@ -186,6 +186,8 @@ def _lower(function: tirx.PrimFunc) -> tirx.PrimFunc:
         s_tir.transform.LowerOpaqueBlock(),
         tirx.transform.FlattenBuffer(),
         tirx.transform.StmtSimplify(),
+        # What was computed again in two places binds its names in both.
+        tirx.transform.ConvertSSA(),
     ]
     return tvm.ir.transform.Sequential(passes)(tvm.IRModule({"main": function}))["main"]
 

@@ -150,5 +150,4 @@ CONVERTERS: Mapping[str, Converter] = {
     "ConstantOfShape": _constant_of_shape,
     "CumSum": _cum_sum,
     "Identity": lambda node: [node.tensor(0)],
-    "CastLike": lambda node: [node.emit(relax.op.astype(node.tensor(0), node.tensor(1).ty.dtype))],
 }

@@ -18,7 +18,7 @@ from softq.rowprog.onnx.emitter import output_names
 from softq.rowprog.program import quotient
 from softq.rowprog.types import Kind
 
-FLOATS = ("float16", "bfloat16", "float32")
+FLOATS = ("float16", "float32")
 
 
 def softq_function(node: Node, function: RowFunction) -> list[relax.Expr]:
