@@ -26,14 +26,6 @@ FLOAT, DOUBLE, I32, I64, BOOL, U8, I8 = (
 NUMPY: dict[int, str] = {
     FLOAT: "float32", DOUBLE: "float64", I32: "int32", I64: "int64", BOOL: "bool", U8: "uint8", I8: "int8",
 }  # fmt: skip
-    FLOAT: "float32",
-    DOUBLE: "float64",
-    I32: "int32",
-    I64: "int64",
-    BOOL: "bool",
-    U8: "uint8",
-    I8: "int8",
-}
 
 
 @dataclass(frozen=True)
