@@ -1,4 +1,4 @@
-"""Graphs written as text, built and compared with onnxruntime."""
+"""Graphs written as text, built and compared with onnxruntime or with ONNX's reference."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnx import parser
+from onnx.reference import ReferenceEvaluator
 
 import softq
 
@@ -24,19 +25,33 @@ def check(
     relative: float = 1e-6,
     absolute: float = 1e-6,
     opset: int = 21,
+    reference: bool = False,
 ) -> None:
-    """Build a graph once and compare each run, in one context, with onnxruntime: shapes, types, and values."""
+    """Build a graph once and compare each run, in one context: shapes, types, and values.
+
+    Args:
+        graph: The model, or the text of its graph.
+        feeds: The inputs of each run.
+        folder: Where to build.
+        relative: Tolerance of floats.
+        absolute: Tolerance of floats.
+        opset: Operator set of a text.
+        reference: Whether to compare with ONNX's reference, where onnxruntime has no kernel, and not with onnxruntime.
+    """
     model = graph
     if isinstance(graph, str):
         model = parser.parse_model(f'<ir_version: 10, opset_import: ["": {opset}]> {graph}')
     assert isinstance(model, onnx.ModelProto)
     onnx.checker.check_model(model)
     softq.build(model, folder / "built", target="cpu")
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    if reference:
+        run = ReferenceEvaluator(model).run
+    else:
+        run = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run
     with softq.load(folder / "built") as built:
         for feed in feeds:
-            found, wanted = built(dict(feed)), session.run(None, dict(feed))
-            for output, value in zip(session.get_outputs(), wanted, strict=True):
+            found, wanted = built(dict(feed)), run(None, dict(feed))
+            for output, value in zip(model.graph.output, wanted, strict=True):
                 got, want = np.asarray(found[output.name]), np.asarray(value)
                 assert (got.shape, got.dtype) == (want.shape, want.dtype), output.name
                 if want.dtype.kind in "iub":

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import TensorProto, parser
 
+import softq
 from tests.built import check
 
 pytest.importorskip("tvm")
@@ -25,3 +27,61 @@ def test_nan_differs_from_every_number(tmp_path: Path) -> None:
         [{"x": values, "y": values}, {"x": values, "y": values[::-1].copy()}],
         tmp_path,
     )
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint32", "int64"])
+def test_shifts_by_any_number(dtype: str, tmp_path: Path) -> None:
+    # By the width or more, or by less than 0, every bit is gone and the sign comes in: ONNX's node tests.
+    # onnxruntime does what the processor does.
+    kind = np.dtype(dtype)
+    width, info = kind.itemsize * 8, np.iinfo(kind)
+    shifts = [0, 1, width - 1, width, width + 1, 2 * width] + ([-1, -width, int(info.min)] if info.min else [])
+    values = [int(info.min), int(info.max), 0, 1, 5, int(info.max) // 3, *([-1, -8] if info.min else [])]
+    x, by = (a.ravel().astype(kind) for a in np.meshgrid(values, shifts))
+    model = parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["": 28]> g ({dtype}[N] x, {dtype}[N] by) => ({dtype}[N] l, {dtype}[N] r) {{
+            l = BitShift<direction = "LEFT">(x, by)
+            r = BitShift<direction = "RIGHT">(x, by)
+        }}"""
+    )
+    softq.build(model, tmp_path / "built", target="cpu")
+    with softq.load(tmp_path / "built") as built:
+        found = built({"x": x, "by": by})
+    gone = [(not 0 <= int(b) < width) for b in by]
+    left = [0 if g else int(a) << int(b) for a, b, g in zip(x, by, gone, strict=True)]
+    right = [(-1 if a < 0 else 0) if g else int(a) >> int(b) for a, b, g in zip(x, by, gone, strict=True)]
+    assert found["l"].tolist() == [(v - info.min) % (1 << width) + info.min for v in left]
+    assert found["r"].tolist() == right
+
+
+def test_what_draws_random_numbers_is_refused(tmp_path: Path) -> None:
+    model = parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 21]> g (float[4] x) => (float[4] y) { y = Bernoulli(x) }'
+    )
+    with pytest.raises(softq.RefusalError, match="Bernoulli 'y' draws random numbers"):
+        softq.build(model, tmp_path / "built", target="cpu")
+
+
+def test_a_dropout_without_a_ratio_is_none(tmp_path: Path) -> None:
+    check(
+        """g (float[N] x) => (float[N] y, bool[N] mask) <float ratio = {0}, bool training = {1}> {
+            y, mask = Dropout(x, ratio, training)
+        }""",
+        [{"x": np.arange(5, dtype=F32)}],
+        tmp_path,
+    )
+
+
+def test_bits_as_another_type(tmp_path: Path) -> None:
+    model = parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["": 26]> g (float[N] x) => (uint32[N] bits, float[N] y) {{
+            bits = BitCast<to = {TensorProto.UINT32}>(x)
+            y = BitCast<to = {TensorProto.FLOAT}>(bits)
+        }}"""
+    )
+    x = np.array([1, -0.0, np.inf, 1e-40], F32)
+    softq.build(model, tmp_path / "built", target="cpu")
+    with softq.load(tmp_path / "built") as built:
+        found = built({"x": x})
+    np.testing.assert_array_equal(found["bits"], x.view(np.uint32))
+    np.testing.assert_array_equal(found["y"].view(np.uint32), x.view(np.uint32))

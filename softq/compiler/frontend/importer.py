@@ -337,7 +337,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         return [result]
 
 
-_FIRST_ONLY = frozenset({"LayerNormalization", "BatchNormalization", "MaxPool"})
+_FIRST_ONLY = frozenset({"MaxPool"})
 """Operators whose further outputs TVM makes up."""
 
 

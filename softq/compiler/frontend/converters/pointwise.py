@@ -111,20 +111,14 @@ def _is_inf(node: Node) -> list[relax.Expr]:
     return [wanted[0] if len(wanted) == 1 else node.emit(relax.op.logical_or(*wanted))]
 
 
-def _bit_shift(node: Node) -> list[relax.Expr]:
-    x, by = node.tensor(0), node.tensor(1)
-    width = np.dtype(str(x.ty.dtype)).itemsize * 8
-    # A shift by the width or more is undefined for processors; all bits are gone then.
-    inside = node.emit(relax.op.less(by, number(by, width)))
-    safe = node.emit(relax.op.where(inside, by, number(by, 0)))
-    shift = relax.op.left_shift if node.attributes["direction"] == "LEFT" else relax.op.right_shift
-    return [node.emit(relax.op.where(inside, node.emit(shift(x, safe)), number(x, 0)))]
-
-
 def _dropout(node: Node) -> list[relax.Expr]:
+    # Without a ratio nothing is left out, in training mode either.
+    ratio = node.array(1) if node.has(1) else np.array(node.attributes.get("ratio", 0.5))
     training = node.array(2) if node.has(2) else np.array(False)
-    if training is None or bool(training.any()):
-        raise RefusalError(f"Dropout {node.name!r} is in training mode, or may be; a built model is for inference")
+    if (training is None or bool(training.any())) and (ratio is None or bool(ratio.any())):
+        raise RefusalError(
+            f"Dropout {node.name!r} is in training mode, or may be; a built model gives the same result each run"
+        )
     x = node.tensor(0)
     return [x, node.emit(relax.op.full(relax.ShapeExpr(node.shape(0)), constant(np.array(True)), "bool"))]
 
@@ -155,7 +149,6 @@ CONVERTERS: Mapping[str, Converter] = {
     "HardSigmoid": _hard_sigmoid,
     "Sign": _sign,
     "IsInf": _is_inf,
-    "BitShift": _bit_shift,
     "Dropout": _dropout,
     "DynamicQuantizeLinear": _dynamic_quantize_linear,
 }
