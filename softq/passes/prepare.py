@@ -16,6 +16,7 @@ _AGAIN = (
     "expand-contrib",
     "expand-quantized",
     "expand-operators",
+    "expand-fourier",
     "rewrite-pow",
     "rewrite-bool-reductions",
     "lift-constants",

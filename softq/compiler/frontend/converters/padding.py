@@ -52,19 +52,21 @@ _MAX_POOLS = {1: relax.op.nn.max_pool1d, 2: relax.op.nn.max_pool2d, 3: relax.op.
 
 
 def _max_pool(node: Node) -> list[relax.Expr] | None:
-    """Pad with what no element is less than; TVM has windows without pads for lengths that it does not know."""
-    x, lengths = node.tensor(0), [plain(d) for d in node.shape(0)[2:]]
-    auto, dtype = str(node.attributes.get("auto_pad", "NOTSET")), str(x.ty.dtype)
-    if not auto.startswith("SAME") or all(isinstance(d, int) for d in lengths):
+    """Pad with what no element is less than where pads are not known; TVM has none that only the run tells."""
+    auto, x = str(node.attributes.get("auto_pad", "NOTSET")), node.tensor(0)
+    if not auto.startswith("SAME"):
         return None
+    lengths, dtype = [plain(d) for d in node.shape(0)[2:]], str(x.ty.dtype)
     kernel, ones = list(node.attributes["kernel_shape"]), [1] * len(lengths)
     strides = list(node.attributes.get("strides") or ones)
     dilations = list(node.attributes.get("dilations") or ones)
     axes = zip(lengths, kernel, strides, dilations, strict=True)
     pads = [same_pads(*axis, upper=auto == "SAME_UPPER") for axis in axes]
-    least = -np.inf if dtype.startswith("float") else int(np.iinfo(dtype).min)
-    pool = _MAX_POOLS[len(lengths)](padded(node, x, pads, least), kernel, strides, dilation=dilations)
-    return [node.emit(pool)]
+    numbers = [pad for end in zip(*pads, strict=True) for pad in end if isinstance(pad, int)]
+    if len(numbers) < 2 * len(pads):
+        least = -np.inf if dtype.startswith("float") else int(np.iinfo(dtype).min)
+        x, numbers = padded(node, x, pads, least), [0] * (2 * len(pads))
+    return [node.emit(_MAX_POOLS[len(lengths)](x, kernel, strides, numbers, dilations))]
 
 
 CONVERTERS: Mapping[str, Converter] = {"MaxPool": _max_pool}
