@@ -237,6 +237,15 @@ def test_quantized_numbers_are_those_of_the_reference(block: int, tmp_path: Path
         same(results[name], np.asarray(expected))
 
 
+def test_one_scale_and_one_zero_point_are_for_all_elements(tmp_path: Path) -> None:
+    node = helper.make_node("DequantizeLinear", ["x", "s", "z"], ["y"], axis=0)
+    model = model_of([node], {"x": ("INT4", [5]), "s": ("FLOAT", []), "z": ("INT4", [1])}, {"y": ("FLOAT", [5])})
+    feeds = {"x": np.array([0, 1, 7, -4, -8]), "z": np.array([1])}
+    small = {name: array.astype(ml_dtypes.int4) for name, array in feeds.items()}
+    results = run(model, tmp_path, **small, s=np.array(2, np.float32))
+    assert results["y"].tolist() == [-2, 0, 12, -10, -18]
+
+
 def test_what_computes_with_float8_is_refused_by_name() -> None:
     nodes = [
         helper.make_node("Cast", ["x"], ["a"], to=code_of("FLOAT8E5M2")),

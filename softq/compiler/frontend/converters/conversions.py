@@ -114,18 +114,20 @@ def _operands(node: Node) -> Sequence[relax.Expr]:
 
 def _parts(node: Node) -> Any:
     """Return what gives the place of an element's scale, or zero point, from that of the element."""
-    shape, scales = node.shape(0), [plain(d) for d in node.shape(1)]
-    block = node.attributes.get("block_size", 0)
-    axis = node.axis(node.attributes.get("axis", 1), len(shape)) if scales and (block or scales != [1]) else 0
-    if block and len(scales) != len(shape):
-        raise RefusalError(f"{node.operator} {node.name!r}: scales of shape {scales} for blocks of {shape}")
+    rank, block = len(node.shape(0)), node.attributes.get("block_size", 0)
+    scales = [[plain(d) for d in node.shape(i)] for i in (1, 2) if node.has(i)]
+    # One number is for all elements, whatever the axis.
+    several = any(dims not in ([], [1]) for dims in scales)
+    axis = node.axis(node.attributes.get("axis", 1), rank) if several else 0
+    if any(len(dims) != rank if block else len(dims) > 1 for dims in scales):
+        raise RefusalError(f"{node.operator} {node.name!r}: scales or zero points of shape {scales[-1]}")
 
     def part(at: Sequence[Any], of: Any) -> Sequence[Any]:
         if block:
             return [tirx.floordiv(i, expression(block)) if a == axis else i for a, i in enumerate(at)]
         if len(of.shape) == 0:
             return []
-        return [0 if scales == [1] else at[axis]]
+        return [0 if plain(of.shape[0]) == 1 else at[axis]]
 
     return part
 

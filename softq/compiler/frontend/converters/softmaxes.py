@@ -68,6 +68,8 @@ def _softmax(node: Node) -> list[relax.Expr]:
     axis = node.axis(node.attributes.get("axis", -1), rank)
     if node.opset < 13:
         raise RefusalError(f"Softmax {node.name!r} of opset {node.opset}; raise the model to opset 18")
+    if str(x.ty.dtype) == "float64":
+        return [_softmax_of_double(node, x, axis)]
     if str(x.ty.dtype) not in FLOATS:
         raise RefusalError(f"Softmax {node.name!r} of {x.ty.dtype}; kernels compute in float32")
     order = [i for i in range(rank) if i != axis] + [axis]
@@ -83,6 +85,13 @@ def _softmax(node: Node) -> list[relax.Expr]:
     if axis != rank - 1:
         result = node.emit(relax.op.permute_dims(result, [order.index(i) for i in range(rank)]))
     return [result if str(dtype) == "float32" else node.emit(relax.op.astype(result, dtype))]
+
+
+def _softmax_of_double(node: Node, x: relax.Expr, axis: int) -> relax.Expr:
+    """Return the softmax in float64, which row programs do not have: operator by operator."""
+    below = node.emit(relax.op.subtract(x, node.emit(relax.op.max(x, axis, keepdims=True))))
+    powers = node.emit(relax.op.exp(below))
+    return node.emit(relax.op.divide(powers, node.emit(relax.op.sum(powers, axis, keepdims=True))))
 
 
 CONVERTERS: Mapping[str, Converter] = {"Softmax": _softmax}
