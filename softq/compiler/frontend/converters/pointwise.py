@@ -79,6 +79,11 @@ def _selu(node: Node) -> list[relax.Expr]:
     return [node.emit(relax.op.multiply(_bent(node, x, below), number(x, gamma)))]
 
 
+def _prelu(node: Node) -> list[relax.Expr]:
+    x = node.tensor(0)
+    return [_bent(node, x, node.emit(relax.op.multiply(x, node.tensor(1))))]
+
+
 def _thresholded_relu(node: Node) -> list[relax.Expr]:
     x, alpha = node.tensor(0), node.attributes.get("alpha", 1.0)
     return [node.emit(relax.op.where(node.emit(relax.op.greater(x, number(x, alpha))), x, number(x, 0)))]
@@ -145,6 +150,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "Relu": _relu,
     "Elu": _elu,
     "Selu": _selu,
+    "PRelu": _prelu,
     "ThresholdedRelu": _thresholded_relu,
     "HardSigmoid": _hard_sigmoid,
     "Sign": _sign,
