@@ -110,7 +110,7 @@ class _Walk(Lowering):
         """Append all steps and return what `main` gives."""
         attentions, inside = find_attentions(self.module, self.operators, self.backend)
         fused, delayed = find_epilogues(self.module, self.operators, self.backend, {*attentions, *inside})
-        for at, binding in bindings.bindings_of(self.module).items():
+        for at, binding in bindings.in_order(self.module, self.operators).items():
             if at in delayed:
                 continue
             try:

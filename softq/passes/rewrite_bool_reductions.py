@@ -12,7 +12,7 @@ _REDUCTIONS = frozenset({"ReduceMax", "ReduceMin"})
 
 
 class RewriteBoolReductions(BodyPass):
-    """Puts `ReduceMax` and `ReduceMin` of bool between casts to int32 and back."""
+    """Puts `ReduceMax` and `ReduceMin` of bool between casts to uint8, which has no value beyond them, and back."""
 
     def _body(self, node: ir.Node, opset: int) -> onnx.FunctionProto | None:
         if node.domain != "" or node.op_type not in _REDUCTIONS or node.inputs[0] is None:
@@ -22,7 +22,7 @@ class RewriteBoolReductions(BodyPass):
         inputs, defaults = ["x", "axes"] if has_input(node, 1) else ["x"], {"keepdims": 1, "noop_with_empty_axes": 0}
         flags = ", ".join(f"{name}: int = {node.attributes.get_int(name, d)}" for name, d in defaults.items())
         lines = [
-            f"i = Cast <to: int = {int(ir.DataType.INT32)}> (x)",
+            f"i = Cast <to: int = {int(ir.DataType.UINT8)}> (x)",
             f"r = {node.op_type} <{flags}> ({', '.join(['i', *inputs[1:]])})",
             f"y = Cast <to: int = {int(ir.DataType.BOOL)}> (r)",
         ]

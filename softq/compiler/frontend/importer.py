@@ -28,6 +28,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from softq.artifact.program import Limit
 from softq.compiler.backend import KernelOperator
+from softq.compiler.frontend.broadcasting import broadcast_inputs
 from softq.compiler.frontend.converters import converters
 from softq.compiler.frontend.converters.softmaxes import softq_function
 from softq.compiler.frontend.element_types import BITS, PLAIN, clean, held, held_array
@@ -319,12 +320,13 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         function = self.functions.get((proto.domain, proto.op_type))
         if function is not None:
             return softq_function(node, function)
+        broadcast_inputs(node)
         converter = converters().get(proto.op_type)
         results = None if converter is None else converter(node)
         if results is not None:
             return results
         given = onnx_frontend.onnx_input()
-        for name in proto.input:
+        for name in node.inputs:
             given.append(self.context.tensor(name) if name else None)
         attributes = self._parse_attr(proto.attribute)
         attributes["tvm_custom"] = {"name": node.name, "num_outputs": len(proto.output)}

@@ -10,6 +10,7 @@ import tvm
 from tvm import relax
 
 from softq.compiler.backend import KernelOperator
+from softq.compiler.ops.control_flow import bodies_of, decided_dims
 from softq.compiler.tir.expressions import found
 from softq.compiler.tir.symbolic import key
 
@@ -17,6 +18,38 @@ from softq.compiler.tir.symbolic import key
 def bindings_of(module: tvm.IRModule) -> dict[int, Any]:
     """Return the bindings of `main` by their variable, in their order."""
     return {key(binding.var): binding for block in module["main"].body.blocks for binding in block.bindings}
+
+
+def in_order(module: tvm.IRModule, operators: Mapping[str, KernelOperator]) -> dict[int, Any]:
+    """Return the bindings of `main`, with what measures a dimension before what has it.
+
+    Relax, which does not know that there is anything to wait for, moves bindings.
+    """
+    given = bindings_of(module)
+    owner = {dim: at for at, b in given.items() for dim in decided_dims(operator_of(b, operators))}
+    if not owner:
+        return given
+    ordered: dict[int, Any] = {}
+
+    def needed(binding: Any) -> Iterator[int]:
+        for root in [binding, *(body.module["main"] for body in bodies_of(operator_of(binding, operators)))]:
+            for var in found(root, tvm.ir.Var):
+                yield key(var)
+                yield owner.get(str(var.name), 0)
+
+    for last in given:
+        stack = [(last, iter(needed(given[last])))]
+        open_ones = {last}
+        while stack:
+            at, rest = stack[-1]
+            step = next((i for i in rest if i in given and i not in ordered and i not in open_ones), None)
+            if step is None:
+                ordered.setdefault(at, given[at])
+                stack.pop()
+            else:
+                open_ones.add(step)
+                stack.append((step, iter(needed(given[step]))))
+    return ordered
 
 
 def callee(binding: Any) -> str:

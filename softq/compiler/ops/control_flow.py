@@ -16,6 +16,25 @@ from softq.compiler.steps.tir_kernels import PREFIX
 from softq.compiler.tir.kernel_function import kernel_function
 from softq.compiler.tir.symbolic import multiplied
 
+
+def decided_dims(operator: object) -> tuple[str, ...]:
+    """Return the names of the dimensions that are known behind an operator, not before it."""
+    if isinstance(operator, MeasureOp):
+        return operator.dims
+    if isinstance(operator, IfOp):
+        return operator.measured
+    if isinstance(operator, LoopOp):
+        return (*operator.measured, *([] if operator.rounds is None else [operator.rounds]))
+    return ()
+
+
+def bodies_of(operator: object) -> tuple[Body, ...]:
+    """Return the bodies that an operator computes."""
+    if isinstance(operator, IfOp):
+        return operator.then, operator.other
+    return (operator.body,) if isinstance(operator, LoopOp) else ()
+
+
 _ZERO, _ONE = tirx.IntImm("int64", 0), tirx.IntImm("int64", 1)
 
 

@@ -34,24 +34,27 @@ class SizesOp:
 
 
 @dataclass(frozen=True)
-class CumSumOp:
-    """Sums along an axis: the argument is a tensor [outer, length, inner], the result has its shape and type.
+class CumulativeOp:
+    """Sums or products along an axis: the argument is a tensor [outer, length, inner], and so is the result.
 
     Attributes:
         exclusive: Whether an element's sum is without itself.
         reverse: Whether sums go from the last element to the first.
+        multiplies: Whether they are products.
     """
 
     exclusive: bool
     reverse: bool
+    multiplies: bool = False
 
     def lower(self, lowering: Lowering, arguments: Sequence[Any], result: Any) -> Value:
         """Append the step and return the result."""
         builder = lowering.builder
         x, out = lowering.value(arguments[0]), builder.new(result)
         outer, length, inner = x.dims
-        symbol = f"{PREFIX}cumsum_{x.dtype}" + "_exclusive" * self.exclusive + "_reverse" * self.reverse
-        kernel = builder.tir.add(symbol, lambda: _cum_sum_kernel(symbol, x.dtype, self))
+        name = "cumprod" if self.multiplies else "cumsum"
+        symbol = f"{PREFIX}{name}_{x.dtype}" + "_exclusive" * self.exclusive + "_reverse" * self.reverse
+        kernel = builder.tir.add(symbol, lambda: _cumulative_kernel(symbol, x.dtype, self))
         builder.append(StepCall(kernel, [x, out], [length, inner], multiplied([outer, inner]), x.elements))
         return out
 
@@ -107,8 +110,8 @@ class ScatterOp:
         return out
 
 
-def _cum_sum_kernel(symbol: str, dtype: str, op: CumSumOp) -> tirx.PrimFunc:
-    """Return `symbol(x, out, length, inner, begin, end)`: sums along an axis; a work item is a line of it."""
+def _cumulative_kernel(symbol: str, dtype: str, op: CumulativeOp) -> tirx.PrimFunc:
+    """Return `symbol(x, out, length, inner, begin, end)`: a work item is a line of the axis."""
     pointers = {"x": dtype, "out": dtype}
     with kernel_function(symbol, pointers, ("length", "inner"), unaligned=tuple(pointers)) as made:
         (x, out), (length, inner, begin, end) = made.memory.values(), made.sizes.values()
@@ -116,12 +119,13 @@ def _cum_sum_kernel(symbol: str, dtype: str, op: CumSumOp) -> tirx.PrimFunc:
         zero = tirx.IntImm("int64", 0)
         with T.serial(begin, end) as item:
             first = tirx.truncdiv(item, inner) * length * inner + tirx.truncmod(item, inner)
-            T.buffer_store(total, tirx.const(0, dtype), [zero])
+            T.buffer_store(total, tirx.const(int(op.multiplies), dtype), [zero])
             with T.serial(zero, length) as step:
                 at = first + (length - 1 - step if op.reverse else step) * inner
                 if op.exclusive:
                     T.buffer_store(out, total[zero], [at])
-                T.buffer_store(total, total[zero] + x[at], [zero])
+                joined = total[zero] * x[at] if op.multiplies else total[zero] + x[at]
+                T.buffer_store(total, joined, [zero])
                 if not op.exclusive:
                     T.buffer_store(out, total[zero], [at])
     return made.function

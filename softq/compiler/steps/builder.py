@@ -25,6 +25,10 @@ def tensor_types(ty: Any) -> list[Any]:
     return list(ty.fields) if isinstance(ty, relax.TupleType) else [ty]
 
 
+def _bytes(dims: Sequence[Size], dtype: str) -> Size:
+    return multiplied([*dims, np.dtype(dtype).itemsize])
+
+
 @dataclass(frozen=True)
 class Value:
     """A tensor while lowering.
@@ -113,8 +117,7 @@ class Builder:
 
     def allocated(self, dims: tuple[Size, ...], dtype: str) -> Value:
         """Return a value of this shape in memory of its own."""
-        total = multiplied([*dims, np.dtype(dtype).itemsize])
-        self.buffers.append(Buffer(total, len(self.steps), len(self.steps)))
+        self.buffers.append(Buffer(_bytes(dims, dtype), len(self.steps), len(self.steps)))
         return Value(dims, dtype, "arena", len(self.buffers) - 1)
 
     def weight(self, name: object, array: Array) -> Value:
@@ -174,7 +177,9 @@ class Builder:
         taken: set[int] = set()
         results: list[Value] = []
         for value in values:
-            if value.place != "arena" or value.at in taken:
+            # What is seen in another shape may be written before that shape is measured, which the caller's memory has.
+            reshaped = value.place == "arena" and self.buffers[value.at].bytes != _bytes(value.dims, value.dtype)
+            if value.place != "arena" or value.at in taken or (self.measured and reshaped):
                 value = self.copy(value)
             taken.add(value.at)
             results.append(value)

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 from tvm import relax
 
-from softq.compiler.frontend.converters.shapes import expand, reshape
+from softq.compiler.frontend.broadcasting import expand
+from softq.compiler.frontend.converters.shapes import reshape
 from softq.compiler.frontend.onnx_node import Converter, Node, constant
+from softq.compiler.frontend.shape_folding import sizes
 from softq.compiler.ops.data_movement import PositionsOp, ScatterOp
 from softq.compiler.tir.symbolic import Dim, expression, plain, same_shape
 from softq.errors import RefusalError
@@ -102,22 +104,31 @@ def _scatter(node: Node, at: relax.Expr, dims: list[Dim], depth: int) -> relax.E
 
 
 def _one_hot(node: Node) -> list[relax.Expr]:
-    depth, values = node.sizes(1).ravel().tolist(), node.tensor(2)
-    if len(depth) != 1 or not isinstance(depth[0], int):
-        raise RefusalError(f"OneHot {node.name!r}: its depth is not constant")
+    depth, values = _one_hot_depth(node), node.tensor(2)
     indices, dims = node.tensor(0), node.shape(0)
-    if not str(indices.ty.dtype).startswith(("int", "uint")):
-        raise RefusalError(f"OneHot {node.name!r} of {indices.ty.dtype} has no kernel; indices are integers")
     axis = node.axis(node.attributes.get("axis", -1), len(dims) + 1)
     indices = node.emit(relax.op.astype(indices, "int64"))
-    extent = relax.const(depth[0], "int64")
+    extent = node.importer.written(sizes([depth], ()), "int64")
     negative = node.emit(relax.op.less(indices, relax.const(0, "int64")))
     indices = node.emit(relax.op.where(negative, node.emit(relax.op.add(indices, extent)), indices))
     indices = reshape(node, indices, [*dims[:axis], 1, *dims[axis:]])
-    numbers = np.arange(depth[0]).reshape([-1] + [1] * (len(dims) - axis))
-    hot = node.emit(relax.op.equal(indices, constant(numbers)))
+    numbers = node.emit(relax.op.arange(expression(0), expression(depth), expression(1), "int64"))
+    numbers = reshape(node, numbers, [depth] + [1] * (len(dims) - axis))
+    hot = node.emit(relax.op.equal(indices, numbers))
     off, on = (node.emit(relax.op.take(values, constant(np.array(i)), 0, mode="clip")) for i in (0, 1))
     return [node.emit(relax.op.where(hot, on, off))]
+
+
+def _one_hot_depth(node: Node) -> Dim:
+    """Return how many classes there are; exporters give it as any type, also as one of floating point."""
+    name = node.inputs[1]
+    if name in node.importer.sizes:
+        return plain(node.sizes(1).ravel()[0])
+    known = node.array(1)
+    if known is not None:
+        return int(known.ravel()[0])
+    given = reshape(node, node.emit(relax.op.astype(node.tensor(1), "int64")), [1])
+    return node.importer.measure(given)[0]
 
 
 CONVERTERS: Mapping[str, Converter] = {

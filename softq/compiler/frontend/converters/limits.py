@@ -6,8 +6,6 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
-
 from softq.compiler.frontend.onnx_node import Array, Converter, Node
 from softq.compiler.tir.symbolic import plain
 from softq.errors import RefusalError
@@ -56,14 +54,6 @@ def _lp_pool(node: Node) -> None:
     check_auto_pad(node)
 
 
-def _pad(node: Node) -> None:
-    pads = node.array(1) if node.has(1) else np.array(node.attributes.get("pads", []))
-    if pads is None:
-        raise RefusalError(f"Pad {node.name!r}: {node.inputs[1]!r} gives a shape that depends on data")
-    if node.attributes.get("mode") == "wrap" and (pads < 0).any():
-        raise _refused(node, "negative pads in the mode wrap")
-
-
 def check_auto_pad(node: Node) -> None:
     """Refuse padding by the result's shape where lengths are not known."""
     same = str(node.attributes.get("auto_pad", "NOTSET")).startswith("SAME")
@@ -77,19 +67,11 @@ def _pow(node: Node) -> None:
         raise _refused(node, f"powers of {node.tensor(0).ty.dtype}")
 
 
-def _split(node: Node) -> None:
-    lengths = node.array(1) if node.has(1) else None
-    if lengths is not None and (lengths == 0).any():
-        raise _refused(node, "parts of length 0")
-
-
 CONVERTERS: Mapping[str, Converter] = {
     "Resize": _resize,
     "Upsample": _resize,
     "ConvTranspose": _conv_transpose,
     "AveragePool": check_auto_pad,
     "LpPool": _lp_pool,
-    "Pad": _pad,
     "Pow": _pow,
-    "Split": _split,
 }

@@ -8,7 +8,8 @@ import numpy as np
 from tvm import relax
 
 from softq.artifact.program import Limit
-from softq.compiler.frontend.converters.shapes import broadcast_shape, expand, reshape
+from softq.compiler.frontend.broadcasting import broadcast_shape, expand
+from softq.compiler.frontend.converters.shapes import reshape
 from softq.compiler.frontend.onnx_node import Converter, Node, constant
 from softq.compiler.ops.linear import MatMulOp
 from softq.compiler.tir.symbolic import equal, expression, product, size

@@ -1,16 +1,25 @@
-"""Operators whose result is their input in another shape, or numbers made of a shape."""
+"""Operators whose result is their input in another shape."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-import numpy as np
-from tvm import relax
+from tvm import relax, te, tirx
 
 from softq.artifact.program import Limit
-from softq.compiler.frontend.onnx_node import Converter, Node, constant
-from softq.compiler.frontend.shape_folding import sizes, static
-from softq.compiler.ops.data_movement import CumSumOp
+from softq.compiler.frontend.broadcasting import broadcast_shape, expand
+from softq.compiler.frontend.onnx_node import Converter, Node
+from softq.compiler.frontend.parameters import (
+    axis_flags,
+    count_of,
+    emit,
+    flat_numbers,
+    integer,
+    known_axes,
+    table,
+    total,
+)
 from softq.compiler.tir.symbolic import Dim, equal, expression, plain, product, quotient, same_shape, simplified, size
 from softq.errors import RefusalError
 
@@ -34,38 +43,12 @@ def reshape(node: Node, value: relax.Expr, shape: list[Dim]) -> relax.Expr:
     return node.emit(relax.op.reshape(value, [expression(d) for d in shape]))
 
 
-def expand(node: Node, value: relax.Expr, shape: list[Dim]) -> relax.Expr:
-    """Return the value broadcast to a shape."""
-    if same_shape(node.importer.dims(value, node.name), shape):
-        return value
-    return node.emit(relax.op.broadcast_to(value, [expression(d) for d in shape]))
-
-
-def broadcast_shape(node: Node, a: list[Dim], b: list[Dim]) -> list[Dim]:
-    """Return the shape to which two shapes broadcast."""
-    rank = max(len(a), len(b))
-    result: list[Dim] = []
-    for x, y in zip([1] * (rank - len(a)) + list(a), [1] * (rank - len(b)) + list(b), strict=True):
-        x, y = plain(x), plain(y)
-        if equal(x, y) or y == 1:
-            result.append(x)
-        elif x == 1 and isinstance(x, int):
-            result.append(y)
-        else:
-            raise RefusalError(f"{node.operator} {node.name!r}: dimensions {x} and {y} are not known to be equal")
-    return result
-
-
-def axes_of(node: Node) -> list[int]:
-    """Return the axes that a node names by its second input or by its attribute."""
-    given = static(node.sizes(1)) if node.has(1) else np.array(node.attributes["axes"])
-    if given is None:
-        raise RefusalError(f"{node.operator} {node.name!r}: its axes are not constant")
-    return [int(a) for a in given.ravel()]
-
-
 def _reshape(node: Node) -> list[relax.Expr]:
-    return [reshape(node, node.tensor(0), _target(node, node.shape(0), list(node.sizes(1).ravel())))]
+    if node.inputs[1] in node.importer.sizes:
+        shape = _target(node, node.shape(0), list(node.sizes(1).ravel()))
+    else:
+        shape = _asked(node, node.shape(0), flat_numbers(node, 1))
+    return [reshape(node, node.tensor(0), shape)]
 
 
 def _target(node: Node, dims: list[Dim], wanted: list[Dim]) -> list[Dim]:
@@ -79,6 +62,31 @@ def _target(node: Node, dims: list[Dim], wanted: list[Dim]) -> list[Dim]:
     return wanted
 
 
+def _asked(node: Node, dims: list[Dim], wanted: relax.Expr) -> list[Dim]:
+    """Return the same for a shape that the run decides."""
+    count = count_of(node, wanted)
+    if not count:
+        return []
+
+    def length(given: Any, there: Any, axis: int) -> Any:
+        as_it_is = not node.attributes.get("allowzero", 0) and axis < len(dims)
+        return tirx.Select(given[axis] == 0, there[axis], given[axis]) if as_it_is else given[axis]
+
+    def resolved(axis: int) -> Callable[[Any], Any]:
+        def element(given: Any, there: Any) -> Any:
+            rest = integer(1)
+            for other in range(count):
+                if other != axis:
+                    rest = rest * length(given, there, other)
+            left = tirx.truncdiv(expression(product(there)), tirx.Select(rest == 0, integer(1), rest))
+            return tirx.Select(given[axis] == -1, left, length(given, there, axis))
+
+        return element
+
+    lengths = table(node, "lengths", [resolved(axis) for axis in range(count)], wanted, dims)
+    return list(node.importer.measure(lengths))
+
+
 def _flatten(node: Node) -> list[relax.Expr]:
     dims, axis = node.shape(0), node.attributes.get("axis", 1)
     axis += len(dims) if axis < 0 else 0
@@ -87,19 +95,41 @@ def _flatten(node: Node) -> list[relax.Expr]:
 
 def _squeeze(node: Node) -> list[relax.Expr]:
     dims = [plain(d) for d in node.shape(0)]
+    axes: list[int] | None = [i for i, d in enumerate(dims) if isinstance(d, int) and d == 1]
     if node.has(1) or "axes" in node.attributes:
-        axes = [node.axis(a, len(dims)) for a in axes_of(node)]
-    else:
-        axes = [i for i, d in enumerate(dims) if isinstance(d, int) and d == 1]
+        axes = known_axes(node)
+    if axes is None:
+        flags = axis_flags(node, flat_numbers(node, 1), len(dims), none_is_all=False)
+        return [reshape(node, node.tensor(0), flags.others(node, dims))]
+    axes = [node.axis(a, len(dims)) for a in axes]
     return [reshape(node, node.tensor(0), [d for i, d in enumerate(dims) if i not in axes])]
 
 
 def _unsqueeze(node: Node) -> list[relax.Expr]:
-    dims, axes = list(node.shape(0)), axes_of(node)
+    dims, axes = list(node.shape(0)), known_axes(node)
+    if axes is None:
+        return [reshape(node, node.tensor(0), _with_ones(node, dims, flat_numbers(node, 1)))]
     rank = len(dims) + len(axes)
     for axis in sorted(node.axis(a, rank) for a in axes):
         dims.insert(axis, 1)
     return [reshape(node, node.tensor(0), dims)]
+
+
+def _with_ones(node: Node, dims: Sequence[Dim], axes: relax.Expr) -> list[Dim]:
+    """Return dimensions with a 1 for each axis of the result that the run decides."""
+    rank = len(dims) + count_of(node, axes)
+    flags = axis_flags(node, axes, rank, none_is_all=False)
+
+    def length(axis: int) -> Callable[[Any], Any]:
+        def element(given: Any, there: Any) -> Any:
+            place = axis - total([given[i] for i in range(axis)])
+            found = total([tirx.Select(place == i, d, integer(0)) for i, d in enumerate(there)])
+            return tirx.Select(given[axis] == 1, integer(1), found)
+
+        return element
+
+    lengths = table(node, "lengths", [length(axis) for axis in range(rank)], flags.flags, dims)
+    return list(node.importer.measure(lengths))
 
 
 def _expand(node: Node) -> list[relax.Expr]:
@@ -107,37 +137,22 @@ def _expand(node: Node) -> list[relax.Expr]:
     return [expand(node, node.tensor(0), broadcast_shape(node, dims, wanted))]
 
 
-def _range(node: Node) -> list[relax.Expr]:
-    start, limit, delta = (sizes(node.sizes(i).ravel()[0], ()).item() for i in range(3))
-    if not isinstance(delta, int) or delta == 0:
-        raise RefusalError(f"Range {node.name!r}: its step is not a constant")
-    dtype = node.importer.tensor(node.inputs[0]).ty.dtype
-    low, high = (start, limit) if delta > 0 else (limit, start)
-    span = simplified(expression(high) - expression(low))
-    if isinstance(span, int) and span < 0:
-        limit = start
-    elif not isinstance(span, int):
-        node.require(Limit(size(span), 0, 2**40, f"Range {node.name} ends before it begins"))
-    values = relax.op.arange(expression(start), expression(limit), expression(delta), "int64")
-    result = node.emit(values)
-    return [result if str(dtype) == "int64" else node.emit(relax.op.astype(result, dtype))]
+def _tile(node: Node) -> list[relax.Expr] | None:
+    if node.opset < 6:
+        return None
+    dims, repeats = node.shape(0), list(node.sizes(1).ravel())
+    if len(repeats) != len(dims):
+        raise RefusalError(f"Tile {node.name!r} of {len(dims)} axes has {len(repeats)} repeats")
+    shape = [product([d, r]) for d, r in zip(dims, repeats, strict=True)]
 
+    def compute(x: Any, shape: Any) -> Any:
+        def element(*at: Any) -> Any:
+            places = zip(at, x.shape, shape, strict=True)
+            return x[tuple(i if equal(d, whole) else tirx.floormod(i, d) for i, d, whole in places)]
 
-def _constant_of_shape(node: Node) -> list[relax.Expr]:
-    value = node.attributes.get("value", np.zeros(1, np.float32))
-    shape = [expression(d) for d in node.sizes(0).ravel()]
-    return [node.emit(relax.op.full(shape, constant(value.reshape(())), str(value.dtype)))]
+        return te.compute(shape, element, name="tiled")
 
-
-def _cum_sum(node: Node) -> list[relax.Expr]:
-    dims = node.shape(0)
-    axis = node.axis(axes_of(node)[0], len(dims))
-    flat = [product(dims[:axis]), dims[axis], product(dims[axis + 1 :])]
-    call = CumSumOp(bool(node.attributes.get("exclusive", 0)), bool(node.attributes.get("reverse", 0)))
-    x = reshape(node, node.tensor(0), flat)
-    name = f"cumsum_{int(call.exclusive)}{int(call.reverse)}"
-    summed = node.call(name, call, [x], relax.TensorType([expression(d) for d in flat], str(x.ty.dtype)))
-    return [reshape(node, summed, dims)]
+    return [emit(node, "tiled", compute, node.tensor(0), shape)]
 
 
 CONVERTERS: Mapping[str, Converter] = {
@@ -146,8 +161,6 @@ CONVERTERS: Mapping[str, Converter] = {
     "Squeeze": _squeeze,
     "Unsqueeze": _unsqueeze,
     "Expand": _expand,
-    "Range": _range,
-    "ConstantOfShape": _constant_of_shape,
-    "CumSum": _cum_sum,
+    "Tile": _tile,
     "Identity": lambda node: [node.tensor(0)],
 }

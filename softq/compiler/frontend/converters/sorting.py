@@ -11,7 +11,7 @@ from softq.artifact.program import Limit
 from softq.compiler.frontend.converters.selections import chosen, compute, refuse_without, taken
 from softq.compiler.frontend.converters.shapes import reshape
 from softq.compiler.frontend.onnx_node import Converter, Node
-from softq.compiler.ops.data_movement import CumSumOp, ScatterOp
+from softq.compiler.ops.data_movement import CumulativeOp, ScatterOp
 from softq.compiler.ops.sorting import SortOp
 from softq.compiler.tir.symbolic import Dim, expression, product, simplified, size
 from softq.errors import RefusalError
@@ -121,7 +121,7 @@ def _runs(node: Node, begins: relax.Expr) -> relax.Expr:
     """Return the number of the run that each entry is in."""
     dims = list(begins.ty.shape.values)
     ones = reshape(node, node.emit(relax.op.astype(begins, "int64")), [1, *dims, 1])
-    runs = node.call("cumsum_00", CumSumOp(exclusive=False, reverse=False), [ones], ones.ty)
+    runs = node.call("cumsum_00", CumulativeOp(exclusive=False, reverse=False), [ones], ones.ty)
     return node.emit(relax.op.subtract(reshape(node, runs, dims), relax.const(1, "int64")))
 
 
