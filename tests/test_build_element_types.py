@@ -255,3 +255,17 @@ def test_what_computes_with_float8_is_refused_by_name() -> None:
     model = model_of(nodes, {"x": ("FLOAT", [3])}, {"y": ("FLOAT", [3])})
     with pytest.raises(softq.RefusalError, match="Relu 'b' of float8_e5m2: built models move and convert"):
         softq.build(model, "unused", target="cpu")
+
+
+def test_a_value_of_a_loop_whose_type_is_not_known_is_refused_by_name() -> None:
+    number, going, on = (
+        helper.make_tensor_value_info(name, code_of(kind), [])
+        for name, kind in (("i", "INT64"), ("go", "BOOL"), ("on", "BOOL"))
+    )
+    nodes = [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Identity", ["v"], ["w"])]
+    unknown = [onnx.ValueInfoProto(name=name) for name in ("v", "w")]
+    body = helper.make_graph(nodes, "b", [number, going, unknown[0]], [on, unknown[1]])
+    node = helper.make_node("Loop", ["m", "", "x"], ["y"], body=body)
+    model = model_of([node], {"m": ("INT64", []), "x": ("FLOAT8E5M2", [2])}, {"y": ("FLOAT8E5M2", [2])})
+    with pytest.raises(softq.RefusalError, match="the element type of 'v' is not known; it may be float8_e5m2"):
+        softq.build(model, "unused", target="cpu")

@@ -74,7 +74,7 @@ def _round(node: ir.Node, value: ir.Value) -> None:
     cast = ir.node("Cast", [value], {"to": int(_BFLOAT16)}, outputs=[rounded], name=f"{value.name}.round")
     graph_of(node).insert_after(node, cast)
     take_over(value, rounded, except_by=cast)
-    value.type = ir.TensorType(_FLOAT)
+    value.name, value.type = f"{rounded.name}.float32", ir.TensorType(_FLOAT)
 
 
 PASS = PassEntry("widen-bfloat16", WidenBfloat16, "Compute in float32 what a model computes in bfloat16")

@@ -38,6 +38,10 @@ def held(dtype: str) -> str:
     return dtype[:-1] + "8" if is_integer(dtype) else f"uint{max(BITS[dtype], 8)}"
 
 
+HELD = frozenset({"uint8", "uint16", "int8"})
+"""The types that `held` gives in place of others."""
+
+
 def is_integer(dtype: str) -> bool:
     """Say whether elements are integers."""
     return dtype.startswith(("int", "uint"))

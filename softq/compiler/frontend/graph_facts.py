@@ -8,7 +8,7 @@ import onnx
 import onnx_ir as ir
 from tvm import relax
 
-from softq.compiler.frontend.element_types import BITS, PLAIN, held, held_array, refuse_computing
+from softq.compiler.frontend.element_types import BITS, HELD, PLAIN, held, held_array, refuse_computing
 from softq.compiler.frontend.onnx_node import Array, Node
 from softq.compiler.tir.symbolic import plain
 from softq.errors import RefusalError
@@ -64,17 +64,28 @@ class GraphFacts:
         """Return a body of a node."""
         return self._nodes[node.name].attributes[attribute].as_graph()
 
-    def check_types(self, node: Node, domain: str) -> None:
-        """Refuse a node that computes with elements that are held as integers, or may give such without saying so.
+    def check_operands(self, node: Node, domain: str) -> None:
+        """Refuse a node that computes with elements that are held as integers.
 
         Raises:
             RefusalError: naming node and type.
         """
-        types = {self.dtypes[name] for name in node.inputs if name in self.dtypes}
-        refuse_computing(node.operator, node.name, types, domain)
-        for name in node.outputs if types else ():
-            if name and self.types.get(name, (None, None))[0] is None:
-                raise RefusalError(f"{node.operator} {node.name!r} of {min(types)}: the type of {name!r} is not known")
+        refuse_computing(
+            node.operator, node.name, {self.dtypes[name] for name in node.inputs if name in self.dtypes}, domain
+        )
+
+    def check_known(self, name: str, dtype: str) -> None:
+        """Refuse a value that the model gives no type if it may be held as something else.
+
+        Args:
+            name: Its name.
+            dtype: The type that it is held in.
+
+        Raises:
+            RefusalError: naming the value.
+        """
+        if self.dtypes and dtype in HELD:
+            raise RefusalError(f"the element type of {name!r} is not known; it may be {min(self.dtypes.values())}")
 
     def check(self, node: Node, name: str, result: relax.Expr) -> None:
         """Refuse a result whose type is not the one that ONNX infers, as far as ONNX can tell.
@@ -98,6 +109,8 @@ class GraphFacts:
         if str(result.ty.dtype) not in PLAIN:
             raise RefusalError(f"{what} is {result.ty.dtype}, which has no kernels")
         dtype, dims = self.types.get(name, (None, None))
+        if dtype is None:
+            self.check_known(name, str(result.ty.dtype))
         found = [plain(d) for d in shape.values]
         if dtype is not None and str(result.ty.dtype) != held(dtype):
             raise RefusalError(f"TVM gives {result.ty.dtype} for {what}, which is {dtype} in ONNX")

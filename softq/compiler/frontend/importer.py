@@ -193,6 +193,8 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     def _parse_graph_input(self, graph: onnx.GraphProto) -> None:
         if self._around is not None:
             for value, ty in zip(graph.input, self._formals, strict=True):
+                if not value.type.tensor_type.elem_type:
+                    self.graph.check_known(value.name, str(ty.dtype))
                 self._add_input(value.name, ty)
             self._capture(self._around)
             return
@@ -284,7 +286,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 {a.name: _value(a) for a in proto.attribute},
                 self.opset,
             )
-            self.graph.check_types(node, proto.domain)
+            self.graph.check_operands(node, proto.domain)
             if proto.domain in ("", "ai.onnx") and node.fold():
                 continue
             try:
