@@ -16,8 +16,9 @@ def _find(node: ir.Node, facts: Facts) -> Decomposed | None:
     result = node.outputs[0]
     for product in matches(result, "Mul(e, inverse) | Mul(inverse, e)"):
         behind = follow(product["inverse"], facts)
-        inverse = match(behind.source, "Reciprocal(total) | Div(one, total)")
-        if inverse is None or ("one" in inverse and read_number(inverse["one"]) != 1):
+        inverse = match(behind.source, "Reciprocal(total) | Div(one, total) | Pow(total, minus_one)")
+        numbers = () if inverse is None else ((name, 1 if name == "one" else -1) for name in inverse if name != "total")
+        if inverse is None or any(read_number(inverse[name]) != number for name, number in numbers):
             continue
         total = follow(inverse["total"], facts, path=behind.path)
         found = find_quotient(follow(product["e"], facts), total, result, facts)

@@ -15,7 +15,13 @@ _ELEMENTWISE = frozenset(
     | {"GreaterOrEqual", "LessOrEqual", "Identity", "Cast", "Dropout", "Neg", "Not", "Sqrt", "Exp", "Tanh", "Clip"}
     | {"Softmax", "LogSoftmax", "Slice", "Trilu", "IsNaN", "Erf", "Sigmoid", "Relu", "Log", "Reciprocal", "Abs"}
 )
-_FIRST_ONLY = frozenset({"Slice", "Trilu", "Clip", "Dropout", "Softmax", "LogSoftmax", "Concat"})
+_FIRST_ONLY = frozenset(
+    {"Slice", "Trilu", "Clip", "Dropout", "Softmax", "LogSoftmax", "Concat", "Split", "Pad", "Tile", "Resize", "CumSum"}
+    | {"Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "BatchNormalization", "LeakyRelu", "Elu"}
+    | {"InstanceNormalization", "LayerNormalization", "Gelu", "HardSigmoid", "HardSwish", "QuantizeLinear", "PRelu"}
+    | {"DequantizeLinear", "Softplus", "Sin", "Cos", "Floor", "Ceil", "Round"}
+)
+"""Operators whose result has as many axes as their first operand."""
 
 
 def find_rank(
@@ -38,12 +44,17 @@ def find_rank(
         memo[value] = None
         ranks = {find_rank(v, known, memo, depth - 1) for v in _sources(node, value.index() or 0)}
         rank = ranks.pop() if len(ranks) == 1 else None
-    elif rank is None and node is not None and not node.domain and depth > 0 and value is node.outputs[0]:
+    elif rank is None and node is not None and not node.domain and depth > 0 and _is_first(value, node):
         memo[value] = None
         ranks = {v: find_rank(v, known, memo, depth - 1) for v in node.inputs if v is not None}
         rank = _rank_of(node, ranks, known)
     memo[value] = rank
     return rank
+
+
+def _is_first(value: ir.Value, node: ir.Node) -> bool:
+    """Say whether what is known of an operator's first result holds for a value."""
+    return value is node.outputs[0] or node.op_type == "Split"
 
 
 def _sources(node: ir.Node | None, index: int) -> list[ir.Value]:
@@ -65,6 +76,15 @@ def _rank_of(
     if is_op(node, "Transpose"):
         perm = node.attributes.get("perm")
         return mine if perm is None or perm.is_ref() else len(perm.as_ints())
+    if is_op(node, "Flatten", "Gemm"):
+        return 2
+    if is_op(node, "Squeeze", "Unsqueeze"):
+        count = _count_axes(node, known)
+        return None if mine is None or count is None else mine + (count if node.op_type == "Unsqueeze" else -count)
+    if is_op(node, "Gather"):
+        indices = operand(node, 1)
+        theirs = None if indices is None else ranks[indices]
+        return None if mine is None or theirs is None else mine - 1 + theirs
     if is_op(node, "Reshape", "Expand"):
         numbers = operand(node, 1)
         dims = None if numbers is None else known(numbers)
@@ -79,8 +99,21 @@ def _rank_of(
         return mine
     if node.op_type.startswith("Reduce"):
         keeps = node.attributes.get("keepdims")
-        return mine if keeps is None or (not keeps.is_ref() and keeps.as_int() == 1) else None
+        if keeps is None or (not keeps.is_ref() and keeps.as_int() == 1):
+            return mine
+        count = None if keeps.is_ref() else _count_axes(node, known)
+        return None if mine is None or not count else mine - count
     if node.op_type in _ELEMENTWISE:
         found = [ranks[v] for v in node.inputs if v is not None]
         return max(r for r in found if r is not None) if found and None not in found else None
     return None
+
+
+def _count_axes(node: ir.Node, known: Callable[[ir.Value], Dims | None]) -> int | None:
+    """Return how many axes an operator names, in an attribute or in its second operand; None if that is not known."""
+    axes = node.attributes.get("axes")
+    if axes is not None:
+        return None if axes.is_ref() else len(axes.as_ints())
+    given = operand(node, 1)
+    dims = None if given is None else known(given)
+    return dims[0] if dims is not None and len(dims) == 1 and isinstance(dims[0], int) else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from softq.forms.matching.exponentials import Decomposed, find_exponential, read_number, without_maximum
-from softq.forms.matching.layout_ops import Moved, are_same, follow, is_plain
+from softq.forms.matching.layout_ops import Moved, are_same, follow, is_plain, move_layout, own_layout
 from softq.forms.matching.reductions import Reduced, find_reduction, fits
 from softq.graph.facts import Facts
 from softq.graph.patterns import match, matches
@@ -61,7 +61,27 @@ def find_quotient(above: Moved, below: Moved, result: ir.Value, facts: Facts) ->
     total = _find_sum(below, _Changes(), facts)
     if total is None or not are_same(above.source, total[0].source):
         return None
-    reduced, changes = total
+    return _find_over(above, *total, result, facts)
+
+
+def find_normalized(node: ir.Node, facts: Facts) -> Decomposed | None:
+    """Return the softmax that exponentials are whose absolute values an LpNormalization makes sum to 1."""
+    axis, given = node.attributes.get("axis"), operand(node, 0)
+    if given is None or (axis is not None and axis.is_ref()):
+        return None
+    above = follow(given, facts)
+    layout = move_layout(own_layout(above.source, facts), above.path, facts)
+    place = -1 if axis is None else axis.as_int()
+    if layout is None or not -len(layout) <= place < len(layout):
+        return None
+    label = layout[place]
+    left = tuple(None if i == place % len(layout) else other for i, other in enumerate(layout))
+    reduced = Reduced(node, above.source, None if label is None else (label,), left, spreads=False, simple=False)
+    return _find_over(above, reduced, _Changes(), node.outputs[0], facts)
+
+
+def _find_over(above: Moved, reduced: Reduced, changes: _Changes, result: ir.Value, facts: Facts) -> Decomposed | None:
+    """Return the softmax that values are over a sum of theirs, None if they are no exponentials."""
     exponential = find_exponential(above.source, facts)
     if exponential is None:
         reshape = match(above.source, "Reshape(x)")
@@ -158,7 +178,10 @@ def _find_reductions(logarithm: Moved, scores: ir.Value, facts: Facts) -> list[R
 def _find_log_sum(logarithm: Moved, facts: Facts) -> Reduced | None:
     """Return the sum in log(sum(exp(y))) as a reduction of y, which has the same axes."""
     found = match(logarithm.source, "Log(x)")
-    total = None if found is None else find_reduction(_above(logarithm, found["x"], facts), SUMS, facts)
+    if found is None:
+        total = find_reduction(logarithm, ["ReduceLogSum"], facts)
+    else:
+        total = find_reduction(_above(logarithm, found["x"], facts), SUMS, facts)
     exponent = None if total is None else match(total.source, "Exp(x)")
     if total is None or exponent is None:
         return None

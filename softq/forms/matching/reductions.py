@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import onnx_ir as ir
 
 from softq.forms.matching.layout_ops import (
@@ -19,7 +20,7 @@ from softq.forms.matching.layout_ops import (
 )
 from softq.graph.facts import Facts
 from softq.graph.patterns import match
-from softq.graph.queries import is_op, operand, producer, values_above
+from softq.graph.queries import constant, is_op, operand, producer, values_above
 
 _MOST_BETWEEN = 128
 """Values between a reduction and what reads it."""
@@ -49,18 +50,23 @@ class Reduced:
 def find_reduction(moved: Moved, names: Sequence[str], facts: Facts) -> Reduced | None:
     """Return the reduction of one of the named kinds that is moved, as it is read at the end of the path."""
     node, path = producer(moved.source, *names), moved.path
+    product = producer(moved.source, "MatMul", "Einsum") if node is None and "ReduceSum" in names else None
+    written = None if product is None else _read_product(product, facts)
+    node = node if written is None else product
     inside = None if node is None else operand(node, 0)
     if node is None or inside is None:
         return None
     before = follow(inside, facts)
     spreads = any(is_op(other, "Expand") for other in (*before.path, *path))
     layout = move_layout(own_layout(before.source, facts), before.path, facts)
-    keeps = _read_flag(node, "keepdims", 1)
+    keeps = _read_flag(node, "keepdims", 1) if written is None else written[1]
+    if layout is None and written is not None:
+        return Reduced(node, before.source, None, None, spreads, simple=False)
     if layout is None:
         # Without a rank only the last axis means something, and only if nothing moves.
         simple = read_axes(node, facts) == (-1,) and keeps is True and is_plain(before.path) and is_plain(path)
         return Reduced(node, before.source, (-1,) if simple else None, None, spreads, simple)
-    places = _find_places(node, len(layout), facts)
+    places = _find_places(node, len(layout), facts) if written is None else written[0]
     if places is None or keeps is None:
         return Reduced(node, before.source, None, None, spreads, simple=False)
     labels = sorted({label for place in places if (label := layout[place]) is not None})
@@ -69,6 +75,28 @@ def find_reduction(moved: Moved, names: Sequence[str], facts: Facts) -> Reduced 
     )
     simple = keeps and is_plain(before.path) and is_plain(path)
     return Reduced(node, before.source, tuple(labels), move_layout(behind, path, facts), spreads, simple)
+
+
+def _read_product(node: ir.Node, facts: Facts) -> tuple[frozenset[int], bool] | None:
+    """Return which axes a product sums over, and whether it keeps them; None if it does more than that."""
+    first = operand(node, 0)
+    shape = facts.shape(first)
+    if shape is None:
+        return None
+    if is_op(node, "MatMul"):
+        ones = constant(operand(node, 1))
+        if ones is None or len(shape) < 2 or ones.shape not in {(shape[-1], 1), (shape[-1],)} or not np.all(ones == 1):
+            return None
+        return frozenset({len(shape) - 1}), ones.ndim == 2
+    equation = node.attributes.get("equation")
+    if equation is None or equation.is_ref() or len(node.inputs) != 1:
+        return None
+    terms, arrow, left = equation.as_string().replace(" ", "").partition("->")
+    kept = [letter for letter in terms if letter in left]
+    once = len(set(terms)) == len(terms) == len(shape)
+    if not arrow or not once or list(left) != kept or not terms.isalpha():
+        return None
+    return frozenset(place for place, letter in enumerate(terms) if letter not in left), False
 
 
 def _read_flag(node: ir.Node, name: str, default: int) -> bool | None:
