@@ -218,3 +218,24 @@ def test_a_gpu_refuses_bodies_by_name(tmp_path: Path) -> None:
     )
     with pytest.raises(softq.RefusalError, match="If 'y' has no form for this target"):
         softq.build(model, tmp_path / "built", target="cuda,arch=sm_90")
+
+
+def test_a_squeeze_that_depends_on_a_length(tmp_path: Path) -> None:
+    """Branches of other ranks: the artifact is for the one of equal dimensions, and says so of other inputs."""
+    graph = """agraph (float[N,T] x) => (float[N] y) <int64 one = {1}, int64[1] axes = {1}>
+    {
+        s = Shape<start=1>(x)
+        n = Squeeze(s)
+        c = Equal(n, one)
+        z = If (c) <then_branch = a () => (float[P] r) { r = Squeeze(x, axes) },
+                    else_branch = b () => (float[P,Q] q) { q = Identity(x) }>
+        t = Shape(z)
+        rank = Size(t)
+        e = Equal(rank, one)
+        other = Not(e)
+        y = If (other) <then_branch = c () => (float[D] u) { u = ReduceSum<keepdims=0>(z, axes) },
+                        else_branch = d () => (float[E] v) { v = Neg(z) }>
+    }"""
+    check(graph, [{"x": np.ones((n, 1), np.float32)} for n in (3, 5)], tmp_path, opset=18)
+    with softq.load(tmp_path / "built") as built, pytest.raises(softq.SoftqError, match="allowed is 0 to 0"):
+        built({"x": np.ones((3, 2), np.float32)})

@@ -16,7 +16,7 @@ from softq.compiler.backend import KernelOperator
 from softq.compiler.frontend.shape_folding import CASTS, FOLDERS, LARGEST, Sizes, fold, sizes, static
 from softq.compiler.ops.control_flow import Body, MeasureOp
 from softq.compiler.ops.data_movement import SizesOp
-from softq.compiler.tir.symbolic import plain, product
+from softq.compiler.tir.symbolic import Dim, expression, plain, product, simplified
 from softq.errors import RefusalError
 
 Array: TypeAlias = NDArray[np.generic]
@@ -54,6 +54,7 @@ class ImportContext:
         limits: What must hold for the dimensions, by the size and its bounds.
         measured: The calls that measure dimensions.
         dtypes: The element types, by value, that are not those of the integers that hold their bits.
+        differences: What must be 0 for a condition to hold, by the name of the condition.
         numbers: Numbers that no dimension and no call has yet; bodies take theirs from the same.
     """
 
@@ -69,6 +70,7 @@ class ImportContext:
     limits: dict[tuple[Size, int, int], Limit] = field(default_factory=dict)
     measured: list[relax.Expr] = field(default_factory=list)
     dtypes: dict[str, str] = field(default_factory=dict)
+    differences: dict[str, Dim] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def tensor(self, name: str) -> relax.Expr:
@@ -204,6 +206,9 @@ class Node:
             dtype = known[self.inputs[1 if self.operator in ("Where", "CastLike") else 0]][1]
         result = fold(self.operator, inputs, self.attributes)
         if result is None:
+            if self.operator == "Equal" and inputs[0].size == inputs[1].size == 1:
+                a, b = (expression(x.ravel()[0]) for x in inputs)
+                self.importer.differences[self.outputs[0]] = simplified(a - b)
             return False
         if self.operator == "Cast":
             dtype = CASTS[self.attributes["to"]]

@@ -172,6 +172,7 @@ FOLDERS: Mapping[str, Folder] = {
     "Min": _elementwise(_of_expressions(tirx.min), min),
     "Max": _elementwise(_of_expressions(tirx.max), max),
     "Equal": _elementwise(_equal, lambda a, b: int(a == b)),
+    "Not": lambda inputs, attributes: sizes(1 - _numbers(inputs[0])),
     "Cast": _cast,
     "Where": _where,
     "Gather": lambda inputs, attributes: np.take(inputs[0], _numbers(inputs[1]), axis=attributes.get("axis", 0)),

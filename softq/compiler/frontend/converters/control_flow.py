@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from tvm import relax, tirx
 
+from softq.artifact.program import Limit
 from softq.compiler.frontend.onnx_node import Converter, Node, constant
 from softq.compiler.frontend.shape_folding import sizes, static
 from softq.compiler.ops.control_flow import Body, IfOp, LoopOp
-from softq.compiler.tir.symbolic import Dim, equal, expression, plain
+from softq.compiler.tir.symbolic import Dim, equal, expression, plain, size
 from softq.errors import RefusalError
 
 _MOST_ROUNDS = 2**31
@@ -24,6 +25,13 @@ def _if(node: Node) -> list[relax.Expr]:
         return node.importer.bodies.inline(node, "then_branch" if values.any() else "else_branch")
     _support(node, IfOp)
     then, other = (node.importer.bodies.body(node, name, []) for name in ("then_branch", "else_branch"))
+    difference = node.importer.differences.get(node.inputs[0])
+    ranks = [[len(ty.shape.values) for ty in body.types] for body in (then, other)]
+    if difference is not None and ranks[0] != ranks[1]:
+        # A squeeze that an exporter guards: how many axes the rest of the model works on is decided here.
+        because = f"If {node.name!r} was built for the branch whose dimensions are equal; give the shapes of the inputs"
+        node.require(Limit(size(difference), 0, 0, because))
+        return node.importer.bodies.inline(node, "then_branch")
     measured: list[tirx.Var] = []
     types = [_joined(node, a, b, measured) for a, b in zip(then.types, other.types, strict=True)]
     call = IfOp(then, other, tuple(str(v.name) for v in measured))

@@ -18,7 +18,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from softq.compiler.frontend.converters.limits import check_auto_pad
-from softq.compiler.frontend.converters.padding import padded, same_pads
+from softq.compiler.frontend.converters.padding import padded, same_pads, same_span, same_windows
 from softq.compiler.frontend.converters.products import matmul, product_with_one
 from softq.compiler.frontend.converters.shapes import reshape
 from softq.compiler.frontend.onnx_node import Converter, Node, constant
@@ -40,7 +40,7 @@ class _Axis:
     def positions(self) -> Dim:
         """Number of windows."""
         if self.same:
-            return simplified(tirx.floordiv(expression(self.length) + (self.stride - 1), expression(self.stride)))
+            return same_windows(self.length, self.stride)
         reach = (self.kernel - 1) * self.dilation + 1
         span = expression(self.length) + (expression(self.before) + expression(self.after) - reach)
         return simplified(tirx.floordiv(span, expression(self.stride)) + 1)
@@ -143,7 +143,8 @@ def _few(node: Node, axes: Sequence[_Axis], groups: int, count: int) -> relax.Ex
     if all(isinstance(axis.before, int) for axis in axes):
         x = node.tensor(0)
     else:  # The kernel has numbers.
-        x = padded(node, node.tensor(0), [(axis.before, axis.after) for axis in axes], 0)
+        spans = [same_span(axis.length, axis.kernel, axis.stride, axis.dilation) for axis in axes]
+        x = padded(node, node.tensor(0), [axis.before for axis in axes], spans, 0)
         lengths = node.importer.dims(x, node.name)[2:]
         both = [*spare, *(replace(axis, before=0) for axis in axes)]
     x = reshape(node, x, [batch, channels, *ones, *lengths])

@@ -30,20 +30,29 @@ def same_pads(length: Dim, kernel: int, stride: int, dilation: int, upper: bool)
     return (less, more) if upper else (more, less)
 
 
-def padded(node: Node, x: relax.Expr, pads: Sequence[tuple[Dim, Dim]], value: float) -> relax.Expr:
-    """Return a tensor with elements of a value before and behind its last axes."""
+def same_windows(length: Dim, stride: int) -> Dim:
+    """Return how many windows those pads make."""
+    return simplified(tirx.floordiv(expression(length) + (stride - 1), expression(stride)))
+
+
+def same_span(length: Dim, kernel: int, stride: int, dilation: int) -> Dim:
+    """Return how many elements those windows reach over, in a form from which their number follows."""
+    return simplified((expression(same_windows(length, stride)) - 1) * stride + ((kernel - 1) * dilation + 1))
+
+
+def padded(node: Node, x: relax.Expr, befores: Sequence[Dim], spans: Sequence[Dim], value: float) -> relax.Expr:
+    """Return a tensor whose last axes have these lengths: elements of a value stand before and behind its own."""
 
     def compute(tensor: Any) -> Any:
-        outer = len(tensor.shape) - len(pads)
+        outer = len(tensor.shape) - len(spans)
         lengths = tensor.shape[outer:]
-        shape = [d + expression(b) + expression(a) for d, (b, a) in zip(lengths, pads, strict=True)]
 
         def element(*index: Any) -> Any:
-            at = [i - expression(before) for i, (before, _) in zip(index[outer:], pads, strict=True)]
+            at = [i - expression(before) for i, before in zip(index[outer:], befores, strict=True)]
             inside = tirx.all(*(tirx.And(i >= 0, i < d) for i, d in zip(at, lengths, strict=True)))
             return tirx.if_then_else(inside, tensor[(*index[:outer], *at)], tirx.const(value, tensor.dtype))
 
-        return te.compute([*tensor.shape[:outer], *shape], element, name="padded")
+        return te.compute([*tensor.shape[:outer], *map(expression, spans)], element, name="padded")
 
     return node.importer.bb.emit_te(compute, x, primfunc_name_hint="padded")
 
@@ -60,12 +69,13 @@ def _max_pool(node: Node) -> list[relax.Expr] | None:
     kernel, ones = list(node.attributes["kernel_shape"]), [1] * len(lengths)
     strides = list(node.attributes.get("strides") or ones)
     dilations = list(node.attributes.get("dilations") or ones)
-    axes = zip(lengths, kernel, strides, dilations, strict=True)
+    axes = list(zip(lengths, kernel, strides, dilations, strict=True))
     pads = [same_pads(*axis, upper=auto == "SAME_UPPER") for axis in axes]
     numbers = [pad for end in zip(*pads, strict=True) for pad in end if isinstance(pad, int)]
     if len(numbers) < 2 * len(pads):
         least = -np.inf if dtype.startswith("float") else int(np.iinfo(dtype).min)
-        x, numbers = padded(node, x, pads, least), [0] * (2 * len(pads))
+        x = padded(node, x, [before for before, _ in pads], [same_span(*axis) for axis in axes], least)
+        numbers = [0] * (2 * len(pads))
     return [node.emit(_MAX_POOLS[len(lengths)](x, kernel, strides, numbers, dilations))]
 
 
