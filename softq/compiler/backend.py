@@ -82,15 +82,15 @@ class Lowering:
             return self.builder.weight(("weight", known), self.weights[known])
         return known
 
-    def weight(self, expr: Any) -> Value | Weight:
-        """Return the right operand of a product: a matrix that is known now, or a value."""
+    def weight(self, expr: Any, rank: int = 2) -> Value | Weight:
+        """Return the right operand of a product: a matrix, or matrices, known now, or a value."""
         if isinstance(expr, tvm.ir.GenericConst):
             array = expr.value.numpy()
             name = array.tobytes()
         else:
             name = self.values[key(expr)]
             array = self.weights[name] if isinstance(name, str) else None
-        return self.value(expr) if array is None or array.ndim != 2 else Weight(name, array)
+        return self.value(expr) if array is None or array.ndim != rank else Weight(name, array)
 
     def scalars(self, binding: Any) -> tuple[Value, ...]:
         """Return the values of the scalars of a row program that is computed inside an attention."""
@@ -230,6 +230,12 @@ class Backend(Protocol):
     @property
     def convolution(self) -> Callable[[Builder, Any, Value, Value, Value, Any], Value] | None:
         """What appends the step of a convolution of groups of few channels; None where `supports` denies those."""
+
+    @property
+    def recurrence(
+        self,
+    ) -> Callable[[Builder, Any, Value, Sequence[Value | Weight], Sequence[Value], Any], tuple[Value, ...]] | None:
+        """What appends the steps of a recurrence; None where `supports` denies it."""
 
     def attention(self, lowering: Lowering, attention: Attention) -> Value:
         """Append the steps of an attention that `supports_attention` took, and return its result."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tvm
@@ -13,17 +13,19 @@ from softq.artifact.machine import Cpu
 from softq.codegen.cpu.kernels import CpuKernels
 from softq.codegen.cpu.lowering.attention import lower_attention
 from softq.codegen.cpu.lowering.products import lower_convolution, lower_integer_matmul, lower_matmul
+from softq.codegen.cpu.lowering.recurrence import lower_recurrence
 from softq.codegen.cpu.object_code import objects
 from softq.codegen.cpu.rows import RowKernel
 from softq.compiler.backend import KernelOperator, Lowering
 from softq.compiler.legalize import min_max
 from softq.compiler.ops.control_flow import IfOp, LoopOp, MeasureOp
 from softq.compiler.ops.linear import ConvolutionOp, MatMulOp
+from softq.compiler.ops.recurrence import RecurrenceOp
 from softq.compiler.ops.sorting import ChosenOp, SortOp
 from softq.compiler.ops.suppression import SuppressOp
 from softq.compiler.steps.attention import Attention
 from softq.compiler.steps.builder import Builder, Value
-from softq.compiler.steps.product import Epilogue, Product
+from softq.compiler.steps.product import Epilogue, Product, Weight
 from softq.compiler.steps.tir_kernels import TirKernels
 from softq.compiler.tir.loop_nests import Nest
 from softq.rowprog import Program
@@ -37,6 +39,7 @@ _TYPES: Mapping[type, tuple[str, ...]] = {
     ChosenOp: ("bool",),
     SortOp: DTYPES,
     SuppressOp: ("float32",),
+    RecurrenceOp: ("float32",),
 }
 
 
@@ -85,6 +88,18 @@ class CpuBackend:
     ) -> Value:
         """Append the step of a convolution of groups of few channels."""
         return lower_convolution(self.kernels, builder, operator, (x, kernel, bias), result)
+
+    def recurrence(
+        self,
+        builder: Builder,
+        operator: RecurrenceOp,
+        x: Value,
+        weights: Sequence[Value | Weight],
+        others: Sequence[Value],
+        result: Any,
+    ) -> tuple[Value, ...]:
+        """Append the steps of a recurrence."""
+        return lower_recurrence(self.kernels, builder, operator, x, weights, others, result)
 
     def attention(self, lowering: Lowering, attention: Attention) -> Value:
         """Append the steps of an attention: packing, and one for all the rest."""
