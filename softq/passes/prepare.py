@@ -15,6 +15,8 @@ _AGAIN = (
     "infer-shapes",
     "expand-contrib",
     "expand-quantized",
+    "expand-quantized-elementwise",
+    "expand-layers",
     "expand-operators",
     "expand-fourier",
     "rewrite-pow",

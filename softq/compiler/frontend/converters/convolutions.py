@@ -19,11 +19,19 @@ from tvm import relax, te, tirx
 
 from softq.compiler.frontend.converters.limits import check_auto_pad
 from softq.compiler.frontend.converters.padding import padded, same_pads, same_span, same_windows
-from softq.compiler.frontend.converters.products import matmul, product_with_one
+from softq.compiler.frontend.converters.products import (
+    LONGEST,
+    integer_product,
+    matmul,
+    multiplies_integers,
+    product_with_one,
+    zero_point,
+)
 from softq.compiler.frontend.converters.shapes import reshape
 from softq.compiler.frontend.onnx_node import Converter, Node, constant
 from softq.compiler.ops.linear import ConvolutionOp
 from softq.compiler.tir.symbolic import Dim, expression, plain, product, quotient, simplified
+from softq.errors import RefusalError
 
 
 @dataclass(frozen=True)
@@ -73,11 +81,11 @@ def _axes(node: Node, lengths: Sequence[Dim], kernel: Sequence[int]) -> list[_Ax
     return axes
 
 
-def _windows(node: Node, x: relax.Expr, axes: Sequence[_Axis]) -> relax.Expr:
-    """Return the windows, [batch, channels, kernel..., positions...]."""
+def _windows(node: Node, x: relax.Expr, axes: Sequence[_Axis], *around: relax.Expr) -> relax.Expr:
+    """Return the windows, [batch, channels, kernel..., positions...]; `around` it stands a number, [1], or zeros."""
     positions, rank = [axis.positions for axis in axes], len(axes)
 
-    def compute(tensor: Any) -> Any:
+    def compute(tensor: Any, *around: Any) -> Any:
         shape = [*tensor.shape[:2], *(axis.kernel for axis in axes), *map(expression, positions)]
 
         def element(*index: Any) -> Any:
@@ -92,11 +100,12 @@ def _windows(node: Node, x: relax.Expr, axes: Sequence[_Axis]) -> relax.Expr:
                 for check in [i >= 0] * _pads(axis.before) + [i < axis.length] * _pads(axis.after)
             ]
             value = tensor[(batch, channel, *at)]
-            return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, tensor.dtype)) if inside else value
+            other = around[0][0] if around else tirx.const(0, tensor.dtype)
+            return tirx.if_then_else(tirx.all(*inside), value, other) if inside else value
 
         return te.compute(shape, element, name="windows")
 
-    return node.importer.bb.emit_te(compute, x, primfunc_name_hint="windows")
+    return node.importer.bb.emit_te(compute, x, *around, primfunc_name_hint="windows")
 
 
 def _conv(node: Node) -> list[relax.Expr] | None:
@@ -114,7 +123,8 @@ def _conv(node: Node) -> list[relax.Expr] | None:
         check_auto_pad(node)
         return None
     if groups > 1 and count // groups < _MANY and len(axes) < 3 and node.importer.supports(ConvolutionOp, "float32"):
-        return [_few(node, axes, groups, count)]
+        bias = node.tensor(2) if node.has(2) else constant(np.zeros(count, np.float32))
+        return [_few(node, (x, weights, bias), axes, groups)]
     inner = product([channels, *numbers])
     windows = x if all(axis.whole for axis in axes) else _windows(node, x, axes)
     if groups == 1:
@@ -130,26 +140,84 @@ def _conv(node: Node) -> list[relax.Expr] | None:
     return [y]
 
 
+def _conv_integer(node: Node) -> list[relax.Expr]:
+    x, weights = node.tensor(0), node.tensor(1)
+    batch, channels, *lengths = node.shape(0)
+    count, _, *kernel = map(plain, node.shape(1))
+    numbers = [size for size in kernel if isinstance(size, int)]
+    zeros = zero_point(node, 2, x), zero_point(node, 3, weights)
+    if len(numbers) < len(kernel) or not isinstance(count, int) or not multiplies_integers(node, x, weights):
+        raise RefusalError(f"{node.operator} {node.name!r} has no kernel for this target, or an open kernel")
+    if zeros[0] is None:
+        raise RefusalError(f"{node.operator} {node.name!r}: the zero point of its input is no single number")
+    each = None if zeros[1] is not None else reshape(node, node.tensor(3), [count, *[1] * (len(kernel) + 1)])
+    axes, groups = _axes(node, lengths, numbers), int(node.attributes.get("group", 1))
+    positions, inner = [axis.positions for axis in axes], plain(quotient([channels, *numbers], [groups]))
+    if not isinstance(inner, int) or inner > LONGEST:
+        raise RefusalError(f"{node.operator} {node.name!r} of sums of {inner} products, which may leave 32 bits")
+    if groups > 1 and count // groups < _MANY and len(axes) < 3 and inner <= _EXACT:
+        # Exact in floats, where this kernel is.
+        wide = [
+            node.emit(relax.op.subtract(*(node.emit(relax.op.astype(t, "float32")) for t in pair)))
+            for pair in ((x, zeros[0]), (weights, zeros[1] if each is None else each))
+        ]
+        y = _few(node, (*wide, constant(np.zeros(count, np.float32))), axes, groups)
+        return [node.emit(relax.op.astype(y, "int32"))]
+    windows = x if all(axis.whole for axis in axes) else _windows(node, x, axes, zeros[0])
+    dims = [batch, inner, product(positions)] if groups == 1 else [batch, groups, inner, product(positions)]
+    columns, rows = reshape(node, windows, dims), count // groups
+    none = constant(np.zeros(1, str(weights.ty.dtype)))
+    y = _sums(node, reshape(node, weights, [groups, rows, inner]), columns, [zeros[1] or none, zeros[0]])
+    if each is not None:
+        # The sum of (w - z) x is that of w x less z times that of x.
+        ones = constant(np.ones((groups, 1, inner), str(weights.ty.dtype)))
+        total = _sums(node, ones, columns, [none, zeros[0]])
+        shape = [rows, 1] if groups == 1 else [groups, rows, 1]
+        each = reshape(node, node.emit(relax.op.astype(each, "int32")), shape)
+        y = node.emit(relax.op.subtract(y, node.emit(relax.op.multiply(each, total))))
+    return [reshape(node, y, [batch, count, *positions])]
+
+
+def _sums(node: Node, left: relax.Expr, columns: relax.Expr, zeros: list[relax.Expr]) -> relax.Expr:
+    """Return the products of [groups, M, K] with [batch, (groups,) K, N], less their zero points."""
+    groups, *matrix = node.importer.dims(left, node.name)
+    if len(node.importer.dims(columns, node.name)) == 3:
+        return product_with_one(node, reshape(node, left, matrix), columns, zeros)
+    return integer_product(node, reshape(node, left, [1, groups, *matrix]), columns, zeros)
+
+
+_EXACT = (1 << 24) // (255 * 255)
+"""Products of two 8-bit numbers, less their zero points, whose sum is exact in float32."""
+
 _MANY = 8
 """Channels of a group in the result that fill the rows of a product's tile."""
 
 
-def _few(node: Node, axes: Sequence[_Axis], groups: int, count: int) -> relax.Expr:
-    """Return a convolution of groups of few channels; one of one axis has rows of one element."""
-    batch, channels, *lengths = node.shape(0)
+def _few(
+    node: Node, given: tuple[relax.Expr, relax.Expr, relax.Expr], axes: Sequence[_Axis], groups: int
+) -> relax.Expr:
+    """Return a convolution of groups of few channels; one of one axis has rows of one element.
+
+    Args:
+        node: The node.
+        given: Images, kernels and bias, float32.
+        axes: The axes of the images.
+        groups: How many.
+    """
+    x, weights, bias = given
+    batch, channels, *lengths = node.importer.dims(x, node.name)
+    count = node.importer.dims(weights, node.name)[0]
     spare = [_Axis(1, 1, 1, 1, 0, 0)] * (2 - len(axes))
     both = [*spare, *axes]
     ones = [1] * len(spare)
-    if all(isinstance(axis.before, int) for axis in axes):
-        x = node.tensor(0)
-    else:  # The kernel has numbers.
+    if not all(isinstance(axis.before, int) for axis in axes):
+        # The kernel has numbers.
         spans = [same_span(axis.length, axis.kernel, axis.stride, axis.dilation) for axis in axes]
-        x = padded(node, node.tensor(0), [axis.before for axis in axes], spans, 0)
+        x = padded(node, x, [axis.before for axis in axes], spans, 0)
         lengths = node.importer.dims(x, node.name)[2:]
         both = [*spare, *(replace(axis, before=0) for axis in axes)]
     x = reshape(node, x, [batch, channels, *ones, *lengths])
-    weights = reshape(node, node.tensor(1), [count, quotient([channels], [groups]), *(axis.kernel for axis in both)])
-    bias = node.tensor(2) if node.has(2) else constant(np.zeros(count, np.float32))
+    weights = reshape(node, weights, [count, quotient([channels], [groups]), *(axis.kernel for axis in both)])
     rows, columns = both
     call = ConvolutionOp(
         groups, (rows.stride, columns.stride), (rows.dilation, columns.dilation), (rows.before, columns.before)
@@ -160,4 +228,4 @@ def _few(node: Node, axes: Sequence[_Axis], groups: int, count: int) -> relax.Ex
     return reshape(node, y, [batch, count, *(axis.positions for axis in axes)])
 
 
-CONVERTERS: Mapping[str, Converter] = {"Conv": _conv}
+CONVERTERS: Mapping[str, Converter] = {"Conv": _conv, "ConvInteger": _conv_integer}

@@ -37,29 +37,42 @@ def _right(node: Node) -> tuple[relax.Expr, bool]:
 
 
 def _matmul_integer(node: Node) -> list[relax.Expr] | None:
-    zeros = [node.tensor(i) if node.has(i) else None for i in (2, 3)]
-    # A zero point for each row or column stays with TVM.
-    if any(x is not None and product(node.importer.dims(x, node.name)) != 1 for x in zeros):
-        return None
     (b, transposed), a = _right(node), node.tensor(0)
-    types = {str(a.ty.dtype), str(b.ty.dtype)}
-    if types - {"int8", "uint8"} or not all(node.importer.supports(MatMulOp, dtype) for dtype in types):
+    points = [zero_point(node, i, like) for i, like in ((2, a), (3, b))]
+    # A zero point for each row or column stays with TVM.
+    if any(point is None for point in points) or not multiplies_integers(node, a, b):
         return None
-    points = [_point(node, i, like) for i, like in ((2, a), (3, b))]
     inner = node.importer.dims(a, node.name)[-1]
     why = f"{node.operator} {node.name} of rows so long that their sums may leave 32 bits"
-    node.require(Limit(size(inner), 0, _LONGEST, why))
-    return [_product(node, MatMulOp(transposed, integers=True), a, b, points, "int32")]
+    node.require(Limit(size(inner), 0, LONGEST, why))
+    zeros = [point for point in points if point is not None]
+    return [integer_product(node, a, b, zeros, transposed)]
 
 
-def _point(node: Node, position: int, like: relax.Expr) -> relax.Expr:
+def multiplies_integers(node: Node, a: relax.Expr, b: relax.Expr) -> bool:
+    """Say whether there is a kernel for the product of two tensors of integers."""
+    types = {str(a.ty.dtype), str(b.ty.dtype)}
+    return types <= {"int8", "uint8"} and all(node.importer.supports(MatMulOp, dtype) for dtype in types)
+
+
+def zero_point(node: Node, position: int, like: relax.Expr) -> relax.Expr | None:
+    """Return an input that is a zero point, [1], by default 0; None if it is one for each row or column."""
     if not node.has(position):
         return constant(np.zeros(1, str(like.ty.dtype)))
     known = node.array(position)
-    return reshape(node, node.tensor(position), [1]) if known is None else constant(known.reshape(1))
+    if known is not None and known.size and (known == known.ravel()[0]).all():
+        return constant(known.ravel()[:1])
+    return reshape(node, node.tensor(position), [1]) if product(node.shape(position)) == 1 else None
 
 
-_LONGEST = ((1 << 31) - 1) // (255 * 255)
+def integer_product(
+    node: Node, a: relax.Expr, b: relax.Expr, zeros: list[relax.Expr], transposed: bool = False
+) -> relax.Expr:
+    """Return NumPy's matmul of two tensors of 8-bit integers less their zero points, as int32."""
+    return _product(node, MatMulOp(transposed, integers=True), a, b, zeros, "int32")
+
+
+LONGEST = ((1 << 31) - 1) // (255 * 255)
 """Products of two 8-bit numbers, less their zero points, whose sum fits 32 bits."""
 
 
@@ -113,11 +126,14 @@ def _product(
     return reshape(node, out, result)
 
 
-def product_with_one(node: Node, one: relax.Expr, many: relax.Expr) -> relax.Expr:
-    """Return the products of one matrix [M, K] with each of [batch, K, N]."""
+def product_with_one(
+    node: Node, one: relax.Expr, many: relax.Expr, zeros: list[relax.Expr] | None = None
+) -> relax.Expr:
+    """Return the products of one matrix [M, K] with each of [batch, K, N]; of integers if zero points are given."""
     rows, (batch, _, columns) = node.importer.dims(one, node.name)[0], node.importer.dims(many, node.name)
-    shape = relax.TensorType([expression(d) for d in (batch, rows, columns)], "float32")
-    return node.call("matmul", MatMulOp(False), [one, many], shape)
+    dtype, name = ("float32", "matmul") if zeros is None else ("int32", "matmul_integer")
+    shape = relax.TensorType([expression(d) for d in (batch, rows, columns)], dtype)
+    return node.call(name, MatMulOp(False, integers=zeros is not None), [one, many, *(zeros or [])], shape)
 
 
 def _scaled(node: Node, x: relax.Expr, factor: float) -> relax.Expr:
