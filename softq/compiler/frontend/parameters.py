@@ -71,20 +71,25 @@ def emit(node: Node, name: str, function: Callable[..., Any], *arguments: Argume
     return node.importer.bb.emit_te(function, *given, primfunc_name_hint=name)
 
 
-def table(node: Node, name: str, rows: Sequence[Callable[..., Any]], *arguments: Argument) -> relax.Expr:
-    """Return an int64 tensor of so many elements, each an expression of tensors' elements and dimensions."""
+def table(
+    node: Node, name: str, rows: Sequence[Callable[..., Any]], *arguments: Argument, dtype: str = "int64"
+) -> relax.Expr:
+    """Return a tensor of so many elements, each an expression of tensors' elements and dimensions.
+
+    It is never computed again within the loops that read it: what is seen in another shape is not fused.
+    """
 
     def compute(*given: Any) -> Any:
-        def element(at: Any) -> Any:
-            values = [tirx.Cast("int64", expression(row(*given))) for row in rows]
+        def element(at: Any, _: Any) -> Any:
+            values = [expression(row(*given)).astype(dtype) for row in rows]
             result = values[-1]
             for position, value in reversed(list(enumerate(values[:-1]))):
                 result = tirx.Select(at == position, value, result)
             return result
 
-        return te.compute([expression(len(rows))], element, name=name)
+        return te.compute([expression(len(rows)), expression(1)], element, name=name)
 
-    return emit(node, name, compute, *arguments)
+    return node.emit(relax.op.reshape(emit(node, name, compute, *arguments), [len(rows)]))
 
 
 def integer(value: int) -> Any:

@@ -2,45 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
-from softq.compiler.frontend.onnx_node import Array, Converter, Node
+from softq.compiler.frontend.onnx_node import Converter, Node
 from softq.compiler.tir.symbolic import plain
 from softq.errors import RefusalError
 
 
 def _refused(node: Node, what: str) -> RefusalError:
     return RefusalError(f"{node.operator} {node.name!r}: TVM has no {what}")
-
-
-def _each(array: Array | None) -> Iterable[Any]:
-    return itertools.repeat(None) if array is None else array.ravel().tolist()
-
-
-def _resize(node: Node) -> None:
-    if node.attributes.get("antialias", 0):
-        raise _refused(node, "antialiasing")
-    if node.attributes.get("axes") or node.attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch":
-        raise _refused(node, "resizing of chosen axes or with a kept aspect ratio")
-    scales = node.array(2) if node.has(2) else None
-    lengths = node.array(3) if node.has(3) else None
-    for dim, scale, length in zip(node.shape(0), _each(scales), _each(lengths), strict=False):
-        dim = plain(dim)
-        if not isinstance(dim, int) or node.attributes.get("mode", "nearest") != "nearest":
-            continue
-        new = int(length) if length is not None else round(dim * float(scale or 1))
-        # Halfway between two elements TVM and onnxruntime round differently, by the last bit of a quotient.
-        if new and dim and new % dim and dim % new:
-            raise _refused(node, f"nearest element from {dim} to {new}, where neither is a multiple of the other")
-    if scales is None:
-        return
-    for dim, scale in zip(node.shape(0), scales.ravel(), strict=False):
-        dim = plain(dim)
-        # TVM has the ratio of the lengths in place of the scale.
-        if isinstance(dim, int) and not float(dim * float(scale)).is_integer():
-            raise _refused(node, f"scale {float(scale):g} for an axis of {dim}, whose new length is rounded")
 
 
 def _conv_transpose(node: Node) -> None:
@@ -68,8 +38,6 @@ def _pow(node: Node) -> None:
 
 
 CONVERTERS: Mapping[str, Converter] = {
-    "Resize": _resize,
-    "Upsample": _resize,
     "ConvTranspose": _conv_transpose,
     "AveragePool": check_auto_pad,
     "LpPool": _lp_pool,
