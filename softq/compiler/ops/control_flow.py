@@ -7,13 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm
-from tvm import relax, tirx
-from tvm.script.ir_builder import tirx as T
+from tvm import relax
 
 from softq.compiler.backend import Lowering
+from softq.compiler.ops.control_kernels import (
+    copy_numbers_kernel,
+    count_kernel,
+    flag_kernel,
+    part_kernel,
+    sizes_kernel,
+    test_kernel,
+)
 from softq.compiler.steps.builder import Builder, StepCall, Value, tensor_types
 from softq.compiler.steps.tir_kernels import PREFIX
-from softq.compiler.tir.kernel_function import kernel_function
 from softq.compiler.tir.symbolic import multiplied
 
 
@@ -33,9 +39,6 @@ def bodies_of(operator: object) -> tuple[Body, ...]:
     if isinstance(operator, IfOp):
         return operator.then, operator.other
     return (operator.body,) if isinstance(operator, LoopOp) else ()
-
-
-_ZERO, _ONE = tirx.IntImm("int64", 0), tirx.IntImm("int64", 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +85,7 @@ class MeasureOp:
         builder = lowering.builder
         values, told = lowering.value(arguments[0]), builder.allocated((len(self.dims),), "int64")
         symbol = f"{PREFIX}measure"
-        kernel = builder.tir.add(symbol, lambda: _copy_numbers_kernel(symbol))
+        kernel = builder.tir.add(symbol, lambda: copy_numbers_kernel(symbol))
         builder.measure(StepCall(kernel, [told, values], [], len(self.dims), len(self.dims)), self.dims)
         return told
 
@@ -198,18 +201,18 @@ class LoopOp:
     def _count(self, builder: Builder, number: Value, start: bool = False) -> None:
         """Set the number of the round to 0, or to the next one."""
         symbol = f"{PREFIX}first_round" if start else f"{PREFIX}next_round"
-        kernel = builder.tir.add(symbol, lambda: _count_kernel(symbol, int(not start), int(not start)))
+        kernel = builder.tir.add(symbol, lambda: count_kernel(symbol, int(not start), int(not start)))
         builder.append(StepCall(kernel, [number, number], [], 1, 1))
 
     def _measure_number(self, builder: Builder, number: Value, name: str, ended: bool) -> None:
         """Measure the number of the round, or how many there were with this one."""
         symbol, told = f"{PREFIX}rounds" if ended else f"{PREFIX}round", builder.allocated((1,), "int64")
-        kernel = builder.tir.add(symbol, lambda: _count_kernel(symbol, 1, int(ended)))
+        kernel = builder.tir.add(symbol, lambda: count_kernel(symbol, 1, int(ended)))
         builder.measure(StepCall(kernel, [told, number], [], 1, 1), [name])
 
     def _test(self, builder: Builder, number: Value, limit: Value, going: Value) -> int:
         flag, symbol = builder.allocated((1,), "int32"), f"{PREFIX}leave_loop"
-        kernel = builder.tir.add(symbol, lambda: _test_kernel(symbol))
+        kernel = builder.tir.add(symbol, lambda: test_kernel(symbol))
         return builder.jump(StepCall(kernel, [flag, number, limit, going], [], 1, 1))
 
     def _part(self, builder: Builder, value: Value, number: Value, limit: Value, backwards: bool) -> Value:
@@ -225,7 +228,7 @@ def _place(builder: Builder, value: Value, out: Value, number: Value, limit: Val
 def _copy_part(builder: Builder, tensors: list[Value], part: Value, backwards: bool, name: str) -> None:
     width = tvm.DataType(part.dtype).bits // 8 if part.dtype != "bool" else 1
     count, symbol = multiplied([part.elements, width]), f"{PREFIX}{name}" + "_backwards" * backwards
-    kernel = builder.tir.add(symbol, lambda: _part_kernel(symbol, backwards, name == "place_part"))
+    kernel = builder.tir.add(symbol, lambda: part_kernel(symbol, backwards, name == "place_part"))
     builder.append(StepCall(kernel, tensors, [count], count, part.elements))
 
 
@@ -252,73 +255,5 @@ def _measure(builder: Builder, dims: Sequence[Any], names: Sequence[str]) -> Non
 def _jump(builder: Builder, condition: Value | None, when: bool) -> int:
     """Append a jump that is made when a condition has a value, or always."""
     flag, symbol = builder.allocated((1,), "int32"), f"{PREFIX}always" if condition is None else f"{PREFIX}if_{when}"
-    kernel = builder.tir.add(symbol, lambda: _flag_kernel(symbol, condition is None, when))
+    kernel = builder.tir.add(symbol, lambda: flag_kernel(symbol, condition is None, when))
     return builder.jump(StepCall(kernel, [flag] if condition is None else [flag, condition], [], 1, 1))
-
-
-def sizes_kernel(symbol: str, count: int) -> tirx.PrimFunc:
-    """Return `symbol(out, int64_t sizes..., begin, end)`, which writes the sizes."""
-    with kernel_function(symbol, {"out": "int64"}, [f"s{i}" for i in range(count)]) as made:
-        (out,), (*values, begin, end) = made.memory.values(), made.sizes.values()
-        with T.serial(begin, end):
-            for position, value in enumerate(values):
-                T.buffer_store(out, value, [tirx.IntImm("int64", position)])
-    return made.function
-
-
-def _copy_numbers_kernel(symbol: str) -> tirx.PrimFunc:
-    """Return `symbol(out, values, begin, end)`, which copies int64."""
-    with kernel_function(symbol, {"out": "int64", "values": "int64"}, (), unaligned=("values",)) as made:
-        out, values = made.memory.values()
-        with T.serial(*made.sizes.values()) as i:
-            T.buffer_store(out, values[i], [i])
-    return made.function
-
-
-def _flag_kernel(symbol: str, always: bool, when: bool) -> tirx.PrimFunc:
-    """Return `symbol(flag, condition, begin, end)`, or without a condition; flag gets whether it has a value."""
-    pointers = {"flag": "int32"} if always else {"flag": "int32", "condition": "uint8"}
-    with kernel_function(symbol, pointers, ()) as made:
-        flag, *condition = made.memory.values()
-        with T.serial(*made.sizes.values()):
-            holds = tirx.IntImm("int32", 1)
-            if condition:
-                is_set = condition[0][_ZERO] != tirx.IntImm("uint8", 0)
-                holds = tirx.Cast("int32", is_set if when else tirx.Not(is_set))
-            T.buffer_store(flag, holds, [_ZERO])
-    return made.function
-
-
-def _count_kernel(symbol: str, factor: int, more: int) -> tirx.PrimFunc:
-    """Return `symbol(out, number, begin, end)`: out gets a multiple of the number, and something more."""
-    with kernel_function(symbol, {"out": "int64", "number": "int64"}, ()) as made:
-        out, number = made.memory.values()
-        with T.serial(*made.sizes.values()):
-            T.buffer_store(out, number[_ZERO] * tirx.IntImm("int64", factor) + tirx.IntImm("int64", more), [_ZERO])
-    return made.function
-
-
-def _test_kernel(symbol: str) -> tirx.PrimFunc:
-    """Return `symbol(flag, number, limit, going, begin, end)`: flag gets whether no round follows."""
-    pointers = {"flag": "int32", "number": "int64", "limit": "int64", "going": "uint8"}
-    with kernel_function(symbol, pointers, (), unaligned=("limit",)) as made:
-        flag, number, limit, going = made.memory.values()
-        with T.serial(*made.sizes.values()):
-            ends = tirx.Or(number[_ZERO] >= limit[_ZERO], going[_ZERO] == tirx.IntImm("uint8", 0))
-            T.buffer_store(flag, tirx.Cast("int32", ends), [_ZERO])
-    return made.function
-
-
-def _part_kernel(symbol: str, backwards: bool, into: bool) -> tirx.PrimFunc:
-    """Return `symbol(source, out, number, limit, bytes, begin, end)`, which copies the part of a round's number.
-
-    A work item is a byte of the part, which lies in `out` if `into`, else in `source`.
-    """
-    pointers = {"source": "uint8", "out": "uint8", "number": "int64", "limit": "int64"}
-    with kernel_function(symbol, pointers, ("bytes",), unaligned=("limit",)) as made:
-        (source, out, number, limit), (size, begin, end) = made.memory.values(), made.sizes.values()
-        with T.serial(begin, end) as i:
-            at = limit[_ZERO] - _ONE - number[_ZERO] if backwards else number[_ZERO]
-            where = at * size + i
-            T.buffer_store(out, source[i if into else where], [where if into else i])
-    return made.function

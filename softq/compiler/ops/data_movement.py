@@ -12,7 +12,7 @@ from tvm.script.ir_builder import tirx as T
 
 from softq.compiler.backend import Lowering
 from softq.compiler.legalize import min_max
-from softq.compiler.ops.control_flow import sizes_kernel
+from softq.compiler.ops.control_kernels import sizes_kernel
 from softq.compiler.steps.builder import StepCall, Value
 from softq.compiler.steps.tir_kernels import PREFIX
 from softq.compiler.tir.kernel_function import kernel_function
