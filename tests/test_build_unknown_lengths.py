@@ -44,3 +44,10 @@ def test_dimensions_marked_as_unknown(mark: int | str, tmp_path: Path) -> None:
             setattr(dim, "dim_value" if isinstance(mark, int) else "dim_param", mark)
     assert isinstance(model, onnx.ModelProto)
     check(model, [{"x": np.ones(shape, np.float32)} for shape in ((2, 3), (4, 1))], tmp_path)
+
+
+def test_a_slice_to_a_number_beyond_any_length(tmp_path: Path) -> None:
+    """Exporters write 10^9 for the end."""
+    graph = """agraph (float[N,3] x) => (float[M,3] y)
+    <int64[1] start = {1}, int64[1] end = {1000000000}, int64[1] axis = {0}> { y = Slice(x, start, end, axis) }"""
+    check(graph, [{"x": np.ones((n, 3), np.float32)} for n in (4, 2)], tmp_path)

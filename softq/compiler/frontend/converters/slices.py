@@ -59,6 +59,10 @@ def _after(node: Node, low: Dim, high: Dim) -> Dim:
     return high
 
 
+_TO_THE_END = 2**20
+"""A bound from which on it stands for the end of an axis of unknown length: exporters write 10^9 for it, too."""
+
+
 def _bound(node: Node, length: Dim, value: Dim, step: int, is_end: bool) -> Dim:
     """Return where a slice begins or ends, counted from the front and within the axis."""
     if isinstance(value, int) and isinstance(length, int):
@@ -71,7 +75,10 @@ def _bound(node: Node, length: Dim, value: Dim, step: int, is_end: bool) -> Dim:
         if value < 0:
             node.require(Limit(size(length), -value, 2**31, f"slice {node.name} takes {-value} elements off an axis"))
             return simplified(expression(length) + value)
-        if value >= 2**31 - 1:
+        if value >= _TO_THE_END:
+            if value < 2**31 - 1:
+                because = f"slice {node.name} was built to take all that an axis has, up to {value}"
+                node.require(Limit(size(length), 0, value, because))
             return length
         if value:
             node.require(Limit(size(length), value, 2**31, f"slice {node.name} needs an axis of at least {value}"))
