@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import parser
 
+import softq
 from tests.built import check
 
 pytest.importorskip("tvm")
@@ -51,3 +52,12 @@ def test_a_slice_to_a_number_beyond_any_length(tmp_path: Path) -> None:
     graph = """agraph (float[N,3] x) => (float[M,3] y)
     <int64[1] start = {1}, int64[1] end = {1000000000}, int64[1] axis = {0}> { y = Slice(x, start, end, axis) }"""
     check(graph, [{"x": np.ones((n, 3), np.float32)} for n in (4, 2)], tmp_path)
+
+
+def test_concat_of_tensors_that_the_run_proves_to_fit(tmp_path: Path) -> None:
+    """Their other axes have other names, or a name and a number; where they differ the run ends."""
+    graph = """agraph (float[A,N] x, float[B,M] y, float[2,K] z) => (float[D,E] r) { r = Concat<axis=1>(x, y, z) }"""
+    feeds = [{n: np.full((2, k + i), i, np.float32) for i, n in enumerate("xyz")} for k in (1, 3)]
+    check(graph, feeds, tmp_path)
+    with softq.load(tmp_path / "built") as built, pytest.raises(softq.SoftqError, match="must be equal"):
+        built({name: np.ones((2 + (name == "y"), 3), np.float32) for name in "xyz"})
