@@ -147,8 +147,8 @@ def convert(
         inline: Write plain operators instead of functions, for consumers that refuse functions.
         max_length: Greatest length of a row that the proofs cover, where the graph gives no bound; 65,536 if None.
         batch: Samples a run of the calibration.
-        masks: Names of float tensors that are masks though the graph does not prove it: the caller's word that their
-            elements are 0 where a position takes part and at most -1e4 elsewhere.
+        masks: Names of tensors that are masks though the graph does not prove it: the caller's word that their elements
+            are 0 where a position takes part and at most -1e4 elsewhere, or of integers, 1 and 0.
         allow_float32: Convert softmaxes of double scores too; they are computed in float32.
         allow_substitute: Put methods that are no drop-in in the place of softmaxes: other functions, for models that
             were trained with them. A plan does not settle this: who follows one that names such a method says it again.

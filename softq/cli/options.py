@@ -43,7 +43,8 @@ ALL_SITES = click.option(
 )
 MASKS = click.option(
     "--mask", "masks", multiple=True, metavar="NAME",
-    help="A float tensor that is a mask, on your word: 0 where a position takes part, at most -1e4 elsewhere.",
+    help="A tensor that is a mask, on your word: of floats, 0 where a position takes part, at most -1e4 elsewhere;"
+    " of integers, 1 and 0.",
 )  # fmt: skip
 ALLOW_FLOAT32 = click.option("--allow-float32", is_flag=True, help="Compute the softmax of double scores in float32.")
 

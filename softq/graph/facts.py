@@ -40,7 +40,8 @@ class Assumed:
     """What the user says of a model that its graph does not prove.
 
     Attributes:
-        masks: Names of float tensors whose elements are 0 where a position takes part and at most -1e4 elsewhere.
+        masks: Names of tensors: of floats that are 0 where a position takes part and at most -1e4 elsewhere, or of
+            integers that are 1 and 0.
         float32: Whether the softmax of double scores may be computed in float32.
     """
 

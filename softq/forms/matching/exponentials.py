@@ -13,7 +13,7 @@ from softq.forms.matching.reductions import find_reduction, fits
 from softq.forms.matching.value_sets import BITS, ZERO, find_values
 from softq.graph.facts import Facts
 from softq.graph.patterns import match, matches
-from softq.graph.queries import constant, is_op
+from softq.graph.queries import MOVES_ONLY, chain_above, constant, is_op
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +95,9 @@ def _strike_out(bare: Exponential, mask: ir.Value, facts: Facts) -> Exponential:
     found, cast = find_values(mask, facts), match(mask, "Cast(x)")
     if found is None or not set(found.values) <= set(BITS.values):
         why = f"its exponentials are multiplied by {mask.name!r}, which is not proved to be 0 or 1 everywhere"
+        *_, source = chain_above(mask, *MOVES_ONLY - {"Concat"}, "Identity", "Cast")
+        integer = (dtype := facts.dtype(source)) is not None and dtype.is_integer()
+        why += f"; if {source.name!r} is 1 where a position takes part, say --mask {source.name}" if integer else ""
         return replace(bare, refusal=why)
     is_boolean = cast is not None and facts.dtype(cast["x"]) == ir.DataType.BOOL
     return replace(bare, mask=cast["x"] if cast is not None and is_boolean else mask, keeps_nan=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from softq.forms.matching.weighing import is_expectation, is_pooling, still_weights
 from softq.graph.facts import Facts
 from softq.graph.queries import (
     MOVES_ONLY,
@@ -25,7 +26,7 @@ _BY_OPERATOR: dict[str, Role] = {
     "TopK": "router",
     "Multinomial": "sampler",
     "CumSum": "sampler",
-    "Conv": "detector",
+    "Conv": "detector",  # The expectation of a place; of others, see `is_expectation`.
     "NonMaxSuppression": "detector",
     "GridSample": "detector",
     "DeformConv": "detector",
@@ -48,26 +49,30 @@ def find_usage(weights: ir.Value, axis: int | None, facts: Facts) -> Usage:
     """Return what `weights` are used for; of several uses the first in the order of `Role`."""
     found: list[tuple[int, str]] = []
     logs: list[ir.Node] = []
-    seen: set[tuple[ir.Value, bool]] = set()
-    stack = [(weights, False)]
+    seen: set[tuple[ir.Value, bool, str]] = set()
+    stack = [(weights, False, "")]
     while stack:
-        value, transposed = stack.pop()
-        if (value, transposed) in seen:
+        value, transposed, changed = stack.pop()
+        if (value, transposed, changed) in seen:
             continue
-        seen.add((value, transposed))
+        seen.add((value, transposed, changed))
         for use in facts.view.uses(value):
             if use.node is not None and _goes_on(use, facts):
                 flips = transposed != is_op(use.node, "Transpose")
                 # The second output of Dropout is its mask.
                 handed_on = use.node.outputs if use.node.op_type == "Split" else use.node.outputs[:1]
-                stack.extend((output, flips) for output in handed_on)
+                stack.extend((output, flips, changed) for output in handed_on)
                 continue
             if is_op(use.node, "CastLike") and use.index == 1:
                 continue  # only the type is read
-            if use.node is not None and is_op(use.node, "Log"):
+            if use.node is not None and is_op(use.node, "Log") and not changed:
                 logs.append(use.node)
-            role = _find_role(use, axis, transposed)
-            found.append((_ORDER.index(role), "graph output" if use.node is None else operator_label(use.node)))
+            role = _find_role(use, axis, transposed, facts)
+            if not changed or role == "attention":
+                # What becomes of other numbers than the weights says nothing but that they weigh values.
+                found.append((_ORDER.index(role), "graph output" if use.node is None else operator_label(use.node)))
+            if use.node is not None and role != "attention" and still_weights(use, axis, weights, facts):
+                stack.append((use.node.outputs[0], transposed, operator_label(use.node)))
     if not found:
         return Usage("other", "nothing")
     order, consumer = min(found, key=lambda pair: pair[0])
@@ -92,7 +97,7 @@ def _goes_on(use: Use, facts: Facts) -> bool:
     return node.op_type == "Concat" or use.index == 0
 
 
-def _find_role(use: Use, axis: int | None, transposed: bool) -> Role:
+def _find_role(use: Use, axis: int | None, transposed: bool, facts: Facts) -> Role:
     node = use.node
     if node is None:
         return "classifier"
@@ -103,4 +108,8 @@ def _find_role(use: Use, axis: int | None, transposed: bool) -> Role:
         # As the right operand the weights are summed along their last axis only if they come transposed.
         sums_row = node.op_type != "MatMul" or use.index == 0 or transposed or axis not in {None, -1}
         return "attention" if sums_row else "other"
+    if is_op(node, "Conv") and not is_expectation(use):
+        return "other"
+    if is_op(node, "Mul") and is_pooling(use, axis, facts):
+        return "attention"
     return _BY_OPERATOR.get(node.op_type, "other") if node.domain in {"", "ai.onnx.ml"} else "other"

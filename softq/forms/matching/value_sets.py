@@ -55,6 +55,9 @@ def find_values(value: ir.Value | None, facts: Facts, depth: int = 24) -> ValueS
     tensor = constant(value)
     if tensor is not None:
         return _make_set(tensor)
+    dtype = facts.dtype(value)
+    if value.name in facts.assumed.masks and dtype is not None and dtype.is_integer():
+        return BITS if value.graph is facts.view.model.graph else None
     node = value.producer()
     if node is None or node.domain:
         return BITS if facts.dtype(value) == ir.DataType.BOOL else None

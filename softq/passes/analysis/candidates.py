@@ -98,7 +98,8 @@ def _make_finding(form: str, match: Match, node: ir.Node, site_id: str, containe
     behind = None if match.weights is None else look_behind(match.weights, facts)
     # Such a form is attention by its definition, also where a divisor stands between the weights and the product.
     usage = Usage("attention", "MatMul") if own else _find_usage(match, behind, node, facts)
-    if usage.role == "other" and match.scores is not None and is_chosen(match.scores):
+    pooled = usage.role == "attention" and usage.consumer == "Mul"
+    if (pooled or usage.role == "other") and match.scores is not None and is_chosen(match.scores):
         usage = replace(usage, role="router")
     shape = facts.shape(match.scores)
     shape = facts.shape(match.weights) if shape is None else shape

@@ -90,8 +90,7 @@ def _judge(finding: Finding, policy: Policy, chosen: set[str] | None) -> Finding
         tail += f"; with what stands in front of it, it is {_describe(around)}"
     if finding.mask.why:
         tail += f"; its mask stays in the scores: {finding.mask.why}"
-    by_default = chosen is None and not policy.all_sites
-    if finding.order is not None and (by_default if policy.rewrites is None else site.id in policy.rewrites):
+    if finding.order is not None and (chosen is None if policy.rewrites is None else site.id in policy.rewrites):
         verdict = Verdict("convert", f"only the order of its weights is used ({site.consumer}), which its scores have")
         return replace(finding, site=replace(site, verdict=verdict, rewrite=finding.order.kind))
     able = policy.logarithms if isinstance(policy.logarithms, bool) else site.id in policy.logarithms
