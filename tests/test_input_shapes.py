@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -105,16 +106,30 @@ def test_commands_take_shapes(tmp_path: Path) -> None:
     assert (wrong.exit_code, wrong.stderr.count("\n")) == (2, 1)
 
 
-def test_a_model_that_needs_fixed_axes_says_so_and_builds_with_them(tmp_path: Path) -> None:
+def test_a_model_that_needs_fixed_axes_says_so_and_builds_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("tvm")
+    from softq.compiler.frontend.importer import Importer
+    from softq.compiler.tir.symbolic import plain
+
+    results = Importer._results
+
+    def needing_lengths(self: Importer, proto: onnx.NodeProto, node: Any) -> Any:
+        if not all(isinstance(plain(dim), int) for dim in node.shape(0)):
+            raise softq.RefusalError("the lengths have to be known")
+        return results(self, proto, node)
+
+    monkeypatch.setattr(Importer, "_results", needing_lengths)
     text = (
-        '<ir_version: 10, opset_import: ["": 21]> g (float[N, 3] x, float[M, 3] s) => (float[K, 3] y) {y = Add (x, s)}'
+        '<ir_version: 10, opset_import: ["": 21]> g (float[N, 3] x, float[1, M] s) => (float[K, 3] y) {y = Add (x, s)}'
     )
     model = parser.parse_model(text)
     with pytest.raises(softq.RefusalError) as caught:
         softq.build(model, tmp_path / "built", target="cpu")
-    assert "--input-shape 'x:?,3' --input-shape 's:?,3'" in str(caught.value)
-    softq.build(model, tmp_path / "built", target="cpu", input_shapes={"x": [2, 3], "s": {"M": 1}})
+    options = "--input-shape 'x:?,3' --input-shape 's:1,?'"
+    assert str(caught.value) == f"the lengths have to be known; fixed axes of the inputs may do: {options}"
+    softq.build(model, tmp_path / "built", target="cpu", input_shapes={"x": [2, 3], "s": {"M": 3}})
     with softq.load(tmp_path / "built") as built:
         found = built({"x": np.ones((2, 3), np.float32), "s": np.full((1, 3), 2, np.float32)})
         np.testing.assert_array_equal(found["y"], np.full((2, 3), 3))

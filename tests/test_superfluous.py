@@ -106,13 +106,12 @@ def test_where_more_than_the_order_is_used_the_softmax_stays(body: str, outputs:
     assert result.sites[0].verdict.action == "keep"
 
 
-def test_a_wish_for_a_method_comes_first() -> None:
+def test_a_site_that_is_named_gets_the_method() -> None:
     before = model("p = Softmax (x)\n y = ArgMax <axis: int = -1> (p)", "int64[a,b,c] y")
-    for sites in ((), ("p",)):
-        result = softq.convert(before, method="exact", sites=sites, all_sites=not sites)
-        assert [site.method for site in result.plan.sites] == ["exact"]
-        assert not result.plan.rewrites
-        same(before, result.model)
+    result = softq.convert(before, method="exact", sites=["p"])
+    assert [site.method for site in result.plan.sites] == ["exact"]
+    assert not result.plan.rewrites
+    same(before, result.model)
 
 
 def test_a_plan_repeats_it(tmp_path: Path) -> None:
