@@ -147,6 +147,14 @@ CASES: Mapping[str, tuple[str, Sequence[Mapping[str, Array]]]] = {
             for a, b, k in ((3, 3, 4), (1, 2, 1), (4, 1, 1), (0, 1, 4), (1, 1, 4))
         ],
     ),
+    "concat": (
+        """g (float[N, M] x, float[K, L] w, int64[1] r) => (float[A, B] y) <int64[1] zero = {0}> {
+            o = ConstantOfShape(r)
+            p = Unsqueeze(o, zero)
+            y = Concat<axis = 0>(x, w, p)
+        }""",
+        [{"x": X[:a], "w": X[:b], "r": i(5)} for a, b in ((1, 3), (2, 0))],
+    ),
     "reduce": (
         """g (float[2, N, 4] x, int64[2] a, int64[1] b) =>
             (float[A, B, C] mean, float[D] lse, float[E, F] most, float[G, H] all) {
@@ -181,6 +189,7 @@ def test_parameters_of_the_run_equal_onnxruntimes(name: str, tmp_path: Path) -> 
         ("y = Slice(x, b, c, b, a)", i(0, 1), "the data give an axis -1"),
         ("y = Expand(x, a)", i(2, 5), "dimensions .* do not fit"),
         ("y = Reshape(x, a)", i(3, 6), "has elements that its shape has no place for"),
+        ("k = ConstantOfShape(a) y = Concat<axis = 0>(x, k)", i(4, 4), "along an axis that they share"),
         ("y, z = Split(x, a)", i(1, 1), "the parts of Split y are not as long as its input"),
         ("w = CumSum(x, d) y = Add(w, w)", i(2, 0), "the data give an axis -1"),
     ],

@@ -129,7 +129,7 @@ def test_grids_of_affine_maps_equal_the_references(aligned: int, tmp_path: Path)
         for lengths in ([2, 3, 4, 5], [2, 1, 6, 3]):
             feeds: dict[str, Any] = {"t": theta, "s": np.array(lengths)}
             wanted: Any = ReferenceEvaluator(model).run(None, feeds)
-            np.testing.assert_allclose(built(feeds)["y"], wanted[0], rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(np.asarray(built(feeds)["y"], F32), wanted[0], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
