@@ -85,3 +85,32 @@ def test_bits_as_another_type(tmp_path: Path) -> None:
         found = built({"x": x})
     np.testing.assert_array_equal(found["bits"], x.view(np.uint32))
     np.testing.assert_array_equal(found["y"].view(np.uint32), x.view(np.uint32))
+
+
+@pytest.mark.parametrize("dtype", ["float", "double", "float16"])
+def test_remainders_are_exact(dtype: str, tmp_path: Path) -> None:
+    kind = np.dtype({"float": "float32", "double": "float64"}.get(dtype, dtype))
+    info = np.finfo(kind)
+    values = [0.0, -0.0, 1, -3, 5.3, -0.1, np.inf, -np.inf, np.nan, info.max, info.tiny, -info.smallest_subnormal]
+    x, y = (a.ravel().astype(kind) for a in np.meshgrid(values, values))
+    model = parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["": 21]> g ({dtype}[N] x, {dtype}[N] y) => ({dtype}[N] a, {dtype}[N] b) {{
+            a = Mod<fmod = 1>(x, y)
+            b = Mod<fmod = 0>(x, y)
+        }}"""
+    )
+    softq.build(model, tmp_path / "built", target="cpu")
+    with softq.load(tmp_path / "built") as built:
+        found = built({"x": x, "y": y})
+    with np.errstate(invalid="ignore"):
+        wanted = np.fmod(x, y), np.mod(x, y)
+    for value, want in zip(found.values(), wanted, strict=True):
+        np.testing.assert_array_equal(value, want)
+        ordered = ~np.isnan(want)
+        np.testing.assert_array_equal(np.signbit(value)[ordered], np.signbit(want)[ordered])
+
+
+def test_determinants(tmp_path: Path) -> None:
+    x = np.random.default_rng(5).standard_normal((2, 3, 4, 4)).astype(F32)
+    x[0, 1, 2], x[1, 0, :, 0], x[1, 1, 0, 0] = x[0, 1, 0], 0, 0
+    check("g (float[N, 3, M, M] x) => (float[N, 3] y) { y = Det(x) }", [{"x": x}], tmp_path, absolute=1e-5)

@@ -18,6 +18,7 @@ from softq.codegen.cpu.object_code import objects
 from softq.codegen.cpu.rows import RowKernel
 from softq.compiler.backend import KernelOperator, Lowering
 from softq.compiler.legalize import min_max
+from softq.compiler.ops.arithmetic import DetOp, RemainderOp
 from softq.compiler.ops.control_flow import IfOp, LoopOp, MeasureOp
 from softq.compiler.ops.linear import ConvolutionOp, MatMulOp
 from softq.compiler.ops.recurrence import RecurrenceOp
@@ -40,6 +41,8 @@ _TYPES: Mapping[type, tuple[str, ...]] = {
     SortOp: DTYPES,
     SuppressOp: ("float32",),
     RecurrenceOp: ("float32",),
+    DetOp: ("float32", "float64"),
+    RemainderOp: ("float64",),
 }
 
 

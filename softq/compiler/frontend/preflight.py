@@ -46,7 +46,7 @@ def missing_operators(nodes: Iterator[tuple[str, str, str]], functions: Collecti
     for domain, operator, position in nodes:
         standard = domain in ("", "ai.onnx")
         here = operator in known or operator in converters() or operator in FOLDERS
-        tensors = not re.search("Sequence|Optional", operator)
+        tensors = not re.search("(?<!Reverse)Sequence|Optional", operator)
         if (domain, operator) not in functions and not (standard and here and tensors):
             missing.setdefault(operator if standard else f"{domain}::{operator}", position)
     names = ", ".join(f"{operator} (first at {position!r})" for operator, position in missing.items())

@@ -59,10 +59,11 @@ def _positions(node: Node, extents: list[Dim]) -> relax.Expr:
         greatest = known.reshape(-1, len(limits)).max(axis=0, initial=0)
         if all(int(g) < d for g, d in zip(greatest, limits, strict=True) if isinstance(d, int)):
             return at
-    return _check_positions(node, at, extents)
+    return checked_positions(node, at, extents)
 
 
-def _check_positions(node: Node, at: relax.Expr, extents: list[Dim]) -> relax.Expr:
+def checked_positions(node: Node, at: relax.Expr, extents: list[Dim]) -> relax.Expr:
+    """Return int64 indices [..., D] counted from the front, each checked against its axis while the model runs."""
     call = PositionsOp(f"{node.operator} {node.name!r}: an index is outside its axis")
     shape = relax.ShapeExpr([expression(d) for d in extents])
     name = f"positions{len(node.importer.operators)}"
@@ -88,7 +89,7 @@ def _scatter_elements(node: Node) -> list[relax.Expr]:
             part = expand(node, reshape(node, count, column), list(shape))
         parts.append(reshape(node, part, [*shape, 1]))
     where = parts[0] if len(parts) == 1 else node.emit(relax.op.concat(parts, -1))
-    return [_scatter(node, _check_positions(node, where, dims), dims, len(dims))]
+    return [_scatter(node, checked_positions(node, where, dims), dims, len(dims))]
 
 
 def _scatter(node: Node, at: relax.Expr, dims: list[Dim], depth: int) -> relax.Expr:
