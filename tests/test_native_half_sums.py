@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
 from onnx import parser
+
+import softq
 
 pytest.importorskip("tvm")
 
@@ -41,3 +45,37 @@ def test_against_float64(operator: str) -> None:
     np.testing.assert_allclose(
         found.astype(np.float64), OPERATORS[operator](x.astype(np.float64)), rtol=1.01 * 2.0**-11
     )
+
+
+PRODUCTS = {
+    "MatMul": ("float16[m, k] x, float16[k, n] w", "y = MatMul (x, w)"),
+    "MatMul of weights": ("float16[m, 4096] x", "y = MatMul (x, ones)"),
+    "Gemm": ("float16[m, k] x, float16[k, n] w", "y = Gemm (x, w)"),
+    "Einsum": ("float16[m, k] x, float16[k, n] w", 'y = Einsum <equation = "ik,kj->ij"> (x, w)'),
+    "Conv": (
+        "float16[m, k] x, float16[k, n] w",
+        """s = Reshape (x, image)
+           u = Transpose <perm = [1, 0]> (w)
+           v = Reshape (u, kernel)
+           z = Conv (s, v)
+           y = Reshape (z, flat)""",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_of_float16_have_sums_of_float32(name: str, tmp_path: Path) -> None:
+    given, nodes = PRODUCTS[name]
+    proto = parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["": 18]>
+        g ({given}) => (float16[m, n] y)
+        <int64[4] image = {{0, 4096, 1, 1}}, int64[4] kernel = {{2, 4096, 1, 1}}, int64[2] flat = {{0, 2}}> {{
+            {nodes}
+        }}""")
+    ones = np.ones((4096, 2), np.float16)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(ones, "ones"))
+    softq.build(proto, tmp_path / "built", target="cpu")
+    feeds = {"x": np.ones((3, 4096), np.float16), "w": ones}
+    with softq.load(tmp_path / "built") as artifact:
+        result = artifact({value.name: feeds[value.name] for value in proto.graph.input})["y"]
+    np.testing.assert_array_equal(result, np.full((3, 2), 4096, np.float16))

@@ -31,7 +31,7 @@ from softq.passes.move_integers import MoveIntegers
 from softq.passes.multiply_integers import MultiplyIntegers
 from softq.passes.prepare import prepare
 from softq.passes.split_products import SplitProducts
-from softq.passes.widen_bfloat16 import WidenBfloat16
+from softq.passes.widen_halves import WidenHalves
 from softq.provenance import row_functions
 
 
@@ -47,7 +47,8 @@ def compile_model(model: ir.Model, backend: Backend) -> Program:
     functions = row_functions(opened)  # before anything touches their bodies
     prepared = prepare(opened)
     check_supported(prepared, functions)
-    for step in (MoveIntegers(), MultiplyIntegers(), SplitProducts(), WidenBfloat16()):
+    widen = WidenHalves(sums=not backend.supports(MatMulOp, "float16"))
+    for step in (MoveIntegers(), MultiplyIntegers(), SplitProducts(), widen):
         step(prepared)
     return _lower(import_model(prepared, functions, backend.supports), backend)
 

@@ -1,4 +1,4 @@
-"""Compute in float32 what a model computes in bfloat16, each result rounded: what bfloat16 means on processors."""
+"""Compute in float32 what a model computes in 16 bits, each result rounded: what such types mean on processors."""
 
 from __future__ import annotations
 
@@ -10,34 +10,53 @@ from softq.graph.queries import ANY_TYPE, graph_of
 from softq.passes import PassEntry
 
 _KEPT = ANY_TYPE | {"Cast", "CastLike", "QuantizeLinear", "DequantizeLinear"}
+_SUMS = frozenset(
+    {"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "AveragePool", "GlobalAveragePool", "LpPool", "GlobalLpPool",
+     "CumSum"}
+)  # fmt: skip
+"""Operators whose sums TVM makes in the type of the elements; of reductions and normalizations they are float32."""
+
 _TYPE_ATTRIBUTES = ("dtype", "stash_type", "softmax_precision")
-_BFLOAT16, _FLOAT = ir.DataType.BFLOAT16, ir.DataType.FLOAT
+_BFLOAT16, _FLOAT16, _FLOAT = ir.DataType.BFLOAT16, ir.DataType.FLOAT16, ir.DataType.FLOAT
 
 
-class WidenBfloat16(ir.passes.InPlacePass):
+class WidenHalves(ir.passes.InPlacePass):
     """Puts casts to float32 before each operator of bfloat16 and casts back behind it; weights become float32.
 
     What moves or converts elements stays. A result is the float32 operator's, rounded to bfloat16 once, as that of
     onnxruntime and of ONNX's reference.
+
+    Args:
+        sums: Whether the same is done to products and sums of float16: in float16 one of 4,096 ones is 2,048.
     """
+
+    def __init__(self, sums: bool = True) -> None:
+        super().__init__()
+        self.sums = sums
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Put them there; `modified` says whether there was anything to widen."""
         modified = False
         wide: dict[tuple[ir.Value, ir.Graph | ir.Function], ir.Value] = {}
         for node in list(model.graph.all_nodes()):
-            if node.op_type in _KEPT and node.domain in ("", "ai.onnx"):
-                continue
-            modified |= _widen_attributes(node)
+            narrow = self._narrow_types(node)
+            if _BFLOAT16 in narrow:
+                modified |= _widen_attributes(node)
             for position, value in enumerate(node.inputs):
-                if value is not None and value.dtype is _BFLOAT16:
+                if value is not None and value.dtype in narrow:
                     node.replace_input_with(position, _widened(node, value, wide))
                     modified = True
             for value in node.outputs:
-                if value.dtype is _BFLOAT16:
+                if value.dtype in narrow:
                     _round(node, value)
                     modified = True
         return ir.passes.PassResult(model, modified)
+
+    def _narrow_types(self, node: ir.Node) -> tuple[ir.DataType, ...]:
+        standard = node.domain in ("", "ai.onnx")
+        if standard and node.op_type in _KEPT:
+            return ()
+        return (_BFLOAT16, _FLOAT16) if self.sums and standard and node.op_type in _SUMS else (_BFLOAT16,)
 
 
 def _widen_attributes(node: ir.Node) -> bool:
@@ -70,11 +89,14 @@ def _widened(node: ir.Node, value: ir.Value, wide: dict[tuple[ir.Value, ir.Graph
 
 
 def _round(node: ir.Node, value: ir.Value) -> None:
-    rounded = ir.val(value.name, _BFLOAT16, value.shape)
-    cast = ir.node("Cast", [value], {"to": int(_BFLOAT16)}, outputs=[rounded], name=f"{value.name}.round")
+    assert value.dtype is not None, "what is not narrow is not rounded"
+    rounded = ir.val(value.name, value.dtype, value.shape)
+    cast = ir.node("Cast", [value], {"to": int(value.dtype)}, outputs=[rounded], name=f"{value.name}.round")
     graph_of(node).insert_after(node, cast)
     take_over(value, rounded, except_by=cast)
     value.name, value.type = f"{rounded.name}.float32", ir.TensorType(_FLOAT)
 
 
-PASS = PassEntry("widen-bfloat16", WidenBfloat16, "Compute in float32 what a model computes in bfloat16")
+PASS = PassEntry(
+    "widen-halves", WidenHalves, "Compute in float32 what a model computes in bfloat16, and sums of float16"
+)
