@@ -155,35 +155,12 @@ def _tile(node: Node) -> list[relax.Expr] | None:
     return [emit(node, "tiled", compute, node.tensor(0), shape)]
 
 
-def _concat(node: Node) -> list[relax.Expr] | None:
-    """Let lengths that are not known to be equal be equal on the run; the rest is TVM's."""
-    shapes = [[plain(d) for d in node.shape(i)] for i in range(len(node.inputs))]
-    axis = node.axis(node.attributes["axis"], len(shapes[0]))
-    common = list(shapes[0])
-    for shape in shapes[1:]:
-        common = [a if isinstance(a, int) else b for a, b in zip(common, shape, strict=True)]
-    parts: list[relax.Expr] = []
-    for position, shape in enumerate(shapes):
-        wanted = [d if i == axis else common[i] for i, d in enumerate(shape)]
-        for a, b in zip(shape, wanted, strict=True):
-            if not equal(a, b):
-                because = f"Concat {node.name} has parts with {a} and {b} elements along an axis that they share"
-                if isinstance(a, int) and isinstance(b, int):
-                    raise RefusalError(because)
-                node.require(Limit(size(expression(a) - expression(b)), 0, 0, because))
-        parts.append(reshape(node, node.tensor(position), wanted))
-    if all(part.same_as(node.tensor(i)) for i, part in enumerate(parts)):
-        return None
-    return [node.emit(relax.op.concat(parts, axis))]
-
-
 CONVERTERS: Mapping[str, Converter] = {
     "Reshape": _reshape,
     "Flatten": _flatten,
     "Squeeze": _squeeze,
     "Unsqueeze": _unsqueeze,
     "Expand": _expand,
-    "Concat": _concat,
     "Tile": _tile,
     "Identity": lambda node: [node.tensor(0)],
 }
