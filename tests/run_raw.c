@@ -31,5 +31,6 @@ int main(int count, char **arguments)
     file = fopen(arguments[3], "wb");
     if (file == NULL || fwrite(out.data, 1, out.bytes, file) != out.bytes || fclose(file) != 0) return 2;
     softq_close(model);
+    free(in.data);
     return 0;
 }

@@ -10,6 +10,7 @@ from onnx import parser
 
 import softq
 from tests.built import check
+from tests.test_artifact_c import STRICT, compile_c, needs, run_c
 
 pytest.importorskip("tvm")
 
@@ -239,3 +240,24 @@ def test_a_squeeze_that_depends_on_a_length(tmp_path: Path) -> None:
     check(graph, [{"x": np.ones((n, 1), np.float32)} for n in (3, 5)], tmp_path, opset=18)
     with softq.load(tmp_path / "built") as built, pytest.raises(softq.SoftqError, match="allowed is 0 to 0"):
         built({"x": np.ones((3, 2), np.float32)})
+
+
+def test_memory_that_grows_is_sound(tmp_path: Path) -> None:
+    needs("gcc")
+    model = parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 21]> g (int64[1] n) => (float[K] y)
+            <int64 five = {5}, bool t = {1}, float[1] one = {1}> {
+            first = Expand(one, n)
+            y = Loop (five, t, first) <body = b (int64 i, bool ci, float[P] v) => (bool co, float[Q] w) {
+                co = Identity(ci)
+                w = Concat<axis = 0>(v, first)
+            }>
+        }"""
+    )
+    folder = softq.build(model, tmp_path / "built", target="cpu").folder
+    flags = ["gcc", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", *STRICT]
+    program = compile_c(flags, folder, Path(__file__).parent / "run_raw.c", tmp_path / "program")
+    for count in (0, 3, 100_000):
+        np.array([count], np.int64).tofile(tmp_path / "in")
+        run_c(program, folder, tmp_path / "in", tmp_path / "out")
+        assert np.fromfile(tmp_path / "out", F32)[: 6 * count].sum() == 6 * count
