@@ -25,7 +25,7 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
     shape = facts.shape(operand(node, _INPUT))
     keys = count_keys(None if shape is None or len(shape) != 3 else shape[1], operand(node, _PAST), 5, facts)
     return heads.match_heads(
-        node, _refuse(node, facts), keys, _read_mask(node, facts), facts, has_bias=has_input(node, _ADDED)
+        node, refuse(node, facts), keys, _read_mask(node, facts), facts, has_bias=has_input(node, _ADDED)
     )
 
 
@@ -33,7 +33,8 @@ def _read_mask(node: ir.Node, facts: Facts) -> heads.KeyMask | None:
     return heads.read_mask(node, _MASK, facts, starts=True)
 
 
-def _refuse(node: ir.Node, facts: Facts) -> str:
+def refuse(node: ir.Node, facts: Facts) -> str:
+    """Return why a node cannot be opened, or ''."""
     refusal = heads.refuse_heads(node, facts, (_INPUT, _WEIGHTS, _BIAS), len(_INPUTS))
     if refusal:
         return refusal
@@ -78,7 +79,8 @@ def _read_sizes(node: ir.Node, facts: Facts) -> tuple[int, int, int] | None:
     return width // 3, width // 3, width // 3
 
 
-def _make_body(node: ir.Node, opset: int, facts: Facts) -> onnx.FunctionProto | None:
+def make_body(node: ir.Node, opset: int, facts: Facts) -> onnx.FunctionProto | None:
+    """Return what a node that is not refused is short for."""
     mask, sizes = _read_mask(node, facts), _read_sizes(node, facts)
     if mask is None or sizes is None:
         return None
@@ -120,4 +122,4 @@ def _make_body(node: ir.Node, opset: int, facts: Facts) -> onnx.FunctionProto | 
     return parse_body(opset, _INPUTS, outputs, lines)
 
 
-FORM = Form("microsoft-attention", "onnxruntime's Attention, opened", match, make_body_opener(_make_body))
+FORM = Form("microsoft-attention", "onnxruntime's Attention, opened", match, make_body_opener(make_body))

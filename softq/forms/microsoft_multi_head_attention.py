@@ -27,7 +27,7 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
     new = None if key is None else key[1] if len(key) == 3 else key[-2]
     keys = count_keys(new, operand(node, _PAST_KEY), 4, facts)
     return heads.match_heads(
-        node, _refuse(node, facts), keys, _read_mask(node, facts), facts, has_bias=has_input(node, _ADDED)
+        node, refuse(node, facts), keys, _read_mask(node, facts), facts, has_bias=has_input(node, _ADDED)
     )
 
 
@@ -35,7 +35,8 @@ def _read_mask(node: ir.Node, facts: Facts) -> heads.KeyMask | None:
     return heads.read_mask(node, _MASK, facts, starts=False)
 
 
-def _refuse(node: ir.Node, facts: Facts) -> str:
+def refuse(node: ir.Node, facts: Facts) -> str:
+    """Return why a node cannot be opened, or ''."""
     refusal = heads.refuse_heads(node, facts, (_QUERY,), len(_INPUTS))
     if refusal:
         return refusal
@@ -63,7 +64,8 @@ def _refuse(node: ir.Node, facts: Facts) -> str:
     return ""
 
 
-def _make_body(node: ir.Node, opset: int, facts: Facts) -> onnx.FunctionProto | None:
+def make_body(node: ir.Node, opset: int, facts: Facts) -> onnx.FunctionProto | None:
+    """Return what a node that is not refused is short for."""
     query, key, value = (facts.shape(operand(node, place)) for place in (_QUERY, _KEY, _VALUE))
     mask = _read_mask(node, facts)
     if query is None or key is None or value is None or mask is None:
@@ -106,5 +108,5 @@ def _make_body(node: ir.Node, opset: int, facts: Facts) -> onnx.FunctionProto | 
 
 
 FORM = Form(
-    "microsoft-multi-head-attention", "onnxruntime's MultiHeadAttention, opened", match, make_body_opener(_make_body)
+    "microsoft-multi-head-attention", "onnxruntime's MultiHeadAttention, opened", match, make_body_opener(make_body)
 )

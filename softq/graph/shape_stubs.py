@@ -77,14 +77,40 @@ def _multi_head_attention(node: ir.Node) -> Sequence[str] | None:
     return [*lines, "column = ReduceSum (i0, a2)", "row = ReduceSum (i2, a1)", "o0 = MatMul (column, row)"]
 
 
+def _fused_matmul(node: ir.Node) -> Sequence[str] | None:
+    flags = [node.attributes.get_int(name, 0) for name in ("transBatchA", "transBatchB", "transA", "transB")]
+    if any(flags[:2]):
+        return None
+    if not any(flags):
+        return ["o0 = MatMul (i0, i1)"]
+    left, right = "...ki" if flags[2] else "...ik", "...jk" if flags[3] else "...kj"
+    return [f'o0 = Einsum <equation: string = "{left},{right}->...ij"> (i0, i1)']
+
+
+def _packed_matmul(node: ir.Node) -> Sequence[str]:
+    """Return lines for [..., N] of [..., K], where the weights are packed."""
+    inner, columns = node.attributes.get_int("K", 0), node.attributes.get_int("N", 0)
+    lines = [f"shape = Constant <value: tensor = int64[2] {{{inner}, {columns}}}> ()"]
+    return [*lines, "weights = ConstantOfShape (shape)", "typed = CastLike (weights, i0)", "o0 = MatMul (i0, typed)"]
+
+
+def _grouped_attention(node: ir.Node) -> Sequence[str] | None:
+    """Return lines for an output of the query's shape, where keys and values stand beside it."""
+    return _first(node) if has_input(node, 1) and has_input(node, 2) else None
+
+
 _BODIES: Mapping[str, Callable[[ir.Node], Sequence[str] | None]] = {
     "Attention": _attention,
     "BiasGelu": _sum,
     "EmbedLayerNormalization": _embedding,
     "FastGelu": _first,
+    "FusedMatMul": _fused_matmul,
     "Gelu": _first,
+    "GroupQueryAttention": _grouped_attention,
+    "MatMulNBits": _packed_matmul,
     "MultiHeadAttention": _multi_head_attention,
     "QuickGelu": _first,
+    "RotaryEmbedding": _first,
     "SimplifiedLayerNormalization": _first,
     "SkipLayerNormalization": _skip,
     "SkipSimplifiedLayerNormalization": _skip,

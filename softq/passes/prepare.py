@@ -17,6 +17,7 @@ _AGAIN = (
     "expand-quantized",
     "expand-quantized-elementwise",
     "expand-layers",
+    "expand-attentions",
     "expand-operators",
     "expand-fourier",
     "rewrite-pow",

@@ -1,0 +1,162 @@
+"""onnxruntime's own operators, and models that it saved, built and compared with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper, numpy_helper
+
+import softq
+from tests.built import Array, check
+
+pytest.importorskip("tvm")
+
+RNG = np.random.default_rng(6)
+OWN = "com.microsoft"
+
+
+def floats(*shape: int) -> Array:
+    return RNG.standard_normal(shape, np.float32)
+
+
+def node_model(
+    operator: str, inputs: dict[str, Array | None], outputs: list[int], **attributes: Any
+) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """Return a model of one node and its feeds; inputs whose names are lower case are the model's.
+
+    `outputs` are the ranks of the results, negative where they are int32.
+    """
+    values, weights, feeds = [], [], dict[str, Array]()
+    for name, array in inputs.items():
+        if array is not None and name.islower():
+            kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+            values.append(helper.make_tensor_value_info(name, kind, array.shape))
+            feeds[name] = array
+        elif array is not None:
+            weights.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+    names = ["" if array is None else name for name, array in inputs.items()]
+    results = [
+        helper.make_tensor_value_info(f"y{i}", 1 if rank > 0 else 6, [None] * abs(rank))
+        for i, rank in enumerate(outputs)
+    ]
+    node = helper.make_node(operator, names, [value.name for value in results], domain=OWN, **attributes)
+    graph = helper.make_graph([node], "g", values, results, weights)
+    domains = [helper.make_opsetid("", 20), helper.make_opsetid(OWN, 1)]
+    return helper.make_model(graph, opset_imports=domains, ir_version=9), feeds
+
+
+def same(model: onnx.ModelProto, feeds: dict[str, Array], folder: Path, tolerance: float = 2e-5) -> None:
+    check(model, [feeds], folder, relative=tolerance, absolute=tolerance)
+
+
+CASES: dict[str, tuple[str, dict[str, Array | None], list[int], dict[str, Any]]] = {
+    "matmul": (
+        "FusedMatMul",
+        {"a": floats(2, 4, 3), "b": floats(2, 5, 4)},
+        [3],
+        {"transA": 1, "transB": 1, "alpha": 0.5},
+    ),
+    "gemm": ("FusedGemm", {"a": floats(3, 4), "B": floats(4, 5), "C": floats(5)}, [2], {"activation": "Relu"}),
+    "conv": (
+        "FusedConv",
+        {"x": floats(1, 3, 6, 6), "W": floats(4, 3, 3, 3), "B": floats(4), "z": floats(1, 4, 6, 6)},
+        [4],
+        {"activation": "Relu", "pads": [1, 1, 1, 1]},
+    ),
+    "conv clipped": (
+        "FusedConv",
+        {"x": floats(1, 3, 6, 6), "W": floats(4, 3, 3, 3)},
+        [4],
+        {"activation": "Clip", "activation_params": [-0.5, 0.7]},
+    ),
+    "gelu": ("BiasGelu", {"a": floats(3, 4), "B": floats(4)}, [2], {}),
+    "fast gelu": ("FastGelu", {"a": floats(3, 4), "B": floats(4)}, [2], {}),
+    "quick gelu": ("QuickGelu", {"a": floats(3, 4)}, [2], {}),
+    "skip": (
+        "SkipLayerNormalization",
+        {"a": floats(2, 3, 8), "b": floats(2, 3, 8), "G": floats(8), "B": floats(8), "C": floats(8)},
+        [3],
+        {"epsilon": 1e-5},
+    ),
+    "skip simplified": (
+        "SkipSimplifiedLayerNormalization",
+        {"a": floats(2, 3, 8), "b": floats(2, 3, 8), "G": floats(8)},
+        [3],
+        {"epsilon": 1e-5},
+    ),
+    "embedding": (
+        "EmbedLayerNormalization",
+        {
+            "ids": RNG.integers(0, 9, (2, 5), np.int32), "segments": RNG.integers(0, 2, (2, 5), np.int32),
+            "W": floats(9, 8), "P": floats(7, 8), "S": floats(2, 8), "G": floats(8), "B": floats(8),
+            "mask": np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 0]], np.int32),
+        },
+        [3, -1],
+        {"epsilon": 1e-5},
+    ),
+    "attention": (
+        "Attention",
+        {
+            "x": floats(2, 5, 8), "W": floats(8, 24), "B": floats(24),
+            "mask": np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32),
+        },
+        [3],
+        {"num_heads": 2},
+    ),
+    "heads with cache": (
+        "MultiHeadAttention",
+        {
+            "q": floats(2, 1, 8), "k": floats(2, 1, 8), "v": floats(2, 1, 8), "B": floats(24), "M": None, "A": None,
+            "pk": floats(2, 2, 4, 4), "pv": floats(2, 2, 4, 4),
+        },
+        [3, 4, 4],
+        {"num_heads": 2},
+    ),
+    "pool": (
+        "NhwcMaxPool",
+        {"x": RNG.integers(0, 255, (1, 6, 7, 3), np.uint8)},
+        [4],
+        {"kernel_shape": [2, 3], "strides": [2, 1]},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_operators(case: str, tmp_path: Path) -> None:
+    operator, inputs, outputs, attributes = CASES[case]
+    model, feeds = node_model(operator, inputs, outputs, **attributes)
+    if operator == "NhwcMaxPool":
+        model.graph.output[0].type.tensor_type.elem_type = 2
+    same(model, feeds, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["mnist_vit", "wikipedia_lm"])
+def test_models_that_onnxruntime_saved(name: str, tmp_path: Path) -> None:
+    """Those of its level "extended" convert, and build with the exact softmax."""
+    source = Path(__file__).parents[1] / "models" / name / f"{name}.onnx"
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(tmp_path / "saved.onnx")
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
+    saved = onnx.load(tmp_path / "saved.onnx")
+    assert any(node.domain == OWN for node in saved.graph.node)
+    converted = softq.convert(saved, method="exact")
+    assert len(converted.plan.sites) == 4
+    feeds: dict[str, Array] = {}
+    for given in session.get_inputs():
+        shape = [d if isinstance(d, int) else 2 for d in given.shape]
+        ints = "int" in given.type
+        feeds[given.name] = RNG.integers(0, 9, shape, np.int64) if ints else floats(*shape)
+        if given.type == "tensor(uint8)":
+            feeds[given.name] = feeds[given.name].astype(np.uint8)
+    softq.build(saved, tmp_path / "built", target="cpu")
+    with softq.load(tmp_path / "built") as built:
+        found = built(feeds)
+    for output, value in zip(session.get_outputs(), session.run(None, feeds), strict=True):
+        np.testing.assert_allclose(np.float64(found[output.name]), np.asarray(value), rtol=1e-3, atol=1e-3)
