@@ -232,6 +232,10 @@ class Backend(Protocol):
         """What appends the step of a convolution of groups of few channels; None where `supports` denies those."""
 
     @property
+    def packed_product(self) -> Callable[[Builder, Any, Value, Sequence[Weight], Any], Value] | None:
+        """What appends the step of a product with weights of 4 bits; None where `supports` denies those."""
+
+    @property
     def recurrence(
         self,
     ) -> Callable[[Builder, Any, Value, Sequence[Value | Weight], Sequence[Value], Any], tuple[Value, ...]] | None:

@@ -12,7 +12,12 @@ from softq.artifact.abi import DTYPES
 from softq.artifact.machine import Cpu
 from softq.codegen.cpu.kernels import CpuKernels
 from softq.codegen.cpu.lowering.attention import lower_attention
-from softq.codegen.cpu.lowering.products import lower_convolution, lower_integer_matmul, lower_matmul
+from softq.codegen.cpu.lowering.products import (
+    lower_convolution,
+    lower_integer_matmul,
+    lower_matmul,
+    lower_packed_matmul,
+)
 from softq.codegen.cpu.lowering.recurrence import lower_recurrence
 from softq.codegen.cpu.object_code import objects
 from softq.codegen.cpu.rows import RowKernel
@@ -20,7 +25,7 @@ from softq.compiler.backend import KernelOperator, Lowering
 from softq.compiler.legalize import min_max
 from softq.compiler.ops.arithmetic import DetOp, RemainderOp
 from softq.compiler.ops.control_flow import IfOp, LoopOp, MeasureOp
-from softq.compiler.ops.linear import ConvolutionOp, MatMulOp
+from softq.compiler.ops.linear import ConvolutionOp, MatMulOp, PackedMatMulOp
 from softq.compiler.ops.recurrence import RecurrenceOp
 from softq.compiler.ops.sorting import ChosenOp, SortOp
 from softq.compiler.ops.suppression import SuppressOp
@@ -40,6 +45,7 @@ _TYPES: Mapping[type, tuple[str, ...]] = {
     ChosenOp: ("bool",),
     SortOp: DTYPES,
     SuppressOp: ("float32",),
+    PackedMatMulOp: ("float32",),
     RecurrenceOp: ("float32",),
     DetOp: ("float32", "float64"),
     RemainderOp: ("float64",),
@@ -91,6 +97,12 @@ class CpuBackend:
     ) -> Value:
         """Append the step of a convolution of groups of few channels."""
         return lower_convolution(self.kernels, builder, operator, (x, kernel, bias), result)
+
+    def packed_product(
+        self, builder: Builder, operator: PackedMatMulOp, left: Value, weights: Sequence[Weight], result: Any
+    ) -> Value:
+        """Append the step of a product with weights of 4 bits."""
+        return lower_packed_matmul(self.kernels, builder, operator, (left, weights), result)
 
     def recurrence(
         self,

@@ -29,7 +29,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from softq.artifact.program import Limit
 from softq.compiler.backend import KernelOperator
 from softq.compiler.frontend.broadcasting import broadcast_inputs
-from softq.compiler.frontend.converters import converters
+from softq.compiler.frontend.converters import converters, full_name
 from softq.compiler.frontend.converters.softmaxes import softq_function
 from softq.compiler.frontend.element_types import BITS, PLAIN, clean, held, held_array
 from softq.compiler.frontend.graph_facts import GraphFacts, node_name
@@ -323,7 +323,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         if function is not None:
             return softq_function(node, function)
         broadcast_inputs(node)
-        converter = converters().get(proto.op_type)
+        converter = converters().get(full_name(proto.domain, proto.op_type))
         results = None if converter is None else converter(node)
         if results is not None:
             return results

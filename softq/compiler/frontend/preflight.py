@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from softq.compiler.frontend.converters import converters
+from softq.compiler.frontend.converters import converters, full_name
 from softq.compiler.frontend.model_interface import check_input, check_output
 from softq.compiler.frontend.shape_folding import FOLDERS
 from softq.errors import RefusalError
@@ -45,10 +45,11 @@ def missing_operators(nodes: Iterator[tuple[str, str, str]], functions: Collecti
     missing: dict[str, str] = {}
     for domain, operator, position in nodes:
         standard = domain in ("", "ai.onnx")
-        here = operator in known or operator in converters() or operator in FOLDERS
+        name = full_name(domain, operator)
+        here = name in converters() or (standard and (operator in known or operator in FOLDERS))
         tensors = not re.search("(?<!Reverse)Sequence|Optional", operator)
-        if (domain, operator) not in functions and not (standard and here and tensors):
-            missing.setdefault(operator if standard else f"{domain}::{operator}", position)
+        if (domain, operator) not in functions and not (here and tensors):
+            missing.setdefault(name, position)
     names = ", ".join(f"{operator} (first at {position!r})" for operator, position in missing.items())
     return f"TVM has no operator for: {names}" if names else ""
 

@@ -1,4 +1,4 @@
-"""Products of matrices, of floats and of 8-bit integers, and convolutions of groups of few channels."""
+"""Products of matrices, of floats, 8-bit integers and weights of 4 bits, and convolutions of groups of few channels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from softq.compiler.backend import Lowering
 from softq.compiler.steps.builder import Value
-from softq.compiler.steps.product import Epilogue, Product
+from softq.compiler.steps.product import Epilogue, Product, Weight
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,29 @@ class MatMulOp:
         left, right, *zeros = arguments
         given = lowering.value(left), lowering.weight(right), self.transposed, tuple(map(lowering.value, zeros))
         return lowering.backend.product(lowering.builder, Product(*given, epilogue, tuple(others)), result)
+
+
+@dataclass(frozen=True)
+class PackedMatMulOp:
+    """A product with weights of 4 bits: arguments are float32 [M, K] and constants, all of N rows for the N columns.
+
+    They are codes, uint8 [N, K' / 2], two a byte with the first in its low bits, K' the next multiple of `block`; their
+    scales and zero points, float32 [N, K' / block].
+
+    Attributes:
+        block: How many numbers have a scale together.
+    """
+
+    block: int
+
+    def lower(self, lowering: Lowering, arguments: Sequence[Any], result: Any) -> Value:
+        """Append the step and return the result."""
+        append = lowering.backend.packed_product
+        assert append is not None, "`supports` is asked before"
+        left, *rest = arguments
+        weights = [weight for x in rest if isinstance(weight := lowering.weight(x), Weight)]
+        assert len(weights) == len(rest), "the converter takes constants alone"
+        return append(lowering.builder, self, lowering.value(left), weights, result)
 
 
 @dataclass(frozen=True)

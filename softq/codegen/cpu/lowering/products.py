@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from softq.artifact.program import Size
 from softq.codegen.cpu.convolution import SIZES, Shape, convolution_kernel, convolution_tile, scratch_bytes
-from softq.codegen.cpu.gemm import integer_matmul, matmul
+from softq.codegen.cpu.gemm import integer_matmul, matmul, packed_bits
 from softq.codegen.cpu.gemm.dot_prepack import pack_dots_kernel
 from softq.codegen.cpu.kernels import CpuKernels
-from softq.compiler.ops.linear import ConvolutionOp
+from softq.compiler.ops.linear import ConvolutionOp, PackedMatMulOp
 from softq.compiler.steps.builder import Builder, StepCall, Value
 from softq.compiler.steps.product import Product, Weight
 from softq.compiler.tir.symbolic import ceiling, computed, multiplied
@@ -43,6 +44,25 @@ def _pack_weight(kernels: CpuKernels, out: Builder, weight: Weight, transposed: 
         at = out.weight_at[identity]
         return Value(tuple(out.weights[at].shape), "float32", "weight", at)
     return out.weight(identity, matmul.pack_weight(np.asarray(weight.array, np.float32), kernels.tile, transposed))
+
+
+def lower_packed_matmul(
+    kernels: CpuKernels, out: Builder, op: PackedMatMulOp, given: tuple[Value, Sequence[Weight]], result: Any
+) -> Value:
+    """Append the step of a product with weights of 4 bits; given are the left side, codes, scales, zero points."""
+    left, weights = given
+    tile, product = kernels.block_tile, out.new(result)
+    panels = [
+        out.weight(("packed", w.name, tile.columns), packed_bits.pack_columns(np.asarray(w.array), tile))
+        for w in weights
+    ]
+    (rows, inner), columns = left.dims, product.dims[-1]
+    count, half, _ = panels[0].dims
+    memory = out.scratch(multiplied([half, 2 * tile.columns * 4]))
+    symbol = kernels.tir.add(packed_bits.packed_symbol(op.block), lambda: packed_bits.packed_kernel(tile, op.block))
+    cost = kernels.cost(multiplied([computed("add", rows, 4), inner, columns]))
+    out.append(StepCall(symbol, [left, *panels, product, memory], [rows, inner, columns], count, cost))
+    return product
 
 
 def lower_integer_matmul(kernels: CpuKernels, out: Builder, given: Product, result: Any) -> Value:

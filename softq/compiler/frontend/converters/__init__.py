@@ -1,6 +1,7 @@
 """ONNX operators that softq imports itself, one file for each kind.
 
-Each file has its `CONVERTERS` by operator of the default domain. One that returns None leaves the node to TVM.
+Each file has its `CONVERTERS` by operator; one of another domain than the default one stands behind its name:
+`com.microsoft::MatMulNBits`. A converter that returns None leaves the node to TVM.
 """
 
 from __future__ import annotations
@@ -24,3 +25,8 @@ def converters() -> Mapping[str, Converter]:
             assert operator not in found, f"{operator} is in {owner[operator]} and {info.name}"
             found[operator], owner[operator] = converter, info.name
     return found
+
+
+def full_name(domain: str, operator: str) -> str:
+    """Return the name by which a converter is found."""
+    return operator if domain in ("", "ai.onnx") else f"{domain}::{operator}"
