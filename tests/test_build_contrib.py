@@ -117,6 +117,24 @@ CASES: dict[str, tuple[str, dict[str, Array | None], list[int], dict[str, Any]]]
         [3, 4, 4],
         {"num_heads": 2},
     ),
+    "rotation": (
+        "RotaryEmbedding",
+        {"x": floats(2, 3, 16), "p": np.array([[0, 1, 2], [4, 5, 6]]), "C": floats(9, 4), "S": floats(9, 4)},
+        [3],
+        {},
+    ),
+    "rotation of neighbours": (
+        "RotaryEmbedding",
+        {"x": floats(2, 3, 16), "p": np.array([2]), "C": floats(9, 4), "S": floats(9, 4)},
+        [3],
+        {"interleaved": 1},
+    ),
+    "rotation of a part": (
+        "RotaryEmbedding",
+        {"x": floats(2, 2, 3, 16), "p": np.array([[0, 1, 2], [4, 5, 6]]), "C": floats(9, 4), "S": floats(9, 4)},
+        [4],
+        {"rotary_embedding_dim": 8, "num_heads": 2},
+    ),
     "pool": (
         "NhwcMaxPool",
         {"x": RNG.integers(0, 255, (1, 6, 7, 3), np.uint8)},

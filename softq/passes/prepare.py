@@ -18,6 +18,7 @@ _AGAIN = (
     "expand-quantized-elementwise",
     "expand-layers",
     "expand-attentions",
+    "expand-rotations",
     "expand-operators",
     "expand-fourier",
     "rewrite-pow",
