@@ -134,3 +134,27 @@ def test_what_pooling_took_goes_back(tmp_path: Path) -> None:
         [{"x": noise(1, 2, 2, 2), "at": np.array([5, 7, 13, 15, 16, 19, 24, 26]).reshape(1, 2, 2, 2)}],
         tmp_path,
     )
+
+
+@pytest.mark.parametrize(
+    ("mode", "ratio", "centred"), [("avg", 0, "half_pixel"), ("max", 0, "output_half_pixel"), ("max", 2, "half_pixel")]
+)
+def test_regions_of_images(mode: str, ratio: int, centred: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(6)
+    corners = rng.uniform(-4, 20, (7, 2)).astype(F32)
+    check(
+        f"""g (float[N, 3, 9, 8] x, float[R, 4] regions, int64[R] images) => (float[R, 3, 4, 5] y) {{
+            y = RoiAlign<mode = "{mode}", sampling_ratio = {ratio}, coordinate_transformation_mode = "{centred}",
+                spatial_scale = 0.5, output_height = 4, output_width = 5>(x, regions, images)
+        }}""",
+        [
+            {
+                "x": noise(2, 3, 9, 8),
+                "regions": np.concatenate([corners, corners + rng.uniform(0, 12, (7, 2)).astype(F32)], 1),
+                "images": rng.integers(0, 2, 7),
+            }
+        ],
+        tmp_path,
+        relative=1e-4,
+        absolute=1e-5,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ from softq.compiler.ops.arithmetic import DetOp, RemainderOp
 from softq.compiler.ops.control_flow import IfOp, LoopOp, MeasureOp
 from softq.compiler.ops.linear import ConvolutionOp, MatMulOp, PackedMatMulOp
 from softq.compiler.ops.recurrence import RecurrenceOp
+from softq.compiler.ops.regions import RegionsOp
 from softq.compiler.ops.sorting import ChosenOp, SortOp
 from softq.compiler.ops.suppression import SuppressOp
 from softq.compiler.steps.attention import Attention
@@ -43,12 +45,13 @@ _TYPES: Mapping[type, tuple[str, ...]] = {
     MatMulOp: ("float32", "int8", "uint8"),
     ConvolutionOp: ("float32",),
     ChosenOp: ("bool",),
-    SortOp: DTYPES,
+    SortOp: tuple(d for d in DTYPES if re.fullmatch(r"(u?int|float)(8|16|32|64)", d)),
     SuppressOp: ("float32",),
     PackedMatMulOp: ("float32",),
     RecurrenceOp: ("float32",),
     DetOp: ("float32", "float64"),
     RemainderOp: ("float64",),
+    RegionsOp: ("float32", "float64"),
 }
 
 

@@ -12,8 +12,9 @@ from softq.compiler.frontend.converters.selections import chosen, compute, refus
 from softq.compiler.frontend.converters.shapes import reshape
 from softq.compiler.frontend.converters.sorting import order
 from softq.compiler.frontend.onnx_node import Array, Converter, Node, constant
+from softq.compiler.ops.regions import RegionsOp
 from softq.compiler.ops.suppression import SuppressOp
-from softq.compiler.tir.symbolic import product
+from softq.compiler.tir.symbolic import expression, product
 
 
 def _non_max_suppression(node: Node) -> list[relax.Expr]:
@@ -48,4 +49,24 @@ def _non_max_suppression(node: Node) -> list[relax.Expr]:
 _DEFAULTS: Mapping[int, Array] = {2: np.zeros(1, np.int64), 3: np.zeros(1, np.float32), 4: np.zeros(1, np.float32)}
 """The greatest number, the greatest overlap and the least score, by their input."""
 
-CONVERTERS: Mapping[str, Converter] = {"NonMaxSuppression": _non_max_suppression}
+
+def _roi_align(node: Node) -> list[relax.Expr]:
+    x, regions, images = (node.tensor(i) for i in range(3))
+    dtype, given = str(x.ty.dtype), node.attributes
+    if dtype == "float16":
+        x, regions = (node.emit(relax.op.astype(v, "float32")) for v in (x, regions))
+    refuse_without(node, RegionsOp, str(x.ty.dtype))
+    operator = RegionsOp(
+        given.get("mode", "avg") == "max",
+        given.get("coordinate_transformation_mode", "half_pixel") == "half_pixel",
+        int(given.get("sampling_ratio", 0)),
+        float(given.get("spatial_scale", 1.0)),
+    )
+    size = [int(given.get(f"output_{axis}", 1)) for axis in ("height", "width")]
+    shape = [expression(d) for d in (node.shape(1)[0], node.shape(0)[1], *size)]
+    ty = relax.TensorType(shape, str(x.ty.dtype))
+    found = node.call(node.importer.new_name("regions"), operator, [x, regions, images], ty)
+    return [found if dtype == str(x.ty.dtype) else node.emit(relax.op.astype(found, dtype))]
+
+
+CONVERTERS: Mapping[str, Converter] = {"NonMaxSuppression": _non_max_suppression, "RoiAlign": _roi_align}
