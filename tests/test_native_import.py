@@ -107,9 +107,11 @@ SEQUENCE = helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, ["n"])
 REFUSED: dict[str, tuple[onnx.ModelProto, str]] = {
     "all that is missing": (
         model_of(
-            [node("Det", "x", "z"), node("Bernoulli", "x", "y")], [value("x", ["n", "n"])], [value("z", []), value("y")]
+            [node("ImageDecoder", "x", "z"), node("Bernoulli", "x", "y")],
+            [value("x", ["n", "n"])],
+            [value("z", []), value("y")],
         ),
-        r"Det \(first at 'z'\), Bernoulli \(first at 'y'\)",
+        r"ImageDecoder \(first at 'z'\); Bernoulli 'y' draws random numbers; ",
     ),
     "foreign Softmax": (
         model_of([node("Softmax", "x", "z", domain="other")], [value("x")], [value("z")], domain="other"),

@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from softq.compiler.frontend.converters import converters, full_name
+from softq.compiler.frontend.converters import converters, full_name, refused
 from softq.compiler.frontend.model_interface import check_input, check_output
 from softq.compiler.frontend.shape_folding import FOLDERS
 from softq.errors import RefusalError
@@ -42,16 +42,19 @@ def check_supported(model: ir.Model, functions: Collection[tuple[str, str]]) -> 
 def missing_operators(nodes: Iterator[tuple[str, str, str]], functions: Collection[tuple[str, str]]) -> str:
     """Return what says of which operators among domain, name and first result there is no form, or ''."""
     known = onnx_frontend._get_convert_map()  # pyright: ignore[reportPrivateUsage]
-    missing: dict[str, str] = {}
+    missing, reasons = dict[str, str](), dict[str, str]()
     for domain, operator, position in nodes:
         standard = domain in ("", "ai.onnx")
+        if standard and operator in refused():
+            reasons.setdefault(operator, f"{operator} {position!r} {refused()[operator]}")
+            continue
         name = full_name(domain, operator)
         here = name in converters() or (standard and (operator in known or operator in FOLDERS))
         tensors = not re.search("(?<!Reverse)Sequence|Optional", operator)
         if (domain, operator) not in functions and not (here and tensors):
             missing.setdefault(name, position)
     names = ", ".join(f"{operator} (first at {position!r})" for operator, position in missing.items())
-    return f"TVM has no operator for: {names}" if names else ""
+    return "; ".join([f"TVM has no operator for: {names}"] * bool(names) + list(reasons.values()))
 
 
 def _nodes(graph: ir.Graph) -> Iterator[tuple[str, str, str]]:

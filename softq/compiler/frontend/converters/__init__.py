@@ -2,6 +2,7 @@
 
 Each file has its `CONVERTERS` by operator; one of another domain than the default one stands behind its name:
 `com.microsoft::MatMulNBits`. A converter that returns None leaves the node to TVM.
+What no built model has stands in `REFUSED` with the reason, if a file has one.
 """
 
 from __future__ import annotations
@@ -30,3 +31,10 @@ def converters() -> Mapping[str, Converter]:
 def full_name(domain: str, operator: str) -> str:
     """Return the name by which a converter is found."""
     return operator if domain in ("", "ai.onnx") else f"{domain}::{operator}"
+
+
+@cache
+def refused() -> Mapping[str, str]:
+    """Return why there is no form of an operator, for each that the files of this folder name."""
+    modules = (importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__))
+    return {operator: why for module in modules for operator, why in getattr(module, "REFUSED", {}).items()}

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from softq.compiler.frontend.onnx_node import Converter, Node
-from softq.errors import RefusalError
+from softq.compiler.frontend.onnx_node import Converter
 
+CONVERTERS: Mapping[str, Converter] = {}
 
-def _refuse(node: Node) -> None:
-    raise RefusalError(
-        f"{node.operator} {node.name!r} draws random numbers; a built model gives the same result each run: "
-        "make what it draws an input"
-    )
-
-
-CONVERTERS: Mapping[str, Converter] = dict.fromkeys(
-    ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"), _refuse
+REFUSED: Mapping[str, str] = dict.fromkeys(
+    ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
+    "draws random numbers; a built model gives the same result each run: make what it draws an input",
 )
