@@ -110,6 +110,12 @@ def _speed_gpu() -> str:
     return document()
 
 
+def _third_party() -> str:
+    from benchmarks.third_party.results import document
+
+    return document()
+
+
 def _forms() -> str:
     forms = FORMS.entries().values()
     return _rows(("form", "verdict", "what it is"), [(f"`{form.name}`", form.verdict, form.summary) for form in forms])
@@ -135,6 +141,7 @@ COMMITTED: dict[str, Callable[[], str]] = {
     "speed-gpu": _speed_gpu,
     "site-schema": _site_schema,
     "runtimes": _runtimes,
+    "third-party": _third_party,
     "report-schema": _report_schema,
 }
 LISTS: dict[str, Callable[[], str]] = {
