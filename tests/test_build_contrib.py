@@ -135,6 +135,25 @@ CASES: dict[str, tuple[str, dict[str, Array | None], list[int], dict[str, Any]]]
         [4],
         {"rotary_embedding_dim": 8, "num_heads": 2},
     ),
+    "grouped heads, first": (
+        "GroupQueryAttention",
+        {
+            "q": floats(2, 3, 64), "k": floats(2, 3, 32), "v": floats(2, 3, 32), "pk": floats(2, 2, 0, 16),
+            "pv": floats(2, 2, 0, 16), "l": np.array([2, 2], np.int32), "t": np.array([3], np.int32),
+            "C": floats(9, 8), "S": floats(9, 8),
+        },
+        [3, 4, 4],
+        {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1},
+    ),
+    "grouped heads, next": (
+        "GroupQueryAttention",
+        {
+            "q": floats(2, 1, 32), "k": floats(2, 1, 16), "v": floats(2, 1, 16), "pk": floats(2, 2, 5, 8),
+            "pv": floats(2, 2, 5, 8), "l": np.array([5, 5], np.int32), "t": np.array([6], np.int32),
+        },
+        [3, 4, 4],
+        {"num_heads": 4, "kv_num_heads": 2},
+    ),
     "pool": (
         "NhwcMaxPool",
         {"x": RNG.integers(0, 255, (1, 6, 7, 3), np.uint8)},
@@ -151,6 +170,24 @@ def test_operators(case: str, tmp_path: Path) -> None:
     if operator == "NhwcMaxPool":
         model.graph.output[0].type.tensor_type.elem_type = 2
     same(model, feeds, tmp_path)
+
+
+def test_grouped_heads_of_sequences_of_different_lengths(tmp_path: Path) -> None:
+    given: dict[str, Array | None] = {
+        "q": floats(2, 1, 64), "k": floats(2, 1, 32), "v": floats(2, 1, 32), "pk": floats(2, 2, 5, 16),
+        "pv": floats(2, 2, 5, 16), "l": np.array([5, 3], np.int32), "t": np.array([6], np.int32),
+        "C": floats(9, 8), "S": floats(9, 8),
+    }  # fmt: skip
+    attributes: dict[str, Any] = {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1}
+    model, feeds = node_model("GroupQueryAttention", given, [3, 4, 4], **attributes)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    softq.build(model, tmp_path / "built", target="cpu")
+    with softq.load(tmp_path / "built") as built:
+        found = built(feeds)
+    want, keys, _ = (np.asarray(value) for value in session.run(None, feeds))
+    np.testing.assert_allclose(np.float64(found["y0"]), want, rtol=2e-5, atol=2e-5)
+    # Behind the end of the shorter sequence stands anything.
+    np.testing.assert_allclose(np.float64(found["y1"][1, :, :4]), keys[1, :, :4], rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("name", ["mnist_vit", "wikipedia_lm"])

@@ -18,35 +18,36 @@ class ExpandRotations(BodyPass):
             return None
         shapes = [None if value is None or value.shape is None else list(value.shape) for value in node.inputs[:3]]
         x, positions, cosines = shapes
-        numbers = {n: node.attributes.get_int(n, 0) for n in ("num_heads", "rotary_embedding_dim", "interleaved")}
+        given = {n: node.attributes.get_int(n, 0) for n in ("num_heads", "rotary_embedding_dim", "interleaved")}
         scaled = node.attributes.get_float("scale", 1.0) != 1.0 or node.attributes.get_int("is_packed_batching", 0)
         if x is None or positions is None or cosines is None or scaled or len(x) not in (3, 4):
             return None
-        width, heads = x[-1], numbers["num_heads"]
+        width, heads = x[-1], given["num_heads"]
         if len(x) == 3:
             width = cosines[-1] if not heads else width
             width = None if not isinstance(width, int) else width // heads if heads else width * 2
-        turned = numbers["rotary_embedding_dim"] or width
+        turned = given["rotary_embedding_dim"] or width
         if not isinstance(width, int) or not isinstance(turned, int):
             return None
-        lines = [_numbers("split", 0, 0, -1, width), "h = Reshape (x, split)"]
+        lines = [numbers("split", 0, 0, -1, width), "h = Reshape (x, split)"]
         if len(x) == 4:
             lines = ["h = Transpose <perm: ints = [0, 2, 1, 3]> (x)"]
         lines += _angles(len(positions))
         source = "h"
         if turned < width:
-            lines += [_numbers("parts", turned, width - turned), "turning, rest = Split <axis: int = 3> (h, parts)"]
+            lines += [numbers("parts", turned, width - turned), "turning, rest = Split <axis: int = 3> (h, parts)"]
             source = "turning"
-        lines += _turn(source, turned, bool(numbers["interleaved"]))
+        lines += turn(source, turned, bool(given["interleaved"]))
         lines.append("all = Concat <axis: int = 3> (both, rest)" if turned < width else "all = Identity (both)")
         if len(x) == 4:
             lines.append("y = Transpose <perm: ints = [0, 2, 1, 3]> (all)")
         else:
-            lines += [_numbers("joined", 0, 0, -1), "y = Reshape (all, joined)"]
+            lines += [numbers("joined", 0, 0, -1), "y = Reshape (all, joined)"]
         return parse_body(opset, ["x", "position_ids", "cos_cache", "sin_cache"], ["y"], lines)
 
 
-def _numbers(name: str, *values: int) -> str:
+def numbers(name: str, *values: int) -> str:
+    """Return a line for a constant of integers."""
     return f"{name} = Constant <value: tensor = int64[{len(values)}] {{{', '.join(map(str, values))}}}> ()"
 
 
@@ -62,23 +63,23 @@ def _angles(rank: int) -> list[str]:
             "steps = Range (zero, count, one)",
             "places = Add (position_ids, steps)",
         ]
-    lines.append(_numbers("head", -2))
+    lines.append(numbers("head", -2))
     for name in ("cos", "sin"):
         lines += [f"{name}_at = Gather ({name}_cache, places)", f"{name} = Unsqueeze ({name}_at, head)"]
     return lines
 
 
-def _turn(source: str, width: int, interleaved: bool) -> list[str]:
+def turn(source: str, width: int, interleaved: bool) -> list[str]:
     """Return lines for `both`, the pairs turned; pairs are neighbours, or stand half the width apart."""
     half = width // 2
-    lines: list[str] = [_numbers("halves", half, half), f"a, b = Split <axis: int = 3> ({source}, halves)"]
+    lines: list[str] = [numbers("halves", half, half), f"a, b = Split <axis: int = 3> ({source}, halves)"]
     if interleaved:
         lines = [
-            _numbers("pairs", 0, 0, 0, half, 2),
+            numbers("pairs", 0, 0, 0, half, 2),
             f"paired = Reshape ({source}, pairs)",
-            _numbers("ones", 1, 1),
+            numbers("ones", 1, 1),
             "a1, b1 = Split <axis: int = 4> (paired, ones)",
-            _numbers("last", 4),
+            numbers("last", 4),
             "a = Squeeze (a1, last)",
             "b = Squeeze (b1, last)",
         ]
@@ -87,7 +88,7 @@ def _turn(source: str, width: int, interleaved: bool) -> list[str]:
     if not interleaved:
         return [*lines, "both = Concat <axis: int = 3> (c, d)"]
     lines += ["c1 = Unsqueeze (c, last)", "d1 = Unsqueeze (d, last)", "cd = Concat <axis: int = 4> (c1, d1)"]
-    return [*lines, _numbers("flat", 0, 0, 0, width), "both = Reshape (cd, flat)"]
+    return [*lines, numbers("flat", 0, 0, 0, width), "both = Reshape (cd, flat)"]
 
 
 PASS = PassEntry("expand-rotations", ExpandRotations, "Open onnxruntime's RotaryEmbedding into standard operators")

@@ -19,6 +19,7 @@ _AGAIN = (
     "expand-layers",
     "expand-attentions",
     "expand-rotations",
+    "expand-grouped-attentions",
     "expand-operators",
     "expand-fourier",
     "rewrite-pow",
