@@ -182,7 +182,7 @@ MODELS = (
     Model("thai2rom-encoder", "language", PYTHAINLP, "pythainlp/corpus/thai2rom_encoder.onnx",
           "05295bc3142ac765", {"input_tensor": Draw((1, 12), 1, 60), "input_lengths": Draw((1,), 12, 12)}),
     Model("thai2rom-decoder", "language", PYTHAINLP, "pythainlp/corpus/thai2rom_decoder.onnx",
-          "1ac6b40283bd8cce", {"decoder_input": Draw((1, 1), 1, 60), "decoder_hidden_1": Draw((1, 1, 256), -1.0, 1.0),
+          "1ac6b40283bd8cce", {"decoder_input": Draw((1, 1), 1, 20), "decoder_hidden_1": Draw((1, 1, 256), -1.0, 1.0),
            "encoder_outputs": Draw((1, 12, 256), -1.0, 1.0), "mask": Draw((1, 12), 1.0, 1.0)}),
 )
 # fmt: on

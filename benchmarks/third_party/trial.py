@@ -141,7 +141,7 @@ def tried(model: onnx.ModelProto, entry: Model) -> Build:
             try:
                 found = artifact(given)
             except SoftqError as error:
-                return Build("refused", f"at run time: {error}", fixed, seconds, size)
+                return Build("refused", f"at run time: {error}".replace(f"{built}: ", ""), fixed, seconds, size)
             error = difference(found, expected)
             others = (difference(outputs(s, f), expected) for s, f in ((rival, feeds), (plain, nudged(feeds))))
             own = max((value for value in others if np.isfinite(value)), default=0.0)
