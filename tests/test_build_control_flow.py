@@ -58,6 +58,20 @@ def test_bodies_may_give_different_shapes(tmp_path: Path) -> None:
     )
 
 
+def test_a_body_that_is_not_computed_asks_nothing_of_the_dimensions(tmp_path: Path) -> None:
+    graph = """g (bool c, float[N] x) => (float[M] y) <int64[1] two = {2}, int64[1] five = {5}> {
+        y = If (c) <
+            then_branch = g1 () => (float[A] a) { a = Slice(x, two, five) },
+            else_branch = g2 () => (float[B] b) { b = Neg(x) }>
+    }"""
+    feeds = [
+        {"c": np.array(c), "x": np.arange(n, dtype=F32)} for c, n in ((True, 7), (False, 7), (False, 3), (True, 5))
+    ]
+    check(graph, feeds, tmp_path)
+    with softq.load(tmp_path / "built") as built, pytest.raises(softq.InputError, match="slice"):
+        built({"c": np.array(True), "x": np.zeros(3, F32)})
+
+
 def test_a_loop_ends_by_its_count_or_by_its_condition(tmp_path: Path) -> None:
     check(
         """g (int64 m, bool c, float most, float[2] x) => (float[2] y, float[K, 2] s) {

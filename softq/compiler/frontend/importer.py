@@ -151,7 +151,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         self.context.dtypes = self.graph.dtypes
         self.weights: dict[str, Array] = {}
         if around is not None:
-            self.context.operators, self.context.limits = around.context.operators, around.context.limits
+            self.context.operators = around.context.operators
             self.context.numbers = around.context.numbers
             self.weights = around.weights
         self._formals: list[relax.TensorType] = []
@@ -172,7 +172,8 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         proto.CopyFrom(node.attributes[attribute])  # The import adds outputs; a body may be imported again.
         module = inner.from_onnx(proto, self.opset)
         values = tuple(map(inner.context.tensor, outputs))
-        return Body(module, tuple(inner._inputs.values()), tuple(inner._captured), values)
+        limits = tuple(inner.context.limits.values())
+        return Body(module, tuple(inner._inputs.values()), tuple(inner._captured), values, limits)
 
     def inline(self, node: Node, attribute: str) -> list[relax.Expr]:
         """Import a body without inputs in the place of its node."""

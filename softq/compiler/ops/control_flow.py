@@ -9,6 +9,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from softq.artifact.program import Limit
 from softq.compiler.backend import Lowering
 from softq.compiler.ops.control_kernels import (
     copy_numbers_kernel,
@@ -50,12 +51,14 @@ class Body:
         inputs: The variables of its inputs and of what it takes from around it.
         captured: What the body takes from around it, as it is there.
         values: Its results, which stand before what measures dimensions.
+        limits: What must hold for the dimensions where it is computed.
     """
 
     module: tvm.IRModule
     inputs: tuple[relax.Var, ...]
     captured: tuple[relax.Expr, ...]
     values: tuple[relax.Expr, ...]
+    limits: tuple[Limit, ...]
 
     @property
     def types(self) -> tuple[Any, ...]:
@@ -64,7 +67,8 @@ class Body:
 
     def lower(self, lowering: Lowering, inputs: Sequence[Value], captured: Sequence[Any]) -> list[Value]:
         """Append the steps of the body and return its results."""
-        values = lowering.body(self.module, [*inputs, *(lowering.known(x) for x in captured)])
+        with lowering.builder.requiring(self.limits):
+            values = lowering.body(self.module, [*inputs, *(lowering.known(x) for x in captured)])
         return values[: len(self.values)]
 
 

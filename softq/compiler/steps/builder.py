@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -89,6 +90,7 @@ class Builder:
         end: Bytes of the weights file.
         dims: Names of the dimensions that the inputs give, and of those that data decide.
         measured: Names of the dimensions that data decide, in the order in which they are measured.
+        conditions: What the bodies that are being lowered ask of the dimensions.
     """
 
     tir: TirKernels
@@ -99,6 +101,7 @@ class Builder:
     end: int = 0
     dims: set[str] = field(default_factory=set)
     measured: list[str] = field(default_factory=list)
+    conditions: Sequence[Limit] = ()
 
     def typed(self, ty: Any, place: Place, at: int) -> Value:
         """Return a value of the type of an expression of Relax.
@@ -156,6 +159,24 @@ class Builder:
         self.measured += [name for name in dims if name not in self.measured]
         self.dims.update(dims)
         self.append(replace(step, then=Measure(tuple(dims))))
+        self._check(self.conditions)
+
+    @contextmanager
+    def requiring(self, conditions: Sequence[Limit]) -> Generator[None]:
+        """Let conditions on the dimensions hold for the steps that are appended, the steps of a body.
+
+        They are checked before these, and again when a dimension is measured: the model may run without the body.
+        """
+        before = self.conditions
+        self.conditions = [*before, *conditions]
+        self._check(conditions)
+        yield
+        self.conditions = before
+
+    def _check(self, conditions: Sequence[Limit]) -> None:
+        for limit in conditions:
+            flag, sizes_ = self.allocated((1,), "int32"), [limit.size, limit.low, limit.high]
+            self.append(StepCall(self.tir.check(), [flag], sizes_, 1, 1, error=limit.because))
 
     def scratch(self, size: Size) -> Value:
         """Return so many bytes of the calling thread's memory."""

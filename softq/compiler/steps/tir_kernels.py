@@ -47,10 +47,27 @@ class TirKernels:
                 self._functions[str(nest.function.attrs["global_symbol"])] = nest.function
         return self._nests[identity]
 
+    def check(self) -> str:
+        """Return the symbol of the kernel that checks a size."""
+        symbol = f"{PREFIX}check"
+        return self.add(symbol, lambda: _check_kernel(symbol))
+
     def copy(self) -> str:
         """Return the symbol of the kernel that copies bytes."""
         symbol = f"{PREFIX}copy"
         return self.add(symbol, lambda: _copy_kernel(symbol))
+
+
+def _check_kernel(symbol: str) -> tirx.PrimFunc:
+    """Return `symbol(flag, size, low, high, begin, end)`: flag gets whether a size is outside its bounds."""
+    with kernel_function(symbol, {"flag": "int32"}, ("size", "low", "high")) as made:
+        (flag,), (value, low, high, begin, end) = made.memory.values(), made.sizes.values()
+        # What no step has measured yet is the least number.
+        unknown = value == tirx.IntImm("int64", -(2**63))
+        with T.serial(begin, end) as i:
+            outside = tirx.And(tirx.Not(unknown), tirx.Or(value < low, value > high))
+            T.buffer_store(flag, tirx.Cast("int32", outside), [i])
+    return made.function
 
 
 def _copy_kernel(symbol: str) -> tirx.PrimFunc:
