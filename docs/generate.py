@@ -116,6 +116,12 @@ def _third_party() -> str:
     return document()
 
 
+def _node_tests() -> str:
+    from benchmarks.node_tests import RESULTS, document
+
+    return document(json.loads(RESULTS.read_text(encoding="utf-8")))
+
+
 def _forms() -> str:
     forms = FORMS.entries().values()
     return _rows(("form", "verdict", "what it is"), [(f"`{form.name}`", form.verdict, form.summary) for form in forms])
@@ -139,6 +145,7 @@ COMMITTED: dict[str, Callable[[], str]] = {
     "synthetic": _synthetic,
     "speed": _speed,
     "speed-gpu": _speed_gpu,
+    "node-tests": _node_tests,
     "site-schema": _site_schema,
     "runtimes": _runtimes,
     "third-party": _third_party,

@@ -1,0 +1,197 @@
+"""The models of models/ as other tools write them: converted, built and run against onnxruntime.
+
+    pip install onnxslim==0.1.98 onnxsim==0.8.1 onnxconverter-common==1.16.0
+    python -m benchmarks.tool_variants [--json FILE] [VARIANT ...]
+
+Variants are onnxruntime's own optimization levels, onnxslim, onnxsim, quantization (static as QDQ and as QOperator,
+dynamic) and float16. Each is built as it is and after conversion with the exact method. What counts as the same is what
+onnxruntime itself makes of a variant: the greatest difference between its results at any two optimization levels, and
+1e-5 of the greatest output at least.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnxruntime.quantization import (
+    CalibrationDataReader,
+    QuantFormat,
+    QuantType,
+    quantize_dynamic,
+    quantize_static,
+)
+
+import softq
+
+Level = onnxruntime.GraphOptimizationLevel
+ROOT = Path(__file__).parent.parent
+RESULTS = Path(__file__).parent / "tool_variants.json"
+MODELS = ("mnist_vit", "wikipedia_lm")
+SAMPLES = 4
+
+Array = np.ndarray[Any, Any]
+LEVELS = {
+    "disabled": Level.ORT_DISABLE_ALL,
+    "basic": Level.ORT_ENABLE_BASIC,
+    "extended": Level.ORT_ENABLE_EXTENDED,
+    "all": Level.ORT_ENABLE_ALL,
+}
+
+
+class _Samples(CalibrationDataReader):
+    """The calibration data of a model, a few samples at a time."""
+
+    def __init__(self, name: str, model: onnx.ModelProto) -> None:
+        self._feeds = iter(
+            [feeds_of(name, model, "calibration.npz", first) for first in range(0, 4 * SAMPLES, SAMPLES)]
+        )
+
+    def get_next(self) -> Mapping[str, Array] | None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Return the next feeds."""
+        return next(self._feeds, None)
+
+
+def feeds_of(name: str, model: onnx.ModelProto, file: str, first: int = 0) -> dict[str, Array]:
+    """Return some samples of a model's data as its inputs."""
+    with np.load(ROOT / "models" / name / file) as data:
+        return {value.name: data[value.name][first : first + SAMPLES] for value in model.graph.input}
+
+
+def run(model: onnx.ModelProto | Path, feeds: Mapping[str, Array], level: Any = Level.ORT_ENABLE_ALL) -> list[Array]:
+    """Return what onnxruntime gives at an optimization level."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level, options.intra_op_num_threads, options.log_severity_level = level, 1, 4
+    content = str(model) if isinstance(model, Path) else model.SerializeToString()
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    return [np.asarray(x) for x in session.run(None, dict(feeds))]
+
+
+def _optimized(level: Any) -> Callable[[str, onnx.ModelProto, Path], onnx.ModelProto]:
+    def make(name: str, model: onnx.ModelProto, out: Path) -> onnx.ModelProto:
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level, options.optimized_model_filepath = level, str(out)
+        options.log_severity_level = 4
+        onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return onnx.load(out)
+
+    return make
+
+
+def _slim(name: str, model: onnx.ModelProto, out: Path) -> onnx.ModelProto:
+    import onnxslim  # pyright: ignore[reportMissingImports]
+
+    return onnxslim.slim(model)
+
+
+def _sim(name: str, model: onnx.ModelProto, out: Path) -> onnx.ModelProto:
+    import onnxsim  # pyright: ignore[reportMissingImports]
+
+    return onnxsim.simplify(model)[0]
+
+
+def _static(form: QuantFormat) -> Callable[[str, onnx.ModelProto, Path], onnx.ModelProto]:
+    def make(name: str, model: onnx.ModelProto, out: Path) -> onnx.ModelProto:
+        quantize_static(model, out, _Samples(name, model), quant_format=form, activation_type=QuantType.QUInt8)
+        return onnx.load(out)
+
+    return make
+
+
+def _dynamic(name: str, model: onnx.ModelProto, out: Path) -> onnx.ModelProto:
+    model.graph.ClearField("value_info")  # Its names are given to other shapes by the quantizer.
+    quantize_dynamic(model, out)
+    return onnx.load(out)
+
+
+def _half(name: str, model: onnx.ModelProto, out: Path) -> onnx.ModelProto:
+    from onnxconverter_common import float16  # pyright: ignore[reportMissingImports]
+
+    return float16.convert_float_to_float16(model, keep_io_types=True)
+
+
+VARIANTS: dict[str, Callable[[str, onnx.ModelProto, Path], onnx.ModelProto]] = {
+    **{f"onnxruntime {name}": _optimized(level) for name, level in LEVELS.items()},
+    "onnxslim": _slim,
+    "onnxsim": _sim,
+    "QDQ": _static(QuantFormat.QDQ),
+    "QOperator": _static(QuantFormat.QOperator),
+    "dynamic": _dynamic,
+    "float16": _half,
+}
+
+
+def attempt(name: str, variant: str, folder: Path) -> dict[str, object]:
+    """Return what becomes of one variant of a model."""
+    original = onnx.load(ROOT / "models" / name / f"{name}.onnx")
+    row: dict[str, object] = {"model": name, "variant": variant}
+    model = VARIANTS[variant](name, original, folder / "variant.onnx")
+    feeds = feeds_of(name, original, "data.npz")
+    results = [run(model, feeds, level) for level in LEVELS.values()]
+    size = max(float(np.abs(x).max()) for x in results[0])
+    spread = max(_distance(a, results[0]) for a in results)
+    row["tolerance"] = max(spread, 1e-5 * size)
+    for what in ("as it is", "converted"):
+        try:
+            start = time.perf_counter()
+            chosen = model if what == "as it is" else softq.convert(model, method="exact", all_sites=True).model
+            softq.build(chosen, folder / "built", target="cpu")
+            row[f"{what}: build seconds"] = round(time.perf_counter() - start, 1)
+            with softq.load(folder / "built") as built:
+                found = built(feeds)
+            there = [np.asarray(found[value.name]) for value in model.graph.output]
+            row[f"{what}: difference"] = min(_distance(there, x) for x in results)
+        except softq.SoftqError as error:
+            row[f"{what}: refused"] = str(error)
+    return row
+
+
+def _distance(a: Sequence[Array], b: Sequence[Array]) -> float:
+    return max(float(np.abs(x.astype(np.float64) - y.astype(np.float64)).max()) for x, y in zip(a, b, strict=True))
+
+
+def text(row: Mapping[str, Any]) -> str:
+    """Return a row as a line of a table in Markdown."""
+    cells = [row["model"], row["variant"], f"{row['tolerance']:.1e}"]
+    for what in ("as it is", "converted"):
+        refused = row.get(f"{what}: refused")
+        cells.append(f"refused: {refused}" if refused else f"{row[f'{what}: difference']:.1e}")
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def document(facts: Mapping[str, Any]) -> str:
+    """Return the results as Markdown."""
+    head = "| model | variant | tolerance | as it is | converted with `exact` |\n| --- | --- | --- | --- | --- |"
+    return "\n".join([f"From `{facts['command']}`:\n", head, *map(text, facts["rows"])])
+
+
+def main() -> int:
+    """Try what is asked for; return 1 if a result is out of its tolerance."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("variants", nargs="*", metavar="VARIANT", choices=[*VARIANTS, []])
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    for name in MODELS:
+        for variant in options.variants or VARIANTS:
+            with tempfile.TemporaryDirectory() as folder:
+                rows.append(attempt(name, variant, Path(folder)))
+            print(text(rows[-1]), flush=True)
+    if options.json is not None:
+        facts = {"command": "python -m benchmarks.tool_variants --json benchmarks/tool_variants.json", "rows": rows}
+        options.json.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    good = [row.get(f"{what}: difference", 0) <= row["tolerance"] for row in rows for what in ("as it is", "converted")]
+    return int(not all(good))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
