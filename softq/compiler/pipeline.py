@@ -13,7 +13,6 @@ from tvm import relax
 from softq.artifact.program import Program
 from softq.compiler.backend import Backend, Lowering, arguments_of
 from softq.compiler.frontend.importer import Imported, import_model
-from softq.compiler.frontend.preflight import check_supported
 from softq.compiler.fusion import bindings
 from softq.compiler.fusion.attention import find_attentions
 from softq.compiler.fusion.epilogue import find_epilogues
@@ -46,7 +45,6 @@ def compile_model(model: ir.Model, backend: Backend) -> Program:
         InferShapes()(opened)
     functions = row_functions(opened)  # before anything touches their bodies
     prepared = prepare(opened)
-    check_supported(prepared, functions)
     widen = WidenHalves(sums=not backend.supports(MatMulOp, "float16"))
     for step in (MoveIntegers(), MultiplyIntegers(), SplitProducts(), widen):
         step(prepared)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from softq.forms import FORMS, Form, Match
+import softq.forms
+from softq.forms import Form, Match
 from softq.forms.matching.exponentials import find_exponential
 from softq.forms.matching.layout_ops import are_same, follow
 from softq.forms.matching.reductions import find_reduction
@@ -44,7 +45,7 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
     )
     if not directly and not _is_less_maximum(exponential.exponent, facts):
         return None
-    others = [form for form in FORMS.entries().values() if form is not FORM]
+    others = [form for form in softq.forms.FORMS.entries().values() if form is not FORM]
     if any(form.match(n, facts) is not None for n in (node, *below) for form in others):
         return None
     if is_op(summed, "ReduceSum", "ReduceL1"):

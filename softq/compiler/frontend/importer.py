@@ -15,7 +15,7 @@ What is different from TVM's importer:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,7 @@ from softq.compiler.frontend.element_types import BITS, PLAIN, clean, held, held
 from softq.compiler.frontend.graph_facts import GraphFacts, node_name
 from softq.compiler.frontend.model_interface import check_output, element_type, input_shape
 from softq.compiler.frontend.onnx_node import Array, ImportContext, Node, Supports, constant
-from softq.compiler.frontend.preflight import WAY_OUT, missing_operators
+from softq.compiler.frontend.preflight import WAY_OUT, check_supported, missing_operators
 from softq.compiler.frontend.shape_folding import LARGEST, sizes
 from softq.compiler.ops.control_flow import Body
 from softq.compiler.tir.symbolic import expression, plain
@@ -92,6 +92,7 @@ def import_model(model: ir.Model, functions: Mapping[tuple[str, str], RowFunctio
         SoftqError: the installed TVM is another than `TVM_VERSION`.
     """
     check_version()
+    check_supported(model, functions, known_operators())
     importer = Importer(model.graph, functions, supports, call_sites(model), None)
     proto = proto_without_weights(model)
     try:
@@ -110,6 +111,11 @@ def import_model(model: ir.Model, functions: Mapping[tuple[str, str], RowFunctio
         limits=tuple(importer.context.limits.values()),
         dtypes=importer.context.dtypes,
     )
+
+
+def known_operators() -> Collection[str]:
+    """Return the operators of the default domain that TVM imports."""
+    return onnx_frontend._get_convert_map()  # pyright: ignore[reportPrivateUsage]
 
 
 def check_version() -> None:
@@ -259,7 +265,9 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
         # Of bodies that sizes choose, only what is imported counts.
-        refused = missing_operators(((n.domain, n.op_type, node_name(n)) for n in graph.node), self.functions)
+        refused = missing_operators(
+            ((n.domain, n.op_type, node_name(n)) for n in graph.node), self.functions, known_operators()
+        )
         if refused:
             raise RefusalError(f"{refused}; {WAY_OUT}")
 

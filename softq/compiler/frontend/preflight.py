@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterator
 
 import onnx
 import onnx_ir as ir
-from tvm.relax.frontend.onnx import onnx_frontend
 
 from softq.compiler.frontend.converters import converters, full_name, refused
 from softq.compiler.frontend.model_interface import check_input, check_output
@@ -18,7 +17,7 @@ from softq.graph.queries import is_op, node_label, operand, subgraphs
 WAY_OUT = "export the model without them, or cut them off (onnx.utils.extract_model)"
 
 
-def check_supported(model: ir.Model, functions: Collection[tuple[str, str]]) -> None:
+def check_supported(model: ir.Model, functions: Collection[tuple[str, str]], known: Collection[str]) -> None:
     """Refuse a prepared model with operators, inputs or outputs that a built model cannot have, naming all of them.
 
     Bodies count, but for those of an If that sizes may decide: what is never taken is never built.
@@ -26,11 +25,12 @@ def check_supported(model: ir.Model, functions: Collection[tuple[str, str]]) -> 
     Args:
         model: The model.
         functions: Domain and name of softq's functions in it.
+        known: Operators of the default domain that TVM imports.
 
     Raises:
         RefusalError: there are such operators, inputs or outputs.
     """
-    refused = missing_operators(_nodes(model.graph), functions)
+    refused = missing_operators(_nodes(model.graph), functions, known)
     reasons = [refused] if refused else []
     inputs = (value for value in model.graph.inputs if value.name not in model.graph.initializers)
     reasons += [reason for value in inputs for reason in _reason(check_input, value)]
@@ -39,9 +39,10 @@ def check_supported(model: ir.Model, functions: Collection[tuple[str, str]]) -> 
         raise RefusalError(f"{'; '.join(reasons)}; {WAY_OUT}")
 
 
-def missing_operators(nodes: Iterator[tuple[str, str, str]], functions: Collection[tuple[str, str]]) -> str:
+def missing_operators(
+    nodes: Iterator[tuple[str, str, str]], functions: Collection[tuple[str, str]], known: Collection[str]
+) -> str:
     """Return what says of which operators among domain, name and first result there is no form, or ''."""
-    known = onnx_frontend._get_convert_map()  # pyright: ignore[reportPrivateUsage]
     missing, reasons = dict[str, str](), dict[str, str]()
     for domain, operator, position in nodes:
         standard = domain in ("", "ai.onnx")
