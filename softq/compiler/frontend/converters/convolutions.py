@@ -167,7 +167,9 @@ def _conv_integer(node: Node) -> list[relax.Expr]:
     dims = [batch, inner, product(positions)] if groups == 1 else [batch, groups, inner, product(positions)]
     columns, rows = reshape(node, windows, dims), count // groups
     none = constant(np.zeros(1, str(weights.ty.dtype)))
-    y = _sums(node, reshape(node, weights, [groups, rows, inner]), columns, [zeros[1] or none, zeros[0]])
+    y = _sums(
+        node, reshape(node, weights, [groups, rows, inner]), columns, [none if zeros[1] is None else zeros[1], zeros[0]]
+    )
     if each is not None:
         # The sum of (w - z) x is that of w x less z times that of x.
         ones = constant(np.ones((groups, 1, inner), str(weights.ty.dtype)))

@@ -155,7 +155,19 @@ def _tile(node: Node) -> list[relax.Expr] | None:
     return [emit(node, "tiled", compute, node.tensor(0), shape)]
 
 
+def _space_to_depth(node: Node) -> list[relax.Expr]:
+    x, size = node.tensor(0), node.attributes["blocksize"]
+    batch, channels, height, width = node.shape(0)
+    rows, columns = (quotient([d], [size]) for d in (height, width))
+    parts = reshape(node, x, [batch, channels, rows, size, columns, size])
+    # Which changes faster along the channels of the result: the channel, or the place in a block.
+    order = [0, 1, 3, 5, 2, 4] if node.attributes.get("mode", "DCR") == "CRD" else [0, 3, 5, 1, 2, 4]
+    moved = node.emit(relax.op.permute_dims(parts, order))
+    return [reshape(node, moved, [batch, product([channels, size, size]), rows, columns])]
+
+
 CONVERTERS: Mapping[str, Converter] = {
+    "SpaceToDepth": _space_to_depth,
     "Reshape": _reshape,
     "Flatten": _flatten,
     "Squeeze": _squeeze,
