@@ -171,6 +171,7 @@ def test_wrong_weights(rows: Path, tmp_path: Path, change: Callable[[Path], obje
     assert message in done.stderr
 
 
+@pytest.mark.slow  # An emulator, and C compiled for it.
 @pytest.mark.parametrize("name", EMULATED)
 def test_other_processors(name: str, tmp_path: Path) -> None:
     machine, emulated = EMULATED[name], emulator(name)

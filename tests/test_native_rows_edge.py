@@ -261,6 +261,7 @@ def host_program(calls: Sequence[tuple[int, Call]]) -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.slow  # An emulator, and C compiled for it.
 @pytest.mark.parametrize("name", list(EMULATORS))
 def test_bits_are_equal_on_small_processors(name: str, tmp_path: Path) -> None:
     pytest.importorskip("ziglang")
