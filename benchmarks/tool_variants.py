@@ -35,7 +35,6 @@ import softq
 
 Level = onnxruntime.GraphOptimizationLevel
 ROOT = Path(__file__).parent.parent
-RESULTS = Path(__file__).parent / "tool_variants.json"
 MODELS = ("mnist_vit", "wikipedia_lm")
 SAMPLES = 4
 
@@ -166,12 +165,6 @@ def text(row: Mapping[str, Any]) -> str:
         refused = row.get(f"{what}: refused")
         cells.append(f"refused: {refused}" if refused else f"{row[f'{what}: difference']:.1e}")
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def document(facts: Mapping[str, Any]) -> str:
-    """Return the results as Markdown."""
-    head = "| model | variant | tolerance | as it is | converted with `exact` |\n| --- | --- | --- | --- | --- |"
-    return "\n".join([f"From `{facts['command']}`:\n", head, *map(text, facts["rows"])])
 
 
 def main() -> int:

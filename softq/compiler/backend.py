@@ -6,6 +6,7 @@ of all of them in the end.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -41,7 +42,7 @@ class KernelOperator(Protocol):
 
 
 @dataclass
-class Lowering:
+class Lowering(ABC):
     """A model that is lowered, as operators and backends see it.
 
     Attributes:
@@ -62,9 +63,9 @@ class Lowering:
     values: dict[int, Any] = field(default_factory=dict)
     prefix: str = ""
 
+    @abstractmethod
     def body(self, module: tvm.IRModule, values: Sequence[Any]) -> list[Value]:
         """Append the steps of a body in Relax whose inputs are these, and return its results."""
-        raise NotImplementedError
 
     def known(self, expr: Any) -> Any:
         """Return what a body takes from around it: a value, or the name of a weight."""

@@ -7,7 +7,8 @@ What is different from TVM's importer:
 
 * An operator counts with its domain; every one that is unknown is named before anything is imported.
 * Shape arithmetic is computed while importing (`shape_folding`), so that every shape is an expression over the
-  dimensions of the inputs. A shape that depends on data is a refusal.
+  dimensions of the inputs, and over those that are measured while the model runs.
+* If, Loop and Scan are imported as bodies of their own (`Importer.body`).
 * Weights stay where they are: large initializers become parameters that are read when the weights file is written.
 * Functions of softq's domain, Softmax and matrix products become calls of kernels (`converters`).
 """
@@ -88,7 +89,7 @@ def import_model(model: ir.Model, functions: Mapping[tuple[str, str], RowFunctio
         supports: Says whether the backend has a kernel for an operator of operands of a type; TVM has the rest.
 
     Raises:
-        RefusalError: an operator is not known, or a shape depends on data; the message names it.
+        RefusalError: an operator is not known, or a shape has no form; the message names it.
         SoftqError: the installed TVM is another than `TVM_VERSION`.
     """
     check_version()

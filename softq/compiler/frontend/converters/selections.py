@@ -70,13 +70,17 @@ def _non_zero(node: Node) -> list[relax.Expr]:
     return [compute(node, "coordinates", coordinates, at, dims)]
 
 
-def _compress(node: Node) -> list[relax.Expr]:
-    x, dims, axis = node.tensor(0), node.shape(0), 0
+def chosen_axis(node: Node) -> tuple[relax.Expr, list[Dim], int]:
+    """Return the first input, its dimensions and the axis that the node names; without one, all elements in a row."""
+    x, dims = node.tensor(0), node.shape(0)
     if "axis" in node.attributes:
-        axis = node.axis(node.attributes["axis"], len(dims))
-    else:
-        dims = [product(dims)]
-        x = reshape(node, x, dims)
+        return x, dims, node.axis(node.attributes["axis"], len(dims))
+    flat: list[Dim] = [product(dims)]
+    return reshape(node, x, flat), flat, 0
+
+
+def _compress(node: Node) -> list[relax.Expr]:
+    x, dims, axis = chosen_axis(node)
 
     def within(condition: Any, length: Any) -> Any:
         # A condition may be longer than the axis, and what is behind a shorter one is left out.

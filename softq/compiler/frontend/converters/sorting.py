@@ -8,7 +8,7 @@ from typing import Any
 from tvm import relax, te, tirx
 
 from softq.artifact.program import Limit
-from softq.compiler.frontend.converters.selections import chosen, compute, refuse_without, taken
+from softq.compiler.frontend.converters.selections import chosen, chosen_axis, compute, refuse_without, taken
 from softq.compiler.frontend.converters.shapes import reshape
 from softq.compiler.frontend.onnx_node import Converter, Node
 from softq.compiler.ops.data_movement import CumulativeOp, ScatterOp
@@ -66,12 +66,7 @@ def _require_at_most(node: Node, count: Dim, length: Dim) -> None:
 
 
 def _unique(node: Node) -> list[relax.Expr]:
-    x, dims, axis = node.tensor(0), node.shape(0), 0
-    if "axis" in node.attributes:
-        axis = node.axis(node.attributes["axis"], len(dims))
-    else:
-        dims = [product(dims)]
-        x = reshape(node, x, dims)
+    x, dims, axis = chosen_axis(node)
     length, rest = dims[axis], [i for i in range(len(dims)) if i != axis]
     entries = permute(node, x, [axis, *rest])
     if str(x.ty.dtype) == "bool":
