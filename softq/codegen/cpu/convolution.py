@@ -1,9 +1,9 @@
-"""Convolutions of groups of few channels, depthwise ones among them: products too small for packed panels.
+"""Convolutions of few channels, depthwise ones among them: products too small for packed panels.
 
-The planes of a group are copied into memory of the thread, with zeros around them and, where windows are `stride`
-columns apart, with the columns of each remainder by the stride one after another. Then what neighbouring windows read
-for one element of the kernel are neighbours in memory, whatever stride and dilation: a vector of results is a chain of
-multiply-adds of loaded vectors, with no test for the edges.
+The planes of a group, or what a block of the result needs of them, are copied into memory of the thread, with zeros
+around them and, where windows are `stride` columns apart, with the columns of each remainder by the stride one after
+another. Then what neighbouring windows read for one element of the kernel are neighbours in memory, whatever stride
+and dilation: a vector of results is a chain of multiply-adds of loaded vectors, with no test for the edges.
 """
 
 from __future__ import annotations
@@ -53,10 +53,31 @@ class Shape:
 
 SIZES = (
     "groups", "inner", "outer", "height", "width", "rows", "columns", "kernel_rows", "kernel_columns", "stride_rows",
-    "stride_columns", "dilation_rows", "dilation_columns", "before_rows", "before_columns",
+    "stride_columns", "dilation_rows", "dilation_columns", "before_rows", "before_columns", "block_rows",
+    "block_columns",
 )  # fmt: skip
 """The kernel's scalars: channels of a group in the input and in the result; lengths of the input's planes and of the
-result's; the kernel; how far windows and elements of a window are apart; zeros in front."""
+result's; the kernel; how far windows and elements of a window are apart; zeros in front; how much of a plane of the
+result is computed at once."""
+
+_BLOCK = 1 << 16
+"""Elements of the planes that are copied at once, where there is a choice: a quarter of a second-level cache."""
+
+_ROWS, _COLUMNS = 32, 512
+"""Rows and columns of the result in a work item at most, where there is a choice: enough items for some threads."""
+
+
+def block_of(sizes: dict[str, Size]) -> tuple[Size, Size]:
+    """Return the rows and columns of a block: all where there are groups, which are work items already."""
+    rows, columns = sizes["rows"], sizes["columns"]
+    if sizes["groups"] != 1:
+        return rows, columns
+    across = computed("min", columns, _COLUMNS)
+    line = multiplied([sizes["inner"], _reach({**sizes, "columns": across}, "columns")])
+    if not isinstance(line, int) or not isinstance(sizes["kernel_rows"], int):
+        return computed("min", rows, _ROWS // 4), across
+    lines = max(_BLOCK // line - sizes["kernel_rows"], 1)
+    return computed("min", rows, min(lines, _ROWS)), across
 
 
 def convolution_tile(machine: Cpu) -> Tile:
@@ -67,6 +88,7 @@ def convolution_tile(machine: Cpu) -> Tile:
 
 def scratch_bytes(sizes: dict[str, Size], tile: Tile) -> Size:
     """Return the bytes that a thread needs."""
+    sizes = {**sizes, "rows": sizes["block_rows"], "columns": sizes["block_columns"]}
     height = _reach(sizes, "rows")
     quotient = ceiling(_reach(sizes, "columns"), sizes["stride_columns"])
     elements = multiplied([sizes["inner"], height, sizes["stride_columns"], quotient])
@@ -88,7 +110,7 @@ def convolution_kernel(tile: Tile, shape: Shape) -> tirx.PrimFunc:
                     int64_t SIZES..., int64_t begin, int64_t end)
 
     `x` is [batch, groups x inner, height, width], `w` [groups x outer, inner, kernel], `bias` [groups x outer], `y`
-    [batch, groups x outer, rows, columns]. A work item is a group of an image.
+    [batch, groups x outer, rows, columns]. A work item is a block of the planes of a group of an image.
     """
     types = {"x": "float32", "w": "float32", "bias": "float32", "y": "float32", "scratch": "uint8"}
     with kernel_function(shape.symbol, types, SIZES) as made:
@@ -100,7 +122,7 @@ class _Builder:
     def __init__(self, tile: Tile, shape: Shape, made: KernelFunction) -> None:
         self._tile, self._shape, self._size, self._memory = tile, shape, made.sizes, made.memory
         # Numbers that many expressions share are kept in memory: TVM would copy and simplify them together.
-        self._kept = T.alloc_buffer((8,), "int64", scope="local")
+        self._kept = T.alloc_buffer((16,), "int64", scope="local")
         table = ceil_divide(self._size["kernel_columns"], 8) * number(64)
         self._offsets = T.decl_buffer((number(1),), "int64", data=self._scratch(number(0)), align=8)
         self._planes = T.decl_buffer((number(1),), "float32", data=self._scratch(table), align=4)
@@ -117,7 +139,7 @@ class _Builder:
         size, zero, one = self._size, number(0), number(1)
         stride = number(self._shape.stride)
         height, width = (
-            (size[axis] - one) * size[f"stride_{axis}"]
+            (size[f"block_{axis}"] - one) * size[f"stride_{axis}"]
             + (size[f"kernel_{axis}"] - one) * size[f"dilation_{axis}"]
             + one
             for axis in ("rows", "columns")
@@ -129,28 +151,44 @@ class _Builder:
             where = tirx.truncmod(column, stride) * quotient + tirx.truncdiv(column, stride)
             T.buffer_store(self._offsets, where, [k])
         # What is read behind the last plane is no part of a result, but it is read.
-        with T.serial(zero, size["inner"] * plane + number(self._tile.columns)) as i:
-            T.buffer_store(self._planes, tirx.FloatImm("float32", 0.0), [i])
-        with T.serial(begin, end) as item:
+        self._clear(size["inner"] * plane + number(self._tile.columns))
+        across, down = (ceil_divide(size[axis], size[f"block_{axis}"]) for axis in ("columns", "rows"))
+        across = self._keep(8, across)
+        blocks = self._keep(9, across * down)
+        with T.serial(begin, end) as number_of_block:
+            within = tirx.truncmod(number_of_block, blocks)
+            item = self._keep(10, tirx.truncdiv(number_of_block, blocks))
+            top = self._keep(11, tirx.truncdiv(within, across) * size["block_rows"])
+            left = self._keep(12, tirx.truncmod(within, across) * size["block_columns"])
+            rows = self._keep(13, tirx.min(size["block_rows"], size["rows"] - top))
+            self._keep(14, tirx.min(size["block_columns"], size["columns"] - left))
+            # Zeros around a plane stay, but blocks have theirs at other places.
+            with T.If(blocks > one), T.Then():
+                self._clear(size["inner"] * plane)
             with T.serial(zero, size["inner"]) as channel:
                 self._copy(item * size["inner"] + channel, channel * plane, height)
             first = tirx.truncmod(item, size["groups"]) * size["outer"]
             done = self._keep(2, zero)
-            for rows in (self._tile.rows, *([1] if self._tile.rows > 1 else [])):
-                with (
-                    T.serial(zero, tirx.truncdiv(size["outer"] - done, number(rows))),
-                    T.serial(zero, size["rows"]) as row,
-                ):
-                    self._row(rows, first, item * size["outer"], row)
-                    with T.If(row == size["rows"] - one), T.Then():
-                        self._keep(2, done + number(rows))
+            for count in (self._tile.rows, *([1] if self._tile.rows > 1 else [])):
+                with T.serial(zero, tirx.truncdiv(size["outer"] - done, number(count))), T.serial(zero, rows) as row:
+                    self._row(count, first, item * size["outer"], row)
+                    with T.If(row == rows - one), T.Then():
+                        self._keep(2, done + number(count))
+
+    def _clear(self, elements: Any) -> None:
+        with T.serial(number(0), elements) as i:
+            T.buffer_store(self._planes, tirx.FloatImm("float32", 0.0), [i])
 
     def _copy(self, source: Any, to: Any, height: Any) -> None:
-        """Emit the copy of a plane; the zeros around it stay from the beginning."""
-        size, zero = self._size, number(0)
-        stride, quotient, before = number(self._shape.stride), self._kept[zero], size["before_columns"]
-        above = size["before_rows"]
-        with T.serial(above, tirx.min(height, above + size["height"])) as row, T.serial(zero, stride) as rest:
+        """Emit the copy of what a block needs of a plane, between the zeros around it."""
+        size, zero, stride, quotient = self._size, number(0), number(self._shape.stride), self._kept[number(0)]
+        above, before = (
+            size[f"before_{axis}"] - self._kept[number(at)] * size[f"stride_{axis}"]
+            for axis, at in (("rows", 11), ("columns", 12))
+        )
+        above, before = self._keep(15, above), self._keep(3, before)
+        rows = tirx.max(zero, above), tirx.min(height, above + size["height"])
+        with T.serial(*rows) as row, T.serial(zero, stride) as rest:
             start = ceil_divide(tirx.max(zero, before - rest), stride)
             behind = ceil_divide(tirx.max(zero, size["width"] + before - rest), stride)
             out = to + (row * stride + rest) * quotient
@@ -170,19 +208,19 @@ class _Builder:
                 T.buffer_store(self._planes, self._memory["x"][there + column * stride], [out + column])
 
     def _row(self, channels: int, first: Any, to: Any, row: Any) -> None:
-        """Emit a row of some channels of the result, from the group's channel `done` on."""
+        """Emit a row of some channels of a block of the result, from the group's channel `done` on."""
         size, tile, zero, done = self._size, self._tile, number(0), self._kept[number(2)]
-        panels = ceil_divide(size["columns"], number(tile.columns))
-        with T.serial(zero, panels) as panel:
+        top, left, columns = (self._kept[number(at)] for at in (11, 12, 14))
+        with T.serial(zero, ceil_divide(columns, number(tile.columns))) as panel:
             column = self._keep(3, panel * number(tile.columns))
-            width = self._keep(4, tirx.min(number(tile.columns), size["columns"] - column))
+            width = self._keep(4, tirx.min(number(tile.columns), columns - column))
             for vectors in vectors_of(tile, width):
                 for c in range(channels):
                     bias = broadcast(self._memory["bias"][first + done + number(c)], tile.lanes)
                     for v in range(vectors):
                         self._sums.set(c, v, bias)
                 self._add(channels, vectors, first + done, row, column)
-                start = ((to + done) * size["rows"] + row) * size["columns"] + column
+                start = ((to + done) * size["rows"] + top + row) * size["columns"] + left + column
                 out = Matrix(self._memory["y"], start, size["rows"] * size["columns"])
                 self._sums.store_row_by_row(channels, out, width, vectors)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from softq.artifact.program import Size
-from softq.codegen.cpu.convolution import SIZES, Shape, convolution_kernel, convolution_tile, scratch_bytes
+from softq.codegen.cpu.convolution import SIZES, Shape, block_of, convolution_kernel, convolution_tile, scratch_bytes
 from softq.codegen.cpu.gemm import integer_matmul, matmul, packed_bits
 from softq.codegen.cpu.gemm.dot_prepack import pack_dots_kernel
 from softq.codegen.cpu.kernels import CpuKernels
@@ -142,10 +142,12 @@ def lower_convolution(
     outer = computed("floordiv", count, operator.groups)
     lengths = (operator.groups, inner, outer, *x.dims[2:], *out.dims[2:], *kernel)
     numbers = (*lengths, *operator.strides, *operator.dilations, *operator.before)
-    sizes = dict(zip(SIZES, numbers, strict=True))
+    sizes = dict(zip(SIZES, numbers, strict=False))
+    sizes["block_rows"], sizes["block_columns"] = block_of(sizes)
     memory = builder.scratch(scratch_bytes(sizes, tile))
     cost = kernels.cost(multiplied([out.elements, inner, *kernel]))
-    items = multiplied([x.dims[0], operator.groups])
+    blocks = [ceiling(sizes[axis], sizes[f"block_{axis}"]) for axis in ("rows", "columns")]
+    items = multiplied([x.dims[0], operator.groups, *blocks])
     assert isinstance(kernel[-1], int)
     shape = Shape.of(operator.strides[-1], kernel[-1])
     symbol = kernels.tir.add(shape.symbol, lambda: convolution_kernel(tile, shape))

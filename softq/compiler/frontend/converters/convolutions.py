@@ -1,7 +1,7 @@
 """Convolutions as products of matrices: the kernels' matrix and, for each image, its windows as columns.
 
 The windows are gathered into a tensor of their own, [batch, channels x kernel, positions]; TVM's loops over the seven
-axes take tens of times as long. Groups are products of their own; those of few channels have another kernel.
+axes take tens of times as long. Groups are products of their own. Few channels and long rows have another kernel.
 
 Source of the form: K. Chellapilla, S. Puri, P. Simard, "High Performance Convolutional Neural Networks for Document
 Processing", IWFHR 2006.
@@ -108,6 +108,22 @@ def _windows(node: Node, x: relax.Expr, axes: Sequence[_Axis], *around: relax.Ex
     return node.importer.bb.emit_te(compute, x, *around, primfunc_name_hint="windows")
 
 
+def _reads_planes(groups: int, count: int, channels: Dim, axes: Sequence[_Axis]) -> bool:
+    """Say whether the kernel that reads windows where they are is faster than a product of matrices."""
+    if len(axes) > 2:
+        return False
+    if groups > 1:
+        return count // groups < _MANY
+    inner, line = product([channels, *(axis.kernel for axis in axes)]), _long(axes)[-1].positions
+    few = count <= _FEW or (isinstance(inner, int) and inner <= _SHORT)
+    return (few or (isinstance(line, int) and line >= _WIDE)) and not all(axis.kernel == 1 for axis in axes)
+
+
+def _long(axes: Sequence[_Axis]) -> Sequence[_Axis]:
+    """Return the axes without the last of two where that is a single element: then rows are long in their place."""
+    return axes[:1] if len(axes) == 2 and axes[1].length == 1 and axes[1].whole else axes
+
+
 def _conv(node: Node) -> list[relax.Expr] | None:
     x, weights = node.tensor(0), node.tensor(1)
     batch, channels, *lengths = node.shape(0)
@@ -122,7 +138,7 @@ def _conv(node: Node) -> list[relax.Expr] | None:
     if any(isinstance(p, int) and p < 1 for p in positions) or not isinstance(count, int):
         check_auto_pad(node)
         return None
-    if groups > 1 and count // groups < _MANY and len(axes) < 3 and node.importer.supports(ConvolutionOp, "float32"):
+    if _reads_planes(groups, count, channels, axes) and node.importer.supports(ConvolutionOp, "float32"):
         bias = node.tensor(2) if node.has(2) else constant(np.zeros(count, np.float32))
         return [_few(node, (x, weights, bias), axes, groups)]
     inner = product([channels, *numbers])
@@ -194,11 +210,20 @@ _EXACT = (1 << 24) // (255 * 255)
 _MANY = 8
 """Channels of a group in the result that fill the rows of a product's tile."""
 
+_FEW = 16
+"""Channels of the result for which gathering windows takes about as long as multiplying them."""
+
+_SHORT = 32
+"""Elements of a window, of which the same is true."""
+
+_WIDE = 48
+"""Windows in a row that fill vectors well enough."""
+
 
 def _few(
     node: Node, given: tuple[relax.Expr, relax.Expr, relax.Expr], axes: Sequence[_Axis], groups: int
 ) -> relax.Expr:
-    """Return a convolution of groups of few channels; one of one axis has rows of one element.
+    """Return a convolution by the kernel of few channels; one of one axis has rows of one element.
 
     Args:
         node: The node.
@@ -209,6 +234,10 @@ def _few(
     x, weights, bias = given
     batch, channels, *lengths = node.importer.dims(x, node.name)
     count = node.importer.dims(weights, node.name)[0]
+    every, axes = axes, _long(axes)
+    if len(axes) < len(lengths):
+        lengths = lengths[: len(axes)]
+        x = reshape(node, x, [batch, channels, *lengths])
     spare = [_Axis(1, 1, 1, 1, 0, 0)] * (2 - len(axes))
     both = [*spare, *axes]
     ones = [1] * len(spare)
@@ -227,7 +256,7 @@ def _few(
     shape = [expression(d) for d in (batch, count, rows.positions, columns.positions)]
     name = "convolution_" + re.sub(r"\W+", "_", str(call))
     y = node.call(name, call, [x, weights, bias], relax.TensorType(shape, "float32"))
-    return reshape(node, y, [batch, count, *(axis.positions for axis in axes)])
+    return reshape(node, y, [batch, count, *(axis.positions for axis in every)])
 
 
 CONVERTERS: Mapping[str, Converter] = {"Conv": _conv, "ConvInteger": _conv_integer}
