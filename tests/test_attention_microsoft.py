@@ -241,7 +241,7 @@ def test_what_the_kernel_does_not_run_is_refused(case: str) -> None:
 @pytest.mark.parametrize(
     ("operator", "reason"),
     [
-        ("GroupQueryAttention", "cache"), ("PackedAttention", "no CPU kernel"), ("SparseAttention", "sparse"),
+        ("GroupQueryAttention", "past_key"), ("PackedAttention", "no CPU kernel"), ("SparseAttention", "sparse"),
         ("PackedMultiHeadAttention", "no CPU kernel"), ("DecoderMaskedMultiHeadAttention", "cache"),
         ("QAttention", "integers"), ("QOrderedAttention", "integers"), ("LongformerAttention", "sparse"),
         ("QLinearSoftmax", "integers"), ("PagedAttention", "pages"), ("Unheard0fAttention", "not known"),

@@ -12,6 +12,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import softq
+from softq.errors import RefusalError
 from tests.built import Array, check
 
 pytest.importorskip("tvm")
@@ -50,6 +51,11 @@ def node_model(
     return helper.make_model(graph, opset_imports=domains, ir_version=9), feeds
 
 
+def run(model: onnx.ModelProto, feeds: dict[str, Array]) -> list[Array]:
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return [np.asarray(value) for value in session.run(None, feeds)]
+
+
 def same(model: onnx.ModelProto, feeds: dict[str, Array], folder: Path, tolerance: float = 2e-5) -> None:
     check(model, [feeds], folder, relative=tolerance, absolute=tolerance)
 
@@ -60,6 +66,15 @@ CASES: dict[str, tuple[str, dict[str, Array | None], list[int], dict[str, Any]]]
         {"a": floats(2, 4, 3), "b": floats(2, 5, 4)},
         [3],
         {"transA": 1, "transB": 1, "alpha": 0.5},
+    ),
+    "matmul of batches behind the rows": (
+        "FusedMatMul", {"a": floats(4, 2, 3), "b": floats(3, 2, 5)}, [3], {"transBatchA": 1, "transBatchB": 1}
+    ),
+    "matmul of batches, all transposed": (
+        "FusedMatMul",
+        {"a": floats(3, 2, 6, 4), "b": floats(5, 2, 6, 3)},
+        [4],
+        {"transBatchA": 1, "transBatchB": 1, "transA": 1, "transB": 1},
     ),
     "gemm": ("FusedGemm", {"a": floats(3, 4), "B": floats(4, 5), "C": floats(5)}, [2], {"activation": "Relu"}),
     "conv": (
@@ -154,6 +169,34 @@ CASES: dict[str, tuple[str, dict[str, Array | None], list[int], dict[str, Any]]]
         [3, 4, 4],
         {"num_heads": 4, "kv_num_heads": 2},
     ),
+    "grouped heads, packed": (
+        "GroupQueryAttention",
+        {
+            "q": floats(2, 3, 128), "k": None, "v": None, "pk": floats(2, 2, 0, 16),
+            "pv": floats(2, 2, 0, 16), "l": np.array([2, 2], np.int32), "t": np.array([3], np.int32),
+            "C": floats(9, 8), "S": floats(9, 8),
+        },
+        [3, 4, 4],
+        {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1, "rotary_interleaved": 1},
+    ),
+    "grouped heads, windowed": (
+        "GroupQueryAttention",
+        {
+            "q": floats(2, 6, 32), "k": floats(2, 6, 16), "v": floats(2, 6, 16), "pk": floats(2, 2, 0, 8),
+            "pv": floats(2, 2, 0, 8), "l": np.array([5, 5], np.int32), "t": np.array([6], np.int32),
+        },
+        [3, 4, 4],
+        {"num_heads": 4, "kv_num_heads": 2, "local_window_size": 2},
+    ),
+    "grouped heads, windowed and capped, next": (
+        "GroupQueryAttention",
+        {
+            "q": floats(2, 1, 64), "k": None, "v": None, "pk": floats(2, 2, 7, 8),
+            "pv": floats(2, 2, 7, 8), "l": np.array([7, 7], np.int32), "t": np.array([8], np.int32),
+        },
+        [3, 4, 4],
+        {"num_heads": 4, "kv_num_heads": 2, "local_window_size": 3, "softcap": 1.5, "scale": 0.9},
+    ),
     "pool": (
         "NhwcMaxPool",
         {"x": RNG.integers(0, 255, (1, 6, 7, 3), np.uint8)},
@@ -188,6 +231,41 @@ def test_grouped_heads_of_sequences_of_different_lengths(tmp_path: Path) -> None
     np.testing.assert_allclose(np.float64(found["y0"]), want, rtol=2e-5, atol=2e-5)
     # Behind the end of the shorter sequence stands anything.
     np.testing.assert_allclose(np.float64(found["y1"][1, :, :4]), keys[1, :, :4], rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.startswith("grouped heads")])
+def test_grouped_heads_convert(case: str) -> None:
+    operator, inputs, outputs, attributes = CASES[case]
+    model, feeds = node_model(operator, inputs, outputs, **attributes)
+    exact = softq.convert(model, method="exact")
+    assert [(site.role, site.mask, site.verdict.action) for site in exact.sites] == [("attention", "where", "convert")]
+    want, got = (run(proto, feeds) for proto in (model, exact.model))
+    for one, other in zip(got, want, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+    # Weighted means of values stay within their range.
+    assert np.abs(run(softq.convert(model, bits=4).model, feeds)[0]).max() <= np.abs(want[2]).max() * (1 + 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "more", "reason"),
+    [
+        ({"smooth_softmax": 1}, {}, "with smooth_softmax"),
+        ({"local_window_size": 0}, {}, "with a window of no keys"),
+        ({}, {"C": None, "S": None, "P": None, "bias": floats(1, 1, 1, 6)}, "with attention_bias"),
+        ({"do_rotary": 1}, {}, "without cos_cache"),
+        ({"kv_num_heads": 3}, {}, "do not say how it is laid out"),
+    ],
+)
+def test_what_is_not_known_of_grouped_heads_is_refused(
+    attributes: dict[str, Any], more: dict[str, Array | None], reason: str, tmp_path: Path
+) -> None:
+    operator, inputs, outputs, own = CASES["grouped heads, next"]
+    model, _ = node_model(operator, {**inputs, **more}, outputs, **{**own, **attributes})
+    (site,) = softq.inspect(model)
+    assert site.verdict.action == "refuse"
+    assert reason in site.verdict.reason
+    with pytest.raises(RefusalError, match="GroupQueryAttention"):
+        softq.build(model, tmp_path / "built", target="cpu")
 
 
 @pytest.mark.parametrize("name", ["mnist_vit", "wikipedia_lm"])

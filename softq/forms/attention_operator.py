@@ -21,7 +21,6 @@ _WHY = {
     ("com.microsoft", "DecoderMaskedMultiHeadAttention"): _CACHE,
     ("com.microsoft", "DecoderMaskedSelfAttention"): _CACHE,
     ("com.microsoft", "DynamicSparseAttention"): _SPARSE,
-    ("com.microsoft", "GroupQueryAttention"): _CACHE,
     ("com.microsoft", "LongformerAttention"): _SPARSE,
     ("com.microsoft", "PackedAttention"): _PACKED,
     ("com.microsoft", "PackedMultiHeadAttention"): _PACKED,

@@ -64,8 +64,7 @@ def _attention(node: ir.Node) -> Sequence[str] | None:
     if width is None:
         return None
     numbers = {"first": 0, "last": width, "axis": 1}
-    lines = [f"{name} = Constant <value: tensor = int64[1] {{{value}}}> ()" for name, value in numbers.items()]
-    return [*lines, "columns = Slice (i1, first, last, axis)", "o0 = MatMul (i0, columns)"]
+    return [*_constants(numbers), "columns = Slice (i1, first, last, axis)", "o0 = MatMul (i0, columns)"]
 
 
 def _multi_head_attention(node: ir.Node) -> Sequence[str] | None:
@@ -73,17 +72,25 @@ def _multi_head_attention(node: ir.Node) -> Sequence[str] | None:
     value = node.inputs[2] if len(node.inputs) > 2 else None
     if value is None or value.shape is None or len(value.shape) != 3:
         return None
-    lines = [f"a{axis} = Constant <value: tensor = int64[1] {{{axis}}}> ()" for axis in (1, 2)]
-    return [*lines, "column = ReduceSum (i0, a2)", "row = ReduceSum (i2, a1)", "o0 = MatMul (column, row)"]
+    return [
+        *_constants({"a1": 1, "a2": 2}),
+        "column = ReduceSum (i0, a2)",
+        "row = ReduceSum (i2, a1)",
+        "o0 = MatMul (column, row)",
+    ]
 
 
 def _fused_matmul(node: ir.Node) -> Sequence[str] | None:
-    flags = [node.attributes.get_int(name, 0) for name in ("transBatchA", "transBatchB", "transA", "transB")]
-    if any(flags[:2]):
-        return None
-    if not any(flags):
+    flags = {
+        flag: bool(node.attributes.get_int(flag, 0)) for flag in ("transA", "transB", "transBatchA", "transBatchB")
+    }
+    if not any(flags.values()):
         return ["o0 = MatMul (i0, i1)"]
-    left, right = "...ki" if flags[2] else "...ik", "...jk" if flags[3] else "...kj"
+    # What stands last, and what is in front of it or, where the batch is transposed, of all axes.
+    left = "ik"[:: -1 if flags["transA"] else 1]
+    right = "kj"[:: -1 if flags["transB"] else 1]
+    left = f"{left[0]}...{left[1]}" if flags["transBatchA"] else f"...{left}"
+    right = f"{right[0]}...{right[1]}" if flags["transBatchB"] else f"...{right}"
     return [f'o0 = Einsum <equation: string = "{left},{right}->...ij"> (i0, i1)']
 
 
@@ -95,8 +102,20 @@ def _packed_matmul(node: ir.Node) -> Sequence[str]:
 
 
 def _grouped_attention(node: ir.Node) -> Sequence[str] | None:
-    """Return lines for an output of the query's shape, where keys and values stand beside it."""
-    return _first(node) if has_input(node, 1) and has_input(node, 2) else None
+    """Return lines for an output of the query's shape, or of the queries that stand beside keys and values in it."""
+    if has_input(node, 1) and has_input(node, 2):
+        return _first(node)
+    query, heads = node.inputs[0], node.attributes.get_int("num_heads", 0)
+    width = None if query is None or query.shape is None else query.shape[-1]
+    parts = heads + 2 * node.attributes.get_int("kv_num_heads", 0)
+    if not isinstance(width, int) or not heads:
+        return None
+    numbers = {"first": 0, "last": width // parts * heads, "axis": 2}
+    return [*_constants(numbers), "o0 = Slice (i0, first, last, axis)"]
+
+
+def _constants(numbers: Mapping[str, int]) -> list[str]:
+    return [f"{name} = Constant <value: tensor = int64[1] {{{value}}}> ()" for name, value in numbers.items()]
 
 
 _BODIES: Mapping[str, Callable[[ir.Node], Sequence[str] | None]] = {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import onnx
 import onnx_ir as ir
 
-from softq.forms import microsoft_attention, microsoft_multi_head_attention
+from softq.forms import microsoft_attention, microsoft_grouped_attention, microsoft_multi_head_attention
 from softq.graph.bodies import open_nodes
 from softq.graph.facts import Facts
 from softq.graph.queries import has_references
@@ -17,7 +17,7 @@ from softq.passes.expand_contrib import DOMAIN
 
 
 class ExpandAttentions(ir.passes.InPlacePass):
-    """Opens Attention and MultiHeadAttention; one whose types, ranks or modes the text does not cover stays."""
+    """Opens the operators of `BODIES`; one whose types, ranks or modes the text does not cover stays."""
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Open them; `modified` says whether there were any."""
@@ -43,8 +43,14 @@ def _multi_head(node: ir.Node, opset: int, facts: Facts) -> onnx.FunctionProto |
     return None if refused else microsoft_multi_head_attention.make_body(node, opset, facts)
 
 
+def _grouped(node: ir.Node, opset: int, facts: Facts) -> onnx.FunctionProto | None:
+    refused = microsoft_grouped_attention.refuse(node, facts)
+    return None if refused else microsoft_grouped_attention.make_body(node, opset, facts)
+
+
 BODIES: Mapping[str, Callable[[ir.Node, int, Facts], onnx.FunctionProto | None]] = {
     "Attention": _attention,
+    "GroupQueryAttention": _grouped,
     "MultiHeadAttention": _multi_head,
 }
 """What makes the body of each operator."""

@@ -32,20 +32,20 @@ class ExpandContrib(BodyPass):
 
 
 def _matmul(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
-    flags = {name: node.attributes.get_int(name, 0) for name in ("transA", "transB", "transBatchA", "transBatchB")}
-    if flags["transBatchA"] or flags["transBatchB"]:
-        return None
     lines: list[str] = []
     names: list[str] = []
-    for name, value, flag in (("A", node.inputs[0], "transA"), ("B", node.inputs[1], "transB")):
-        if not flags[flag]:
+    for name, value in zip("AB", node.inputs[:2], strict=True):
+        turned, batched = (bool(node.attributes.get_int(f"{flag}{name}", 0)) for flag in ("trans", "transBatch"))
+        if not turned and not batched:
             names.append(name)
             continue
         if value is None or value.shape is None:
             return None
-        rank = len(value.shape)
+        order = list(range(len(value.shape)))
+        if batched and len(order) > 1:  # The first axis goes behind those of the batch.
+            order.insert(-1, order.pop(0))
         # A vector has nothing to transpose.
-        order = [*range(rank - 2), rank - 1, rank - 2] if rank > 1 else [0]
+        order = [*order[:-2], *(reversed(order[-2:]) if turned else order[-2:])]
         lines.append(f"{name}T = Transpose <perm: ints = {order}> ({name})")
         names.append(f"{name}T")
     lines.append(f"P = MatMul ({', '.join(names)})")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
+from softq.forms.matching.rotations import numbers, turn
 from softq.graph.bodies import parse_body
 from softq.passes import BodyPass, PassEntry
 from softq.passes.expand_contrib import DOMAIN
@@ -46,11 +47,6 @@ class ExpandRotations(BodyPass):
         return parse_body(opset, ["x", "position_ids", "cos_cache", "sin_cache"], ["y"], lines)
 
 
-def numbers(name: str, *values: int) -> str:
-    """Return a line for a constant of integers."""
-    return f"{name} = Constant <value: tensor = int64[{len(values)}] {{{', '.join(map(str, values))}}}> ()"
-
-
 def _angles(rank: int) -> list[str]:
     """Return lines for cosines and sines, [batch or nothing, sequence, 1, half]; one position is that of the first."""
     lines = ["places = Identity (position_ids)"]
@@ -67,28 +63,6 @@ def _angles(rank: int) -> list[str]:
     for name in ("cos", "sin"):
         lines += [f"{name}_at = Gather ({name}_cache, places)", f"{name} = Unsqueeze ({name}_at, head)"]
     return lines
-
-
-def turn(source: str, width: int, interleaved: bool) -> list[str]:
-    """Return lines for `both`, the pairs turned; pairs are neighbours, or stand half the width apart."""
-    half = width // 2
-    lines: list[str] = [numbers("halves", half, half), f"a, b = Split <axis: int = 3> ({source}, halves)"]
-    if interleaved:
-        lines = [
-            numbers("pairs", 0, 0, 0, half, 2),
-            f"paired = Reshape ({source}, pairs)",
-            numbers("ones", 1, 1),
-            "a1, b1 = Split <axis: int = 4> (paired, ones)",
-            numbers("last", 4),
-            "a = Squeeze (a1, last)",
-            "b = Squeeze (b1, last)",
-        ]
-    lines += ["ac = Mul (a, cos)", "bs = Mul (b, sin)", "c = Sub (ac, bs)"]
-    lines += ["as = Mul (a, sin)", "bc = Mul (b, cos)", "d = Add (as, bc)"]
-    if not interleaved:
-        return [*lines, "both = Concat <axis: int = 3> (c, d)"]
-    lines += ["c1 = Unsqueeze (c, last)", "d1 = Unsqueeze (d, last)", "cd = Concat <axis: int = 4> (c1, d1)"]
-    return [*lines, numbers("flat", 0, 0, 0, width), "both = Reshape (cd, flat)"]
 
 
 PASS = PassEntry("expand-rotations", ExpandRotations, "Open onnxruntime's RotaryEmbedding into standard operators")

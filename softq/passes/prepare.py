@@ -19,7 +19,6 @@ _AGAIN = (
     "expand-layers",
     "expand-attentions",
     "expand-rotations",
-    "expand-grouped-attentions",
     "expand-operators",
     "expand-fourier",
     "rewrite-pow",
