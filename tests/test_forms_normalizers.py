@@ -16,7 +16,8 @@ g (float[2, 4, 8] s, float[2, 8, 4] v) => (float[2, 4, 4] y)
 <int64[1] last = {2}, float[8, 1] ones = {1, 1, 1, 1, 1, 1, 1, 1}, float[8] row = {1, 1, 1, 1, 1, 1, 1, 1},
  float[8, 1] twos = {1, 1, 1, 1, 1, 1, 1, 2}, float minus = {-1}, float half = {-0.5}, float one = {1},
  int64[3] kept = {2, 4, 1}, int64[3] full = {2, 4, 8}, int64[2] halves = {4, 4}, float eight = {8},
- int64[1] middle = {1}> {
+ int64[1] middle = {1}, float zero = {0}, float[4, 4] mix = {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1},
+ bool[8] hidden = {0, 0, 1, 0, 0, 0, 1, 0}> {
     greatest = ReduceMax <keepdims = 1> (s, last)
     d = Sub (s, greatest)
     e = Exp (d)
@@ -33,12 +34,24 @@ RECOGNISED = {
     "reshaped and repeated": """t0 = ReduceSum <keepdims = 0> (e, last) t1 = Reshape (t0, kept) t = Expand (t1, full)
         p = Div (e, t) y = MatMul (p, v)""",
 }
+DEFERRED = {
+    "product first": "o = MatMul (e, v) t = ReduceSum <keepdims = 1> (e, last) y = Div (o, t)",
+    "product first, reciprocal": """o = MatMul (e, v) t = ReduceSum <keepdims = 1> (e, last) r = Reciprocal (t)
+        y = Mul (r, o)""",
+    "product first, sum by a product": "o = MatMul (e, v) t = MatMul (e, ones) y = Div (o, t)",
+    "product first, masked": """f = Where (hidden, zero, e) o = MatMul (f, v) t = ReduceSum <keepdims = 1> (f, last)
+        y = Div (o, t)""",
+    "product first, read twice": """o = MatMul (e, v) t = ReduceSum <keepdims = 1> (e, last) a = Div (o, t)
+        z = MatMul (o, mix) b = Mul (z, zero) y = Add (a, b)""",
+}
 REFUSED = {
-    "product first": (
-        "o = MatMul (e, v) t = ReduceSum <keepdims = 1> (e, last) y = Div (o, t)", "in front of it stands the product",
+    "product of other exponentials": (
+        "f = Sin (e) o = MatMul (f, v) t = ReduceSum <keepdims = 1> (e, last) y = Div (o, t)",
+        "in front of it stands the product",
     ),
-    "product first, reciprocal": (
-        "o = MatMul (e, v) t = ReduceSum <keepdims = 1> (e, last) r = Reciprocal (t) y = Mul (o, r)",
+    "product first, sum of columns": (
+        """o = MatMul (e, v) t0 = ReduceSum <keepdims = 1> (e, middle) t1 = ReduceSum <keepdims = 1> (t0, last)
+        y = Div (o, t1)""",
         "in front of it stands the product",
     ),
     "mean": (
@@ -81,6 +94,16 @@ def test_what_is_a_softmax_is_converted_with_its_values(body: str) -> None:
     result = softq.convert(before, method="exact")
     assert [(site.id, site.verdict.action, site.role) for site in result.sites] == [("p", "convert", "attention")]
     np.testing.assert_allclose(run(result.model), run(before), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("body", DEFERRED.values(), ids=list(DEFERRED))
+def test_a_division_behind_the_product_is_an_attention(body: str) -> None:
+    before = model(body)
+    result = softq.convert(before, method="exact")
+    (site,) = result.sites
+    assert (site.form, site.verdict.action, site.role) == ("product-over-sum", "convert", "attention")
+    np.testing.assert_allclose(run(result.model), run(before), rtol=1e-5, atol=1e-6)
+    assert "softq" in {node.domain for node in result.model.graph.node}
 
 
 @pytest.mark.parametrize(("body", "reason"), REFUSED.values(), ids=list(REFUSED))

@@ -58,6 +58,7 @@ class Match:
         mask: What says inside such a function which positions take part; None if nothing does.
         zero_row: Whether the function is zeros in a row that this mask hides throughout.
         guarded: Whether the method has no weights in such a row, where the function has zeros.
+        weighs: Whether the product of the weights with values is part of it.
     """
 
     operator: str
@@ -73,6 +74,7 @@ class Match:
     mask: Source | None = None
     zero_row: bool = False
     guarded: bool = False
+    weighs: bool = False
 
 
 def refuse(why: str) -> Verdict | None:

@@ -37,7 +37,7 @@ def make_form(name: str, operator: str, summary: str, find: Find, *, stage: int 
 
     def match(node: ir.Node, facts: Facts) -> Match | None:
         found = find(node, facts) if node.outputs else None
-        return None if found is None else replace(_match(node, operator, found, facts), logarithm=logarithm)
+        return None if found is None else replace(match_decomposed(node, operator, found, facts), logarithm=logarithm)
 
     return Form(name, summary, match, make_opener(find, logarithm=logarithm), stage=stage)
 
@@ -70,7 +70,8 @@ def read_operator(operator: ir.Node, behind: Moved, facts: Facts) -> Decomposed 
     return None if scores is None else Decomposed(scores, None if axis is None else (axis,), behind)
 
 
-def _match(node: ir.Node, operator: str, found: Decomposed, facts: Facts) -> Match:
+def match_decomposed(node: ir.Node, operator: str, found: Decomposed, facts: Facts) -> Match:
+    """Return the match of a softmax that ends in a node."""
     refusal = found.refusal and f"the softmax that ends in node {node_label(node)} is written out: {found.refusal}"
     opset = facts.view.container_of(node).opset
     if opset < OLDEST_OPSET:

@@ -64,6 +64,16 @@ def find_quotient(above: Moved, below: Moved, result: ir.Value, facts: Facts) ->
     return _find_over(above, *total, result, facts)
 
 
+def find_inverted(inverse: ir.Value, facts: Facts) -> Moved | None:
+    """Return what a value is one over, as it is read; None if it is something else."""
+    behind = follow(inverse, facts)
+    found = match(behind.source, "Reciprocal(total) | Div(one, total) | Pow(total, minus_one)")
+    numbers = () if found is None else ((name, 1 if name == "one" else -1) for name in found if name != "total")
+    if found is None or any(read_number(found[name]) != number for name, number in numbers):
+        return None
+    return follow(found["total"], facts, path=behind.path)
+
+
 def find_normalized(node: ir.Node, facts: Facts) -> Decomposed | None:
     """Return the softmax that exponentials are whose absolute values an LpNormalization makes sum to 1."""
     axis, given = node.attributes.get("axis"), operand(node, 0)

@@ -145,7 +145,7 @@ def _find_usage(match: Match, behind: Behind | None, node: ir.Node, facts: Facts
         # A product with logarithms is no attention, and their logarithm is nobody's.
         return replace(usage, role="other" if usage.role == "attention" else usage.role, logs=())
     # The product with the values is inside the operator; what comes out is no longer a weight.
-    role: Role = "attention" if "ttention" in node.op_type else "other"
+    role: Role = "attention" if match.weighs or "ttention" in node.op_type else "other"
     return Usage(role, "itself" if role == "attention" else "nothing")
 
 
