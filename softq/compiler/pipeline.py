@@ -21,8 +21,8 @@ from softq.compiler.ops.linear import MatMulOp
 from softq.compiler.steps.builder import Builder, Value, tensor_types
 from softq.compiler.steps.product import Epilogue
 from softq.compiler.tir.symbolic import is_number, key
-from softq.compiler.tvm_errors import find_failing, is_of_tvm, last_line
-from softq.errors import RefusalError, SoftqError
+from softq.compiler.tvm_errors import find_failing, last_line, refusing
+from softq.errors import RefusalError
 from softq.modelfile import as_model
 from softq.passes.expand_functions import ExpandFunctions
 from softq.passes.infer_shapes import InferShapes
@@ -48,7 +48,8 @@ def compile_model(model: ir.Model, backend: Backend) -> Program:
     widen = WidenHalves(sums=not backend.supports(MatMulOp, "float16"))
     for step in (MoveIntegers(), MultiplyIntegers(), SplitProducts(), widen):
         step(prepared)
-    return _lower(import_model(prepared, functions, backend.supports), backend)
+    with refusing("TVM cannot compile the model"):
+        return _lower(import_model(prepared, functions, backend.supports), backend)
 
 
 def _lower(imported: Imported, backend: Backend) -> Program:
@@ -72,7 +73,7 @@ def _legalize(module: tvm.IRModule, backend: Backend) -> tvm.IRModule:
         return tvm.ir.transform.Sequential(passes)(module)
     except Exception as error:
         # TVM's own checks of an operator's arguments, in words of its own.
-        name = find_failing(module, passes[0])
+        name = find_failing(module, tvm.ir.transform.Sequential(passes))
         what = "the model" if name is None else repr(name)
         raise RefusalError(f"TVM cannot lower {what}: {last_line(error)}") from error
 
@@ -112,7 +113,7 @@ class _Walk(Lowering):
         for at, binding in bindings.in_order(self.module, self.operators).items():
             if at in delayed:
                 continue
-            try:
+            with refusing(f"TVM cannot compile {str(binding.var.name)!r}"):
                 if at in inside:
                     self._reserve_scalars(binding)
                 elif at in fused:
@@ -121,10 +122,6 @@ class _Walk(Lowering):
                     self.values[at] = self.backend.attention(self, attentions[at])
                 else:
                     self.values[at] = self._bound(binding)
-            except Exception as error:
-                if isinstance(error, SoftqError) or not is_of_tvm(error):
-                    raise
-                raise RefusalError(f"TVM cannot compile {str(binding.var.name)!r}: {last_line(error)}") from error
         result = self.value(self.module["main"].body.body)
         return list(result) if isinstance(result, tuple) else [result]
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tvm
 from tvm import relax
 
-from softq.compiler.fusion import bindings
+from softq.errors import RefusalError, SoftqError
 
 
 def last_line(error: BaseException) -> str:
@@ -26,9 +27,24 @@ def is_of_tvm(error: BaseException) -> bool:
     return bool(frames) and re.search(r"[/\\](tvm|tvm_ffi)[/\\]|\.(cc|h|pyx|pxi)$", frames[-1].filename) is not None
 
 
+@contextlib.contextmanager
+def refusing(what: str) -> Iterator[None]:
+    """Make errors of TVM's refusals.
+
+    Args:
+        what: What the refusals say in front of TVM's own words.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, SoftqError) or not is_of_tvm(error):
+            raise
+        raise RefusalError(f"{what}: {last_line(error)}") from error
+
+
 def find_failing(module: tvm.IRModule, lower: Callable[[tvm.IRModule], object]) -> str | None:
     """Return the name of the first value of `main` whose operator alone cannot be lowered, None if each one can."""
-    for binding in bindings.bindings_of(module).values():
+    for binding in (binding for block in module["main"].body.blocks for binding in block.bindings):
         if not isinstance(binding.value, tvm.ir.Call):
             continue
         try:

@@ -297,10 +297,9 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 self.opset,
             )
             self.graph.check_operands(node, proto.domain)
-            if proto.domain in ("", "ai.onnx") and node.fold():
-                continue
             try:
-                self._import_node(proto, node)
+                if not (proto.domain in ("", "ai.onnx") and node.fold()):
+                    self._import_node(proto, node)
             except SoftqError as error:
                 raise self._with_option(error, node) from error
             except Exception as error:

@@ -87,6 +87,17 @@ def _of_expressions(function: Callable[[Any, Any], Any]) -> Callable[[Dim, Dim],
     return lambda a, b: simplified(function(expression(a), expression(b)))
 
 
+def _over(a: int, b: int) -> int:
+    if not b:
+        return 0
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)  # towards zero
+
+
+def _rest(a: Dim, b: Dim) -> Dim:
+    # TVM refuses to divide by a 0 that it sees.
+    return 0 if isinstance(b, int) and b == 0 else _of_expressions(tirx.floormod)(a, b)
+
+
 def _equal(a: Dim, b: Dim) -> Dim:
     difference = simplified(expression(a) - expression(b))
     if isinstance(difference, int):
@@ -167,8 +178,8 @@ FOLDERS: Mapping[str, Folder] = {
     "Add": _elementwise(lambda a, b: plain(simplified(a + b))),
     "Sub": _elementwise(lambda a, b: plain(simplified(a - b))),
     "Mul": _elementwise(lambda a, b: product([a, b])),
-    "Div": _elementwise(lambda a, b: quotient([a], [b]), lambda a, b: int(a / b) if b else 0),  # towards zero
-    "Mod": _elementwise(_of_expressions(tirx.floormod), lambda a, b: a % b if b else 0),
+    "Div": _elementwise(lambda a, b: quotient([a], [b]), _over),
+    "Mod": _elementwise(_rest, lambda a, b: a % b if b else 0),
     "Min": _elementwise(_of_expressions(tirx.min), min),
     "Max": _elementwise(_of_expressions(tirx.max), max),
     "Equal": _elementwise(_equal, lambda a, b: int(a == b)),

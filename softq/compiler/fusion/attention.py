@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import tvm
-from tvm import s_tir
 
 from softq.compiler.backend import Backend, KernelOperator
 from softq.compiler.fusion import bindings
@@ -164,10 +163,7 @@ class _Finder:
     def _is_rowwise(self, binding: Any) -> bool:
         """Say whether a function is one kernel whose work items are rows of its result."""
         function = self.module[binding.value.args[0]]
-        try:
-            nests = self.backend.nests(binding.value.args[0].name_hint, function, True)
-        except s_tir.schedule.ScheduleError:
-            return False
+        nests = bindings.row_nests(self.backend, binding.value.args[0].name_hint, function)
         if len(nests) != 1 or not all(isinstance(buffer, int) for buffer in nests[0].buffers):
             return False
         return equal(nests[0].items, product(function.params[-1].shape[:-1]))

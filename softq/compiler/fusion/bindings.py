@@ -9,10 +9,12 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from softq.compiler.backend import KernelOperator
+from softq.compiler.backend import Backend, KernelOperator
 from softq.compiler.ops.control_flow import bodies_of, decided_dims
 from softq.compiler.tir.expressions import found
+from softq.compiler.tir.loop_nests import Nest
 from softq.compiler.tir.symbolic import key
+from softq.compiler.tvm_errors import is_of_tvm
 
 
 def bindings_of(module: tvm.IRModule) -> dict[int, Any]:
@@ -50,6 +52,16 @@ def in_order(module: tvm.IRModule, operators: Mapping[str, KernelOperator]) -> d
                 open_ones.add(step)
                 stack.append((step, iter(needed(given[step]))))
     return ordered
+
+
+def row_nests(backend: Backend, name: str, function: Any) -> list[Nest]:
+    """Return the kernels of a function whose work items are rows of its result; none where TVM fails to make them."""
+    try:
+        return backend.nests(name, function, True)
+    except Exception as error:
+        if not is_of_tvm(error):
+            raise
+        return []  # Whoever compiles the function for itself says what is wrong with it, or skips it.
 
 
 def callee(binding: Any) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tvm
-from tvm import s_tir, tirx
+from tvm import tirx
 from tvm_ffi.structural import structural_map
 
 from softq.compiler.backend import Backend, KernelOperator
@@ -78,10 +78,7 @@ def _epilogue(module: tvm.IRModule, binding: Any, position: int, source: Any, ba
     if not equal(product(out), product(there)):
         return None
     name = str(binding.value.args[0].name_hint)
-    try:
-        nests = backend.nests(name, module[binding.value.args[0]], True)
-    except s_tir.schedule.ScheduleError:
-        return None
+    nests = bindings.row_nests(backend, name, module[binding.value.args[0]])
     dtype = str(source.var.ty.dtype)
     return _read(nests[0], name, position, len(given), dtype) if len(nests) == 1 else None
 

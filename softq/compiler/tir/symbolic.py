@@ -57,8 +57,8 @@ def quotient(dividend: Sequence[Dim], divisor: Sequence[Dim]) -> Dim:
     top, bottom = product([above, *left]), product([below, *denominators])
     if isinstance(top, int) and isinstance(bottom, int):
         return top // bottom if bottom else 0
-    if isinstance(bottom, int) and bottom == 1:
-        return top
+    if isinstance(bottom, int) and bottom in (0, 1):
+        return top if bottom else 0  # TVM refuses to divide by a 0 that it sees.
     return simplified(tirx.floordiv(expression(top), expression(bottom)))
 
 
