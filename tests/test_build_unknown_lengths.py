@@ -61,3 +61,19 @@ def test_concat_of_tensors_that_the_run_proves_to_fit(tmp_path: Path) -> None:
     check(graph, feeds, tmp_path)
     with softq.load(tmp_path / "built") as built, pytest.raises(softq.SoftqError, match="must be equal"):
         built({name: np.ones((2 + (name == "y"), 3), np.float32) for name in "xyz"})
+
+
+def test_indices_from_one_length_to_another_which_may_be_less(tmp_path: Path) -> None:
+    """Of a Range as of a Slice nothing is left then; a bound of a Slice that is negative ends the run."""
+    graph = """g (float[A] x, float[B] y) => (int64[C] z, int64[D] u, float[E] w)
+    <int64 one = {1}, int64 five = {5}, int64 minus = {-2}, int64[1] first = {0}> {
+        a = Size(x) b = Size(y) z = Range(a, b, one) u = Range(a, five, minus)
+        from = Shape(x) to = Shape(y) both = Concat <axis = 0> (x, y, x, y) w = Slice(both, from, to, first)
+    }"""
+    shapes = (2, 5), (5, 2), (3, 3), (1, 4), (9, 1)
+    check(graph, [{"x": np.arange(a, dtype=np.float32), "y": np.ones(b, np.float32)} for a, b in shapes], tmp_path)
+    graph = """g (float[A] x, float[B] y) => (float[E] w) <int64[1] first = {0}> {
+        a = Shape(x) b = Shape(y) from = Sub(a, b) to = Add(from, b) w = Slice(x, from, to, first) }"""
+    check(graph, [{"x": np.arange(a, dtype=np.float32), "y": np.ones(2, np.float32)} for a in (2, 5)], tmp_path)
+    with softq.load(tmp_path / "built") as built, pytest.raises(softq.InputError, match="counts from the end"):
+        built({"x": np.ones(2, np.float32), "y": np.ones(3, np.float32)})

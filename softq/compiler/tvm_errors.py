@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import tvm
@@ -28,7 +28,7 @@ def is_of_tvm(error: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def refusing(what: str) -> Iterator[None]:
+def refusing(what: str) -> Generator[None]:
     """Make errors of TVM's refusals.
 
     Args:

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import relax, te, tirx
 
+from softq.artifact.program import Limit
 from softq.compiler.frontend.onnx_node import Node
 from softq.compiler.frontend.shape_folding import static
-from softq.compiler.tir.symbolic import Dim, expression, plain
+from softq.compiler.tir.symbolic import Dim, expression, least, plain, simplified, size
 from softq.errors import RefusalError
 
 
@@ -59,6 +60,20 @@ def count_of(node: Node, numbers: relax.Expr) -> int:
     if not isinstance(count, int):
         raise RefusalError(f"{node.operator} {node.name!r}: how many axes it names is known only during the run")
     return count
+
+
+def length_between(node: Node, low: Dim, high: Dim) -> Dim:
+    """Return how many numbers there are from one size to another: none where the second is less.
+
+    Where only axes without elements make it less, these end the run: lengths stay what others are compared with.
+    """
+    length = simplified(expression(high) - expression(low))
+    if least(length) >= 0:
+        return length
+    if least(length, 1) < 0:
+        return simplified(tirx.max(expression(length), 0))
+    node.require(Limit(size(length), 0, 2**40, f"{node.operator} {node.name} ends before it begins"))
+    return length
 
 
 Argument: TypeAlias = "relax.Expr | Sequence[Dim]"

@@ -99,6 +99,16 @@ def simplified(dim: Dim) -> Dim:
     return plain(analyzer.simplify(dim))
 
 
+def least(dim: Dim, shortest: int = 0) -> int:
+    """Return a number that a dimension is never below, where no dimension in it is below `shortest`."""
+    if isinstance(dim, int):
+        return dim
+    analyzer = tvm.sym.Analyzer()
+    for var in tirx.analysis.undefined_vars(tirx.Evaluate(dim), []):
+        analyzer.update(var, tvm.sym.ConstIntBound(shortest, 1 << 40))
+    return int(analyzer.const_int_bound(dim).min_value)
+
+
 _OPERATORS: Mapping[type, Operator] = {
     tirx.Add: "add",
     tirx.Sub: "sub",

@@ -9,13 +9,12 @@ import numpy as np
 from onnx.helper import tensor_dtype_to_np_dtype
 from tvm import relax, te, tirx
 
-from softq.artifact.program import Limit
 from softq.compiler.frontend.converters.shapes import reshape
 from softq.compiler.frontend.onnx_node import Converter, Node, constant
-from softq.compiler.frontend.parameters import emit, flat_numbers, integer, known_numbers, one_if, table
+from softq.compiler.frontend.parameters import emit, flat_numbers, integer, known_numbers, length_between, one_if, table
 from softq.compiler.frontend.shape_folding import sizes
 from softq.compiler.ops.data_movement import CumulativeOp
-from softq.compiler.tir.symbolic import Dim, expression, product, simplified, size
+from softq.compiler.tir.symbolic import Dim, expression, product, simplified
 from softq.errors import RefusalError
 
 
@@ -29,11 +28,8 @@ def _range(node: Node) -> list[relax.Expr]:
         raise RefusalError(f"Range {node.name!r}: its step is 0")
     dtype = node.importer.tensor(node.inputs[0]).ty.dtype
     low, high = (start, limit) if delta > 0 else (limit, start)
-    span = simplified(expression(high) - expression(low))
-    if isinstance(span, int) and span < 0:
-        limit = start
-    elif not isinstance(span, int):
-        node.require(Limit(size(span), 0, 2**40, f"Range {node.name} ends before it begins"))
+    there = expression(length_between(node, low, high))
+    limit = simplified(expression(start) + (there if delta > 0 else -there))
     values = relax.op.arange(expression(start), expression(limit), expression(delta), "int64")
     result = node.emit(values)
     return [result if str(dtype) == "int64" else node.emit(relax.op.astype(result, dtype))]

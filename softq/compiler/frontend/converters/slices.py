@@ -10,8 +10,17 @@ from tvm import relax, te, tirx
 
 from softq.artifact.program import Limit
 from softq.compiler.frontend.onnx_node import Converter, Node, constant
-from softq.compiler.frontend.parameters import count_of, emit, flat_numbers, integer, known_numbers, table, total
-from softq.compiler.tir.symbolic import Dim, equal, expression, plain, simplified, size
+from softq.compiler.frontend.parameters import (
+    count_of,
+    emit,
+    flat_numbers,
+    integer,
+    known_numbers,
+    length_between,
+    table,
+    total,
+)
+from softq.compiler.tir.symbolic import Dim, equal, expression, least, plain, simplified, size
 from softq.errors import RefusalError
 
 
@@ -34,7 +43,7 @@ def _slice(node: Node) -> list[relax.Expr]:
         if isinstance(low, int) and isinstance(high, int) and step > 0:
             high = max(low, high)  # nothing, where it ends before it begins
         elif step > 0:
-            high = _after(node, low, high)
+            high = simplified(expression(low) + expression(length_between(node, low, high)))
         if step < 0:
             if not all(isinstance(v, int) for v in (start, end)):
                 return [_by_numbers(node, [plain(d) for d in node.shape(0)])]
@@ -48,15 +57,6 @@ def _slice(node: Node) -> list[relax.Expr]:
         x = node.emit(part)
         dims = [plain(d) for d in node.importer.dims(x, node.name)]
     return [x]
-
-
-def _after(node: Node, low: Dim, high: Dim) -> Dim:
-    """Return the end of a slice, which is its beginning where nothing is between them."""
-    length = simplified(expression(high) - expression(low))
-    if isinstance(length, int):
-        return high if length >= 0 else low
-    node.require(Limit(size(length), 0, 2**40, f"slice {node.name} ends before it begins"))
-    return high
 
 
 _TO_THE_END = 2**20
@@ -88,6 +88,8 @@ def _bound(node: Node, length: Dim, value: Dim, step: int, is_end: bool) -> Dim:
         needs = f"slice {node.name} goes to {value} along an axis of {length}"
         if not isinstance(room, int) or room < 0:
             node.require(Limit(size(room), 0, 2**40, needs))
+    if least(value) < 0:
+        node.require(Limit(size(value), 0, 2**40, f"slice {node.name} has a bound that counts from the end: {value}"))
     return value
 
 
