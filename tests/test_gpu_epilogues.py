@@ -75,7 +75,10 @@ def test_halves_are_rounded_once() -> None:
         x, r = (rng.normal(size=(1, rows, width)).astype(np.float16) for width in (64, 36))
         found = run({"x": x, "r": r})["y"].astype(np.float64)
         np.testing.assert_allclose(found, x.astype(np.float64) @ w + b + r, 2.0**-11, 1e-4)
-    assert pocl.launches == [f"softq_matmul_f16_fused_add_add1_1column_2same_{form}" for form in ("rows", "64x64")]
+    names, forms = zip(*(launch.rsplit("_", 1) for launch in pocl.launches), strict=True)
+    assert forms == ("rows", "64x64")
+    assert len(set(names)) == 1
+    assert names[0].startswith("softq_matmul_f16_add_add")
 
 
 @pytest.mark.parametrize("quantized", [False, True])

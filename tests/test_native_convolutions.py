@@ -42,6 +42,10 @@ CASES: list[tuple[int, tuple[int, ...], int, int, tuple[int, ...], str]] = [
     (3, (1040,), 2, 1, (3,), "strides=[1], dilations=[4], pads=[4, 4]"),
     (40, (6, 50), 24, 1, (3, 3), "pads=[1, 1, 1, 1]"),
     (30, (64, 1), 33, 1, (5, 1), "pads=[2, 0, 2, 0]"),
+    # Few windows along one axis.
+    (19, (21,), 40, 1, (8,), "pads=[3, 0], strides=[2]"),
+    (7, (1, 9), 25, 1, (1, 3), "dilations=[1, 2]"),
+    (33, (5,), 20, 1, (1,), "strides=[1]"),
     (3, (66, 49), 8, 1, (3, 3), 'auto_pad="SAME_LOWER", strides=[2, 2]'),
 ]
 
@@ -84,3 +88,27 @@ def test_convolutions(dynamic: bool) -> None:
     for name, array in zip(names, expected, strict=True):
         # At most 360 products of normal numbers, added up in another order.
         assert_close([found[name]], [np.asarray(array)], rtol=1e-5, atol=1e-4)
+
+
+def test_results_of_channels_that_come_last_are_not_moved() -> None:
+    """Keras's Conv1D, as it is exported: the image, windows, and one product with everything behind it."""
+    proto = onnx.parser.parse_model("""
+    <ir_version: 8, opset_import: ["" : 18]>
+    keras (float[n, 21, 32] x) => (float[n, 14, 40] y) <int64[1] one = {1}, int64[1] two = {2}> {
+        a = Unsqueeze (x, one)
+        b = Transpose <perm = [0, 3, 1, 2]> (a)
+        c = Conv (b, w)
+        d = Squeeze (c, two)
+        e = Add (d, bias)
+        f = Relu (e)
+        y = Transpose <perm = [0, 2, 1]> (f)
+    }""")
+    rng = np.random.default_rng(1)
+    for name, shape in (("w", (40, 32, 1, 8)), ("bias", (1, 40, 1))):
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(rng.standard_normal(shape, np.float32), name))
+    program = build_program(proto)
+    assert [step.kernel.startswith("softq_matmul_add") for step in program.steps] == [False, False, True]
+    feeds = {"x": rng.standard_normal((3, 21, 32), np.float32)}
+    expected = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feeds)
+    # 256 products of normal numbers.
+    assert_close([Executor(program)(feeds)["y"]], [np.asarray(expected[0])], rtol=1e-5, atol=1e-4)

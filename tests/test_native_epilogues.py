@@ -116,3 +116,13 @@ def test_an_epilogue_of_a_product_of_two_values() -> None:
         exact = 0.25 * (x.astype(np.float64) @ y.astype(np.float64)) + r
         bound = (k + 4) * 2.0**-24 * (np.abs(x).astype(np.float64) @ np.abs(y) + np.abs(r))
         assert (np.abs(run({"x": x, "y": y, "r": r})["z"].astype(np.float64) - exact) <= bound).all()
+
+
+def test_products_of_other_shapes_share_the_kernel_of_an_epilogue() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 20]>
+        g (float[b, 5] x, float[5, 7] u, float[7, 9] v, float[7] c, float[9] d) => (float[b, 9] z) {
+            p = MatMul(x, u) q = Add(p, c) y = Relu(q) r = MatMul(y, v) t = Add(r, d) z = Relu(t)
+        }"""
+    built = build_program(parser.parse_model(text))
+    assert len(finished(built)) == 2
+    assert len(set(finished(built))) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -52,9 +53,15 @@ class Epilogue:
 
     @property
     def suffix(self) -> str:
-        """What tells the kernels of products with it from others."""
-        where = "_".join(f"{o.position}{o.where}" for o in self.operands)
-        return re.sub(r"\W", "_", f"{self.name}_{where}")
+        """What tells the kernels of products with it from others; functions that differ only in shapes share them."""
+        words = re.sub(r"\d+|\W+|_?transpose|fused_", "", self.name)  # It moves nothing, as a whole.
+        return f"{words.strip('_')}_{hashlib.sha256(self.text.encode()).hexdigest()[:8]}"
+
+    @property
+    def text(self) -> str:
+        """What is the same for equal epilogues, also those of functions of other names."""
+        body = tirx.PrimFunc([self.element, *(o.var for o in self.operands)], tirx.Evaluate(self.value))
+        return " ".join([body.script(), *(f"{o.where} {o.dtype}" for o in self.operands)])
 
     def apply(self, element: Any, load: Callable[[int, Operand], Any]) -> Any:
         """Return the result for an element; `load` gives what an operand, by its number, has there."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from tvm import relax, te, tirx
 
 from softq.compiler.frontend.converters.limits import check_auto_pad
@@ -120,8 +121,8 @@ def _reads_planes(groups: int, count: int, channels: Dim, axes: Sequence[_Axis])
 
 
 def _long(axes: Sequence[_Axis]) -> Sequence[_Axis]:
-    """Return the axes without the last of two where that is a single element: then rows are long in their place."""
-    return axes[:1] if len(axes) == 2 and axes[1].length == 1 and axes[1].whole else axes
+    """Return the axes without those of a single element, but for one."""
+    return [axis for axis in axes if not (axis.length == 1 and axis.whole)] or axes[-1:]
 
 
 def _conv(node: Node) -> list[relax.Expr] | None:
@@ -141,6 +142,9 @@ def _conv(node: Node) -> list[relax.Expr] | None:
     if _reads_planes(groups, count, channels, axes) and node.importer.supports(ConvolutionOp, "float32"):
         bias = node.tensor(2) if node.has(2) else constant(np.zeros(count, np.float32))
         return [_few(node, (x, weights, bias), axes, groups)]
+    weight, (line, *others) = node.array(1), _long(axes)
+    if groups == 1 and weight is not None and not others and isinstance(line.positions, int) and line.positions < _WIDE:
+        return [_by_rows(node, weight, axes)]
     inner = product([channels, *numbers])
     windows = x if all(axis.whole for axis in axes) else _windows(node, x, axes)
     if groups == 1:
@@ -154,6 +158,25 @@ def _conv(node: Node) -> list[relax.Expr] | None:
     if node.has(2):
         y = node.emit(relax.op.add(y, reshape(node, node.tensor(2), [count, *[1] * len(axes)])))
     return [y]
+
+
+def _by_rows(node: Node, weight: NDArray[Any], axes: Sequence[_Axis]) -> relax.Expr:
+    """Return a convolution of few windows, which are the rows of a product with the constant kernels.
+
+    These are packed when the model is built, and few windows fill no panel. Transpositions before and behind, as
+    models of channels that come last have them, are views of the rows or one with their gathering.
+    """
+    batch, channels, *_ = node.shape(0)
+    count, (axis,) = weight.shape[0], _long(axes)
+    x = reshape(node, node.tensor(0), [batch, channels, axis.length])
+    rows = node.emit(relax.op.permute_dims(_windows(node, x, [axis]), [0, 3, 2, 1]))
+    right = np.ascontiguousarray(weight.reshape(count, -1, axis.kernel).transpose(2, 1, 0)).reshape(-1, count)
+    inner = product([channels, axis.kernel])
+    y = matmul(node, reshape(node, rows, [batch, axis.positions, inner]), constant(right))
+    if node.has(2):
+        y = node.emit(relax.op.add(y, node.tensor(2)))
+    y = node.emit(relax.op.permute_dims(y, [0, 2, 1]))
+    return reshape(node, y, [batch, count, *(axis.positions for axis in axes)])
 
 
 def _conv_integer(node: Node) -> list[relax.Expr]:
@@ -236,7 +259,7 @@ def _few(
     count = node.importer.dims(weights, node.name)[0]
     every, axes = axes, _long(axes)
     if len(axes) < len(lengths):
-        lengths = lengths[: len(axes)]
+        lengths = [axis.length for axis in axes]
         x = reshape(node, x, [batch, channels, *lengths])
     spare = [_Axis(1, 1, 1, 1, 0, 0)] * (2 - len(axes))
     both = [*spare, *axes]

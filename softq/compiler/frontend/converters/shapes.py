@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import tvm
 from tvm import relax, te, tirx
 
 from softq.artifact.program import Limit
@@ -25,10 +26,14 @@ from softq.errors import RefusalError
 
 
 def reshape(node: Node, value: relax.Expr, shape: list[Dim]) -> relax.Expr:
-    """Return the value with these dimensions, itself if it has them."""
+    """Return the value with these dimensions; itself, or what it shows in another shape, if that has them.
+
+    A view between two operators keeps them from being one kernel.
+    """
     dims = node.importer.dims(value, node.name)
-    if same_shape(dims, shape):
-        return value
+    for shown in _views(node, value):
+        if same_shape(node.importer.dims(shown, node.name), shape):
+            return shown
     there, wanted = product(dims), product(shape)
     if not equal(there, wanted):
         spare = simplified(expression(there) - expression(wanted))
@@ -41,6 +46,16 @@ def reshape(node: Node, value: relax.Expr, shape: list[Dim]) -> relax.Expr:
         empty = relax.ShapeExpr([expression(d) for d in shape])
         return node.emit(relax.op.zeros(empty, str(value.ty.dtype)))
     return node.emit(relax.op.reshape(value, [expression(d) for d in shape]))
+
+
+def _views(node: Node, value: relax.Expr) -> Iterator[relax.Expr]:
+    """Yield a value and those that it shows in another shape."""
+    while True:
+        yield value
+        binding = node.importer.bb.lookup_binding(value) if isinstance(value, relax.Var) else None
+        if not isinstance(binding, tvm.ir.Call) or getattr(binding.op, "name", "") != "relax.reshape":
+            return
+        value = binding.args[0]
 
 
 def _reshape(node: Node) -> list[relax.Expr]:
