@@ -67,6 +67,19 @@ def test_the_manifest_names_the_kernel_of_every_site(folder: Path) -> None:
     assert not [step["kernel"] for step in built.manifest["steps"] if re.search("softmax|exp(?!and)", step["kernel"])]
 
 
+def test_one_kernel_serves_every_softmax_of_a_length(tmp_path: Path) -> None:
+    model = parser.parse_model("""<ir_version: 8, opset_import: ["": 18]>
+    agraph (float[2, 3, 50] x, float[2, 3, 40] y) => (float[2, 3, 50] a, float[2, 3, 50] b, float[2, 3, 40] c) {
+        a = Softmax(x)
+        b = Softmax(a)
+        c = Softmax(y)
+    }""")
+    built = softq.build(model, tmp_path / "built", target="cpu")
+    kernels = [step["kernel"] for step in built.manifest["steps"] if "exact" in step["kernel"]]
+    assert len(kernels) == 3
+    assert len(set(kernels)) == 2
+
+
 def test_breaking_the_kernel_breaks_the_result(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from softq.artifact.machine import Cpu
     from softq.codegen.cpu import kernels

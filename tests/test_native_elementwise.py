@@ -99,3 +99,15 @@ def test_errors_are_those_stated(library: ctypes.CDLL, name: str) -> None:
 def test_special_values(library: ctypes.CDLL, name: str, x: list[float], y: list[float]) -> None:
     found = compute(library, name, np.array([*x, math.nan], np.float32))
     np.testing.assert_allclose(found, np.array([*y, math.nan], np.float32), atol=2e-7)
+
+
+@pytest.mark.parametrize("name", [*FUNCTIONS, "gelu", "gelu_tanh", "silu"])
+def test_a_value_stands_once_in_a_formula(name: str) -> None:
+    """TVM's passes walk expressions as trees: values written out wherever they are used cost 0.2 s per kernel."""
+    from tvm import ir, tirx
+
+    from softq.compiler.legalize import elementwise
+    from softq.compiler.tir.expressions import found
+
+    formula = getattr(elementwise, name)(tirx.Var("x", "float32"))
+    assert len(found(formula, ir.Expr)) < 200

@@ -108,7 +108,7 @@ def _digits(batch: int) -> Work:
 WORKS: Mapping[str, Work] = {
     "MNIST-ViT-1": _digits(1),
     "MNIST-ViT-64": _digits(64),
-    "MiniLM-1x128": Work("minilm/model.onnx", ("models.minilm",), {"batch": 1, "seq": 128}, _minilm, 15),
+    "MiniLM-1x128": Work("minilm/model.onnx", ("models.minilm",), {"batch": 1, "seq": 128}, _minilm, 5),
     "ViT-S-197": Work(
         "vit_small/model.onnx",
         ("models.vit_small",),
@@ -121,7 +121,7 @@ WORKS: Mapping[str, Work] = {
         ("models.smollm2",),
         {"batch": 1, "seq": 256},
         lambda rng: {"input_ids": _tokens(rng, 256)},
-        90,
+        18,
     ),
     "SmolLM2-decode": Work(
         "smollm2/decoder.onnx",

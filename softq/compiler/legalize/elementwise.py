@@ -1,7 +1,7 @@
 """Elementary functions of float32 as arithmetic: no calls into a C library, so that loops over them vectorise.
 
-Each is a formula over TVM's expressions. The errors stated are measured by `tests/test_native_elementwise.py` against
-float64; NaN gives NaN everywhere.
+Each is a formula over TVM's expressions of a name for its argument. The errors stated are measured by
+`tests/test_native_elementwise.py` against float64; NaN gives NaN everywhere.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import tvm
 from tvm import te, tirx
 
+from softq.compiler.tir.expressions import Names
 from softq.rowprog.library import EXP_Q, LN2_HIGH, LN2_LOW, LOG2_E
 
 Expr = Any
@@ -27,10 +28,10 @@ def _f64(value: float) -> Expr:
     return tirx.FloatImm("float64", value)
 
 
-def _clamp(x: Expr, low: float, high: float) -> Expr:
+def _clamp(names: Names, x: Expr, low: float, high: float) -> Expr:
     """Return x within [low, high]; a NaN stays one, as both comparisons are false for it."""
-    x = tirx.Select(x < _f(low), _f(low), x)
-    return tirx.Select(x > _f(high), _f(high), x)
+    above = names.bind("above", tirx.Select(x < _f(low), _f(low), x))
+    return names.bind("near", tirx.Select(above > _f(high), _f(high), above))
 
 
 def _horner(x: Expr, coefficients: Sequence[float]) -> Expr:
@@ -41,10 +42,10 @@ def _horner(x: Expr, coefficients: Sequence[float]) -> Expr:
     return result
 
 
-def _nearest(x: Expr) -> Expr:
+def _nearest(names: Names, x: Expr) -> Expr:
     """Return an integer within 1/2 of |x| < 2^31, as int32; NaN gives some integer."""
-    safe = tirx.Select(x == x, x, _f(0.0))
-    return (safe + tirx.Select(safe < _f(0.0), _f(-0.5), _f(0.5))).astype("int32")
+    safe = names.bind("safe", tirx.Select(x == x, x, _f(0.0)))
+    return names.bind("n", (safe + tirx.Select(safe < _f(0.0), _f(-0.5), _f(0.5))).astype("int32"))
 
 
 def _power_of_two(n: Expr) -> Expr:
@@ -58,12 +59,13 @@ def exp(x: Expr) -> Expr:
     Range reduction by ln 2 in two parts (Cody and Waite), the polynomial of `softq.rowprog.library`, and 2^n in two
     factors, because its exponent leaves that of normal numbers at both ends.
     """
-    near = _clamp(x, -104.0, 89.0)
-    n = _nearest(near * _f(LOG2_E))
-    r = (near - n.astype("float32") * _f(LN2_HIGH)) - n.astype("float32") * _f(LN2_LOW)
+    names = Names()
+    near = _clamp(names, x, -104.0, 89.0)
+    n = _nearest(names, names.bind("quotient", near * _f(LOG2_E)))
+    r = names.bind("r", (near - n.astype("float32") * _f(LN2_HIGH)) - n.astype("float32") * _f(LN2_LOW))
     value = r * r * _horner(r, list(reversed(EXP_Q))) + r + _f(1.0)
-    half = n >> 1
-    return value * _power_of_two(half) * _power_of_two(n - half)
+    half = names.bind("half", n >> 1)
+    return names.around(value * _power_of_two(half) * _power_of_two(n - half))
 
 
 # Rational approximations of odd functions, x P(x^2) / Q(x^2), from Eigen (MathFunctionsImpl.h and
@@ -77,21 +79,28 @@ _TANH_P = (-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5
 _TANH_Q = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)
 
 
+def _rational(x: Expr, most: float, above: Sequence[float], below: Sequence[float]) -> Expr:
+    """Return x P(x^2) / Q(x^2) for |x| up to `most`, and its value there beyond."""
+    names = Names()
+    near = _clamp(names, x, -most, most)
+    square = names.bind("square", near * near)
+    return names.around(near * _horner(square, above) / _horner(square, below))
+
+
 def erf(x: Expr) -> Expr:
     """Return the error function, within 4e-7."""
-    near = _clamp(x, -4.0, 4.0)
-    return near * _horner(near * near, _ERF_P) / _horner(near * near, _ERF_Q)
+    return _rational(x, 4.0, _ERF_P, _ERF_Q)
 
 
 def tanh(x: Expr) -> Expr:
     """Return the hyperbolic tangent, within 3e-7."""
-    near = _clamp(x, -9.0, 9.0)
-    return near * _horner(near * near, _TANH_P) / _horner(near * near, _TANH_Q)
+    return _rational(x, 9.0, _TANH_P, _TANH_Q)
 
 
 def sigmoid(x: Expr) -> Expr:
     """Return 1 / (1 + e^-x), within 3e-7 relative where the result is a normal number."""
-    return _f(1.0) / (_f(1.0) + exp(_f(0.0) - x))
+    names = Names()
+    return names.around(_f(1.0) / (_f(1.0) + exp(names.bind("minus", _f(0.0) - x))))
 
 
 # log(1 + f) = f - f^2/2 + f^3 P(f) on [sqrt(1/2) - 1, sqrt(2) - 1]: Cephes, logf.c (S. Moshier); numbers alone.
@@ -101,36 +110,38 @@ _LOG_P = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 
 
 def log(x: Expr) -> Expr:
     """Return the natural logarithm, within 2e-7 relative or absolute; -inf at 0, NaN below."""
+    names = Names()
     tiny = x < _f(2.0**-126)
     scaled = tirx.Select(tiny, x * _f(2.0**25), x)  # subnormal numbers become normal ones
-    bits = tirx.reinterpret("int32", scaled)
+    bits = names.bind("bits", tirx.reinterpret("int32", scaled))
     # The exponent that brings the mantissa into [sqrt(1/2), sqrt(2)).
-    e = (bits - tirx.IntImm("int32", 0x3F3504F3)) >> 23
-    f = tirx.reinterpret("float32", bits - (e << 23)) - _f(1.0)
-    n = (e - tirx.Select(tiny, tirx.IntImm("int32", 25), tirx.IntImm("int32", 0))).astype("float32")
+    e = names.bind("e", (bits - tirx.IntImm("int32", 0x3F3504F3)) >> 23)
+    f = names.bind("f", tirx.reinterpret("float32", bits - (e << 23)) - _f(1.0))
+    n = names.bind("n", (e - tirx.Select(tiny, tirx.IntImm("int32", 25), tirx.IntImm("int32", 0))).astype("float32"))
     value = f * f * f * _horner(f, _LOG_P) + n * _f(LN2_LOW) - _f(0.5) * f * f + f + n * _f(LN2_HIGH)
     value = tirx.Select(x < _f(float("inf")), value, x)  # infinity and NaN stay
     value = tirx.Select(x == _f(0.0), _f(-math.inf), value)
-    return tirx.Select(x < _f(0.0), _f(math.nan), value)
+    return names.around(tirx.Select(x < _f(0.0), _f(math.nan), value))
 
 
 def _sine_of(x: Expr, quarter: int) -> Expr:
     """Return sin(x + quarter pi/2), within 2e-7 for |x| < 2^30; NaN beyond."""
+    names = Names()
     inside = tirx.And(x < _f(2.0**30), x > _f(-(2.0**30)))
-    safe = tirx.Select(inside, x.astype("float64"), _f64(0.0))
-    turns = safe * _f64(2 / math.pi)
-    n = (turns + tirx.Select(turns < _f64(0.0), _f64(-0.5), _f64(0.5))).astype("int32")
-    r = (safe - n.astype("float64") * _f64(math.pi / 2)).astype("float32")
-    k = (n + quarter) & 3
-    z = r * r
+    safe = names.bind("safe", tirx.Select(inside, x.astype("float64"), _f64(0.0)))
+    turns = names.bind("turns", safe * _f64(2 / math.pi))
+    n = names.bind("n", (turns + tirx.Select(turns < _f64(0.0), _f64(-0.5), _f64(0.5))).astype("int32"))
+    r = names.bind("r", (safe - n.astype("float64") * _f64(math.pi / 2)).astype("float32"))
+    k = names.bind("k", (n + quarter) & 3)
+    z = names.bind("z", r * r)
     # Cephes, sinf.c: minimax on [-pi/4, pi/4].
     sine = r + r * z * _horner(z, (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1))
     cosine = (
         _f(1.0) - _f(0.5) * z + z * z * _horner(z, (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2))
     )
-    value = tirx.Select((k & 1) == 0, sine, cosine)
+    value = names.bind("value", tirx.Select((k & 1) == 0, sine, cosine))
     value = tirx.Select((k & 2) == 0, value, _f(0.0) - value)
-    return tirx.Select(inside, value, _f(math.nan))
+    return names.around(tirx.Select(inside, value, _f(math.nan)))
 
 
 def sin(x: Expr) -> Expr:
@@ -145,12 +156,15 @@ def cos(x: Expr) -> Expr:
 
 def gelu(x: Expr) -> Expr:
     """Return x (1 + erf(x / sqrt 2)) / 2."""
-    return _f(0.5) * x * (_f(1.0) + erf(x * _f(math.sqrt(0.5))))
+    names = Names()
+    return names.around(_f(0.5) * x * (_f(1.0) + erf(names.bind("scaled", x * _f(math.sqrt(0.5))))))
 
 
 def gelu_tanh(x: Expr) -> Expr:
     """Return x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2."""
-    return _f(0.5) * x * (_f(1.0) + tanh(_f(math.sqrt(2 / math.pi)) * (x + _f(0.044715) * x * x * x)))
+    names = Names()
+    inner = names.bind("inner", _f(math.sqrt(2 / math.pi)) * (x + _f(0.044715) * x * x * x))
+    return names.around(_f(0.5) * x * (_f(1.0) + tanh(inner)))
 
 
 def silu(x: Expr) -> Expr:
@@ -163,9 +177,9 @@ def _legalize(name: str, function: Function) -> Callable[[Any, Any], Any]:
         dtype = str(x.dtype)
 
         def element(*index: Any) -> Expr:
-            # Bound to a name: formulas use it many times, and what computes it may be written in its place.
-            value = tirx.Var("x", "float32")
-            result = tirx.Let(value, x[index].astype("float32"), function(value))
+            # Bound to a name: what computes it may be written in its place.
+            names = Names()
+            result = names.around(function(names.bind("x", x[index].astype("float32"))))
             return result if dtype == "float32" else result.astype(dtype)
 
         return te.compute(x.shape, element, name=function.__name__)

@@ -23,6 +23,28 @@ def mentions(root: Any, var: tirx.Var) -> bool:
     return any(v.same_as(var) for v in found(root, tirx.Var))
 
 
+class Names:
+    """Names for the values in a formula that stand in many places of it.
+
+    TVM's passes walk an expression as a tree: without names a value stands in all of these, and so do its own parts.
+    """
+
+    def __init__(self) -> None:
+        self._lets: list[tuple[tirx.Var, Any]] = []
+
+    def bind(self, name: str, value: Any) -> tirx.Var:
+        """Return a name for a value."""
+        var = tirx.Var(name, str(value.ty.dtype))
+        self._lets.append((var, value))
+        return var
+
+    def around(self, result: Any) -> Any:
+        """Return a formula in which the names are used, with their values."""
+        for var, value in reversed(self._lets):
+            result = tirx.Let(var, value, result)
+        return result
+
+
 def substitute(expr: Any, values: Mapping[tirx.Var, Any]) -> Any:
     """Return an expression or a statement with values in the place of variables.
 

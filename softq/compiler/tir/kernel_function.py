@@ -42,7 +42,7 @@ def kernel_function(
         sizes: Names of its numbers.
         unaligned: Pointers that may be odd; the others are multiples of their element's size.
     """
-    with IRBuilder() as builder, T.prim_func(s_tir=True):
+    with IRBuilder() as builder, T.prim_func():
         T.func_name(symbol)
         given = {name: T.arg(name, T.handle(dtype)) for name, dtype in pointers.items()}
         numbers = {name: T.arg(name, T.int64()) for name in (*sizes, "begin", "end")}

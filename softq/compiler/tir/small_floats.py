@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
+from softq.compiler.tir.expressions import Names
+
 Expr = Any
 
 
@@ -80,8 +82,8 @@ def _float(bits: Expr) -> Expr:
 
 def _bound(value: Expr, then: Callable[[Expr], Expr]) -> Expr:
     """Return what is computed of bits that are used many times, and may have any expression in their place."""
-    name = tirx.Var("bits", "uint32")
-    return tirx.Let(name, value, then(name))
+    names = Names()
+    return names.around(then(names.bind("bits", value)))
 
 
 def decode(name: str, code: Expr) -> Expr:

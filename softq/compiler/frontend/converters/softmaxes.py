@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 from tvm import relax
 
@@ -13,6 +14,7 @@ from softq.compiler.tir.symbolic import plain, size
 from softq.errors import RefusalError
 from softq.methods import METHODS
 from softq.provenance import RowFunction
+from softq.rowprog import Program
 from softq.rowprog.onnx import signature
 from softq.rowprog.onnx.emitter import output_names
 from softq.rowprog.program import quotient
@@ -76,8 +78,7 @@ def _softmax(node: Node) -> list[relax.Expr]:
     dtype = x.ty.dtype
     if axis != rank - 1:
         x = node.emit(relax.op.permute_dims(x, order))
-    method = next(m for m in METHODS.entries().values() if m.operator == node.operator)
-    program = quotient(method.program(method.configure({})))
+    program = _program_of(node.operator)
     length = plain(node.importer.dims(x, node.inputs[0])[-1])
     # Sums of floats cannot overflow; the limit only keeps the element's position in 32 bits.
     longest = max(length, 1) if isinstance(length, int) else 2**24
@@ -85,6 +86,13 @@ def _softmax(node: Node) -> list[relax.Expr]:
     if axis != rank - 1:
         result = node.emit(relax.op.permute_dims(result, [order.index(i) for i in range(rank)]))
     return [result if str(dtype) == "float32" else node.emit(relax.op.astype(result, dtype))]
+
+
+@cache
+def _program_of(operator: str) -> Program:
+    """Return the row program of an operator of ONNX: always the same one, as one kernel serves all of its nodes."""
+    method = next(m for m in METHODS.entries().values() if m.operator == operator)
+    return quotient(method.program(method.configure({})))
 
 
 def _softmax_of_double(node: Node, x: relax.Expr, axis: int) -> relax.Expr:
