@@ -40,6 +40,13 @@ def test_the_nearest_element_is_onnxruntimes(tmp_path: Path) -> None:
     check(text, [{"x": X[:, :, :8]}], tmp_path, relative=0, absolute=0)
 
 
+@pytest.mark.parametrize(("shape", "numbers"), [("N, 3, H, W", "1, 1, 3, 2"), ("2, 3, 9, 8", "1, 2, 1, 7")])
+def test_elements_of_whole_scales_are_repeated(shape: str, numbers: str, tmp_path: Path) -> None:
+    forms = [f'coordinate_transformation_mode = "{f}", nearest_mode = "{r}"' for f in FORMS for r in ROUNDINGS]
+    forms = [form for form in forms if "align" not in form]
+    check(graph(forms, shape, numbers), RUN if "N" in shape else RUN[:1], tmp_path, relative=0, absolute=0)
+
+
 def test_linear_and_cubic_weights_are_onnxruntimes(tmp_path: Path) -> None:
     forms = [f'mode = "{m}", coordinate_transformation_mode = "{f}"' for f in FORMS for m in ("linear", "cubic")]
     forms.append('mode = "cubic", exclude_outside = 1, cubic_coeff_a = -0.5')

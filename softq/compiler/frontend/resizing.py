@@ -1,12 +1,42 @@
-"""The formulas of Resize, as expressions of float32: places along an axis, what is nearest, and weights."""
+"""The axes and formulas of Resize, as expressions of float32: places along an axis, what is nearest, and weights."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from tvm import tirx
 
+from softq.compiler.tir.symbolic import Dim
 from softq.errors import RefusalError
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis that is resized.
+
+    Attributes:
+        number: Which one.
+        place: Where its scale, and the beginning of its region, are.
+        before: Its length.
+        after: Its new length.
+        scale: What it is multiplied by, if that is known.
+    """
+
+    number: int
+    place: int
+    before: Dim
+    after: Dim
+    scale: float | None
+
+    @property
+    def factor(self) -> float | None:
+        """What it is multiplied by, also where the lengths say it."""
+        if self.scale is None and isinstance(self.before, int) and isinstance(self.after, int) and self.before:
+            return float(np.float32(self.after) / np.float32(self.before))
+        return self.scale
 
 
 def _f(value: float) -> Any:
@@ -59,6 +89,27 @@ def nearest(mode: str, place: Any) -> Any:
     if mode == "round_prefer_ceil":
         return below + tirx.Select(place - below >= _f(0.5), _f(1), _f(0))
     raise RefusalError(f"Resize has no nearest element by {mode!r}")
+
+
+_REPEATING = {
+    ("asymmetric", "floor"),
+    *((form, f"round_prefer_{way}") for form in ("half_pixel", "pytorch_half_pixel") for way in ("floor", "ceil")),
+}
+
+
+def repeats(form: str, rounding: str, scales: Sequence[float | None]) -> bool:
+    """Say whether nearest elements along axes amount to each element s times, s being the axis' scale.
+
+    Element i is i // s of the input then. No quotient by s is so near to a whole number, or to one and a half, that
+    rounding it to float32 gives another one, up to lengths of 2^24.
+
+    Args:
+        form: ONNX's name of how the axes lie upon each other.
+        rounding: Its name of what is nearest.
+        scales: What the axes are multiplied by, None where that is not known.
+    """
+    whole = all(scale is not None and scale >= 1 and scale == int(scale) for scale in scales)
+    return whole and (form, rounding) in _REPEATING
 
 
 def kernel(reach: int, distance: Any, slope: float) -> Any:

@@ -8,7 +8,6 @@ The tables are tensors of their own: within the loop over the result each elemen
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from math import floor
 from typing import Any
@@ -17,34 +16,15 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from softq.artifact.program import Limit
-from softq.compiler.frontend.converters.shapes import reshape
+from softq.compiler.frontend.converters.shapes import repeated, reshape
 from softq.compiler.frontend.onnx_node import Converter, Node, constant
 from softq.compiler.frontend.parameters import emit, integer, table
-from softq.compiler.frontend.resizing import coordinate, kernel, nearest
+from softq.compiler.frontend.resizing import Axis, coordinate, kernel, nearest, repeats
 from softq.compiler.tir.symbolic import Dim, equal, expression, plain, simplified, size
 from softq.errors import RefusalError
 
 _REACH = {"linear": 1, "cubic": 2}
 """How far from an element the others are that have a part in it."""
-
-
-@dataclass(frozen=True)
-class _Axis:
-    """An axis that is resized.
-
-    Attributes:
-        number: Which one.
-        place: Where its scale, and the beginning of its region, are.
-        before: Its length.
-        after: Its new length.
-        scale: What it is multiplied by, if that is known.
-    """
-
-    number: int
-    place: int
-    before: Dim
-    after: Dim
-    scale: float | None
 
 
 def _resize(node: Node) -> list[relax.Expr]:
@@ -57,7 +37,7 @@ def _resize(node: Node) -> list[relax.Expr]:
     crops = form == "tf_crop_and_resize"
     roi = _floats(node, 1) if crops else scales
     chosen = [
-        _Axis(axis, place, dims[axis], new, scale)
+        Axis(axis, place, dims[axis], new, scale)
         for place, (axis, new, scale) in enumerate(zip(axes, after, known, strict=True))
         if crops or not (scale == 1 or (scale is None and equal(dims[axis], new)))
     ]
@@ -65,9 +45,12 @@ def _resize(node: Node) -> list[relax.Expr]:
     dtype = str(x.ty.dtype)
     if dtype == "bool":
         raise RefusalError(f"Resize {node.name!r} of bool has no kernel")
+    rounding = str(node.attributes.get("nearest_mode", "round_prefer_floor"))
+    if mode == "nearest" and repeats(form, rounding, [axis.factor for axis in chosen]):
+        return [repeated(node, x, {axis.number: int(axis.factor or 1) for axis in chosen})]
     where = [_coordinates(node, axis, form, scales, roi, len(axes)) for axis in chosen]
     if mode == "nearest":
-        x = _take_nearest(node, x, chosen, where)
+        x = _take_nearest(node, x, rounding, chosen, where)
     elif mode in _REACH:
         if chosen and dtype not in ("float32", "float64"):
             x = node.emit(relax.op.astype(x, "float32"))
@@ -160,7 +143,7 @@ def _of_sizes(node: Node, before: Sequence[Dim]) -> tuple[list[Dim], relax.Expr,
     return list(node.importer.measure(table(node, "lengths", rows, scales, before))), scales, [None] * count
 
 
-def _coordinates(node: Node, axis: _Axis, form: str, scales: relax.Expr, roi: relax.Expr, count: int) -> relax.Expr:
+def _coordinates(node: Node, axis: Axis, form: str, scales: relax.Expr, roi: relax.Expr, count: int) -> relax.Expr:
     """Return the place in the tensor of each element along an axis of the result, float32."""
 
     def compute(factors: Any, region: Any, lengths: Any) -> Any:
@@ -176,14 +159,15 @@ def _coordinates(node: Node, axis: _Axis, form: str, scales: relax.Expr, roi: re
     return reshape(node, made, [axis.after])
 
 
-def _take_nearest(node: Node, x: relax.Expr, axes: Sequence[_Axis], where: Sequence[relax.Expr]) -> relax.Expr:
-    mode = str(node.attributes.get("nearest_mode", "round_prefer_floor"))
+def _take_nearest(
+    node: Node, x: relax.Expr, rounding: str, axes: Sequence[Axis], where: Sequence[relax.Expr]
+) -> relax.Expr:
     places: list[relax.Expr] = []
     for axis, coordinates in zip(axes, where, strict=True):
 
         def compute(given: Any, lengths: Any) -> Any:
             def element(at: Any, _: Any) -> Any:
-                return tirx.min(tirx.max(nearest(mode, given[at]).astype("int64"), integer(0)), lengths[0] - 1)
+                return tirx.min(tirx.max(nearest(rounding, given[at]).astype("int64"), integer(0)), lengths[0] - 1)
 
             return te.compute([lengths[1], integer(1)], element, name="nearest")
 
@@ -204,13 +188,13 @@ def _take_nearest(node: Node, x: relax.Expr, axes: Sequence[_Axis], where: Seque
     return emit(node, "resized", take, x, shape, *places)
 
 
-def _after(node: Node, x: relax.Expr, axes: Sequence[_Axis]) -> list[Dim]:
+def _after(node: Node, x: relax.Expr, axes: Sequence[Axis]) -> list[Dim]:
     new = {axis.number: axis.after for axis in axes}
     return [new.get(i, d) for i, d in enumerate(node.importer.dims(x, node.name))]
 
 
 def _weighted(
-    node: Node, x: relax.Expr, axis: _Axis, coordinates: relax.Expr, mode: str, scales: relax.Expr
+    node: Node, x: relax.Expr, axis: Axis, coordinates: relax.Expr, mode: str, scales: relax.Expr
 ) -> relax.Expr:
     """Return a tensor resized along an axis by sums of elements with weights."""
     smooths, outside = bool(node.attributes.get("antialias", 0)), bool(node.attributes.get("exclude_outside", 0))
@@ -261,13 +245,12 @@ def _weighted(
     return emit(node, "resized", compute, x, flat, coordinates, _after(node, x, [axis]), [axis.before, taps])
 
 
-def _taps(node: Node, axis: _Axis, scales: relax.Expr, reach: int, smooths: bool) -> Dim:
+def _taps(node: Node, axis: Axis, scales: relax.Expr, reach: int, smooths: bool) -> Dim:
     """Return how many elements make one of the result."""
     if not smooths:
         return 2 * reach
-    if axis.scale is not None or (isinstance(axis.before, int) and isinstance(axis.after, int)):
-        scale = axis.scale if axis.scale is not None else float(np.float32(axis.after) / np.float32(axis.before))
-        return -2 * floor(-reach / min(np.float32(scale), np.float32(1)))
+    if axis.factor is not None:
+        return -2 * floor(-reach / min(np.float32(axis.factor), np.float32(1)))
     one = tirx.const(1, "float32")
     rows = [
         lambda s: tirx.floor(tirx.const(-reach, "float32") / tirx.min(s[axis.place], one)) * tirx.const(-2, "float32")
@@ -275,7 +258,7 @@ def _taps(node: Node, axis: _Axis, scales: relax.Expr, reach: int, smooths: bool
     return node.importer.measure(table(node, "taps", rows, scales))[0]
 
 
-def _filled_outside(node: Node, x: relax.Expr, axes: Sequence[_Axis], where: Sequence[relax.Expr]) -> relax.Expr:
+def _filled_outside(node: Node, x: relax.Expr, axes: Sequence[Axis], where: Sequence[relax.Expr]) -> relax.Expr:
     """Return a tensor with a value in the places that lie outside of what was resized."""
     value = float(node.attributes.get("extrapolation_value", 0.0))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -168,6 +169,19 @@ def _tile(node: Node) -> list[relax.Expr] | None:
         return te.compute(shape, element, name="tiled")
 
     return [emit(node, "tiled", compute, node.tensor(0), shape)]
+
+
+def repeated(node: Node, x: relax.Expr, times: Mapping[int, int]) -> relax.Expr:
+    """Return a tensor with each element along some axes repeated, next to each other, so many times."""
+    dims = node.importer.dims(x, node.name)
+    places = list(itertools.accumulate((1 + (axis in times) for axis in range(len(dims))), initial=0))[:-1]
+    parts = [d for axis, dim in enumerate(dims) for d in [dim, *([times[axis]] if axis in times else [])]]
+
+    def compute(values: Any, shape: Any) -> Any:
+        return te.compute(shape, lambda *at: values[tuple(at[place] for place in places)], name="repeated")
+
+    made = emit(node, "repeated", compute, x, parts)
+    return reshape(node, made, [product([dim, times.get(axis, 1)]) for axis, dim in enumerate(dims)])
 
 
 def _space_to_depth(node: Node) -> list[relax.Expr]:
