@@ -114,3 +114,19 @@ def test_determinants(tmp_path: Path) -> None:
     x = np.random.default_rng(5).standard_normal((2, 3, 4, 4)).astype(F32)
     x[0, 1, 2], x[1, 0, :, 0], x[1, 1, 0, 0] = x[0, 1, 0], 0, 0
     check("g (float[N, 3, M, M] x) => (float[N, 3] y) { y = Det(x) }", [{"x": x}], tmp_path, absolute=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("base", "exponent"), [("int64", "int64"), ("int32", "int32"), ("int64", "float"), ("int32", "float")]
+)
+def test_powers_of_integers(base: str, exponent: str, tmp_path: Path) -> None:
+    """What the type cannot hold is left out, and 0 to a power below 0: ONNX defines neither, nor does C++."""
+    types = {"int64": np.int64, "int32": np.int32, "float": np.float32}
+    graph = f"g ({base}[N, 1] x, {exponent}[M] e) => ({base}[A, B] y) {{ y = Pow(x, e) }}"
+    x, e = np.array([[-7], [-2], [-1], [1], [2], [3], [8]], types[base]), np.arange(-3, 11).astype(types[exponent])
+    if exponent == "float":
+        e = np.concatenate([e[3:], [0.5, 2.5]]).astype(np.float32)
+        x = np.abs(x)
+    check(graph, [{"x": x, "e": e}], tmp_path)
+    ones = {"x": np.array([[0], [1]], types[base]), "e": np.array([0, 1, 63, 64, 65, 200], types[exponent])}
+    check(graph, [ones], tmp_path)

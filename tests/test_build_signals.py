@@ -158,3 +158,22 @@ def test_regions_of_images(mode: str, ratio: int, centred: str, tmp_path: Path) 
         relative=1e-4,
         absolute=1e-5,
     )
+
+
+def test_weights_of_mel_bands(tmp_path: Path) -> None:
+    """Their numbers are constants, or inputs that the run knows."""
+    scalars = "int64 n, int64 d, int64 r, float low, float high"
+    graph = f"g ({scalars}) => (float[A, B] w) {{ w = MelWeightMatrix(n, d, r, low, high) }}"
+    numbers = ((8, 64, 16000, 0.0, 8000.0), (40, 512, 8000, 20.0, 3800.0), (3, 16, 100, 0.0, 50.0))
+    feeds = [
+        {
+            name: np.array(v, np.float32 if isinstance(v, float) else np.int64)
+            for name, v in zip(("n", "d", "r", "low", "high"), row, strict=True)
+        }
+        for row in numbers
+    ]
+    check(graph, feeds, tmp_path, absolute=1e-6)
+    graph = """g (float[N, 33] x) => (float[N, 8] y)
+        <int64 n = {8}, int64 d = {64}, int64 r = {16000}, float low = {0}, float high = {8000}> {
+        w = MelWeightMatrix(n, d, r, low, high) y = MatMul(x, w) }"""
+    check(graph, [{"x": np.random.default_rng(0).random((3, 33), np.float32)}], tmp_path, absolute=1e-5)

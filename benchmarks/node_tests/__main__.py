@@ -7,14 +7,17 @@ import json
 import multiprocessing
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing.pool import AsyncResult
 from pathlib import Path
 
 import onnx
 
 import benchmarks.node_tests
-from benchmarks.node_tests.cases import Outcome, all_cases, operator_of, outcome
+from benchmarks.node_tests.cases import Outcome, Status, all_cases, operator_of, outcome
+
+_OTHERS: tuple[Status, ...] = ("left out", "refused", "wrong", "crashed")
+"""What becomes of cases that are not right."""
 
 SECONDS = 300
 """What a case may take."""
@@ -26,7 +29,7 @@ def main() -> int:
         description=benchmarks.node_tests.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("pattern", nargs="?", default="", help="only cases whose name contains it")
-    parser.add_argument("--json", type=Path, help="where the counts are written")
+    parser.add_argument("--json", type=Path, help="file of the counts; those of other cases stay")
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
     found = run([name for name in sorted(all_cases()) if options.pattern in name], options.processes)
@@ -36,7 +39,8 @@ def main() -> int:
     counts = Counter(one.status for one in found)
     print(", ".join(f"{count} {status}" for status, count in counts.most_common()))
     if options.json is not None:
-        options.json.write_text(json.dumps(summary(found), indent=1) + "\n", encoding="utf-8")
+        others = recorded(json.loads(options.json.read_text("utf-8")), found) if options.pattern else []
+        options.json.write_text(json.dumps(summary([*found, *others]), indent=1) + "\n", encoding="utf-8")
     return int(counts["wrong"] + counts["crashed"] > 0)
 
 
@@ -60,17 +64,30 @@ def run(names: Sequence[str], processes: int) -> list[Outcome]:
     return found
 
 
+def recorded(facts: Mapping[str, Mapping[str, str]], but: Sequence[Outcome]) -> list[Outcome]:
+    """Return what a file says of all cases but these."""
+    again = {one.name for one in but}
+    found, known = list[Outcome](), dict[str, Status]()
+    for status in _OTHERS:
+        known |= dict.fromkeys(facts[status], status)
+    for name, case in all_cases().items():
+        if name not in again:
+            what: Status = known.get(name, "right")
+            found.append(Outcome(name, operator_of(case), what, "" if what == "right" else facts[what][name]))
+    return found
+
+
 def summary(found: Sequence[Outcome]) -> dict[str, object]:
     """Return the counts per operator, and what is not right by name."""
     operators: dict[str, Counter[str]] = {}
     for one in found:
         operators.setdefault(one.operator, Counter())[one.status] += 1
-    others = ("left out", "refused", "wrong", "crashed")
+    found = sorted(found, key=lambda one: one.name)
     return {
         "onnx": onnx.__version__,
         "counts": Counter(one.status for one in found),
         "operators": {name: dict(counts) for name, counts in sorted(operators.items())},
-        **{status: {one.name: one.why for one in found if one.status == status} for status in others},
+        **{status: {one.name: one.why for one in found if one.status == status} for status in _OTHERS},
     }
 
 

@@ -21,6 +21,7 @@ _AGAIN = (
     "expand-rotations",
     "expand-operators",
     "expand-fourier",
+    "pad-transposed",
     "rewrite-pow",
     "rewrite-bool-reductions",
     "lift-constants",

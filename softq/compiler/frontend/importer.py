@@ -311,7 +311,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         for position, name in enumerate(proto.output):
             if name not in self.graph.used:
                 continue
-            if position >= len(results) or (position and proto.op_type in _FIRST_ONLY):
+            if position >= len(results):
                 raise RefusalError(f"TVM has no output {position} of {proto.op_type} {node.name!r}: {name!r}")
             self._nodes[name] = results[position]
             self.graph.check(node, name, results[position])
@@ -348,10 +348,6 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         if isinstance(result.ty, relax.TupleType):
             return [self.bb.emit(relax.TupleGetItem(result, i)) for i in range(len(result.ty.fields))]
         return [result]
-
-
-_FIRST_ONLY = frozenset({"MaxPool"})
-"""Operators whose further outputs TVM makes up."""
 
 
 def _value(attribute: onnx.AttributeProto) -> Any:

@@ -15,7 +15,7 @@ def _refused(node: Node, what: str) -> RefusalError:
 
 def _conv_transpose(node: Node) -> None:
     if node.attributes.get("output_shape"):
-        raise _refused(node, "output_shape; give pads")
+        raise _refused(node, "output_shape for axes whose lengths are not constant; give pads")
 
 
 def _lp_pool(node: Node) -> None:
@@ -27,19 +27,12 @@ def _lp_pool(node: Node) -> None:
 def check_auto_pad(node: Node) -> None:
     """Refuse padding by the result's shape where lengths are not known."""
     same = str(node.attributes.get("auto_pad", "NOTSET")).startswith("SAME")
-    dims = node.shape(0)[2 if node.operator in ("Conv", "AveragePool") else 0 :]
+    dims = node.shape(0)[2 if node.operator == "Conv" else 0 :]
     if same and not all(isinstance(plain(d), int) for d in dims):
         raise _refused(node, "auto_pad for axes whose lengths are not constant")
 
 
-def _pow(node: Node) -> None:
-    if not str(node.tensor(0).ty.dtype).startswith("float"):
-        raise _refused(node, f"powers of {node.tensor(0).ty.dtype}")
-
-
 CONVERTERS: Mapping[str, Converter] = {
     "ConvTranspose": _conv_transpose,
-    "AveragePool": check_auto_pad,
     "LpPool": _lp_pool,
-    "Pow": _pow,
 }

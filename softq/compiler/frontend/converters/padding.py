@@ -9,7 +9,9 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from softq.compiler.frontend.onnx_node import Converter, Node
+from softq.compiler.frontend.pooling import Windows, find_greatest, find_means
 from softq.compiler.tir.symbolic import Dim, expression, plain, simplified
+from softq.errors import RefusalError
 
 
 def same_pads(length: Dim, kernel: int, stride: int, dilation: int, upper: bool) -> tuple[Dim, Dim]:
@@ -60,9 +62,39 @@ def padded(node: Node, x: relax.Expr, befores: Sequence[Dim], spans: Sequence[Di
 _MAX_POOLS = {1: relax.op.nn.max_pool1d, 2: relax.op.nn.max_pool2d, 3: relax.op.nn.max_pool3d}
 
 
+def _axes(node: Node) -> list[Windows]:
+    """Return the windows of a pool.
+
+    Raises:
+        RefusalError: how many there are is not known.
+    """
+    lengths, kernel = [plain(d) for d in node.shape(0)[2:]], list(node.attributes["kernel_shape"])
+    ones, auto = [1] * len(lengths), str(node.attributes.get("auto_pad", "NOTSET"))
+    strides, dilations = (list(node.attributes.get(name) or ones) for name in ("strides", "dilations"))
+    pads = list(node.attributes.get("pads") or [0] * 2 * len(lengths)) if auto == "NOTSET" else [0] * 2 * len(lengths)
+    axes: list[Windows] = []
+    for i, (length, size, stride, dilation) in enumerate(zip(lengths, kernel, strides, dilations, strict=True)):
+        if auto.startswith("SAME"):
+            before, _ = same_pads(length, size, stride, dilation, auto == "SAME_UPPER")
+            axes.append(Windows(size, stride, dilation, before, same_windows(length, stride)))
+            continue
+        span = expression(length) + (pads[i] + pads[len(lengths) + i] - (size - 1) * dilation - 1)
+        if not node.attributes.get("ceil_mode", 0):
+            count = simplified(tirx.floordiv(span, expression(stride)) + 1)
+        elif not isinstance(length, int):
+            raise RefusalError(f"{node.operator} {node.name!r}: ceil_mode on axes whose lengths are not constant")
+        else:
+            count = -(-int(plain(simplified(span))) // stride) + 1
+            count -= (count - 1) * stride >= length + pads[i]  # No window begins behind the axis.
+        axes.append(Windows(size, stride, dilation, pads[i], count))
+    return axes
+
+
 def _max_pool(node: Node) -> list[relax.Expr] | None:
     """Pad with what no element is less than where pads are not known; TVM has none that only the run tells."""
     auto, x = str(node.attributes.get("auto_pad", "NOTSET")), node.tensor(0)
+    if len(node.outputs) > 1 and node.outputs[1]:
+        return find_greatest(node, x, _axes(node), columns=bool(node.attributes.get("storage_order", 0)))
     if not auto.startswith("SAME"):
         return None
     lengths, dtype = [plain(d) for d in node.shape(0)[2:]], str(x.ty.dtype)
@@ -79,4 +111,18 @@ def _max_pool(node: Node) -> list[relax.Expr] | None:
     return [node.emit(_MAX_POOLS[len(lengths)](x, kernel, strides, numbers, dilations))]
 
 
-CONVERTERS: Mapping[str, Converter] = {"MaxPool": _max_pool}
+def _average_pool(node: Node) -> list[relax.Expr] | None:
+    """Take means where the run tells how long axes are; those of known lengths are TVM's."""
+    same = str(node.attributes.get("auto_pad", "NOTSET")).startswith("SAME")
+    if not same or all(isinstance(plain(d), int) for d in node.shape(0)[2:]):
+        return None
+    if node.attributes.get("count_include_pad", 0):
+        raise RefusalError(f"AveragePool {node.name!r}: count_include_pad on axes whose lengths are not constant")
+    x = node.tensor(0)
+    dtype = str(x.ty.dtype)
+    wide = x if dtype != "float16" else node.emit(relax.op.astype(x, "float32"))
+    means = find_means(node, wide, _axes(node))
+    return [means if dtype != "float16" else node.emit(relax.op.astype(means, dtype))]
+
+
+CONVERTERS: Mapping[str, Converter] = {"MaxPool": _max_pool, "AveragePool": _average_pool}
