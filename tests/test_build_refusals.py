@@ -10,6 +10,7 @@ import pytest
 from onnx import parser
 
 import softq
+from softq.compiler import pipeline
 from softq.compiler.frontend.importer import Importer
 from softq.compiler.legalize import elementwise
 from tests.built import check
@@ -41,6 +42,7 @@ g (float[2, 3] x, string[N] s, bool c, complex64[2] z) => (float[2, 3] y, string
 
 def test_all_that_cannot_be_built_is_said_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Importer, "from_onnx", lambda *_: pytest.fail("it was imported"))
+    monkeypatch.setattr(pipeline, "prepare", lambda *_: pytest.fail("passes were run, which take seconds"))
     with pytest.raises(softq.RefusalError) as caught:
         softq.build(parser.parse_model(UNSUPPORTED), tmp_path / "built", target="cpu")
     text = str(caught.value)
@@ -56,6 +58,17 @@ def test_all_that_cannot_be_built_is_said_at_once(tmp_path: Path, monkeypatch: p
     # Which body is taken is known from shapes alone.
     assert "my::Never" not in text
     assert text.endswith("(onnx.utils.extract_model)")
+
+
+def test_what_is_not_there_in_the_end_is_not_refused(tmp_path: Path) -> None:
+    """Operators that nothing uses, or that are replaced where the operator set is raised."""
+    x = {"x": np.arange(6, dtype=F32).reshape(1, 1, 2, 3)}
+    body = "y = Upsample (x, twice)"
+    graph = f"g (float[1, 1, N, 3] x) => (float[1, 1, A, B] y) <float[4] twice = {{1, 1, 2, 2}}> {{ {body} }}"
+    check(graph, [x], tmp_path, opset=9)
+    body = "never = StringNormalizer (name) y = Abs (x)"
+    graph = f'g (float[1, 1, N, 3] x) => (float[1, 1, A, B] y) <string[1] name = {{"b"}}> {{ {body} }}'
+    check(graph, [x], tmp_path, opset=18)
 
 
 FUNCTION = """<ir_version: 10, opset_import: ["": 18, "my": 1]>

@@ -12,7 +12,8 @@ from tvm import relax
 
 from softq.artifact.program import Program
 from softq.compiler.backend import Backend, Lowering, arguments_of
-from softq.compiler.frontend.importer import Imported, import_model
+from softq.compiler.frontend.importer import Imported, import_model, known_operators
+from softq.compiler.frontend.preflight import check_read
 from softq.compiler.fusion import bindings
 from softq.compiler.fusion.attention import find_attentions
 from softq.compiler.fusion.epilogue import find_epilogues
@@ -40,6 +41,7 @@ def compile_model(model: ir.Model, backend: Backend) -> Program:
     Raises:
         RefusalError: an operator or a shape has no form in a built model; the message names it.
     """
+    check_read(model, known_operators())
     opened = as_model(model)
     if ExpandFunctions()(opened).modified:  # Calls of softq's functions may stand in the model's own.
         InferShapes()(opened)

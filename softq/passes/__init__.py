@@ -59,11 +59,19 @@ class BodyPass(ir.passes.InPlacePass):
 
 @dataclass(frozen=True)
 class PassEntry:
-    """A pass as the folder lists it: its name, what makes one with default options, and a line of description."""
+    """A pass as the folder lists it.
+
+    Attributes:
+        name: Unique, in lower case with hyphens.
+        factory: Makes one with default options.
+        summary: One line.
+        opens: Domain and name of the operators that it may replace by others.
+    """
 
     name: str
     factory: Callable[[], ir.passes.InPlacePass]
     summary: str
+    opens: frozenset[tuple[str, str]] = frozenset()
 
 
 PASSES = Folder(package="softq.passes", attribute="PASS", kind=PassEntry, group="softq.passes", noun="pass")

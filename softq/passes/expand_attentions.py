@@ -56,4 +56,9 @@ BODIES: Mapping[str, Callable[[ir.Node, int, Facts], onnx.FunctionProto | None]]
 """What makes the body of each operator."""
 
 
-PASS = PassEntry("expand-attentions", ExpandAttentions, "Open onnxruntime's attentions into standard operators")
+PASS = PassEntry(
+    "expand-attentions",
+    ExpandAttentions,
+    "Open onnxruntime's attentions into standard operators",
+    frozenset((DOMAIN, name) for name in BODIES),
+)

@@ -180,4 +180,9 @@ BODIES: Mapping[str, Callable[[ir.Node, int], onnx.FunctionProto | None]] = {
 """What makes the body of each operator."""
 
 
-PASS = PassEntry("expand-contrib", ExpandContrib, "Open onnxruntime's own operators into standard ones")
+PASS = PassEntry(
+    "expand-contrib",
+    ExpandContrib,
+    "Open onnxruntime's own operators into standard ones",
+    frozenset({*((DOMAIN, name) for name in BODIES), ("", "SimplifiedLayerNormalization")}),
+)

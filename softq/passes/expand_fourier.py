@@ -178,4 +178,9 @@ class _Writer:
         return f"{self.name}.{self.count}"
 
 
-PASS = PassEntry("expand-fourier", ExpandFourier, "Open Fourier transforms of known lengths into matrix products")
+PASS = PassEntry(
+    "expand-fourier",
+    ExpandFourier,
+    "Open Fourier transforms of known lengths into matrix products",
+    frozenset({("", "STFT"), ("", "DFT")}),
+)

@@ -186,4 +186,9 @@ BODIES: Mapping[str, Callable[[ir.Node, int], onnx.FunctionProto | None]] = {
 """What makes the body of each operator."""
 
 
-PASS = PassEntry("expand-layers", ExpandLayers, "Open onnxruntime's operators of whole layers")
+PASS = PassEntry(
+    "expand-layers",
+    ExpandLayers,
+    "Open onnxruntime's operators of whole layers",
+    frozenset((DOMAIN, name) for name in BODIES),
+)

@@ -66,4 +66,9 @@ class ExpandOperators(BodyPass):
         return find_standard_body(node, opset, types)
 
 
-PASS = PassEntry("expand-operators", ExpandOperators, "Open operators that ONNX defines by other operators")
+PASS = PassEntry(
+    "expand-operators",
+    ExpandOperators,
+    "Open operators that ONNX defines by other operators",
+    frozenset(("", name) for name in OPENED),
+)

@@ -194,4 +194,4 @@ _BODIES: Mapping[tuple[str, str], Callable[[ir.Node, int], onnx.FunctionProto | 
 }
 
 
-PASS = PassEntry("expand-quantized", ExpandQuantized, "Open quantized products and softmaxes")
+PASS = PassEntry("expand-quantized", ExpandQuantized, "Open quantized products and softmaxes", frozenset(_BODIES))

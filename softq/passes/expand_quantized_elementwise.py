@@ -123,4 +123,9 @@ BODIES: Mapping[str, Callable[[ir.Node, int], onnx.FunctionProto | None]] = {
 """What makes the body of each operator."""
 
 
-PASS = PassEntry("expand-quantized-elementwise", ExpandQuantizedElementwise, "Open onnxruntime's quantized operators")
+PASS = PassEntry(
+    "expand-quantized-elementwise",
+    ExpandQuantizedElementwise,
+    "Open onnxruntime's quantized operators",
+    frozenset((DOMAIN, name) for name in BODIES),
+)

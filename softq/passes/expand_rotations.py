@@ -65,4 +65,9 @@ def _angles(rank: int) -> list[str]:
     return lines
 
 
-PASS = PassEntry("expand-rotations", ExpandRotations, "Open onnxruntime's RotaryEmbedding into standard operators")
+PASS = PassEntry(
+    "expand-rotations",
+    ExpandRotations,
+    "Open onnxruntime's RotaryEmbedding into standard operators",
+    frozenset({(DOMAIN, "RotaryEmbedding")}),
+)

@@ -28,4 +28,6 @@ class LiftConstants(NodePass):
         return True
 
 
-PASS = PassEntry("lift-constants", LiftConstants, "Turn Constant nodes into initializers")
+PASS = PassEntry(
+    "lift-constants", LiftConstants, "Turn Constant nodes into initializers", frozenset({("", "Constant")})
+)

@@ -7,12 +7,16 @@ from collections.abc import Callable, Collection, Iterator
 
 import onnx
 import onnx_ir as ir
+from onnx import defs
 
 from softq.compiler.frontend.converters import converters, full_name, refused
 from softq.compiler.frontend.model_interface import check_input, check_output
 from softq.compiler.frontend.shape_folding import FOLDERS
 from softq.errors import RefusalError
+from softq.graph.constants import is_pure
 from softq.graph.queries import is_op, node_label, operand, subgraphs
+from softq.passes import PASSES
+from softq.passes.raise_opset import TARGET
 
 WAY_OUT = "export the model without them, or cut them off (onnx.utils.extract_model)"
 
@@ -30,13 +34,76 @@ def check_supported(model: ir.Model, functions: Collection[tuple[str, str]], kno
     Raises:
         RefusalError: there are such operators, inputs or outputs.
     """
-    refused = missing_operators(_nodes(model.graph), functions, known)
+    check_interface(model, missing_operators(_nodes(model.graph), functions, known))
+
+
+def check_interface(model: ir.Model, refused: str) -> None:
+    """Refuse a model for its inputs and outputs, and for a reason that is known already.
+
+    Raises:
+        RefusalError: there is a reason.
+    """
     reasons = [refused] if refused else []
     inputs = (value for value in model.graph.inputs if value.name not in model.graph.initializers)
     reasons += [reason for value in inputs for reason in _reason(check_input, value)]
     reasons += [reason for value in model.graph.outputs for reason in _reason(check_output, value)]
     if reasons:
         raise RefusalError(f"{'; '.join(reasons)}; {WAY_OUT}")
+
+
+def check_read(model: ir.Model, known: Collection[str]) -> None:
+    """Refuse a model, as it was read, for what no pass can change: so it is said before any pass has run.
+
+    What nothing uses, or follows from constants, goes later on, and so may what stands in functions.
+
+    Args:
+        model: The model.
+        known: Operators of the default domain that TVM imports.
+
+    Raises:
+        RefusalError: there are operators that nothing knows, or inputs or outputs that a built model cannot have.
+    """
+    functions = {(domain, name) for domain, name, _ in model.functions}
+    opened = {operator for entry in PASSES.entries().values() for operator in entry.opens}
+    opset = model.opset_imports.get("", model.opset_imports.get("ai.onnx", TARGET))
+    nodes = (
+        (node.domain, node.op_type, _position(node))
+        for node in _live_nodes(model.graph)
+        if not (node.domain in ("", "ai.onnx") and opset < TARGET and _is_replaced(node.op_type))
+    )
+    check_interface(model, missing_operators(nodes, functions | opened, known))
+
+
+def _is_replaced(operator: str) -> bool:
+    """Say whether raising the operator set leaves no such operator."""
+    try:
+        return defs.get_schema(operator, TARGET).deprecated
+    except defs.SchemaError:
+        return True
+
+
+def _live_nodes(graph: ir.Graph) -> Iterator[ir.Node]:
+    """Yield the nodes, those of bodies among them, whose results are used and depend on data; in their order."""
+    live, data, stack = set[ir.Node](), dict[ir.Value, bool](), list(graph.outputs)
+    while stack:
+        node = stack.pop().producer()
+        if node is None or node in live:
+            continue
+        live.add(node)
+        stack += [value for value in node.inputs if value is not None]
+        for _, body in subgraphs(node):
+            stack.extend(body.outputs)
+
+    def visit(inner: ir.Graph) -> Iterator[ir.Node]:
+        for node in inner:
+            if node not in live or not any(_is_data(value, data) for value in node.outputs):
+                continue
+            yield node
+            if not is_op(node, "If") or _is_data(operand(node, 0), data):
+                for _, body in subgraphs(node):
+                    yield from visit(body)
+
+    yield from visit(graph)
 
 
 def missing_operators(
@@ -60,22 +127,34 @@ def missing_operators(
 
 def _nodes(graph: ir.Graph) -> Iterator[tuple[str, str, str]]:
     for node in graph:
-        name = next((value.name for value in node.outputs if value.name), None) or node_label(node)
-        yield node.domain, node.op_type, name
-        if not is_op(node, "If") or _depends_on_data(operand(node, 0), set()):
+        yield node.domain, node.op_type, _position(node)
+        if not is_op(node, "If") or _is_data(operand(node, 0), {}):
             for _, body in subgraphs(node):
                 yield from _nodes(body)
 
 
-def _depends_on_data(value: ir.Value | None, seen: set[ir.Value]) -> bool:
-    """Say whether elements of an input decide a value, not its shape alone."""
-    if value is None or value in seen or value.const_value is not None:
-        return False
-    seen.add(value)
-    node = value.producer()
-    if node is None:
-        return True
-    return not is_op(node, "Shape", "Size") and any(_depends_on_data(x, seen) for x in node.inputs)
+def _position(node: ir.Node) -> str:
+    return next((value.name for value in node.outputs if value.name), None) or node_label(node)
+
+
+def _is_data(value: ir.Value | None, known: dict[ir.Value, bool]) -> bool:
+    """Say whether elements of an input decide a value, not its shape alone; `known` is what was found before."""
+    stack, seen = [] if value is None else [value], set[ir.Value]()
+    while stack:
+        top = stack[-1]
+        node = top.producer()
+        if top in known:
+            stack.pop()
+        elif node is None or top.const_value is not None or is_op(node, "Shape", "Size"):
+            known[top] = node is None and top.const_value is None
+        else:
+            bodies = [body for _, body in subgraphs(node)]
+            given = [*filter(None, node.inputs), *(x for body in bodies for x in body.outputs)]
+            if top in seen:
+                known[top] = (not bodies and not is_pure(node)) or any(known.get(x, False) for x in given)
+            seen.add(top)
+            stack += [x for x in given if x not in known and x not in seen]
+    return value is not None and known[value]
 
 
 def _reason(check: Callable[[onnx.ValueInfoProto], object], value: ir.Value) -> list[str]:
