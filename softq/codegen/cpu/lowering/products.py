@@ -12,6 +12,7 @@ from softq.codegen.cpu.convolution import SIZES, Shape, block_of, convolution_ke
 from softq.codegen.cpu.gemm import integer_matmul, matmul, packed_bits
 from softq.codegen.cpu.gemm.dot_prepack import pack_dots_kernel
 from softq.codegen.cpu.kernels import CpuKernels
+from softq.codegen.cpu.lowering.flat import is_flat, lower_flat
 from softq.compiler.ops.linear import ConvolutionOp, PackedMatMulOp
 from softq.compiler.steps.builder import Builder, StepCall, Value
 from softq.compiler.steps.product import Product, Weight
@@ -139,6 +140,9 @@ def lower_convolution(
     x, w, bias = given
     out, tile = builder.new(result), convolution_tile(kernels.machine)
     count, inner, *kernel = w.dims
+    if is_flat(operator, inner):
+        lower_flat(kernels, builder, operator, (x, w, bias, out))
+        return out
     outer = computed("floordiv", count, operator.groups)
     lengths = (operator.groups, inner, outer, *x.dims[2:], *out.dims[2:], *kernel)
     numbers = (*lengths, *operator.strides, *operator.dilations, *operator.before)

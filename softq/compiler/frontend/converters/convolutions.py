@@ -117,7 +117,8 @@ def _reads_planes(groups: int, count: int, channels: Dim, axes: Sequence[_Axis])
         return count // groups < _MANY
     inner, line = product([channels, *(axis.kernel for axis in axes)]), _long(axes)[-1].positions
     few = count <= _FEW or (isinstance(inner, int) and inner <= _SHORT)
-    return (few or (isinstance(line, int) and line >= _WIDE)) and not all(axis.kernel == 1 for axis in axes)
+    dense = all(axis.stride == 1 for axis in axes)
+    return (few or dense or (isinstance(line, int) and line >= _WIDE)) and not all(axis.kernel == 1 for axis in axes)
 
 
 def _long(axes: Sequence[_Axis]) -> Sequence[_Axis]:
@@ -139,12 +140,12 @@ def _conv(node: Node) -> list[relax.Expr] | None:
     if any(isinstance(p, int) and p < 1 for p in positions) or not isinstance(count, int):
         check_auto_pad(node)
         return None
-    if _reads_planes(groups, count, channels, axes) and node.importer.supports(ConvolutionOp, "float32"):
-        bias = node.tensor(2) if node.has(2) else constant(np.zeros(count, np.float32))
-        return [_few(node, (x, weights, bias), axes, groups)]
     weight, (line, *others) = node.array(1), _long(axes)
     if groups == 1 and weight is not None and not others and isinstance(line.positions, int) and line.positions < _WIDE:
         return [_by_rows(node, weight, axes)]
+    if _reads_planes(groups, count, channels, axes) and node.importer.supports(ConvolutionOp, "float32"):
+        bias = node.tensor(2) if node.has(2) else constant(np.zeros(count, np.float32))
+        return [_few(node, (x, weights, bias), axes, groups)]
     inner = product([channels, *numbers])
     windows = x if all(axis.whole for axis in axes) else _windows(node, x, axes)
     if groups == 1:

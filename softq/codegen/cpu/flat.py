@@ -1,0 +1,247 @@
+"""Convolutions of windows next to each other, whose positions are numbered as those of the image with zeros around it.
+
+A block of rows of all planes is copied into memory of the thread, with the zeros. Then what neighbouring windows read
+for one element of the kernel are neighbours, also where a row ends: whatever the width, vectors are full, but for the
+columns of zeros, of which the sums are thrown away. A panel of positions and some channels of the image stay in the
+first cache while all channels of the result are added to; sums wait in a tile of the thread's memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T
+
+from softq.artifact.program import Size
+from softq.codegen.cpu.gemm.tiles import Sums, Tile, ceil_divide, number, vector
+from softq.codegen.cpu.rows.tir import broadcast
+from softq.compiler.tir.kernel_function import KernelFunction, kernel_function
+from softq.compiler.tir.symbolic import computed, multiplied
+
+UNROLLED = 8
+"""Columns of a kernel that are written one after another instead of as a loop."""
+
+SIZES = (
+    "inner", "outer", "height", "width", "rows", "columns", "kernel_rows", "kernel_columns", "dilation_rows",
+    "dilation_columns", "before_rows", "before_columns", "block_rows", "block_columns", "most", "part",
+)  # fmt: skip
+"""The kernel's scalars: channels of the image and of the result; lengths of their planes; the kernel; how far elements
+of a window are apart; zeros in front; rows, columns and channels of the result in a work item; channels of the image
+that are multiplied together."""
+
+_PLANES, _PANEL = 3 << 15, 3 << 11
+"""Numbers that stay in the second cache next to the kernels, and in the first one: about half of it."""
+
+_ROWS, _COLUMNS, _CHANNELS = 16, 512, 64
+"""Of the result in a work item at most: enough items for some threads, few copies of the image."""
+
+
+def flat_symbol(columns: int, dilation: int) -> str:
+    """Return the name of the kernel for kernels of so many columns, so far apart."""
+    return f"softq_flat_{columns if columns <= UNROLLED else 'any'}_{dilation}"
+
+
+def with_blocks(sizes: Mapping[str, Size], tile: Tile) -> dict[str, Size]:
+    """Return the scalars in their order, given those that the convolution says."""
+    (down, right), inner = (_reach(sizes, axis) for axis in ("rows", "columns")), sizes["inner"]
+    columns = computed("min", sizes["columns"], _COLUMNS)
+    line, slice_of_one = multiplied([inner, computed("add", columns, right)]), 1
+    rows: Size = _ROWS // 2
+    if isinstance(line, int) and isinstance(down, int):
+        rows = min(max(_PLANES // max(line, 1) - down, 1), _ROWS)
+    if isinstance(right, int) and isinstance(sizes["kernel_rows"], int):
+        slice_of_one = sizes["kernel_rows"] * (tile.columns + right)
+    blocks: dict[str, Size] = {
+        "block_rows": computed("min", sizes["rows"], rows),
+        "block_columns": columns,
+        "most": computed("min", sizes["outer"], _CHANNELS),
+        "part": max(_PANEL // slice_of_one, 1),
+    }
+    return {name: {**sizes, **blocks}[name] for name in SIZES}
+
+
+def _reach(sizes: Mapping[str, Size], axis: str) -> Size:
+    """Return how much longer a window is than one element."""
+    return multiplied([computed("sub", sizes[f"kernel_{axis}"], 1), sizes[f"dilation_{axis}"]])
+
+
+def scratch_bytes(sizes: Mapping[str, Size], tile: Tile) -> Size:
+    """Return the bytes that a thread needs."""
+    plane = multiplied([computed("add", sizes[f"block_{axis}"], _reach(sizes, axis)) for axis in ("rows", "columns")])
+    planes = computed("add", multiplied([sizes["inner"], plane]), tile.columns)
+    return multiplied([computed("add", planes, multiplied([sizes["most"], tile.columns])), 4])
+
+
+def flat_kernel(tile: Tile, columns: int, dilation: int) -> tirx.PrimFunc:
+    """Return the kernel for kernels of so many columns, so far apart.
+
+        void symbol(const float *x, const float *w, const float *bias, float *y, void *scratch,
+                    int64_t SIZES..., int64_t begin, int64_t end)
+
+    `x` is [batch, inner, height, width], `w` [outer, inner, kernel], `bias` [outer], `y` [batch, outer, rows, columns].
+    """
+    types = {"x": "float32", "w": "float32", "bias": "float32", "y": "float32", "scratch": "uint8"}
+    with kernel_function(flat_symbol(columns, dilation), types, SIZES) as made:
+        _Builder(tile, columns if columns <= UNROLLED else 0, dilation, made).emit()
+    return made.function
+
+
+class _Builder:
+    def __init__(self, tile: Tile, taps: int, dilation: int, made: KernelFunction) -> None:
+        self._tile, self._taps, self._dilation = tile, taps, dilation
+        self._size, self._memory = made.sizes, made.memory
+        # Numbers that many expressions share are kept in memory: TVM would copy and simplify them together.
+        self._numbers, self._used = T.alloc_buffer((64,), "int64", scope="local"), 0
+        self._tiles = self._scratch(number(0))
+        self._planes = self._scratch(self._size["most"] * number(4 * tile.columns))
+        self._sums = Sums(tile)
+
+    def _scratch(self, position: Any) -> Any:
+        at = T.address_of(self._memory["scratch"][position])
+        return T.decl_buffer((number(1),), "float32", data=at, align=4)
+
+    def _keep(self, value: Any) -> Any:
+        place = self._numbers[number(self._used)]
+        self._put(place, value)
+        self._used += 1
+        return place
+
+    def _put(self, place: Any, value: Any) -> None:
+        T.buffer_store(self._numbers, value, [place.indices[0]])
+
+    def emit(self) -> None:
+        size, zero, one, full = self._size, number(0), number(1), number(self._tile.columns)
+        down, right = ((size[f"kernel_{a}"] - one) * size[f"dilation_{a}"] for a in ("rows", "columns"))
+        self._pitch = self._keep(size["block_columns"] + right)
+        self._plane = self._keep((size["block_rows"] + down) * self._pitch)
+        planes = size["inner"] * self._plane
+        self._clear(planes + full)
+        parts, across, lines = (
+            self._keep(ceil_divide(size[whole], size[block]))
+            for whole, block in (("outer", "most"), ("columns", "block_columns"), ("rows", "block_rows"))
+        )
+        with T.serial(size["begin"], size["end"]) as item:
+            block = self._keep(tirx.truncdiv(item, parts))
+            self._first = self._keep(tirx.truncmod(item, parts) * size["most"])
+            self._end = self._keep(tirx.min(size["outer"], self._first + size["most"]))
+            self._left = self._keep(tirx.truncmod(block, across) * size["block_columns"])
+            line = tirx.truncdiv(block, across)
+            self._top = self._keep(tirx.truncmod(line, lines) * size["block_rows"])
+            self._image = self._keep(tirx.truncdiv(line, lines))
+            self._width = self._keep(tirx.min(size["block_columns"], size["columns"] - self._left))
+            # Zeros around a plane stay, but blocks have theirs at other places.
+            with T.If(across * lines > one), T.Then():
+                self._clear(planes)
+            self._copy(down, right)
+            high = tirx.min(size["block_rows"], size["rows"] - self._top)
+            count = self._keep((high - one) * self._pitch + self._width)
+            whole, lanes = self._keep(tirx.truncdiv(count, full)), number(self._tile.lanes)
+            rest = self._keep(ceil_divide(count - whole * full, lanes))
+            with T.serial(zero, whole + rest) as panel:
+                # What fills no panel goes vector by vector.
+                is_whole = panel < whole
+                start = self._keep(tirx.Select(is_whole, panel * full, whole * full + (panel - whole) * lanes))
+                width = self._keep(tirx.Select(is_whole, full, tirx.min(lanes, count - start)))
+                with T.If(is_whole):
+                    with T.Then():
+                        self._add(self._tile.vectors, start)
+                    with T.Else():
+                        self._add(1, start)
+                self._finish(start, width)
+
+    def _clear(self, elements: Any) -> None:
+        with T.serial(number(0), elements) as i:
+            T.buffer_store(self._planes, tirx.FloatImm("float32", 0.0), [i])
+
+    def _copy(self, down: Any, right: Any) -> None:
+        """Emit the copy of what a block needs of the planes, between the zeros around it."""
+        size, zero = self._size, number(0)
+        above, before = (self._keep(size["before_rows"] - self._top), self._keep(size["before_columns"] - self._left))
+        first = self._keep(tirx.max(zero, above))
+        last = tirx.min(size["block_rows"] + down, above + size["height"])
+        start = self._keep(tirx.max(zero, before))
+        end = self._keep(tirx.min(size["block_columns"] + right, before + size["width"]))
+        # Loops begin with 0: TVM takes a number in memory where a loop begins for one of another memory.
+        with T.serial(zero, size["inner"]) as channel, T.serial(zero, tirx.max(zero, last - first)) as i:
+            row, plane = first + i, self._image * size["inner"] + channel
+            source = self._keep((plane * size["height"] + row - above) * size["width"] + start - before)
+            out = self._keep(channel * self._plane + row * self._pitch + start)
+            with T.serial(zero, tirx.max(zero, end - start)) as column:
+                T.buffer_store(self._planes, self._memory["x"][source + column], [out + column])
+
+    def _add(self, vectors: int, start: Any) -> None:
+        """Emit the sums of all channels of the result for some positions, from one on."""
+        size, zero = self._size, number(0)
+        done = self._keep(zero)
+        with T.serial(zero, ceil_divide(size["inner"], size["part"])) as part:
+            first = self._keep(part * size["part"])
+            count = self._keep(tirx.min(size["part"], size["inner"] - first))
+            self._put(done, self._first)
+            for rows in (self._tile.rows, self._tile.rows // 2, 1):
+                with T.serial(zero, tirx.truncdiv(self._end - done, number(rows))):
+                    self._strip(rows, vectors, done, (part, first, count), start)
+                    self._put(done, done + number(rows))
+
+    def _finish(self, start: Any, width: Any) -> None:
+        """Emit the way of sums to the result, line by line without the columns of zeros."""
+        size, zero = self._size, number(0)
+        upper = self._keep(tirx.truncdiv(start, self._pitch))
+        lower = tirx.truncdiv(start + width - number(1), self._pitch)
+        lines = self._keep(lower - upper + number(1))
+        with T.serial(zero, self._end - self._first) as i, T.serial(zero, lines) as j:
+            channel, row = self._keep(self._first + i), self._top + upper + j
+            line = self._keep((upper + j) * self._pitch)
+            begin = self._keep(tirx.max(line, start))
+            length = self._keep(tirx.max(zero, tirx.min(line + self._width, start + width) - begin))
+            plane = self._image * size["outer"] + channel
+            to = self._keep((plane * size["rows"] + row) * size["columns"] + self._left + begin - line)
+            source = self._keep(i * number(self._tile.columns) + begin - start)
+            with T.serial(zero, length) as at:
+                T.buffer_store(self._memory["y"], self._tiles[source + at], [to + at])
+
+    def _strip(self, rows: int, vectors: int, done: Any, channels: tuple[Any, Any, Any], start: Any) -> None:
+        """Emit what some channels of the image add to some of the result, from channel `done` on."""
+        size, tile, zero, sums, (part, first, count) = self._size, self._tile, number(0), self._sums, channels
+        tiles = [
+            [
+                vector((done - self._first + number(c)) * number(tile.columns) + number(v * tile.lanes), tile.lanes)
+                for v in range(vectors)
+            ]
+            for c in range(rows)
+        ]
+        with T.If(part == zero):
+            with T.Then():
+                for c in range(rows):
+                    bias = broadcast(self._memory["bias"][done + number(c)], tile.lanes)
+                    for v in range(vectors):
+                        sums.set(c, v, bias)
+            with T.Else():
+                for c in range(rows):
+                    for v in range(vectors):
+                        sums.set(c, v, self._tiles[tiles[c][v]])
+        taps, columns = size["kernel_rows"] * size["kernel_columns"], size["kernel_columns"]
+        step = size["inner"] * taps
+        with T.serial(zero, count) as i, T.serial(zero, size["kernel_rows"]) as k:
+            channel = first + i
+            at = self._keep(start + channel * self._plane + k * size["dilation_rows"] * self._pitch)
+            weight = self._keep((done * size["inner"] + channel) * taps + k * columns)
+
+            def tap(j: Any) -> None:
+                here = at + j * number(self._dilation)
+                values = [self._planes[vector(here + number(v * tile.lanes), tile.lanes)] for v in range(vectors)]
+                for c in range(rows):
+                    factor = broadcast(self._memory["w"][weight + number(c) * step + j], tile.lanes)
+                    for v, value in enumerate(values):
+                        sums.set(c, v, sums.get(c, v) + factor * value)
+
+            if self._taps:
+                for j in range(self._taps):
+                    tap(number(j))
+            else:
+                with T.serial(zero, columns) as j:
+                    tap(j)
+        for c in range(rows):
+            for v in range(vectors):
+                T.buffer_store(self._tiles, sums.get(c, v), [tiles[c][v]])
