@@ -102,3 +102,23 @@ def test_a_transform_of_a_length_that_only_the_run_tells(tmp_path: Path) -> None
     x = np.random.default_rng(0).normal(size=(1, 8, 1)).astype(np.float32)
     found = run("(float[1,N,1] x) => (float[a,b,c] y) { y = DFT<axis=1>(x) }", x, tmp_path)
     close(found, parts(np.fft.fft(x[..., 0].astype(np.float64), axis=1)))
+
+
+@pytest.mark.parametrize("attributes", ["", "<onesided=1>"])
+def test_an_axis_that_only_the_run_tells(attributes: str, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).uniform(-1, 1, (2, 6, 5, 1)).astype(np.float32)
+    softq.build(
+        parser.parse_model(
+            f"""<ir_version: 10, opset_import: ["": 20]> g (float[2,N,5,1] x, int64 axis) => (float[a,b,c,d] y)
+            {{ y = DFT{attributes}(x, , axis) }}"""
+        ),
+        tmp_path / "built",
+        target="cpu",
+    )
+    with softq.load(tmp_path / "built") as built:
+        for axis in (0, 1, 2, -2, -3):
+            at = axis if axis >= 0 else axis + 4
+            wanted = (np.fft.rfft if attributes else np.fft.fft)(x[..., 0].astype(np.float64), axis=at)
+            close(np.asarray(built({"x": x, "axis": np.array(axis)})["y"]), parts(wanted))
+        with pytest.raises(softq.InputError):
+            built({"x": x, "axis": np.array(3)})

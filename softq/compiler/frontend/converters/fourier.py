@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tvm import relax, te, tirx
@@ -12,8 +12,8 @@ from softq.compiler.frontend.converters.selections import compute
 from softq.compiler.frontend.converters.shapes import reshape
 from softq.compiler.frontend.converters.sorting import permute
 from softq.compiler.frontend.onnx_node import Converter, Node
+from softq.compiler.frontend.parameters import flat_numbers, integer, known_numbers, table, total
 from softq.compiler.tir.symbolic import Dim, expression, plain, product, simplified
-from softq.errors import RefusalError
 
 _TERMS = 10
 """Terms of the series of sine and cosine: the next one is below 2^-53 for angles of at most pi / 4."""
@@ -74,25 +74,59 @@ def _transform(node: Node, x: relax.Expr, length: Dim, *, inverse: bool, oneside
 
 def _dft(node: Node) -> list[relax.Expr]:
     dims = [plain(d) for d in node.shape(0)]
-    if node.has(2):
-        axes = node.sizes(2).ravel().tolist()
-        if not isinstance(axes[0], int):
-            raise RefusalError(f"DFT {node.name!r}: its axis is not constant")
-        axis = node.axis(axes[0], len(dims))
-    else:
-        axis = node.axis(node.attributes.get("axis", 1 if node.opset < 20 else -2), len(dims))
+    known = known_numbers(node, 2) if node.has(2) else None
+    if node.has(2) and known is None:
+        return [_along(node, dims, flat_numbers(node, 2))]
+    given = node.attributes.get("axis", 1 if node.opset < 20 else -2) if known is None else int(known[0])
+    axis = node.axis(given, len(dims))
+    front, rest = [product(dims[:axis]), dims[axis], product(dims[axis + 1 : -1])], dims[-1]
+    y = _middle(node, reshape(node, node.tensor(0), [*front, rest]), front)
+    points, parts = list(y.ty.shape.values)[1::2]
+    return [reshape(node, y, [*dims[:axis], points, *dims[axis + 1 : -1], parts])]
+
+
+def _along(node: Node, dims: list[Dim], given: relax.Expr) -> relax.Expr:
+    """Return the transform along an axis that the run decides; one that is none ends the run."""
+    rank = len(dims)
+
+    def axis(given: Any) -> Any:
+        return given[0] + tirx.Select(given[0] < 0, integer(rank), integer(0))
+
+    def before(given: Any, lengths: Any) -> Any:
+        inside = tirx.And(axis(given) >= 0, axis(given) < rank - 1)
+        found = product(tirx.Select(axis(given) > i, lengths[i], integer(1)) for i in range(rank - 1))
+        return tirx.Select(inside, found, integer(-1))
+
+    def at(given: Any, lengths: Any) -> Any:
+        return total([tirx.Select(axis(given) == i, lengths[i], integer(0)) for i in range(rank - 1)])
+
+    def after(given: Any, lengths: Any) -> Any:
+        return product(tirx.Select(axis(given) < i, lengths[i], integer(1)) for i in range(rank - 1))
+
+    front = node.importer.measure(table(node, "front", [before, at, after], given, dims))
+    y = _middle(node, reshape(node, node.tensor(0), [*front, dims[-1]]), front)
+    points, parts = list(y.ty.shape.values)[1::2]
+
+    def length(i: int) -> Callable[..., Any]:
+        return lambda given, lengths, points: tirx.Select(axis(given) == i, points[0], lengths[i])
+
+    shape = table(node, "shape", [length(i) for i in range(rank - 1)], given, dims, [points])
+    return reshape(node, y, [*node.importer.measure(shape), parts])
+
+
+def _middle(node: Node, x: relax.Expr, front: Sequence[Dim]) -> relax.Expr:
+    """Return the transform of [before, points, after, 1 or 2] along the points."""
     inverse, onesided = (bool(node.attributes.get(name, 0)) for name in ("inverse", "onesided"))
-    length = dims[axis]
+    before, length, after = front
+    parts = x.ty.shape.values[3]
+    lines = reshape(node, permute(node, x, [0, 2, 1, 3]), [product([before, after]), length, parts])
     if node.has(1):
         length = plain(node.sizes(1).ravel()[0])
     elif inverse and onesided:
         length = simplified((expression(length) - 1) * 2)
-    rest = [i for i in range(len(dims) - 1) if i != axis]
-    x = permute(node, node.tensor(0), [*rest, axis, len(dims) - 1])
-    x = reshape(node, x, [product(dims[i] for i in rest), dims[axis], dims[-1]])
-    y = _transform(node, x, length, inverse=inverse, onesided=onesided)
-    y = reshape(node, y, [*(dims[i] for i in rest), *list(y.ty.shape.values)[1:]])
-    return [permute(node, y, [*range(axis), len(dims) - 2, *range(axis, len(dims) - 2), len(dims) - 1])]
+    y = _transform(node, lines, length, inverse=inverse, onesided=onesided)
+    y = reshape(node, y, [before, after, *list(y.ty.shape.values)[1:]])
+    return permute(node, y, [0, 2, 1, 3])
 
 
 def _stft(node: Node) -> list[relax.Expr]:
