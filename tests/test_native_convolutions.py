@@ -85,7 +85,9 @@ def test_convolutions(dynamic: bool) -> None:
     proto, feeds = model(dynamic)
     program = build_program(proto)
     symbols = [step.kernel for step in program.steps]
-    assert len([x for x in symbols if x.startswith(("softq_convolution", "softq_flat"))]) >= (13 if dynamic else 17)
+    own = ("softq_convolution", "softq_depthwise", "softq_flat", "softq_windows")
+    # Not those of three axes and of few windows along one.
+    assert sum(x.startswith(own) for x in symbols) >= len(proto.graph.node) - 4
     found = Executor(program)(feeds)
     names = [value.name for value in proto.graph.output]
     expected = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feeds)
@@ -116,3 +118,51 @@ def test_results_of_channels_that_come_last_are_not_moved() -> None:
     expected = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feeds)
     # 256 products of normal numbers.
     assert_close([Executor(program)(feeds)["y"]], [np.asarray(expected[0])], rtol=1e-5, atol=1e-4)
+
+
+# A line of an image, one whose rows are short, long ones; groups of few and of many channels; strides.
+FINISHED: list[tuple[tuple[int, ...], tuple[int, ...], str]] = [
+    ((8, 40), (24, 8, 3), "pads=[1, 1]"),
+    ((8, 6, 7), (16, 8, 3, 3), "pads=[1, 1, 1, 1]"),
+    ((8, 6, 7), (16, 8, 3, 3), "group=1"),
+    ((8, 12, 40), (16, 8, 3, 3), "pads=[1, 1, 1, 1], strides=[2, 2]"),
+    ((8, 12, 40), (8, 1, 5, 5), "pads=[2, 2, 2, 2], group=8"),
+    ((8, 7, 7), (8, 1, 3, 3), "pads=[1, 1, 1, 1], group=8"),
+    ((8, 12, 20), (8, 1, 3, 3), "strides=[2, 2], group=8"),
+    ((8, 12, 40), (8, 2, 3, 3), "group=4"),
+]
+
+
+@pytest.mark.parametrize("case", FINISHED)
+def test_what_follows_a_convolution_is_done_by_its_kernel(case: tuple[tuple[int, ...], tuple[int, ...], str]) -> None:
+    dims, kernel, attributes = case
+    count, rng = kernel[0], np.random.default_rng(3)
+    arrays = {
+        "w": rng.standard_normal(kernel),
+        "c": rng.standard_normal(count),
+        "scale": rng.uniform(0.5, 2, count),
+        "shift": rng.standard_normal(count),
+        "mean": rng.standard_normal(count),
+        "variance": rng.uniform(0.5, 2, count),
+        "slope": rng.uniform(0, 1, (count, *[1] * (len(dims) - 1))),
+    }
+    proto = onnx.parser.parse_model(f"""
+    <ir_version: 8, opset_import: ["" : 18]>
+    finished (float[2, {", ".join(map(str, dims))}] x) => (float[n, m{", p" * (len(dims) - 1)}] y) {{
+        a = Conv<{attributes}>(x, w, c)
+        b = BatchNormalization(a, scale, shift, mean, variance)
+        d = PRelu(b, slope)
+        e = Conv<{attributes}>(x, w)
+        s = Sigmoid(e)
+        f = Mul(e, s)
+        y = Add(f, d)
+    }}
+    """)
+    weights = [onnx.numpy_helper.from_array(a.astype(np.float32), name) for name, a in arrays.items()]
+    proto.graph.initializer.extend(weights)
+    feeds = {"x": rng.standard_normal((2, *dims), np.float32)}
+    program = build_program(proto)
+    assert not [step.kernel for step in program.steps if step.kernel.startswith("softq_tvm")]
+    expected = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feeds)
+    # 72 products of normal numbers, twice, added up in another order.
+    assert_close([Executor(program)(feeds)["y"]], [np.asarray(expected[0])], rtol=1e-5, atol=3e-5)

@@ -229,8 +229,8 @@ class Backend(Protocol):
         """
 
     @property
-    def convolution(self) -> Callable[[Builder, Any, Value, Value, Value, Any], Value] | None:
-        """What appends the step of a convolution of groups of few channels; None where `supports` denies those."""
+    def convolution(self) -> Callable[[Builder, Any, Any], Value] | None:
+        """What appends the steps of a convolution (`ops.linear.Convolution`); None where `supports` denies those."""
 
     @property
     def packed_product(self) -> Callable[[Builder, Any, Value, Sequence[Weight], Any], Value] | None:

@@ -16,7 +16,7 @@ from softq.compiler.frontend.importer import Imported, import_model, known_opera
 from softq.compiler.frontend.preflight import check_read
 from softq.compiler.fusion import bindings
 from softq.compiler.fusion.attention import find_attentions
-from softq.compiler.fusion.epilogue import find_epilogues
+from softq.compiler.fusion.epilogue import FUSING, find_epilogues
 from softq.compiler.legalize import elementwise, quantization
 from softq.compiler.ops.linear import MatMulOp
 from softq.compiler.steps.builder import Builder, Value, tensor_types
@@ -166,8 +166,11 @@ class _Walk(Lowering):
         given = binding.value.args[1].fields
         others = [self.value(given[operand.position]) for operand in epilogue.operands]
         operator = bindings.operator_of(product, self.operators)
-        assert isinstance(operator, MatMulOp)
-        return operator.lower(self, _arguments(product.value), binding.var.ty, epilogue, others)
+        assert isinstance(operator, FUSING)
+        if isinstance(operator, MatMulOp):
+            return operator.lower(self, _arguments(product.value), binding.var.ty, epilogue, others)
+        image = operator.lower(self, _arguments(product.value), product.var.ty, epilogue, others)
+        return replace(image, dims=self.builder.typed(binding.var.ty, "arena", 0).dims)
 
 
 def _named(imported: Imported, name: str, value: Value) -> tuple[str, Value]:

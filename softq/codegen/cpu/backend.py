@@ -13,12 +13,8 @@ from softq.artifact.abi import DTYPES
 from softq.artifact.machine import Cpu
 from softq.codegen.cpu.kernels import CpuKernels
 from softq.codegen.cpu.lowering.attention import lower_attention
-from softq.codegen.cpu.lowering.products import (
-    lower_convolution,
-    lower_integer_matmul,
-    lower_matmul,
-    lower_packed_matmul,
-)
+from softq.codegen.cpu.lowering.convolutions import lower_convolution
+from softq.codegen.cpu.lowering.products import lower_integer_matmul, lower_matmul, lower_packed_matmul
 from softq.codegen.cpu.lowering.recurrence import lower_recurrence
 from softq.codegen.cpu.object_code import objects
 from softq.codegen.cpu.rows import RowKernel
@@ -26,7 +22,7 @@ from softq.compiler.backend import KernelOperator, Lowering
 from softq.compiler.legalize import min_max
 from softq.compiler.ops.arithmetic import DetOp, RemainderOp
 from softq.compiler.ops.control_flow import IfOp, LoopOp, MeasureOp
-from softq.compiler.ops.linear import ConvolutionOp, MatMulOp, PackedMatMulOp
+from softq.compiler.ops.linear import Convolution, ConvolutionOp, MatMulOp, PackedMatMulOp
 from softq.compiler.ops.recurrence import RecurrenceOp
 from softq.compiler.ops.regions import RegionsOp
 from softq.compiler.ops.sorting import ChosenOp, SortOp
@@ -74,7 +70,9 @@ class CpuBackend:
 
     def can_fuse(self, operator: KernelOperator, epilogue: Epilogue, result: str) -> bool:
         """Say whether a product's kernel can apply an epilogue: one of float32 to float32."""
-        return isinstance(operator, MatMulOp) and str(epilogue.element.ty.dtype) == result == "float32"
+        other = "channel" if isinstance(operator, MatMulOp) else "column"
+        fits = all(operand.where != other for operand in epilogue.operands)
+        return fits and str(epilogue.element.ty.dtype) == result == "float32"
 
     def supports_attention(
         self, module: tvm.IRModule, operators: Mapping[str, KernelOperator], attention: Attention
@@ -95,11 +93,9 @@ class CpuBackend:
         lower = lower_integer_matmul if product.zeros else lower_matmul
         return lower(self.kernels, builder, product, result)
 
-    def convolution(
-        self, builder: Builder, operator: ConvolutionOp, x: Value, kernel: Value, bias: Value, result: Any
-    ) -> Value:
-        """Append the step of a convolution of groups of few channels."""
-        return lower_convolution(self.kernels, builder, operator, (x, kernel, bias), result)
+    def convolution(self, builder: Builder, convolution: Convolution, result: Any) -> Value:
+        """Append the steps of a convolution."""
+        return lower_convolution(self.kernels, builder, convolution, result)
 
     def packed_product(
         self, builder: Builder, operator: PackedMatMulOp, left: Value, weights: Sequence[Weight], result: Any

@@ -9,6 +9,7 @@ and dilation: a vector of results is a chain of multiply-adds of loaded vectors,
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tvm import tirx
@@ -16,16 +17,16 @@ from tvm.script.ir_builder import tirx as T
 
 from softq.artifact.machine import Cpu
 from softq.artifact.program import Size
+from softq.codegen.cpu.finishing import applied, finish_in_place, pointers_of
 from softq.codegen.cpu.gemm.tiles import Matrix, Sums, Tile, ceil_divide, number, tile_of_block, vector, vectors_of
-from softq.codegen.cpu.rows.tir import broadcast, shuffle
+from softq.codegen.cpu.phases import copy_columns
+from softq.codegen.cpu.rows.tir import broadcast
+from softq.compiler.steps.product import Apply, Epilogue
 from softq.compiler.tir.kernel_function import KernelFunction, kernel_function
 from softq.compiler.tir.symbolic import ceiling, computed, multiplied
 
 _UNROLLED = 8
 """Columns of a kernel that are written one after another instead of as a loop."""
-
-_TAKEN = 4
-"""The greatest stride whose columns are taken out of vectors."""
 
 
 @dataclass(frozen=True)
@@ -103,18 +104,23 @@ def _reach(sizes: dict[str, Size], axis: str) -> Size:
     return computed("add", computed("add", steps, inside), 1)
 
 
-def convolution_kernel(tile: Tile, shape: Shape) -> tirx.PrimFunc:
+def convolution_kernel(tile: Tile, shape: Shape, symbol: str, epilogue: Epilogue | None) -> tirx.PrimFunc:
     """Return the kernel.
 
-        void symbol(const float *x, const float *w, const float *bias, float *y, void *scratch,
+        void symbol(const float *x, const float *w, const float *bias, float *y, others..., void *scratch,
                     int64_t SIZES..., int64_t begin, int64_t end)
 
     `x` is [batch, groups x inner, height, width], `w` [groups x outer, inner, kernel], `bias` [groups x outer], `y`
     [batch, groups x outer, rows, columns]. A work item is a block of the planes of a group of an image.
+
+    Args:
+        tile: What is held in registers.
+        shape: What the code depends on.
+        symbol: The kernel's name.
+        epilogue: What is done to each element of the result; what it reads stands behind `y`.
     """
-    types = {"x": "float32", "w": "float32", "bias": "float32", "y": "float32", "scratch": "uint8"}
-    with kernel_function(shape.symbol, types, SIZES) as made:
-        _Builder(tile, shape, made).emit(made.sizes["begin"], made.sizes["end"])
+    with kernel_function(symbol, *pointers_of(epilogue, SIZES)) as made:
+        _Builder(tile, shape, made).emit(made.sizes["begin"], made.sizes["end"], applied(epilogue, made))
     return made.function
 
 
@@ -135,7 +141,7 @@ class _Builder:
         T.buffer_store(self._kept, value, [number(at)])
         return self._kept[number(at)]
 
-    def emit(self, begin: Any, end: Any) -> None:
+    def emit(self, begin: Any, end: Any, apply: Apply | None) -> None:
         size, zero, one = self._size, number(0), number(1)
         stride = number(self._shape.stride)
         height, width = (
@@ -174,6 +180,12 @@ class _Builder:
                     self._row(count, first, item * size["outer"], row)
                     with T.If(row == rows - one), T.Then():
                         self._keep(2, done + number(count))
+            if apply is not None:
+                line = self._keep(4, tirx.min(size["block_columns"], size["columns"] - left))
+                with T.serial(zero, size["outer"]) as channel, T.serial(zero, rows) as row:
+                    here = (item * size["outer"] + channel) * size["rows"] + top + row
+                    to = self._keep(2, here * size["columns"] + left)
+                    finish_in_place(self._tile, self._memory["y"], to, line, partial(apply, channel=first + channel))
 
     def _clear(self, elements: Any) -> None:
         with T.serial(number(0), elements) as i:
@@ -193,19 +205,9 @@ class _Builder:
             behind = ceil_divide(tirx.max(zero, size["width"] + before - rest), stride)
             out = to + (row * stride + rest) * quotient
             there = (source * size["height"] + row - above) * size["width"] + rest - before
-            end, lanes, step = tirx.min(quotient, behind), self._tile.lanes, self._shape.stride
-            done = self._keep(7, start)
-            if lanes > 1 and 1 < step <= _TAKEN:
-                # What is read between the columns exists as long as another column follows.
-                with T.serial(zero, tirx.truncdiv(tirx.max(zero, end - start - number(1)), number(lanes))):
-                    at = there + done * stride
-                    loads = [self._memory["x"][vector(at + number(i * lanes), lanes)] for i in range(step)]
-                    every = shuffle(loads, range(0, lanes * step, step))
-                    T.buffer_store(self._planes, every, [vector(out + done, lanes)])
-                    self._keep(7, done + number(lanes))
-            with T.serial(zero, end - done) as rest_of_row:
-                column = done + rest_of_row
-                T.buffer_store(self._planes, self._memory["x"][there + column * stride], [out + column])
+            columns = start, tirx.max(start, tirx.min(quotient, behind))
+            x = self._memory["x"], there
+            copy_columns(self._tile, self._shape.stride, x, (self._planes, out), columns, lambda v: self._keep(7, v))
 
     def _row(self, channels: int, first: Any, to: Any, row: Any) -> None:
         """Emit a row of some channels of a block of the result, from the group's channel `done` on."""

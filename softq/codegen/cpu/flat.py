@@ -9,14 +9,17 @@ first cache while all channels of the result are added to; sums wait in a tile o
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from softq.artifact.program import Size
+from softq.codegen.cpu.finishing import applied, finish_run, pointers_of, same
 from softq.codegen.cpu.gemm.tiles import Sums, Tile, ceil_divide, number, vector
 from softq.codegen.cpu.rows.tir import broadcast
+from softq.compiler.steps.product import Apply, Epilogue
 from softq.compiler.tir.kernel_function import KernelFunction, kernel_function
 from softq.compiler.tir.symbolic import computed, multiplied
 
@@ -74,22 +77,24 @@ def scratch_bytes(sizes: Mapping[str, Size], tile: Tile) -> Size:
     return multiplied([computed("add", planes, multiplied([sizes["most"], tile.columns])), 4])
 
 
-def flat_kernel(tile: Tile, columns: int, dilation: int) -> tirx.PrimFunc:
+def flat_kernel(tile: Tile, columns: int, dilation: int, symbol: str, epilogue: Epilogue | None) -> tirx.PrimFunc:
     """Return the kernel for kernels of so many columns, so far apart.
 
-        void symbol(const float *x, const float *w, const float *bias, float *y, void *scratch,
+        void symbol(const float *x, const float *w, const float *bias, float *y, others..., void *scratch,
                     int64_t SIZES..., int64_t begin, int64_t end)
 
-    `x` is [batch, inner, height, width], `w` [outer, inner, kernel], `bias` [outer], `y` [batch, outer, rows, columns].
+    `x` is [batch, inner, height, width], `w` [outer, inner, kernel], `bias` [outer], `y` [batch, outer, rows, columns];
+    `others` is what the epilogue reads, which is done to each element of the result.
     """
-    types = {"x": "float32", "w": "float32", "bias": "float32", "y": "float32", "scratch": "uint8"}
-    with kernel_function(flat_symbol(columns, dilation), types, SIZES) as made:
-        _Builder(tile, columns if columns <= UNROLLED else 0, dilation, made).emit()
+    with kernel_function(symbol, *pointers_of(epilogue, SIZES)) as made:
+        apply = applied(epilogue, made)
+        _Builder(tile, columns if columns <= UNROLLED else 0, dilation, made, apply).emit()
     return made.function
 
 
 class _Builder:
-    def __init__(self, tile: Tile, taps: int, dilation: int, made: KernelFunction) -> None:
+    def __init__(self, tile: Tile, taps: int, dilation: int, made: KernelFunction, apply: Apply | None) -> None:
+        self._apply = apply or same
         self._tile, self._taps, self._dilation = tile, taps, dilation
         self._size, self._memory = made.sizes, made.memory
         # Numbers that many expressions share are kept in memory: TVM would copy and simplify them together.
@@ -198,8 +203,8 @@ class _Builder:
             plane = self._image * size["outer"] + channel
             to = self._keep((plane * size["rows"] + row) * size["columns"] + self._left + begin - line)
             source = self._keep(i * number(self._tile.columns) + begin - start)
-            with T.serial(zero, length) as at:
-                T.buffer_store(self._memory["y"], self._tiles[source + at], [to + at])
+            apply = partial(self._apply, channel=channel)
+            finish_run(self._tile, apply, (self._tiles, source), (self._memory["y"], to), length)
 
     def _strip(self, rows: int, vectors: int, done: Any, channels: tuple[Any, Any, Any], start: Any) -> None:
         """Emit what some channels of the image add to some of the result, from channel `done` on."""

@@ -7,7 +7,7 @@ product's kernel applies it to what it has just written, while that is in the ca
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tvm
@@ -16,11 +16,14 @@ from tvm_ffi.structural import structural_map
 
 from softq.compiler.backend import Backend, KernelOperator
 from softq.compiler.fusion import bindings
-from softq.compiler.ops.linear import MatMulOp
+from softq.compiler.ops.linear import ConvolutionOp, MatMulOp
 from softq.compiler.steps.product import Epilogue, Operand, Where
 from softq.compiler.tir.expressions import found
 from softq.compiler.tir.loop_nests import Nest, elements_of
-from softq.compiler.tir.symbolic import equal, is_number, key, plain, product, simplified
+from softq.compiler.tir.symbolic import Dim, equal, expression, is_number, key, plain, product, simplified
+
+FUSING = (MatMulOp, ConvolutionOp)
+"""The operators whose kernels may have epilogues."""
 
 
 def find_epilogues(
@@ -48,9 +51,12 @@ def find_epilogues(
                 continue
             source = known[chain[-1]]
             operator = bindings.operator_of(source, operators)
-            if not isinstance(operator, MatMulOp) or (operator.integers and not backend.fuses_integers):
+            if not isinstance(operator, FUSING):
                 continue
-            epilogue = _epilogue(module, binding, position, source, backend)
+            if isinstance(operator, MatMulOp) and operator.integers and not backend.fuses_integers:
+                continue
+            channels = isinstance(operator, ConvolutionOp)
+            epilogue = _epilogue(module, binding, position, source, channels, backend)
             if epilogue is not None and backend.can_fuse(operator, epilogue, str(binding.var.ty.dtype)):
                 fused[at] = source, epilogue
                 inside.update(chain)
@@ -68,7 +74,9 @@ def _views(value: Any, known: Mapping[int, Any]) -> Iterator[int]:
         value = binding.value.args[0]
 
 
-def _epilogue(module: tvm.IRModule, binding: Any, position: int, source: Any, backend: Backend) -> Epilogue | None:
+def _epilogue(
+    module: tvm.IRModule, binding: Any, position: int, source: Any, channels: bool, backend: Backend
+) -> Epilogue | None:
     if bindings.is_tuple(binding.var.ty):
         return None
     given, out = list(binding.value.args[1].fields), list(binding.var.ty.shape.values)
@@ -79,19 +87,31 @@ def _epilogue(module: tvm.IRModule, binding: Any, position: int, source: Any, ba
         return None
     name = str(binding.value.args[0].name_hint)
     nests = bindings.row_nests(backend, name, module[binding.value.args[0]])
-    dtype = str(source.var.ty.dtype)
-    return _read(nests[0], name, position, len(given), dtype) if len(nests) == 1 else None
+    dims = there if channels else []
+    return _read(nests[0], name, (position, len(given)), str(source.var.ty.dtype), dims) if len(nests) == 1 else None
 
 
-def _read(nest: Nest, name: str, position: int, result: int, product_type: str) -> Epilogue | None:
-    """Return the epilogue that a nest is, whose parameter at a position is the product."""
+def _read(
+    nest: Nest, name: str, positions: tuple[int, int], product_type: str, image: Sequence[Any]
+) -> Epilogue | None:
+    """Return the epilogue that a nest is.
+
+    Args:
+        nest: The nest.
+        name: Of its function.
+        positions: The parameters that are the product and the result.
+        product_type: The product's type.
+        image: Its dimensions, if it has channels.
+    """
     parts = elements_of(nest)
     if parts is None:
         return None
+    position, result = positions
     store, owner, column = parts.store, parts.owner, parts.column.loop_var
     own = parts.row.loop_var * parts.column.extent + column
     if owner.get(key(store.buffer)) != result or not _equal(store.indices, own):
         return None
+    row = parts.row.loop_var
     element = tirx.Var("element", product_type)
     operands: list[Operand] = []
     fits = True
@@ -103,6 +123,8 @@ def _read(nest: Nest, name: str, position: int, result: int, product_type: str) 
             where: Where = "same"
         elif _equal(load.indices, column):
             where = "column"
+        elif image and _is_channel(load.indices, row, nest.items, image):
+            where = "channel"
         else:
             where = "one"
             fits &= all(plain(index) == 0 for index in load.indices)
@@ -120,6 +142,18 @@ def _read(nest: Nest, name: str, position: int, result: int, product_type: str) 
     if not fits or any(key(var) not in known for var in found(value, tirx.Var)):
         return None
     return Epilogue(name, element, tuple(operands), value)
+
+
+def _is_channel(indices: Any, row: tirx.Var, rows: Dim, image: Sequence[Any]) -> bool:
+    """Say whether an index is the channel of a row of [batch, channels, ..., columns]."""
+    if len(indices) != 1:
+        return False
+    channel = tirx.floormod(tirx.floordiv(row, expression(product(image[2:-1]))), image[1])
+    apart, analyzer = indices[0] - channel, tvm.sym.Analyzer()
+    for var in tirx.analysis.undefined_vars(tirx.Evaluate(apart), []):
+        most = max(rows - 1, 0) if var.same_as(row) and isinstance(rows, int) else 1 << 40
+        analyzer.update(var, tvm.sym.ConstIntBound(0, most))
+    return plain(analyzer.simplify(apart)) == 0
 
 
 def _equal(indices: Any, expr: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Products of matrices, of floats, 8-bit integers and weights of 4 bits, and convolutions of groups of few channels."""
+"""Products of matrices, of floats, 8-bit integers and weights of 4 bits, and convolutions."""
 
 from __future__ import annotations
 
@@ -66,24 +66,54 @@ class PackedMatMulOp:
 
 @dataclass(frozen=True)
 class ConvolutionOp:
-    """A convolution of groups of few channels: arguments are images [batch, C, H, W], kernels [M, C / groups, h, w]
-    and a bias [M], all float32.
+    """A convolution: arguments are images [batch, C, H, W], kernels [M, C / groups, h, w] and a bias [M], all float32.
 
     Attributes:
         groups: How many.
         strides: Of rows and of columns.
         dilations: Of rows and of columns.
         before: Zeros above and to the left.
+        beyond: Whether there are as many zeros along an axis as a window reaches over, so that a window may have only
+            zeros.
     """
 
     groups: int
     strides: tuple[int, int]
     dilations: tuple[int, int]
     before: tuple[int, int]
+    beyond: bool = False
 
-    def lower(self, lowering: Lowering, arguments: Sequence[Any], result: Any) -> Value:
-        """Append the step and return the result."""
+    def lower(
+        self,
+        lowering: Lowering,
+        arguments: Sequence[Any],
+        result: Any,
+        epilogue: Epilogue | None = None,
+        others: Sequence[Value] = (),
+    ) -> Value:
+        """Append the steps and return the result; `others` are what the epilogue reads."""
         x, w, bias = (lowering.value(argument) for argument in arguments)
         append = lowering.backend.convolution
         assert append is not None, "`supports` is asked before"
-        return append(lowering.builder, self, x, w, bias, result)
+        return append(lowering.builder, Convolution(self, x, w, bias, epilogue, tuple(others)), result)
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution as backends see it.
+
+    Attributes:
+        operator: How its windows lie.
+        x: Images [batch, C, H, W].
+        kernel: Kernels [M, C / groups, h, w].
+        bias: [M].
+        epilogue: What is done to its elements, or None.
+        others: What the epilogue reads.
+    """
+
+    operator: ConvolutionOp
+    x: Value
+    kernel: Value
+    bias: Value
+    epilogue: Epilogue | None = None
+    others: tuple[Value, ...] = ()

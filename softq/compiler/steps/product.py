@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from tvm import tirx
 
@@ -14,8 +14,12 @@ from softq.artifact.program import Size
 from softq.compiler.steps.builder import Array, Value
 from softq.compiler.tir.expressions import substitute
 
-Where = Literal["same", "column", "one"]
-"""Where an epilogue reads a tensor: at the element's own place, at its column, or at its only element."""
+Where = Literal["same", "column", "channel", "one"]
+"""Where an epilogue reads a tensor: at the element's own place, its column, its channel on the second axis, or at
+its only element."""
+
+Apply: TypeAlias = "Callable[[Any, Any, Any], Any]"
+"""Gives the result of an element, its place and its channel."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,15 @@ class Epilogue:
         """What is the same for equal epilogues, also those of functions of other names."""
         body = tirx.PrimFunc([self.element, *(o.var for o in self.operands)], tirx.Evaluate(self.value))
         return " ".join([body.script(), *(f"{o.where} {o.dtype}" for o in self.operands)])
+
+    def on(self, others: Sequence[Any]) -> Apply:
+        """Return what applies it to the elements of an image, where its operands are in these buffers."""
+
+        def apply(value: Any, at: Any, channel: Any) -> Any:
+            places = {"same": at, "channel": channel, "one": tirx.IntImm("int64", 0)}
+            return self.apply(value, lambda i, operand: others[i][places[operand.where]])
+
+        return apply
 
     def apply(self, element: Any, load: Callable[[int, Operand], Any]) -> Any:
         """Return the result for an element; `load` gives what an operand, by its number, has there."""

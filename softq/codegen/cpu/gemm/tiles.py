@@ -7,7 +7,8 @@ do not depend on its shape, nor on how rows and columns are divided into tiles.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -225,6 +226,13 @@ def number(value: int) -> Any:
 def vector(start: Any, lanes: int) -> Any:
     """Return consecutive positions."""
     return start if lanes == 1 else tirx.Ramp(start, number(1), lanes)
+
+
+@contextmanager
+def positions(begin: Any, end: Any) -> Generator[Any]:
+    """Open a loop; its variable starts at 0, because of another start TVM makes copies, of memory too."""
+    with T.serial(number(0), end - begin) as i:
+        yield begin + i
 
 
 def ceil_divide(a: Any, b: int | Any) -> Any:

@@ -1,4 +1,4 @@
-"""The steps of products on a processor, of matrices and convolutions: packing at run time, and the product."""
+"""The steps of products of matrices on a processor: packing at run time, and the product."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 
 from softq.artifact.program import Size
-from softq.codegen.cpu.convolution import SIZES, Shape, block_of, convolution_kernel, convolution_tile, scratch_bytes
 from softq.codegen.cpu.gemm import integer_matmul, matmul, packed_bits
 from softq.codegen.cpu.gemm.dot_prepack import pack_dots_kernel
 from softq.codegen.cpu.kernels import CpuKernels
-from softq.codegen.cpu.lowering.flat import is_flat, lower_flat
-from softq.compiler.ops.linear import ConvolutionOp, PackedMatMulOp
+from softq.compiler.ops.linear import PackedMatMulOp
 from softq.compiler.steps.builder import Builder, StepCall, Value
 from softq.compiler.steps.product import Product, Weight
 from softq.compiler.tir.symbolic import ceiling, computed, multiplied
@@ -123,37 +121,3 @@ def pack_integers(
     items = multiplied([matrices, count])
     out.append(StepCall(kernel, [given, panels, sums], [rows, columns, *strides], items, given.elements))
     return [panels, sums]
-
-
-def lower_convolution(
-    kernels: CpuKernels, builder: Builder, operator: ConvolutionOp, given: tuple[Value, Value, Value], result: Any
-) -> Value:
-    """Append the step and return the result, of a type of Relax.
-
-    Args:
-        kernels: What gives the kernel.
-        builder: What gathers the steps.
-        operator: The convolution.
-        given: Images [batch, C, H, W], kernels [M, C / groups, h, w], and a bias [M], all float32.
-        result: The type of the result [batch, M, rows, columns].
-    """
-    x, w, bias = given
-    out, tile = builder.new(result), convolution_tile(kernels.machine)
-    count, inner, *kernel = w.dims
-    if is_flat(operator, inner):
-        lower_flat(kernels, builder, operator, (x, w, bias, out))
-        return out
-    outer = computed("floordiv", count, operator.groups)
-    lengths = (operator.groups, inner, outer, *x.dims[2:], *out.dims[2:], *kernel)
-    numbers = (*lengths, *operator.strides, *operator.dilations, *operator.before)
-    sizes = dict(zip(SIZES, numbers, strict=False))
-    sizes["block_rows"], sizes["block_columns"] = block_of(sizes)
-    memory = builder.scratch(scratch_bytes(sizes, tile))
-    cost = kernels.cost(multiplied([out.elements, inner, *kernel]))
-    blocks = [ceiling(sizes[axis], sizes[f"block_{axis}"]) for axis in ("rows", "columns")]
-    items = multiplied([x.dims[0], operator.groups, *blocks])
-    assert isinstance(kernel[-1], int)
-    shape = Shape.of(operator.strides[-1], kernel[-1])
-    symbol = kernels.tir.add(shape.symbol, lambda: convolution_kernel(tile, shape))
-    builder.append(StepCall(symbol, [x, w, bias, out, memory], [*sizes.values()], items, cost))
-    return out

@@ -36,7 +36,9 @@ from softq.errors import RefusalError
 
 
 @dataclass(frozen=True)
-class _Axis:
+class Axis:
+    """An axis of images: its length, and how the windows of a convolution lie on it."""
+
     length: Dim
     kernel: int
     stride: int
@@ -59,30 +61,39 @@ class _Axis:
         """Whether windows are the elements themselves."""
         return (self.kernel, self.stride, self.before, self.after) == (1, 1, 0, 0)
 
+    @property
+    def beyond(self) -> bool:
+        """Whether there may be more windows than the elements of a stride have places for."""
+        if self.same:
+            return False
+        return not (isinstance(self.before, int) and isinstance(self.after, int)) or (
+            self.before + self.after > (self.kernel - 1) * self.dilation
+        )
+
 
 def _pads(length: Dim) -> bool:
     """Say whether there may be elements that stand before or behind an axis."""
     return not isinstance(length, int) or length != 0
 
 
-def _axes(node: Node, lengths: Sequence[Dim], kernel: Sequence[int]) -> list[_Axis]:
+def _axes(node: Node, lengths: Sequence[Dim], kernel: Sequence[int]) -> list[Axis]:
     rank = len(lengths)
     strides = list(node.attributes.get("strides") or [1] * rank)
     dilations = list(node.attributes.get("dilations") or [1] * rank)
     pads = list(node.attributes.get("pads") or [0] * (2 * rank))
     auto = str(node.attributes.get("auto_pad", "NOTSET"))
-    axes: list[_Axis] = []
+    axes: list[Axis] = []
     for i, (length, size, stride, dilation) in enumerate(zip(lengths, kernel, strides, dilations, strict=True)):
         before, after = (pads[i], pads[rank + i]) if auto == "NOTSET" else (0, 0)
         length = plain(length)
         same = auto.startswith("SAME")
         if same:
             before, after = same_pads(length, size, stride, dilation, auto == "SAME_UPPER")
-        axes.append(_Axis(length, size, stride, dilation, before, after, same))
+        axes.append(Axis(length, size, stride, dilation, before, after, same))
     return axes
 
 
-def _windows(node: Node, x: relax.Expr, axes: Sequence[_Axis], *around: relax.Expr) -> relax.Expr:
+def _windows(node: Node, x: relax.Expr, axes: Sequence[Axis], *around: relax.Expr) -> relax.Expr:
     """Return the windows, [batch, channels, kernel..., positions...]; `around` it stands a number, [1], or zeros."""
     positions, rank = [axis.positions for axis in axes], len(axes)
 
@@ -109,19 +120,7 @@ def _windows(node: Node, x: relax.Expr, axes: Sequence[_Axis], *around: relax.Ex
     return node.importer.bb.emit_te(compute, x, *around, primfunc_name_hint="windows")
 
 
-def _reads_planes(groups: int, count: int, channels: Dim, axes: Sequence[_Axis]) -> bool:
-    """Say whether the kernel that reads windows where they are is faster than a product of matrices."""
-    if len(axes) > 2:
-        return False
-    if groups > 1:
-        return count // groups < _MANY
-    inner, line = product([channels, *(axis.kernel for axis in axes)]), _long(axes)[-1].positions
-    few = count <= _FEW or (isinstance(inner, int) and inner <= _SHORT)
-    dense = all(axis.stride == 1 for axis in axes)
-    return (few or dense or (isinstance(line, int) and line >= _WIDE)) and not all(axis.kernel == 1 for axis in axes)
-
-
-def _long(axes: Sequence[_Axis]) -> Sequence[_Axis]:
+def _long(axes: Sequence[Axis]) -> Sequence[Axis]:
     """Return the axes without those of a single element, but for one."""
     return [axis for axis in axes if not (axis.length == 1 and axis.whole)] or axes[-1:]
 
@@ -142,10 +141,12 @@ def _conv(node: Node) -> list[relax.Expr] | None:
         return None
     weight, (line, *others) = node.array(1), _long(axes)
     if groups == 1 and weight is not None and not others and isinstance(line.positions, int) and line.positions < _WIDE:
-        return [_by_rows(node, weight, axes)]
-    if _reads_planes(groups, count, channels, axes) and node.importer.supports(ConvolutionOp, "float32"):
+        inner = product([channels, line.kernel])
+        if line.kernel == 1 or (count > _FEW and not (isinstance(inner, int) and inner <= _SHORT)):
+            return [_by_rows(node, weight, axes)]
+    if len(axes) < 3 and node.importer.supports(ConvolutionOp, "float32"):
         bias = node.tensor(2) if node.has(2) else constant(np.zeros(count, np.float32))
-        return [_few(node, (x, weights, bias), axes, groups)]
+        return [convolution(node, (x, weights, bias), axes, groups)]
     inner = product([channels, *numbers])
     windows = x if all(axis.whole for axis in axes) else _windows(node, x, axes)
     if groups == 1:
@@ -161,7 +162,7 @@ def _conv(node: Node) -> list[relax.Expr] | None:
     return [y]
 
 
-def _by_rows(node: Node, weight: NDArray[Any], axes: Sequence[_Axis]) -> relax.Expr:
+def _by_rows(node: Node, weight: NDArray[Any], axes: Sequence[Axis]) -> relax.Expr:
     """Return a convolution of few windows, which are the rows of a product with the constant kernels.
 
     These are packed when the model is built, and few windows fill no panel. Transpositions before and behind, as
@@ -201,7 +202,7 @@ def _conv_integer(node: Node) -> list[relax.Expr]:
             node.emit(relax.op.subtract(*(node.emit(relax.op.astype(t, "float32")) for t in pair)))
             for pair in ((x, zeros[0]), (weights, zeros[1] if each is None else each))
         ]
-        y = _few(node, (*wide, constant(np.zeros(count, np.float32))), axes, groups)
+        y = convolution(node, (*wide, constant(np.zeros(count, np.float32))), axes, groups)
         return [node.emit(relax.op.astype(y, "int32"))]
     windows = x if all(axis.whole for axis in axes) else _windows(node, x, axes, zeros[0])
     dims = [batch, inner, product(positions)] if groups == 1 else [batch, groups, inner, product(positions)]
@@ -244,10 +245,10 @@ _WIDE = 48
 """Windows in a row that fill vectors well enough."""
 
 
-def _few(
-    node: Node, given: tuple[relax.Expr, relax.Expr, relax.Expr], axes: Sequence[_Axis], groups: int
+def convolution(
+    node: Node, given: tuple[relax.Expr, relax.Expr, relax.Expr], axes: Sequence[Axis], groups: int
 ) -> relax.Expr:
-    """Return a convolution by the kernel of few channels; one of one axis has rows of one element.
+    """Return a convolution by a kernel of its own; one of one axis has rows of one element.
 
     Args:
         node: The node.
@@ -262,7 +263,7 @@ def _few(
     if len(axes) < len(lengths):
         lengths = [axis.length for axis in axes]
         x = reshape(node, x, [batch, channels, *lengths])
-    spare = [_Axis(1, 1, 1, 1, 0, 0)] * (2 - len(axes))
+    spare = [Axis(1, 1, 1, 1, 0, 0)] * (2 - len(axes))
     both = [*spare, *axes]
     ones = [1] * len(spare)
     if not all(isinstance(axis.before, int) for axis in axes):
@@ -270,12 +271,16 @@ def _few(
         spans = [same_span(axis.length, axis.kernel, axis.stride, axis.dilation) for axis in axes]
         x = padded(node, x, [axis.before for axis in axes], spans, 0)
         lengths = node.importer.dims(x, node.name)[2:]
-        both = [*spare, *(replace(axis, before=0) for axis in axes)]
+        both = [*spare, *(replace(axis, before=0, after=0) for axis in axes)]
     x = reshape(node, x, [batch, channels, *ones, *lengths])
     weights = reshape(node, weights, [count, quotient([channels], [groups]), *(axis.kernel for axis in both)])
     rows, columns = both
     call = ConvolutionOp(
-        groups, (rows.stride, columns.stride), (rows.dilation, columns.dilation), (rows.before, columns.before)
+        groups,
+        (rows.stride, columns.stride),
+        (rows.dilation, columns.dilation),
+        (rows.before, columns.before),
+        any(axis.beyond for axis in both),
     )
     shape = [expression(d) for d in (batch, count, rows.positions, columns.positions)]
     name = "convolution_" + re.sub(r"\W+", "_", str(call))

@@ -13,11 +13,6 @@ def _refused(node: Node, what: str) -> RefusalError:
     return RefusalError(f"{node.operator} {node.name!r}: TVM has no {what}")
 
 
-def _conv_transpose(node: Node) -> None:
-    if node.attributes.get("output_shape"):
-        raise _refused(node, "output_shape for axes whose lengths are not constant; give pads")
-
-
 def _lp_pool(node: Node) -> None:
     if node.attributes.get("ceil_mode", 0):
         raise _refused(node, "ceil_mode")
@@ -33,6 +28,5 @@ def check_auto_pad(node: Node) -> None:
 
 
 CONVERTERS: Mapping[str, Converter] = {
-    "ConvTranspose": _conv_transpose,
     "LpPool": _lp_pool,
 }
