@@ -61,13 +61,13 @@ def test_all_that_cannot_be_built_is_said_at_once(tmp_path: Path, monkeypatch: p
 
 
 def test_what_is_not_there_in_the_end_is_not_refused(tmp_path: Path) -> None:
-    """Operators that nothing uses, or that are replaced where the operator set is raised."""
+    """Operators that nothing uses but for their shape, or that are replaced where the operator set is raised."""
     x = {"x": np.arange(6, dtype=F32).reshape(1, 1, 2, 3)}
     body = "y = Upsample (x, twice)"
     graph = f"g (float[1, 1, N, 3] x) => (float[1, 1, A, B] y) <float[4] twice = {{1, 1, 2, 2}}> {{ {body} }}"
     check(graph, [x], tmp_path, opset=9)
-    body = "never = StringNormalizer (name) y = Abs (x)"
-    graph = f'g (float[1, 1, N, 3] x) => (float[1, 1, A, B] y) <string[1] name = {{"b"}}> {{ {body} }}'
+    body = "never = StringNormalizer (name) drawn = RandomNormalLike (x) s = Shape (drawn) y = Expand (x, s)"
+    graph = f'g (float[1, 1, 2, 3] x) => (float[1, 1, A, B] y) <string[1] name = {{"b"}}> {{ {body} }}'
     check(graph, [x], tmp_path, opset=18)
 
 

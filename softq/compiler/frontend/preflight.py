@@ -38,7 +38,7 @@ def check_supported(model: ir.Model, functions: Collection[tuple[str, str]], kno
 
 
 def check_interface(model: ir.Model, refused: str) -> None:
-    """Refuse a model for its inputs and outputs, and for a reason that is known already.
+    """Refuse a model for its inputs, its outputs as far as their types are known, and a reason that is known already.
 
     Raises:
         RefusalError: there is a reason.
@@ -46,7 +46,7 @@ def check_interface(model: ir.Model, refused: str) -> None:
     reasons = [refused] if refused else []
     inputs = (value for value in model.graph.inputs if value.name not in model.graph.initializers)
     reasons += [reason for value in inputs for reason in _reason(check_input, value)]
-    reasons += [reason for value in model.graph.outputs for reason in _reason(check_output, value)]
+    reasons += [reason for value in model.graph.outputs if value.type for reason in _reason(check_output, value)]
     if reasons:
         raise RefusalError(f"{'; '.join(reasons)}; {WAY_OUT}")
 
@@ -54,7 +54,7 @@ def check_interface(model: ir.Model, refused: str) -> None:
 def check_read(model: ir.Model, known: Collection[str]) -> None:
     """Refuse a model, as it was read, for what no pass can change: so it is said before any pass has run.
 
-    What nothing uses, or follows from constants, goes later on, and so may what stands in functions.
+    What nothing uses but for its shape, or follows from constants, goes later on; so may what stands in functions.
 
     Args:
         model: The model.
@@ -90,6 +90,8 @@ def _live_nodes(graph: ir.Graph) -> Iterator[ir.Node]:
         if node is None or node in live:
             continue
         live.add(node)
+        if is_op(node, "Shape", "Size"):
+            continue  # Where the shape is known, what has it goes.
         stack += [value for value in node.inputs if value is not None]
         for _, body in subgraphs(node):
             stack.extend(body.outputs)
