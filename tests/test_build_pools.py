@@ -70,3 +70,28 @@ def test_transposed_convolutions_whose_results_have_a_given_shape(attributes: st
     graph = f"""g (float[2, 2, 3, 4] x) => (float[2, 3, A, B] y) <float[2, 3, 3, 2] w = {{{weights}}}> {{
         y = ConvTranspose <strides = [2, 2], {attributes}> (x, w) }}"""
     check(graph, [{"x": RNG.standard_normal((2, 2, 3, 4), np.float32)}], tmp_path, absolute=1e-5)
+
+
+GREATEST = {
+    "line": ("N, 3, A", "kernel_shape = [3], strides = [2], pads = [1, 1]", [(2, 3, 7), (1, 3, 70)]),
+    "narrow": ("2, 3, 7, 7", "kernel_shape = [3, 3], pads = [1, 1, 1, 1]", [(2, 3, 7, 7)]),
+    "wide": (
+        "2, 3, A, B",
+        "kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]",
+        [(2, 3, 9, 75), (2, 3, 40, 33)],
+    ),
+    "rounded up": ("1, 2, 12, 54", "kernel_shape = [3, 3], strides = [2, 2], ceil_mode = 1", [(1, 2, 12, 54)]),
+    "dilated": ("1, 2, 12, 54", "kernel_shape = [2, 3], strides = [1, 3], dilations = [2, 4]", [(1, 2, 12, 54)]),
+    "one side": ("1, 2, 12, 21", 'kernel_shape = [2, 2], auto_pad = "SAME_UPPER"', [(1, 2, 12, 21)]),
+    "far apart": ("1, 2, 12, 50", "kernel_shape = [5, 7], strides = [5, 7]", [(1, 2, 12, 50)]),
+}
+
+
+@pytest.mark.parametrize("case", GREATEST)
+def test_greatest_elements(case: str, tmp_path: Path) -> None:
+    shape, attributes, shapes = GREATEST[case]
+    dims = ", ".join(f"D{i}" for i in range(shape.count(",") + 1))
+    graph = f"g (float[{shape}] x) => (float[{dims}] y) {{ y = MaxPool <{attributes}> (x) }}"
+    # Less than the zeros that would stand around an image.
+    check(graph, [{"x": RNG.standard_normal(s, np.float32) - 9} for s in shapes], tmp_path, absolute=0)
+    assert "softq_greatest" in (tmp_path / "built" / "driver.c").read_text()

@@ -233,6 +233,10 @@ class Backend(Protocol):
         """What appends the steps of a convolution (`ops.linear.Convolution`); None where `supports` denies those."""
 
     @property
+    def greatest(self) -> Callable[[Builder, Any, Value, Any], Value] | None:
+        """What appends the step of greatest elements of windows; None where `supports` denies those."""
+
+    @property
     def packed_product(self) -> Callable[[Builder, Any, Value, Sequence[Weight], Any], Value] | None:
         """What appends the step of a product with weights of 4 bits; None where `supports` denies those."""
 

@@ -13,7 +13,7 @@ from softq.artifact.abi import DTYPES
 from softq.artifact.machine import Cpu
 from softq.codegen.cpu.kernels import CpuKernels
 from softq.codegen.cpu.lowering.attention import lower_attention
-from softq.codegen.cpu.lowering.convolutions import lower_convolution
+from softq.codegen.cpu.lowering.convolutions import lower_convolution, lower_greatest
 from softq.codegen.cpu.lowering.products import lower_integer_matmul, lower_matmul, lower_packed_matmul
 from softq.codegen.cpu.lowering.recurrence import lower_recurrence
 from softq.codegen.cpu.object_code import objects
@@ -23,6 +23,7 @@ from softq.compiler.legalize import min_max
 from softq.compiler.ops.arithmetic import DetOp, RemainderOp
 from softq.compiler.ops.control_flow import IfOp, LoopOp, MeasureOp
 from softq.compiler.ops.linear import Convolution, ConvolutionOp, MatMulOp, PackedMatMulOp
+from softq.compiler.ops.pooling import GreatestOp
 from softq.compiler.ops.recurrence import RecurrenceOp
 from softq.compiler.ops.regions import RegionsOp
 from softq.compiler.ops.sorting import ChosenOp, SortOp
@@ -40,6 +41,7 @@ _TYPES: Mapping[type, tuple[str, ...]] = {
     MeasureOp: ("int64",),
     MatMulOp: ("float32", "int8", "uint8"),
     ConvolutionOp: ("float32",),
+    GreatestOp: ("float32",),
     ChosenOp: ("bool",),
     SortOp: tuple(d for d in DTYPES if re.fullmatch(r"(u?int|float)(8|16|32|64)", d)),
     SuppressOp: ("float32",),
@@ -66,6 +68,8 @@ class CpuBackend:
 
     def supports(self, operator: type[KernelOperator], dtype: str) -> bool:
         """Say whether there is a kernel for an operator of operands of a type."""
+        if operator is GreatestOp and not self.machine.vector_bytes:
+            return False
         return dtype in _TYPES[operator]
 
     def can_fuse(self, operator: KernelOperator, epilogue: Epilogue, result: str) -> bool:
@@ -96,6 +100,10 @@ class CpuBackend:
     def convolution(self, builder: Builder, convolution: Convolution, result: Any) -> Value:
         """Append the steps of a convolution."""
         return lower_convolution(self.kernels, builder, convolution, result)
+
+    def greatest(self, builder: Builder, operator: GreatestOp, x: Value, result: Any) -> Value:
+        """Append the step of greatest elements of windows."""
+        return lower_greatest(self.kernels, builder, operator, x, result)
 
     def packed_product(
         self, builder: Builder, operator: PackedMatMulOp, left: Value, weights: Sequence[Weight], result: Any

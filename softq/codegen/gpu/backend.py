@@ -54,7 +54,7 @@ class GpuBackend:
     fuses_integers = True
     most_values_in_place: int | None = None
     widens_values = True
-    convolution = recurrence = packed_product = None  # A thread of a GPU has no memory for blocks.
+    convolution = greatest = recurrence = packed_product = None  # A thread of a GPU has no memory for blocks.
 
     def __init__(self, machine: Gpu, dialect: Dialect) -> None:
         self.machine = machine

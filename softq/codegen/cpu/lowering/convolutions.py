@@ -13,6 +13,7 @@ from softq.codegen.cpu import depthwise, flat, phases, windows
 from softq.codegen.cpu.gemm.matmul import BLOCK, block_kernel
 from softq.codegen.cpu.kernels import CpuKernels
 from softq.compiler.ops.linear import Convolution
+from softq.compiler.ops.pooling import GreatestOp
 from softq.compiler.steps.builder import Builder, StepCall, Value
 from softq.compiler.steps.product import Epilogue
 from softq.compiler.tir.symbolic import ceiling, computed, multiplied
@@ -120,6 +121,19 @@ def _depthwise(kernels: CpuKernels, builder: Builder, given: Convolution, outer:
     tensors = [x, given.kernel, given.bias, out, *given.others, memory]
     items = multiplied(x.dims[:2])
     builder.append(StepCall(symbol, tensors, [*sizes.values()], items, _cost(kernels, given, out)))
+
+
+def lower_greatest(kernels: CpuKernels, builder: Builder, operator: GreatestOp, x: Value, result: Any) -> Value:
+    """Append the step of greatest elements of windows and return the result, of a type of Relax."""
+    out, tile, stride = builder.new(result), kernels.block_tile, operator.strides[-1]
+    windows_of = (*operator.kernel, *operator.strides, *operator.dilations, *operator.before)
+    numbers = (1, x.elements, *x.dims[2:], *out.dims[2:], *windows_of, 1)
+    sizes = dict(zip(depthwise.SIZES, numbers, strict=True))
+    memory, symbol = builder.scratch(depthwise.scratch_bytes(sizes, tile)), depthwise.greatest_symbol(stride)
+    kernels.tir.add(symbol, lambda: depthwise.greatest_kernel(tile.lanes, stride, symbol))
+    cost = kernels.cost(multiplied([out.elements, *operator.kernel]))
+    builder.append(StepCall(symbol, [x, out, memory], [*sizes.values()], multiplied(x.dims[:2]), cost))
+    return out
 
 
 def _many(kernels: CpuKernels, builder: Builder, given: Convolution, outer: Size, out: Value) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from tvm import relax, te, tirx
 
+from softq.compiler.frontend.converters.shapes import reshape
 from softq.compiler.frontend.onnx_node import Converter, Node
 from softq.compiler.frontend.pooling import Windows, find_greatest, find_means
+from softq.compiler.ops.pooling import GreatestOp
 from softq.compiler.tir.symbolic import Dim, expression, plain, simplified
 from softq.errors import RefusalError
 
@@ -95,8 +98,9 @@ def _max_pool(node: Node) -> list[relax.Expr] | None:
     auto, x = str(node.attributes.get("auto_pad", "NOTSET")), node.tensor(0)
     if len(node.outputs) > 1 and node.outputs[1]:
         return find_greatest(node, x, _axes(node), columns=bool(node.attributes.get("storage_order", 0)))
-    if not auto.startswith("SAME"):
-        return None
+    own = _greatest(node, x)
+    if own is not None or not auto.startswith("SAME"):
+        return own
     lengths, dtype = [plain(d) for d in node.shape(0)[2:]], str(x.ty.dtype)
     kernel, ones = list(node.attributes["kernel_shape"]), [1] * len(lengths)
     strides = list(node.attributes.get("strides") or ones)
@@ -109,6 +113,29 @@ def _max_pool(node: Node) -> list[relax.Expr] | None:
         x = padded(node, x, [before for before, _ in pads], [same_span(*axis) for axis in axes], least)
         numbers = [0] * (2 * len(pads))
     return [node.emit(_MAX_POOLS[len(lengths)](x, kernel, strides, numbers, dilations))]
+
+
+def _greatest(node: Node, x: relax.Expr) -> list[relax.Expr] | None:
+    """Return the greatest elements by a kernel of its own, if there is one; one axis is a row."""
+    rank, (batch, channels, *lengths) = len(node.shape(0)) - 2, map(plain, node.shape(0))
+    if str(x.ty.dtype) != "float32" or rank not in (1, 2) or not node.importer.supports(GreatestOp, "float32"):
+        return None
+    if node.attributes.get("ceil_mode", 0) and not all(isinstance(length, int) for length in lengths):
+        return None
+    axes = _axes(node)
+    before = [axis.before for axis in axes if isinstance(axis.before, int)]
+    if len(before) < rank or any(isinstance(axis.count, int) and axis.count < 1 for axis in axes):
+        return None
+    spare, counts = [1] * (2 - rank), [axis.count for axis in axes]
+    both = [*[Windows(1, 1, 1, 0, 1)] * (2 - rank), *axes]
+    rows, columns = ((axis.kernel, axis.stride, axis.dilation) for axis in both)
+    front = (*[0] * (2 - rank), *before)
+    call = GreatestOp(*zip(rows, columns, strict=True), (front[0], front[1]))
+    shape = [expression(d) for d in (batch, channels, *spare, *counts)]
+    name = "greatest_" + re.sub(r"\W+", "_", str(call))
+    images = reshape(node, x, [batch, channels, *spare, *lengths])
+    y = node.call(name, call, [images], relax.TensorType(shape, "float32"))
+    return [reshape(node, y, [batch, channels, *counts])]
 
 
 def _average_pool(node: Node) -> list[relax.Expr] | None:
