@@ -17,6 +17,8 @@ from tvm_ffi.structural import structural_map
 
 from softq.artifact.machine import Cpu
 from softq.cache import cached
+from softq.codegen.cpu import bindings
+from softq.codegen.cpu.bindings import names_to_locals
 from softq.compiler.tir import transforms
 from softq.compiler.tir.transforms import to_plain_loops
 from softq.compiler.tvm_errors import is_of_tvm, last_line
@@ -39,6 +41,7 @@ def lower(functions: Sequence[tirx.PrimFunc], machine: Cpu) -> tvm.IRModule:
             tirx.transform.BindTarget(target_of(machine)),
             *to_plain_loops([_compacted], [tirx.transform.CommonSubexprElim()]),
             _unequal_to_nan,
+            names_to_locals,
         ]
     )(module)
 
@@ -118,7 +121,7 @@ def _groups(texts: dict[str, str]) -> list[list[str]]:
 @cache
 def _compiler() -> tuple[str, ...]:
     llvm = tvm.get_global_func("target.llvm_version_major")()
-    here = (inspect.getsource(sys.modules[__name__]), inspect.getsource(transforms))
+    here = tuple(inspect.getsource(module) for module in (sys.modules[__name__], transforms, bindings))
     return (str(tvm.__version__), str(llvm), *here)
 
 
