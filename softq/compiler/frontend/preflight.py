@@ -114,11 +114,11 @@ def missing_operators(
     """Return what says of which operators among domain, name and first result there is no form, or ''."""
     missing, reasons = dict[str, str](), dict[str, str]()
     for domain, operator, position in nodes:
-        standard = domain in ("", "ai.onnx")
-        if standard and operator in refused():
-            reasons.setdefault(operator, f"{operator} {position!r} {refused()[operator]}")
+        standard, name = domain in ("", "ai.onnx"), full_name(domain, operator)
+        named = next((key for key in (name, full_name(domain, "*")) if key in refused()), None)
+        if named is not None:
+            reasons.setdefault(named, f"{name} {position!r} {refused()[named]}")
             continue
-        name = full_name(domain, operator)
         here = name in converters() or (standard and (operator in known or operator in FOLDERS))
         tensors = not re.search("(?<!Reverse)Sequence|Optional", operator)
         if (domain, operator) not in functions and not (here and tensors):

@@ -2,7 +2,7 @@
 
 Each file has its `CONVERTERS` by operator; one of another domain than the default one stands behind its name:
 `com.microsoft::MatMulNBits`. A converter that returns None leaves the node to TVM.
-What no built model has stands in `REFUSED` with the reason, if a file has one.
+What no built model has stands in `REFUSED` with the reason, if a file has one; `DOMAIN::*` is all of a domain.
 """
 
 from __future__ import annotations
@@ -35,6 +35,6 @@ def full_name(domain: str, operator: str) -> str:
 
 @cache
 def refused() -> Mapping[str, str]:
-    """Return why there is no form of an operator, for each that the files of this folder name."""
+    """Return why there is no form of an operator, or of a domain's operators, for all that this folder's files name."""
     modules = (importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__))
     return {operator: why for module in modules for operator, why in getattr(module, "REFUSED", {}).items()}
