@@ -60,7 +60,8 @@ class Prepare(ir.passes.InPlacePass):
             SoftqError: the passes undo each other, which is an error of softq.
         """
         first = [PASSES.get(name).factory() for name in ("expand-functions", "raise-opset")]
-        modified = _run(model, *first, FixDimensions(self.dimensions), PASSES.get("lift-constants").factory())
+        lifted = (PASSES.get(name).factory() for name in ("lift-constants", "forget-shapes"))
+        modified = _run(model, *first, FixDimensions(self.dimensions), *lifted)
         for _ in range(_ROUNDS):
             if not _run(model, *(PASSES.get(name).factory() for name in _AGAIN)):
                 return ir.passes.PassResult(model, modified)

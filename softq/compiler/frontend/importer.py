@@ -209,8 +209,8 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         names = {d.dim_param for value in graph.input for d in value.type.tensor_type.shape.dim}
         known: dict[str, tirx.Var] = {}
         for value in graph.input:
-            if value.name in self._nodes:
-                continue  # An initializer: what callers may replace is a constant in a built model.
+            if value.name in self.graph.arrays:
+                continue  # An initializer, used or not: what callers may replace is a constant in a built model.
             dtype = held(element_type(value, "input"))
             dims = [expression(d) for d in input_shape(value, names, known)]
             self._add_input(value.name, relax.TensorType(dims, dtype))

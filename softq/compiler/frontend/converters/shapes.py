@@ -114,6 +114,10 @@ def _squeeze(node: Node) -> list[relax.Expr]:
     axes: list[int] | None = [i for i, d in enumerate(dims) if isinstance(d, int) and d == 1]
     if node.has(1) or "axes" in node.attributes:
         axes = known_axes(node)
+    else:
+        for d in (d for d in dims if not isinstance(d, int)):
+            because = f"Squeeze {node.name} without axes would drop an axis that was not 1 when the model was built"
+            node.require(Limit(size(d), 2, 2**40, because))
     if axes is None:
         flags = axis_flags(node, flat_numbers(node, 1), len(dims), none_is_all=False)
         return [reshape(node, node.tensor(0), flags.others(node, dims))]
