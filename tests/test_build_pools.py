@@ -55,6 +55,16 @@ def test_means_of_windows_that_the_run_pads(auto_pad: str, tmp_path: Path) -> No
     check(graph, [{"x": RNG.standard_normal(s, np.float32)} for s in shapes], tmp_path, absolute=1e-6)
 
 
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_norms_of_windows_that_the_run_pads_or_cuts_off(p: int, tmp_path: Path) -> None:
+    graph = f"""g (float[1, 2, A, B] x, float[1, 2, 6, 7] w) => (float[1, 2, C, D] y, float[1, 2, E, F] z) {{
+        y = LpPool <kernel_shape = [3, 4], strides = [2, 1], auto_pad = "SAME_UPPER", p = {p}> (x)
+        z = LpPool <kernel_shape = [3, 3], strides = [2, 3], ceil_mode = 1, p = {p}> (w) }}"""
+    shapes = (1, 2, 6, 7), (1, 2, 1, 2), (1, 2, 9, 3)
+    w = RNG.standard_normal((1, 2, 6, 7), np.float32)
+    check(graph, [{"x": RNG.standard_normal(s, np.float32), "w": w} for s in shapes], tmp_path, absolute=1e-5)
+
+
 @pytest.mark.parametrize(
     "attributes",
     [

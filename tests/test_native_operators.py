@@ -452,11 +452,6 @@ def test_lengths_that_do_not_fit_are_limits(text: str, lengths: tuple[int, ...],
         (case("z = Pad(x, s)", free=(9,), x=f(3, 5), s=i(9)), "Pad 'z0': how many axes it names"),
         (case("z = Expand(x, s)", {"s": v(3, 4, dtype=np.int64)}, x=f(2, 5)), "dimensions 5 and 4 do not fit"),
         (
-            case('z = LpPool<kernel_shape=[2, 2], auto_pad="SAME_UPPER">(x)', x=IMAGES, free=(9, 8)),
-            "auto_pad for axes",
-        ),
-        (case("z = LpPool<kernel_shape=[3, 3], ceil_mode=1>(x)", x=IMAGES), "LpPool 'z0': TVM has no ceil_mode"),
-        (
             case("z = ConvTranspose<output_shape=[7, 8]>(x, w)", x=IMAGES, w=f(4, 3, 3, 3), free=(9, 8)),
             "TVM has no output_shape for axes",
         ),

@@ -99,20 +99,7 @@ _NOWHERE = 1 << 62
 def find_means(node: Node, x: relax.Expr, axes: Sequence[Windows]) -> relax.Expr:
     """Return the means of those elements of windows that are there, float32 or float64."""
 
-    def sums(images: Any, before: Any, counts: Any) -> Any:
-        within = _reduced(axes)
-
-        def element(batch: Any, channel: Any, *window: Any) -> Any:
-            at = _places(axes, window, within, before)
-            here = _inside(at, images.shape[2:])
-            return te.sum(
-                tirx.if_then_else(here, images[(batch, channel, *at)], tirx.const(0, images.dtype)), axis=within
-            )
-
-        return te.compute([*images.shape[:2], *counts], element, name="sums")
-
-    before = [axis.before for axis in axes]
-    added = emit(node, "sums", sums, x, before, [axis.count for axis in axes])
+    added, before = add_windows(node, x, axes), [axis.before for axis in axes]
 
     def means(sums: Any, before: Any, lengths: Any) -> Any:
         def element(*at: Any) -> Any:
@@ -126,6 +113,23 @@ def find_means(node: Node, x: relax.Expr, axes: Sequence[Windows]) -> relax.Expr
         return te.compute(sums.shape, element, name="means")
 
     return emit(node, "means", means, added, before, node.importer.dims(x, node.name))
+
+
+def add_windows(node: Node, x: relax.Expr, axes: Sequence[Windows]) -> relax.Expr:
+    """Return the sums of the elements of windows."""
+
+    def sums(images: Any, before: Any, counts: Any) -> Any:
+        within = _reduced(axes)
+
+        def element(batch: Any, channel: Any, *window: Any) -> Any:
+            at = _places(axes, window, within, before)
+            here = _inside(at, images.shape[2:])
+            value = tirx.if_then_else(here, images[(batch, channel, *at)], tirx.const(0, images.dtype))
+            return te.sum(value, axis=within)
+
+        return te.compute([*images.shape[:2], *counts], element, name="sums")
+
+    return emit(node, "sums", sums, x, [axis.before for axis in axes], [axis.count for axis in axes])
 
 
 def _reduced(axes: Sequence[Windows]) -> list[Any]:

@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import relax, te, tirx
 
-from softq.compiler.frontend.converters.limits import check_auto_pad
-from softq.compiler.frontend.converters.padding import padded, same_pads, same_span, same_windows
+from softq.compiler.frontend.converters.padding import check_auto_pad, padded, same_pads, same_span, same_windows
 from softq.compiler.frontend.converters.products import (
     LONGEST,
     integer_product,

@@ -11,7 +11,7 @@ from tvm import relax, te, tirx
 
 from softq.compiler.frontend.converters.shapes import reshape
 from softq.compiler.frontend.onnx_node import Converter, Node
-from softq.compiler.frontend.pooling import Windows, find_greatest, find_means
+from softq.compiler.frontend.pooling import Windows, add_windows, find_greatest, find_means
 from softq.compiler.ops.pooling import GreatestOp
 from softq.compiler.tir.symbolic import Dim, expression, plain, simplified
 from softq.errors import RefusalError
@@ -33,6 +33,14 @@ def same_pads(length: Dim, kernel: int, stride: int, dilation: int, upper: bool)
     half = tirx.floordiv(total, expression(2))
     less, more = simplified(half), simplified(total - half)
     return (less, more) if upper else (more, less)
+
+
+def check_auto_pad(node: Node) -> None:
+    """Refuse padding by the result's shape where lengths are not known."""
+    same = str(node.attributes.get("auto_pad", "NOTSET")).startswith("SAME")
+    if same and not all(isinstance(plain(d), int) for d in node.shape(0)[2:]):
+        what = "TVM has no auto_pad for axes whose lengths are not constant"
+        raise RefusalError(f"{node.operator} {node.name!r}: {what}")
 
 
 def same_windows(length: Dim, stride: int) -> Dim:
@@ -152,4 +160,24 @@ def _average_pool(node: Node) -> list[relax.Expr] | None:
     return [means if dtype != "float16" else node.emit(relax.op.astype(means, dtype))]
 
 
-CONVERTERS: Mapping[str, Converter] = {"MaxPool": _max_pool, "AveragePool": _average_pool}
+def _lp_pool(node: Node) -> list[relax.Expr] | None:
+    """Take norms where the run tells how long axes are, or where the last window may be cut off; others are TVM's."""
+    same = str(node.attributes.get("auto_pad", "NOTSET")).startswith("SAME")
+    known = all(isinstance(plain(d), int) for d in node.shape(0)[2:])
+    if not node.attributes.get("ceil_mode", 0) and (known or not same):
+        return None
+    x, p = node.tensor(0), int(node.attributes.get("p", 2))
+    dtype = str(x.ty.dtype)
+    wide = x if dtype != "float16" else node.emit(relax.op.astype(x, "float32"))
+    kind, size = str(wide.ty.dtype), node.emit(relax.op.abs(wide))
+    powers = {1: size, 2: node.emit(relax.op.multiply(wide, wide))}.get(p)
+    if powers is None:
+        powers = node.emit(relax.op.power(size, relax.const(float(p), kind)))
+    sums = add_windows(node, powers, _axes(node))
+    if p != 1:
+        root = relax.op.sqrt(sums) if p == 2 else relax.op.power(sums, relax.const(1.0 / p, kind))
+        sums = node.emit(root)
+    return [sums if kind == dtype else node.emit(relax.op.astype(sums, dtype))]
+
+
+CONVERTERS: Mapping[str, Converter] = {"MaxPool": _max_pool, "AveragePool": _average_pool, "LpPool": _lp_pool}
