@@ -34,8 +34,11 @@ SIZES = (
 of a window are apart; zeros in front; rows, columns and channels of the result in a work item; channels of the image
 that are multiplied together."""
 
-_PLANES, _PANEL = 3 << 15, 3 << 11
-"""Numbers that stay in the second cache next to the kernels, and in the first one: about half of it."""
+_PLANES, _PANEL = 3 << 15, 3 << 12
+"""Numbers that stay in the second cache next to the kernels, and that a part of the channels has for some panels."""
+
+_GROUP = 4
+"""Panels of positions that are summed together: so often kernels are used while they are in the first cache."""
 
 _ROWS, _COLUMNS, _CHANNELS = 16, 512, 64
 """Of the result in a work item at most: enough items for some threads, few copies of the image."""
@@ -55,7 +58,7 @@ def with_blocks(sizes: Mapping[str, Size], tile: Tile) -> dict[str, Size]:
     if isinstance(line, int) and isinstance(down, int):
         rows = min(max(_PLANES // max(line, 1) - down, 1), _ROWS)
     if isinstance(right, int) and isinstance(sizes["kernel_rows"], int):
-        slice_of_one = sizes["kernel_rows"] * (tile.columns + right)
+        slice_of_one = sizes["kernel_rows"] * (_GROUP * tile.columns + right)
     blocks: dict[str, Size] = {
         "block_rows": computed("min", sizes["rows"], rows),
         "block_columns": columns,
@@ -73,8 +76,8 @@ def _reach(sizes: Mapping[str, Size], axis: str) -> Size:
 def scratch_bytes(sizes: Mapping[str, Size], tile: Tile) -> Size:
     """Return the bytes that a thread needs."""
     plane = multiplied([computed("add", sizes[f"block_{axis}"], _reach(sizes, axis)) for axis in ("rows", "columns")])
-    planes = computed("add", multiplied([sizes["inner"], plane]), tile.columns)
-    return multiplied([computed("add", planes, multiplied([sizes["most"], tile.columns])), 4])
+    planes = computed("add", multiplied([sizes["inner"], plane]), _GROUP * tile.columns)
+    return multiplied([computed("add", planes, multiplied([sizes["most"], _GROUP * tile.columns])), 4])
 
 
 def flat_kernel(tile: Tile, columns: int, dilation: int, symbol: str, epilogue: Epilogue | None) -> tirx.PrimFunc:
@@ -100,7 +103,8 @@ class _Builder:
         # Numbers that many expressions share are kept in memory: TVM would copy and simplify them together.
         self._numbers, self._used = T.alloc_buffer((64,), "int64", scope="local"), 0
         self._tiles = self._scratch(number(0))
-        self._planes = self._scratch(self._size["most"] * number(4 * tile.columns))
+        self._wide = _GROUP * tile.columns
+        self._planes = self._scratch(self._size["most"] * number(4 * self._wide))
         self._sums = Sums(tile)
 
     def _scratch(self, position: Any) -> Any:
@@ -117,12 +121,12 @@ class _Builder:
         T.buffer_store(self._numbers, value, [place.indices[0]])
 
     def emit(self) -> None:
-        size, zero, one, full = self._size, number(0), number(1), number(self._tile.columns)
+        size, zero, one, wide = self._size, number(0), number(1), number(self._wide)
         down, right = ((size[f"kernel_{a}"] - one) * size[f"dilation_{a}"] for a in ("rows", "columns"))
         self._pitch = self._keep(size["block_columns"] + right)
         self._plane = self._keep((size["block_rows"] + down) * self._pitch)
         planes = size["inner"] * self._plane
-        self._clear(planes + full)
+        self._clear(planes + wide)
         parts, across, lines = (
             self._keep(ceil_divide(size[whole], size[block]))
             for whole, block in (("outer", "most"), ("columns", "block_columns"), ("rows", "block_rows"))
@@ -142,18 +146,10 @@ class _Builder:
             self._copy(down, right)
             high = tirx.min(size["block_rows"], size["rows"] - self._top)
             count = self._keep((high - one) * self._pitch + self._width)
-            whole, lanes = self._keep(tirx.truncdiv(count, full)), number(self._tile.lanes)
-            rest = self._keep(ceil_divide(count - whole * full, lanes))
-            with T.serial(zero, whole + rest) as panel:
-                # What fills no panel goes vector by vector.
-                is_whole = panel < whole
-                start = self._keep(tirx.Select(is_whole, panel * full, whole * full + (panel - whole) * lanes))
-                width = self._keep(tirx.Select(is_whole, full, tirx.min(lanes, count - start)))
-                with T.If(is_whole):
-                    with T.Then():
-                        self._add(self._tile.vectors, start)
-                    with T.Else():
-                        self._add(1, start)
+            with T.serial(zero, ceil_divide(count, wide)) as group:
+                start = self._keep(group * wide)
+                width = self._keep(tirx.min(wide, count - start))
+                self._add(start, width)
                 self._finish(start, width)
 
     def _clear(self, elements: Any) -> None:
@@ -176,17 +172,24 @@ class _Builder:
             with T.serial(zero, tirx.max(zero, end - start)) as column:
                 T.buffer_store(self._planes, self._memory["x"][source + column], [out + column])
 
-    def _add(self, vectors: int, start: Any) -> None:
+    def _add(self, start: Any, width: Any) -> None:
         """Emit the sums of all channels of the result for some positions, from one on."""
-        size, zero = self._size, number(0)
-        done = self._keep(zero)
+        size, zero, tile = self._size, number(0), self._tile
+        full, lanes, done = number(tile.columns), number(tile.lanes), self._keep(zero)
+        whole = self._keep(tirx.truncdiv(width, full))
+        rest = self._keep(ceil_divide(width - whole * full, lanes))
         with T.serial(zero, ceil_divide(size["inner"], size["part"])) as part:
             first = self._keep(part * size["part"])
-            count = self._keep(tirx.min(size["part"], size["inner"] - first))
+            channels = part, first, self._keep(tirx.min(size["part"], size["inner"] - first))
             self._put(done, self._first)
-            for rows in (self._tile.rows, self._tile.rows // 2, 1):
+            for rows in (tile.rows, tile.rows // 2, 1):
                 with T.serial(zero, tirx.truncdiv(self._end - done, number(rows))):
-                    self._strip(rows, vectors, done, (part, first, count), start)
+                    # The kernels' numbers stay in the first cache for all panels.
+                    with T.serial(zero, whole) as panel:
+                        self._strip(rows, tile.vectors, done, channels, (start, self._keep(panel * full)))
+                    # What fills no panel goes vector by vector.
+                    with T.serial(zero, rest) as v:
+                        self._strip(rows, 1, done, channels, (start, self._keep(whole * full + v * lanes)))
                     self._put(done, done + number(rows))
 
     def _finish(self, start: Any, width: Any) -> None:
@@ -202,16 +205,21 @@ class _Builder:
             length = self._keep(tirx.max(zero, tirx.min(line + self._width, start + width) - begin))
             plane = self._image * size["outer"] + channel
             to = self._keep((plane * size["rows"] + row) * size["columns"] + self._left + begin - line)
-            source = self._keep(i * number(self._tile.columns) + begin - start)
+            source = self._keep(i * number(self._wide) + begin - start)
             apply = partial(self._apply, channel=channel)
             finish_run(self._tile, apply, (self._tiles, source), (self._memory["y"], to), length)
 
-    def _strip(self, rows: int, vectors: int, done: Any, channels: tuple[Any, Any, Any], start: Any) -> None:
+    def _strip(
+        self, rows: int, vectors: int, done: Any, channels: tuple[Any, Any, Any], place: tuple[Any, Any]
+    ) -> None:
         """Emit what some channels of the image add to some of the result, from channel `done` on."""
         size, tile, zero, sums, (part, first, count) = self._size, self._tile, number(0), self._sums, channels
+        start, column = place
         tiles = [
             [
-                vector((done - self._first + number(c)) * number(tile.columns) + number(v * tile.lanes), tile.lanes)
+                vector(
+                    (done - self._first + number(c)) * number(self._wide) + column + number(v * tile.lanes), tile.lanes
+                )
                 for v in range(vectors)
             ]
             for c in range(rows)
@@ -230,7 +238,7 @@ class _Builder:
         step = size["inner"] * taps
         with T.serial(zero, count) as i, T.serial(zero, size["kernel_rows"]) as k:
             channel = first + i
-            at = self._keep(start + channel * self._plane + k * size["dilation_rows"] * self._pitch)
+            at = self._keep(start + column + channel * self._plane + k * size["dilation_rows"] * self._pitch)
             weight = self._keep((done * size["inner"] + channel) * taps + k * columns)
 
             def tap(j: Any) -> None:
