@@ -166,3 +166,25 @@ def test_what_follows_a_convolution_is_done_by_its_kernel(case: tuple[tuple[int,
     expected = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feeds)
     # 72 products of normal numbers, twice, added up in another order.
     assert_close([Executor(program)(feeds)["y"]], [np.asarray(expected[0])], rtol=1e-5, atol=3e-5)
+
+
+def test_images_are_joined_behind_what_their_kernels_do() -> None:
+    rng = np.random.default_rng(6)
+    proto = onnx.parser.parse_model("""
+    <ir_version: 8, opset_import: ["" : 18]>
+    joined (float[b, 4, h, w] x) => (float[b, 13, h, w] y) {
+        a = Conv (x, v)
+        c = Relu (a)
+        d = Conv <pads = [1, 1, 1, 1]> (x, u)
+        e = Relu (d)
+        y = Concat <axis = 1> (c, x, e)
+    }""")
+    for name, shape in (("v", (6, 4, 1, 1)), ("u", (3, 4, 3, 3))):
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(rng.standard_normal(shape, np.float32), name))
+    program = build_program(proto)
+    assert not [step.kernel for step in program.steps if step.kernel.startswith("softq_tvm")]
+    for size in ((2, 4, 5, 7), (1, 4, 3, 40)):
+        feeds = {"x": rng.standard_normal(size, np.float32)}
+        session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+        found = Executor(program)(feeds)["y"]
+        assert_close([found], [np.asarray(session.run(None, feeds)[0])], rtol=1e-5, atol=1e-5)

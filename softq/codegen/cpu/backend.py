@@ -22,6 +22,7 @@ from softq.compiler.backend import KernelOperator, Lowering
 from softq.compiler.legalize import min_max
 from softq.compiler.ops.arithmetic import DetOp, RemainderOp
 from softq.compiler.ops.control_flow import IfOp, LoopOp, MeasureOp
+from softq.compiler.ops.data_movement import JoinOp
 from softq.compiler.ops.linear import Convolution, ConvolutionOp, MatMulOp, PackedMatMulOp
 from softq.compiler.ops.pooling import GreatestOp
 from softq.compiler.ops.recurrence import RecurrenceOp
@@ -42,6 +43,7 @@ _TYPES: Mapping[type, tuple[str, ...]] = {
     MatMulOp: ("float32", "int8", "uint8"),
     ConvolutionOp: ("float32",),
     GreatestOp: ("float32",),
+    JoinOp: ("float32",),
     ChosenOp: ("bool",),
     SortOp: tuple(d for d in DTYPES if re.fullmatch(r"(u?int|float)(8|16|32|64)", d)),
     SuppressOp: ("float32",),

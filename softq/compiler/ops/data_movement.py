@@ -10,6 +10,7 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from softq.artifact.program import Size
 from softq.compiler.backend import Lowering
 from softq.compiler.legalize import min_max
 from softq.compiler.ops.control_kernels import sizes_kernel
@@ -56,6 +57,23 @@ class CumulativeOp:
         symbol = f"{PREFIX}{name}_{x.dtype}" + "_exclusive" * self.exclusive + "_reverse" * self.reverse
         kernel = builder.tir.add(symbol, lambda: _cumulative_kernel(symbol, x.dtype, self))
         builder.append(StepCall(kernel, [x, out], [length, inner], multiplied([outer, inner]), x.elements))
+        return out
+
+
+@dataclass(frozen=True)
+class JoinOp:
+    """Images one behind the other along their channels: arguments are tensors [batch, C, H, W], float32."""
+
+    def lower(self, lowering: Lowering, arguments: Sequence[Any], result: Any) -> Value:
+        """Append the steps and return the result."""
+        builder = lowering.builder
+        out, symbol = builder.new(result), f"{PREFIX}join"
+        before: Size = 0
+        kernel = builder.tir.add(symbol, lambda: _join_kernel(symbol))
+        for x in map(lowering.value, arguments):
+            sizes: list[Size] = [x.dims[1], out.dims[1], before, multiplied(x.dims[2:])]
+            builder.append(StepCall(kernel, [x, out], sizes, multiplied(x.dims[:2]), x.elements))
+            before = computed("add", before, x.dims[1])
         return out
 
 
@@ -108,6 +126,16 @@ class ScatterOp:
         scalars = [*extents, multiplied(at.dims[:-1]), inner]
         builder.append(StepCall(kernel, [at, updates, out], scalars, 1, updates.elements))
         return out
+
+
+def _join_kernel(symbol: str) -> tirx.PrimFunc:
+    """Return `symbol(x, out, channels, all, before, plane, begin, end)`: a work item is a channel of an image."""
+    with kernel_function(symbol, {"x": "float32", "out": "float32"}, ("channels", "all", "before", "plane")) as made:
+        (x, out), (channels, total, before, plane, begin, end) = made.memory.values(), made.sizes.values()
+        with T.serial(begin, end) as item, T.serial(tirx.IntImm("int64", 0), plane) as i:
+            channel = tirx.truncdiv(item, channels) * total + before + tirx.truncmod(item, channels)
+            T.buffer_store(out, x[item * plane + i], [channel * plane + i])
+    return made.function
 
 
 def _cumulative_kernel(symbol: str, dtype: str, op: CumulativeOp) -> tirx.PrimFunc:

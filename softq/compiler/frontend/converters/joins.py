@@ -8,6 +8,7 @@ from tvm import relax
 
 from softq.artifact.program import Limit
 from softq.compiler.frontend.onnx_node import Converter, Node
+from softq.compiler.ops.data_movement import JoinOp
 from softq.compiler.tir.symbolic import Dim, equal, expression, plain, simplified, size
 from softq.errors import RefusalError
 
@@ -31,7 +32,19 @@ def _concat(node: Node) -> list[relax.Expr]:
                 node.require(Limit(size(apart), 0, 0, because))
         same = all(equal(here, there) for here, there in zip(shape, wanted, strict=True))
         parts.append(tensor if same else node.emit(relax.op.reshape(tensor, [expression(d) for d in wanted])))
-    return [parts[0] if len(parts) == 1 else node.emit(relax.op.concat(parts, axis=axis))]
+    if len(parts) == 1:
+        return parts
+    float32 = all(str(part.ty.dtype) == "float32" for part in parts)
+    if float32 and axis == 1 and len(shapes[0]) == _IMAGE and node.importer.supports(JoinOp, "float32"):
+        # TVM would do with its copy what is done to the elements before it, which their own kernels do as well.
+        total = simplified(sum((expression(shape[1]) for shape in shapes), start=expression(0)))
+        dims = [expression(d) for d in (common[0], total, *common[2:])]
+        return [node.call("join", JoinOp(), parts, relax.TensorType(dims, "float32"))]
+    return [node.emit(relax.op.concat(parts, axis=axis))]
+
+
+_IMAGE = 4
+"""Axes of images: batch, channels, rows, columns."""
 
 
 def _common(dims: Sequence[Dim]) -> Dim:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 from tvm import relax
 
 from softq.compiler.frontend.converters.pointwise import number
 from softq.compiler.frontend.converters.shapes import reshape
-from softq.compiler.frontend.onnx_node import Converter, Node
+from softq.compiler.frontend.onnx_node import Converter, Node, constant
 from softq.compiler.tir.symbolic import Dim
 from softq.errors import RefusalError
 
@@ -45,11 +46,27 @@ def _layer_norm(node: Node) -> list[relax.Expr] | None:
     return [y, *statistics]
 
 
+def _known_batch_norm(node: Node) -> list[relax.Expr] | None:
+    """Return x a + b with the numbers of each channel computed now, if they are known."""
+    x, rank = node.tensor(0), len(node.shape(0))
+    arrays = [node.array(position) for position in range(1, 5)]
+    known = [np.asarray(array, np.float64) for array in arrays if array is not None]
+    if len(known) < 4 or str(x.ty.dtype) not in ("float32", "float64") or rank < 2:
+        return None
+    scale, shift, mean, variance = known
+    factor = scale / np.sqrt(variance + node.attributes.get("epsilon", 1e-5))
+    pair = (
+        constant(np.asarray(array, str(x.ty.dtype)).reshape(-1, *[1] * (rank - 2)))
+        for array in (factor, shift - mean * factor)
+    )
+    return [node.emit(relax.op.add(node.emit(relax.op.multiply(x, next(pair))), next(pair)))]
+
+
 def _batch_norm(node: Node) -> list[relax.Expr] | None:
     if not node.attributes.get("training_mode", 0):
         if any(node.outputs[1:]):
             raise RefusalError(f"BatchNormalization {node.name!r} has further outputs only in training mode")
-        return None
+        return _known_batch_norm(node)
     x, dims = node.tensor(0), node.shape(0)
     column: list[Dim] = [dims[1], *[1] * (len(dims) - 2)]
     mean, centred, variance = _moments(node, x, [i for i in range(len(dims)) if i != 1])
