@@ -130,3 +130,20 @@ def test_powers_of_integers(base: str, exponent: str, tmp_path: Path) -> None:
     check(graph, [{"x": x, "e": e}], tmp_path)
     ones = {"x": np.array([[0], [1]], types[base]), "e": np.array([0, 1, 63, 64, 65, 200], types[exponent])}
     check(graph, [ones], tmp_path)
+
+
+def test_formulas_of_formulas(tmp_path: Path) -> None:
+    """Written into one expression, a few of these would keep TVM's code generator busy for minutes."""
+    check(
+        """g (float[N] x) => (float[N] y) {
+            a = Sigmoid(x)
+            b = Sin(a)
+            c = Tanh(b)
+            d = Exp(c)
+            e = Cos(d)
+            y = Log(e)
+        }""",
+        [{"x": np.linspace(-3, -0.2, 37, dtype=F32)}],
+        tmp_path,
+        absolute=1e-5,
+    )

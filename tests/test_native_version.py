@@ -14,7 +14,7 @@ pytest.importorskip("tvm")
 
 
 def test_the_installed_version_is_the_one_that_the_importer_is_for() -> None:
-    from softq.compiler.frontend.importer import check_version
+    from softq.compiler.frontend.imported import check_version
 
     check_version()
 
@@ -23,7 +23,7 @@ def test_the_installed_version_is_the_one_that_the_importer_is_for() -> None:
 def test_another_version_is_refused(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import tvm
 
-    from softq.compiler.frontend.importer import check_version
+    from softq.compiler.frontend.imported import check_version
 
     monkeypatch.setattr(tvm, "__version__", version)
     with pytest.raises(softq.SoftqError, match=rf"needs TVM 0\.27\.0, installed is {version}"):

@@ -12,7 +12,8 @@ from tvm import relax
 
 from softq.artifact.program import Program
 from softq.compiler.backend import Backend, Lowering, arguments_of
-from softq.compiler.frontend.importer import Imported, import_model, known_operators
+from softq.compiler.frontend.imported import Imported, import_model
+from softq.compiler.frontend.importer import known_operators
 from softq.compiler.frontend.preflight import check_read
 from softq.compiler.fusion import bindings
 from softq.compiler.fusion.attention import find_attentions

@@ -7,7 +7,7 @@ read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -16,56 +16,15 @@ from tvm.script.ir_builder import tirx as T
 
 from softq.artifact.program import Size
 from softq.codegen.cpu.gemm.tiles import Matrix, Sums, Tile, block_tiles, ceil_divide, number
-from softq.compiler.legalize import elementwise
+from softq.compiler.legalize.activations import ACTIVATIONS
 from softq.compiler.ops.recurrence import Activation, RecurrenceOp
+from softq.compiler.tir.expressions import Names
 from softq.compiler.tir.kernel_function import KernelFunction, kernel_function
 from softq.compiler.tir.symbolic import ceiling, computed, multiplied
 
-Expr = Any
-Function = Callable[[Expr, float, float], Expr]
 
-
-def _f(value: float) -> Expr:
+def _f(value: float) -> Any:
     return tirx.FloatImm("float32", value)
-
-
-def _positive(x: Expr, other: Expr) -> Expr:
-    """Return x where it is positive or NaN, else the other."""
-    return tirx.Select(x <= _f(0.0), other, x)
-
-
-def _hard_sigmoid(x: Expr, alpha: float, beta: float) -> Expr:
-    line = tirx.Var("line", "float32")
-    low = tirx.Select(line < _f(0.0), _f(0.0), line)
-    return tirx.Let(line, x * _f(alpha) + _f(beta), tirx.Select(line > _f(1.0), _f(1.0), low))
-
-
-def _softplus(x: Expr, alpha: float, beta: float) -> Expr:
-    """Return log(1 + e^x) = max(x, 0) + log(1 + e), e = e^-|x|.
-
-    With s = e / (2 + e), at most 1/3, the logarithm is 2 artanh(s); its series to s^17 is within 1e-10.
-    """
-    less, e, s = (tirx.Var(name, "float32") for name in ("less", "e", "s"))
-    series: Expr = _f(1 / 17)
-    for k in range(15, 0, -2):
-        series = series * (s * s) + _f(1 / k)
-    logarithm = tirx.Let(e, elementwise.exp(less), tirx.Let(s, e / (_f(2.0) + e), _f(2.0) * s * series))
-    return _positive(x, _f(0.0)) + tirx.Let(less, tirx.Select(x > _f(0.0), _f(0.0) - x, x), logarithm)
-
-
-ACTIVATIONS: Mapping[str, Function] = {
-    "Relu": lambda x, alpha, beta: _positive(x, _f(0.0)),
-    "Tanh": lambda x, alpha, beta: elementwise.tanh(x),
-    "Sigmoid": lambda x, alpha, beta: elementwise.sigmoid(x),
-    "Affine": lambda x, alpha, beta: x * _f(alpha) + _f(beta),
-    "LeakyRelu": lambda x, alpha, beta: _positive(x, x * _f(alpha)),
-    "ThresholdedRelu": lambda x, alpha, beta: tirx.Select(x <= _f(alpha), _f(0.0), x),
-    "ScaledTanh": lambda x, alpha, beta: _f(alpha) * elementwise.tanh(_f(beta) * x),
-    "HardSigmoid": _hard_sigmoid,
-    "Elu": lambda x, alpha, beta: _positive(x, (elementwise.exp(x) - _f(1.0)) * _f(alpha)),
-    "Softsign": lambda x, alpha, beta: x / (_f(1.0) + tirx.Select(x < _f(0.0), _f(0.0) - x, x)),
-    "Softplus": _softplus,
-}
 
 
 def groups_of(op: RecurrenceOp) -> tuple[int, ...]:
@@ -261,12 +220,13 @@ class _Kernel:
 
     def _apply(self, function: Activation, x: Any) -> Any:
         """Return an activation of a number, which the formula uses many times."""
-        value, clip = tirx.Var("x", "float32"), self._op.clip
+        names, clip = Names(), self._op.clip
         if clip is not None:
-            limited = tirx.Var("limited", "float32")
-            bounded = tirx.Select(limited > _f(clip), _f(clip), limited)
-            x = tirx.Let(limited, x, tirx.Select(limited < _f(-clip), _f(-clip), bounded))
-        return tirx.Let(value, x, ACTIVATIONS[function.name](value, function.alpha, function.beta))
+            x = names.bind("unlimited", x)
+            x = names.bind("below", tirx.Select(x > _f(clip), _f(clip), x))
+            x = tirx.Select(x < _f(-clip), _f(-clip), x)
+        x = names.bind("x", x)
+        return names.around(ACTIVATIONS[function.name](x, function.alpha, function.beta))
 
     def _load(self, start: Any, j: Any) -> Any:
         return self._floats[start + j]

@@ -1,7 +1,7 @@
 """ONNX into Relax: TVM's importer, with the domain of operators, shape arithmetic and softq's own kernels.
 
-This file alone touches private parts of TVM (the methods that `Importer` overrides), so it takes exactly the version
-that it was written for; `tests/test_native_version.py` fails loudly on another.
+This file alone touches private parts of TVM (the methods that `Importer` overrides); `imported` takes exactly the
+version that it was written for.
 
 What is different from TVM's importer:
 
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import onnx
@@ -27,8 +26,6 @@ from onnx import numpy_helper
 from tvm import relax, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from softq.artifact.program import Limit
-from softq.compiler.backend import KernelOperator
 from softq.compiler.frontend.broadcasting import broadcast_inputs
 from softq.compiler.frontend.converters import converters, full_name
 from softq.compiler.frontend.converters.softmaxes import softq_function
@@ -36,20 +33,17 @@ from softq.compiler.frontend.element_types import BITS, PLAIN, clean, held, held
 from softq.compiler.frontend.graph_facts import GraphFacts, node_name
 from softq.compiler.frontend.model_interface import check_output, element_type, input_shape
 from softq.compiler.frontend.onnx_node import Array, ImportContext, Node, Supports, constant
-from softq.compiler.frontend.preflight import WAY_OUT, check_supported, missing_operators
+from softq.compiler.frontend.preflight import WAY_OUT, missing_operators
 from softq.compiler.frontend.shape_folding import LARGEST, sizes
 from softq.compiler.ops.control_flow import Body
 from softq.compiler.tir.symbolic import expression, plain
 from softq.compiler.tvm_errors import last_line
 from softq.errors import RefusalError, SoftqError
 from softq.input_shapes import open_axes
-from softq.modelfile import proto_without_weights
-from softq.provenance import RowFunction, call_sites
-
-TVM_VERSION = "0.27.0"
-"""The version whose importer is extended here; a later patch of it is another matter than a later minor version."""
+from softq.provenance import RowFunction
 
 Functions = Mapping[tuple[str, str], RowFunction]
+"""What each function of a model computes, by domain and name."""
 
 _HIDDEN = "If, hidden"
 
@@ -57,77 +51,9 @@ SMALL = 256
 """Initializers of at most so many elements become constants of the program."""
 
 
-@dataclass(frozen=True)
-class Imported:
-    """A model in Relax.
-
-    Attributes:
-        module: Its function `main` takes the model's inputs, then the weights.
-        inputs: The model's names of the inputs.
-        outputs: The model's names of the outputs.
-        weights: The arrays of the weights by the name of the parameter.
-        operators: What the external functions that `main` calls mean, by name.
-        limits: What must hold for the dimensions.
-        dtypes: The element types, by value, that are not those of the integers that hold their bits.
-    """
-
-    module: tvm.IRModule
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    weights: Mapping[str, Array]
-    operators: Mapping[str, KernelOperator]
-    limits: tuple[Limit, ...]
-    dtypes: Mapping[str, str]
-
-
-def import_model(model: ir.Model, functions: Mapping[tuple[str, str], RowFunction], supports: Supports) -> Imported:
-    """Return the model in Relax.
-
-    Args:
-        model: Prepared: no functions but softq's, no Constant nodes; it is not changed.
-        functions: What each function of the model computes, by domain and name.
-        supports: Says whether the backend has a kernel for an operator of operands of a type; TVM has the rest.
-
-    Raises:
-        RefusalError: an operator is not known, or a shape has no form; the message names it.
-        SoftqError: the installed TVM is another than `TVM_VERSION`.
-    """
-    check_version()
-    check_supported(model, functions, known_operators())
-    importer = Importer(model.graph, functions, supports, call_sites(model), None)
-    proto = proto_without_weights(model)
-    try:
-        module = importer.from_onnx(proto.graph, model.opset_imports.get("", 18))
-    except SoftqError:
-        # TVM prints a warning behind the error if a block is left open; there is none before the first operator.
-        with contextlib.suppress(RuntimeError):
-            importer.bb._end_block()  # pyright: ignore[reportPrivateUsage]
-        raise
-    return Imported(
-        module=module,
-        inputs=tuple(importer._input_names),  # pyright: ignore[reportPrivateUsage]
-        outputs=tuple(value.name or "" for value in model.graph.outputs),
-        weights=importer.weights,
-        operators=importer.context.operators,
-        limits=tuple(importer.context.limits.values()),
-        dtypes=importer.context.dtypes,
-    )
-
-
 def known_operators() -> Collection[str]:
     """Return the operators of the default domain that TVM imports."""
     return onnx_frontend._get_convert_map()  # pyright: ignore[reportPrivateUsage]
-
-
-def check_version() -> None:
-    """Refuse a TVM whose importer this file does not know.
-
-    Raises:
-        SoftqError: naming both versions.
-    """
-    installed = str(tvm.__version__)
-    if installed.split(".")[:3] != TVM_VERSION.split("."):
-        raise SoftqError(f"build needs TVM {TVM_VERSION}, installed is {installed}; pip install 'softq[tvm]'")
 
 
 class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
@@ -164,6 +90,16 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         self._formals: list[relax.TensorType] = []
         self._captured: list[relax.Expr] = []
         self._option = open_axes(graph) if around is None else around._option
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the graph's inputs, initializers left out."""
+        return tuple(self._input_names)
+
+    def close(self) -> None:
+        """Close the block of an import that failed: TVM prints a warning behind the error if one is left open."""
+        with contextlib.suppress(RuntimeError):  # There is none before the first operator.
+            self.bb._end_block()  # pyright: ignore[reportPrivateUsage]
 
     def body(
         self, node: Node, attribute: str, formals: Sequence[relax.TensorType], number: tirx.Var | None = None

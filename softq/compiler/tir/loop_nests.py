@@ -32,7 +32,7 @@ _LANES = 16
 # By so many nodes an expression may grow when what it reads is written into it; a sigmoid has about 100.
 _GROWTH = 512
 
-# A formula of more nodes is not written into another one: TVM's simplifier takes minutes for a few that are nested.
+# A formula of more nodes is not written into another one: TVM's passes take long for a few that are nested.
 _LONG = 300
 
 
