@@ -18,26 +18,19 @@ class InferShapes(ir.passes.InPlacePass):
     """Adds what `onnx.shape_inference` finds, with the data of small constants; weights are not copied for it.
 
     What the model says stays unless more is known: a number takes the place of a name, a name the place of nothing.
-    Where the model contradicts itself, its own word stays, and what follows from the contradiction is left open; but
-    the shape of a result of the model that nothing reads is what follows from the inputs, as in every runtime.
+    Where the model contradicts itself, its own word stays, and what follows from the contradiction is left open.
     """
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Infer; `modified` says whether more is known than before."""
         modified, solved = False, True
-        last = {value.name for value in model.graph.outputs if not value.uses()}
         while solved:
             light = ir.to_proto(copy_without_weights(model))
-            for given in light.graph.output:
-                if given.name in last and given.type.HasField("tensor_type"):
-                    given.type.tensor_type.ClearField("shape")
             inferred = ir.from_proto(onnx.shape_inference.infer_shapes(light, data_prop=True))
             solved = False
             for ours, theirs in zip(ModelView(model).containers, ModelView(inferred).containers, strict=True):
                 for node, twin in zip(ours.body, list(theirs.body)[-len(ours.body) :], strict=True):
                     for value, known in zip(node.outputs, twin.outputs, strict=True):
-                        if value.name in last and value in model.graph.outputs and _differ(value.shape, known.shape):
-                            value.shape = None
                         modified |= _learn(value, known)
                     solved |= _learn_rank(node) or _solve_reshape(node)
             modified |= solved
@@ -49,13 +42,6 @@ def _learn(value: ir.Value, known: ir.Value) -> bool:
     value.type = known.type if value.type is None else value.type
     value.shape = _merge(value.shape, known.shape)
     return (value.type, value.shape) != before
-
-
-def _differ(ours: ir.Shape | None, theirs: ir.Shape | None) -> bool:
-    if ours is None or theirs is None:
-        return False
-    pairs = zip(ours, theirs, strict=False)
-    return len(ours) != len(theirs) or any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs)
 
 
 def _learn_rank(node: ir.Node) -> bool:
