@@ -116,6 +116,12 @@ def _third_party() -> str:
     return document()
 
 
+def _tool_variants() -> str:
+    from benchmarks.tool_variants import RESULTS, document
+
+    return document(json.loads(RESULTS.read_text(encoding="utf-8")))
+
+
 def _node_tests() -> str:
     from benchmarks.node_tests import RESULTS, document
 
@@ -149,6 +155,7 @@ COMMITTED: dict[str, Callable[[], str]] = {
     "site-schema": _site_schema,
     "runtimes": _runtimes,
     "third-party": _third_party,
+    "tool-variants": _tool_variants,
     "report-schema": _report_schema,
 }
 LISTS: dict[str, Callable[[], str]] = {

@@ -1,0 +1,58 @@
+"""Models as other tools write them: those for which no other package is needed, and what counts as the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import numpy_helper, parser
+
+from benchmarks.roundings import nudged
+from benchmarks.tool_variants import WAYS, document, good
+
+pytest.importorskip("tvm")
+
+from benchmarks.tool_variants.__main__ import attempt
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [
+        "onnxruntime extended",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("QDQ", "QOperator", "dynamic")),
+    ],
+)
+def test_a_model_of_another_tool_is_right(variant: str, tmp_path: Path) -> None:
+    row = attempt("mnist_vit", variant, tmp_path)
+    assert all(f"{way}: difference" in row and good(row, way) for way in WAYS), row
+
+
+def test_blocked_layouts_are_refused_and_refusals_are_listed(tmp_path: Path) -> None:
+    row = attempt("mnist_vit", "onnxruntime all", tmp_path)
+    assert all("save it at ORT_ENABLE_EXTENDED" in row[f"{way}: refused"] for way in WAYS)
+    assert "0 are right, 2 are refused, 0 are wrong" in document({"rows": [row]})
+    wrong = {**row, "converted: difference": 1.0}
+    del wrong["converted: refused"]
+    assert not good(wrong, "converted")
+    assert "0 are right, 1 are refused, 1 are wrong" in document({"rows": [wrong]})
+
+
+def test_nudged_floats_are_next_to_what_they_were() -> None:
+    """Zeros, infinities, few numbers and integers stay."""
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+        g (float[16] x, int64[2] n) => (float[16] y)
+        <float[16] w = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, float[2] s = {1, 2}> {
+            y = Add (x, w)
+        }""")
+    x = np.array([*range(1, 15), 0, np.inf], np.float32)
+    other, feeds = nudged(model, {"x": x, "n": np.array([1, 2])}, 0)
+    w = numpy_helper.to_array(other.graph.initializer[0])
+    np.testing.assert_allclose(feeds["x"], x, rtol=2e-7)
+    np.testing.assert_allclose(w, np.arange(16), rtol=2e-7)
+    assert (feeds["x"] != x).any()
+    assert (w != np.arange(16)).any()
+    assert list(feeds["x"][14:]) == [0, np.inf]
+    assert w[0] == 0
+    assert other.graph.initializer[1] == model.graph.initializer[1]
+    assert list(feeds["n"]) == [1, 2]
