@@ -13,8 +13,9 @@ Array = np.ndarray[Any, Any]
 DRAWS = 6
 """How many such models are tried where a result may be as wrong as these are: in codes few of them change anything."""
 
-_FEW = range(2, 9)
-"""Numbers of elements of tensors that are no weights nor one number for all: the scales of a Resize decide shapes."""
+_FEW = 9
+"""Elements of a tensor below which it may be no weight: scales of a Resize decide shapes. One number may be a weight or
+not, so that it is moved in every second draw."""
 
 
 def nudged(model: onnx.ModelProto, feeds: Mapping[str, Array], seed: int) -> tuple[onnx.ModelProto, dict[str, Array]]:
@@ -27,6 +28,7 @@ def nudged(model: onnx.ModelProto, feeds: Mapping[str, Array], seed: int) -> tup
         return np.where((rng.random(array.shape) < 0.5) & (array != 0) & np.isfinite(up), up, array)
 
     for tensor in other.graph.initializer:
-        if tensor.data_type in (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16) and np.prod(tensor.dims) not in _FEW:
+        weight = np.prod(tensor.dims) >= _FEW or (np.prod(tensor.dims) == 1 and seed % 2 == 0)
+        if weight and tensor.data_type in (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16):
             tensor.CopyFrom(numpy_helper.from_array(moved(numpy_helper.to_array(tensor)), tensor.name))
     return other, {name: moved(array) if array.dtype.kind == "f" else array for name, array in feeds.items()}
