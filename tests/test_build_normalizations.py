@@ -64,3 +64,12 @@ def test_rows_of_norm_one(p: int, axis: int, tmp_path: Path) -> None:
         [{"x": x}],
         tmp_path,
     )
+
+
+def test_a_layer_of_a_length_that_is_not_known_has_no_bias(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    check(
+        "g (float[N, M] x, float[M] scale) => (float[N, M] y) { y = LayerNormalization (x, scale) }",
+        [{"x": rng.standard_normal((2, n)).astype(F32), "scale": rng.standard_normal(n).astype(F32)} for n in (5, 3)],
+        tmp_path,
+    )

@@ -147,3 +147,15 @@ def test_formulas_of_formulas(tmp_path: Path) -> None:
         tmp_path,
         absolute=1e-5,
     )
+
+
+def test_powers_whose_exponents_are_of_another_type_of_floats(tmp_path: Path) -> None:
+    x = np.array([-2, -0.5, 0, 1.5, 3], np.float32)
+    check(
+        """g (float[N] x, double[N] e) => (float[N] y, float[N] z) <double cube = {3}> {
+            y = Pow (x, cube)
+            z = Pow (x, e)
+        }""",
+        [{"x": x, "e": np.array([2, 3, 0, 0.5, -1])}],
+        tmp_path,
+    )

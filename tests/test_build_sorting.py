@@ -179,3 +179,14 @@ def test_a_gpu_refuses_by_name(operator: str, tmp_path: Path) -> None:
     )
     with pytest.raises(softq.RefusalError, match="has no kernel for this target"):
         softq.build(model, tmp_path / "built", target="cuda,arch=sm_90")
+
+
+def test_hardmax_marks_the_first_greatest_element_along_axes_that_are_not_known(tmp_path: Path) -> None:
+    check(
+        """g (float[N, M] x) => (float[N, M] y, float[N, M] z) {
+            y = Hardmax (x)
+            z = Hardmax <axis = 0> (x)
+        }""",
+        [{"x": np.random.default_rng(5).integers(0, 3, shape).astype(np.float32)} for shape in ((3, 4), (6, 2))],
+        tmp_path,
+    )

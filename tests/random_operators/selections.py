@@ -59,7 +59,7 @@ def _scatter_nd(g: Graph) -> None:
     x = g.pick((FLOAT, I64, DOUBLE), least=1)
     reduction = g.rng.choice(("none", "add", "mul", "max", "min"))
     at = g.rng.sample(range(x.shape[0]), min(2, x.shape[0]))
-    updates = g.given(g.data(x.dtype, (len(at), *x.shape[1:])), fixed=False)
+    updates = g.given(g.data(x.dtype, (len(at), *x.shape[1:])), fixed=(0,))
     g.add("ScatterND", [x, _places(g, [[n] for n in at]), updates], moves=reduction == "none", reduction=reduction)
 
 

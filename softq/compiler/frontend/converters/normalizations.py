@@ -10,7 +10,7 @@ from tvm import relax
 from softq.compiler.frontend.converters.pointwise import number
 from softq.compiler.frontend.converters.shapes import reshape
 from softq.compiler.frontend.onnx_node import Converter, Node, constant
-from softq.compiler.tir.symbolic import Dim
+from softq.compiler.tir.symbolic import Dim, expression, plain
 from softq.errors import RefusalError
 
 
@@ -28,10 +28,17 @@ def _reciprocal_deviation(node: Node, variance: relax.Expr) -> relax.Expr:
 
 
 def _layer_norm(node: Node) -> list[relax.Expr] | None:
-    if not any(node.outputs[1:]):
-        return None
     given, dims = node.tensor(0), node.shape(0)
     axis, dtype = node.axis(node.attributes.get("axis", -1), len(dims)), str(given.ty.dtype)
+    if not any(node.outputs[1:]):
+        scale = node.shape(1)
+        # TVM's importer makes the bias that is left out, of a length that must be a number.
+        if node.has(2) or len(scale) != len(dims) - axis or all(isinstance(plain(d), int) for d in scale):
+            return None
+        nothing = node.emit(relax.op.zeros(relax.ShapeExpr([expression(d) for d in scale]), dtype))
+        epsilon = node.attributes.get("epsilon", 1e-5)
+        axes = list(range(axis, len(dims)))
+        return [node.emit(relax.op.nn.layer_norm(given, node.tensor(1), nothing, axes, epsilon))]
     x = given if dtype in ("float32", "float64") else node.emit(relax.op.astype(given, "float32"))
     mean, centred, variance = _moments(node, x, range(axis, len(dims)))
     reciprocal = _reciprocal_deviation(node, variance)

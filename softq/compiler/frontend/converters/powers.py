@@ -1,4 +1,4 @@
-"""Powers of integers: exact for exponents that are integers, cut off for others.
+"""Powers: those of integers are exact for exponents that are integers, cut off for others.
 
 A result that the type cannot hold is what is left of it in the type's bits; onnxruntime, which computes in float64, has
 another number there, and none that ONNX defines.
@@ -22,8 +22,11 @@ _MOST = 65
 
 def _pow(node: Node) -> list[relax.Expr] | None:
     base, exponent = node.tensor(0), node.tensor(1)
-    if is_float(base):
+    if base.ty.dtype == exponent.ty.dtype and is_float(base):
         return None
+    if is_float(base):
+        # In the type of the base, as onnxruntime has it.
+        return [node.emit(relax.op.power(base, node.emit(relax.op.astype(exponent, str(base.ty.dtype)))))]
     dtype, shape = str(base.ty.dtype), broadcast_shape(node, node.shape(0), node.shape(1))
     wide = "float64" if is_float(exponent) else "int64"
     x, e = (expand(node, node.emit(relax.op.astype(value, wide)), shape) for value in (base, exponent))

@@ -127,4 +127,19 @@ def _scattered(node: Node, at: relax.Expr, values: relax.Expr) -> relax.Expr:
     return node.call("scatter_1_none", ScatterOp(1, "none"), [data, reshape(node, at, [*dims, 1]), values], values.ty)
 
 
-CONVERTERS: Mapping[str, Converter] = {"TopK": _top_k, "Unique": _unique}
+def _hardmax(node: Node) -> list[relax.Expr]:
+    x = node.tensor(0)
+    axis = node.axis(node.attributes.get("axis", -1), len(node.shape(0)))
+    first = node.emit(relax.op.argmax(x, axis, keepdims=True))
+
+    def mark(x: Any, first: Any) -> Any:
+        def element(*at: Any) -> Any:
+            here = first[(*at[:axis], 0, *at[axis + 1 :])] == at[axis].astype("int64")
+            return tirx.Select(here, tirx.const(1, x.dtype), tirx.const(0, x.dtype))
+
+        return te.compute(x.shape, element, name="hardmax")
+
+    return [compute(node, "hardmax", mark, x, first)]
+
+
+CONVERTERS: Mapping[str, Converter] = {"Hardmax": _hardmax, "TopK": _top_k, "Unique": _unique}
