@@ -190,3 +190,7 @@ def test_hardmax_marks_the_first_greatest_element_along_axes_that_are_not_known(
         [{"x": np.random.default_rng(5).integers(0, 3, shape).astype(np.float32)} for shape in ((3, 4), (6, 2))],
         tmp_path,
     )
+
+
+def test_of_one_element_the_first_is_the_least(tmp_path: Path) -> None:
+    check("g (float[1] x) => (int64 y) { y = ArgMin <keepdims = 0> (x) }", [{"x": np.ones(1, np.float32)}], tmp_path)
