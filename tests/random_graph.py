@@ -246,11 +246,6 @@ def is_absent(operator: str, opset: int) -> bool:
         return True
 
 
-def broadcast(*values: Drawn) -> tuple[int, ...]:
-    """Return the shape to which values broadcast."""
-    return np.broadcast_shapes(*(v.shape for v in values))
-
-
 Draw = Callable[[Graph], None]
 
 
@@ -287,8 +282,8 @@ def draw_graph(operators: Mapping[str, Draw], old: Mapping[str, Draw], rng: Rand
 
 def finish(g: Graph, named: bool) -> DrawnModel:
     """Return the model of a graph; `named` says whether axes of inputs have names instead of lengths."""
-    text = [name for node in g.nodes for name in _read(node)]
-    outputs = [v for v in (*g.values, *g.ends) if v.name not in text and v not in g.inputs]
+    read = {name for node in g.nodes for name in _read(node)}
+    outputs = [v for v in (*g.values, *g.ends) if v.name not in read and v not in g.inputs]
 
     def info(value: Drawn) -> onnx.ValueInfoProto:
         rank = len(value.shape)

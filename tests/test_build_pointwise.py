@@ -159,3 +159,10 @@ def test_powers_whose_exponents_are_of_another_type_of_floats(tmp_path: Path) ->
         [{"x": x, "e": np.array([2, 3, 0, 0.5, -1])}],
         tmp_path,
     )
+
+
+def test_a_function_of_the_product_of_a_vector(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    feeds = {"x": rng.standard_normal(7).astype(np.float32), "w": rng.standard_normal((7, 4)).astype(np.float32)}
+    text = "g (float[7] x, float[7, 4] w) => (float[4] y) { t = MatMul (x, w) y = Sinh (t) }"
+    check(text, [feeds], tmp_path, relative=1e-5, absolute=1e-5)

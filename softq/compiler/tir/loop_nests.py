@@ -129,6 +129,8 @@ def _schedule(function: tirx.PrimFunc, rows: bool, single: bool) -> tirx.PrimFun
             continue
         if not reduced and not single:
             spatial = spatial[: len(spatial) - (1 if rows else _inner(schedule, block, spatial))]
+            if not spatial:
+                continue  # One row is one work item.
         outer = schedule.fuse(*spatial) if len(spatial) > 1 else spatial[0]
         schedule.annotate(outer, ITEMS, 1)
         if reduced:
