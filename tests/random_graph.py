@@ -179,11 +179,10 @@ class Graph:
             attributes: Its attributes.
         """
         domain, _, name = operator.rpartition("::")
-        exact = moves and all(v.exact for v in inputs)
         names = [f"v{len(self.nodes)}_{i}" for i in range(results)]
         node = helper.make_node(name, [v.name for v in inputs], names, domain=domain, **attributes)
         arrays = _compute(node, [*inputs, *captured], self.opset, reference)
-        made = [Drawn(n, array, exact) for n, array in zip(names, arrays, strict=True)]
+        made = [Drawn(n, array, moves and all(v.exact for v in inputs)) for n, array in zip(names, arrays, strict=True)]
         if any(v.array.size > _LARGEST for v in made):
             return made
         self.nodes.append(node)
@@ -207,7 +206,7 @@ def _compute(node: onnx.NodeProto, inputs: Sequence[Drawn], opset: int, referenc
     def model(version: int) -> onnx.ModelProto:
         return helper.make_model(graph, opset_imports=_domains(version), ir_version=10)
 
-    if not reference and _is_in(node, min(opset, _NEWEST)):
+    if not reference and (node.domain or not is_absent(node.op_type, min(opset, _NEWEST))):
         try:
             session = onnxruntime.InferenceSession(
                 model(min(opset, _NEWEST)).SerializeToString(), _options(), providers=["CPUExecutionProvider"]
@@ -229,10 +228,6 @@ def _options() -> Any:
 
 def _domains(opset: int) -> list[onnx.OperatorSetIdProto]:
     return [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
-
-
-def _is_in(node: onnx.NodeProto, opset: int) -> bool:
-    return bool(node.domain) or not is_absent(node.op_type, opset)
 
 
 @cache
@@ -298,10 +293,9 @@ def finish(g: Graph, named: bool) -> DrawnModel:
         [numpy_helper.from_array(v.array, v.name) for v in g.constants],
     )  # fmt: skip
     model = helper.make_model(graph, opset_imports=_domains(g.opset), ir_version=10)
-    feeds = {v.name: v.array for v in g.inputs}
-    return DrawnModel(model, feeds, {v.name: v.array for v in outputs}, frozenset(g.loose))
+    feeds, wanted = ({v.name: v.array for v in values} for values in (g.inputs, outputs))
+    return DrawnModel(model, feeds, wanted, frozenset(g.loose))
 
 
 def _read(node: onnx.NodeProto) -> list[str]:
-    bodies = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
-    return [*node.input, *(name for body in bodies for inner in body.node for name in _read(inner))]
+    return [*node.input, *(name for a in node.attribute for inner in a.g.node for name in _read(inner))]
