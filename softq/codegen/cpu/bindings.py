@@ -1,4 +1,4 @@
-"""Names in long expressions as local variables.
+"""Names in expressions as local variables.
 
 TVM's code generator simplifies each value that an expression names, and all that stands in it again: its time grows by
 a factor with every name in the value of another. Of local variables, which LLVM keeps in registers, it knows nothing.
@@ -16,22 +16,19 @@ from tvm_ffi.structural import structural_map, structural_mutate
 from softq.compiler.tir.expressions import found
 from softq.compiler.tir.symbolic import key
 
-_MOST = 8
-"""Names in an expression that are left there: so many take TVM a tenth of a second."""
-
 _CHOICE = tvm.ir.Op.get("prim.if_then_else")
 
 
 @tvm.ir.transform.module_pass(opt_level=0)
 def names_to_locals(module: tvm.IRModule, context: Any) -> tvm.IRModule:
-    """Replace the names in what is stored, where there are many."""
+    """Replace the names in what is stored."""
     return tvm.IRModule(
         {v: f.with_body(structural_map(f.body, (tirx.BufferStore, _changed))) for v, f in module.functions.items()}
     )
 
 
 def _changed(store: tirx.BufferStore) -> tirx.Stmt:
-    if len(found(store.value, tirx.Let)) <= _MOST:
+    if not found(store.value, tirx.Let):
         return store
     locals_ = _Locals()
     value = locals_.expression(store.value)
