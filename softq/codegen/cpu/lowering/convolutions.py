@@ -8,8 +8,7 @@ from typing import Any
 from tvm import tirx
 
 from softq.artifact.program import Size
-from softq.codegen.cpu import convolution as few
-from softq.codegen.cpu import depthwise, flat, phases, windows
+from softq.codegen.cpu.convolutions import depthwise, direct, flat, phases, windows
 from softq.codegen.cpu.gemm.matmul import BLOCK, block_kernel
 from softq.codegen.cpu.kernels import CpuKernels
 from softq.compiler.ops.linear import Convolution
@@ -50,13 +49,13 @@ def lower_convolution(kernels: CpuKernels, builder: Builder, given: Convolution,
     outer = computed("floordiv", count, groups)
     inner, *kernel = given.kernel.dims[1:]
     if groups > 1 and isinstance(outer, int) and outer < _MANY:
-        lower = _depthwise if inner == 1 and kernels.tile.lanes > 1 else _few
+        lower = _depthwise if inner == 1 and kernels.tile.lanes > 1 else _direct
     else:
         small = _at_most(outer, _SMALL) or _at_most(multiplied([inner, *kernel]), _SHORT)
         line = out.dims[-1]
         wide = isinstance(line, int) and line >= _WIDE
         dense = groups == 1 and kernel != [1, 1]
-        lower = _few if dense and (small or wide) else _many
+        lower = _direct if dense and (small or wide) else _many
         if dense and given.operator.strides == (1, 1) and not _at_most(inner, _THICK - 1):
             lower = _flat
     lower(kernels, builder, given, outer, out)
@@ -67,21 +66,21 @@ def _at_most(size: Size, most: int) -> bool:
     return isinstance(size, int) and size <= most
 
 
-def _few(kernels: CpuKernels, builder: Builder, given: Convolution, outer: Size, out: Value) -> None:
-    operator, x, tile = given.operator, given.x, few.convolution_tile(kernels.machine)
+def _direct(kernels: CpuKernels, builder: Builder, given: Convolution, outer: Size, out: Value) -> None:
+    operator, x, tile = given.operator, given.x, direct.convolution_tile(kernels.machine)
     _, inner, *kernel = given.kernel.dims
     lengths = (operator.groups, inner, outer, *x.dims[2:], *out.dims[2:], *kernel)
     numbers = (*lengths, *operator.strides, *operator.dilations, *operator.before)
-    sizes = dict(zip(few.SIZES, numbers, strict=False))
-    sizes["block_rows"], sizes["block_columns"] = few.block_of(sizes)
+    sizes = dict(zip(direct.SIZES, numbers, strict=False))
+    sizes["block_rows"], sizes["block_columns"] = direct.block_of(sizes)
     assert isinstance(kernel[-1], int)
-    shape = few.Shape.of(operator.strides[-1], kernel[-1])
-    memory = builder.scratch(few.scratch_bytes(sizes, tile))
+    shape = direct.Shape.of(operator.strides[-1], kernel[-1])
+    memory = builder.scratch(direct.scratch_bytes(sizes, tile))
     symbol = _kernel(
         kernels,
         shape.symbol,
         given.epilogue,
-        lambda symbol: few.convolution_kernel(tile, shape, symbol, given.epilogue),
+        lambda symbol: direct.convolution_kernel(tile, shape, symbol, given.epilogue),
     )
     tensors = [x, given.kernel, given.bias, out, *given.others, memory]
     blocks = [ceiling(sizes[axis], sizes[f"block_{axis}"]) for axis in ("rows", "columns")]
@@ -143,9 +142,9 @@ def _many(kernels: CpuKernels, builder: Builder, given: Convolution, outer: Size
     height, width = x.dims[-2:]
     steps = multiplied([inner, *kernel])
     positions = computed("add", multiplied([computed("sub", out.dims[2], 1), width]), out.dims[3])
-    direct = kernel == [1, 1] and len(x.dims) == 4 and isinstance(outer, int) and outer <= _DIRECT
+    in_place = kernel == [1, 1] and len(x.dims) == 4 and isinstance(outer, int) and outer <= _DIRECT
     panels = (
-        1 if direct else computed("max", 1, computed("floordiv", _PANEL // tile.columns, computed("max", steps, 1)))
+        1 if in_place else computed("max", 1, computed("floordiv", _PANEL // tile.columns, computed("max", steps, 1)))
     )
     block = multiplied([computed("min", panels, ceiling(positions, tile.columns)), tile.columns])
     most = outer
@@ -154,7 +153,7 @@ def _many(kernels: CpuKernels, builder: Builder, given: Convolution, outer: Size
     split = (*x.dims[2:4],) if len(x.dims) == 6 else (1, 1)
     numbers = (
         operator.groups, inner, outer, *split, height, width, *out.dims[2:], *kernel, *operator.strides,
-        *operator.dilations, *before, x.elements, block, most, int(direct),
+        *operator.dilations, *before, x.elements, block, most, int(in_place),
     )  # fmt: skip
     sizes = dict(zip(windows.SIZES, numbers, strict=True))
     kernels.tir.add(BLOCK, lambda: block_kernel(tile))

@@ -16,7 +16,8 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from softq.artifact.program import Size
-from softq.codegen.cpu.finishing import applied, finish_run, pointers_of, same
+from softq.codegen.cpu.convolutions.emitter import Emitter
+from softq.codegen.cpu.convolutions.finishing import applied, finish_run, pointers_of, same
 from softq.codegen.cpu.gemm.tiles import Sums, Tile, ceil_divide, number, vector
 from softq.codegen.cpu.rows.tir import broadcast
 from softq.compiler.steps.product import Apply, Epilogue
@@ -95,30 +96,15 @@ def flat_kernel(tile: Tile, columns: int, dilation: int, symbol: str, epilogue: 
     return made.function
 
 
-class _Builder:
+class _Builder(Emitter):
     def __init__(self, tile: Tile, taps: int, dilation: int, made: KernelFunction, apply: Apply | None) -> None:
+        super().__init__(made)
         self._apply = apply or same
         self._tile, self._taps, self._dilation = tile, taps, dilation
-        self._size, self._memory = made.sizes, made.memory
-        # Numbers that many expressions share are kept in memory: TVM would copy and simplify them together.
-        self._numbers, self._used = T.alloc_buffer((64,), "int64", scope="local"), 0
         self._tiles = self._scratch(number(0))
         self._wide = _GROUP * tile.columns
         self._planes = self._scratch(self._size["most"] * number(4 * self._wide))
         self._sums = Sums(tile)
-
-    def _scratch(self, position: Any) -> Any:
-        at = T.address_of(self._memory["scratch"][position])
-        return T.decl_buffer((number(1),), "float32", data=at, align=4)
-
-    def _keep(self, value: Any) -> Any:
-        place = self._numbers[number(self._used)]
-        self._put(place, value)
-        self._used += 1
-        return place
-
-    def _put(self, place: Any, value: Any) -> None:
-        T.buffer_store(self._numbers, value, [place.indices[0]])
 
     def emit(self) -> None:
         size, zero, one, wide = self._size, number(0), number(1), number(self._wide)

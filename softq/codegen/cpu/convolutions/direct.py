@@ -17,9 +17,9 @@ from tvm.script.ir_builder import tirx as T
 
 from softq.artifact.machine import Cpu
 from softq.artifact.program import Size
-from softq.codegen.cpu.finishing import applied, finish_in_place, pointers_of
+from softq.codegen.cpu.convolutions.finishing import applied, finish_in_place, pointers_of
+from softq.codegen.cpu.convolutions.phases import copy_columns
 from softq.codegen.cpu.gemm.tiles import Matrix, Sums, Tile, ceil_divide, number, tile_of_block, vector, vectors_of
-from softq.codegen.cpu.phases import copy_columns
 from softq.codegen.cpu.rows.tir import broadcast
 from softq.compiler.steps.product import Apply, Epilogue
 from softq.compiler.tir.kernel_function import KernelFunction, kernel_function

@@ -17,7 +17,8 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from softq.artifact.program import Size
-from softq.codegen.cpu.finishing import applied, finish_run, pointers_of, same
+from softq.codegen.cpu.convolutions.emitter import Emitter
+from softq.codegen.cpu.convolutions.finishing import applied, finish_run, pointers_of, same
 from softq.codegen.cpu.gemm.matmul import BLOCK
 from softq.codegen.cpu.gemm.tiles import Tile, call, ceil_divide, number, positions, vector
 from softq.compiler.steps.product import Apply, Epilogue
@@ -35,9 +36,6 @@ STEPS = 512
 
 _TAP = 6
 """Numbers that are kept for each element of the kernel."""
-
-_NUMBERS = 64
-"""More than there are numbers that are kept."""
 
 SIZES = (
     "groups", "inner", "outer", "phase_rows", "phase_columns", "height", "width", "rows", "columns", "kernel_rows",
@@ -74,28 +72,15 @@ def scratch_bytes(steps: Size, taps: Size, block: Size, tile: Tile) -> Size:
     return computed("add", computed("add", table, ROWS * tile.columns * 4), multiplied([steps, block, 4]))
 
 
-class _Builder:
+class _Builder(Emitter):
     def __init__(self, tile: Tile, made: KernelFunction, apply: Apply) -> None:
+        super().__init__(made)
         self._tile, self._apply = tile, apply
-        self._size, self._memory = made.sizes, made.memory
-        # Numbers that many expressions share are kept in memory: TVM would copy and simplify them together.
-        self._numbers, self._used = T.alloc_buffer((_NUMBERS,), "int64", scope="local"), 0
         self._tiles = self._scratch(number(0))
         self._table = self._scratch(number(ROWS * tile.columns * 4), "int64")
         self._taps = self._keep(self._size["kernel_rows"] * self._size["kernel_columns"])
         table = self._keep(ceil_divide(self._taps * number(8 * _TAP), 64) * number(64))
         self._panels = self._scratch(number(ROWS * tile.columns * 4) + table)
-
-    def _scratch(self, position: Any, dtype: str = "float32") -> Any:
-        at = T.address_of(self._memory["scratch"][position])
-        return T.decl_buffer((number(1),), dtype, data=at, align=8 if dtype == "int64" else 4)
-
-    def _keep(self, value: Any) -> Any:
-        at = number(self._used)
-        self._used += 1
-        assert self._used <= _NUMBERS
-        T.buffer_store(self._numbers, value, [at])
-        return self._numbers[at]
 
     def emit(self) -> None:
         size, zero, one = self._size, number(0), number(1)

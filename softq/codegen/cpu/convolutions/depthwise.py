@@ -17,9 +17,10 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from softq.artifact.program import Size
-from softq.codegen.cpu.finishing import applied, finish_run, pointers_of, same
+from softq.codegen.cpu.convolutions.emitter import Emitter
+from softq.codegen.cpu.convolutions.finishing import applied, finish_run, pointers_of, same
+from softq.codegen.cpu.convolutions.phases import TAKEN
 from softq.codegen.cpu.gemm.tiles import Sums, Tile, ceil_divide, number, positions, vector
-from softq.codegen.cpu.phases import TAKEN
 from softq.codegen.cpu.rows.tir import broadcast, shuffle
 from softq.compiler.steps.product import Apply, Epilogue
 from softq.compiler.tir.kernel_function import KernelFunction, kernel_function
@@ -29,9 +30,6 @@ CHUNK = 1 << 11
 """Positions that are computed before they are written: few enough to stay in the first cache."""
 
 _AXES = ("rows", "columns")
-
-_NUMBERS = 40
-"""More than there are numbers that are kept."""
 
 SIZES = (
     "outer", "total", "height", "width", "rows", "columns", "kernel_rows", "kernel_columns", "stride_rows",
@@ -105,29 +103,15 @@ def greatest_kernel(lanes: int, stride: int, symbol: str) -> tirx.PrimFunc:
     return made.function
 
 
-class _Builder:
+class _Builder(Emitter):
     """The emitter of a convolution with what is done to its elements, or of greatest elements."""
 
     def __init__(self, tile: Tile, stride: int, made: KernelFunction, apply: Apply | None) -> None:
+        super().__init__(made)
         self._tile, self._stride, self._apply = tile, stride, apply or same
         self._greatest = apply is None
         self._around = tirx.FloatImm("float32", -math.inf if self._greatest else 0.0)
-        self._size, self._memory = made.sizes, made.memory
-        # Numbers that many expressions share are kept in memory: TVM would copy and simplify them together.
-        self._numbers, self._used = T.alloc_buffer((_NUMBERS,), "int64", scope="local"), 0
         self._sums = Sums(tile)
-
-    def _scratch(self, position: Any, dtype: str = "float32") -> Any:
-        at = T.address_of(self._memory["scratch"][position])
-        return T.decl_buffer((number(1),), dtype, data=at, align=8 if dtype == "int64" else 4)
-
-    def _keep(self, value: Any, at: int | None = None) -> Any:
-        if at is None:
-            at = self._used
-            self._used += 1
-            assert self._used <= _NUMBERS
-        T.buffer_store(self._numbers, value, [number(at)])
-        return self._numbers[number(at)]
 
     def emit(self) -> None:
         size, zero, one, lanes = self._size, number(0), number(1), self._tile.lanes
@@ -228,7 +212,7 @@ class _Builder:
         tile, zero = self._tile, number(0)
         done, first_value = self._keep(zero), self._around if self._greatest else self._memory["bias"][channel]
         bias = broadcast(first_value, tile.lanes)
-        place, vectors = self._used - 1, tile.vectors
+        vectors = tile.vectors
         start = self._keep(first)
         while vectors:
             with T.serial(zero, tirx.truncdiv(count - done, number(vectors))):
@@ -245,7 +229,7 @@ class _Builder:
                         self._sums.set(0, v, greater if factor is None else before + factor * value)
                 for v in range(vectors):
                     T.buffer_store(self._run, self._sums.get(0, v), [vector(at + number(v * tile.lanes), tile.lanes)])
-                self._keep(done + number(vectors), place)
+                self._put(done, done + number(vectors))
             vectors //= 2
 
     def _write(self, channel: Any, out: Any, high: Any, width: Any) -> None:
