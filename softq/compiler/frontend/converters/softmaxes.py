@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 from tvm import relax
 
@@ -12,7 +13,7 @@ from softq.compiler.frontend.onnx_node import Converter, Node, constant
 from softq.compiler.ops.row_program import RowProgramOp
 from softq.compiler.tir.symbolic import plain, size
 from softq.errors import RefusalError
-from softq.methods import METHODS
+from softq.methods import METHODS, Method
 from softq.provenance import RowFunction
 from softq.rowprog import Program
 from softq.rowprog.onnx import signature
@@ -78,7 +79,7 @@ def _softmax(node: Node) -> list[relax.Expr]:
     dtype = x.ty.dtype
     if axis != rank - 1:
         x = node.emit(relax.op.permute_dims(x, order))
-    program = _program_of(node.operator)
+    program = _program_of(next(m for m in METHODS.entries().values() if m.operator == node.operator))
     length = plain(node.importer.dims(x, node.inputs[0])[-1])
     # Sums of floats cannot overflow; the limit only keeps the element's position in 32 bits.
     longest = max(length, 1) if isinstance(length, int) else 2**24
@@ -89,9 +90,8 @@ def _softmax(node: Node) -> list[relax.Expr]:
 
 
 @cache
-def _program_of(operator: str) -> Program:
-    """Return the row program of an operator of ONNX: always the same one, as one kernel serves all of its nodes."""
-    method = next(m for m in METHODS.entries().values() if m.operator == operator)
+def _program_of(method: Method[Any]) -> Program:
+    """Return the row program of a method without settings: always the same one, as one kernel serves all its nodes."""
     return quotient(method.program(method.configure({})))
 
 
