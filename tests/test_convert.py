@@ -371,3 +371,15 @@ def test_nothing_superfluous_is_left() -> None:
         model = softq.convert(attention(mask=mask, behind=GUARD), bits=4).model
         read = {name for node in model.graph.node for name in node.input} | {o.name for o in model.graph.output}
         assert all(any(name in read for name in node.output) for node in model.graph.node)
+
+
+def test_a_vector_behind_the_weights_is_no_v() -> None:
+    """The quotients of [r, 1] would spread the products [r] to [r, r]: the division stays in front of them."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 18]> g (float[r,n] x, float[n] v) => (float[r] y) {
+            p = Softmax (x)
+            y = MatMul (p, v)
+        }""")
+    converted = softq.convert(model, method="deferred-log", bits=4, all_sites=True).model
+    feed = {"x": np.zeros((3, 4), np.float32), "v": np.arange(4, dtype=np.float32)}
+    np.testing.assert_array_equal(run(converted, feed), np.full(3, 1.5, np.float32))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import shutil
@@ -12,6 +13,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -235,6 +237,18 @@ def test_a_sweep_goes_on_under_the_same_conditions_only(tmp_path: Path) -> None:
     assert "for which the data was" in refused()
     os.remove(out / STUDY)
     assert f"has {OUTCOMES} without {STUDY}" in refused()
+
+
+def test_a_sweep_goes_on_where_the_float_model_gives_the_same_only(tmp_path: Path) -> None:
+    """Another value of the same model on the same data: the machine computes otherwise."""
+    given: dict[str, Any] = {"out": tmp_path / "out", "metric": "top1-accuracy", "methods": "exact", "limit": 4}
+    run(VIT, IMAGES, **given)
+    (tmp_path / "out" / OUTCOMES).write_bytes(b"")
+    study = json.loads((tmp_path / "out" / STUDY).read_text())
+    study["reference"]["value"] = math.nextafter(study["reference"]["value"], 0)
+    (tmp_path / "out" / STUDY).write_text(json.dumps(study))
+    with pytest.raises(UsageError, match="the float model's value was"):
+        run(VIT, IMAGES, **given)
 
 
 def test_another_model_is_refused(tmp_path: Path) -> None:
