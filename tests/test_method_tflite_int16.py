@@ -87,6 +87,24 @@ def test_the_exponential_is_within_its_bound() -> None:
     assert np.max(error) <= 2e-4
 
 
+def test_tables_in_single_precision_differ_as_stated() -> None:
+    """As microcontrollers make theirs (internal/common.h, gen_lut), here with every step rounded to f32."""
+    x = np.arange(1025, dtype=np.float32) / np.float32(1024)
+    at = np.float32(32768) / (np.float32(1) + x)
+    sample, middle = np.floor(at[::2] + np.float32(0.5)), np.floor(at[1::2] + np.float32(0.5))
+    error = np.floor((at[2::2] + sample[:-1]) / np.float32(2) + np.float32(0.5)) - middle
+    half = np.where(error >= 0, (error + 1) // 2, -((1 - error) // 2))
+    table = np.minimum([*(sample[:-1] - half), sample[-1]], 32767).astype(int).tolist()
+    ours = reciprocal_table()
+    differing = {i: (theirs, ours[i]) for i, theirs in enumerate(table) if theirs != ours[i]}
+    assert differing == {160: (24966, 24967), 294: (20816, 20815)}
+
+
+def test_a_row_of_one_element_does_not_wrap() -> None:
+    one = run(program_of("tflite-int16", {"output": "int16"}, DType.I16), np.zeros((1, 1), np.int16))["weights"]
+    assert int(one[0, 0]) == 32767
+
+
 def test_the_stated_length() -> None:
     assert largest_length(program_of("tflite-int16", {}), 2**18) == 131_096
     assert largest_length(program_of("tflite-int16", {}, DType.I16), 2**18) == 131_096

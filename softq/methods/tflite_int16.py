@@ -1,10 +1,13 @@
-"""TensorFlow Lite's softmax of 16-bit scores: two tables of 513 entries, which CMSIS-NN's arm_softmax_s16 shares.
+"""TensorFlow Lite's softmax of 16-bit scores: two tables of 513 entries; CMSIS-NN's arm_softmax_s16 is close.
 
     a = min(round(d * step * 65535 / 10), 65535), e = table of e^-x over [0, 10] at a, between its entries on chords
     S = sum(e) = 2^k (1 + x), R = table of 1 / (1 + x) at x;  p = round(e R / 2^(k + 15))
 
 Source: TensorFlow Lite's kernel (github.com/tensorflow/tflite-micro, 90b983c, reference/softmax.h, SoftmaxInt16; its
-tables are made as in internal/common.h) and CMSIS-NN (99f736a, arm_softmax_s16, whose caller gives the tables).
+tables are made as in internal/common.h in double precision, with whose interpreter this is equal to the bit) and
+CMSIS-NN (99f736a, arm_softmax_s16, whose caller gives the tables). It differs from this in two places: a row of one
+element gives 32,768, which wraps to -32,768, and here 32,767; with tables made in f32, as for microcontrollers,
+1 / (1 + x) has 24,966 at entry 160 and 20,816 at 294, and here 24,967 and 20,815.
 Input: 16-bit or 8-bit integers of `step` per unit (a beta is a part of it), or any f32, rounded to that step, 65,535
 units at most; -inf is masked, +inf takes all the weight. With the default step of 10 / 65535, a is the distance itself.
 Integers: distance d, 16 bits; d * step * 65535 / 10 by a multiplier of 31 bits and a shift, with the published two
@@ -103,7 +106,7 @@ def _trace(t: Trace, options: TfliteInt16Options) -> Outputs:
 
 METHOD = Method(
     name="tflite-int16",
-    summary="TensorFlow Lite's and CMSIS-NN's softmax of 16-bit scores by two tables, bit for bit.",
+    summary="TensorFlow Lite's softmax of 16-bit scores by two tables, bit for bit; CMSIS-NN's but for special cases.",
     source="TensorFlow Lite's kernel; CMSIS-NN",
     options=TfliteInt16Options,
     trace=_trace,

@@ -1,11 +1,14 @@
-"""TensorFlow Lite's softmax of 8-bit scores, gemmlowp's fixed point, which CMSIS-NN's arm_softmax_s8 shares.
+"""TensorFlow Lite's softmax of 8-bit scores, gemmlowp's fixed point; CMSIS-NN's arm_softmax_s8 is close.
 
     a = d * step in Q5.26, E = e^-a in Q0.31; E = 0 from 31 / step on
     w = round(E / 2^12) in Q12.19, S = sum(w) = 2^k (1 + x), R = 1 / (1 + x) in Q0.31 by three steps of Newton
     p = round(R E / 2^(k + 31 - B)), B = 8 or 16
 
 Source: TensorFlow Lite's reference kernel (github.com/tensorflow/tflite-micro, 90b983c, reference/softmax.h) and
-gemmlowp (16e8662, fixedpoint.h); the same arithmetic and constants in CMSIS-NN (99f736a, arm_softmax_s8 and _s8_s16).
+gemmlowp (16e8662, fixedpoint.h), with whose interpreter this is equal to the bit where that gives a result; the same
+arithmetic and constants in CMSIS-NN (99f736a, arm_softmax_s8 and _s8_s16). B = 8 is published for S below 2^28 only,
+where k + 23 stays below 32: with 512 elements near the maximum TensorFlow Lite ends the process, and CMSIS-NN shifts a
+word of 32 bits by 32, so that its results are others than these. B = 16 is published for S below 2^31.
 TensorFlow Lite's optimised kernel for 8-bit results is another one, with a table of floats.
 Input: 8-bit integers of `step` per unit (a beta is a part of it), or any f32, rounded to that step, 255 units at most;
 -inf is masked, +inf takes all the weight.
@@ -83,7 +86,7 @@ def _trace(t: Trace, options: TfliteInt8Options) -> Outputs:
 
 METHOD = Method(
     name="tflite-int8",
-    summary="TensorFlow Lite's and CMSIS-NN's fixed-point softmax of 8-bit scores, bit for bit.",
+    summary="TensorFlow Lite's fixed-point softmax of 8-bit scores, bit for bit; CMSIS-NN's for sums below 2^28.",
     source="TensorFlow Lite's reference kernel, gemmlowp; CMSIS-NN",
     options=TfliteInt8Options,
     trace=_trace,
