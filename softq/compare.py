@@ -24,7 +24,7 @@ from softq.io_binding import (
     run_batch,
     spec_of_label,
 )
-from softq.metrics import Measured, Metric, find_metric, mean_interval, paired_ratio_interval
+from softq.metrics import Measured, Metric, PerSample, change_interval, count_flips, find_metric, value_interval
 from softq.reports import MetricResult, PairedInterval, Report, check_gate, judge
 from softq.runner import OnnxRunner, Runner
 
@@ -238,17 +238,19 @@ def _result(metric: Metric, measured: Measured) -> MetricResult:
 
 
 def _interval(metric: Metric, measured: Measured) -> PairedInterval | None:
-    samples, subject = measured.samples, metric.interval_of
-    if samples is None or subject is None or measured.nan.candidate_only:
+    samples, subject, kind = measured.samples, metric.interval_of, metric.kind
+    if samples is None or subject is None or kind is None or measured.nan.candidate_only:
         return None
-    reference = np.zeros_like(samples.candidate) if samples.reference is None else samples.reference
-    if np.count_nonzero(samples.weight) < 2 or not np.isfinite([reference, samples.candidate]).all():
-        return None
-    if samples.reference is not None and subject == "ratio":
-        interval = paired_ratio_interval(reference, samples.candidate, samples.weight)
+    candidate, flips = PerSample(samples.candidate, samples.weight), None
+    if samples.reference is None:
+        interval = value_interval(kind, metric.bounds, candidate)
     else:
-        interval = mean_interval(samples.candidate - reference, samples.weight)
-    return PairedInterval.about(subject, interval)
+        reference = PerSample(samples.reference, samples.weight)
+        interval = change_interval(kind, metric.bounds, reference, candidate)
+        flips = count_flips(kind, reference, candidate)
+    if interval is None:
+        return None
+    return PairedInterval.about(subject, interval, int(np.count_nonzero(samples.weight)), flips)
 
 
 def versions() -> dict[str, str]:

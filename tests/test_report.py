@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from softq.errors import UsageError
-from softq.metrics import Direction, NanCounts, PairedSamples, find_metric
+from softq.metrics import Direction, Flips, NanCounts, PairedSamples, find_metric
 from softq.reports import (
     MetricResult,
     PairedInterval,
@@ -67,6 +67,40 @@ def test_max_drop(reference: float, candidate: float, direction: Direction, drop
 
 
 @pytest.mark.parametrize(
+    ("interval", "direction", "drop", "passed", "said"),
+    [
+        # No change in 5 images shows nothing of 1 %, in 400 it does.
+        (
+            PairedInterval("difference", 0.0, -0.434, 0.434, 5, Flips(0, 0)),
+            "higher",
+            0.01,
+            False,
+            "5 samples; 381 would",
+        ),
+        (PairedInterval("difference", 0.0, -0.0095, 0.0095, 400, Flips(0, 0)), "higher", 0.01, True, "at most 0.0095"),
+        (
+            PairedInterval("difference", -0.005, -0.015, 0.005, 100),
+            "higher",
+            0.01,
+            False,
+            "100 samples; 400 would show",
+        ),
+        (PairedInterval("difference", -0.02, -0.03, -0.01, 100), "lower", 0, True, "at least 0.01 better"),
+        # The reference is 0.9: a ratio of at most 1.02 is a loss of at most 0.018.
+        (PairedInterval("ratio", 1.01, 1.0, 1.02, 100), "lower", 0.0181, True, "at most 0.018 worse"),
+        (PairedInterval("ratio", 1.01, 1.0, 1.02, 100), "lower", "1.5%", False, "would show 0.0135"),
+    ],
+)
+def test_a_drop_must_be_shown(
+    interval: PairedInterval, direction: Direction, drop: str | float, passed: bool, said: str
+) -> None:
+    gate = judge([replace(result(0.9, 0.9, direction), interval=interval)], parse_drop(drop), None)
+    assert gate is not None
+    assert gate.passed is passed, gate.sentence
+    assert said in gate.sentence
+
+
+@pytest.mark.parametrize(
     ("candidate", "direction", "limit", "passed"),
     [
         (0.97, "higher", 0.97, True),
@@ -115,7 +149,7 @@ def test_gates_that_make_no_sense() -> None:
 def report() -> Report:
     first = replace(
         result(0.97, 0.96),
-        interval=PairedInterval("difference", -0.01, -0.015, -0.005),
+        interval=PairedInterval("difference", -0.01, -0.015, -0.005, 2, Flips(1, 0)),
         samples=PairedSamples(np.ones(2), np.array([1.0, NAN]), np.ones(2)),
     )
     results = (first, replace(result(None, INF, "lower"), name="a|b", nan=NanCounts(2, 2, 2, 0)))
@@ -147,7 +181,10 @@ def test_text() -> None:
         "\n"
         "NaN seen by a|b: 2 in the reference, 2 in the candidate, 2 in both at the same place,"
         " 0 in the candidate alone\n"
-        "FAILED: score goes from 0.97 to 0.96, worse by 0.01; at most 0.5% (that is 0.00485) worse is allowed\n"
+        "score: 1 of 2 samples are right under the reference alone, 0 under the candidate alone;"
+        " McNemar's exact test: p = 1\n"
+        "FAILED: score goes from 0.97 to 0.96, worse by 0.01: at most 0.015 worse with 95 % confidence, 2 samples;"
+        " no more of them would show 0.00485; at most 0.5% (that is 0.00485) worse is allowed\n"
     )
     pretty = to_text(report(), terminal=True, width=120)
     assert "\x1b[" in pretty
@@ -180,6 +217,8 @@ def test_json() -> None:
         "estimate": -0.01,
         "low": -0.015,
         "high": -0.005,
+        "samples": 2,
+        "flips": {"lost": 1, "gained": 0},
     }
     assert plain["gate"]["passed"] is False
     assert plain == report().to_json(samples=True)

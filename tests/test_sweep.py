@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -24,8 +25,7 @@ from softq.cli import main
 from softq.compare import check
 from softq.conversion import convert
 from softq.errors import InputError, UsageError
-from softq.metrics import PerSample, find_metric
-from softq.metrics.base.reductions import mean, root_ratio
+from softq.metrics import AloneMetric, Kind, PairedMetric, PerSample, find_metric
 from softq.sweeps import run
 from softq.sweeps.eta import Eta
 from softq.sweeps.evaluate.intervals import loss_of, value_of
@@ -109,20 +109,25 @@ def test_halves_have_the_spread_of_the_mean() -> None:
     """Of a mean the interval over halves must be the one by Student's t, within what 200 halves can tell (10 %)."""
     rng = np.random.default_rng(0)
     samples = PerSample(rng.normal(size=400) ** 2, np.ones(400))
-    exact, halved = value_of(mean, samples), value_of(lambda s: float(s.total.mean()), samples)
+    metric = find_metric("kl")
+    assert isinstance(metric, PairedMetric)
+    other = Kind("mean of another form", lambda s: float(s.total.mean()), None)
+    exact, halved = value_of(metric, samples), value_of(replace(metric, kind=other), samples)
     assert exact.low is not None
     assert exact.high is not None
     assert halved.low is not None
     assert halved.high is not None
     assert halved.high - halved.low == pytest.approx(exact.high - exact.low, rel=0.1)
-    none = loss_of(root_ratio, "lower", PerSample(np.zeros(3), np.ones(3)), PerSample(np.ones(3), np.ones(3)))
+    ratio = find_metric("relative-error")
+    assert isinstance(ratio, PairedMetric)
+    none = loss_of(ratio, PerSample(np.zeros(3), np.ones(3)), PerSample(np.ones(3), np.ones(3)))
     assert (none.value, none.low) == (1.0, None)
 
 
 def test_nan_where_the_float_model_has_numbers() -> None:
     metric = find_metric("top1-accuracy")
-    assert metric.direction == "higher"
-    lost = loss_of(mean, "higher", PerSample(np.ones(4), np.ones(4)), PerSample(np.full(4, np.nan), np.ones(4)))
+    assert isinstance(metric, AloneMetric)
+    lost = loss_of(metric, PerSample(np.ones(4), np.ones(4)), PerSample(np.full(4, np.nan), np.ones(4)))
     assert np.isnan(lost.value)
     assert lost.low is None
 
@@ -251,6 +256,21 @@ def test_a_sweep_goes_on_where_the_float_model_gives_the_same_only(tmp_path: Pat
         run(VIT, IMAGES, **given)
 
 
+def test_a_sweep_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
+    """Its intervals were others and its losses had no flips."""
+    out, given = tmp_path / "out", ["--methods", "uniform", "--limit", "8"]
+    assert CliRunner().invoke(main, command(IMAGES, out, *given, "--bits", "2,4")).exit_code == 0
+    study = json.loads((out / STUDY).read_text(encoding="utf-8"))
+    study["reference"] = {"value": study["reference"]["value"], "low": 0.968, "high": 1.002}
+    (out / STUDY).write_text(json.dumps(study), encoding="utf-8")
+    first = json.loads((out / OUTCOMES).read_text(encoding="utf-8").splitlines()[0])
+    del first["loss"]["flips"], first["metric"]["flips"]
+    (out / OUTCOMES).write_text(json.dumps(first) + "\n", encoding="utf-8")
+    again = CliRunner().invoke(main, command(IMAGES, out, *given, "--bits", "2,4"))
+    assert again.exit_code == 0, again.output
+    assert [one.loss.flips is None for one in read(out)[1]] == [True, False]
+
+
 def test_another_model_is_refused(tmp_path: Path) -> None:
     from softq.modelfile import save
 
@@ -325,7 +345,7 @@ def test_the_gate(tmp_path: Path) -> None:
     given = ["--methods", "deferred-log,uniform", "--bits", "2", "--limit", "200", "--junit", str(junit)]
     hard = CliRunner().invoke(main, command(IMAGES, out, *given, "--max-drop", "0"))
     assert hard.exit_code == 1, hard.output
-    assert "FAILED: none of the 2 settings keeps the budget" in hard.output
+    assert "FAILED: none of the 2 settings is shown to keep the budget" in hard.output
     assert "too much" in hard.output
     cases = ElementTree.parse(junit).getroot().findall("./testsuite/testcase")
     assert [case.get("name") for case in cases] == ["deferred-log bits=2", "uniform bits=2"]

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 @measuring.OUT
 @measuring.FORCE
 @measuring.granularity("What options are fitted for on calibration data.")
-@click.option("--max-drop", metavar="X|X%", help="Gate: some setting is worse by at most X (X% of the float value).")
+@click.option(
+    "--max-drop", metavar="X|X%", help="Gate: some setting is at most X worse (X% of the float value), shown."
+)
 @click.option("--junit", metavar="FILE", help="Write a test case for each setting as JUnit XML.")
 @options.JSON
 def sweep(
@@ -89,7 +91,7 @@ def _write_junit(path: str, found: Sweep, budget: Any) -> None:
 
     cases: list[Case] = []
     for outcome in found.outcomes:
-        gate = None if budget is None else budget.judge(outcome.metric)
+        gate = None if budget is None else budget.judge_outcome(outcome)
         message = f"{found.study.metric} is {outcome.metric.value:.6g}" if gate is None else gate.sentence
         cases.append(Case(describe(outcome.setting), outcome.seconds, message, gate is None or gate.passed))
     write_text(path, to_junit(study_name(found.study), cases))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from softq.errors import UsageError
+from softq.metrics.base.evidence import Evidence
+from softq.metrics.base.inference import change_interval, count_flips, value_interval
 from softq.metrics.base.interval import Interval, mean_interval, paired_ratio_interval
 from softq.metrics.base.kinds import AloneMetric, CountedMeter, HeldMeter, HeldMetric, Metric, PairedMetric
 from softq.metrics.base.meter import (
@@ -16,20 +18,29 @@ from softq.metrics.base.meter import (
     PerSample,
     Tensors,
 )
-from softq.metrics.base.reductions import exp_mean, maximum, mean
+from softq.metrics.base.proportions import Flips
+from softq.metrics.base.values import EXP_MEAN, MAXIMUM, MEAN, PROPORTION, ROOT_RATIO, Kind
 from softq.registry import Folder
 
 METRICS = Folder("softq.metrics", "METRIC", Metric, "softq.metrics", "metric")
 
 __all__ = [
+    "EXP_MEAN",
+    "MAXIMUM",
+    "MEAN",
     "METRICS",
+    "PROPORTION",
+    "ROOT_RATIO",
     "AloneMetric",
     "CountedMeter",
     "Direction",
+    "Evidence",
+    "Flips",
     "Floats",
     "HeldMeter",
     "HeldMetric",
     "Interval",
+    "Kind",
     "Measured",
     "Meter",
     "Metric",
@@ -39,12 +50,12 @@ __all__ = [
     "Part",
     "PerSample",
     "Tensors",
-    "exp_mean",
+    "change_interval",
+    "count_flips",
     "find_metric",
-    "maximum",
-    "mean",
     "mean_interval",
     "paired_ratio_interval",
+    "value_interval",
 ]
 
 

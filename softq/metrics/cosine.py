@@ -7,6 +7,7 @@ import numpy as np
 from softq.data import Array
 from softq.metrics.base.kinds import PairedMetric
 from softq.metrics.base.meter import Floats, PerSample
+from softq.metrics.base.values import MEAN
 
 
 def _contribute(reference: Array, candidate: Array) -> PerSample:
@@ -44,4 +45,6 @@ METRIC = PairedMetric(
     summary="cosine similarity of a sample's output to the reference's, mean over the samples",
     needs_labels=False,
     contribute=_contribute,
+    kind=MEAN,
+    bounds=(-1.0, 1.0),
 )

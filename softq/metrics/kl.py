@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from softq.data import Array
 from softq.metrics.base.kinds import PairedMetric
 from softq.metrics.base.meter import Floats, PerSample
 from softq.metrics.base.rows import as_rows, by_blocks, has_nan, log_softmax, per_sample
+from softq.metrics.base.values import MEAN
 
 
 def _contribute(reference: Array, candidate: Array) -> PerSample:
@@ -33,5 +36,7 @@ METRIC = PairedMetric(
     summary="KL(softmax of the reference || softmax of the candidate) over the last axis, mean over the rows",
     needs_labels=False,
     contribute=_contribute,
+    kind=MEAN,
+    bounds=(0.0, math.inf),
     distance="kl",
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from softq.data import Array
 from softq.metrics.base.kinds import PairedMetric
 from softq.metrics.base.meter import Floats, PerSample
-from softq.metrics.base.reductions import maximum
+from softq.metrics.base.values import MAXIMUM
 
 
 def difference(reference: Array, candidate: Array) -> tuple[Floats, Floats]:
@@ -36,5 +38,6 @@ METRIC = PairedMetric(
     summary="largest absolute difference of any element from the reference's",
     needs_labels=False,
     contribute=_contribute,
-    reduce=maximum,
+    kind=MAXIMUM,
+    bounds=(0.0, math.inf),
 )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from softq.data import Array
 from softq.errors import InputError
 from softq.metrics.base.kinds import AloneMetric
 from softq.metrics.base.meter import Floats, PerSample
-from softq.metrics.base.reductions import exp_mean
 from softq.metrics.base.rows import by_blocks, log_softmax
+from softq.metrics.base.values import EXP_MEAN
 
 
 def _contribute(output: Array, labels: Array) -> PerSample:
@@ -46,6 +48,7 @@ METRIC = AloneMetric(
     summary="exp of the mean NLL of each next token; logits [B,T,V], token ids [B,T], negative ids are ignored",
     needs_labels=True,
     contribute=_contribute,
-    reduce=exp_mean,
+    kind=EXP_MEAN,
+    bounds=(1.0, math.inf),
     distance="kl",
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from softq.data import Array
 from softq.metrics.base.kinds import PairedMetric
 from softq.metrics.base.meter import PerSample
-from softq.metrics.base.reductions import root_ratio
+from softq.metrics.base.values import ROOT_RATIO
 from softq.metrics.max_error import difference
 
 
@@ -26,5 +28,6 @@ METRIC = PairedMetric(
     summary="norm of the difference over the norm of the finite part of the reference, over all samples",
     needs_labels=False,
     contribute=_contribute,
-    reduce=root_ratio,
+    kind=ROOT_RATIO,
+    bounds=(0.0, math.inf),
 )

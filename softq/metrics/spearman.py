@@ -57,4 +57,6 @@ METRIC = HeldMetric(
     summary="rank correlation with labels: label [N] with one score each, or label [N,N] with the cosines of all pairs",
     needs_labels=True,
     score=_score,
+    kind=None,
+    bounds=(-1.0, 1.0),
 )

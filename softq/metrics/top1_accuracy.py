@@ -9,6 +9,7 @@ from softq.errors import InputError
 from softq.metrics.base.kinds import AloneMetric
 from softq.metrics.base.meter import PerSample
 from softq.metrics.base.rows import as_rows, first_best, per_sample
+from softq.metrics.base.values import PROPORTION
 
 IGNORED = -100
 """The label of positions that do not count, as PyTorch's cross-entropy has it."""
@@ -41,5 +42,7 @@ METRIC = AloneMetric(
     summary=f"how often the highest score is at the label; a row with a NaN is wrong, label {IGNORED} is ignored",
     needs_labels=True,
     contribute=_contribute,
+    kind=PROPORTION,
+    bounds=(0.0, 1.0),
     distance="kl",
 )

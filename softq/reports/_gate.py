@@ -58,7 +58,11 @@ def check_gate(metric: Metric, max_drop: str | float | None, limit: float | None
 
 
 def judge(results: Sequence[MetricResult], drop: Allowance | None, limit: float | None) -> Gate | None:
-    """Return the gate's verdict on the first result, or None without a gate; new NaN in any result fails it always."""
+    """Return the gate's verdict on the first result, or None without a gate; new NaN in any result fails it always.
+
+    A drop is within what is allowed where the samples show it: the upper end of its 95 % interval is. A value without
+    an interval is judged by itself, and so is a limit.
+    """
     for result in results:
         if result.nan.candidate_only:
             count = result.nan.candidate_only
@@ -82,10 +86,14 @@ def _drop(result: MetricResult, drop: Allowance) -> Gate:
     allowed = drop.amount * abs(reference) if drop.relative else drop.amount
     # 0.970 - 0.967 is 0.0030000000000000027: the rounding of the inputs must not fail a gate of 0.003.
     slack = 4 * math.ulp(max(abs(reference), abs(candidate), allowed)) if math.isfinite(candidate) else 0.0
-    passed = math.isfinite(reference) and worse <= allowed + slack
+    evidence = None if result.interval is None else result.interval.evidence(result.direction, reference)
+    # Shown is what the whole interval says; without one there is the value alone.
+    most = worse if evidence is None else evidence.high
+    passed = math.isfinite(reference) and most <= allowed + slack
     values = f"{result.name} goes from {reference:.6g} to {candidate:.6g}"
     if math.isnan(worse):
         return Gate(False, f"{values}, which is no number to compare")
     change = "no change" if worse == 0 else f"{'worse' if worse > 0 else 'better'} by {abs(worse):.4g}"
     limit = f"{drop.text} (that is {allowed:.4g})" if drop.relative else f"{allowed:.6g}"
-    return Gate(passed, f"{values}, {change}; at most {limit} worse is allowed")
+    shown = "" if evidence is None else f": {evidence.statement(allowed, lambda amount: f'{amount:.4g}')}"
+    return Gate(passed, f"{values}, {change}{shown}; at most {limit} worse is allowed")

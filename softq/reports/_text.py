@@ -21,7 +21,7 @@ def to_text(report: Report, *, terminal: bool = False, width: int = 100) -> str:
         f"output     {report.output}" + (f", labels {report.labels}" if report.labels else ""),
         "",
     ]
-    tail = [*_notes(report), *_verdict(report)]
+    tail = [*_notes(report), *_flips(report), *_verdict(report)]
     if terminal:
         return _pretty(head, rows, tail, width, passed=report.passed)
     widths = [max(len(row[i]) for row in (_COLUMNS, *rows)) for i in range(len(_COLUMNS))]
@@ -45,7 +45,7 @@ def to_markdown(report: Report) -> str:
         *(f"| {' | '.join(map(_escape, _cells(result)))} |" for result in report.metrics),
         "",
     ]
-    for note in [*_notes(report), *_verdict(report)]:
+    for note in [*_notes(report), *_flips(report), *_verdict(report)]:
         lines += [_escape(note), ""]
     versions = ", ".join(f"{name} {version}" for name, version in sorted(report.versions.items()))
     lines.append(f"Versions: {versions}.")
@@ -87,6 +87,15 @@ def _notes(report: Report) -> list[str]:
         f" {nan.both} in both at the same place, {nan.candidate_only} in the candidate alone"
         for nan, name in counts.items()
         if nan.reference or nan.candidate
+    ]
+
+
+def _flips(report: Report) -> list[str]:
+    return [
+        f"{result.name}: {flips.lost} of {result.interval.samples:,} samples are right under the reference alone,"
+        f" {flips.gained} under the candidate alone; McNemar's exact test: p = {flips.p_value:.3g}"
+        for result in report.metrics
+        if result.interval is not None and (flips := result.interval.flips) is not None
     ]
 
 

@@ -6,22 +6,44 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 from softq.json_values import to_plain
-from softq.metrics import Direction, Interval, NanCounts, PairedSamples
+from softq.metrics import Direction, Evidence, Flips, Interval, NanCounts, PairedSamples
 
 
 @dataclass(frozen=True)
 class PairedInterval:
-    """A 95 % interval over the samples, and what it is `of`: the values' `difference`, their `ratio`, the `value`."""
+    """A 95 % interval over the samples, and what it is `of`: the values' `difference`, their `ratio`, the `value`.
+
+    Attributes:
+        of: What it is of.
+        estimate: The value.
+        low: The lower end.
+        high: The upper end.
+        samples: How many samples it rests on.
+        flips: Those that are right under one model alone, where the values are their shares.
+    """
 
     of: str
     estimate: float
     low: float
     high: float
+    samples: int = 0
+    flips: Flips | None = None
 
     @classmethod
-    def about(cls, of: str, interval: Interval) -> PairedInterval:
+    def about(cls, of: str, interval: Interval, samples: int, flips: Flips | None) -> PairedInterval:
         """Return `interval` with its subject."""
-        return cls(of, interval.estimate, interval.low, interval.high)
+        return cls(of, interval.estimate, interval.low, interval.high, samples, flips)
+
+    def evidence(self, direction: Direction, reference: float) -> Evidence | None:
+        """Return how much worse the candidate is, in the unit of the values; None for one of a value alone."""
+        sign, scale, base = (1.0 if direction == "lower" else -1.0), 1.0, 0.0
+        if self.of == "ratio":
+            scale, base = abs(reference), 1.0
+        elif self.of != "difference":
+            return None
+        ends = [sign * (end - base) * scale for end in (self.low, self.high)]
+        flips = self.flips if sign < 0 or self.flips is None else Flips(self.flips.gained, self.flips.lost)
+        return Evidence(sign * (self.estimate - base) * scale, max(ends), self.samples, flips)
 
 
 @dataclass(frozen=True)

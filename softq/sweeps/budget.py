@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from softq.errors import UsageError
 from softq.metrics import Metric, NanCounts, find_metric
-from softq.reports import Allowance, Gate, MetricResult, judge
+from softq.reports import Allowance, Gate, MetricResult, PairedInterval, judge
 from softq.sweeps.engine import describe
 from softq.sweeps.records import Estimate, Outcome, Study
 
@@ -50,16 +50,32 @@ class Budget:
         allowed = self.allowance
         return allowed.amount * abs(self.reference) if allowed.relative else allowed.amount
 
-    def judge(self, value: Estimate) -> Gate:
-        """Return whether a value keeps the budget, by the rule of `softq check --max-drop`."""
+    def judge(self, value: Estimate, loss: Estimate | None = None, samples: int = 0) -> Gate:
+        """Return whether a value keeps the budget, by the rule of `softq check --max-drop`.
+
+        With its loss, whether these samples show it; without, whether the value does.
+        """
         metric, difference = self.metric, value.value - self.reference
         result = MetricResult(
-            metric.name, metric.unit, metric.direction, self.reference, value.value, difference, NanCounts()
+            metric.name, metric.unit, metric.direction, self.reference, value.value, difference, NanCounts(),
+            self._interval(loss, samples),
         )  # fmt: skip
         gate = judge([result], self.allowance, None)
         assert gate is not None
         over = self.excess(value)
         return gate if gate.passed or not over > 0 else Gate(False, f"{gate.sentence}: {over:.4g} too much")
+
+    def _interval(self, loss: Estimate | None, samples: int) -> PairedInterval | None:
+        if loss is None or loss.low is None or loss.high is None:
+            return None
+        sign = 1.0 if self.metric.direction == "lower" else -1.0
+        of, base = ("ratio", 1.0) if self.metric.interval_of == "ratio" else ("difference", 0.0)
+        low, high = sorted(base + sign * end for end in (loss.low, loss.high))
+        return PairedInterval(of, base + sign * loss.value, low, high, samples, loss.flips)
+
+    def judge_outcome(self, outcome: Outcome) -> Gate:
+        """Return whether what was measured of a setting shows that it keeps the budget."""
+        return self.judge(outcome.metric, outcome.loss, outcome.samples)
 
     def excess(self, value: Estimate) -> float:
         """Return by how much a value loses more than is allowed, in the metric's unit; NaN is infinitely too much."""
@@ -80,13 +96,14 @@ class Budget:
 
 def judge_all(budget: Budget, outcomes: Sequence[Outcome]) -> Gate:
     """Return whether any setting keeps the budget, with the sentence on the best of them."""
-    best = min(outcomes, key=lambda outcome: budget.excess(outcome.metric))
-    kept = [outcome for outcome in outcomes if budget.judge(outcome.metric).passed]
+    kept = [outcome for outcome in outcomes if budget.judge_outcome(outcome).passed]
+    best = min(kept or outcomes, key=lambda outcome: budget.excess(outcome.metric))
     if len(outcomes) == 1 or not kept:
-        gate = budget.judge(best.metric)
-        none = "" if len(outcomes) == 1 else f"none of the {len(outcomes)} settings keeps the budget; the best, "
+        gate, many = budget.judge_outcome(best), len(outcomes)
+        none = f"none of the {many} settings is shown to keep the budget; the best, " if many > 1 else ""
         return Gate(gate.passed, f"{none}{describe(best.setting)}: {gate.sentence}")
-    sentence = budget.judge(best.metric).sentence
     return Gate(
-        True, f"{len(kept)} of {len(outcomes)} settings keep the budget; the best, {describe(best.setting)}: {sentence}"
+        True,
+        f"{len(kept)} of {len(outcomes)} settings are shown to keep the budget; the best, {describe(best.setting)}:"
+        f" {budget.judge_outcome(best).sentence}",
     )

@@ -8,14 +8,13 @@ import os
 import shutil
 import tempfile
 from collections.abc import Generator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from softq.errors import InputError, UsageError
 from softq.files import lock, write_text
 from softq.json_values import to_plain
-from softq.sweeps.records import OUTCOMES, REPORTS, STUDY, Outcome, Study, read
+from softq.sweeps.records import OUTCOMES, REPORTS, STUDY, Estimate, Outcome, Study, read
 
 _LOCK = ".softq-lock"
 _SCRATCH = ".softq-reference-"
@@ -131,7 +130,8 @@ def check_same(path: Path, before: Study, now: Mapping[str, Any]) -> None:
 
 
 def _value(value: object) -> object:
-    return repr(asdict(value)) if hasattr(value, "__dataclass_fields__") else value  # pyright: ignore
+    # The interval follows from the same data; an earlier version may have had another.
+    return repr(value.value) if isinstance(value, Estimate) else value
 
 
 def _option(key: str) -> str:

@@ -7,6 +7,7 @@ The same fields as JSON are the interface for whoever reads the folder; `SCHEMA`
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from typing import Any
 from softq.errors import InputError
 from softq.json_values import to_plain
 from softq.methods import OptionValue
+from softq.metrics import Evidence, Flips
 
 SCHEMA = 1
 STUDY, OUTCOMES = "study.json", "outcomes.jsonl"
@@ -47,11 +49,21 @@ class Setting:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with its 95 % interval over the samples; the ends are None where no interval means anything."""
+    """A value with its 95 % interval over the samples; the ends are None where no interval means anything.
+
+    A loss that is a share of samples has the `flips` between right and wrong too.
+    """
 
     value: float
     low: float | None = None
     high: float | None = None
+    flips: Flips | None = None
+
+    def evidence(self, samples: int) -> Evidence | None:
+        """Return what a loss over so many samples shows; None without an interval."""
+        if self.high is None or samples < 1 or not math.isfinite(self.value):
+            return None
+        return Evidence(self.value, self.high, samples, self.flips)
 
 
 @dataclass(frozen=True)
@@ -183,7 +195,8 @@ def append(folder: str | os.PathLike[str], outcome: Outcome) -> None:
 def estimate_of(plain: Mapping[str, Any]) -> Estimate:
     """Return an estimate from the plain values that `to_plain` makes of it."""
     low, high = (None if plain[end] is None else float(plain[end]) for end in ("low", "high"))
-    return Estimate(float(plain["value"]), low, high)
+    flips = plain.get("flips")  # records of earlier versions have none
+    return Estimate(float(plain["value"]), low, high, None if flips is None else Flips(**flips))
 
 
 def _site_errors(plain: Mapping[str, Any]) -> SiteErrors:

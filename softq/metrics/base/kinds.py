@@ -8,7 +8,8 @@ To add a metric, put a file into this folder that exposes `METRIC`, named as the
 * `HeldMetric` also scores each model by itself, but needs the outputs of all samples at once. It keeps them in memory.
 
 The first two give, for each sample, a total and a weight, and reduce all of these to one number; so thousands of
-samples cost two numbers each, and intervals over samples come for free.
+samples cost two numbers each, and intervals over samples come for free. Each declares its `kind` (`values.py`: a
+proportion, a mean, ...) and the `bounds` of its values, by which its interval is chosen (`inference.py`).
 
 NaN: one in the candidate where the reference has a number makes the candidate's value NaN, whatever the metric, and no
 gate passes a NaN. Where the reference is NaN there is nothing to compare with: paired metrics leave that element (or
@@ -38,7 +39,7 @@ from softq.metrics.base.meter import (
     PerSample,
     Tensors,
 )
-from softq.metrics.base.reductions import exp_mean, mean
+from softq.metrics.base.values import Kind
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ class Metric(ABC):
         unit: What the value counts.
         summary: One line on what it says.
         needs_labels: Whether it needs a label.
+        kind: What its value is, by which its intervals are chosen; None for a number of all samples together.
+        bounds: The least and the greatest value that there is; no interval goes beyond.
         distance: The paired metric that shows how far an output moved long before this one does; its mean grows as the
             square of a small error.
     """
@@ -60,6 +63,8 @@ class Metric(ABC):
     unit: str
     summary: str
     needs_labels: bool
+    kind: Kind | None = field(kw_only=True)
+    bounds: tuple[float, float] = field(kw_only=True)
     distance: str = field(default="relative-error", kw_only=True)
 
     @property
@@ -82,7 +87,7 @@ class PairedMetric(Metric):
     """A metric that compares two outputs: `contribute(reference, candidate)` gives a total and a weight per sample."""
 
     contribute: Callable[[Array, Array], PerSample]
-    reduce: Callable[[PerSample], float] = mean
+    kind: Kind = field(kw_only=True)
 
     @property
     def paired(self) -> bool:
@@ -91,8 +96,8 @@ class PairedMetric(Metric):
 
     @property
     def interval_of(self) -> IntervalOf | None:
-        """The value, if it is a mean."""
-        return "value" if self.reduce is mean else None
+        """The value, if it is a mean or a proportion."""
+        return "value" if self.kind.change == "difference" else None
 
     def start(self, output: str, label: str | None, folder: Path | None = None) -> PairedMeter:
         """Return an empty meter for the output of this name."""
@@ -104,12 +109,12 @@ class AloneMetric(Metric):
     """A metric of one model: `contribute(output, labels)` gives a total per sample, and a weight that labels decide."""
 
     contribute: Callable[[Array, Array], PerSample]
-    reduce: Callable[[PerSample], float] = mean
+    kind: Kind = field(kw_only=True)
 
     @property
     def interval_of(self) -> IntervalOf | None:
         """The ratio of the values for exp(mean), their difference for a mean."""
-        return "difference" if self.reduce is mean else "ratio" if self.reduce is exp_mean else None
+        return self.kind.change
 
     def start(self, output: str, label: str | None, folder: Path | None = None) -> AloneMeter:
         """Return an empty meter for the output and the label of these names."""
@@ -166,7 +171,9 @@ class PairedMeter(CountedMeter):
 
     def _measure(self, nan: NanCounts) -> Measured:
         _, samples = self.samples
-        return Measured(None, self._metric.reduce(samples), nan, PairedSamples(None, samples.total, samples.weight))
+        return Measured(
+            None, self._metric.kind.reduce(samples), nan, PairedSamples(None, samples.total, samples.weight)
+        )
 
 
 class AloneMeter(CountedMeter):
@@ -185,7 +192,7 @@ class AloneMeter(CountedMeter):
     def _measure(self, nan: NanCounts) -> Measured:
         ours, theirs = self.samples
         samples = PairedSamples(ours.total, theirs.total, ours.weight)
-        return Measured(self._metric.reduce(ours), self._metric.reduce(theirs), nan, samples)
+        return Measured(self._metric.kind.reduce(ours), self._metric.kind.reduce(theirs), nan, samples)
 
 
 class HeldMeter(Meter):

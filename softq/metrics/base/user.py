@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import cast
 
 import numpy as np
@@ -47,4 +48,5 @@ def user_metric(text: str) -> HeldMetric:
         return float(value)
 
     summary = ((function.__doc__ or "").strip().splitlines() or [f"the function {text}"])[0]
-    return HeldMetric(text, direction, unit, summary, False, score, all_outputs=True)
+    everything = (-math.inf, math.inf)
+    return HeldMetric(text, direction, unit, summary, False, score, all_outputs=True, kind=None, bounds=everything)

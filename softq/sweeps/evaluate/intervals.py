@@ -1,11 +1,11 @@
 """Values with their 95 % intervals: a metric of one model, and what it loses against the float model.
 
-Means, and perplexity as the exponential of one, have the intervals of `softq.metrics.base.interval`. What has no such
-form has the spread over 200 random halves of the samples, drawn without replacement: the value of half of them lies as
-far from the value of all as that from the truth, to first order (the delete-d jackknife with d = n / 2, whose factor
-(n - d) / d is 1: J. Shao & C. F. J. Wu, A general theory for jackknife variance estimation, Annals of Statistics 17,
-1989). No sample is drawn twice, as a bootstrap would, so metrics over pairs of samples keep their meaning. Both models
-are scored on the same halves. A maximum has no interval.
+Proportions, means, and perplexity as the exponential of one, have the intervals of `softq.metrics.base.inference`. What
+has no such form has the spread over 200 random halves of the samples, drawn without replacement: the value of half of
+them lies as far from the value of all as that from the truth, to first order (the delete-d jackknife with d = n / 2,
+whose factor (n - d) / d is 1: J. Shao & C. F. J. Wu, A general theory for jackknife variance estimation, Annals of
+Statistics 17, 1989). No sample is drawn twice, as a bootstrap would, so metrics over pairs of samples keep their
+meaning. Both models are scored on the same halves. A maximum has no interval.
 """
 
 from __future__ import annotations
@@ -20,21 +20,20 @@ import numpy.typing as npt
 from softq.data import Array
 from softq.errors import SoftqError
 from softq.metrics import (
+    MAXIMUM,
+    AloneMetric,
     CountedMeter,
-    Direction,
     Floats,
     HeldMeter,
     Meter,
+    PairedMetric,
     PerSample,
-    exp_mean,
-    maximum,
-    mean,
-    mean_interval,
-    paired_ratio_interval,
+    change_interval,
+    count_flips,
+    value_interval,
 )
 from softq.sweeps.records import Estimate
 
-Reduce = Callable[[PerSample], float]
 Indices = npt.NDArray[np.int64]
 
 HALVES = 200
@@ -47,7 +46,7 @@ def estimate_reference(meter: Meter) -> Estimate:
     if isinstance(meter, HeldMeter):
         return estimate_from_parts(*_scores_of_reference(meter))
     assert isinstance(meter, CountedMeter), meter
-    return value_of(meter.metric.reduce, meter.samples[0])
+    return value_of(meter.metric, meter.samples[0])
 
 
 def estimate_candidate(meter: Meter) -> tuple[Estimate, Estimate]:
@@ -63,8 +62,8 @@ def estimate_candidate(meter: Meter) -> tuple[Estimate, Estimate]:
         paired = sign * (parts - our_parts) if len(parts) == len(our_parts) else np.zeros(0)
         return estimate_from_parts(theirs, parts), estimate_from_parts(sign * (theirs - ours) + 0.0, paired)
     assert isinstance(meter, CountedMeter), meter
-    (ours, theirs), reduce = meter.samples, meter.metric.reduce
-    return value_of(reduce, theirs), loss_of(reduce, meter.metric.direction, ours, theirs)
+    ours, theirs = meter.samples
+    return value_of(meter.metric, theirs), loss_of(meter.metric, ours, theirs)
 
 
 def _scores_of_reference(meter: HeldMeter) -> tuple[float, Floats]:
@@ -91,52 +90,42 @@ def _label_of(array: Array, chosen: Indices, count: int) -> Array:
     return array[np.ix_(chosen, chosen)] if array.shape[:2] == (count, count) else array[chosen]
 
 
-def value_of(reduce: Reduce, samples: PerSample) -> Estimate:
+def value_of(metric: PairedMetric | AloneMetric, samples: PerSample) -> Estimate:
     """Return one model's value over the samples, with its interval."""
+    reduce = metric.kind.reduce
     value = reduce(samples)
-    if reduce is maximum or not _enough(value, samples):
+    if metric.kind is MAXIMUM or not math.isfinite(value):
         return Estimate(value)
-    if reduce in (mean, exp_mean):
-        with np.errstate(over="ignore"):
-            one = mean_interval(samples.total, samples.weight)
-            low, high = (one.low, one.high) if reduce is mean else (float(np.exp(one.low)), float(np.exp(one.high)))
-        return Estimate(value, low, high)
+    interval = value_interval(metric.kind, metric.bounds, samples)
+    if interval is not None:
+        return Estimate(value, interval.low, interval.high)
+    if metric.kind.change is not None:
+        return Estimate(value)
     return estimate_from_parts(value, score_halves(len(samples.total), lambda chosen: reduce(_chosen(samples, chosen))))
 
 
-def loss_of(reduce: Reduce, direction: Direction, reference: PerSample, candidate: PerSample) -> Estimate:
+def loss_of(metric: PairedMetric | AloneMetric, reference: PerSample, candidate: PerSample) -> Estimate:
     """Return how much worse the candidate is than the reference on the same samples, with the paired interval.
 
-    For an exponential of a mean it is the ratio minus 1, else the difference.
+    For an exponential of a mean it is the ratio minus 1, else the difference. Of a metric that compares two outputs it
+    is the value's distance from that of the reference compared with itself.
     """
-    ours, theirs = reduce(reference), reduce(candidate)
-    sign = 1.0 if direction == "lower" else -1.0
-    change = theirs - ours if reduce is not exp_mean else theirs / ours - 1 if ours else math.nan
-    loss = sign * change + 0.0  # no -0
-    if reduce is maximum or not _enough(loss, reference) or not _enough(loss, candidate):
+    kind, sign = metric.kind, 1.0 if metric.direction == "lower" else -1.0
+    ours, theirs = kind.reduce(reference), kind.reduce(candidate)
+    flips = count_flips(kind, reference, candidate)
+    if metric.paired:
+        value = value_of(metric, candidate)
+        loss = sign * (theirs - ours) + 0.0  # no -0
+        if value.low is None or value.high is None or not math.isfinite(loss):
+            return Estimate(loss)
+        return Estimate(loss, *sorted(sign * (end - ours) + 0.0 for end in (value.low, value.high)), flips=flips)
+    ratio = kind.change == "ratio"
+    change = theirs - ours if not ratio else theirs / ours - 1 if ours else math.nan
+    loss = sign * change + 0.0
+    interval = change_interval(kind, metric.bounds, reference, candidate)
+    if interval is None or not math.isfinite(loss):
         return Estimate(loss)
-    if reduce is exp_mean:
-        ratio = paired_ratio_interval(reference.total, candidate.total, reference.weight)
-        return _ordered(loss, sign * (ratio.low - 1), sign * (ratio.high - 1))
-    if reduce is mean:
-        one = mean_interval(sign * (candidate.total - reference.total), reference.weight)
-        return Estimate(loss, one.low, one.high)
-    return estimate_from_parts(
-        loss,
-        score_halves(
-            len(reference.total),
-            lambda chosen: sign * (reduce(_chosen(candidate, chosen)) - reduce(_chosen(reference, chosen))),
-        ),
-    )
-
-
-def _enough(value: float, samples: PerSample) -> bool:
-    there = int(np.count_nonzero(samples.weight))
-    return math.isfinite(value) and there >= 2 and bool(np.isfinite(samples.total).all())
-
-
-def _ordered(value: float, one: float, other: float) -> Estimate:
-    return Estimate(value, min(one, other), max(one, other))
+    return Estimate(loss, *sorted(sign * (end - ratio) + 0.0 for end in (interval.low, interval.high)), flips=flips)
 
 
 def _chosen(samples: PerSample, chosen: Indices) -> PerSample:

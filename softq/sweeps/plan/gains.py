@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from softq.errors import ProofError, RefusalError
-from softq.metrics import PairedMetric, find_metric, mean
+from softq.metrics import MEAN, PairedMetric, find_metric
 from softq.plans import Plan
 from softq.runner import Runner
 from softq.sweeps.evaluate.evaluator import Evaluator, LocalEvaluator, Subject
@@ -53,7 +53,7 @@ def with_gains(
     distance = find_metric(subject.metric.distance)
     assert isinstance(distance, PairedMetric)
     measured = replace(
-        subject, metric=replace(distance, reduce=mean), names=(subject.output,), label=None,
+        subject, metric=replace(distance, kind=MEAN), names=(subject.output,), label=None,
         data=subject.data.spread(BATCHES, subject.batch),
     )  # fmt: skip
     evaluator = LocalEvaluator(float_model, measured, folder, sessions)

@@ -42,6 +42,10 @@ class Measured:
             interval; null without a budget.
         samples: Samples that were evaluated.
         seconds: Of the evaluation.
+        shown: How much worse than float it is at most by these samples, and what more would show, in words; empty
+            without an interval.
+        flips: Samples that only float has right, and that only this setting has right; null where they are no counts.
+        p_value: McNemar's exact test of these, two-sided; null without them.
     """
 
     setting: int
@@ -58,6 +62,9 @@ class Measured:
     within: bool | None
     samples: int
     seconds: float | None
+    shown: str = ""
+    flips: tuple[int, ...] | None = None
+    p_value: float | None = None
 
 
 @dataclass(frozen=True)
@@ -134,14 +141,15 @@ class Cost:
 
 @dataclass(frozen=True)
 class Answer:
-    """The recommended setting.
+    """The recommended setting under a budget; without one, the settings to choose from.
 
     Attributes:
         sentence: The answer in one sentence.
-        setting: Number of the recommended setting; null if there is none.
+        setting: Number of the recommended setting; null if there is none, as without a budget.
         peers: Settings with as many bits that are acceptable too and whose interval meets that of the recommended.
-        peers_sentence: What is to be said of them; empty if there are none.
+        peers_sentence: What the data do not tell apart, and what more would; empty if there is nothing.
         budget: The loss allowed in the metric's unit (a share where losses are shares); null if none was given.
+        front: Without a budget, the settings that none with as few bits is measured better than, by bits.
     """
 
     sentence: str
@@ -149,6 +157,7 @@ class Answer:
     peers: tuple[int, ...]
     peers_sentence: str
     budget: float | None
+    front: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from softq.rowprog.ranges import largest_length, prove
 from softq.sweeps.records import Outcome, Setting, SiteErrors, Study
 from softq.sweeps.report.content import SCHEMA, Content, Cost, Errors, Measured, Place, Subject
 from softq.sweeps.report.interval import finite, interval_of
-from softq.sweeps.report.verdicts import answer, verdict, within
+from softq.sweeps.report.verdicts import answer, shown, verdict, within
 
 _FREE = ("input", "param", "const")
 """Operators that compute nothing."""
@@ -36,8 +36,8 @@ def gather(study: Study, outcomes: Sequence[Outcome], budget: str | float | None
     """
     allowed = _budget(study, budget)
     ordered = sorted(outcomes, key=lambda outcome: _order(outcome.setting))
-    rows = tuple(_measured(number, outcome, allowed) for number, outcome in enumerate(ordered))
     subject = _subject(study)
+    rows = tuple(_measured(number, outcome, subject, allowed) for number, outcome in enumerate(ordered))
     sites = tuple(_place(site) for site in study.sites)
     errors = [
         _errors(number, site, found) for number, outcome in enumerate(ordered) for site, found in outcome.sites.items()
@@ -132,8 +132,8 @@ def _name(setting: Setting) -> str:
     return name + ("" if setting.head is None else f", head {setting.head}")
 
 
-def _measured(number: int, outcome: Outcome, budget: float | None) -> Measured:
-    setting, loss = outcome.setting, interval_of(outcome.loss)
+def _measured(number: int, outcome: Outcome, subject: Subject, budget: float | None) -> Measured:
+    setting, loss, flips = outcome.setting, interval_of(outcome.loss), outcome.loss.flips
     return Measured(
         setting=number,
         name=_name(setting),
@@ -149,6 +149,9 @@ def _measured(number: int, outcome: Outcome, budget: float | None) -> Measured:
         within=within(loss, budget),
         samples=outcome.samples,
         seconds=finite(outcome.seconds),
+        shown=shown(outcome.loss, outcome.samples, subject, budget),
+        flips=None if flips is None else (flips.lost, flips.gained),
+        p_value=None if flips is None else flips.p_value,
     )
 
 

@@ -61,8 +61,9 @@ def to_markdown(content: Content) -> str:
         *_table(
             ("setting", "bits", subject.metric, "loss", "95 % interval of the loss", "verdict"),
             [
-                (row.name, "" if row.bits is None else str(row.bits), number_text(row.metric.value),
-                 loss_text(row.loss.value, subject), loss_interval_text(row.loss, subject), SAYS[row.verdict])
+                (row.name, "" if row.bits is None else str(row.bits), number_text(row.metric.value, row.samples),
+                 loss_text(row.loss.value, subject, row.samples), loss_interval_text(row.loss, subject),
+                 SAYS[row.verdict])
                 for row in content.settings
             ],
         ),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from itertools import pairwise
 
+from softq.sweeps.records import Estimate
 from softq.sweeps.report.content import Answer, Measured, Subject, Verdict
 from softq.sweeps.report.interval import Interval
 
@@ -38,50 +40,77 @@ def within(loss: Interval, budget: float | None) -> bool | None:
     return loss.value is not None and worst is not None and worst <= budget
 
 
-def acceptable(row: Measured) -> bool:
-    """Return whether a setting may be recommended: within the budget, or not worse than float by its interval."""
-    if row.verdict == "open" and row.within is None:
-        return row.loss.value is not None and row.loss.value <= 0
-    return bool(row.within) or row.verdict in ("same", "better")
+def shown(loss: Estimate, samples: int, subject: Subject, budget: float | None) -> str:
+    """Return what the samples show of a loss, and what more would; empty without an interval."""
+    evidence = loss.evidence(samples)
+    return "" if evidence is None else evidence.statement(budget, lambda amount: _amount(amount, subject))
 
 
 def answer(
     rows: Sequence[Measured], subject: Subject, budget: float | None, integer_only: Collection[str] = ()
 ) -> Answer:
-    """Return the recommended setting: the fewest bits among the acceptable settings of all sites.
+    """Return the answer, from the settings of all sites.
 
-    Of several with as many bits it is one within the budget, then one of the methods that are `integer_only`, then the
-    one with the least loss; the others whose intervals meet its own are named as its peers.
+    Under a budget it is the setting with the fewest bits of those that are shown to keep it; of several with as many
+    bits one of the methods that are `integer_only`, then the one with the least loss; the others whose intervals meet
+    its own are named as its peers. Without one it is the front: what has fewer bits than all that lose less.
     """
     rows = [row for row in rows if row.site is None and row.head is None and row.bits is not None]
     if not rows:
         nothing = "Nothing with a number of bits was measured for all sites together, so nothing is recommended."
         return Answer(nothing, None, (), "", budget)
 
-    def rank(row: Measured) -> tuple[int, bool, bool, float, str]:
+    def rank(row: Measured) -> tuple[int, bool, float, str]:
         assert row.bits is not None
-        loss = math.inf if row.loss.value is None else row.loss.value
-        return row.bits, not row.within, row.method not in integer_only, loss, row.name
+        return row.bits, row.method not in integer_only, _loss(row), row.name
 
-    good = sorted(filter(acceptable, rows), key=rank)
-    asked = " within the budget or" if budget is not None else ""
+    finite = [row for row in rows if row.loss.value is not None]
+    if not finite:
+        return Answer("No setting can be recommended: no loss is a number.", None, (), "", budget)
+    if budget is None:
+        return _choice(sorted(finite, key=rank), subject)
+    good = sorted((row for row in rows if row.within), key=rank)
+    allowed = f"the budget of {loss_text(budget, subject)}"
     if not good:
-        finite = [row for row in rows if row.loss.value is not None]
-        none = f"No setting is{asked} indistinguishable from float"
-        if not finite:
-            return Answer(f"{none}: no loss is a number.", None, (), "", budget)
-        nearest = min(finite, key=lambda row: (row.loss.value or 0.0, rank(row)))
-        sentence = f"{none}; the least loss has {nearest.name}: {numbers(nearest, subject)}."
-        return Answer(sentence, None, (), "", budget)
+        nearest = min(finite, key=lambda row: (_loss(row), rank(row)))
+        none = f"No setting is shown to keep {allowed}; the least loss has {nearest.name}"
+        return Answer(f"{none}: {numbers(nearest, subject)}{_behind(nearest)}.", None, (), "", budget)
     best = good[0]
-    met = " and within the budget" if best.within else " though not within the budget" if best.within is False else ""
-    if best.within and best.verdict in ("worse", "open"):
-        met = f" and within the budget of {loss_text(budget or 0.0, subject)}"
-    sentence = f"Use {best.name}: {numbers(best, subject)}, {SAYS[best.verdict]}{met}."
+    sentence = f"Use {best.name}: {numbers(best, subject)}, within {allowed}{_behind(best)}."
     peers = [row for row in good[1:] if row.bits == best.bits and _meet(row.loss, best.loss)]
     named = ", ".join(row.name for row in peers)
     told = f"These data do not tell it from {named}: their intervals meet." if peers else ""
     return Answer(sentence, best.setting, tuple(row.setting for row in peers), told, budget)
+
+
+def _choice(rows: Sequence[Measured], subject: Subject) -> Answer:
+    """Return the answer without a budget: the front of bits and loss, of settings with the fewest bits first."""
+    front: list[Measured] = []
+    for row in rows:
+        if not front or _loss(row) < _loss(front[-1]):
+            if front and front[-1].bits == row.bits:
+                front.pop()
+            front.append(row)
+    listed = "; ".join(f"{row.name}, loss {loss_text(row.loss.value, subject)}{_behind(row)}" for row in front)
+    sentence = f"Fewer bits for more loss, and what may be lost decides (--budget): {listed}."
+    told = [_apart(one, other) for one, other in pairwise(front) if _meet(one.loss, other.loss)]
+    return Answer(sentence, None, (), " ".join(told), None, tuple(row.setting for row in front))
+
+
+def _loss(row: Measured) -> float:
+    return math.inf if row.loss.value is None else row.loss.value
+
+
+def _apart(one: Measured, other: Measured) -> str:
+    """Return about how many samples would part the intervals of two settings, whose widths shrink with the root."""
+    (_, high), (low, _) = other.loss.ends or (0.0, 0.0), one.loss.ends or (0.0, 0.0)
+    between = _loss(one) - _loss(other)
+    needed = math.ceil(one.samples * ((high - _loss(other) + _loss(one) - low) / between) ** 2)
+    return f"These data do not tell {one.name} from {other.name}; about {needed:,} samples would."
+
+
+def _behind(row: Measured) -> str:
+    return f" ({row.shown})" if row.shown else " (no interval)"
 
 
 def _meet(one: Interval, other: Interval) -> bool:
@@ -98,16 +127,22 @@ def numbers(row: Measured, subject: Subject) -> str:
     return f"{subject.metric} {value} against {reference} in float, {loss}"
 
 
-def loss_text(loss: float | None, subject: Subject) -> str:
-    """Return a loss with its sign, in percent where losses are shares."""
+def loss_text(loss: float | None, subject: Subject, samples: int = 1) -> str:
+    """Return a loss with its sign, in percent where losses are shares; of no samples none was measured."""
     if loss is None:
-        return "not a number"
-    return f"{100 * loss:+.3g} %" if subject.relative else f"{loss:+.3g}"
+        return number_text(None, samples)
+    return f"{'+' * (not loss < 0)}{_amount(loss, subject)}"
 
 
-def number_text(value: float | None) -> str:
-    """Return a number to five digits."""
-    return "not a number" if value is None else f"{value:.5g}"
+def _amount(loss: float, subject: Subject) -> str:
+    return f"{100 * loss:.3g} %" if subject.relative else f"{loss:.3g}"
+
+
+def number_text(value: float | None, samples: int = 1) -> str:
+    """Return a number to five digits; of no samples none was measured."""
+    if value is None:
+        return "not a number" if samples else "not measured"
+    return f"{value:.5g}"
 
 
 def interval_text(interval: Interval) -> str:
