@@ -13,11 +13,12 @@ from softq.errors import ProofError, UsageError
 from softq.methods import METHODS
 from softq.rowprog import DType, Kind, Node, Program, Trace, Value, run, run_node
 from softq.rowprog.program import body_of, number_of, param_of, table_of, walk
-from softq.rowprog.ranges import Interval, floats, largest_length, prove, rules
+from softq.rowprog.ranges import Interval, floats, integers, largest_length, prove, rules
 from softq.rowprog.ranges.analysis import Analysis
 from softq.rowprog.ranges.bounds import Bounds
 from softq.rowprog.ranges.cells import anything, cells
 from softq.rowprog.ranges.facts import Facts
+from softq.rowprog.ranges.interval import UnprovedError, require
 
 F32_MAX = float(np.finfo(np.float32).max)
 TINY = float(np.finfo(np.float32).smallest_subnormal)
@@ -535,6 +536,19 @@ def test_a_cast_of_f32_needs_a_clamp(clamped: bool) -> None:
     else:
         with pytest.raises(ProofError, match="or NaN"):
             prove(_whole(t, value))
+
+
+def test_a_demand_is_of_both_ends_and_of_nan() -> None:
+    require("it", Interval(0, 1), 0, 1)
+    for found in (Interval(-1, 1), Interval(0, 2), Interval(0, 1, nan=True)):
+        with pytest.raises(UnprovedError):
+            require("it", found, 0, 1)
+
+
+def test_a_mantissa_between_two_shifts() -> None:
+    """Of 5 to 9 it is greatest at 7."""
+    found = integers.normalize(Bounds(integers.exact(5), integers.exact(9)), "mantissa").interval
+    assert all(x << (32 - x.bit_length()) in found for x in range(5, 10))
 
 
 def test_normalize_needs_a_sum_that_is_not_empty() -> None:
