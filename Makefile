@@ -1,7 +1,7 @@
 # make demo    convert, check and build the trained ViT of models/ (no torch)
 # make test    lint, types, tests, wheel smoke test
 # make test-all  make test, and the slow tests; needs the extras torch and cuda, Chromium and qemu-user, and a skipped test is a failure
-# make mutants   breaks softq in 25 places, one after the other, and checks that a test finds each
+# make mutants   breaks softq in one place after the other and checks that a test finds each
 # make runtimes  runs converted models in older releases of onnxruntime
 # make figures   the figures of the README, from real models (needs the extra torch; hours are spared by a cache)
 
