@@ -183,6 +183,7 @@ def test_other_processors(name: str, tmp_path: Path) -> None:
         load(folder)
 
 
+@pytest.mark.slow
 def test_an_emulated_processor_without_the_feature(tmp_path: Path) -> None:
     emulated = emulator("armv7")
     folder = write(rows_program(ARMV7), ARMV7, tmp_path / "model")

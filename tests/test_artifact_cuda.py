@@ -223,6 +223,7 @@ def test_a_library_for_another_processor(libcuda: Path, tmp_path: Path) -> None:
     assert "<softq.Artifact" in done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_another_processor_without_a_gpu(tmp_path: Path) -> None:
     needs("qemu-aarch64")
     folder = written(rows_program(), tmp_path / "rows", host=AARCH64)
