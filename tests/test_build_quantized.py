@@ -33,8 +33,8 @@ def number(value: float, dtype: Any = np.float32) -> Array:
     return np.array(value, dtype)
 
 
-U, I = np.uint8, np.int8  # noqa: E741
-S, Z = number(0.02), number(131, U)
+U8, I8 = np.uint8, np.int8
+S, Z = number(0.02), number(131, U8)
 """A scale and a zero point."""
 
 Case = tuple[str, str, dict[str, Array | None], dict[str, Any]]
@@ -101,12 +101,12 @@ def conv_integer(x: Array, w: Array, zeros: tuple[int, int], **attributes: Any) 
 
 def test_integer_convolutions(tmp_path: Path) -> None:
     cases = [
-        conv_integer(codes(U, 2, 3, 9, 7), codes(U, 5, 3, 3, 3), (7, 0), pads=[1, 1, 1, 1]),
-        conv_integer(codes(U, 2, 64, 5, 6), codes(U, 17, 64, 3, 3), (255, 9), pads=[1, 0, 2, 1], strides=[2, 1]),
-        conv_integer(codes(U, 1, 8, 5, 4), codes(U, 4, 8, 1, 1), (3, 0)),
-        conv_integer(codes(U, 2, 6, 8, 8), codes(U, 6, 1, 3, 3), (128, 130), pads=[1, 1, 1, 1], group=6),
-        conv_integer(codes(U, 2, 32, 8, 8), codes(U, 32, 16, 3, 3), (200, 1), group=2, dilations=[2, 1]),
-        conv_integer(codes(U, 2, 6, 20), codes(U, 4, 6, 5), (9, 2), pads=[2, 2]),
+        conv_integer(codes(U8, 2, 3, 9, 7), codes(U8, 5, 3, 3, 3), (7, 0), pads=[1, 1, 1, 1]),
+        conv_integer(codes(U8, 2, 64, 5, 6), codes(U8, 17, 64, 3, 3), (255, 9), pads=[1, 0, 2, 1], strides=[2, 1]),
+        conv_integer(codes(U8, 1, 8, 5, 4), codes(U8, 4, 8, 1, 1), (3, 0)),
+        conv_integer(codes(U8, 2, 6, 8, 8), codes(U8, 6, 1, 3, 3), (128, 130), pads=[1, 1, 1, 1], group=6),
+        conv_integer(codes(U8, 2, 32, 8, 8), codes(U8, 32, 16, 3, 3), (200, 1), group=2, dilations=[2, 1]),
+        conv_integer(codes(U8, 2, 6, 20), codes(U8, 4, 6, 5), (9, 2), pads=[2, 2]),
     ]
     check(cases, tmp_path)
 
@@ -122,10 +122,10 @@ def conv(bias: bool, w: Array, scale: Array, zero: Array, x: Array, **attributes
 def test_quantized_convolutions(tmp_path: Path) -> None:
     each = np.linspace(0.01, 0.03, 8, dtype=np.float32)
     cases = [
-        conv(True, codes(I, 8, 3, 3, 3), each, np.zeros(8, I), codes(U, 2, 3, 9, 9), pads=[1, 1, 1, 1]),
-        conv(False, codes(I, 4, 3, 3, 3), S, number(0, I), codes(I, 2, 3, 9, 9), strides=[2, 2]),
-        conv(True, codes(I, 8, 1, 3, 3), each, np.zeros(8, I), codes(U, 2, 8, 9, 9), group=8, pads=[1, 1, 1, 1]),
-        conv(False, codes(U, 4, 3, 1, 1), S, number(128, U), codes(U, 2, 3, 9, 9)),
+        conv(True, codes(I8, 8, 3, 3, 3), each, np.zeros(8, I8), codes(U8, 2, 3, 9, 9), pads=[1, 1, 1, 1]),
+        conv(False, codes(I8, 4, 3, 3, 3), S, number(0, I8), codes(I8, 2, 3, 9, 9), strides=[2, 2]),
+        conv(True, codes(I8, 8, 1, 3, 3), each, np.zeros(8, I8), codes(U8, 2, 8, 9, 9), group=8, pads=[1, 1, 1, 1]),
+        conv(False, codes(U8, 4, 3, 1, 1), S, number(128, U8), codes(U8, 2, 3, 9, 9)),
     ]
     check(cases, tmp_path)
 
@@ -140,19 +140,19 @@ def quantized(operator: str, *tensors: Array, out: float = 0.05, zero: int = 110
 
 
 def test_quantized_operators(tmp_path: Path) -> None:
-    a, b, image = codes(U, 3, 4, 5), codes(U, 4, 1), codes(U, 2, 3, 7, 8)
-    concat = quantized("QLinearConcat", codes(U, 2, 3), codes(U, 2, 4), axis=1)
+    a, b, image = codes(U8, 3, 4, 5), codes(U8, 4, 1), codes(U8, 2, 3, 7, 8)
+    concat = quantized("QLinearConcat", codes(U8, 2, 3), codes(U8, 2, 4), axis=1)
     ordered = dict(list(concat[2].items())[-2:] + list(concat[2].items())[:-2])
     cases: list[Case] = [
         quantized("QLinearAdd", a, b),
         quantized("QLinearMul", a, b),
-        quantized("QLinearAdd", codes(I, 6), codes(I, 6), zero=-3),
+        quantized("QLinearAdd", codes(I8, 6), codes(I8, 6), zero=-3),
         quantized("QLinearSigmoid", a, out=1 / 256, zero=0),
         quantized("QLinearLeakyRelu", a, alpha=0.2),
         quantized("QLinearAveragePool", image, kernel_shape=[3, 2], pads=[1, 0, 1, 0], strides=[2, 1]),
-        quantized("QLinearAveragePool", codes(U, 2, 7, 8, 3), kernel_shape=[3, 2], channels_last=1),
+        quantized("QLinearAveragePool", codes(U8, 2, 7, 8, 3), kernel_shape=[3, 2], channels_last=1),
         quantized("QLinearGlobalAveragePool", image),
-        quantized("QLinearGlobalAveragePool", codes(U, 2, 7, 8, 3), channels_last=1),
+        quantized("QLinearGlobalAveragePool", codes(U8, 2, 7, 8, 3), channels_last=1),
         (OWN, "QLinearConcat", ordered, concat[3]),
         (OWN, "QLinearSoftmax", quantized("", a, out=1 / 256, zero=0)[2], {"axis": -1, "opset": 13}),
     ]
@@ -160,22 +160,22 @@ def test_quantized_operators(tmp_path: Path) -> None:
 
 
 def test_products_with_results_of_floats(tmp_path: Path) -> None:
-    right = codes(I, 20, 6)
+    right = codes(I8, 20, 6)
     cases: list[Case] = [
-        (OWN, "DynamicQuantizeMatMul", {"x": floats(2, 3, 20), "b": right, "bs": S, "bz": number(3, I)}, {}),
+        (OWN, "DynamicQuantizeMatMul", {"x": floats(2, 3, 20), "b": right, "bs": S, "bz": number(3, I8)}, {}),
         (
             OWN,
             "DynamicQuantizeMatMul",
-            {"x": floats(3, 20), "b": right, "bs": np.full(6, 0.1, np.float32), "bz": np.zeros(6, I), "c": floats(6)},
+            {"x": floats(3, 20), "b": right, "bs": np.full(6, 0.1, np.float32), "bz": np.zeros(6, I8), "c": floats(6)},
             {},
         ),
         (
             OWN,
             "MatMulIntegerToFloat",
-            {"x": codes(U, 3, 20), "b": right, "as": S, "bs": S, "az": Z, "bz": number(3, I), "c": floats(6)},
+            {"x": codes(U8, 3, 20), "b": right, "as": S, "bs": S, "az": Z, "bz": number(3, I8), "c": floats(6)},
             {},
         ),
-        (OWN, "MatMulIntegerToFloat", {"x": codes(I, 3, 20), "b": right, "as": S, "bs": S}, {}),
+        (OWN, "MatMulIntegerToFloat", {"x": codes(I8, 3, 20), "b": right, "as": S, "bs": S}, {}),
     ]
     check(cases, tmp_path)
 
@@ -184,8 +184,8 @@ def test_products_with_results_of_floats(tmp_path: Path) -> None:
 def test_dynamically_quantized_lstm(each: bool, tmp_path: Path) -> None:
     steps, batch, inputs, hidden = 5, 2, 6, 8
     scale = np.full((1, 4 * hidden), 0.004, np.float32) if each else np.full(1, 0.004, np.float32)
-    zero = np.full(scale.shape, 0 if each else 128, I if each else U)
-    dtype = I if each else U
+    zero = np.full(scale.shape, 0 if each else 128, I8 if each else U8)
+    dtype = I8 if each else U8
     given: dict[str, Array | None] = {
         "x": floats(steps, batch, inputs),
         "w": codes(dtype, 1, inputs, 4 * hidden),
@@ -208,13 +208,13 @@ def test_dynamically_quantized_lstm(each: bool, tmp_path: Path) -> None:
 def test_zero_points_of_channels(tmp_path: Path) -> None:
     """onnxruntime has none; the sums are written out."""
     for groups, channels in ((1, 3), (2, 40), (4, 8)):
-        x, w = codes(U, 2, channels, 5, 5), codes(I, 8 * groups, channels // groups, 3, 3)
-        zeros = RNG.integers(-9, 9, 8 * groups).astype(I)
+        x, w = codes(U8, 2, channels, 5, 5), codes(I8, 8 * groups, channels // groups, 3, 3)
+        zeros = RNG.integers(-9, 9, 8 * groups).astype(I8)
         wide = (w.astype(np.float64) - zeros.reshape(-1, 1, 1, 1)), x.astype(np.float64) - 7
         windows = np.lib.stride_tricks.sliding_window_view(wide[1], (3, 3), axis=(2, 3))
         parts = zip(np.split(wide[0], groups), np.split(windows, groups, axis=1), strict=True)
         want = np.concatenate([np.einsum("mcij,bcpqij->bmpq", a, b) for a, b in parts], axis=1)
-        weights = [numpy_helper.from_array(a, n) for n, a in (("w", w), ("xz", np.array(7, U)), ("wz", zeros))]
+        weights = [numpy_helper.from_array(a, n) for n, a in (("w", w), ("xz", np.array(7, U8)), ("wz", zeros))]
         node = helper.make_node("ConvInteger", ["x", "w", "xz", "wz"], ["y"], group=groups)
         given = [helper.make_tensor_value_info("x", 2, x.shape)]
         graph = helper.make_graph([node], "g", given, [helper.make_tensor_value_info("y", 6, want.shape)], weights)

@@ -20,6 +20,7 @@ from softq.artifact.program import Size
 from softq.codegen.cpu.convolutions.emitter import Emitter
 from softq.codegen.cpu.convolutions.finishing import applied, finish_run, pointers_of, same
 from softq.codegen.cpu.convolutions.phases import TAKEN
+from softq.codegen.cpu.convolutions.spans import windows_span
 from softq.codegen.cpu.gemm.tiles import Sums, Tile, ceil_divide, number, positions, vector
 from softq.codegen.cpu.rows.tir import broadcast, shuffle
 from softq.compiler.steps.product import Apply, Epilogue
@@ -46,7 +47,7 @@ def symbol_of(stride: int) -> str:
 
 def scratch_bytes(sizes: dict[str, Size], tile: Tile) -> Size:
     """Return the bytes that a thread needs."""
-    spans = {axis: _span(sizes, axis) for axis in _AXES}
+    spans = {axis: windows_span(sizes, axis) for axis in _AXES}
     lengths = [ceiling(spans[axis], sizes[f"stride_{axis}"]) for axis in _AXES]
     slack = 9 * tile.lanes
     plane = computed("add", multiplied(lengths), slack)
@@ -58,13 +59,6 @@ def scratch_bytes(sizes: dict[str, Size], tile: Tile) -> Size:
     for part in elements:
         total = computed("add", total, part)
     return multiplied([total, 4])
-
-
-def _span(sizes: dict[str, Size], axis: str) -> Size:
-    """Return how many elements of an axis all windows cover."""
-    steps = multiplied([computed("sub", sizes[axis], 1), sizes[f"stride_{axis}"]])
-    inside = multiplied([computed("sub", sizes[f"kernel_{axis}"], 1), sizes[f"dilation_{axis}"]])
-    return computed("add", computed("add", steps, inside), 1)
 
 
 def depthwise_kernel(lanes: int, stride: int, symbol: str, epilogue: Epilogue | None) -> tirx.PrimFunc:

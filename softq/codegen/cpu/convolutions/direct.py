@@ -19,6 +19,7 @@ from softq.artifact.machine import Cpu
 from softq.artifact.program import Size
 from softq.codegen.cpu.convolutions.finishing import applied, finish_in_place, pointers_of
 from softq.codegen.cpu.convolutions.phases import copy_columns
+from softq.codegen.cpu.convolutions.spans import windows_span
 from softq.codegen.cpu.gemm.tiles import Matrix, Sums, Tile, ceil_divide, number, tile_of_block, vector, vectors_of
 from softq.codegen.cpu.rows.tir import broadcast
 from softq.compiler.steps.product import Apply, Epilogue
@@ -74,7 +75,7 @@ def block_of(sizes: dict[str, Size]) -> tuple[Size, Size]:
     if sizes["groups"] != 1:
         return rows, columns
     across = computed("min", columns, _COLUMNS)
-    line = multiplied([sizes["inner"], _reach({**sizes, "columns": across}, "columns")])
+    line = multiplied([sizes["inner"], windows_span({**sizes, "columns": across}, "columns")])
     if not isinstance(line, int) or not isinstance(sizes["kernel_rows"], int):
         return computed("min", rows, _ROWS // 4), across
     lines = max(_BLOCK // line - sizes["kernel_rows"], 1)
@@ -90,18 +91,11 @@ def convolution_tile(machine: Cpu) -> Tile:
 def scratch_bytes(sizes: dict[str, Size], tile: Tile) -> Size:
     """Return the bytes that a thread needs."""
     sizes = {**sizes, "rows": sizes["block_rows"], "columns": sizes["block_columns"]}
-    height = _reach(sizes, "rows")
-    quotient = ceiling(_reach(sizes, "columns"), sizes["stride_columns"])
+    height = windows_span(sizes, "rows")
+    quotient = ceiling(windows_span(sizes, "columns"), sizes["stride_columns"])
     elements = multiplied([sizes["inner"], height, sizes["stride_columns"], quotient])
     table = multiplied([ceiling(sizes["kernel_columns"], 8), 64])
     return computed("add", table, multiplied([computed("add", elements, tile.columns), 4]))
-
-
-def _reach(sizes: dict[str, Size], axis: str) -> Size:
-    """Return how many elements of an axis all windows cover."""
-    steps = multiplied([computed("sub", sizes[axis], 1), sizes[f"stride_{axis}"]])
-    inside = multiplied([computed("sub", sizes[f"kernel_{axis}"], 1), sizes[f"dilation_{axis}"]])
-    return computed("add", computed("add", steps, inside), 1)
 
 
 def convolution_kernel(tile: Tile, shape: Shape, symbol: str, epilogue: Epilogue | None) -> tirx.PrimFunc:

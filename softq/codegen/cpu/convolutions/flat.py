@@ -18,6 +18,7 @@ from tvm.script.ir_builder import tirx as T
 from softq.artifact.program import Size
 from softq.codegen.cpu.convolutions.emitter import Emitter
 from softq.codegen.cpu.convolutions.finishing import applied, finish_run, pointers_of, same
+from softq.codegen.cpu.convolutions.spans import window_reach
 from softq.codegen.cpu.gemm.tiles import Sums, Tile, ceil_divide, number, vector
 from softq.codegen.cpu.rows.tir import broadcast
 from softq.compiler.steps.product import Apply, Epilogue
@@ -52,7 +53,7 @@ def flat_symbol(columns: int, dilation: int) -> str:
 
 def with_blocks(sizes: Mapping[str, Size], tile: Tile) -> dict[str, Size]:
     """Return the scalars in their order, given those that the convolution says."""
-    (down, right), inner = (_reach(sizes, axis) for axis in ("rows", "columns")), sizes["inner"]
+    (down, right), inner = (window_reach(sizes, axis) for axis in ("rows", "columns")), sizes["inner"]
     columns = computed("min", sizes["columns"], _COLUMNS)
     line, slice_of_one = multiplied([inner, computed("add", columns, right)]), 1
     rows: Size = _ROWS // 2
@@ -69,14 +70,11 @@ def with_blocks(sizes: Mapping[str, Size], tile: Tile) -> dict[str, Size]:
     return {name: {**sizes, **blocks}[name] for name in SIZES}
 
 
-def _reach(sizes: Mapping[str, Size], axis: str) -> Size:
-    """Return how much longer a window is than one element."""
-    return multiplied([computed("sub", sizes[f"kernel_{axis}"], 1), sizes[f"dilation_{axis}"]])
-
-
 def scratch_bytes(sizes: Mapping[str, Size], tile: Tile) -> Size:
     """Return the bytes that a thread needs."""
-    plane = multiplied([computed("add", sizes[f"block_{axis}"], _reach(sizes, axis)) for axis in ("rows", "columns")])
+    plane = multiplied(
+        [computed("add", sizes[f"block_{axis}"], window_reach(sizes, axis)) for axis in ("rows", "columns")]
+    )
     planes = computed("add", multiplied([sizes["inner"], plane]), _GROUP * tile.columns)
     return multiplied([computed("add", planes, multiplied([sizes["most"], _GROUP * tile.columns])), 4])
 
