@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,12 @@ from onnxruntime.quantization import (
 )
 
 import softq
+from benchmarks.cpu.works import WORKS
 from benchmarks.roundings import DRAWS, Array, nudged
 from benchmarks.tool_variants import RESULTS, WAYS, good, line
 
 Level = onnxruntime.GraphOptimizationLevel
 ROOT = Path(__file__).parent.parent.parent
-MODELS = ("mnist_vit", "wikipedia_lm")
 SAMPLES = 4
 
 LEVELS = {
@@ -39,26 +40,59 @@ LEVELS = {
 }
 
 
+Feeds = Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class Original:
+    """A model that the tools change.
+
+    Attributes:
+        path: Returns its file, which is built first where there is none.
+        feeds: Returns inputs for `calibration`, whose further ones have greater numbers, or for `evaluation`.
+    """
+
+    path: Callable[[], Path]
+    feeds: Callable[[onnx.ModelProto, str, int], Feeds]
+
+
 class _Samples(CalibrationDataReader):
     """The calibration data of a model, a few samples at a time."""
 
-    def __init__(self, name: str, model: onnx.ModelProto) -> None:
-        self._feeds = iter(
-            [feeds_of(name, model, "calibration.npz", first) for first in range(0, 4 * SAMPLES, SAMPLES)]
-        )
+    def __init__(self, original: Original, model: onnx.ModelProto) -> None:
+        self._feeds = iter([original.feeds(model, "calibration", number) for number in range(SAMPLES)])
 
-    def get_next(self) -> Mapping[str, Array] | None:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def get_next(self) -> Feeds | None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Return the next feeds."""
         return next(self._feeds, None)
 
 
-def feeds_of(name: str, model: onnx.ModelProto, file: str, first: int = 0) -> dict[str, Array]:
-    """Return some samples of a model's data as its inputs."""
-    with np.load(ROOT / "models" / name / file) as data:
-        return {value.name: data[value.name][first : first + SAMPLES] for value in model.graph.input}
+def _committed(name: str) -> Original:
+    folder, files = ROOT / "models" / name, {"calibration": "calibration.npz", "evaluation": "data.npz"}
+
+    def feeds(model: onnx.ModelProto, purpose: str, number: int) -> Feeds:
+        with np.load(folder / files[purpose]) as data:
+            first = number * SAMPLES
+            return {value.name: data[value.name][first : first + SAMPLES] for value in model.graph.input}
+
+    return Original(lambda: folder / f"{name}.onnx", feeds)
 
 
-def run(model: onnx.ModelProto | Path, feeds: Mapping[str, Array], level: Any = Level.ORT_ENABLE_ALL) -> list[Array]:
+def _work(name: str) -> Original:
+    def feeds(model: onnx.ModelProto, purpose: str, number: int) -> Feeds:
+        inputs = WORKS[name].feeds(np.random.default_rng([purpose == "calibration", number]))
+        return {value.name: inputs[value.name] for value in model.graph.input}
+
+    return Original(WORKS[name].path, feeds)
+
+
+ORIGINALS = {
+    **{name: _committed(name) for name in ("mnist_vit", "wikipedia_lm")},
+    **{name: _work(name) for name in ("MiniLM-1x128", "ViT-S-197", "SmolLM2-1x256")},
+}
+
+
+def run(model: onnx.ModelProto | Path, feeds: Feeds, level: Any = Level.ORT_ENABLE_ALL) -> list[Array]:
     """Return what onnxruntime gives at an optimization level."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level, options.intra_op_num_threads, options.log_severity_level = level, 1, 4
@@ -67,8 +101,11 @@ def run(model: onnx.ModelProto | Path, feeds: Mapping[str, Array], level: Any = 
     return [np.asarray(x) for x in session.run(None, dict(feeds))]
 
 
-def _optimized(level: Any) -> Callable[[str, onnx.ModelProto, Path], onnx.ModelProto]:
-    def make(name: str, model: onnx.ModelProto, out: Path) -> onnx.ModelProto:
+Tool = Callable[[Original, onnx.ModelProto, Path], onnx.ModelProto]
+
+
+def _optimized(level: Any) -> Tool:
+    def make(original: Original, model: onnx.ModelProto, out: Path) -> onnx.ModelProto:
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level, options.optimized_model_filepath = level, str(out)
         options.log_severity_level = 4
@@ -78,33 +115,33 @@ def _optimized(level: Any) -> Callable[[str, onnx.ModelProto, Path], onnx.ModelP
     return make
 
 
-def _slim(name: str, model: onnx.ModelProto, out: Path) -> onnx.ModelProto:
+def _slim(original: Original, model: onnx.ModelProto, out: Path) -> onnx.ModelProto:
     import onnxslim  # pyright: ignore[reportMissingImports]
 
     return onnxslim.slim(model)
 
 
-def _sim(name: str, model: onnx.ModelProto, out: Path) -> onnx.ModelProto:
+def _sim(original: Original, model: onnx.ModelProto, out: Path) -> onnx.ModelProto:
     import onnxsim  # pyright: ignore[reportMissingImports]
 
     return onnxsim.simplify(model)[0]
 
 
-def _static(form: QuantFormat) -> Callable[[str, onnx.ModelProto, Path], onnx.ModelProto]:
-    def make(name: str, model: onnx.ModelProto, out: Path) -> onnx.ModelProto:
-        quantize_static(model, out, _Samples(name, model), quant_format=form, activation_type=QuantType.QUInt8)
+def _static(form: QuantFormat) -> Tool:
+    def make(original: Original, model: onnx.ModelProto, out: Path) -> onnx.ModelProto:
+        quantize_static(model, out, _Samples(original, model), quant_format=form, activation_type=QuantType.QUInt8)
         return onnx.load(out)
 
     return make
 
 
-def _dynamic(name: str, model: onnx.ModelProto, out: Path) -> onnx.ModelProto:
+def _dynamic(original: Original, model: onnx.ModelProto, out: Path) -> onnx.ModelProto:
     model.graph.ClearField("value_info")  # Its names are given to other shapes by the quantizer.
     quantize_dynamic(model, out)
     return onnx.load(out)
 
 
-def _half(name: str, model: onnx.ModelProto, out: Path) -> onnx.ModelProto:
+def _half(original: Original, model: onnx.ModelProto, out: Path) -> onnx.ModelProto:
     from onnxconverter_common import float16  # pyright: ignore[reportMissingImports]
 
     # It takes the result of a Cast to float32 as float16 and leaves the Cast, which no runtime accepts.
@@ -112,7 +149,7 @@ def _half(name: str, model: onnx.ModelProto, out: Path) -> onnx.ModelProto:
     return float16.convert_float_to_float16(model, keep_io_types=True, op_block_list=blocked)
 
 
-VARIANTS: dict[str, Callable[[str, onnx.ModelProto, Path], onnx.ModelProto]] = {
+VARIANTS: dict[str, Tool] = {
     **{f"onnxruntime {name}": _optimized(level) for name, level in LEVELS.items()},
     "onnxslim": _slim,
     "onnxsim": _sim,
@@ -125,10 +162,11 @@ VARIANTS: dict[str, Callable[[str, onnx.ModelProto, Path], onnx.ModelProto]] = {
 
 def attempt(name: str, variant: str, folder: Path) -> dict[str, Any]:
     """Return what becomes of one variant of a model."""
-    original = onnx.load(ROOT / "models" / name / f"{name}.onnx")
+    original = ORIGINALS[name]
+    model = onnx.load(original.path())
+    feeds = original.feeds(model, "evaluation", 0)
     row: dict[str, Any] = {"model": name, "variant": variant}
-    model = VARIANTS[variant](name, original, folder / "variant.onnx")
-    feeds = feeds_of(name, original, "data.npz")
+    model = VARIANTS[variant](original, model, folder / "variant.onnx")
     results = [run(model, feeds, level) for level in LEVELS.values()]
     size = max(float(np.abs(x).max()) for x in results[0])
     row["levels"] = max(_distance(a, results[0]) for a in results)
@@ -157,10 +195,13 @@ def main() -> int:
     """Try what is asked for; return 1 if a result is out of its tolerance."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("variants", nargs="*", metavar="VARIANT", choices=[*VARIANTS, []])
+    parser.add_argument(
+        "--model", nargs="*", choices=ORIGINALS, default=list(ORIGINALS), help="which ones; all of them"
+    )
     parser.add_argument("--json", type=Path, default=None if sys.argv[1:] else RESULTS, metavar="FILE")
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
-    for name in MODELS:
+    for name in options.model:
         for variant in options.variants or VARIANTS:
             with tempfile.TemporaryDirectory() as folder:
                 rows.append(attempt(name, variant, Path(folder)))

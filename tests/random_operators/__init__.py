@@ -27,8 +27,8 @@ OPERATORS = _collect()
 OLD = {
     name: OPERATORS[name]
     for name in (
-        *("Upsample", "Upsample", "Scatter", "Scatter", "Abs", "Neg", "Exp", "Sin", "Tanh", "Sigmoid", "Relu", "Elu"),
-        *("Erf", "Add", "Sub", "Mul", "Transpose", "Flatten", "Concat", "MatMul", "Shape", "Identity", "Conv"),
+        *("Upsample", "Upsample", "Scatter", "Scatter", "Abs", "Neg", "Exp", "Sin", "Tanh", "Sigmoid", "LeakyRelu"),
+        *("Elu", "Erf", "Add", "Sub", "Mul", "Transpose", "Flatten", "Concat", "MatMul", "Shape", "Identity", "Conv"),
     )
 }
 """Those for operator sets of long ago: operators that are no more, and some whose nodes were written the same."""
