@@ -12,6 +12,9 @@ from tests.amount import VARIABLE
 # Two spinning thread pools on two cores cost more than they give.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Where tests run beside one another every core is taken.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("SOFTQ_JOBS", "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -6,7 +6,7 @@ Sizes that are known only at run time are integer expressions over the dimension
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -164,12 +164,13 @@ class Program(StepList):
 
     Attributes:
         weights: Contents of the weights file by offset, one array for each weight tensor.
-        objects: Object files with all kernels, for the machine that the program was lowered for.
+        objects: Object files with all kernels, for the machine that the program was lowered for. They may still be
+            compiled when the rest is known: whoever reads them waits.
         scratch: Bytes of scratch that each thread needs; they start at a multiple of 64.
         measured: Names of the dimensions that data decide: no input's axis has them, a step measures them.
     """
 
     weights: Mapping[int, NDArray[np.generic]]
-    objects: tuple[bytes, ...]
+    objects: Sequence[bytes]
     scratch: Size = 0
     measured: tuple[str, ...] = ()

@@ -57,21 +57,29 @@ def host_architecture() -> str:
     return family(platform.machine().lower())
 
 
-PROCESSOR = ("kernels.o", "-lm", "-pthread")
-"""What the driver for a processor is linked with."""
+PROCESSOR = ("-lm", "-pthread")
+"""The libraries of the driver for a processor."""
 
 DEVICE = ("-ldl",)
-"""What the driver for a device is linked with."""
+"""The libraries of the driver for a device."""
 
 
-def link_library(folder: Path, machine: Cpu, cc: str | None = None, *, behind: Sequence[str] = PROCESSOR) -> None:
-    """Compile `driver.c` of a folder and link it into `libmodel.so` there.
+def link_library(
+    folder: Path,
+    machine: Cpu,
+    cc: str | None = None,
+    *,
+    objects: Sequence[bytes] = (),
+    libraries: Sequence[str] = PROCESSOR,
+) -> None:
+    """Compile `driver.c` of a folder and link it into `libmodel.so` there, with kernels as `kernels.o`.
 
     Args:
         folder: Where the files are.
         machine: The processor that the library is for.
         cc: The C compiler; see `compiler`.
-        behind: What it is linked with.
+        objects: The kernels' object files; read when the driver is compiled, as they may still be on their way.
+        libraries: What it is linked with.
 
     Raises:
         UsageError: there is no compiler.
@@ -80,20 +88,19 @@ def link_library(folder: Path, machine: Cpu, cc: str | None = None, *, behind: S
     command = compiler(machine, cc)
     flags = _FLAGS if _is_clang(command) else tuple(f for f in _FLAGS if f != "-fno-sanitize=all")
     with tempfile.TemporaryDirectory(prefix="softq-cc-") as scratch:
+        driver, exports = f"{scratch}/driver.o", Path(scratch) / "exports.map"
+        run([*command, *flags, "-c", "driver.c", "-o", driver], folder)
+        kernels = ["kernels.o"] * bool(objects)
+        if objects:
+            _join_objects(objects, folder, command)
         # Kernels are for the driver alone, also those that it does not call.
-        exports = Path(scratch) / "exports.map"
         exports.write_text(f"{{ global: {' '.join(f'softq_{name};' for name in FUNCTIONS)} local: *; }};\n")
         link = [*_LINK, f"-Wl,--version-script={exports}", "-o", "libmodel.so"]
-        run([*command, *flags, "driver.c", *behind, *link], folder)
+        run([*command, *flags, *kernels, driver, *libraries, *link], folder)
 
 
-def join_objects(objects: Sequence[bytes], folder: Path, machine: Cpu, cc: str | None = None) -> None:
-    """Write object files as one, `kernels.o` of a folder.
-
-    Raises:
-        UsageError: there is no compiler.
-        SoftqError: the compiler fails; the message has its first error.
-    """
+def _join_objects(objects: Sequence[bytes], folder: Path, command: Sequence[str]) -> None:
+    """Write object files as one, `kernels.o` of a folder."""
     if len(objects) == 1:
         (folder / "kernels.o").write_bytes(objects[0])
         return
@@ -101,7 +108,7 @@ def join_objects(objects: Sequence[bytes], folder: Path, machine: Cpu, cc: str |
         paths = [Path(scratch) / f"{i}.o" for i in range(len(objects))]
         for path, code in zip(paths, objects, strict=True):
             path.write_bytes(code)
-        run([*compiler(machine, cc), "-r", "-nostdlib", "-o", "kernels.o", *map(str, paths)], folder)
+        run([*command, "-r", "-nostdlib", "-o", "kernels.o", *map(str, paths)], folder)
 
 
 def _is_clang(command: Sequence[str]) -> bool:

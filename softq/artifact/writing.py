@@ -15,7 +15,7 @@ from softq.artifact.device.steps import DeviceProgram, to_json
 from softq.artifact.folder import NewFolder, check_folder
 from softq.artifact.machine import Cpu, Machine
 from softq.artifact.program import Program
-from softq.artifact.toolchain import DEVICE, compiler, join_objects, link_library
+from softq.artifact.toolchain import DEVICE, compiler, link_library
 from softq.artifact.weights import WeightsStream
 from softq.errors import InputError, UsageError
 from softq.files import write_new
@@ -64,8 +64,7 @@ def write(
                 assert isinstance(machine, Cpu)
                 source = driver.driver_source(program, machine, weights_bytes=stream.bytes, seal=stream.seal)
                 write_new(new.path / "driver.c", [source.encode()])
-                join_objects(program.objects, new.path, machine, cc)
-                link_library(new.path, machine, cc)
+                link_library(new.path, machine, cc, objects=program.objects)
                 library = None
             else:
                 source = device_driver.driver_source(device, machine, weights_bytes=stream.bytes, seal=stream.seal)
@@ -98,7 +97,7 @@ def _device_library(folder: Path, device: DeviceProgram, cc: str | None) -> mani
         compiler(device.host, cc)
     except UsageError as error:
         return manifest.DeviceLibrary(device.host.zig, str(error))
-    link_library(folder, device.host, cc, behind=DEVICE)
+    link_library(folder, device.host, cc, libraries=DEVICE)
     return manifest.DeviceLibrary(device.host.zig, None)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Generator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,15 +25,28 @@ from softq.errors import UsageError
 @options.JSON
 def build(model: str, out_dir: str, target: str, as_json: bool, **given: Any) -> None:
     """Build MODEL for a target through TVM and write the artifact OUT_DIR."""
-    from softq.building import build as build_model
-    from softq.formatting import artifact_to_text
+    with _without_collecting():
+        from softq.building import build as build_model
+        from softq.formatting import artifact_to_text
 
-    with progress() as step:
-        built = build_model(model, out_dir, target=target, progress=step, **given)
+        with progress() as step:
+            built = build_model(model, out_dir, target=target, progress=step, **given)
     if as_json:
         print_json(built.manifest)
     else:
         click.echo(artifact_to_text(out_dir, built.manifest), nl=False)
+
+
+@contextmanager
+def _without_collecting() -> Generator[None]:
+    """Look for no garbage in circles meanwhile: all that is imported and built is in use."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 @click.command()

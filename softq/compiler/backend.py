@@ -249,5 +249,5 @@ class Backend(Protocol):
     def attention(self, lowering: Lowering, attention: Attention) -> Value:
         """Append the steps of an attention that `supports_attention` took, and return its result."""
 
-    def objects(self) -> tuple[bytes, ...]:
-        """Return object files of every kernel asked for so far; none where kernels are text."""
+    def objects(self) -> Sequence[bytes]:
+        """Return object files of every kernel asked for so far, maybe not all compiled yet; none of kernels in text."""

@@ -129,6 +129,6 @@ class CpuBackend:
         """Append the steps of an attention: packing, and one for all the rest."""
         return lower_attention(self.kernels, lowering, attention)
 
-    def objects(self) -> tuple[bytes, ...]:
+    def objects(self) -> Sequence[bytes]:
         """Return object files of every kernel asked for so far."""
         return objects(self.tir.functions(), self.machine)

@@ -21,8 +21,8 @@ from softq.codegen.cpu import bindings
 from softq.codegen.cpu.bindings import names_to_locals
 from softq.compiler.tir import transforms
 from softq.compiler.tir.transforms import to_plain_loops
-from softq.compiler.tvm_errors import is_of_tvm, last_line
-from softq.errors import RefusalError
+from softq.compiler.tvm_errors import refusing
+from softq.jobs import Results
 
 
 def lower(functions: Sequence[tirx.PrimFunc], machine: Cpu) -> tvm.IRModule:
@@ -88,21 +88,28 @@ _MOST_INLINED = 20_000
 """Characters of a kernel that LLVM may inline where it is called; longer ones have far too many instructions."""
 
 
-def objects(functions: Sequence[tirx.PrimFunc], machine: Cpu) -> tuple[bytes, ...]:
+def objects(functions: Sequence[tirx.PrimFunc], machine: Cpu) -> Sequence[bytes]:
     """Return object files with the kernels, from the cache those that were compiled before.
 
-    Each kernel is compiled alone, but for small ones that others call, which LLVM may inline there.
-
-    Raises:
-        RefusalError: TVM cannot generate code for the machine.
+    Each kernel is compiled alone, but for small ones that others call, which LLVM may inline there. Whoever reads the
+    files waits for them, and is told then that TVM cannot generate code for the machine (RefusalError).
     """
-    texts = {str(f.attrs["global_symbol"]): str(f.script()) for f in functions}
-    by_symbol = dict(zip(texts, functions, strict=True))
-    made: list[bytes] = []
-    for group in _groups(texts):
-        key = [*_compiler(), str(target_of(machine)), *(text for symbol in group for text in (symbol, texts[symbol]))]
-        made.append(cached(key, partial(object_code, [by_symbol[symbol] for symbol in group], machine)))
-    return tuple(made)
+    symbols = [str(f.attrs["global_symbol"]) for f in functions]
+    texts = dict(zip(symbols, Results([partial(_text, f) for f in functions], [1] * len(functions)), strict=True))
+    by_symbol = dict(zip(symbols, functions, strict=True))
+    shared = (*_compiler(), str(target_of(machine)))
+
+    def compiled(group: Sequence[str]) -> bytes:
+        key = (*shared, *(text for symbol in group for text in (symbol, texts[symbol])))
+        return cached(key, partial(object_code, [by_symbol[symbol] for symbol in group], machine))
+
+    groups = _groups(texts)
+    costs = [sum(len(texts[symbol]) for symbol in group) for group in groups]
+    return Results([partial(compiled, group) for group in groups], costs)
+
+
+def _text(function: tirx.PrimFunc) -> str:
+    return str(function.script())
 
 
 def _groups(texts: dict[str, str]) -> list[list[str]]:
@@ -132,7 +139,7 @@ def object_code(functions: Sequence[tirx.PrimFunc], machine: Cpu) -> bytes:
         RefusalError: TVM cannot generate code for the machine.
     """
     runtime = _generate(functions, machine)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, refusing(_refusal(functions, machine)):
         path = Path(folder) / "kernels.o"
         runtime.write_to_file(str(path))
         return path.read_bytes()
@@ -144,10 +151,10 @@ def source(functions: Sequence[tirx.PrimFunc], machine: Cpu, form: str = "asm") 
 
 
 def _generate(functions: Sequence[tirx.PrimFunc], machine: Cpu) -> tvm.runtime.Module:
-    try:
+    with refusing(_refusal(functions, machine)):
         return tvm.get_global_func("target.build.llvm")(lower(functions, machine), target_of(machine))
-    except Exception as error:
-        if not is_of_tvm(error):
-            raise
-        names = ", ".join(str(f.attrs["global_symbol"]) for f in functions)
-        raise RefusalError(f"TVM cannot generate code of {names} for {machine.name}: {last_line(error)}") from error
+
+
+def _refusal(functions: Sequence[tirx.PrimFunc], machine: Cpu) -> str:
+    names = ", ".join(str(f.attrs["global_symbol"]) for f in functions)
+    return f"TVM cannot generate code of {names} for {machine.name}"

@@ -211,7 +211,7 @@ class Builder:
         inputs: Sequence[tuple[str, Value]],
         outputs: Sequence[tuple[str, Value]],
         limits: tuple[Limit, ...],
-        objects: tuple[bytes, ...],
+        objects: Sequence[bytes],
     ) -> Program:
         """Return the program, its memory laid out.
 
