@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +18,22 @@ from softq.errors import UsageError
 from softq.metrics import find_metric
 from softq.plans import load_plan
 from softq.reports import parse_drop
+from softq.runner import OnnxRunner
 from softq.sweeps import Selection, Task
 from softq.sweeps.budget import Budget
-from softq.sweeps.plan.frontier import FLOAT_BITS, Rung, build_ladder, choose, descend, mean_bits
+from softq.sweeps.evaluate.evaluator import Measurement
+from softq.sweeps.plan.descent import Search
+from softq.sweeps.plan.frontier import (
+    FLOAT_BITS,
+    Rung,
+    State,
+    build_ladder,
+    choose,
+    descend,
+    mean_bits,
+    uniform_choices,
+    uniform_state,
+)
 from softq.sweeps.plan.record import read_record
 from softq.sweeps.plan.search import find_plan
 from softq.sweeps.records import Estimate
@@ -36,6 +51,22 @@ def test_a_ladder_has_the_least_error_for_its_bits() -> None:
         Rung(2, TWO, 0.2),
     )
     assert build_ladder([Rung(2, ONE, float("inf"))])[1:] == (Rung(2, ONE, float("inf")),)
+
+
+def test_uniform_choices_serve_most_sites_with_the_least_error() -> None:
+    wide, one, two = ("one", {"bits": 4}), ONE, TWO
+    rungs = {
+        "a": [Rung(2, one, 0.3), Rung(2, two, 0.2), Rung(4, wide, 0.1)],
+        "b": [Rung(2, one, 0.1), Rung(4, wide, 0.05)],
+    }
+    assert uniform_choices(rungs) == [one, wide]
+    assert uniform_choices({"a": [*rungs["a"], Rung(8, ("two", {"bits": 8}), 0.15)]}) == [two, wide]
+    ladders = [build_ladder(some, [one]) for some in rungs.values()]
+    assert [rung.choice for rung in ladders[0]] == [None, wide, two, one]
+    assert uniform_state(ladders, one) == (3, 2)
+    assert uniform_state(ladders, two) == (2, 0)
+    # Behind a rung that was kept there is none of its width.
+    assert descend(ladders, (3, 1)) == [(3, 1), (3, 2)]
 
 
 def test_bits_are_given_up_where_they_cost_least() -> None:
@@ -105,27 +136,122 @@ def test_an_impossible_budget(tmp_path: Path) -> None:
     assert convert(VIT, plan=out).plan.sites
 
 
-def test_a_plan_that_breaks_on_the_other_data_fails(tmp_path: Path) -> None:
-    """The other data are labelled by what 2-bit deferred-log makes of them wrongly: there it can only lose."""
-    other = tmp_path / "other.npz"
-    with np.load(IMAGES) as arrays:
-        images = arrays["images"][:64]
-    from softq.runner import OnnxRunner
+def predictions(images: np.ndarray[Any, Any], **options: Any) -> np.ndarray[Any, Any]:
+    """Return the digits that the ViT sees, float or converted with the options."""
+    model = convert(VIT, **options).model if options else VIT
+    return np.asarray(OnnxRunner.open(model)({"images": images})["logits"]).argmax(axis=-1)
 
-    labels = np.asarray(OnnxRunner.open(VIT)({"images": images})["logits"]).argmax(axis=-1)
-    coarse = np.asarray(
-        OnnxRunner.open(convert(VIT, method="uniform", bits=2).model)({"images": images})["logits"]
-    ).argmax(axis=-1)
-    wrong = labels != coarse
-    assert wrong.any()
-    np.savez(other, **{"images": images[wrong], "label.digit": labels[wrong]})  # pyright: ignore
+
+def labelled(path: Path, images: np.ndarray[Any, Any], chosen: np.ndarray[Any, Any]) -> Path:
+    """Write some images with the labels that the float model gives them: a plan can only lose."""
+    np.savez(path, **{"images": images[chosen], "label.digit": predictions(images)[chosen]})  # pyright: ignore
+    return path
+
+
+@pytest.fixture(scope="module")
+def images() -> np.ndarray[Any, Any]:
+    with np.load(IMAGES) as arrays:
+        return arrays["images"][:256]
+
+
+def test_a_plan_that_breaks_on_the_other_data_steps_back(tmp_path: Path, images: np.ndarray[Any, Any]) -> None:
+    """The other data are those that 2 bits everywhere make wrong: fewer sites of 2 bits are verified next."""
+    few = images[:64]
+    other = labelled(tmp_path / "other.npz", few, predictions(few) != predictions(few, method="uniform", bits=2))
     task = Task(VIT, IMAGES, "top1-accuracy", Selection(), limit=64, threads=1)
     found = find_plan(task, max_drop=0.5, methods="uniform", bits="2", verify=other)
+    first, *others = found.tried
+    assert (first.name, first.mean_bits) == ("uniform bits=2", 2)
+    assert first.verified is not None
+    assert first.verified.loss.value == 1.0
+    assert found.gate.passed
     assert found.searched.loss.value <= 0.5
-    assert found.verified.loss.value == 1.0
+    assert found.verified.loss.value <= 0.5
+    assert found.mean_bits > 2
+    assert found.verified in [one.verified for one in others if one.mean_bits == found.mean_bits]
+    assert "; 1 narrower plan broke the budget there" in found.gate.sentence
+
+
+def test_a_plan_that_breaks_on_the_other_data_however_wide_it_is_fails(
+    tmp_path: Path, images: np.ndarray[Any, Any]
+) -> None:
+    """The other data are those that any one softmax of 2 bits makes wrong."""
+    sites = [site.id for site in convert(VIT, method="uniform", bits=2).sites]
+    alone = [predictions(images, method="uniform", bits=2, sites=[site]) for site in sites]
+    broken = np.any([one != predictions(images) for one in alone], axis=0)
+    safe = labelled(tmp_path / "safe.npz", images, ~broken)
+    other = labelled(tmp_path / "other.npz", images, broken)
+    found = find_plan(Task(VIT, safe, "top1-accuracy", Selection(), threads=1), max_drop=0, methods="uniform", bits="2",
+                      verify=other)  # fmt: skip
+    assert found.searched.loss.value <= 0
+    assert found.verified.loss.value > 0
     assert not found.gate.passed
-    assert "on " + str(int(wrong.sum())) + " samples that the search did not see" in found.gate.sentence
-    assert found.gate.sentence.endswith("0.5 too much")
+    assert all(one.verified is not None for one in found.tried if one.mean_bits >= found.mean_bits)
+    assert found.gate.sentence.endswith(" tries")
+
+
+def ladder(*errors: tuple[int, float]) -> tuple[Rung, ...]:
+    return (Rung(FLOAT_BITS, None, 0.0), *(Rung(bits, ("m", {"bits": bits}), error) for bits, error in errors))
+
+
+def searched(
+    ladders: Sequence[Sequence[Rung]], loss: Callable[[State], float], uniform: Sequence[State], drop: str = "1"
+) -> Search:
+    """Return a search on a model of perplexity 10, whose plans lose what is said, without an interval."""
+
+    def measure(state: State) -> Measurement:
+        return Measurement(Estimate(10 + loss(state)), Estimate(loss(state) / 10), 5, 0.0)
+
+    return Search(ladders, uniform, Budget(parse_drop(drop), find_metric("perplexity"), 10.0), measure, None)
+
+
+def test_a_search_starts_from_the_narrowest_uniform_setting_that_keeps_the_budget() -> None:
+    """The order from float, by errors that mislead, meets no plan that keeps the budget."""
+    ladders = [ladder((4, 0.1), (2, 0.1001))] * 3
+    losses: dict[State, float] = {(2, 2, 2): 3.0, (1, 1, 1): 0.0, (1, 1, 2): 0.5, (1, 2, 2): 2.0}
+    search = searched(ladders, lambda state: losses.get(state, 9.0), [(2, 2, 2), (1, 1, 1)])
+    assert search.run() == ((1, 1, 2), True)
+    assert not searched(ladders, lambda state: losses.get(state, 9.0), []).run()[1]
+
+
+def test_what_is_found_is_not_worse_than_another_plan_that_was_measured() -> None:
+    ladders = [ladder((4, 0.1), (2, 0.2))] * 2
+    # With a budget that has room, all float down to (1, 0) keeps it, 4 bits everywhere too, and 2 bits lose nothing.
+    losses: dict[State, float] = {(2, 2): 1.5, (1, 1): -1.0, (2, 1): 0.9}
+    search = searched(ladders, lambda state: losses.get(state, 0.5), [(1, 1)])
+    state, kept = search.run()
+    assert kept
+    bits, loss = search.bits(state), losses.get(state, 0.5)
+    for other in search.measured:
+        costs = search.bits(other), losses.get(other, 0.5)
+        assert not (costs[0] <= bits and costs[1] <= loss and costs != (bits, loss)), (state, other)
+
+
+def test_steps_back_are_wider_and_keep_the_budget_on_the_samples_of_the_search() -> None:
+    ladders = [ladder((4, 0.1 * (site + 1)), (2, 1.0 * (site + 1))) for site in range(3)]
+    search = searched(ladders, lambda state: 5.0 if state == (1, 1, 1) else 0.0, [(1, 1, 1), (2, 2, 2)])
+    back = list(search.back((2, 2, 2)))
+    assert back
+    assert (1, 1, 1) not in back
+    assert [search.bits(one) for one in back] == sorted(search.bits(one) for one in back)
+    assert all(search.bits(one) > 2 for one in back)
+    assert back[-1] == (1, 0, 0)
+
+
+def test_a_sweep_says_which_settings_a_search_starts_from(tmp_path: Path) -> None:
+    """Its widest setting keeps the budget there, so that it is measured first; another metric's sweep is refused."""
+    data = cut(IMAGES, tmp_path / "data.npz", 32)
+    common = [str(VIT), "--data", str(data), "--methods", "uniform", "--threads", "1", "--metric", "top1-accuracy"]
+    swept = CliRunner().invoke(main, ["sweep", *common, "--bits", "3,8", "--out", str(tmp_path / "sweep")])
+    assert swept.exit_code == 0, swept.output
+    arguments = ["plan", *common, "--bits", "2-8", "--max-drop", "0.5", "--out", str(tmp_path / "plan.json"), "--json",
+                 "--sweep", str(tmp_path / "sweep")]  # fmt: skip
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["tried"][0]["name"] == "uniform bits=3"
+    refused = CliRunner().invoke(main, [*arguments, "--metric", "kl"])
+    assert refused.exit_code == 2
+    assert "its metric is 'top1-accuracy', here it is 'kl'" in refused.stderr
 
 
 @pytest.mark.parametrize(

@@ -281,7 +281,7 @@ def planned(path: Path, passed: bool = True) -> Path:
     other = one | {"loss": {"value": "NaN", "low": None, "high": None}, "samples": 60}
     found = {"schema": 1, "bits": {"attn/0": 3, "attn/1": 32}, "mean_bits": 17.5, "split": "searched here", "notes": [],
              "gate": {"passed": passed, "sentence": "it <b>held"}, "search": one, "verification": other,
-             "plans_measured": 7}  # fmt: skip
+             "tried": [{}] * 7}  # fmt: skip
     said = record_text(found, text, metric="top1-accuracy", budget="1%", command="softq plan m.onnx")
     record_of(path).write_text(said, encoding="utf-8")
     return path

@@ -18,9 +18,14 @@ from softq.errors import UsageError
 @measuring.common
 @click.option("--max-drop", required=True, metavar="X|X%", help="The budget: worse by at most X (X% of float's value).")
 @click.option("--verify", metavar="DATA", help="Data to verify on; the second half of --data by default.")
+@click.option(
+    "--sweep", metavar="DIR", help="What softq sweep left: its best settings are what the search starts from."
+)
 @click.option("--out", required=True, metavar="PLAN.json", help="The file of the plan, for convert --plan.")
 @JSON
-def plan(model: str, max_drop: str, verify: str | None, out: str, as_json: bool, **given: Any) -> None:
+def plan(
+    model: str, max_drop: str, verify: str | None, sweep: str | None, out: str, as_json: bool, **given: Any
+) -> None:
     """Find method and width for each softmax of MODEL under a budget; exit 1 if the best plan breaks it.
 
     What was measured goes beside the plan, into PLAN.measured.json, for softq report --plan.
@@ -35,7 +40,7 @@ def plan(model: str, max_drop: str, verify: str | None, out: str, as_json: bool,
     check_outputs([out, str(record_of(out))], [model, given["data"], given["calibration"], verify])
     task = measuring.take_task(model, given)
     with progress() as step:
-        found = find_plan(task, max_drop=max_drop, verify=verify, progress=step, **given)
+        found = find_plan(task, max_drop=max_drop, verify=verify, sweep=sweep, progress=step, **given)
     text, result = found.plan.to_text(), plan_to_json(found, out)
     write_text(out, text)
     write_text(record_of(out), record_text(result, text, metric=task.metric, budget=max_drop, command=task.command))

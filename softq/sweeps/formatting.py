@@ -83,7 +83,7 @@ def plan_to_json(found: Found, out: str) -> dict[str, object]:
         "split": found.split,
         "search": to_plain(found.searched),
         "verification": to_plain(found.verified),
-        "plans_measured": found.measured,
+        "tried": [to_plain(one) for one in found.tried],
         "notes": list(found.notes),
         "gate": to_plain(found.gate),
     }
@@ -95,7 +95,11 @@ def plan_to_text(found: Found, out: str) -> str:
     rows = [(site, methods.get(site, "float"), str(bits)) for site, bits in found.bits.items()]
     lines = [
         "",
-        f"{found.mean_bits:.4g} bits on the mean; {found.split}; {found.measured} plans measured",
+        f"{found.mean_bits:.4g} bits on the mean; {found.split}; plans measured:",
+        *(
+            f"  {one.mean_bits:<6.4g} {_measured(one.searched)}{_elsewhere(one.verified)}: {one.name}"
+            for one in found.tried
+        ),
         f"search        {_measured(found.searched)}",
         f"verification  {_measured(found.verified)}",
         f"{'passed' if found.gate.passed else 'FAILED'}: {found.gate.sentence}",
@@ -106,3 +110,7 @@ def plan_to_text(found: Found, out: str) -> str:
 
 def _measured(one: Measurement) -> str:
     return f"loss {one.loss.value:+.4g} {_interval(one.loss)}, {one.samples} samples"
+
+
+def _elsewhere(one: Measurement | None) -> str:
+    return "" if one is None else f"; verified, {_measured(one)}"

@@ -7,6 +7,7 @@ A site that stays float has 32 bits and no error.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,18 +29,52 @@ State = tuple[int, ...]
 """For each site the number of its rung, 0 the widest."""
 
 
-def build_ladder(rungs: Iterable[Rung]) -> tuple[Rung, ...]:
-    """Return the rungs that have the least error for their bits, from float down; errors rise as bits fall."""
-    kept: list[Rung] = []
+def build_ladder(rungs: Iterable[Rung], keep: Sequence[Choice] = ()) -> tuple[Rung, ...]:
+    """Return the rungs that have the least error for their bits, from float down; errors rise as bits fall.
+
+    The rungs of the choices in `keep` stay whatever their error is; no step goes to them.
+    """
+    best: list[Rung] = []
+    others: list[Rung] = []
     for rung in sorted(rungs, key=lambda one: (one.bits, one.error)):
-        if not kept or (rung.error < kept[-1].error and rung.bits > kept[-1].bits):
-            kept.append(rung)
-    return (Rung(FLOAT_BITS, None, 0.0), *reversed(kept))
+        if not best or (rung.error < best[-1].error and rung.bits > best[-1].bits):
+            best.append(rung)
+        elif rung.choice in keep:
+            others.append(rung)
+    return (Rung(FLOAT_BITS, None, 0.0), *sorted((*best, *others), key=lambda one: (-one.bits, one.error)))
 
 
-def descend(ladders: Sequence[Sequence[Rung]]) -> list[State]:
-    """Return the states from all float to all narrowest; each step is the one with the least error per bit saved."""
-    state: State = (0,) * len(ladders)
+def uniform_choices(rungs: Mapping[str, Sequence[Rung]]) -> list[Choice]:
+    """Return a choice per width, narrow ones first: of those that serve most sites the one with the least error.
+
+    A width whose least error is no less than a narrower one's is left out.
+    """
+    by_width: dict[int, list[Rung]] = {}
+    for some in rungs.values():
+        for rung in some:
+            by_width.setdefault(rung.bits, []).append(rung)
+    chosen: list[Choice] = []
+    least = (0, math.inf)
+    for _, some in sorted(by_width.items()):
+        scores: list[tuple[int, float, Choice]] = []
+        for choice in [rung.choice for rung in some if rung.choice is not None]:
+            errors = [rung.error**2 for rung in some if rung.choice == choice]
+            scores.append((-len(errors), sum(errors), choice))
+        best = min(scores, key=lambda one: one[:2])
+        if best[:2] < least:
+            least = best[:2]
+            chosen.append(best[2])
+    return chosen
+
+
+def uniform_state(ladders: Iterable[Sequence[Rung]], choice: Choice) -> State:
+    """Return the state in which each site that can has the choice, and the others are float."""
+    return tuple(next((at for at, rung in enumerate(rungs) if rung.choice == choice), 0) for rungs in ladders)
+
+
+def descend(ladders: Sequence[Sequence[Rung]], start: State | None = None) -> list[State]:
+    """Return the states from `start`, all float by default, to all narrowest; each step has the least error per bit."""
+    state: State = (0,) * len(ladders) if start is None else start
     path: list[State] = [state]
     while moves := steps(ladders, state):
         state = moves[0]
@@ -53,6 +88,8 @@ def steps(ladders: Sequence[Sequence[Rung]], state: State) -> list[State]:
     for site, rungs in enumerate(ladders):
         here = rungs[state[site]]
         for at in range(state[site] + 1, len(rungs)):
+            if rungs[at].bits == here.bits:
+                continue
             cost = (rungs[at].error ** 2 - here.error**2) / (here.bits - rungs[at].bits)
             moves.append((cost, (*state[:site], at, *state[site + 1 :])))
     return [move for _, move in sorted(moves)]

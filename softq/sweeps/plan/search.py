@@ -2,28 +2,49 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from softq.data import DataSource, open_data
-from softq.errors import ProofError, RefusalError, UsageError
+from softq.errors import RefusalError, UsageError
 from softq.metrics import find_metric
 from softq.plans import Plan
 from softq.progress import Progress
-from softq.reports import Gate, parse_drop
+from softq.reports import Allowance, Gate, parse_drop
 from softq.sweeps.budget import Budget
 from softq.sweeps.distributed import check_workers, connect, open_evaluator
 from softq.sweeps.evaluate.evaluator import Measurement, Report, Subject
-from softq.sweeps.plan.frontier import Rung, State, build_ladder, choose, descend, mean_bits
+from softq.sweeps.plan.descent import Search
+from softq.sweeps.plan.frontier import Rung, State, build_ladder, choose, mean_bits, uniform_choices, uniform_state
 from softq.sweeps.plan.gains import with_gains
-from softq.sweeps.planner import Planner
+from softq.sweeps.planner import Choice, Planner
+from softq.sweeps.records import Outcome, Setting, read
 from softq.sweeps.sampled_rows import Rows
 from softq.sweeps.sensitivity import output_error
 from softq.sweeps.settings import expand
 from softq.sweeps.task import Task
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A plan that was measured.
+
+    Attributes:
+        name: `METHOD bits=B` where every site has the same, otherwise how many sites have how many bits.
+        mean_bits: Mean over the sites of the bits; a site that stays float counts 32.
+        searched: The measurement on the data of the search.
+        verified: The measurement on the other data, None if it was not verified.
+    """
+
+    name: str
+    mean_bits: float
+    searched: Measurement
+    verified: Measurement | None
 
 
 @dataclass(frozen=True)
@@ -38,7 +59,7 @@ class Found:
         searched: The measurement on the data of the search.
         verified: The measurement on the other data.
         split: Which data served the search and which the verification, one sentence.
-        measured: How many plans were measured.
+        tried: The plans that were measured, in the order in which they were.
         notes: What was left out, one sentence each.
     """
 
@@ -49,7 +70,7 @@ class Found:
     searched: Measurement
     verified: Measurement
     split: str
-    measured: int
+    tried: tuple[Trial, ...]
     notes: tuple[str, ...]
 
 
@@ -61,19 +82,27 @@ def find_plan(
     bits: str = "2-8",
     options: Sequence[str] = (),
     verify: DataSource | None = None,
+    sweep: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Found:
     """Return the plan with the smallest mean bits that was found to keep the budget, and whether it does on other data.
 
-    The search goes down from all float in the order of `softq.sweeps.plan.frontier`, with errors whose effect on the
-    output was measured (`softq.sweeps.plan.gains`), by bisection to the last plan that keeps the budget. It asks that
-    the loss keeps the budget with a standard error to spare; where no plan does, that the loss itself does. It ends
-    there: further steps, tried one by one, find what loses little on these samples by chance. Nothing measured on the
-    data of the verification has any influence.
+    The search measures settings that give every site the same, the narrow ones first, until one keeps the budget. From
+    there, and from all float, it goes down in the order of `softq.sweeps.plan.frontier`, with errors whose effect on
+    the output was measured (`softq.sweeps.plan.gains`), by bisection to the last plan that keeps the budget. It asks
+    that the loss keeps the budget with a standard error to spare; where no plan does, that the loss itself does. It
+    ends there: further steps, tried one by one, find what loses little on these samples by chance. No other plan that
+    was measured has both fewer bits and less loss than the one found.
+
+    Where that one breaks the budget on the data of the verification, wider ones that keep it in the search are verified
+    until one keeps it there: `tried` tells which, and the sentence how many. Nothing else that is measured on those
+    data has any influence.
 
     Args:
         task: What is measured; its data serve the search.
         max_drop: The budget, in the metric's unit, or `X%` of the float model's value.
+        sweep: Folder of a sweep of this model and metric. Instead of settings chosen by their errors, those that keep
+            the budget there are measured, for each width the one with the least loss.
         methods, bits, options, progress: As in `softq.sweeps.run`; methods without a width are left out.
         verify: Data for the verification; if None, the second half of the task's data, and the first is searched.
 
@@ -114,7 +143,10 @@ def find_plan(
     if not any(rungs.values()):
         nothing = notes[-1] if rows.unseen else "no site of the model takes one of the methods"
         raise RefusalError(f"{nothing}: there is nothing to plan")
-    ladders = {site: build_ladder(some) for site, some in rungs.items()}
+    everywhere = uniform_choices(rungs)
+    if sweep is not None:
+        everywhere = _kept(sweep, planner, task, allowance, settings) or everywhere
+    ladders = {site: build_ladder(some, everywhere) for site, some in rungs.items()}
     rewrites = {site.id: site.rewrite for site in planner.found() if site.rewrite}
 
     def plan_of(state: State) -> Plan:
@@ -135,27 +167,69 @@ def find_plan(
             open_evaluator(client, task, planner, runner, subject, Path(place), report(subject)) as first,
         ):
             budget = Budget(allowance, find_metric(task.metric), first.reference.value)
-            search = _Search(scaled, budget, lambda one: first.measure(plan_of(one)), progress)
+            uniform = sorted(
+                {uniform_state(ladders.values(), one) for one in everywhere}, key=partial(mean_bits, scaled)
+            )
+            search = Search(scaled, uniform, budget, lambda one: first.measure(plan_of(one)), progress)
             state, kept = search.run()
-            searched = search.measured[state]
-        with (
-            tempfile.TemporaryDirectory(dir=home) as place,
-            open_evaluator(client, unseen, planner, runner, other, Path(place), report(other)) as second,
-        ):
-            verified, reference = second.measure(plan_of(state)), second.reference
-    last = Budget(allowance, find_metric(task.metric), reference.value)
-    gate = last.judge(verified.metric)
+            with (
+                tempfile.TemporaryDirectory(dir=home) as elsewhere,
+                open_evaluator(client, unseen, planner, runner, other, Path(elsewhere), report(other)) as second,
+            ):
+                last = Budget(allowance, find_metric(task.metric), second.reference.value)
+                verified = {state: second.measure(plan_of(state))}
+                wider = search.back(state) if kept else iter(())
+                while not last.judge(verified[state].metric).passed:
+                    if (one := next(wider, None)) is None:
+                        break
+                    state, verified[one] = one, second.measure(plan_of(one))
+    here = verified[state]
+    gate = last.judge(here.metric)
     # By the value, as the search is; the sentence says what the samples show.
-    shown = last.judge(verified.metric, verified.loss, verified.samples).sentence
-    sentence = f"on {verified.samples} samples that the search did not see, {shown}"
+    shown = last.judge(here.metric, here.loss, here.samples).sentence
+    sentence = f"on {here.samples} samples that the search did not see, {shown}"
+    if len(verified) > 1:
+        broken = f"{len(verified) - 1} narrower plan{'s' if len(verified) > 2 else ''} broke the budget there"
+        sentence += f"; {broken}, so that the confidence is that of the best of {len(verified)} tries"
     if not kept:
-        best = budget.judge(searched.metric).sentence
+        best = budget.judge(search.measured[state].metric).sentence
         sentence = f"no plan keeps the budget; with the best, in the search {best}; {sentence}"
+    tried = tuple(
+        Trial(_name(list(ladders.values()), one), search.bits(one), found, verified.get(one))
+        for one, found in search.measured.items()
+    )
     return Found(
-        plan_of(state), Gate(gate.passed and kept, sentence), mean_bits(list(ladders.values()), state),
+        plan_of(state), Gate(gate.passed and kept, sentence), search.bits(state),
         {site: some[at].bits for (site, some), at in zip(ladders.items(), state, strict=True)},
-        searched, verified, split, len(search.measured), (*notes, *search.notes),
+        search.measured[state], here, split, tried, (*notes, *search.notes),
     )  # fmt: skip
+
+
+def _kept(
+    folder: str | os.PathLike[str], planner: Planner, task: Task, allowance: Allowance, settings: Sequence[Setting]
+) -> list[Choice]:
+    """Return for each width the setting with the least loss that keeps the budget in a sweep."""
+    study, outcomes = read(folder)
+    same = {"graph": (planner.graph, study.graph), "weights": (planner.weights, study.weights),
+            "metric": (task.metric, study.metric)}  # fmt: skip
+    for name, (ours, theirs) in same.items():
+        if ours != theirs:
+            raise UsageError(f"--sweep {os.fspath(folder)}: its {name} is {theirs!r}, here it is {ours!r}")
+    budget, asked = Budget.of(allowance, study), {one.key for one in settings}
+    best: dict[int, Outcome] = {}
+    for one in sorted(outcomes, key=lambda one: budget.excess(one.metric), reverse=True):
+        if one.setting.key in asked and budget.judge(one.metric).passed:
+            best[int(one.setting.options["bits"])] = one
+    return [(one.setting.method, one.setting.options) for one in best.values()]
+
+
+def _name(ladders: Sequence[Sequence[Rung]], state: State) -> str:
+    rungs = [some[at] for some, at in zip(ladders, state, strict=True)]
+    choice = rungs[0].choice
+    if choice is not None and all(rung.choice == choice for rung in rungs):
+        return " ".join((choice[0], *(f"{key}={value}" for key, value in choice[1].items())))
+    counts = Counter(rung.bits for rung in rungs)
+    return ", ".join(f"{count} of {bits} bits" for bits, count in sorted(counts.items()))
 
 
 def _split(task: Task, verify: DataSource | None) -> tuple[tuple[tuple[int, int | None], tuple[int, int | None]], str]:
@@ -172,48 +246,3 @@ def _split(task: Task, verify: DataSource | None) -> tuple[tuple[tuple[int, int 
     if half < 1:
         raise UsageError(f"{data.source}: {count} samples cannot be split into two halves; give --verify DATA")
     return ((0, half), (half, count)), f"searched on samples 1 to {half}, verified on samples {half + 1} to {count}"
-
-
-@dataclass
-class _Search:
-    ladders: Sequence[Sequence[Rung]]
-    budget: Budget
-    measure: Callable[[State], Measurement]
-    progress: Progress | None
-    measured: dict[State, Measurement] = field(default_factory=dict[State, Measurement])
-    refused: set[State] = field(default_factory=set[State])
-    notes: list[str] = field(default_factory=list[str])
-
-    def run(self) -> tuple[State, bool]:
-        """Return the narrowest state that keeps the budget, or the best that was measured, and which of these it is."""
-        path = descend(self.ladders)
-        for keeps in (self._probably, self._by_value):
-            # The first state converts nothing and is no plan; whatever is returned was measured itself.
-            low, high = 0, len(path)
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (middle, high) if keeps(path[middle]) else (low, middle)
-            if low:
-                return path[low], True
-        if not self.measured:
-            raise RefusalError(f"no plan can be measured: {self.notes[-1]}")
-        return min(self.measured, key=lambda state: self.budget.excess(self.measured[state].metric)), False
-
-    def _probably(self, state: State) -> bool:
-        found = self._found(state)
-        return found is not None and self.budget.probably(found.loss)
-
-    def _by_value(self, state: State) -> bool:
-        found = self._found(state)
-        return found is not None and self.budget.judge(found.metric).passed
-
-    def _found(self, state: State) -> Measurement | None:
-        if state not in self.measured and state not in self.refused:
-            try:
-                self.measured[state] = self.measure(state)
-            except (RefusalError, ProofError) as error:
-                self.refused.add(state)
-                self.notes.append(f"left out: {error}")
-            if self.progress is not None:
-                self.progress("plan", len(self.measured), None)
-        return self.measured.get(state)

@@ -126,7 +126,7 @@ def _result(study: Study, file: str, plan: Plan, found: Mapping[str, Any]) -> Pl
         split=str(found["split"]),
         searched=_measured(found["search"]),
         verified=_measured(found["verification"]),
-        plans=int(found["plans_measured"]),
+        plans=len(found["tried"]),
         notes=tuple(map(str, found["notes"])),
         command=str(found["command"]),
     )
