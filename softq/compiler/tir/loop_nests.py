@@ -123,7 +123,7 @@ def _schedule(function: tirx.PrimFunc, rows: bool, single: bool) -> tirx.PrimFun
         if any(kind == tirx.IterVar.DataPar for kind in kinds[len(spatial) :]):
             continue
         if not spatial:
-            if not all(isinstance(plain(schedule.get(loop).extent), int) for loop in loops):
+            if reduced:
                 # A loop of no rounds would leave out the first value, which TVM sets in the first round.
                 schedule.decompose_reduction(block, loops[0])
             continue

@@ -1,14 +1,18 @@
-"""Sums along a row as vectors of partial sums.
+"""Sums along a row as vectors of partial sums, and its greatest or least element in the same way.
 
 A sum of floats has an order, which a compiler keeps: one addition waits for the one before. Here a loop that adds to
 one number becomes one over several vectors, which are added to each other in the end. The order is fixed by the machine
-and the length, so that results are the same in every run and for every number of threads.
+and the length, so that results are the same in every run and for every number of threads. A greatest element has no
+order, but one that is NaN if any is (`legalize.min_max`) is a chain of selections, which a compiler keeps too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import tirx
 from tvm_ffi.structural import structural_equal, structural_map
@@ -21,16 +25,33 @@ from softq.compiler.tir.symbolic import plain
 _VECTORS = 4
 
 
+@dataclass(frozen=True)
+class _Kind:
+    """How two floats become one, and the float that changes none."""
+
+    combine: Callable[[Any, Any], Any]
+    neutral: float
+
+
+_SUM = _Kind(lambda a, b: a + b, 0.0)
+_GREATEST = _Kind(lambda a, b: tirx.Select(tirx.Or(b < a, tirx.isnan(a)), a, b), -np.inf)
+_LEAST = _Kind(lambda a, b: tirx.Select(tirx.Or(a < b, tirx.isnan(a)), a, b), np.inf)
+
+
 def with_partial_sums(statement: tirx.Stmt, machine: Machine) -> tirx.Stmt:
-    """Return a statement of which the loops that add floats in consecutive places do so by vectors."""
+    """Return a statement of which the loops that add floats in consecutive places do so by vectors.
+
+    So do those that look for the greatest or the least one.
+    """
     return structural_map(statement, (tirx.For, lambda loop: _by_vectors(loop, machine)))
 
 
 def _by_vectors(loop: tirx.For, machine: Machine) -> tirx.Stmt:
     store = loop.body
-    if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, tirx.Add) or int(plain(loop.min)):
+    parts = _parts(store.value) if isinstance(store, tirx.BufferStore) else None
+    if parts is None or int(plain(loop.min)):
         return loop
-    total, term = store.value.a, store.value.b
+    kind, total, term = parts
     dtype, k, extent = str(store.value.ty.dtype), loop.loop_var, plain(loop.extent)
     if dtype not in ("float32", "float64") or not _is_element(total, store) or not _in_a_row(term, store, k):
         return loop
@@ -38,7 +59,23 @@ def _by_vectors(loop: tirx.For, machine: Machine) -> tirx.Stmt:
     if lanes < 2 or (isinstance(extent, int) and extent < 2 * lanes):
         return loop
     vectors = _VECTORS if not isinstance(extent, int) else min(_VECTORS, extent // lanes)
-    return _Sum(store, term, k, loop.extent, dtype, lanes, vectors).statement()
+    return _Sum(store, kind, term, k, loop.extent, dtype, lanes, vectors).statement()
+
+
+def _parts(value: Any) -> tuple[_Kind, Any, Any] | None:
+    """Return how a value is made of a total and of what is added to it, and these two; None if it is not."""
+    if isinstance(value, tirx.Add):
+        return _SUM, value.a, value.b
+    if not isinstance(value, tirx.Select) or not isinstance(value.condition, tirx.Or):
+        return None
+    better, unordered = value.condition.a, value.condition.b
+    total, term = value.true_value, value.false_value
+    if not isinstance(better, tirx.LT) or not structural_equal(unordered, tirx.isnan(total)):
+        return None
+    for kind, pair in ((_GREATEST, [term, total]), (_LEAST, [total, term])):
+        if structural_equal([better.a, better.b], pair):
+            return kind, total, term
+    return None
 
 
 def _is_element(load: Any, store: tirx.BufferStore) -> bool:
@@ -61,9 +98,17 @@ def _in_a_row(term: Any, store: tirx.BufferStore, k: tirx.Var) -> bool:
 
 class _Sum:
     def __init__(
-        self, store: tirx.BufferStore, term: Any, k: tirx.Var, extent: Any, dtype: str, lanes: int, vectors: int
+        self,
+        store: tirx.BufferStore,
+        kind: _Kind,
+        term: Any,
+        k: tirx.Var,
+        extent: Any,
+        dtype: str,
+        lanes: int,
+        vectors: int,
     ) -> None:
-        self.store, self.term, self.k, self.extent = store, term, k, extent
+        self.store, self.kind, self.term, self.k, self.extent = store, kind, term, k, extent
         self.dtype, self.lanes, self.vectors = dtype, lanes, vectors
         self.index = str(k.ty.dtype)
         self.parts = tirx.decl_buffer((lanes * vectors,), dtype, "parts", scope="local")
@@ -77,11 +122,11 @@ class _Sum:
         rest = tirx.truncdiv(tirx.truncmod(self.extent, self.number(chunk)), self.number(lanes))
         done = whole * self.number(chunk)
         after = done + rest * self.number(lanes)
-        zero = tirx.Broadcast(tirx.const(0, self.dtype), lanes)
+        neutral = tirx.Broadcast(tirx.const(self.kind.neutral, self.dtype), lanes)
         return tirx.SeqStmt(
             [
                 tirx.AllocBuffer(self.parts),
-                *(self._put(v * lanes, lanes, zero) for v in range(self.vectors)),
+                *(self._put(v * lanes, lanes, neutral) for v in range(self.vectors)),
                 self._loop(whole, lambda i: [self._add(v, i * self.number(chunk)) for v in range(self.vectors)]),
                 self._loop(rest, lambda i: [self._add(0, done + i * self.number(lanes))]),
                 *self._together(),
@@ -101,7 +146,7 @@ class _Sum:
     def _add(self, vector: int, first: Any) -> tirx.Stmt:
         lane = tirx.Var("lane", self.index)
         at = self.number(vector * self.lanes) + lane
-        value = self.parts[at] + self._term(first + self.number(vector * self.lanes) + lane)
+        value = self.kind.combine(self.parts[at], self._term(first + self.number(vector * self.lanes) + lane))
         body = tirx.BufferStore(self.parts, value, [at])
         return tirx.For(lane, self.number(0), self.number(self.lanes), tirx.ForKind.VECTORIZED, body)
 
@@ -127,8 +172,9 @@ class _Sum:
         return [*parts, self._to_total(self.parts[self.number(0)])]
 
     def _sum(self, a: int, b: int, count: int) -> tirx.Stmt:
-        return self._put(a, count, self.parts[self._at(a, count)] + self.parts[self._at(b, count)])
+        both = (self.parts[self._at(start, count)] for start in (a, b))
+        return self._put(a, count, self.kind.combine(*both))
 
     def _to_total(self, value: Any) -> tirx.Stmt:
         total = self.store.buffer[tuple(self.store.indices)]
-        return tirx.BufferStore(self.store.buffer, total + value, list(self.store.indices))
+        return tirx.BufferStore(self.store.buffer, self.kind.combine(total, value), list(self.store.indices))

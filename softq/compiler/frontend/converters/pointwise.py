@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from softq.compiler.frontend.converters.shapes import reshape
 from softq.compiler.frontend.onnx_node import Converter, Node, constant
+from softq.compiler.tir.symbolic import product
 from softq.errors import RefusalError
 
 
@@ -130,8 +132,9 @@ def _dropout(node: Node) -> list[relax.Expr]:
 
 def _dynamic_quantize_linear(node: Node) -> list[relax.Expr]:
     x, zero = node.tensor(0), relax.const(0.0, "float32")
-    low = choose(node, relax.op.less, node.emit(relax.op.min(x)), zero)
-    high = choose(node, relax.op.greater, node.emit(relax.op.max(x)), zero)
+    line = reshape(node, x, [product(node.shape(0))])
+    low = choose(node, relax.op.less, node.emit(relax.op.min(line)), zero)
+    high = choose(node, relax.op.greater, node.emit(relax.op.max(line)), zero)
     steps = relax.const(255.0, "float32")
     scale = node.emit(relax.op.divide(node.emit(relax.op.subtract(high, low)), steps))
     # Where all elements are 0 any scale will do; onnxruntime has 1.
@@ -139,7 +142,8 @@ def _dynamic_quantize_linear(node: Node) -> list[relax.Expr]:
     first = node.emit(relax.op.divide(node.emit(relax.op.subtract(zero, low)), scale))
     point = node.emit(relax.op.round(_clip_to(node, first, zero, steps)))
     codes = node.emit(relax.op.add(node.emit(relax.op.round(node.emit(relax.op.divide(x, scale)))), point))
-    codes = _clip_to(node, codes, zero, steps)
+    # Of NaN any code will do, so that these are two instructions, not selections.
+    codes = node.emit(relax.op.clip(codes, 0, 255))
     return [node.emit(relax.op.astype(codes, "uint8")), scale, node.emit(relax.op.astype(point, "uint8"))]
 
 

@@ -1,0 +1,41 @@
+"""Greatest and least elements of rows and of tensors, wherever they and NaN stand, and dynamic quantization by them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import parser
+
+import softq
+
+pytest.importorskip("tvm")
+
+
+def test_extremes_and_nan_at_every_place(tmp_path: Path) -> None:
+    model = parser.parse_model("""<ir_version: 8, opset_import: ["" : 18]>
+        g (float[n, k] x) => (float[n] high, float[n] low, float top, float bottom, uint8[n, k] y, float s, uint8 z)
+        <int64[1] axis = {1}> {
+            high = ReduceMax <keepdims = 0> (x, axis)
+            low = ReduceMin <keepdims = 0> (x, axis)
+            top = ReduceMax <keepdims = 0> (x)
+            bottom = ReduceMin <keepdims = 0> (x)
+            y, s, z = DynamicQuantizeLinear (x)
+        }""")
+    softq.build(model, tmp_path / "built", target="cpu")
+    with softq.load(tmp_path / "built") as built:
+        # Shorter than a vector, whole vectors, a tail behind them, and four vectors at once with both.
+        for length in (1, 7, 16, 21, 64, 75, 150):
+            noise = np.random.default_rng(length).uniform(-1, 1, (length, length)).astype(np.float32)
+            for special in (9.0, -9.0, -np.inf, np.nan):
+                x = np.where(np.eye(length, dtype=bool), np.float32(special), noise)
+                found = built({"x": x})
+                wanted = {"high": x.max(1), "low": x.min(1), "top": x.max(), "bottom": x.min()}
+                if np.isfinite(special):
+                    low, high = np.minimum(x.min(), 0), np.maximum(x.max(), 0)
+                    wanted["s"] = scale = (high - low) / np.float32(255)
+                    wanted["z"] = zero = np.rint(-low / scale)
+                    wanted["y"] = np.clip(np.rint(x / scale) + zero, 0, 255)
+                for name, want in wanted.items():
+                    np.testing.assert_array_equal(found[name], want, err_msg=f"{name} of {length} with {special}")
