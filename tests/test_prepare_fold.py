@@ -10,6 +10,7 @@ import pytest
 from softq.errors import InputError
 from softq.passes.fix_dimensions import FixDimensions
 from softq.passes.fold_constants import FoldConstants
+from softq.passes.fold_recurrent_weights import FoldRecurrentWeights
 from softq.passes.fold_shapes import FoldShapes
 from softq.passes.infer_shapes import InferShapes
 from tests.prepared import applied, assert_close, assert_same, by_onnxruntime, model, normal, operators
@@ -162,3 +163,17 @@ def test_a_reshape_has_the_rank_of_its_target() -> None:
     shape = after.graph.node(2).outputs[0].shape
     assert shape is not None
     assert len(shape) == 4
+
+
+def test_constant_weights_of_recurrent_layers_are_computed() -> None:
+    before = model(
+        "g (float[T, 1, 2] x, float[1, 3, 3] r) => (float[T, 1, 1, 3] y, float[2, 3] other) "
+        "<int8[1, 2, 3] codes = {1, -2, 3, -4, 5, -6}, float scale = {0.5}, int8 zero = {1}> {"
+        " wide = DequantizeLinear (codes, scale, zero)  w = Transpose <perm: ints = [0, 2, 1]> (wide)"
+        " recurrent = Neg (r)  y, last = RNN <hidden_size: int = 3> (x, w, recurrent)"
+        " halves = DequantizeLinear (codes, scale)  other = Squeeze (halves) }",
+        21,
+    )
+    after = applied(FoldRecurrentWeights(), applied(InferShapes(), before))
+    assert operators(after) == {"Neg": 1, "RNN": 1, "DequantizeLinear": 1, "Squeeze": 1}
+    assert_same(before, after, {"x": normal(1, 4, 1, 2), "r": normal(2, 1, 3, 3)})

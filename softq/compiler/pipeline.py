@@ -27,6 +27,7 @@ from softq.compiler.tvm_errors import find_failing, last_line, refusing
 from softq.errors import RefusalError
 from softq.modelfile import as_model
 from softq.passes.expand_functions import ExpandFunctions
+from softq.passes.fold_recurrent_weights import FoldRecurrentWeights
 from softq.passes.infer_shapes import InferShapes
 from softq.passes.move_integers import MoveIntegers
 from softq.passes.multiply_integers import MultiplyIntegers
@@ -49,7 +50,7 @@ def compile_model(model: ir.Model, backend: Backend) -> Program:
     functions = row_functions(opened)  # before anything touches their bodies
     prepared = prepare(opened)
     widen = WidenHalves(sums=not backend.supports(MatMulOp, "float16"))
-    for step in (MoveIntegers(), MultiplyIntegers(), SplitProducts(), widen):
+    for step in (FoldRecurrentWeights(), MoveIntegers(), MultiplyIntegers(), SplitProducts(), widen):
         step(prepared)
     with refusing("TVM cannot compile the model"):
         return _lower(import_model(prepared, functions, backend.supports), backend)

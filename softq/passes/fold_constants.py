@@ -29,25 +29,35 @@ class FoldConstants(NodePass):
         self.limit = limit
 
     def _rewrite(self, node: ir.Node, container: Container) -> bool:
-        if not is_pure(node) or node.op_type in _KEPT:
-            return False
-        if not node.inputs or not all(self._is_small(value) for value in node.outputs):
-            return False
-        arrays = [constant(value, self.limit) for value in node.inputs]
-        if any(value is not None and array is None for value, array in zip(node.inputs, arrays, strict=True)):
-            return False
-        results = evaluate(node, container.opset, arrays)
-        # A result of another type or shape than the model has it: one of the two is wrong, so both stay.
-        pairs = zip(node.outputs, results or (), strict=False)
-        if results is None or any(value.shape != ir.Shape(array.shape) for value, array in pairs):
-            return False
-        return become_constants(node, results, container)
+        return node.op_type not in _KEPT and fold(node, container, self.limit)
 
-    def _is_small(self, value: ir.Value) -> bool:
-        if not value.name or value.shape is None or value.dtype is None or value.dtype == ir.DataType.STRING:
-            return False
-        sizes = [dim for dim in value.shape if isinstance(dim, int)]
-        return len(sizes) == len(value.shape) and math.ceil(math.prod(sizes) * value.dtype.itemsize) <= self.limit
+
+def fold(node: ir.Node, container: Container, limit: int) -> bool:
+    """Put the results of a node in its place if it is a pure one on constants; return whether it was.
+
+    Args:
+        node: A node of the default domain.
+        container: Where it stands.
+        limit: Bytes that each input and each result may have.
+    """
+    if not is_pure(node) or not node.inputs or not all(_is_small(value, limit) for value in node.outputs):
+        return False
+    arrays = [constant(value, limit) for value in node.inputs]
+    if any(value is not None and array is None for value, array in zip(node.inputs, arrays, strict=True)):
+        return False
+    results = evaluate(node, container.opset, arrays)
+    # A result of another type or shape than the model has it: one of the two is wrong, so both stay.
+    pairs = zip(node.outputs, results or (), strict=False)
+    if results is None or any(value.shape != ir.Shape(array.shape) for value, array in pairs):
+        return False
+    return become_constants(node, results, container)
+
+
+def _is_small(value: ir.Value, limit: int) -> bool:
+    if not value.name or value.shape is None or value.dtype is None or value.dtype == ir.DataType.STRING:
+        return False
+    sizes = [dim for dim in value.shape if isinstance(dim, int)]
+    return len(sizes) == len(value.shape) and math.ceil(math.prod(sizes) * value.dtype.itemsize) <= limit
 
 
 PASS = PassEntry("fold-constants", FoldConstants, "Compute small results that depend on constants alone")
