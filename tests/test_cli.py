@@ -180,6 +180,24 @@ def test_help_imports_neither_onnx_nor_rich() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_build_loads_sympy_when_it_is_needed(tmp_path: Path) -> None:
+    """It takes a quarter of a second, and calculates with named dimensions, which a plain model does not ask for."""
+    text = '<ir_version: 10, opset_import: ["": 18]> g (float[M] x) => (float[M] y) { y = Relu (x) }'
+    (tmp_path / "m.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    code = """
+import gc, sys
+from softq.cli import main
+main(["build", "m.onnx", "built", "--target", "cpu"], standalone_mode=False)
+assert gc.isenabled() and not any(type(finder).__module__.startswith("softq") for finder in sys.meta_path)
+assert "tvm" in sys.modules and "sympy.core" not in sys.modules
+import onnx_ir
+assert str(onnx_ir.SymbolicDim("M") + onnx_ir.SymbolicDim("M")) == str(onnx_ir.SymbolicDim("2*M"))
+assert "sympy.core" in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 # Bad input: one line, exit code 2, and nothing lost.
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Generator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +10,7 @@ import click
 
 from softq.cli import options
 from softq.cli.arguments import check_outputs
+from softq.cli.loading import sparing
 from softq.cli.printing import print_json, print_report, progress
 from softq.errors import UsageError
 
@@ -25,7 +23,7 @@ from softq.errors import UsageError
 @options.JSON
 def build(model: str, out_dir: str, target: str, as_json: bool, **given: Any) -> None:
     """Build MODEL for a target through TVM and write the artifact OUT_DIR."""
-    with _without_collecting():
+    with sparing():
         from softq.building import build as build_model
         from softq.formatting import artifact_to_text
 
@@ -35,18 +33,6 @@ def build(model: str, out_dir: str, target: str, as_json: bool, **given: Any) ->
         print_json(built.manifest)
     else:
         click.echo(artifact_to_text(out_dir, built.manifest), nl=False)
-
-
-@contextmanager
-def _without_collecting() -> Generator[None]:
-    """Look for no garbage in circles meanwhile: all that is imported and built is in use."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 @click.command()

@@ -220,7 +220,8 @@ def walk(message: Message) -> Iterator[Message]:
     for field, value in message.ListFields():
         if field.message_type is not None:
             for child in (value,) if isinstance(value, Message) else value:
-                if child.ByteSize() or not isinstance(message, onnx.SparseTensorProto):
+                # The size last: to know it protobuf writes the message.
+                if not isinstance(message, onnx.SparseTensorProto) or child.ByteSize():
                     yield from walk(child)
 
 
