@@ -21,6 +21,9 @@ _Task: TypeAlias = tuple[Future[T], Callable[[], T]]
 _STACK_BYTES = 64 << 20
 """Compilers recurse as deep as their input is nested, and a thread's usual stack may be a quarter of the main one's."""
 
+_starting = threading.Lock()
+"""For who changes the size of stacks, which is one for all threads to come."""
+
 
 def jobs() -> int:
     """Return how many threads work at once, the one that asks among them.
@@ -53,14 +56,16 @@ class Results(Sequence[T]):
         self._futures: list[Future[T]] = [Future() for _ in works]
         order = sorted(range(len(works)), key=lambda i: -costs[i])
         self._waiting = deque((self._futures[i], works[i]) for i in order)
-        usual = threading.stack_size(_STACK_BYTES)
-        try:
-            for _ in range(min(jobs(), len(works)) - 1):
-                threading.Thread(target=_work, args=(self._waiting,), name="softq").start()
-        except RuntimeError:
-            pass  # The system gives no more of them; the reader works in any case.
-        finally:
-            threading.stack_size(usual)
+        count = min(jobs() - 1, len(works))
+        with _starting:
+            usual = threading.stack_size(_STACK_BYTES)
+            try:
+                for _ in range(count):
+                    threading.Thread(target=_work, args=(self._waiting,), name="softq").start()
+            except RuntimeError:
+                pass  # The system gives no more of them; the reader works in any case.
+            finally:
+                threading.stack_size(usual)
 
     def __del__(self) -> None:
         """Leave undone what nobody can ask for any more."""
@@ -78,6 +83,23 @@ class Results(Sequence[T]):
         if isinstance(index, slice):
             return tuple(future.result() for future in self._futures[index])
         return self._futures[index].result()
+
+
+class Later(Sequence[T]):
+    """What a function returns that another thread calls at once; where there is one job alone, its reader calls it."""
+
+    def __init__(self, make: Callable[[], Sequence[T]]) -> None:
+        self._made = Results([make], [1])
+
+    def __len__(self) -> int:
+        return len(self._made[0])
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
+        return self._made[0][index]
 
 
 def _work(waiting: deque[_Task[T]]) -> None:

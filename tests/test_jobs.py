@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from onnx import parser
 
 import softq
 from softq.errors import UsageError
-from softq.jobs import Results, jobs
+from softq.jobs import Later, Results, jobs
 
 MODEL = """<ir_version: 10, opset_import: ["": 18]>
 g (float[M, N] x, float[N, 24] w) => (float[M, 24] z, float[M, N] e)
@@ -74,6 +74,26 @@ def test_an_error_reaches_who_reads_it(count: int, monkeypatch: pytest.MonkeyPat
     with pytest.raises(IndexError):
         results[2]
     assert results[3] == 4
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_sequence_made_later(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOFTQ_JOBS", str(count))
+    maker = list[threading.Thread]()
+    begun = threading.Event()
+
+    def make() -> Sequence[int]:
+        maker.append(threading.current_thread())
+        begun.set()
+        return Results([lambda: 1, lambda: 2], [1, 1])
+
+    later = Later(make)
+    assert begun.wait(30 if count > 1 else 0) == (count > 1)
+    assert (list(later), len(later), later[1], tuple(later[:1])) == ([1, 2], 2, 2, (1,))
+    assert len(maker) == 1
+    assert (maker[0] is threading.current_thread()) == (count == 1)
+    with pytest.raises(ZeroDivisionError):
+        list(Later(lambda: [1 // 0]))
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -8,7 +8,6 @@ import platform
 import shlex
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -44,8 +43,10 @@ def compiler(machine: Cpu, cc: str | None = None) -> list[str]:
         if not command or shutil.which(command[0]) is None:
             raise UsageError(f"cc is {cc!r}; there is no such program")
         return command
-    if importlib.util.find_spec("ziglang") is not None:
-        return [sys.executable, "-m", "ziglang", "cc", "-target", machine.zig]
+    package = importlib.util.find_spec("ziglang")
+    if package is not None and package.origin is not None:
+        # `python -m ziglang` does no more than to start it.
+        return [str(Path(package.origin).with_name("zig")), "cc", "-target", machine.zig]
     if architecture(machine) == host_architecture() and shutil.which("cc") is not None:
         return ["cc"]
     missing = f"there is no C compiler for machine {machine.name} ({machine.zig})"
@@ -112,7 +113,8 @@ def _join_objects(objects: Sequence[bytes], folder: Path, command: Sequence[str]
 
 
 def _is_clang(command: Sequence[str]) -> bool:
-    return "ziglang" in command or "clang" in Path(command[0]).name
+    name = Path(command[0]).name
+    return name == "zig" or "clang" in name
 
 
 def run(command: Sequence[str], folder: Path) -> None:

@@ -22,7 +22,7 @@ from softq.codegen.cpu.bindings import names_to_locals
 from softq.compiler.tir import transforms
 from softq.compiler.tir.transforms import to_plain_loops
 from softq.compiler.tvm_errors import refusing
-from softq.jobs import Results
+from softq.jobs import Later, Results
 
 
 def lower(functions: Sequence[tirx.PrimFunc], machine: Cpu) -> tvm.IRModule:
@@ -94,6 +94,10 @@ def objects(functions: Sequence[tirx.PrimFunc], machine: Cpu) -> Sequence[bytes]
     Each kernel is compiled alone, but for small ones that others call, which LLVM may inline there. Whoever reads the
     files waits for them, and is told then that TVM cannot generate code for the machine (RefusalError).
     """
+    return Later(partial(_objects, functions, machine))
+
+
+def _objects(functions: Sequence[tirx.PrimFunc], machine: Cpu) -> Sequence[bytes]:
     symbols = [str(f.attrs["global_symbol"]) for f in functions]
     texts = dict(zip(symbols, Results([partial(_text, f) for f in functions], [1] * len(functions)), strict=True))
     by_symbol = dict(zip(symbols, functions, strict=True))
