@@ -93,6 +93,12 @@ GREATEST = {
     "rounded up": ("1, 2, 12, 54", "kernel_shape = [3, 3], strides = [2, 2], ceil_mode = 1", [(1, 2, 12, 54)]),
     "dilated": ("1, 2, 12, 54", "kernel_shape = [2, 3], strides = [1, 3], dilations = [2, 4]", [(1, 2, 12, 54)]),
     "one side": ("1, 2, 12, 21", 'kernel_shape = [2, 2], auto_pad = "SAME_UPPER"', [(1, 2, 12, 21)]),
+    "next to each other": ("1, 2, A, B", "kernel_shape = [2, 2], strides = [2, 2]", [(1, 2, 41, 140), (1, 2, 3, 15)]),
+    "one row of two in the image": (
+        "1, 2, 2, 30",
+        "kernel_shape = [2, 2], dilations = [2, 2], pads = [1, 1, 1, 1]",
+        [(1, 2, 2, 30)],
+    ),
     "far apart": ("1, 2, 12, 50", "kernel_shape = [5, 7], strides = [5, 7]", [(1, 2, 12, 50)]),
 }
 

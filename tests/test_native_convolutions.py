@@ -120,6 +120,26 @@ def test_results_of_channels_that_come_last_are_not_moved() -> None:
     assert_close([Executor(program)(feeds)["y"]], [np.asarray(expected[0])], rtol=1e-5, atol=1e-4)
 
 
+def test_parameters_that_old_files_list_as_inputs_are_constants() -> None:
+    """Kernels that are one number each, and a normalization, as in the light models of the onnx package."""
+    proto = onnx.parser.parse_model("""
+    <ir_version: 3, opset_import: ["" : 9]>
+    light (float[1, 3, 9, 20] x, float[1, 8, 7, 18] z, int64[4] shape, float[8] s) => (float[1, 8, 7, 18] y)
+    <int64[4] shape = {8, 3, 3, 3}, float[8] s = {1, 2, 3, 4, 5, 6, 7, 8}> {
+        w = ConstantOfShape <value: tensor = float[1] {0.25}> (shape)
+        c = Conv (x, w)
+        n = BatchNormalization (c, s, s, s, s)
+        a = Sum (n, z)
+        y = Relu (a)
+    }""")
+    program = build_program(proto)
+    assert [step.kernel.startswith("softq_convolution_1_3_add_less") for step in program.steps] == [True]
+    rng = np.random.default_rng(1)
+    feeds = {name: rng.standard_normal(dims, np.float32) for name, dims in (("x", (1, 3, 9, 20)), ("z", (1, 8, 7, 18)))}
+    expected = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feeds)
+    assert_close([Executor(program)(feeds)["y"]], [np.asarray(expected[0])], rtol=1e-5, atol=1e-4)
+
+
 # A line of an image, one whose rows are short, long ones; groups of few and of many channels; strides.
 FINISHED: list[tuple[tuple[int, ...], tuple[int, ...], str]] = [
     ((8, 40), (24, 8, 3), "pads=[1, 1]"),

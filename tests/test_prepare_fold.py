@@ -10,6 +10,7 @@ import pytest
 from softq.errors import InputError
 from softq.passes.fix_dimensions import FixDimensions
 from softq.passes.fold_constants import FoldConstants
+from softq.passes.fold_normalizations import FoldNormalizations
 from softq.passes.fold_recurrent_weights import FoldRecurrentWeights
 from softq.passes.fold_shapes import FoldShapes
 from softq.passes.infer_shapes import InferShapes
@@ -68,6 +69,39 @@ def test_small_results_of_constants_are_folded(opset: int) -> None:
     # exp of NumPy and of onnxruntime: one unit in the last place.
     feed = {"x": normal(1, 2, 3)}
     assert_close(by_onnxruntime(after, feed), by_onnxruntime(before, feed), rtol=1.2e-7)
+
+
+def test_weights_of_one_number_are_folded_however_large() -> None:
+    before = model(
+        "g (float[1, 512, 3, 3] x) => (float[1, 1024, 3, 3] y) <int64[4] shape = {1024, 512, 1, 1}> {"
+        " w = ConstantOfShape <value: tensor = float[1] {0.25}> (shape)  y = Conv (x, w) }"
+    )
+    assert operators(applied(FoldConstants(), applied(InferShapes(), before))) == {"Conv": 1}
+
+
+NORMALIZED = {
+    "biased": ("y = BatchNormalization (c, s, b, m, v)", {"Conv": 1}),
+    "chosen epsilon": ("y = BatchNormalization <epsilon = 0.5> (c, s, b, m, v)", {"Conv": 1}),
+    "read twice": ("n = BatchNormalization (c, s, b, m, v)  y = Add (n, c)", None),
+    "scale not constant": ("z = Neg (t)  y = BatchNormalization (c, z, b, m, v)", None),
+}
+
+
+@pytest.mark.parametrize("bias", ["", ", b"])
+@pytest.mark.parametrize("name", NORMALIZED)
+def test_normalizations_become_part_of_convolutions(name: str, bias: str) -> None:
+    lines, left = NORMALIZED[name]
+    before = model(
+        "g (float[2, 2, 5, 6] x, float[2] t) => (float[2, 2, 3, 4] y) <float[2, 1, 3, 3] w = {"
+        + ", ".join(str(i % 7 - 3) for i in range(18))
+        + "}, float[2] s = {0.5, -2}, float[2] b = {1, 3}, float[2] m = {-1, 0.25}, float[2] v = {0.5, 4}> {"
+        f" c = Conv <group = 2> (x, w{bias})  {lines} }}"
+    )
+    after = applied(FoldNormalizations(), before)
+    assert operators(after) == (left or operators(before))
+    feed = {"x": normal(1, 2, 2, 5, 6), "t": normal(2, 2)}
+    # Nine products of at most 3 times 4, rounded before and after they are scaled by at most 1.
+    assert_close(by_onnxruntime(after, feed), by_onnxruntime(before, feed), rtol=1e-5, atol=1e-5)
 
 
 FIXED = {

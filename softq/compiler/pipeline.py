@@ -8,6 +8,7 @@ from typing import Any
 
 import onnx_ir as ir
 import tvm
+from onnx_ir.passes.common import RemoveInitializersFromInputsPass
 from tvm import relax
 
 from softq.artifact.program import Program
@@ -48,6 +49,7 @@ def compile_model(model: ir.Model, backend: Backend) -> Program:
     if ExpandFunctions()(opened).modified:  # Calls of softq's functions may stand in the model's own.
         InferShapes()(opened)
     functions = row_functions(opened)  # before anything touches their bodies
+    RemoveInitializersFromInputsPass()(opened)  # In a built model they are constants.
     prepared = prepare(opened)
     widen = WidenHalves(sums=not backend.supports(MatMulOp, "float16"))
     for step in (FoldRecurrentWeights(), MoveIntegers(), MultiplyIntegers(), SplitProducts(), widen):

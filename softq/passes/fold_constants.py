@@ -18,10 +18,18 @@ _KEPT = frozenset({"Constant", "DequantizeLinear", "DynamicQuantizeLinear", "Qua
 """Quantized weights stay integers."""
 
 
+_FILLED = 1 << 28
+"""Bytes of the largest weight that is one number again and again."""
+
+_WEIGHTS = frozenset({("Conv", 1), ("ConvTranspose", 1), ("Gemm", 1), ("MatMul", 1)})
+"""Operators and which of their inputs are weights: they are brought into another form when a model is built."""
+
+
 class FoldConstants(NodePass):
     """Replaces pure standard operators on constants by their results, as onnx's reference computes them.
 
-    Inputs and result have at most `limit` bytes each; a result whose shape is not known beforehand is not computed.
+    Inputs and result have at most `limit` bytes each, but for weights that are one number again and again; a result
+    whose shape is not known beforehand is not computed.
     """
 
     def __init__(self, limit: int = LIMIT) -> None:
@@ -29,7 +37,8 @@ class FoldConstants(NodePass):
         self.limit = limit
 
     def _rewrite(self, node: ir.Node, container: Container) -> bool:
-        return node.op_type not in _KEPT and fold(node, container, self.limit)
+        limit = _FILLED if _is_weight(node) else self.limit
+        return node.op_type not in _KEPT and fold(node, container, limit)
 
 
 def fold(node: ir.Node, container: Container, limit: int) -> bool:
@@ -51,6 +60,11 @@ def fold(node: ir.Node, container: Container, limit: int) -> bool:
     if results is None or any(value.shape != ir.Shape(array.shape) for value, array in pairs):
         return False
     return become_constants(node, results, container)
+
+
+def _is_weight(node: ir.Node) -> bool:
+    uses = node.outputs[0].uses() if node.op_type == "ConstantOfShape" else ()
+    return len(uses) > 0 and all((user.op_type, position) in _WEIGHTS for user, position in uses)
 
 
 def _is_small(value: ir.Value, limit: int) -> bool:

@@ -28,6 +28,7 @@ _AGAIN = (
     "drop-no-ops",
     "fold-shapes",
     "fold-constants",
+    "fold-normalizations",
     "merge-duplicates",
     "drop-unused",
     "transpose-weights",

@@ -1,4 +1,4 @@
-"""Convolutions of one channel of the input at a time, whose elements are sums of few products, and greatest elements.
+"""Convolutions of one channel of the input at a time, whose elements are sums of few products.
 
 The plane is copied into memory of the thread, with zeros around it and split into phases by the strides. There
 positions are numbered row by row, so that what the windows of consecutive positions read for one element of the kernel
@@ -8,7 +8,6 @@ positions between the rows is left out when rows are written.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -81,30 +80,10 @@ def depthwise_kernel(lanes: int, stride: int, symbol: str, epilogue: Epilogue | 
     return made.function
 
 
-def greatest_symbol(stride: int) -> str:
-    """Return the name of the kernel of greatest elements for a stride of columns."""
-    return f"softq_greatest_{stride if stride <= TAKEN else 'any'}"
-
-
-def greatest_kernel(lanes: int, stride: int, symbol: str) -> tirx.PrimFunc:
-    """Return the kernel `symbol(x, y, scratch, SIZES..., begin, end)` of the greatest elements of windows.
-
-    It is that of convolutions without kernels: `outer` is 1, and what stands around a plane is less than everything.
-    """
-    pointers = {"x": "float32", "y": "float32", "scratch": "uint8"}
-    with kernel_function(symbol, pointers, SIZES) as made:
-        _Builder(Tile(1, 8, lanes), stride, made, None).emit()
-    return made.function
-
-
 class _Builder(Emitter):
-    """The emitter of a convolution with what is done to its elements, or of greatest elements."""
-
-    def __init__(self, tile: Tile, stride: int, made: KernelFunction, apply: Apply | None) -> None:
+    def __init__(self, tile: Tile, stride: int, made: KernelFunction, apply: Apply) -> None:
         super().__init__(made)
-        self._tile, self._stride, self._apply = tile, stride, apply or same
-        self._greatest = apply is None
-        self._around = tirx.FloatImm("float32", -math.inf if self._greatest else 0.0)
+        self._tile, self._stride, self._apply = tile, stride, apply
         self._sums = Sums(tile)
 
     def emit(self) -> None:
@@ -136,7 +115,7 @@ class _Builder(Emitter):
             shift = tirx.truncdiv(down, rows) * width + tirx.truncdiv(right, columns)
             T.buffer_store(offsets, phase * plane + shift, [i * size["kernel_columns"] + j])
         with T.serial(zero, planes) as at:
-            T.buffer_store(self._planes, self._around, [at])
+            T.buffer_store(self._planes, tirx.FloatImm("float32", 0.0), [at])
         with T.serial(size["begin"], size["end"]) as item:
             self._copy(item, height, width, plane)
             with T.serial(zero, size["outer"]) as o:
@@ -198,14 +177,13 @@ class _Builder(Emitter):
         lanes = self._tile.lanes
         lane = tirx.Ramp(tirx.IntImm("int32", 0), tirx.IntImm("int32", 1), lanes)
         inside = lane < broadcast(tirx.Cast("int32", count), lanes)
-        around = broadcast(self._around, lanes)
+        around = broadcast(tirx.FloatImm("float32", 0.0), lanes)
         T.buffer_store(self._planes, tirx.Select(inside, self._taken(at), around), [vector(to, lanes)])
 
     def _add(self, offsets: Any, taps: Any, channel: Any, first: Any, count: Any) -> None:
         """Emit the sums of `count` vectors of positions from the first on."""
         tile, zero = self._tile, number(0)
-        done, first_value = self._keep(zero), self._around if self._greatest else self._memory["bias"][channel]
-        bias = broadcast(first_value, tile.lanes)
+        done, bias = self._keep(zero), broadcast(self._memory["bias"][channel], tile.lanes)
         vectors = tile.vectors
         start = self._keep(first)
         while vectors:
@@ -214,13 +192,11 @@ class _Builder(Emitter):
                 for v in range(vectors):
                     self._sums.set(0, v, bias)
                 with T.serial(zero, taps) as tap:
-                    factor = None if self._greatest else broadcast(self._memory["w"][channel * taps + tap], tile.lanes)
+                    factor = broadcast(self._memory["w"][channel * taps + tap], tile.lanes)
                     here = offsets[tap] + start + at
                     for v in range(vectors):
                         value = self._planes[vector(here + number(v * tile.lanes), tile.lanes)]
-                        before = self._sums.get(0, v)
-                        greater = tirx.Select(before < value, value, before)
-                        self._sums.set(0, v, greater if factor is None else before + factor * value)
+                        self._sums.set(0, v, self._sums.get(0, v) + factor * value)
                 for v in range(vectors):
                     T.buffer_store(self._run, self._sums.get(0, v), [vector(at + number(v * tile.lanes), tile.lanes)])
                 self._put(done, done + number(vectors))

@@ -8,7 +8,7 @@ from typing import Any
 from tvm import tirx
 
 from softq.artifact.program import Size
-from softq.codegen.cpu.convolutions import depthwise, direct, flat, phases, windows
+from softq.codegen.cpu.convolutions import depthwise, direct, flat, greatest, phases, windows
 from softq.codegen.cpu.gemm.matmul import BLOCK, block_kernel
 from softq.codegen.cpu.kernels import CpuKernels
 from softq.compiler.ops.linear import Convolution
@@ -124,14 +124,13 @@ def _depthwise(kernels: CpuKernels, builder: Builder, given: Convolution, outer:
 
 def lower_greatest(kernels: CpuKernels, builder: Builder, operator: GreatestOp, x: Value, result: Any) -> Value:
     """Append the step of greatest elements of windows and return the result, of a type of Relax."""
-    out, tile, stride = builder.new(result), kernels.block_tile, operator.strides[-1]
+    out, lanes, shape = builder.new(result), kernels.tile.lanes, greatest.Shape.of(operator)
     windows_of = (*operator.kernel, *operator.strides, *operator.dilations, *operator.before)
-    numbers = (1, x.elements, *x.dims[2:], *out.dims[2:], *windows_of, 1)
-    sizes = dict(zip(depthwise.SIZES, numbers, strict=True))
-    memory, symbol = builder.scratch(depthwise.scratch_bytes(sizes, tile)), depthwise.greatest_symbol(stride)
-    kernels.tir.add(symbol, lambda: depthwise.greatest_kernel(tile.lanes, stride, symbol))
-    cost = kernels.cost(multiplied([out.elements, *operator.kernel]))
-    builder.append(StepCall(symbol, [x, out, memory], [*sizes.values()], multiplied(x.dims[:2]), cost))
+    sizes = dict(zip(greatest.SIZES, (*x.dims[2:], *out.dims[2:], *windows_of), strict=True))
+    symbol = kernels.tir.add(shape.symbol, lambda: greatest.greatest_kernel(lanes, shape))
+    cost = kernels.cost(multiplied([out.elements, computed("add", *operator.kernel)]))
+    tensors = [x, out, builder.scratch(greatest.scratch_bytes(sizes, lanes))]
+    builder.append(StepCall(symbol, tensors, [*sizes.values()], multiplied(x.dims[:2]), cost))
     return out
 
 

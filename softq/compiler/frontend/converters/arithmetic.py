@@ -46,4 +46,12 @@ def _mod(node: Node) -> list[relax.Expr] | None:
     return [rest if dtype == "float64" else node.emit(relax.op.astype(rest, dtype))]
 
 
-CONVERTERS: Mapping[str, Converter] = {"Det": _det, "Mod": _mod}
+def _sum(node: Node) -> list[relax.Expr]:
+    """Add one after another: TVM's importer writes every input in the shape of the result first."""
+    total, *others = map(node.tensor, range(len(node.inputs)))
+    for other in others:
+        total = node.emit(relax.op.add(total, other))
+    return [total]
+
+
+CONVERTERS: Mapping[str, Converter] = {"Det": _det, "Mod": _mod, "Sum": _sum}
