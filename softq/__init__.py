@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from softq._version import __version__
     from softq.artifact import Artifact, load
     from softq.building import build
+    from softq.calibration import Sampling
     from softq.compare import Report, check
     from softq.conversion import Conversion, convert, inspect
     from softq.errors import InputError, ProofError, RefusalError, SoftqError, UsageError
@@ -30,6 +31,7 @@ _HOMES = {
     "softq._version": ("__version__",),
     "softq.artifact": ("Artifact", "load"),
     "softq.building": ("build",),
+    "softq.calibration": ("Sampling",),
     "softq.compare": ("Report", "check"),
     "softq.conversion": ("Conversion", "convert", "inspect"),
     "softq.explanation": ("Explanation", "explain"),
@@ -51,6 +53,7 @@ __all__ = [
     "ProofError",
     "RefusalError",
     "Report",
+    "Sampling",
     "Site",
     "SitePlan",
     "SoftqError",

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import NameFixPass
 
 from softq._version import __version__
-from softq.calibration import make_fit
+from softq.calibration import Sampling, make_fit
 from softq.errors import RefusalError, UsageError
 from softq.graph.facts import Assumed
 from softq.input_shapes import InputShapes, fix_input_shapes
@@ -26,16 +26,14 @@ from softq.passes.locate import locate
 from softq.passes.normalize import Normalize
 from softq.passes.replace import Replace
 from softq.plan_application import follow
+from softq.plan_making import check_substitutes, plan_sites, softmaxes
 from softq.plans import (
     DEFAULT_MAX_LENGTH,
     PLAN_KEY,
     VERSION_KEY,
     Plan,
     SitePlan,
-    check_substitutes,
     load_plan,
-    plan_sites,
-    softmaxes,
 )
 from softq.progress import Progress
 from softq.site import Site
@@ -118,6 +116,7 @@ def convert(
     bits: int | None = None,
     settings: Mapping[str, OptionValue] | None = None,
     calibration: DataSource | None = None,
+    sampling: Sampling | None = None,
     sites: Sequence[str] = (),
     all_sites: bool = False,
     plan: Plan | str | os.PathLike[str] | None = None,
@@ -139,6 +138,7 @@ def convert(
         bits: Short for the setting `bits`.
         settings: Options of the method by name.
         calibration: Data for options that are fitted: see `softq.data.open_data`.
+        sampling: How many rows of them are fitted on, and how they are drawn.
         sites: Globs over site ids: exactly the sites that match are converted, whatever their role. Without them the
             attention softmaxes are, and classifier heads, samplers and routers stay exact.
         all_sites: Convert every site that can be.
@@ -174,6 +174,7 @@ def convert(
         "method": method,
         "bits or settings": chosen_settings,
         "calibration": calibration,
+        "sampling": sampling is not None and sampling != Sampling(),
         "sites": sites,
         "all_sites": all_sites,
         "masks": masks,
@@ -216,8 +217,9 @@ def convert(
         fit = None
         if calibration is not None:
             fit, unused = make_fit(
-                work, found, calibration, METHODS.get(name), chosen_settings, batch, assumed, progress
-            )
+                work, found, calibration, METHODS.get(name), chosen_settings, sampling or Sampling(), batch, assumed,
+                progress,
+            )  # fmt: skip
             warnings += unused
         made = plan_sites(found, name, chosen_settings, fit, allow_substitute=allow_substitute)
         planned = {s.id: s for s in made}

@@ -8,6 +8,7 @@ from sys import modules
 from typing import Any
 
 from softq.forms import FORMS
+from softq.methods import Spread
 from softq.plans import Plan
 from softq.site import Site
 from softq.targets import TARGETS, Target
@@ -78,7 +79,7 @@ def conversion_to_text(sites: Sequence[Site], plan: Plan, out: str | None) -> st
             rows.append((site.id, site.rewrite or site.verdict.action, site.verdict.reason))
             continue
         options = " ".join(f"{k}={v}" for k, v in planned.options.items())
-        fitted = " ".join(f"{k}={_fitted(v)}" for k, v in planned.fitted.items())
+        fitted = " ".join(f"{k}={_fitted(v)}{_spread(planned.spread.get(k))}" for k, v in planned.fitted.items())
         rows.append((site.id, planned.method, f"{options}{'; fitted ' + fitted if fitted else ''}"))
     end = f"converted {len(got) + len(plan.rewrites)} of {len(sites)} softmaxes; " + (
         "nothing written (dry run)" if out is None else f"wrote {out}"
@@ -88,6 +89,10 @@ def conversion_to_text(sites: Sequence[Site], plan: Plan, out: str | None) -> st
 
 def _fitted(value: float | tuple[float, ...]) -> str:
     return "[" + " ".join(f"{v:.4g}" for v in value) + "]" if isinstance(value, tuple) else f"{value:.4g}"
+
+
+def _spread(spread: Spread | None) -> str:
+    return "" if spread is None else f" ({_fitted(spread.low)} to {_fitted(spread.high)} over draws)"
 
 
 def describe_target(target: Target) -> dict[str, object]:

@@ -11,7 +11,8 @@ from softq.errors import RefusalError
 from softq.graph.facts import Assumed
 from softq.methods import METHODS
 from softq.passes.locate import locate
-from softq.plans import Plan, SitePlan, check_own
+from softq.plan_making import check_own
+from softq.plans import Plan, SitePlan
 from softq.site import Site
 
 

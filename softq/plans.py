@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from softq.errors import InputError, UsageError
-from softq.methods import METHODS, Fitted, Method, Options, OptionValue
+from softq.errors import InputError
+from softq.methods import METHODS, Fitted, Options, OptionValue, Spread
 from softq.site import Site
 
 SCHEMA = 1
@@ -32,6 +32,7 @@ class SitePlan:
         method: Name of the method.
         options: The method's options, resolved: every one of them by name.
         fitted: The fitted options: one number, or one per head.
+        spread: What each came to on single draws of the calibration data, where there were several.
     """
 
     id: str
@@ -39,6 +40,7 @@ class SitePlan:
     method: str
     options: Mapping[str, OptionValue]
     fitted: Fitted
+    spread: Mapping[str, Spread] = field(default_factory=dict[str, Spread])
 
     def configure(self) -> Options:
         """Return the options as the method's own class.
@@ -107,7 +109,8 @@ class Plan:
             "allow_float32": self.allow_float32,
             "sites": [
                 {"id": s.id, "fingerprint": s.fingerprint, "method": s.method, "options": dict(s.options),
-                 "fitted": {k: list(v) if isinstance(v, tuple) else v for k, v in s.fitted.items()}}
+                 "fitted": _plain(s.fitted)}
+                | ({"spread": {k: _plain(asdict(v)) for k, v in s.spread.items()}} if s.spread else {})
                 for s in self.sites
             ],
         }  # fmt: skip
@@ -133,6 +136,10 @@ class Plan:
             if site.fingerprint != planned.fingerprint:
                 raise InputError(f"plan: site {site.id} is {site.fingerprint!r}; the plan has {planned.fingerprint!r}")
         return {planned.id: planned for planned in self.sites}
+
+
+def _plain(numbers: Fitted) -> dict[str, float | list[float]]:
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in numbers.items()}
 
 
 def _shortened(names: Sequence[str]) -> str:
@@ -186,12 +193,20 @@ def parse_plan(data: object, name: str = "plan") -> Plan:
 
 
 def _parse_site(entry: object, where: str) -> SitePlan:
-    s = _object(entry, where, {"id": str, "fingerprint": str, "method": str, "options": dict, "fitted": dict})
+    s = _object({"spread": {}} | entry if isinstance(entry, dict) else entry, where, {
+        "id": str, "fingerprint": str, "method": str, "options": dict, "fitted": dict, "spread": dict,
+    })  # fmt: skip
     for key, value in s["options"].items():
         if isinstance(value, bool) or not isinstance(value, (int, float, str)):
             raise InputError(f"{where}: option {key} is {value!r}; expected a number or a word")
     s["fitted"] = {key: _parse_fitted(value, f"{where}: fitted {key}") for key, value in s["fitted"].items()}
+    s["spread"] = {key: _parse_spread(value, f"{where}: spread {key}") for key, value in s["spread"].items()}
     return SitePlan(**s)
+
+
+def _parse_spread(value: object, where: str) -> Spread:
+    numbers = _object(value, where, {"low": object, "high": object, "deviation": object})
+    return Spread(**{end: _parse_fitted(number, f"{where}: {end}") for end, number in numbers.items()})
 
 
 def _object(data: object, where: str, fields: Mapping[str, type]) -> dict[str, Any]:
@@ -212,84 +227,3 @@ def _parse_fitted(value: object, where: str) -> float | tuple[float, ...]:
     if any(isinstance(number, bool) or not isinstance(number, (int, float)) for number in numbers):
         raise InputError(f"{where} is {value!r}; expected a number or a list of numbers")
     return tuple(map(float, numbers)) if isinstance(value, list) else float(numbers[0])
-
-
-def check_substitutes(chosen: Iterable[tuple[str, str]], allowed: bool) -> None:
-    """Refuse methods that are other functions than the softmax, unless the user allows them.
-
-    Args:
-        chosen: Ids of sites, each with the name of its method.
-        allowed: What the user says.
-
-    Raises:
-        UsageError: a method is no drop-in and not allowed; the message says what would allow it.
-    """
-    for site, method in chosen:
-        if not allowed and not METHODS.get(method).drop_in:
-            raise UsageError(
-                f"site {site} is a softmax, and {method} is another function, for models that were trained with it; "
-                "--allow-substitute (allow_substitute=True) puts it there all the same"
-            )
-
-
-def check_own(site: Site, planned: SitePlan) -> None:
-    """Refuse options with which a method is another function than the one that a site holds.
-
-    Raises:
-        UsageError: there is one; the message says what the graph holds.
-    """
-    own = site.function
-    if own is None:
-        return
-    wanted: Mapping[str, object] = dict(own.options) | dict(own.fitted)
-    given: Mapping[str, object] = dict(planned.options) | dict(planned.fitted)
-    for name, value in given.items():
-        if wanted.get(name) != value:
-            held = ", ".join(f"{key}={wanted[key]}" for key in wanted)
-            raise UsageError(f"site {site.id} holds the function {own.method} with {held}; given is {name}={value}")
-
-
-def softmaxes(sites: Iterable[Site]) -> list[Site]:
-    """Return the sites that take a method and are a softmax, and not another function themselves."""
-    return [site for site in sites if site.takes_method and site.function is None]
-
-
-def plan_sites(
-    sites: Sequence[Site],
-    method: str,
-    settings: Mapping[str, object],
-    fit: Callable[[Site, Method, Options], Fitted] | None = None,
-    *,
-    allow_substitute: bool = False,
-) -> tuple[SitePlan, ...]:
-    """Return the same method and settings for every site that takes a method.
-
-    Args:
-        sites: What `locate` found.
-        method: Name of the method.
-        settings: Its options, as text or numbers; the others keep their defaults.
-        fit: Gives the numbers of the options that are to be fitted, from calibration data; None if there are none.
-        allow_substitute: Whether a method that is no drop-in may take a softmax's place.
-
-    Raises:
-        UsageError: the method or an option is unknown, a value is not allowed, or one is to be fitted without data, or
-            the method is no drop-in.
-    """
-    chosen = METHODS.get(method)
-    check_substitutes([(site.id, method) for site in softmaxes(sites)], allow_substitute)
-    options = chosen.resolve(chosen.configure(settings), fit is not None)
-    if options.fitted and fit is None:
-        name, scope = next(iter(options.fitted.items()))
-        raise UsageError(f"{method}: {name}={scope} is fitted on data; give --calibration DATA, or a number for {name}")
-    planned: list[SitePlan] = []
-    for site in sites:
-        own = site.function
-        if site.takes_method and own is not None:
-            given = {name: options.to_json()[name] for name in settings}
-            made = SitePlan(site.id, site.fingerprint, method, dict(own.options) | given, own.fitted)
-            check_own(site, made)
-            planned.append(made)
-        elif site.takes_method:
-            fitted = fit(site, chosen, options) if fit and options.fitted else {}
-            planned.append(SitePlan(site.id, site.fingerprint, method, options.to_json(), fitted))
-    return tuple(planned)

@@ -37,7 +37,7 @@ def test_an_old_name_gives_what_the_new_one_does_and_says_so() -> None:
         *lines,
         "from softq.calibrate import Reservoir, collect",
         "assert collect is softq.calibration.collect",
-        "assert Reservoir.__module__ == 'softq.calibration.rows'",
+        "assert Reservoir.__module__ == 'softq.calibration.sampling'",
         "import softq.sweep.records",
         "from softq.sweep.page import report",
         "assert softq.sweep.records.read is softq.sweeps.records.read",

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from softq.errors import InputError, UsageError
-from softq.plans import Plan, SitePlan, load_plan, parse_plan, plan_sites
+from softq.methods import Fit
+from softq.plan_making import plan_sites
+from softq.plans import Plan, SitePlan, load_plan, parse_plan
 from softq.site import Site, Verdict
 
 
@@ -111,7 +113,7 @@ def test_fitting_without_data_is_refused() -> None:
 
 def test_defaults_follow_the_bits_and_the_data() -> None:
     def option(name: str, bits: int, *, calibrated: bool) -> object:
-        fit = (lambda *_: {"r": 0.6}) if calibrated else None
+        fit = (lambda *_: Fit({"r": 0.6})) if calibrated else None
         return plan_sites([site()], "deferred-log", {"bits": bits}, fit)[0].options[name]
 
     def r(bits: int, *, calibrated: bool) -> object:

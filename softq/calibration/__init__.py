@@ -1,8 +1,10 @@
 """Calibration: `rows` samples the attention rows of each site, `fit` fits a method's options on them."""
 
-from softq.calibration.fit import fit, make_fit
-from softq.calibration.rows import Reservoir, collect, collect_rows, exact_weights, input_specs, without_masked_rows
+from softq.calibration.fit import fit, fit_draws, make_fit
+from softq.calibration.rows import collect, collect_rows, exact_weights, input_specs, without_masked_rows
+from softq.calibration.sampling import Reservoir, Sampling
 
 __all__ = [
-    "Reservoir", "collect", "collect_rows", "exact_weights", "fit", "input_specs", "make_fit", "without_masked_rows"
+    "Reservoir", "Sampling", "collect", "collect_rows", "exact_weights", "fit", "fit_draws", "input_specs", "make_fit",
+    "without_masked_rows",
 ]  # fmt: skip

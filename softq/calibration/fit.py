@@ -11,10 +11,11 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from softq.calibration.rows import collect_rows, exact_weights, input_specs, without_masked_rows
+from softq.calibration.sampling import Sampling
 from softq.data import DataSource, open_data
 from softq.errors import InputError, UsageError
 from softq.graph.facts import Assumed
-from softq.methods import Fitted, Method, Options, OptionValue, Sample
+from softq.methods import Fit, Fitted, Method, Options, OptionValue, Sample, Spread
 from softq.progress import Progress
 from softq.rowprog import prepare
 from softq.site import Site
@@ -29,10 +30,11 @@ def make_fit(
     calibration: DataSource,
     method: Method,
     settings: Mapping[str, OptionValue],
+    sampling: Sampling,
     batch: int | None,
     assumed: Assumed,
     progress: Progress | None,
-) -> tuple[Callable[[Site, Method, Options], Fitted], list[str]]:
+) -> tuple[Callable[[Site, Method, Options], Fit], list[str]]:
     """Return what fits a site's options on the calibration data, and what the user should know about them.
 
     Args:
@@ -41,6 +43,7 @@ def make_fit(
         calibration: See `softq.data.open_data`.
         method: The method that the sites get.
         settings: Options of the method by name.
+        sampling: Which rows of the data are fitted on.
         batch: Samples a run; None for the data's own.
         assumed: As in `locate`.
         progress: As in `softq.conversion.convert`.
@@ -54,19 +57,42 @@ def make_fit(
     if not options.fitted:
         for _ in data.batches(batch):  # so that damaged data are an error whether they are needed or not
             pass
-        return lambda *_: {}, [
+        return lambda *_: Fit({}), [
             f"the calibration data are not used: with these settings {method.name} has nothing to fit"
         ]
     wanted = [site.id for site in found if site.takes_method]
     report = None if progress is None else (lambda done, total: progress("calibrate", done, total))
-    samples = collect_rows(model, wanted, data, method.logarithms, assumed, batch=batch, progress=report)
+    samples = collect_rows(model, wanted, data, method.logarithms, assumed, sampling=sampling, batch=batch,
+                           progress=report)  # fmt: skip
 
-    def fit_site(site: Site, method: Method, options: Options) -> Fitted:
+    def fit_site(site: Site, method: Method, options: Options) -> Fit:
         if progress is not None:
             progress("fit", wanted.index(site.id), len(wanted))
-        return fit(method, options, samples[site.id])
+        return fit_draws(method, options, samples[site.id])
 
     return fit_site, []
+
+
+def fit_draws(method: Method, options: Options, samples: Sequence[Sample]) -> Fit:
+    """Return the numbers that `fit` gives on all draws together, and what it gives on each alone if there are several.
+
+    Raises:
+        InputError: as in `fit`.
+        UsageError: as in `fit`.
+    """
+    fitted = fit(method, options, samples)
+    draws = sorted({sample.draw for sample in samples})
+    if len(draws) < 2 or not fitted:
+        return Fit(fitted)
+    each = [fit(method, options, [sample for sample in samples if sample.draw == draw]) for draw in draws]
+    return Fit(fitted, {name: _spread([one[name] for one in each]) for name in fitted})
+
+
+def _spread(values: Sequence[float | tuple[float, ...]]) -> Spread:
+    table = np.array(values)
+    ends = (table.min(axis=0), table.max(axis=0), table.std(axis=0, ddof=1))
+    low, high, deviation = (tuple(map(float, end)) if end.ndim else float(end) for end in ends)
+    return Spread(low, high, deviation)
 
 
 def fit(method: Method, options: Options, samples: Sequence[Sample]) -> Fitted:

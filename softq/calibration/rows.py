@@ -7,67 +7,29 @@ from __future__ import annotations
 
 import glob
 import math
-import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from softq.data import Dataset, TensorSpec
-from softq.errors import InputError, RefusalError
+from softq.calibration.sampling import Reservoir, Sampling, names_of
+from softq.calibration.taps import Tap, tap
+from softq.data import Batch, Dataset, TensorSpec
+from softq.errors import InputError
 from softq.graph.facts import Assumed
 from softq.methods import Sample
 from softq.modelfile import as_model
-from softq.passes.defer_normalizer import products_with_v
 from softq.passes.locate import locate
 from softq.passes.normalize import normalize
-from softq.passes.replace import canonical_nodes
-from softq.passes.rewriting.canonical import Canonical
 from softq.runner import OnnxRunner
-from softq.site import Site
 
-ROWS = 8
-"""Rows taken from each attention map: with several maps per head they show more of it than many rows of one map."""
+_MAPS = 16
+"""Maps of a sample at a site that numbers are made for at first; where there are more, the batch runs once more."""
 
-MAPS = 4
-"""Attention maps kept per head and site."""
-
-_PICK = "softq.calibrate.pick"
-
-
-@dataclass
-class Reservoir:
-    """A uniform sample of the maps seen, `MAPS` per head (Vitter's algorithm R); the same data give the same sample."""
-
-    seed: int
-    heads: dict[int, list[Sample]] = field(default_factory=dict[int, list[Sample]])
-    seen: dict[int, int] = field(default_factory=dict[int, int])
-
-    def offer(self, head: int, make: Callable[[], Sample]) -> None:
-        """Take the next map of a head with the probability that keeps the sample uniform."""
-        seen = self.seen[head] = self.seen.get(head, 0) + 1
-        kept = self.heads.setdefault(head, [])
-        if len(kept) < MAPS:
-            kept.append(make())
-            return
-        at = int(np.random.default_rng((self.seed, head, seen)).integers(seen))
-        if at < MAPS:
-            kept[at] = make()
-
-    def samples(self) -> list[Sample]:
-        """Return what was kept, head by head."""
-        return [sample for head in sorted(self.heads) for sample in self.heads[head]]
-
-
-@dataclass(frozen=True)
-class _Tap:
-    """Names of the graph outputs that show one site."""
-
-    site: Site
-    scores: str
-    values: str | None
+DEFAULT = Sampling()
 
 
 def collect_rows(
@@ -77,6 +39,7 @@ def collect_rows(
     logarithms: bool,
     assumed: Assumed,
     *,
+    sampling: Sampling = DEFAULT,
     batch: int | None = None,
     progress: Callable[[int, int | None], None] | None = None,
     threads: int | None = None,
@@ -90,7 +53,7 @@ def collect_rows(
         data: Data for `input_specs(model)`.
         logarithms: Whether the method to come gives logarithms of weights, as in `locate`.
         assumed: As in `locate`.
-        batch, progress, threads, unseen: As in `collect`.
+        sampling, batch, progress, threads, unseen: As in `collect`.
 
     Raises:
         RefusalError: as in `collect`.
@@ -101,7 +64,9 @@ def collect_rows(
         copy, select=[glob.escape(name) for name in wanted], rewrites=(), logarithms=logarithms, assumed=assumed
     )  # fmt: skip
     normalize(copy)
-    return collect(copy, wanted, data, batch=batch, progress=progress, threads=threads, unseen=unseen)
+    return collect(
+        copy, wanted, data, sampling=sampling, batch=batch, progress=progress, threads=threads, unseen=unseen
+    )
 
 
 def collect(
@@ -109,6 +74,7 @@ def collect(
     wanted: Sequence[str],
     data: Dataset,
     *,
+    sampling: Sampling = DEFAULT,
     batch: int | None = None,
     progress: Callable[[int, int | None], None] | None = None,
     threads: int | None = None,
@@ -116,10 +82,13 @@ def collect(
 ) -> dict[str, list[Sample]]:
     """Return a bounded sample of rows for each wanted site of a normalized model, by id.
 
+    Which rows are taken, and their order, follows from the samples' content alone.
+
     Args:
         model: The model; it is changed (rows become outputs), so give a copy.
         wanted: Ids of the sites.
         data: Data for `input_specs(model)`.
+        sampling: How many rows, and how they are drawn.
         batch: Samples per run; None for the data's own.
         progress: Called with the samples done and the samples there are, if known.
         threads: Threads of onnxruntime; all cores if None.
@@ -129,31 +98,52 @@ def collect(
         RefusalError: a wanted site lies in a subgraph or function, whose values cannot be seen from outside.
         InputError: the data give NaN scores at a site.
     """
-    taps = _tap(model, wanted, unseen)
+    taps = tap(model, wanted, unseen)
     if not taps:
         return {}
     runner = OnnxRunner.open(model, threads=threads)
-    names = [name for tap in taps for name in (tap.scores, tap.values) if name is not None]
-    reservoirs = {tap.site.id: Reservoir(zlib.crc32(tap.site.id.encode())) for tap in taps}
+    kept = {one.site.id: [Reservoir(sampling.maps) for _ in range(sampling.draws)] for one in taps}
+    most = dict.fromkeys(kept, _MAPS)
     done = 0
-    for number, part in enumerate(data.batches(batch)):
-        pick = np.random.default_rng((1, number)).random(ROWS, dtype=np.float32)
-        outputs = runner({**part.inputs, _PICK: pick}, names)
-        for tap in taps:
-            if tap.site.id not in reservoirs:
+    for part in data.batches(batch):
+        samples = names_of(part.inputs)
+        words, found = _look(runner, taps, part, samples, sampling, most)
+        for one in taps:
+            site = one.site.id
+            if site not in kept:
                 continue
-            values = None if tap.values is None else outputs[tap.values]
             try:
-                _keep(reservoirs[tap.site.id], tap, outputs[tap.scores], values)
+                found[site].offer(kept[site], words[site], samples)
             except InputError as error:
                 if unseen is None:
                     raise
-                unseen[tap.site.id] = str(error)
-                del reservoirs[tap.site.id]
+                unseen[site] = str(error)
+                del kept[site]
         done += part.samples
         if progress is not None:
             progress(done, data.samples)
-    return {key: reservoir.samples() for key, reservoir in reservoirs.items()}
+    return {site: [sample for draw in draws for sample in draw.samples()] for site, draws in kept.items()}
+
+
+def _look(
+    runner: OnnxRunner,
+    taps: Sequence[Tap],
+    part: Batch,
+    samples: list[bytes],
+    sampling: Sampling,
+    most: dict[str, int],
+) -> tuple[dict[str, NDArray[np.int64]], dict[str, _Maps]]:
+    """Return the random numbers and the maps of each site for a batch; `most` grows where a sample has more maps."""
+    names = [name for one in taps for name in (one.scores, one.values) if name is not None]
+    while True:
+        words = {one.site.id: sampling.words(one.site.id, samples, most[one.site.id]) for one in taps}
+        chosen = {one.words: (w := words[one.site.id])[..., 1:].reshape(*w.shape[:2], -1) for one in taps}
+        outputs = runner({**part.inputs, **chosen}, names)
+        found = {one.site.id: _Maps(one, outputs, len(samples)) for one in taps}
+        more = {site: maps.each for site, maps in found.items() if maps.each > most[site]}
+        if not more:
+            return words, found
+        most.update(more)
 
 
 def input_specs(model: ir.Model) -> tuple[TensorSpec, ...]:
@@ -169,58 +159,6 @@ def input_specs(model: ir.Model) -> tuple[TensorSpec, ...]:
     )
 
 
-def _tap(model: ir.Model, wanted: Sequence[str], unseen: dict[str, str] | None) -> list[_Tap]:
-    graph = model.graph
-    pick = ir.Value(name=_PICK, type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([ROWS]))
-    graph.inputs.append(pick)
-    taps: list[_Tap] = []
-    canonical = {c.site.id: (node, c) for node, c in canonical_nodes(model)}
-    for number, key in enumerate(wanted):
-        node, form = canonical[key]
-        shape = node.inputs[0].shape if node.inputs[0] is not None else None
-        if node.graph is not graph:
-            hidden = "lies in a subgraph or function"
-        elif shape is not None and len(shape) < 2:
-            hidden = "has scores of one axis"
-        else:
-            hidden = ""
-        if hidden and unseen is not None:
-            unseen[key] = f"it {hidden}"
-            continue
-        if hidden:
-            raise RefusalError(f"site {key} {hidden} and cannot be calibrated; set a number instead")
-        taps.append(_tap_site(graph, node, form, pick, number))
-    return taps
-
-
-def _tap_site(graph: ir.Graph, node: ir.Node, form: Canonical, pick: ir.Value, number: int) -> _Tap:
-    scores = node.inputs[0]
-    assert scores is not None
-    prefix = f"softq.calibrate.{number}"
-    nodes: list[ir.Node] = []
-
-    def add(op: str, inputs: Sequence[ir.Value], **attributes: int | Sequence[int]) -> ir.Value:
-        made = ir.node(op, inputs, attributes, name=f"{prefix}.{len(nodes)}")
-        made.outputs[0].name = f"{prefix}.{len(nodes)}.out"
-        nodes.append(made)
-        return made.outputs[0]
-
-    # Row floor(u * Q) of each map, u in [0, 1): the number of rows Q is known only when the graph runs.
-    rows = add("Cast", [add("Shape", [scores], start=-2, end=-1)], to=int(ir.DataType.FLOAT))
-    at = add("Cast", [add("Floor", [add("Mul", [pick, rows])])], to=int(ir.DataType.INT64))
-    picked = add("Cast", [add("Gather", [scores, at], axis=-2)], to=int(ir.DataType.FLOAT))
-    picked.type, picked.shape = ir.TensorType(ir.DataType.FLOAT), _dynamic(scores)
-    graph.outputs.append(picked)
-    values = None
-    product = next(products_with_v(form.probabilities, form.zero_rows), None)
-    if product is not None and product.inputs[1] is not None:
-        values = add("Cast", [product.inputs[1]], to=int(ir.DataType.FLOAT))
-        values.type, values.shape = ir.TensorType(ir.DataType.FLOAT), _dynamic(product.inputs[1])
-        graph.outputs.append(values)
-    graph.extend(nodes)
-    return _Tap(form.site, str(picked.name), None if values is None else str(values.name))
-
-
 def without_masked_rows(sample: Sample) -> Sample:
     """Return a sample without the rows that are fully masked."""
     alive = np.max(sample.scores, axis=-1, initial=-math.inf) > -math.inf
@@ -234,30 +172,43 @@ def exact_weights(scores: NDArray[np.float32]) -> NDArray[np.float64]:
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
-def _dynamic(value: ir.Value) -> ir.Shape | None:
-    return None if value.shape is None else ir.Shape([None] * len(value.shape))
+class _Maps:
+    """What one run showed of the maps of a site: `each` of one sample, one after the other."""
 
+    def __init__(self, shown: Tap, outputs: Mapping[str, NDArray[np.generic]], samples: int) -> None:
+        self._site = shown.site
+        scores = np.asarray(outputs[shown.scores], dtype=np.float32)
+        lead, self._samples = scores.shape[:-2], samples
+        values = None if shown.values is None else outputs[shown.values]
+        if values is not None:
+            # V may have leading axes that P lacks, and the other way round.
+            lead = np.broadcast_shapes(lead, values.shape[:-2])
+            wide = np.asarray(values, dtype=np.float32)
+            values = np.broadcast_to(wide, (*lead, *values.shape[-2:])).reshape(-1, *values.shape[-2:])
+            scores = np.broadcast_to(scores, (*lead, *scores.shape[-2:]))
+        self._values, self._scores = values, scores.reshape(-1, *scores.shape[-2:])
+        self.each = max(len(self._scores) // samples, 1)
+        axis = shown.site.head_axis
+        # Head axis -3 is the innermost of the leading axes, so maps run through the heads first.
+        self._heads = 1 if axis is None or len(lead) + 2 < -axis else (*lead, 0, 0)[axis]
 
-def _keep(reservoir: Reservoir, tap: _Tap, scores: NDArray[np.generic], values: NDArray[np.generic] | None) -> None:
-    picked = np.asarray(scores, dtype=np.float32)
-    if bool(np.isnan(picked).any()):
-        raise InputError(f"calibration: the scores of site {tap.site.id} are NaN for some sample")
-    lead, (rows, length) = picked.shape[:-2], picked.shape[-2:]
-    v = None
-    if values is not None:
-        # V may have leading axes that P lacks, and the other way round.
-        lead = np.broadcast_shapes(lead, values.shape[:-2])
-        wide = np.asarray(values, dtype=np.float32)
-        v = np.broadcast_to(wide, (*lead, *values.shape[-2:])).reshape(-1, *values.shape[-2:])
-        picked = np.broadcast_to(picked, (*lead, rows, length))
-    maps = picked.reshape(-1, rows, length)
-    heads = 1
-    if tap.site.head_axis is not None and picked.ndim >= -tap.site.head_axis:
-        heads = picked.shape[tap.site.head_axis]
+    def offer(self, draws: Sequence[Reservoir], words: NDArray[np.int64], samples: Sequence[bytes]) -> None:
+        """Offer each map to the reservoir of each draw, with the rows that the draw chose.
 
-    def sample(m: int) -> Sample:
-        return Sample(maps[m].copy(), None if v is None else v[m].copy(), m % heads)
+        Raises:
+            InputError: the scores are NaN.
+        """
+        if bool(np.isnan(self._scores).any()):
+            raise InputError(f"calibration: the scores of site {self._site.id} are NaN for some sample")
+        rows = self._scores.shape[1] // len(draws)
+        for m in range(len(self._scores)):
+            number, head = min(m // self.each, self._samples - 1), m % self._heads
+            place = m - number * self.each
+            for draw, reservoir in enumerate(draws):
+                key = int(words[number, place % words.shape[1], draw, 0]), samples[number], place
+                make = partial(self._sample, m, slice(draw * rows, (draw + 1) * rows), head, draw)
+                reservoir.offer(head, key, make)
 
-    # Head axis -3 is the innermost of the leading axes, so maps run through the heads first.
-    for m in range(len(maps)):
-        reservoir.offer(m % heads, lambda m=m: sample(m))
+    def _sample(self, m: int, rows: slice, head: int, draw: int) -> Sample:
+        v = None if self._values is None else self._values[m].copy()
+        return Sample(self._scores[m, rows].copy(), v, head, draw)

@@ -21,6 +21,7 @@ from softq.cli.printing import print_json, print_notes, progress
 @click.option(
     "--calibration", metavar="DATA", help="Data for options that are fitted (.npz, a folder, or module:function)."
 )
+@options.sampling
 @options.SITES
 @options.ALL_SITES
 @click.option("--plan", metavar="FILE", help="Follow a plan instead of method, bits, settings, calibration and sites.")

@@ -27,6 +27,7 @@ _COMMON = (
     click.option("--bits", default="2-8", show_default=True, metavar="RANGE", help="Such as 4, 2-8 or 2,4,6-8."),
     click.option("--set", "options", multiple=True, metavar="METHOD.KEY=VALUE", help="An option of a method."),
     click.option("--calibration", metavar="DATA", help="Data for options that are fitted."),
+    options.sampling,
     click.option("--limit", type=int, metavar="N", help="The first N samples only."),
     click.option("--sites", multiple=True, metavar="GLOB", help="Exactly the sites whose id matches."),
     options.ALL_SITES,

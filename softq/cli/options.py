@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -62,3 +63,30 @@ MAX_DROP = click.option(
     "--max-drop", metavar="X|X%", help="Gate: worse than the reference by at most X (X% of its value)."
 )
 MARKDOWN = click.option("--markdown", metavar="FILE", help="Write the report as Markdown too.")
+
+# Calibration
+
+_SAMPLING = (
+    click.option("--calibration-rows", type=int, metavar="N", help="Rows of each attention map; 8 by default."),
+    click.option("--calibration-maps", type=int, metavar="N", help="Attention maps of each head; 4 by default."),
+    click.option(
+        "--calibration-draws", type=int, metavar="N",
+        help="Draw so often, fit on all draws together, and record the spread over them.",
+    ),
+    click.option("--calibration-seed", type=int, metavar="N", help="Draw other rows; 0 by default."),
+)  # fmt: skip
+
+
+def sampling(command: Callable[..., None]) -> Callable[..., None]:
+    """Add what says how rows of the calibration data are drawn; the command takes it as `sampling`."""
+
+    @wraps(command)
+    def sampled(*args: Any, **given: Any) -> None:
+        from softq.calibration import Sampling
+
+        names = {name: given.pop(f"calibration_{name}") for name in ("rows", "maps", "draws", "seed")}
+        command(*args, **given, sampling=Sampling(**{name: n for name, n in names.items() if n is not None}))
+
+    for option in reversed(_SAMPLING):
+        sampled = option(sampled)
+    return sampled

@@ -20,7 +20,7 @@ names a method.
 
 from __future__ import annotations
 
-from softq.methods._contract import Error, Fitted, Method, Outputs, Sample
+from softq.methods._contract import Error, Fit, Fitted, Method, Outputs, Sample, Spread
 from softq.methods._options import FITTED_SCOPES, Auto, Options, OptionValue, option
 from softq.methods._written import Function, WrittenSettings
 from softq.registry import Folder
@@ -29,8 +29,8 @@ from softq.rowprog.program import Scope
 METHODS = Folder(package="softq.methods", attribute="METHOD", kind=Method, group="softq.methods", noun="method")
 
 __all__ = [
-    "DEFAULT_METHOD", "FITTED_SCOPES", "METHODS", "Auto", "Error", "Fitted", "Function", "Method", "OptionValue",
-    "Options", "Outputs", "Sample", "Scope", "WrittenSettings", "option",
+    "DEFAULT_METHOD", "FITTED_SCOPES", "METHODS", "Auto", "Error", "Fit", "Fitted", "Function", "Method", "OptionValue",
+    "Options", "Outputs", "Sample", "Scope", "Spread", "WrittenSettings", "option",
 ]  # fmt: skip
 
 DEFAULT_METHOD = "deferred-log"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Generic
 
@@ -30,6 +30,30 @@ Outputs = Mapping[str, Value]
 Fitted = Mapping[str, float | tuple[float, ...]]
 """Fitted options of one site by name: one number, or one per head."""
 
+
+@dataclass(frozen=True)
+class Spread:
+    """What a fitted option came to on each of several draws alone: numbers, or one per head.
+
+    Attributes:
+        low: The least.
+        high: The greatest.
+        deviation: The standard deviation over the draws.
+    """
+
+    low: float | tuple[float, ...]
+    high: float | tuple[float, ...]
+    deviation: float | tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The fitted options of one site, and by how much they depend on the draw where there were several."""
+
+    fitted: Fitted
+    spread: Mapping[str, Spread] = field(default_factory=dict[str, Spread])
+
+
 Error = Callable[[Mapping[str, float]], float]
 """The squared error of P V over some samples when the options to be fitted have these numbers."""
 
@@ -42,11 +66,13 @@ class Sample:
         scores: f32 [R, N]; -inf where masked.
         values: What the weights are multiplied with, f32 [N, D]; None where the site has no such product.
         head: Index of the attention head, 0 where there are none.
+        draw: Which of several repetitions of the sampling it belongs to.
     """
 
     scores: NDArray[np.float32]
     values: NDArray[np.float32] | None
     head: int
+    draw: int = 0
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from softq.passes import PassEntry
 from softq.passes.normalize import Normalize
 from softq.passes.rewriting.calls import EXPOSED_KEY, CallContext, Exposed, make_call, same_function
 from softq.passes.rewriting.canonical import CANONICAL_KEY, Canonical, Mask, leaves_scores, scores_of
-from softq.plans import DEFAULT_MAX_LENGTH, SitePlan, plan_sites
+from softq.plan_making import plan_sites
+from softq.plans import DEFAULT_MAX_LENGTH, SitePlan
 from softq.rowprog import Program
 from softq.rowprog.onnx import function_name
 from softq.site import META_KEY

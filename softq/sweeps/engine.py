@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from softq._version import __version__
+from softq.calibration import Sampling
 from softq.compare import versions
 from softq.data import DataSource
 from softq.errors import ProofError, RefusalError, SoftqError
@@ -73,6 +74,7 @@ def run(
     options: Sequence[str] = (),
     limit: int | None = None,
     calibration: DataSource | None = None,
+    sampling: Sampling | None = None,
     granularity: Granularity = "site",
     sites: Sequence[str] = (),
     all_sites: bool = False,
@@ -107,6 +109,7 @@ def run(
         options: Options of a method, `METHOD.KEY=VALUE` each.
         limit: How many samples, from the first; all if None.
         calibration: Data for options that are fitted.
+        sampling: How many rows of them are fitted on, and how they are drawn.
         granularity: Whether options are fitted per site or, where a method can, per head.
         sites, all_sites, masks, allow_float32, allow_substitute, max_length: As in `convert`.
         labels, output: As in `check`.
@@ -129,7 +132,7 @@ def run(
     settings, notes = expand(methods, bits, options, calibration is not None, granularity)
     selection = Selection(tuple(sites), all_sites, tuple(masks), allow_float32, max_length, batch, allow_substitute)
     task = Task(model, data, metric, selection, calibration, limit, labels, output, threads, command, workers,
-                scheduler, timeout)  # fmt: skip
+                scheduler, timeout, sampling or Sampling())  # fmt: skip
     conditions = {"methods": methods, "bits": bits, "set": sorted(options), "granularity": granularity}
 
     def jobs(planner: Planner, subject: Subject, done: Container[str], notes: list[str]) -> list[Job]:
@@ -167,7 +170,7 @@ def measure(
         progress: As in `run`.
     """
     check_workers(task)
-    planner = Planner(task.model, task.selection, task.calibration)
+    planner = Planner(task.model, task.selection, task.calibration, task.sampling)
     runner = task.runner()
     subject = task.subject(runner)
     known = identity(task, planner, subject, conditions)
@@ -233,7 +236,7 @@ def _candidate(planner: Planner, setting: Setting) -> Candidate:
 
 def identity(task: Task, planner: Planner, subject: Subject, conditions: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a study that are known before the float model has run."""
-    chosen = task.selection
+    chosen, drawn = task.selection, asdict(task.sampling) if planner.calibrated else {}
     return {
         "softq": __version__,
         "versions": versions(),
@@ -249,6 +252,7 @@ def identity(task: Task, planner: Planner, subject: Subject, conditions: Mapping
             "allow_float32": chosen.allow_float32,
             "max_length": chosen.max_length,
             "calibration": planner.calibration_hash(),
+            **{f"calibration_{name}": value for name, value in drawn.items()},
             "labels": subject.label,
             "output": subject.output,
             "batch": subject.batch,

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from softq._version import __version__
-from softq.calibration import collect_rows, fit, input_specs
+from softq.calibration import Sampling, collect_rows, fit_draws, input_specs
 from softq.data import DataSource, open_data
 from softq.errors import RefusalError
 from softq.graph.facts import Assumed
 from softq.graph.view import ModelView
-from softq.methods import METHODS, Fitted, Method, Options, OptionValue, Sample
+from softq.methods import METHODS, Fit, Method, Options, OptionValue, Sample
 from softq.modelfile import ModelLike, as_model, graph_hash, weights_fingerprint
 from softq.passes.locate import locate
-from softq.plans import DEFAULT_MAX_LENGTH, Plan, SitePlan, check_substitutes, plan_sites
+from softq.plan_making import check_substitutes, plan_sites
+from softq.plans import DEFAULT_MAX_LENGTH, Plan, SitePlan
 from softq.site import META_KEY, Site
 from softq.sweeps.evaluate.evaluator import data_hash
 from softq.sweeps.evaluate.sessions import Sessions
@@ -51,6 +52,7 @@ class Planner:
         model: A path or a model.
         selection: Which sites are meant.
         calibration: Data for options that are fitted, or None.
+        sampling: Which rows of them are fitted on; the usual ones if None.
 
     Attributes:
         graph: Hash of the graph without weights.
@@ -58,8 +60,14 @@ class Planner:
         calibrated: Whether there are calibration data.
     """
 
-    def __init__(self, model: ModelLike, selection: Selection, calibration: DataSource | None = None) -> None:
-        self._selection = selection
+    def __init__(
+        self,
+        model: ModelLike,
+        selection: Selection,
+        calibration: DataSource | None = None,
+        sampling: Sampling | None = None,
+    ) -> None:
+        self._selection, self._sampling = selection, sampling or Sampling()
         self.model = as_model(model)
         self.graph, self.weights = graph_hash(self.model), weights_fingerprint(self.model)
         self.calibrated = calibration is not None
@@ -68,7 +76,7 @@ class Planner:
         )
         self._found: dict[bool, tuple[Site, ...]] = {}
         self._rows: dict[bool, dict[str, list[Sample]]] = {}
-        self._fitted: dict[str, Fitted] = {}
+        self._fitted: dict[str, Fit] = {}
 
     def calibration_hash(self) -> str | None:
         """Return the hash of the calibration data, None without."""
@@ -120,7 +128,7 @@ class Planner:
             assert self._calibration is not None
             self._rows[flag] = collect_rows(
                 self.model, self.sites(method), self._calibration, flag, self._selection.assumed,
-                batch=self._selection.batch,
+                sampling=self._sampling, batch=self._selection.batch,
             )  # fmt: skip
         return self._rows[flag]
 
@@ -135,10 +143,10 @@ class Planner:
         fit_site = self._fit if self.calibrated else None
         return plan_sites(there, method, options, fit_site, allow_substitute=self._selection.allow_substitute)[0]
 
-    def _fit(self, site: Site, method: Method, options: Options) -> Fitted:
+    def _fit(self, site: Site, method: Method, options: Options) -> Fit:
         key = json.dumps([site.id, method.name, sorted(options.to_json().items())])
         if key not in self._fitted:
-            self._fitted[key] = fit(method, options, self.rows(method.name)[site.id])
+            self._fitted[key] = fit_draws(method, options, self.rows(method.name)[site.id])
         return self._fitted[key]
 
     def everywhere(self, choice: Choice) -> Plan:

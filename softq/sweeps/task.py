@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from softq.calibration import Sampling
 from softq.data import DataSource
 from softq.errors import UsageError
 from softq.modelfile import ModelLike
@@ -31,6 +32,7 @@ class Task:
         workers: How many processes measure, each with so many threads; more than one need `softq[cluster]`.
         scheduler: Address of a dask scheduler whose workers measure, or None.
         timeout: Seconds after which a worker that gives no answer hangs; None to judge by the longest answer so far.
+        sampling: Which rows of the calibration data are fitted on.
     """
 
     model: ModelLike
@@ -46,6 +48,7 @@ class Task:
     workers: int = 1
     scheduler: str | None = None
     timeout: float | None = None
+    sampling: Sampling = field(default_factory=Sampling)
 
     @property
     def name(self) -> str:

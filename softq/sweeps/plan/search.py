@@ -118,7 +118,7 @@ def find_plan(
         raise UsageError(f"methods {methods}: none has a width, so that there are no bits to save")
     for one in (task, task if verify is None else replace(task, data=verify)):
         check_workers(one)
-    planner = Planner(task.model, task.selection, task.calibration)
+    planner = Planner(task.model, task.selection, task.calibration, task.sampling)
     planner.check(one.method for one in settings)
     runner = task.runner()
     parts, split = _split(task, verify)
