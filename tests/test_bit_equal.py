@@ -85,6 +85,9 @@ SETTINGS: list[tuple[dict[str, int | float | str], DType]] = [
     ({"bits": 2, "r": 1.3, "first": 0.9, "shift": 0.4, "slope": 0.3, "steps": "growing"}, DType.F32),
     ({"bits": 4, "r": 20, "first": 0.12, "shift": 0.6, "steps": "growing"}, DType.F32),
     ({"bits": 3, "r": 5, "first": 0.3, "shift": 0.4, "steps": "growing", "step": 0.1}, DType.U8),
+    ({"bits": 2, "distance": "byte"}, DType.F32),
+    ({"bits": 7, "distance": "byte"}, DType.F32),
+    ({"bits": 4, "distance": "byte", "step": 0.1}, DType.I8),
     ({"bits": 2, "r": 0.5, "step": 0.1}, DType.I8),
     ({"bits": 3, "r": 0.75, "step": 0.05}, DType.U8),
     ({"bits": 4, "r": 1, "step": 0.1}, DType.I8),
@@ -115,10 +118,10 @@ def test_every_difference_and_a_hundred_thousand_rows(settings: dict[str, int | 
 
 
 @pytest.mark.parametrize("scope", ["site", "head"])
-@pytest.mark.parametrize("bits", [2, 3, 4, 8])
-def test_fitted_numbers_are_equal_bits_too(scope: str, bits: int) -> None:
+@pytest.mark.parametrize("settings", [*({"bits": b} for b in (2, 3, 4, 8)), {"bits": 3, "distance": "byte"}], ids=str)
+def test_fitted_numbers_are_equal_bits_too(scope: str, settings: dict[str, int | str]) -> None:
     method = METHODS.get("deferred-log")
-    options = method.resolve(method.configure({"bits": bits, "r": scope}), True)
+    options = method.resolve(method.configure({**settings, "r": scope}), True)
     values = method.parameters(options, some_fitted(options))
     program = method.program(options)
     host = host_of(program, values, ["codes", "weights", "normalizer"], rank=4)

@@ -25,6 +25,7 @@ F64 = NDArray[np.float64]
 PLAIN = program_of("deferred-log", {"bits": 4, "r": 1})
 GROWING = program_of("deferred-log", {"bits": 3, "r": 5, "steps": "growing"})
 SHAPED = program_of("deferred-log", {"bits": 2, "r": 1.3, "first": 0.8, "shift": 0.2, "slope": 0.2, "steps": "growing"})
+BYTES = program_of("deferred-log", {"bits": 4, "distance": "byte"})
 NARROW = program_of("deferred-log", {"bits": 3, "r": 1})
 
 
@@ -91,7 +92,7 @@ def assert_close(found: F64, wanted: F64, kind: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "width"), [("f16", 64), ("bf16", 64), ("f16", 128)])
-@pytest.mark.parametrize("program", [PLAIN, GROWING, SHAPED], ids=lambda p: p.structure)
+@pytest.mark.parametrize("program", [PLAIN, GROWING, SHAPED, BYTES], ids=lambda p: p.structure)
 def test_two_phases_give_the_codes_of_the_row_program(kind: str, width: int, program: Any) -> None:
     codes = codes_of(program)
     attention = Attention(codes, Shape(kind, width))

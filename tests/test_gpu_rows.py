@@ -28,6 +28,7 @@ FLOATS: list[tuple[str, Settings]] = [
     ("deferred-log", {"bits": 4, "r": 1}),
     ("deferred-log", {"bits": 8, "r": 16}),
     ("deferred-log", {"bits": 3, "r": 5, "steps": "growing"}),
+    ("deferred-log", {"bits": 4, "distance": "byte"}),
 ]
 INTEGERS: list[tuple[str, Settings, DType]] = [
     ("deferred-log", {"bits": 4, "r": 1, "step": 0.1}, DType.I8),
@@ -131,10 +132,13 @@ def test_codes_at_their_boundaries(bits: int, r: float) -> None:
 
 
 @pytest.mark.parametrize("scope", ["site", "head"])
-@pytest.mark.parametrize("bits", [4, *(pytest.param(bits, marks=pytest.mark.slow) for bits in (2, 8))])
-def test_parameters_of_a_site_and_of_heads(scope: str, bits: int) -> None:
+@pytest.mark.parametrize("settings", [
+    {"bits": 4}, {"bits": 3, "distance": "byte"},
+    *(pytest.param({"bits": bits}, marks=pytest.mark.slow) for bits in (2, 8)),
+], ids=str)  # fmt: skip
+def test_parameters_of_a_site_and_of_heads(scope: str, settings: dict[str, int | str]) -> None:
     method = METHODS.get("deferred-log")
-    options = method.resolve(method.configure({"bits": bits, "r": scope}), True)
+    options = method.resolve(method.configure({**settings, "r": scope}), True)
     values = dict(method.parameters(options, some_fitted(options)))
     for masked in (False, True):
         program = method.program(options, masked=masked)

@@ -241,7 +241,9 @@ def test_a_head_gets_its_own_parameters() -> None:
 def test_options_say_what_is_allowed() -> None:
     with pytest.raises(UsageError, match=r"deferred-log bits is 9; allowed is a whole number from 2 to 8"):
         METHODS.get("deferred-log").configure({"bits": 9})
-    with pytest.raises(UsageError, match=r"r is 'fast'; allowed is a number from 0.125 to 64 or auto or site or head"):
+    with pytest.raises(
+        UsageError, match=r"r is 'fast'; allowed is a number from 0.125 to 2048 or auto or site or head"
+    ):
         METHODS.get("deferred-log").configure({"r": "fast"})
     with pytest.raises(UsageError, match="method exact has no option 'bits'; its options are: none"):
         METHODS.get("exact").configure({"bits": 4})
@@ -336,6 +338,41 @@ def test_codes_begin_at_the_thresholds_of_their_table(bits: int, steps: Literal[
         assert codes[:, 1].tolist() == [number, number + 1]
 
 
+@pytest.mark.parametrize("bits", range(2, 8))
+def test_a_distance_in_a_byte_is_two_tables(bits: int) -> None:
+    method = METHODS.get("deferred-log")
+    settings = {"bits": bits, "distance": "byte", "step": 1 / 16 / math.log2(math.e)}
+    options = method.resolve(method.configure(settings), False)
+    assert isinstance(options, StepOptions)
+    program = method.program(options)
+    # One element at each sixteenth of an octave, and some between them and far beyond.
+    octaves = np.concatenate([np.arange(300) / 16, np.random.default_rng(0).uniform(0, 20, 3000), [1e3, 1e30, np.inf]])
+    x = np.array([[0, *-octaves * math.log(2)]], np.float32)
+    out = run(program, x)
+    codes, weights = out["codes"][0, 1:], out["weights"][0, 1:]
+    units = np.minimum(np.rint(octaves * 16), 255)
+    clear = np.abs(np.minimum(octaves, 16) * 16 % 1 - 0.5) > 1e-3
+    table = codes[:256]
+    np.testing.assert_array_equal(codes[clear], table[units[clear].astype(int)])
+    # Every code has a byte, the last one stands for what is beyond, and thresholds are the nearest ones.
+    assert np.unique(table).tolist() == list(range(2**bits))
+    assert np.all(np.diff(table.astype(int)) >= 0)
+    assert (table[0], weights[0]) == (0, 2**14)
+    assert not np.any(weights[codes == 2**bits - 1])
+    wanted = np.array(options.growth({}).steps(options.top).thresholds)
+    begins = np.searchsorted(table, np.arange(1, 2**bits)) - 0.5
+    moved = np.abs(begins - wanted * 16) > 0.5 + 1e-9
+    assert not np.any(moved & (begins > 2**bits) & (begins < 254))
+    # The weight is the mean of 2^-u over what has the code.
+    for code in range(1, 2**bits - 1):
+        u = np.linspace((begins[code - 1]) / 16, begins[code] / 16, 20_001)
+        mean = np.average(2.0**-u, weights=2.0 ** (float(options.slope) * u))
+        assert abs(float(weights[codes == code][0]) - 2**14 * mean) <= 0.6
+    eighths = (127 - np.minimum(np.arange(256), 255)).astype(np.int8)
+    whole = run(method.program(options, scores=DType.I8), np.stack([np.full(256, 127, np.int8), eighths], axis=1))
+    np.testing.assert_array_equal(whole["codes"][:, 1], table)
+
+
 def test_growing_steps_are_for_few_bits() -> None:
     with pytest.raises(UsageError, match="steps is growing with 5 bits; growing steps are for 2 to 4 bits"):
         default_program(METHODS.get("deferred-log"), bits=5, steps="growing")
@@ -345,6 +382,9 @@ def test_growing_steps_are_for_few_bits() -> None:
     ({"bits": 5, "steps": "growing", "r": 5}, "steps is growing with 5 bits"),
     ({"steps": "equal", "r": 5, "first": 0.5}, "first is 0.5 with equal steps; it is for growing ones"),
     ({"steps": "equal", "r": "site", "shift": "site"}, "shift is site with equal steps; it is for growing ones"),
+    ({"bits": 8, "steps": "growing", "r": 5, "distance": "byte"}, "with 8 bits; .* 2 to 7 bits of a dist"),
+    ({"steps": "equal", "r": 5, "distance": "byte"}, "distance is byte with equal steps; it is for growing ones"),
+    ({"steps": "growing", "r": 65}, "r is 65; allowed is up to 64 but for distance=byte"),
     ({"steps": "growing", "r": "site", "first": 0.4, "shift": "auto", "slope": 0.0}, "shift is auto; resolve"),
 ], ids=str)  # fmt: skip
 def test_options_that_contradict_each_other_are_refused_of_plans_too(settings: dict[str, object], message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import shutil
 import subprocess
 import tempfile
@@ -28,7 +29,7 @@ from softq.rowprog.library import EXP_LIMIT, exp_minus
 from softq.rowprog.onnx.interface import INTERFACE
 from softq.rowprog.tabulate import tabulate_or_keep
 from softq.rowprog.types import Kind
-from tests.amount import amount, slow_but
+from tests.amount import amount
 from tests.test_methods import some_fitted
 
 Array = NDArray[np.generic]
@@ -239,6 +240,8 @@ SETTINGS: list[tuple[str, dict[str, int | float | str], DType]] = [
     ("deferred-log", {"bits": 8, "r": 16}, DType.F32),
     ("deferred-log", {"bits": 3, "r": 5, "steps": "growing"}, DType.F32),
     ("deferred-log", {"bits": 3, "r": 5, "first": 0.3, "shift": 0.4, "steps": "growing"}, DType.F32),
+    ("deferred-log", {"bits": 4, "distance": "byte"}, DType.F32),
+    ("deferred-log", {"bits": 3, "distance": "byte"}, DType.F32),
     ("deferred-log", {"bits": 4, "r": 1, "step": 0.1}, DType.I8),
     ("deferred-log", {"bits": 8, "r": 16, "step": 0.03}, DType.U8),
     ("deferred-log", {"bits": 3, "r": 5, "steps": "growing", "step": 0.1}, DType.I8),
@@ -277,7 +280,7 @@ needs_host = pytest.mark.skipif(not MACHINES or shutil.which("gcc") is None, rea
         pytest.param(*case, masked, id=f"{'-'.join(map(str, case))}-{'masked' * masked}", marks=marks)
         for number, case in enumerate(SETTINGS)
         # A mask changes what is counted, and nothing else.
-        for masked, marks in ((True, ()), (False, () if number in (1, 3, 5, 8) else pytest.mark.slow))
+        for masked, marks in ((True, ()), (False, () if number in (1, 3, 5, 7, 10) else pytest.mark.slow))
     ],
 )
 def test_any_length_and_alignment(name: str, settings: dict[str, int | float | str], kind: DType, masked: bool) -> None:
@@ -366,11 +369,25 @@ def test_codes_at_their_boundaries(machine: Cpu, bits: int, r: float) -> None:
 
 @needs_host
 @pytest.mark.parametrize("machine", each_machine(FEW))
+def test_a_table_that_rises_by_one_is_looked_up(machine: Cpu) -> None:
+    # Every byte from 0 on, and what is beyond; where permutes are dear, the places where codes rise are counted.
+    octaves = np.concatenate([np.arange(0, 16.1, 1 / 16), [20, 1e30, np.inf]])
+    host = Host(
+        program_of("deferred-log", {"bits": 3, "distance": "byte"}, DType.F32, False), machine, outputs=["codes"]
+    )
+    assert_same(host, np.stack([-octaves, 3 - octaves]).astype(np.float32) * np.float32(math.log(2)))
+
+
+@needs_host
+@pytest.mark.parametrize("machine", each_machine(FEW))
 @pytest.mark.parametrize("scope", ["site", "head"])
-@pytest.mark.parametrize("bits", slow_but((2, 4, 8), (2, 8)))
-def test_parameters_of_a_site_and_of_heads(machine: Cpu, scope: str, bits: int) -> None:
+@pytest.mark.parametrize("settings", [
+    {"bits": 4}, {"bits": 3, "distance": "byte"},
+    *(pytest.param({"bits": bits}, marks=pytest.mark.slow) for bits in (2, 8)),
+], ids=str)  # fmt: skip
+def test_parameters_of_a_site_and_of_heads(machine: Cpu, scope: str, settings: dict[str, int | str]) -> None:
     method = METHODS.get("deferred-log")
-    options = method.resolve(method.configure({"bits": bits, "r": scope}), True)
+    options = method.resolve(method.configure({**settings, "r": scope}), True)
     values = dict(method.parameters(options, some_fitted(options)))
     for masked in (False, True):
         program = method.program(options, masked=masked)

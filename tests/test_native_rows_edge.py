@@ -108,6 +108,7 @@ def method_cases() -> Iterator[Case]:
     lengths = (0, 1, 3, 4, 15, 16, 17, 50, 67)
     for settings, kind in (({"bits": 4, "r": 1}, DType.F32), ({"bits": 3, "r": 0.75}, DType.F32),
                            ({"bits": 3, "r": 5, "steps": "growing"}, DType.F32), ({"bits": 8, "r": 16}, DType.F32),
+                           ({"bits": 3, "distance": "byte"}, DType.F32),
                            ({"bits": 4, "r": 1, "step": 0.1}, DType.I8), ({"bits": 8, "r": 16, "step": 0.03}, DType.U8),
                            ({"bits": 3, "r": 5, "steps": "growing", "step": 0.1}, DType.I8)):  # fmt: skip
         method = METHODS.get("deferred-log")
@@ -116,9 +117,9 @@ def method_cases() -> Iterator[Case]:
             program = method.program(options, scores=kind, masked=masked)
             for length in lengths:
                 yield Case(program, ("codes", "weights", "normalizer"), *_rows(rng, (2, 2, 3, length), kind, masked))
-    for scope in ("site", "head"):
+    for scope, distance in (("site", "float"), ("head", "float"), ("site", "byte"), ("head", "byte")):
         method = METHODS.get("deferred-log")
-        options = method.resolve(method.configure({"bits": 4, "r": scope}), True)
+        options = method.resolve(method.configure({"bits": 4, "r": scope, "distance": distance}), True)
         values = dict(method.parameters(options, {"r": 15.0 if scope == "site" else (12.0, 29.0)}))
         for length in lengths:
             scores, _ = _rows(rng, (2, 2, 3, length), DType.F32, False)

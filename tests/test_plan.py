@@ -78,7 +78,7 @@ def test_a_damaged_plan_is_refused_by_name(data: object, message: str) -> None:
     [
         ({"bits": 4, "r": "head"}, {}, r"fitted numbers for \[\]; its options ask for \['r'\]"),
         ({"bits": 4, "r": "site"}, {"r": (1.0, 2.0)}, "expected one number a site"),
-        ({"bits": 4, "r": "site"}, {"r": 1e9}, "fitted r is 1000000000.0; allowed is a number from 0.125 to 64"),
+        ({"bits": 4, "r": "site"}, {"r": 1e9}, "fitted r is 1000000000.0; allowed is a number from 0.125 to 2048"),
         (
             {"bits": 2, "steps": "growing", "r": "head", "first": "head"},
             {"r": (1.0, 2.0), "first": (0.4,)},

@@ -73,6 +73,10 @@ def kernels(length: int) -> dict[str, Kernel]:
         plain = _program("deferred-log", DType.F32, bits=bits)
         name = CODES if bits == 4 else "deferred-log, 3 bits, growing steps"
         found[name] = Kernel(plain, ("codes", "normalizer"), {SOFTMAX: 0.38, COPY: None})
+    for bits in (4, 3, 2):
+        plain = _program("deferred-log", DType.F32, bits=bits, distance="byte")
+        name = f"deferred-log, {bits} bits, growing steps of a distance in a byte"
+        found[name] = Kernel(plain, ("codes", "normalizer"), {SOFTMAX: 0.36, COPY: None})
     halves = _program("deferred-log", DType.F32, bits=4)
     found[NIBBLES] = Kernel(halves, ("codes", "normalizer"), {SOFTMAX: 0.36, COPY: None}, ("codes",))
     masked = _program("deferred-log", DType.F32, masked=True, bits=4)

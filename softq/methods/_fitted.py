@@ -17,7 +17,10 @@ from softq.methods._contract import Fitted, OptionsT
 from softq.rowprog import DType, Trace, Value
 
 Constants = Callable[[OptionsT, Mapping[str, float]], Mapping[str, float | Sequence[float]]]
-"""Returns what follows from an option by name: numbers, and tables. Fitted numbers stand in place of the options'."""
+"""Returns what follows from an option by name: numbers, and tables, those of u8 as bytes.
+
+Fitted numbers stand in place of the options'.
+"""
 
 
 @dataclass(frozen=True)
@@ -77,9 +80,10 @@ def per_head(**made: Constants[OptionsT]) -> Callable[[OptionsT, Fitted], Mappin
             heads = [dict(zip(fitted, map(float, row), strict=True)) for row in zip(*columns, strict=True)]
             each = [constants(options, numbers) for numbers in heads]
             for key, first in each[0].items():
-                array = np.array([one[key] for one in each])
+                array = np.array([list(v) if isinstance(v := one[key], Sequence) else v for one in each])
                 table = isinstance(first, Sequence)
-                array = array.astype(np.uint32 if table and array.dtype.kind == "i" else np.float32)
+                whole = np.uint8 if isinstance(first, bytes) else np.uint32
+                array = array.astype(whole if table and array.dtype.kind in "iu" else np.float32)
                 if options.fitted[name] == "site":
                     found[key] = array[0] if table else array[:1]
                 else:

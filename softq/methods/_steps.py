@@ -4,7 +4,8 @@ Distances are in octaves, powers of 2 of the weight. Equal steps have r codes pe
 at u_c = ((c - 1/2 + h)^2 - o) / r with o = (h + 1/2)^2 - f r, so that code 1 begins at f octaves and the code of u is
 rint(sqrt(max(u r + o, 0)) - h). Why a root: the squared error of a sum of weights is least where steps grow with the
 distance, since what lies far weighs little; f and h are what the root alone gets wrong: the width of the maximum's own
-interval, and how fast the first steps grow.
+interval, and how fast the first steps grow. Of a distance that is rounded to a byte, 1/16 octave a unit, each of the
+256 values has its code, and thresholds lie halfway between two of them.
 Source: softq; the exact optimum for known densities is the companding of Bennett (Bell Syst. Tech. J. 27, 1948).
 """
 
@@ -12,18 +13,25 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal, TypeVar
 
 from softq.errors import UsageError
+from softq.methods import _steps_numbers as numbers
 from softq.methods._options import FITTED_SCOPES, Auto, Options, OptionValue, option
 from softq.rowprog.program import Scope
 
 LEAST_R, GREATEST_R = 0.125, 64.0
+GREATEST_R_OF_BYTES = 2048.0
 GREATEST_FIRST = 4.0
 GREATEST_SHIFT = 4.0
+
+PER_OCTAVE = 16
+"""Units of a distance in a byte: coarse enough for 16 octaves, too fine for the error of P V to show it."""
+
+GREATEST_BYTE = 255
 
 SHAPE: Mapping[str, str] = {"first": "f", "shift": "h", "slope": "m"}
 """The options that shape growing steps besides r, each with its letter in the structure's name."""
@@ -47,6 +55,10 @@ class Code:
     def find(self, octaves: float) -> int:
         """Return the code of a distance."""
         return bisect_right(self.thresholds, octaves)
+
+    def of_bytes(self) -> bytes:
+        """Return the code of each distance that a byte holds."""
+        return bytes(self.find(unit / PER_OCTAVE) for unit in range(GREATEST_BYTE + 1))
 
     def to_integers(self, bits: int) -> list[int]:
         """Return the weights as unsigned integers of so many bits, 2^(bits - 1) for 1."""
@@ -76,11 +88,21 @@ class Growth:
             return 0.0
         return (0.5 + self.shift) ** 2 - self.first * self.r
 
-    def steps(self, top: int) -> Code:
-        """Return the code; each value weighs the mean over its interval."""
+    def steps(self, top: int, *, of_bytes: bool = False) -> Code:
+        """Return the code, of distances in bytes if asked for; each value weighs the mean over its interval."""
         thresholds = tuple(((code - 0.5 + self.shift) ** 2 - self.offset) / self.r for code in range(1, top + 1))
+        thresholds = _between_bytes(thresholds) if of_bytes else thresholds
         means = (_mean(low, high, self.slope) for low, high in pairwise(thresholds))
         return Code(thresholds, (1.0, *means, 0.0))
+
+
+def _between_bytes(thresholds: Sequence[float]) -> tuple[float, ...]:
+    """Return the nearest thresholds that lie between two bytes; each code has one byte at least, the last one 255."""
+    byte, found = 0, list[float]()
+    for left, threshold in zip(reversed(range(len(thresholds))), thresholds, strict=True):
+        byte = min(max(math.ceil(threshold * PER_OCTAVE), byte + 1), GREATEST_BYTE - left)
+        found.append((byte - 0.5) / PER_OCTAVE)
+    return tuple(found)
 
 
 def _mean(low: float, high: float, slope: float) -> float:
@@ -96,11 +118,6 @@ def _integral(rate: float, width: float) -> float:
 R_EQUAL = {2: 0.5, 3: 0.75, **{bits: 2.0 ** (bits - 4) for bits in range(4, 9)}}
 """r of equal steps by bits, without calibration data: a range of 16 octaves from 4 bits on; below, finer steps are
 worth more than the far end of the range."""
-
-GROWING = {
-    2: Growth(1.3, 0.8, 0.2, 0.2), 3: Growth(6.5, 0.4, 0.8, 0.0), 4: Growth(23.0, 0.17, 0.7, 0.0),
-}  # fmt: skip
-"""By bits, without calibration data: middle of what the sites of SmolLM2-135M and models/wikipedia_lm are fitted to."""
 
 
 def rounded_roots(r: float) -> dict[str, float]:
@@ -124,11 +141,15 @@ class StepOptions(Options):
         "auto", "how the codes lie; growing is for 2 to 4 bits; auto: growing at 2 and 3 bits, and at 4 where r is "
         "fitted; equal where r is a number"
     )  # fmt: skip
+    distance: Literal["auto", "float", "byte"] = option(
+        "auto", "what a code is found by: the distance from the maximum as a float, or, with growing steps, rounded to "
+        "1/16 octave in a byte, with up to 7 bits then, and a table of 256 codes in the place of the root; auto: float"
+    )  # fmt: skip
     r: float | Auto | Scope = option(
         "auto", "codes per octave (factor of 2 of the weight; their square with growing steps), or fit one per site or "
         "head; auto: fitted per site where there are calibration data, else with equal steps 1 at 4 bits, doubled by "
         "each further bit, 0.75 at 3 bits and 0.5 at 2, with growing steps 23, 6.5 and 1.3",
-        low=LEAST_R, high=GREATEST_R,
+        low=LEAST_R, high=GREATEST_R_OF_BYTES,
     )  # fmt: skip
     first: float | Auto | Scope = option(
         "auto", "with growing steps: octaves below the maximum at which code 1 begins, or fit it per site or head; "
@@ -156,6 +177,21 @@ class StepOptions(Options):
         """First, shift and slope."""
         return {"first": self.first, "shift": self.shift, "slope": self.slope}
 
+    @property
+    def of_bytes(self) -> bool:
+        """Whether codes are found by a distance in a byte."""
+        return self.distance == "byte"
+
+    @property
+    def greatest_r(self) -> float:
+        """The greatest r that the program is for."""
+        return GREATEST_R_OF_BYTES if self.of_bytes else GREATEST_R
+
+    @property
+    def built_in(self) -> numbers.Numbers:
+        """The numbers of growing steps without calibration data, by bits."""
+        return numbers.OF_BYTES if self.of_bytes else numbers.OF_FLOATS
+
     def growth(self, fitted: Mapping[str, float]) -> Growth:
         """Return how steps grow, fitted numbers in place of the options; rounded roots where neither says anything."""
         r = float(fitted.get("r", self.r))
@@ -164,9 +200,12 @@ class StepOptions(Options):
 
     def code(self, fitted: Mapping[str, float]) -> Code:
         """Return where the codes begin and what they weigh, fitted numbers in place of the options."""
+        r = float(fitted.get("r", self.r))
+        if r > self.greatest_r:
+            raise UsageError(f"deferred-log: r is {r:g}; allowed is up to {self.greatest_r:g} but for distance=byte")
         if self.steps == "growing":
-            return self.growth(fitted).steps(self.top)
-        return equal_steps(self.top, float(fitted.get("r", self.r)))
+            return self.growth(fitted).steps(self.top, of_bytes=self.of_bytes)
+        return equal_steps(self.top, r)
 
 
 S = TypeVar("S", bound=StepOptions)
@@ -174,24 +213,32 @@ S = TypeVar("S", bound=StepOptions)
 
 def resolve_steps(options: S, calibrated: bool) -> S:
     """Return the options with what is usual, or what is fitted, in place of each "auto"."""
+    if options.distance == "auto":
+        options = replace(options, distance="float")
     if options.steps == "auto":
         # Fitted numbers need a table anyway, and equal steps with r = 1 none.
         fitted = options.r in FITTED_SCOPES or (options.r == "auto" and calibrated)
-        grow = isinstance(options.r, str) and options.bits in (GROWING if fitted else (2, 3))
-        options = replace(options, steps="growing" if grow else "equal")
+        grow = isinstance(options.r, str) and options.bits in (options.built_in if fitted else (2, 3))
+        options = replace(options, steps="growing" if grow or options.of_bytes else "equal")
     check_steps(options)
     r = "site" if options.r == "auto" and calibrated else options.r
     if options.steps == "equal":
         return replace(options, r=R_EQUAL[options.bits] if r == "auto" else r)
-    usual = asdict(GROWING[options.bits]) if r == "auto" else {"r": r, **shape_beside(options.bits, r)}
+    usual = options.built_in[options.bits] if r == "auto" else {"r": r, **shape_beside(options.bits, r)}
     return replace(options, r=usual["r"], **{name: usual[name] for name, v in options.shape.items() if v == "auto"})
 
 
 def check_steps(options: StepOptions) -> None:
     """Refuse options that do not go with their steps, which are equal where they are auto."""
-    if options.steps == "growing" and options.bits not in GROWING:
-        raise UsageError(f"deferred-log: steps is growing with {options.bits} bits; growing steps are for 2 to 4 bits")
-    for name, value in options.shape.items() if options.steps != "growing" else ():
+    growing, widths = options.steps == "growing", options.built_in
+    if growing and options.bits not in widths:
+        raise UsageError(
+            f"deferred-log: steps is growing with {options.bits} bits; growing steps are for {min(widths)} to "
+            f"{max(widths)} bits{' of a distance in a byte' * options.of_bytes}"
+        )
+    if options.of_bytes and not growing:
+        raise UsageError("deferred-log: distance is byte with equal steps; it is for growing ones")
+    for name, value in options.shape.items() if not growing else ():
         if value not in ("auto", 0.0):
             raise UsageError(f"deferred-log: {name} is {value} with equal steps; it is for growing ones")
 

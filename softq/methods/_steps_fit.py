@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 
 from softq.methods._contract import Error
 from softq.methods._options import FITTED_SCOPES
-from softq.methods._steps import GREATEST_R, GROWING, LEAST_R, SHAPE, StepOptions
+from softq.methods._steps import LEAST_R, SHAPE, StepOptions
 
 _MOVES = {"end": 0.12, "first": 0.4, "shift": 0.4, "slope": 0.3}
 """The search's first steps; those of end and first are factors' logarithms."""
@@ -22,7 +22,7 @@ _FINEST = 1 / 8
 def rates_to_try(options: StepOptions) -> list[float]:
     """Return numbers for r, rising: the last code but one lies 16 to 2 octaves down; beyond these nothing wins."""
     span = (options.top - 1) ** (2 if options.steps == "growing" else 1)
-    return [float(x) for x in np.geomspace(max(span / 16, LEAST_R), min(span / 2, GREATEST_R), 29)]
+    return [float(x) for x in np.geomspace(max(span / 16, LEAST_R), min(span / 2, options.greatest_r), 29)]
 
 
 def fit_steps(options: StepOptions, error: Error) -> Mapping[str, float]:
@@ -44,7 +44,8 @@ def _search(options: StepOptions, rates: Sequence[float], error: Error) -> Mappi
     known: dict[tuple[float, ...], float] = {}
 
     def limit(name: str, value: float) -> float:
-        return min(max(value, limits[name].low), limits[name].high)
+        high = options.greatest_r if name == "r" else limits[name].high
+        return min(max(value, limits[name].low), high)
 
     def numbers(at: Mapping[str, float]) -> dict[str, float]:
         rise = (top - 0.5 + at["shift"]) ** 2 - (0.5 + at["shift"]) ** 2
@@ -64,7 +65,7 @@ def _search(options: StepOptions, rates: Sequence[float], error: Error) -> Mappi
             return {**at, name: max(value, 2 * at["first"])}
         return {**at, name: min(limit(name, value), at["end"] / 2) if name == "first" else limit(name, value)}
 
-    usual = asdict(GROWING[options.bits])
+    usual = options.built_in[options.bits]
     begin = options.growth({name: usual[name] for name in ("r", *free) if name != "end"})
     shape = {name: getattr(begin, name) for name in SHAPE}
     best = min(({"end": replace(begin, r=r).steps(top).thresholds[-1], **shape} for r in rates), key=loss)

@@ -16,6 +16,14 @@ where the mean takes the elements to become more by a factor of 2^slope per octa
 of them than near it, so the middle of an interval weighs too much. f (`first`) makes the interval of the maximum itself
 wide or narrow, h (`shift`) the steps after it more alike. With h = 0 and f = 1 / (4 r) codes are the rounded roots.
 
+With distance=byte, growing steps are found by a table instead of a root, the same on every device and for 8-bit scores:
+
+    e = min(rint((max - x) 16 log2 e), 255),   c = codes[e],   w = weights[c]
+
+where codes has 256 entries: thresholds move halfway between two bytes, w[c] is the mean between these, and code
+2^b - 1 begins at 255 or before. A step of 1/16 octave is below what up to 7 bits resolve, so that the error of P V is
+that of the root; it is two tables and nothing else, and takes less time.
+
 So a code is two tables: thresholds, where each of its values begins, and weights (`softq.methods._steps` makes both).
 No exponential, logarithm or division per element: one table of 2^b entries, or shifts for r = 1. A masked element has
 the code of exact zero, the row's sum is one by construction, and b does not depend on N.
@@ -27,7 +35,7 @@ Integers: code c, b bits. Weight w, unsigned Q0.W scaled by 2^(W-1), at most 2^(
 cannot overflow for N <= (2^32 - 1) / 2^(W-1), 262,143 with W = 15, and range analysis refuses greater N. With W = 15,
 b = 4 and r = 1 each weight is exact, 2^(14 - c), and the sum stays in 31 bits up to N = 131,071.
 8-bit integer scores: c = (d * M + 2^(s-1)) >> s with M / 2^s = r * step * log2 e, d in [0, 255], within 31 bits; with
-growing steps a table of 256 codes.
+growing steps a table of 256 codes; with distance=byte M / 2^s makes e of d, and the table is that of floats.
 Error: w / 2^(W-1) is within a factor of 2^(+-1 / (2r)) of e^-d, plus half a unit of 2^-(W-1), for codes below the
 greatest; the range is (2^b - 1.5) / r octaves, beyond which the weight is 0. With growing steps the range is
 u_(2^b - 1), and w[c] lies between 2^-u at the ends of its interval.
@@ -46,8 +54,8 @@ from softq.methods import _steps as steps
 from softq.methods._fitted import Given, per_head, take
 from softq.methods._scale import integer_step
 from softq.methods._steps_fit import fit_steps
-from softq.rowprog import DType, Trace
-from softq.rowprog.library import LOG2_E, distance, rounded_multiple
+from softq.rowprog import DType, Trace, Value
+from softq.rowprog.library import LOG2_E, Distance, distance, rounded_multiple
 
 _WEIGHT_BITS = 15
 
@@ -70,16 +78,20 @@ class DeferredLogOptions(steps.StepOptions):
         given |= {"w": self.weight_bits} if self.weight_bits != _WEIGHT_BITS else {}
         given |= {"s": self.step} if self.step else {}
         parts = [f"{k}{str(v).removesuffix('.0').replace('.', 'p').replace('-', 'm')}" for k, v in given.items()]
-        return "_".join(parts + ["growing"] * grow)
+        return "_".join(parts + ["growing"] * grow + ["byte"] * self.of_bytes)
 
 
 def _constants(options: DeferredLogOptions, fitted: Mapping[str, float]) -> dict[str, float | Sequence[float]]:
     """Return what the program takes from the options, or from what was fitted."""
+    code = options.code(fitted)
+    weights = {"weights": code.to_integers(options.weight_bits)}
+    if options.of_bytes:
+        return {"codes": code.of_bytes(), **weights}
     found: dict[str, float | Sequence[float]] = {"rate": float(fitted.get("r", options.r)) * LOG2_E}
     if options.steps == "growing":
         growth = options.growth(fitted)
         found |= {"offset": growth.offset, "shift": growth.shift}
-    return found | {"weights": options.code(fitted).to_integers(options.weight_bits)}
+    return found | weights
 
 
 _LEAST_OFFSET, _GREATEST_OFFSET = 0.5**2 - steps.GREATEST_FIRST * steps.GREATEST_R, (0.5 + steps.GREATEST_SHIFT) ** 2
@@ -94,22 +106,41 @@ def _trace(t: Trace, options: DeferredLogOptions) -> Outputs:
     steps.check_traceable(options)
     if not t.scores.dtype.is_float:
         return _trace_integer(t, options)
+    table = Given("weights", 0, 2 ** (options.weight_bits - 1), "weight of each code", DType.U32, options.top + 1)
+    d = distance(t)
+    if options.of_bytes:
+        found_by = Given("codes", 0, options.top, "code of each distance", DType.U8, steps.GREATEST_BYTE + 1)
+        per_unit = t.const(steps.PER_OCTAVE * LOG2_E, DType.F32)
+        codes_of, weights_of = take(t, options, "r", _constants, found_by, table)
+        codes = t.lut(codes_of, _rounded(t, _scaled(t, d, per_unit), steps.GREATEST_BYTE))
+    else:
+        codes, weights_of = _find_by_root(t, options, d, table)
+    weights = t.lut(weights_of, codes)
+    return {**d.pair(weights, t.cast(t.row_sum(weights), DType.F32)), "codes": codes}
+
+
+def _find_by_root(t: Trace, options: DeferredLogOptions, d: Distance, table: Given) -> tuple[Value, Value]:
+    """Return the codes that are found by computing with floats, and the table of their weights."""
     grow = options.steps == "growing"
     # Of rounded roots nothing is added and nothing taken off.
     root = _ROOT if grow and (options.fitted or options.growth({}).offset or options.growth({}).shift) else ()
-    table = Given("weights", 0, 2 ** (options.weight_bits - 1), "weight of each code", DType.U32, options.top + 1)
     rate, *moved, weights_of = take(t, options, "r", _constants, _RATE, *root, table)
-    d = distance(t)
-    # A rate of 0 gives every element of a row that holds a NaN the code 0, at the price of one scalar operation.
-    level = d.row * t.select(d.is_nan, 0.0, rate)
+    level = _scaled(t, d, rate)
     if moved:
         # A NaN (a score of +inf, or a row that holds a NaN) becomes 0 here, below the first step.
         level = t.sqrt(t.max(level + moved[0], 0.0)) - moved[1]
     elif grow:
         level = t.sqrt(level)  # a NaN stays one, and the clamp makes it the code 0
-    codes = t.cast(t.clamp(t.rint(level), 0.0, float(options.top)), DType.U8)
-    weights = t.lut(weights_of, codes)
-    return {**d.pair(weights, t.cast(t.row_sum(weights), DType.F32)), "codes": codes}
+    return _rounded(t, level, options.top), weights_of
+
+
+def _scaled(t: Trace, d: Distance, rate: Value) -> Value:
+    # A rate of 0 gives every element of a row that holds a NaN the code 0, at the price of one scalar operation.
+    return d.row * t.select(d.is_nan, 0.0, rate)
+
+
+def _rounded(t: Trace, level: Value, greatest: int) -> Value:
+    return t.cast(t.clamp(t.rint(level), 0.0, float(greatest)), DType.U8)
 
 
 def _trace_integer(t: Trace, options: DeferredLogOptions) -> Outputs:
@@ -121,7 +152,10 @@ def _trace_integer(t: Trace, options: DeferredLogOptions) -> Outputs:
     x = t.scores if t.valid is None else t.select(t.valid, t.scores, t.scores.dtype.low)
     d = t.cast(t.row_max(x), DType.I32) - t.cast(x, DType.I32)
     code, octaves = options.code({}), options.step * LOG2_E
-    if options.steps == "growing":
+    if options.of_bytes:
+        units = t.min(rounded_multiple(t, d, steps.PER_OCTAVE * octaves, 255), steps.GREATEST_BYTE)
+        codes = t.cast(t.lut(t.table(code.of_bytes(), DType.U8), units), DType.I32)
+    elif options.steps == "growing":
         codes = t.lut(t.table([code.find(i * octaves) for i in range(256)], DType.I32), d)
     else:
         codes = t.min(rounded_multiple(t, d, float(options.r) * octaves, 255), options.top)

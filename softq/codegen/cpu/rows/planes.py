@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from tvm import tirx
 from tvm.ir import Expr
@@ -20,6 +21,9 @@ _GROUP = 16
 _TOGETHER = 4
 """Registers of 16 that Arm's permute reads at once."""
 
+_OF_REGISTER, _OF_STAIR = 4, 2
+"""Instructions of x86 for 16 entries where permutes stay within 16 bytes, and for a place where entries rise by one."""
+
 
 def are_possible(table: Node, processor: Processor) -> bool:
     """Say whether a table is looked up by permutes of bytes: one that is known, or a short one of the caller's."""
@@ -27,6 +31,8 @@ def are_possible(table: Node, processor: Processor) -> bool:
         return len(_distinct(table_of(table))) <= processor.byte_entries
     param = param_of(table)
     assert param.size is not None
+    if param.dtype.bits == 8:
+        return param.size % processor.machine.vector_bytes == 0 and param.size <= processor.byte_entries
     return param.size <= _GROUP <= processor.byte_entries and param.dtype.bits == 32
 
 
@@ -43,6 +49,9 @@ def look_up(table: Table, at: Expr, lanes: int, count: int, name: str, processor
     """
     if table.registers:
         return [_of_registers([r.get() for r in plane], at, lanes, processor) for plane in table.registers[:count]]
+    if not table.values and bits_of(table.memory.name) == 8:
+        (held,) = registers(table, 1, processor)
+        return [_of_registers([r.get() for r in held], at, lanes, processor)]
     if not table.values:
         return [_permuted([_given(table, plane, lanes)], at, lanes, processor) for plane in range(count)]
     values = _distinct(table.values)
@@ -105,8 +114,30 @@ def _look_up(entries: Sequence[int], at: Expr, lanes: int, processor: Processor)
     if not processor.has_wide_permutes and not kept[-1]:
         # Each of several registers gives 0 for what is not its own.
         entries = entries[: max(len(kept), 2 * _GROUP)]
+    stairs = _find_stairs(kept)
+    cost = _OF_REGISTER * (len(entries) // _GROUP) if processor.is_x86 and not processor.has_wide_permutes else 0
+    if stairs is not None and _OF_STAIR * len(stairs) < cost:
+        return _climbed(stairs, entries[0], at, lanes)
     parts = [_register(entries[k : k + step], step, lanes) for k in range(0, len(entries), step)]
     return _of_registers(parts, at, lanes, processor)
+
+
+def _find_stairs(entries: Sequence[int]) -> list[int] | None:
+    """Return the positions at which entries rise by one; None if they do anything else."""
+    rises = [high - low for low, high in pairwise(entries)]
+    return [at for at, rise in enumerate(rises, 1) if rise] if set(rises) <= {0, 1} else None
+
+
+def _climbed(stairs: Sequence[int], first: int, at: Expr, lanes: int) -> Expr:
+    """Return the first entry and how many stairs lie at a position or below: x86 compares signed bytes."""
+    low = const(0x80, U8, lanes)
+    position = Local.of(reinterpret(script.bitwise_xor(at, low), "int8", lanes), "int8", lanes).get()
+    count = const(first, U8, lanes)
+    for stair in stairs:
+        above = tirx.LT(const(stair - 1 - 0x80, "int8", lanes), position)
+        # All bits of a comparison's result are set: -1.
+        count = tirx.Sub(count, tirx.Select(above, const(0xFF, U8, lanes), const(0, U8, lanes)))
+    return count
 
 
 def _of_registers(parts: Sequence[Expr], at: Expr, lanes: int, processor: Processor) -> Expr:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from softq.codegen.common.patterns import rounded
 from softq.errors import RefusalError
 from softq.rowprog.codes import CODES, coded
-from softq.rowprog.program import Program, number_of
+from softq.rowprog.program import Node, Program, number_of, table_of
 
 _LAST_HALVING = 15
 """The greatest code of weights that are powers of two in float16."""
@@ -54,10 +54,13 @@ def codes_of(program: Program) -> Codes:
         raise why
     found = coded(program)
     node = found.program.outputs[CODES]
-    while node.op in ("cast", "assume"):
-        node = node.args[0]
+    node, table = _strip_casts(node), found.table
+    if node.op == "lut" and node.args[0].op == "table":
+        # Codes that are looked up themselves: what they are looked up at is the code.
+        table = tuple(table[int(c)] for c in table_of(node.args[0]))
+        node = _strip_casts(node.args[1])
     inner = rounded(node)
-    if inner is None or not all(isinstance(w, int) and 0 <= w <= _MOST for w in found.table):
+    if inner is None or not all(isinstance(w, int) and 0 <= w <= _MOST for w in table):
         raise why
     level, offset, shift = inner[0].args[0], 0.0, 0.0
     if level.op == "sub" and level.args[1].op == "const":
@@ -75,4 +78,10 @@ def codes_of(program: Program) -> Codes:
     rate = level.args[1].args[2] if level.args[1].op == "select" else level.args[1]
     if rate.op != "const":
         raise why
-    return Codes(float(number_of(rate)), tuple(int(w) for w in found.table), root, offset, shift)
+    return Codes(float(number_of(rate)), tuple(int(w) for w in table), root, offset, shift)
+
+
+def _strip_casts(node: Node) -> Node:
+    while node.op in ("cast", "assume"):
+        node = node.args[0]
+    return node
