@@ -1,4 +1,4 @@
-"""Products of 8-bit integers on small processors, with their dot products and without, equal to the bit to NumPy's."""
+"""Products and convolutions of 8-bit integers on small processors, by dot products and without: to the bit NumPy's."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ SYMBOLS = {"dotprod": "softq_dot_signed", "i8mm": "softq_dot_bytes", "cortex-a76
 OTHERWISE = "softq_dot_words"
 
 ROWS, INNER, COLUMNS = 23, 37, 21
+WINDOWS = (COLUMNS // 3, INNER, 3)
+"""The right operands as kernels."""
 
 
 def right_operands() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -41,7 +43,7 @@ def right_operands() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def products() -> ModelProto:
-    """Return products of every pair of types, by constant and by computed right operands, one after another."""
+    """Return products of every pair of types, by constant and by computed right operands, then convolutions."""
     unsigned, signed = right_operands()
     constants = ", ".join(
         f"{dtype}[{INNER}, {COLUMNS}] {name} = {{{str(array.ravel().tolist())[1:-1]}}}"
@@ -55,7 +57,7 @@ def products() -> ModelProto:
     <ir_version: 8, opset_import: ["" : 18]>
     g (uint8[m, {INNER}] x) => (int32[t] y)
     <{constants}, uint8 zu = {{131}}, int8 zs = {{-5}}, uint8 wu = {{250}}, int8 ws = {{-128}}, int32 half = {{128}},
-     int64[1] flat = {{-1}}>
+     int64[1] flat = {{-1}}, int64[1] first = {{0}}, int64[3] windows = {{{WINDOWS[0]}, {INNER}, 3}}>
     {{
         wide = Cast <to = 6> (x)
         less = Sub(wide, half)
@@ -63,7 +65,15 @@ def products() -> ModelProto:
         xt = Transpose(x)
         xst = Transpose(xs)
         {" ".join(lines)}
-        y = Concat <axis = 0> ({", ".join(f"f{i}" for i in range(len(pairs)))})
+        line = Unsqueeze(xt, first)
+        signed_line = Unsqueeze(xst, first)
+        ku = Reshape(du, windows)
+        ks = Reshape(ds, windows)
+        c0 = ConvInteger <pads = [1, 1]> (line, ku, zu, wu)
+        c1 = ConvInteger <pads = [1, 1], strides = [2]> (signed_line, ks, zs, ws)
+        g0 = Reshape(c0, flat)
+        g1 = Reshape(c1, flat)
+        y = Concat <axis = 0> ({", ".join(f"f{i}" for i in range(len(pairs)))}, g0, g1)
     }}
     """)
 
@@ -75,6 +85,9 @@ def expected(x: NDArray[np.uint8]) -> NDArray[np.int32]:
     for a in (wide - 131, wide - 128 + 5):
         for b in (unsigned - 250, signed + 128, wide.T - 250, wide.T - 128 + 128):
             found.append((a @ b).ravel())
+    for line, kernels, step in ((wide - 131, unsigned - 250, 1), (wide - 128 + 5, signed + 128, 2)):
+        windows = np.lib.stride_tricks.sliding_window_view(np.pad(line.T, ((0, 0), (1, 1))), 3, 1)[:, ::step]
+        found.append(np.einsum("mck,cpk->mp", kernels.reshape(WINDOWS), windows).ravel())
     return np.concatenate(found).astype(np.int32)
 
 

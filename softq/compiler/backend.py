@@ -233,6 +233,10 @@ class Backend(Protocol):
         """What appends the steps of a convolution (`ops.linear.Convolution`); None where `supports` denies those."""
 
     @property
+    def integer_convolution(self) -> Callable[[Builder, Any, Any], Value] | None:
+        """The same of 8-bit integers (`ops.linear.IntegerConvolution`)."""
+
+    @property
     def greatest(self) -> Callable[[Builder, Any, Value, Any], Value] | None:
         """What appends the step of greatest elements of windows; None where `supports` denies those."""
 

@@ -14,6 +14,7 @@ from softq.artifact.machine import Cpu
 from softq.codegen.cpu.kernels import CpuKernels
 from softq.codegen.cpu.lowering.attention import lower_attention
 from softq.codegen.cpu.lowering.convolutions import lower_convolution, lower_greatest
+from softq.codegen.cpu.lowering.integer_convolutions import lower_integer_convolution
 from softq.codegen.cpu.lowering.products import lower_integer_matmul, lower_matmul, lower_packed_matmul
 from softq.codegen.cpu.lowering.recurrence import lower_recurrence
 from softq.codegen.cpu.object_code import objects
@@ -23,7 +24,14 @@ from softq.compiler.legalize import min_max
 from softq.compiler.ops.arithmetic import DetOp, RemainderOp
 from softq.compiler.ops.control_flow import IfOp, LoopOp, MeasureOp
 from softq.compiler.ops.data_movement import JoinOp
-from softq.compiler.ops.linear import Convolution, ConvolutionOp, MatMulOp, PackedMatMulOp
+from softq.compiler.ops.linear import (
+    Convolution,
+    ConvolutionOp,
+    IntegerConvolution,
+    IntegerConvolutionOp,
+    MatMulOp,
+    PackedMatMulOp,
+)
 from softq.compiler.ops.pooling import GreatestOp
 from softq.compiler.ops.recurrence import RecurrenceOp
 from softq.compiler.ops.regions import RegionsOp
@@ -42,6 +50,7 @@ _TYPES: Mapping[type, tuple[str, ...]] = {
     MeasureOp: ("int64",),
     MatMulOp: ("float32", "int8", "uint8"),
     ConvolutionOp: ("float32",),
+    IntegerConvolutionOp: ("int8", "uint8"),
     GreatestOp: ("float32",),
     JoinOp: ("float32",),
     ChosenOp: ("bool",),
@@ -102,6 +111,10 @@ class CpuBackend:
     def convolution(self, builder: Builder, convolution: Convolution, result: Any) -> Value:
         """Append the steps of a convolution."""
         return lower_convolution(self.kernels, builder, convolution, result)
+
+    def integer_convolution(self, builder: Builder, convolution: IntegerConvolution, result: Any) -> Value:
+        """Append the steps of a convolution of 8-bit integers."""
+        return lower_integer_convolution(self.kernels, builder, convolution, result)
 
     def greatest(self, builder: Builder, operator: GreatestOp, x: Value, result: Any) -> Value:
         """Append the step of greatest elements of windows."""

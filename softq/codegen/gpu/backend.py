@@ -54,7 +54,8 @@ class GpuBackend:
     fuses_integers = True
     most_values_in_place: int | None = None
     widens_values = True
-    convolution = greatest = recurrence = packed_product = None  # A thread of a GPU has no memory for blocks.
+    # A thread of a GPU has no memory for blocks.
+    convolution = integer_convolution = greatest = recurrence = packed_product = None
 
     def __init__(self, machine: Gpu, dialect: Dialect) -> None:
         self.machine = machine

@@ -1,4 +1,4 @@
-"""Products of matrices, of floats, 8-bit integers and weights of 4 bits, and convolutions."""
+"""Products of matrices, of floats, 8-bit integers and weights of 4 bits, and convolutions of the first two."""
 
 from __future__ import annotations
 
@@ -117,3 +117,43 @@ class Convolution:
     bias: Value
     epilogue: Epilogue | None = None
     others: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True)
+class IntegerConvolutionOp:
+    """A convolution of 8-bit integers less their zero points, as int32.
+
+    Arguments are images [batch, C, H, W], constant kernels [M, C / groups, h, w], the zero points of the kernels, int32
+    [M], and that of the images, [1], of their type, which also stands around them.
+
+    Attributes:
+        groups: How many.
+        strides: Of rows and of columns.
+        dilations: Of rows and of columns.
+        before: Zero points above and to the left.
+    """
+
+    groups: int
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+    before: tuple[int, int]
+
+    def lower(self, lowering: Lowering, arguments: Sequence[Any], result: Any) -> Value:
+        """Append the steps and return the result."""
+        append, (x, w, *zeros) = lowering.backend.integer_convolution, arguments
+        assert append is not None, "`supports` is asked before"
+        kernel = lowering.weight(w, rank=4)
+        assert isinstance(kernel, Weight), "the converter takes constants alone"
+        given = IntegerConvolution(self, lowering.value(x), kernel, *map(lowering.value, zeros))
+        return append(lowering.builder, given, result)
+
+
+@dataclass(frozen=True)
+class IntegerConvolution:
+    """A convolution of 8-bit integers as backends see it; its arguments are those of the operator."""
+
+    operator: IntegerConvolutionOp
+    x: Value
+    kernel: Weight
+    kernel_zeros: Value
+    zero: Value

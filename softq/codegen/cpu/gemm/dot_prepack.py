@@ -47,11 +47,7 @@ def pack_dots_kernel(
         def elements(position: Any, step: Any, many: int) -> Any:
             """Return some columns of a row, one after another in memory unless `transposed`."""
             at = base[zero] + (position * row + step if transposed else step * row + position)
-            value = b[vector(at, many)]
-            if dot.right_offset(given):
-                flipped = value ^ broadcast(tirx.IntImm("uint8", OFFSET), many)
-                value = reinterpret(flipped, "int8", many)
-            return cast(value, "int8", dot.right, many)
+            return of_right(dot, given, b[vector(at, many)], many)
 
         def store(item: Any, group: Any, column: Any, inside: Any, value: Any, many: int = 1) -> None:
             to = ((item * groups + group) * columns + column) * count + inside
@@ -90,12 +86,29 @@ def pack_dots_kernel(
             with T.serial(whole * count, k) as step, T.serial(zero, width) as column:
                 store(item, whole, column, step - whole * count, elements(first + column, step, 1))
             for v in range(tile.vectors):
-                _add_up(machine, dot, out, sums, (item * columns + number(v * lanes), item * groups, groups, v, factor))
+                add_up_columns(
+                    machine, dot, out, sums, (item * columns + number(v * lanes), item * groups, groups, v, factor)
+                )
     return made.function
 
 
-def _add_up(machine: Cpu, dot: Dot, panel: Any, sums: Any, where: tuple[Any, Any, Any, int, int]) -> None:
-    """Write `factor` times the sums of a vector's columns: each group's product with ones."""
+def of_right(dot: Dot, given: str, value: Any, lanes: int) -> Any:
+    """Return bytes of a type as the right operand holds them."""
+    if dot.right_offset(given):
+        value = reinterpret(value ^ broadcast(tirx.IntImm("uint8", OFFSET), lanes), "int8", lanes)
+    return cast(value, "int8", dot.right, lanes)
+
+
+def add_up_columns(machine: Cpu, dot: Dot, panel: Any, sums: Any, where: tuple[Any, Any, Any, int, int]) -> None:
+    """Emit `factor` times the sums of a vector's columns of a panel: each group's product with ones.
+
+    Args:
+        machine: The processor.
+        dot: What the panel is for.
+        out: The buffer of the panel.
+        sums: That of the sums.
+        where: Where the sums go, the panel's first group, how many groups it has, the vector's number, and the factor.
+    """
     to, first, groups, v, factor = where
     tile, zero = tile_of_block(machine), number(0)
     lanes = tile.lanes

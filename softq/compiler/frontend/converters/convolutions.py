@@ -19,19 +19,11 @@ from numpy.typing import NDArray
 from tvm import relax, te, tirx
 
 from softq.compiler.frontend.converters.padding import check_auto_pad, padded, same_pads, same_span, same_windows
-from softq.compiler.frontend.converters.products import (
-    LONGEST,
-    integer_product,
-    matmul,
-    multiplies_integers,
-    product_with_one,
-    zero_point,
-)
+from softq.compiler.frontend.converters.products import matmul, product_with_one
 from softq.compiler.frontend.converters.shapes import reshape
 from softq.compiler.frontend.onnx_node import Converter, Node, constant
 from softq.compiler.ops.linear import ConvolutionOp
 from softq.compiler.tir.symbolic import Dim, expression, plain, product, quotient, simplified
-from softq.errors import RefusalError
 
 
 @dataclass(frozen=True)
@@ -75,7 +67,8 @@ def _pads(length: Dim) -> bool:
     return not isinstance(length, int) or length != 0
 
 
-def _axes(node: Node, lengths: Sequence[Dim], kernel: Sequence[int]) -> list[Axis]:
+def axes_of(node: Node, lengths: Sequence[Dim], kernel: Sequence[int]) -> list[Axis]:
+    """Return the axes of images of these lengths, from the attributes of a convolution with a kernel of these."""
     rank = len(lengths)
     strides = list(node.attributes.get("strides") or [1] * rank)
     dilations = list(node.attributes.get("dilations") or [1] * rank)
@@ -92,7 +85,7 @@ def _axes(node: Node, lengths: Sequence[Dim], kernel: Sequence[int]) -> list[Axi
     return axes
 
 
-def _windows(node: Node, x: relax.Expr, axes: Sequence[Axis], *around: relax.Expr) -> relax.Expr:
+def windows(node: Node, x: relax.Expr, axes: Sequence[Axis], *around: relax.Expr) -> relax.Expr:
     """Return the windows, [batch, channels, kernel..., positions...]; `around` it stands a number, [1], or zeros."""
     positions, rank = [axis.positions for axis in axes], len(axes)
 
@@ -119,7 +112,7 @@ def _windows(node: Node, x: relax.Expr, axes: Sequence[Axis], *around: relax.Exp
     return node.importer.bb.emit_te(compute, x, *around, primfunc_name_hint="windows")
 
 
-def _long(axes: Sequence[Axis]) -> Sequence[Axis]:
+def long_axes(axes: Sequence[Axis]) -> Sequence[Axis]:
     """Return the axes without those of a single element, but for one."""
     return [axis for axis in axes if not (axis.length == 1 and axis.whole)] or axes[-1:]
 
@@ -133,12 +126,12 @@ def _conv(node: Node) -> list[relax.Expr] | None:
     if types != {"float32"} or len(numbers) < len(kernel):
         check_auto_pad(node)
         return None
-    axes, groups = _axes(node, lengths, numbers), int(node.attributes.get("group", 1))
+    axes, groups = axes_of(node, lengths, numbers), int(node.attributes.get("group", 1))
     positions = [axis.positions for axis in axes]
     if any(isinstance(p, int) and p < 1 for p in positions) or not isinstance(count, int):
         check_auto_pad(node)
         return None
-    weight, (line, *others) = node.array(1), _long(axes)
+    weight, (line, *others) = node.array(1), long_axes(axes)
     if groups == 1 and weight is not None and not others and isinstance(line.positions, int) and line.positions < _WIDE:
         inner = product([channels, line.kernel])
         if line.kernel == 1 or (count > _FEW and not (isinstance(inner, int) and inner <= _SHORT)):
@@ -147,13 +140,13 @@ def _conv(node: Node) -> list[relax.Expr] | None:
         bias = node.tensor(2) if node.has(2) else constant(np.zeros(count, np.float32))
         return [convolution(node, (x, weights, bias), axes, groups)]
     inner = product([channels, *numbers])
-    windows = x if all(axis.whole for axis in axes) else _windows(node, x, axes)
+    gathered = x if all(axis.whole for axis in axes) else windows(node, x, axes)
     if groups == 1:
-        columns = reshape(node, windows, [batch, inner, product(positions)])
+        columns = reshape(node, gathered, [batch, inner, product(positions)])
         y = product_with_one(node, reshape(node, weights, [count, inner]), columns)
     else:
         inner = quotient([inner], [groups])
-        columns = reshape(node, windows, [batch, groups, inner, product(positions)])
+        columns = reshape(node, gathered, [batch, groups, inner, product(positions)])
         y = matmul(node, reshape(node, weights, [1, groups, count // groups, inner]), columns)
     y = reshape(node, y, [batch, count, *positions])
     if node.has(2):
@@ -168,9 +161,9 @@ def _by_rows(node: Node, weight: NDArray[Any], axes: Sequence[Axis]) -> relax.Ex
     models of channels that come last have them, are views of the rows or one with their gathering.
     """
     batch, channels, *_ = node.shape(0)
-    count, (axis,) = weight.shape[0], _long(axes)
+    count, (axis,) = weight.shape[0], long_axes(axes)
     x = reshape(node, node.tensor(0), [batch, channels, axis.length])
-    rows = node.emit(relax.op.permute_dims(_windows(node, x, [axis]), [0, 3, 2, 1]))
+    rows = node.emit(relax.op.permute_dims(windows(node, x, [axis]), [0, 3, 2, 1]))
     right = np.ascontiguousarray(weight.reshape(count, -1, axis.kernel).transpose(2, 1, 0)).reshape(-1, count)
     inner = product([channels, axis.kernel])
     y = matmul(node, reshape(node, rows, [batch, axis.positions, inner]), constant(right))
@@ -179,60 +172,6 @@ def _by_rows(node: Node, weight: NDArray[Any], axes: Sequence[Axis]) -> relax.Ex
     y = node.emit(relax.op.permute_dims(y, [0, 2, 1]))
     return reshape(node, y, [batch, count, *(axis.positions for axis in axes)])
 
-
-def _conv_integer(node: Node) -> list[relax.Expr]:
-    x, weights = node.tensor(0), node.tensor(1)
-    batch, channels, *lengths = node.shape(0)
-    count, _, *kernel = map(plain, node.shape(1))
-    numbers = [size for size in kernel if isinstance(size, int)]
-    zeros = zero_point(node, 2, x), zero_point(node, 3, weights)
-    if len(numbers) < len(kernel) or not isinstance(count, int) or not multiplies_integers(node, x, weights):
-        raise RefusalError(f"{node.operator} {node.name!r} has no kernel for this target, or an open kernel")
-    if zeros[0] is None:
-        raise RefusalError(f"{node.operator} {node.name!r}: the zero point of its input is no single number")
-    each = None if zeros[1] is not None else reshape(node, node.tensor(3), [count, *[1] * (len(kernel) + 1)])
-    axes, groups = _axes(node, lengths, numbers), int(node.attributes.get("group", 1))
-    positions, inner = [axis.positions for axis in axes], plain(quotient([channels, *numbers], [groups]))
-    if not isinstance(inner, int) or inner > LONGEST:
-        raise RefusalError(f"{node.operator} {node.name!r} of sums of {inner} products, which may leave 32 bits")
-    if groups > 1 and count // groups < _MANY and len(axes) < 3 and inner <= _EXACT:
-        # Exact in floats, where this kernel is.
-        wide = [
-            node.emit(relax.op.subtract(*(node.emit(relax.op.astype(t, "float32")) for t in pair)))
-            for pair in ((x, zeros[0]), (weights, zeros[1] if each is None else each))
-        ]
-        y = convolution(node, (*wide, constant(np.zeros(count, np.float32))), axes, groups)
-        return [node.emit(relax.op.astype(y, "int32"))]
-    windows = x if all(axis.whole for axis in axes) else _windows(node, x, axes, zeros[0])
-    dims = [batch, inner, product(positions)] if groups == 1 else [batch, groups, inner, product(positions)]
-    columns, rows = reshape(node, windows, dims), count // groups
-    none = constant(np.zeros(1, str(weights.ty.dtype)))
-    y = _sums(
-        node, reshape(node, weights, [groups, rows, inner]), columns, [none if zeros[1] is None else zeros[1], zeros[0]]
-    )
-    if each is not None:
-        # The sum of (w - z) x is that of w x less z times that of x.
-        ones = constant(np.ones((groups, 1, inner), str(weights.ty.dtype)))
-        total = _sums(node, ones, columns, [none, zeros[0]])
-        shape = [rows, 1] if groups == 1 else [groups, rows, 1]
-        each = reshape(node, node.emit(relax.op.astype(each, "int32")), shape)
-        y = node.emit(relax.op.subtract(y, node.emit(relax.op.multiply(each, total))))
-    return [reshape(node, y, [batch, count, *positions])]
-
-
-def _sums(node: Node, left: relax.Expr, columns: relax.Expr, zeros: list[relax.Expr]) -> relax.Expr:
-    """Return the products of [groups, M, K] with [batch, (groups,) K, N], less their zero points."""
-    groups, *matrix = node.importer.dims(left, node.name)
-    if len(node.importer.dims(columns, node.name)) == 3:
-        return product_with_one(node, reshape(node, left, matrix), columns, zeros)
-    return integer_product(node, reshape(node, left, [1, groups, *matrix]), columns, zeros)
-
-
-_EXACT = (1 << 24) // (255 * 255)
-"""Products of two 8-bit numbers, less their zero points, whose sum is exact in float32."""
-
-_MANY = 8
-"""Channels of a group in the result that fill the rows of a product's tile."""
 
 _FEW = 16
 """Channels of the result for which gathering windows takes about as long as multiplying them."""
@@ -258,7 +197,7 @@ def convolution(
     x, weights, bias = given
     batch, channels, *lengths = node.importer.dims(x, node.name)
     count = node.importer.dims(weights, node.name)[0]
-    every, axes = axes, _long(axes)
+    every, axes = axes, long_axes(axes)
     if len(axes) < len(lengths):
         lengths = [axis.length for axis in axes]
         x = reshape(node, x, [batch, channels, *lengths])
@@ -287,4 +226,4 @@ def convolution(
     return reshape(node, y, [batch, count, *(axis.positions for axis in every)])
 
 
-CONVERTERS: Mapping[str, Converter] = {"Conv": _conv, "ConvInteger": _conv_integer}
+CONVERTERS: Mapping[str, Converter] = {"Conv": _conv}
