@@ -17,10 +17,10 @@ from tvm.script.ir_builder import tirx as T
 
 from softq.artifact.machine import Cpu
 from softq.artifact.program import Size
-from softq.codegen.cpu.convolutions.finishing import applied, finish_in_place, pointers_of
+from softq.codegen.cpu.convolutions.finishing import applied, finish_run, pointers_of, same
 from softq.codegen.cpu.convolutions.phases import copy_columns
 from softq.codegen.cpu.convolutions.spans import windows_span
-from softq.codegen.cpu.gemm.tiles import Matrix, Sums, Tile, ceil_divide, number, tile_of_block, vector, vectors_of
+from softq.codegen.cpu.gemm.tiles import Sums, Tile, ceil_divide, number, tile_of_block, vector, vectors_of
 from softq.codegen.cpu.rows.tir import broadcast
 from softq.compiler.steps.product import Apply, Epilogue
 from softq.compiler.tir.kernel_function import KernelFunction, kernel_function
@@ -95,7 +95,7 @@ def scratch_bytes(sizes: dict[str, Size], tile: Tile) -> Size:
     quotient = ceiling(windows_span(sizes, "columns"), sizes["stride_columns"])
     elements = multiplied([sizes["inner"], height, sizes["stride_columns"], quotient])
     table = multiplied([ceiling(sizes["kernel_columns"], 8), 64])
-    return computed("add", table, multiplied([computed("add", elements, tile.columns), 4]))
+    return computed("add", table, multiplied([computed("add", elements, (tile.rows + 1) * tile.columns), 4]))
 
 
 def convolution_kernel(tile: Tile, shape: Shape, symbol: str, epilogue: Epilogue | None) -> tirx.PrimFunc:
@@ -114,7 +114,7 @@ def convolution_kernel(tile: Tile, shape: Shape, symbol: str, epilogue: Epilogue
         epilogue: What is done to each element of the result; what it reads stands behind `y`.
     """
     with kernel_function(symbol, *pointers_of(epilogue, SIZES)) as made:
-        _Builder(tile, shape, made).emit(made.sizes["begin"], made.sizes["end"], applied(epilogue, made))
+        _Builder(tile, shape, made).emit(made.sizes["begin"], made.sizes["end"], applied(epilogue, made) or same)
     return made.function
 
 
@@ -125,7 +125,9 @@ class _Builder:
         self._kept = T.alloc_buffer((16,), "int64", scope="local")
         table = ceil_divide(self._size["kernel_columns"], 8) * number(64)
         self._offsets = T.decl_buffer((number(1),), "int64", data=self._scratch(number(0)), align=8)
-        self._planes = T.decl_buffer((number(1),), "float32", data=self._scratch(table), align=4)
+        self._tiles = T.decl_buffer((number(1),), "float32", data=self._scratch(table), align=4)
+        planes = table + number(tile.rows * tile.columns * 4)
+        self._planes = T.decl_buffer((number(1),), "float32", data=self._scratch(planes), align=4)
         self._sums = Sums(tile)
 
     def _scratch(self, position: Any) -> Any:
@@ -135,7 +137,7 @@ class _Builder:
         T.buffer_store(self._kept, value, [number(at)])
         return self._kept[number(at)]
 
-    def emit(self, begin: Any, end: Any, apply: Apply | None) -> None:
+    def emit(self, begin: Any, end: Any, apply: Apply) -> None:
         size, zero, one = self._size, number(0), number(1)
         stride = number(self._shape.stride)
         height, width = (
@@ -171,15 +173,9 @@ class _Builder:
             done = self._keep(2, zero)
             for count in (self._tile.rows, *([1] if self._tile.rows > 1 else [])):
                 with T.serial(zero, tirx.truncdiv(size["outer"] - done, number(count))), T.serial(zero, rows) as row:
-                    self._row(count, first, item * size["outer"], row)
+                    self._row(count, first, item * size["outer"], row, apply)
                     with T.If(row == rows - one), T.Then():
                         self._keep(2, done + number(count))
-            if apply is not None:
-                line = self._keep(4, tirx.min(size["block_columns"], size["columns"] - left))
-                with T.serial(zero, size["outer"]) as channel, T.serial(zero, rows) as row:
-                    here = (item * size["outer"] + channel) * size["rows"] + top + row
-                    to = self._keep(2, here * size["columns"] + left)
-                    finish_in_place(self._tile, self._memory["y"], to, line, partial(apply, channel=first + channel))
 
     def _clear(self, elements: Any) -> None:
         with T.serial(number(0), elements) as i:
@@ -203,7 +199,7 @@ class _Builder:
             x = self._memory["x"], there
             copy_columns(self._tile, self._shape.stride, x, (self._planes, out), columns, lambda v: self._keep(7, v))
 
-    def _row(self, channels: int, first: Any, to: Any, row: Any) -> None:
+    def _row(self, channels: int, first: Any, to: Any, row: Any, apply: Apply) -> None:
         """Emit a row of some channels of a block of the result, from the group's channel `done` on."""
         size, tile, zero, done = self._size, self._tile, number(0), self._kept[number(2)]
         top, left, columns = (self._kept[number(at)] for at in (11, 12, 14))
@@ -216,9 +212,16 @@ class _Builder:
                     for v in range(vectors):
                         self._sums.set(c, v, bias)
                 self._add(channels, vectors, first + done, row, column)
-                start = ((to + done) * size["rows"] + top + row) * size["columns"] + left + column
-                out = Matrix(self._memory["y"], start, size["rows"] * size["columns"])
-                self._sums.store_row_by_row(channels, out, width, vectors)
+                for c in range(channels):
+                    for v in range(vectors):
+                        at = vector(number(c * tile.columns + v * tile.lanes), tile.lanes)
+                        T.buffer_store(self._tiles, self._sums.get(c, v), [at])
+            start = ((to + done) * size["rows"] + top + row) * size["columns"] + left + column
+            with T.serial(zero, number(channels)) as c:
+                target = self._keep(7, start + c * size["rows"] * size["columns"])
+                finish = partial(apply, channel=first + done + c)
+                source = self._tiles, c * number(tile.columns)
+                finish_run(tile, finish, source, (self._memory["y"], target), width)
 
     def _add(self, channels: int, vectors: int, first: Any, row: Any, column: Any) -> None:
         size, tile, zero = self._size, self._tile, number(0)

@@ -86,15 +86,3 @@ def finish_run(
             by_vectors()
         with T.Else():
             one_by_one(zero)
-
-
-def finish_in_place(tile: Tile, buffer: Any, start: Any, length: Any, apply: Callable[..., Any]) -> None:
-    """Emit the change of consecutive elements: `apply` gives the result of an element and its place."""
-    lanes, zero = tile.lanes, number(0)
-    whole = tirx.truncdiv(length, number(lanes)) if lanes > 1 else zero
-    if lanes > 1:
-        with T.serial(zero, whole) as v, T.vectorized(zero, number(lanes)) as lane:
-            at = start + v * number(lanes) + lane
-            T.buffer_store(buffer, apply(buffer[at], at), [at])
-    with positions(whole * number(lanes), length) as rest:
-        T.buffer_store(buffer, apply(buffer[start + rest], start + rest), [start + rest])
