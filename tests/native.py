@@ -82,10 +82,10 @@ class Executor:
         return {program.tensors[number].name: array_of(number) for number in program.outputs}
 
 
-def build_program(model: onnx.ModelProto | ir.Model | str | Path) -> Program:
-    """Return the program of a model for this computer."""
+def build_program(model: onnx.ModelProto | ir.Model | str | Path, cpu: str = "native") -> Program:
+    """Return the program of a model for this computer, or for another processor whose programs it runs."""
     from softq.codegen.cpu.backend import CpuBackend
     from softq.codegen.cpu.machines import host
     from softq.compiler.pipeline import compile_model
 
-    return compile_model(as_model(model), CpuBackend(host("cpu", "native", "")))
+    return compile_model(as_model(model), CpuBackend(host("cpu", cpu, "")))

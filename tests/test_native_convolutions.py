@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,11 @@ CASES: list[tuple[int, tuple[int, ...], int, int, tuple[int, ...], str]] = [
     (45, (9, 9), 67, 1, (3, 3), "pads=[1, 1, 1, 1]"),
     (4, (40, 13), 13, 1, (5, 9), "pads=[0, 4, 3, 2], dilations=[2, 1]"),
     (5, (3, 600), 4, 1, (2, 3), "dilations=[1, 2], pads=[0, 2, 1, 2]"),
+    # Positions that fill no tile and no vector, with and without zeros around them, and panels that are not full.
+    (7, (3, 3), 100, 1, (2, 2), "strides=[1, 1]"),
+    (9, (12, 10), 35, 1, (4, 4), "pads=[3, 3, 3, 3], strides=[2, 1]"),
+    (12, (31, 33), 96, 2, (3, 3), "pads=[0, 1, 1, 0], strides=[2, 1]"),
+    (20, (30, 6), 33, 1, (1, 1), "strides=[2, 2]"),
 ]
 
 
@@ -80,12 +86,15 @@ def model(dynamic: bool) -> tuple[onnx.ModelProto, dict[str, Array]]:
     return proto, feeds
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
-def test_convolutions(dynamic: bool) -> None:
+@pytest.mark.parametrize(("dynamic", "cpu"), [(False, "native"), (True, "native"), (False, "generic")])
+def test_convolutions(dynamic: bool, cpu: str) -> None:
+    """`generic` has the shortest vectors that a computer of this kind may have."""
+    if cpu == "generic" and platform.machine() == "x86_64":
+        cpu = "x86-64"
     proto, feeds = model(dynamic)
-    program = build_program(proto)
+    program = build_program(proto, cpu)
     symbols = [step.kernel for step in program.steps]
-    own = ("softq_convolution", "softq_depthwise", "softq_flat", "softq_windows")
+    own = ("softq_convolution", "softq_depthwise", "softq_flat", "softq_panels", "softq_windows")
     # Not those of three axes and of few windows along one.
     assert sum(x.startswith(own) for x in symbols) >= len(proto.graph.node) - 4
     found = Executor(program)(feeds)

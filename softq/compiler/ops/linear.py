@@ -92,10 +92,11 @@ class ConvolutionOp:
         others: Sequence[Value] = (),
     ) -> Value:
         """Append the steps and return the result; `others` are what the epilogue reads."""
-        x, w, bias = (lowering.value(argument) for argument in arguments)
+        images, kernels, bias = arguments
+        given = lowering.value(images), lowering.weight(kernels, 4), lowering.value(bias)
         append = lowering.backend.convolution
         assert append is not None, "`supports` is asked before"
-        return append(lowering.builder, Convolution(self, x, w, bias, epilogue, tuple(others)), result)
+        return append(lowering.builder, Convolution(self, *given, epilogue, tuple(others)), result)
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ class Convolution:
 
     operator: ConvolutionOp
     x: Value
-    kernel: Value
+    kernel: Value | Weight
     bias: Value
     epilogue: Epilogue | None = None
     others: tuple[Value, ...] = ()

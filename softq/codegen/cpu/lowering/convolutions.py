@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from tvm import tirx
 
 from softq.artifact.program import Size
-from softq.codegen.cpu.convolutions import depthwise, direct, flat, greatest, phases, windows
+from softq.codegen.cpu.convolutions import depthwise, direct, flat, greatest, panels, phases, windows
 from softq.codegen.cpu.gemm.matmul import BLOCK, block_kernel
 from softq.codegen.cpu.kernels import CpuKernels
-from softq.compiler.ops.linear import Convolution
+from softq.compiler.ops.linear import Convolution, ConvolutionOp
 from softq.compiler.ops.pooling import GreatestOp
 from softq.compiler.steps.builder import Builder, StepCall, Value
-from softq.compiler.steps.product import Epilogue
+from softq.compiler.steps.product import Epilogue, Weight
 from softq.compiler.tir.symbolic import ceiling, computed, multiplied
 
 _MANY = 8
@@ -42,18 +44,32 @@ _SHARED = 192
 """Channels for which a block of few positions is gathered, so that there are blocks for more threads."""
 
 
+@dataclass(frozen=True)
+class _Given(Convolution):
+    """A convolution whose kernels are a value."""
+
+    kernel: Value
+
+
 def lower_convolution(kernels: CpuKernels, builder: Builder, given: Convolution, result: Any) -> Value:
     """Append the steps and return the result, of a type of Relax."""
-    out = builder.new(result)
-    groups, count = given.operator.groups, given.kernel.dims[0]
+    out, weight = builder.new(result), given.kernel
+    groups, (count, inner, *kernel) = given.operator.groups, _dims(weight)
     outer = computed("floordiv", count, groups)
-    inner, *kernel = given.kernel.dims[1:]
+    line, strided = out.dims[-1], given.operator.strides != (1, 1) and not _at_most(inner, _THICK - 1)
+    wide = isinstance(line, int) and line >= _WIDE
+    if isinstance(weight, Weight):
+        lanes, short = kernels.block_tile.lanes, _at_most(multiplied([inner, *kernel]), _SHORT)
+        few = short or lanes == 1 or not isinstance(outer, int) or outer < 2 * lanes
+        if not few and isinstance(line, int) and (strided or not wide):
+            _panels(kernels, builder, given, weight, out)
+            return out
+        weight = builder.weight(("weight", weight.name), weight.array)
+    given = _Given(**{**vars(given), "kernel": weight})
     if groups > 1 and isinstance(outer, int) and outer < _MANY:
         lower = _depthwise if inner == 1 and kernels.tile.lanes > 1 else _direct
     else:
         small = _at_most(outer, _SMALL) or _at_most(multiplied([inner, *kernel]), _SHORT)
-        line = out.dims[-1]
-        wide = isinstance(line, int) and line >= _WIDE
         dense = groups == 1 and kernel != [1, 1]
         lower = _direct if dense and (small or wide) else _many
         if dense and given.operator.strides == (1, 1) and not _at_most(inner, _THICK - 1):
@@ -62,11 +78,48 @@ def lower_convolution(kernels: CpuKernels, builder: Builder, given: Convolution,
     return out
 
 
+def _panels(kernels: CpuKernels, builder: Builder, given: Convolution, kernel: Weight, out: Value) -> None:
+    operator, x, tile = given.operator, given.x, kernels.block_tile
+    count, inner, *taps = kernel.array.shape
+    outer = count // operator.groups
+    padded = _is_padded(operator, x, out, taps)
+    lengths = (operator.groups, inner, outer, *x.dims[2:], *out.dims[2:], *taps)
+    numbers = (*lengths, *operator.strides, *operator.dilations, *operator.before)
+    sizes = panels.with_blocks(dict(zip(panels.SIZES, numbers, strict=False)), tile)
+    symbol = _kernel(
+        kernels,
+        panels.panels_symbol(padded),
+        given.epilogue,
+        lambda symbol: panels.panels_kernel(tile, padded, symbol, given.epilogue),
+    )
+    packed = panels.pack_kernels(np.asarray(kernel.array, np.float32), operator.groups, tile)
+    w = builder.weight(("channels", kernel.name, operator.groups), packed)
+    items = [x.dims[0], operator.groups, ceiling(sizes["rows"], sizes["block"]), ceiling(outer, sizes["most"])]
+    tensors = [x, w, given.bias, out, *given.others, builder.scratch(panels.scratch_bytes(sizes, tile, padded))]
+    cost = kernels.cost(multiplied([out.elements, *kernel.array.shape[1:]]))
+    builder.append(StepCall(symbol, tensors, [*sizes.values()], multiplied(items), cost))
+
+
+def _is_padded(operator: ConvolutionOp, x: Value, out: Value, kernel: Sequence[int]) -> bool:
+    """Say whether windows may reach over an edge of the image."""
+    if operator.before != (0, 0):
+        return True
+    lengths = zip(x.dims[2:], out.dims[2:], kernel, operator.strides, operator.dilations, strict=True)
+    return kernel != [1, 1] and any(
+        not (isinstance(there, int) and isinstance(n, int)) or (n - 1) * stride + (k - 1) * dilation >= there
+        for there, n, k, stride, dilation in lengths
+    )
+
+
+def _dims(kernel: Value | Weight) -> Sequence[Size]:
+    return kernel.array.shape if isinstance(kernel, Weight) else kernel.dims
+
+
 def _at_most(size: Size, most: int) -> bool:
     return isinstance(size, int) and size <= most
 
 
-def _direct(kernels: CpuKernels, builder: Builder, given: Convolution, outer: Size, out: Value) -> None:
+def _direct(kernels: CpuKernels, builder: Builder, given: _Given, outer: Size, out: Value) -> None:
     operator, x, tile = given.operator, given.x, direct.convolution_tile(kernels.machine)
     _, inner, *kernel = given.kernel.dims
     lengths = (operator.groups, inner, outer, *x.dims[2:], *out.dims[2:], *kernel)
@@ -88,7 +141,7 @@ def _direct(kernels: CpuKernels, builder: Builder, given: Convolution, outer: Si
     builder.append(StepCall(symbol, tensors, [*sizes.values()], items, _cost(kernels, given, out)))
 
 
-def _flat(kernels: CpuKernels, builder: Builder, given: Convolution, outer: Size, out: Value) -> None:
+def _flat(kernels: CpuKernels, builder: Builder, given: _Given, outer: Size, out: Value) -> None:
     operator, x, tile = given.operator, given.x, kernels.tile
     inner, *kernel = given.kernel.dims[1:]
     numbers = (inner, outer, *x.dims[2:], *out.dims[2:], *kernel, *operator.dilations, *operator.before)
@@ -106,7 +159,7 @@ def _flat(kernels: CpuKernels, builder: Builder, given: Convolution, outer: Size
     builder.append(StepCall(symbol, tensors, [*sizes.values()], items, _cost(kernels, given, out)))
 
 
-def _depthwise(kernels: CpuKernels, builder: Builder, given: Convolution, outer: Size, out: Value) -> None:
+def _depthwise(kernels: CpuKernels, builder: Builder, given: _Given, outer: Size, out: Value) -> None:
     operator, x, tile = given.operator, given.x, kernels.block_tile
     lengths = (outer, x.elements, *x.dims[2:], *out.dims[2:], *given.kernel.dims[2:])
     numbers = (*lengths, *operator.strides, *operator.dilations, *operator.before, x.dims[1])
@@ -134,7 +187,7 @@ def lower_greatest(kernels: CpuKernels, builder: Builder, operator: GreatestOp, 
     return out
 
 
-def _many(kernels: CpuKernels, builder: Builder, given: Convolution, outer: Size, out: Value) -> None:
+def _many(kernels: CpuKernels, builder: Builder, given: _Given, outer: Size, out: Value) -> None:
     operator, tile = given.operator, kernels.block_tile
     x, before = _neighbours(kernels, builder, given, out)
     _, inner, *kernel = given.kernel.dims
@@ -142,10 +195,10 @@ def _many(kernels: CpuKernels, builder: Builder, given: Convolution, outer: Size
     steps = multiplied([inner, *kernel])
     positions = computed("add", multiplied([computed("sub", out.dims[2], 1), width]), out.dims[3])
     in_place = kernel == [1, 1] and len(x.dims) == 4 and isinstance(outer, int) and outer <= _DIRECT
-    panels = (
+    most_panels = (
         1 if in_place else computed("max", 1, computed("floordiv", _PANEL // tile.columns, computed("max", steps, 1)))
     )
-    block = multiplied([computed("min", panels, ceiling(positions, tile.columns)), tile.columns])
+    block = multiplied([computed("min", most_panels, ceiling(positions, tile.columns)), tile.columns])
     most = outer
     if isinstance(positions, int) and positions <= 8 * tile.columns and isinstance(outer, int):
         most = min(outer, _SHARED)
@@ -165,9 +218,7 @@ def _many(kernels: CpuKernels, builder: Builder, given: Convolution, outer: Size
     builder.append(StepCall(symbol, tensors, [*sizes.values()], items, _cost(kernels, given, out)))
 
 
-def _neighbours(
-    kernels: CpuKernels, builder: Builder, given: Convolution, out: Value
-) -> tuple[Value, tuple[Size, Size]]:
+def _neighbours(kernels: CpuKernels, builder: Builder, given: _Given, out: Value) -> tuple[Value, tuple[Size, Size]]:
     """Return images in which neighbouring windows read neighbours, and the zeros in front of them.
 
     They are the given ones, or their phases, [batch, C, phases of rows, of columns, rows, columns].
@@ -201,5 +252,5 @@ def _kernel(kernels: CpuKernels, name: str, epilogue: Epilogue | None, make: Cal
     return kernels.tir.add(symbol, lambda: make(symbol))
 
 
-def _cost(kernels: CpuKernels, given: Convolution, out: Value) -> Size:
+def _cost(kernels: CpuKernels, given: _Given, out: Value) -> Size:
     return kernels.cost(multiplied([out.elements, *given.kernel.dims[1:]]))
