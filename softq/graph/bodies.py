@@ -131,12 +131,12 @@ def find_standard_body(node: ir.Node, opset: int, types: Sequence[onnx.TypeProto
 
 def to_type_proto(dtype: ir.DataType, shape: ir.Shape) -> onnx.TypeProto:
     """Return a type and a shape as `find_standard_body` wants them."""
-    return ir.to_proto(ir.Value(name="x", type=ir.TensorType(dtype), shape=shape)).type
+    return ir.serde.serialize_value(ir.Value(name="x", type=ir.TensorType(dtype), shape=shape)).type
 
 
 def _add_defaults(node: ir.Node, schema: defs.OpSchema) -> onnx.NodeProto:
     """Return the node with every default written out, and no outputs but those that somebody reads."""
-    proto = ir.to_proto(node)
+    proto = ir.serde.serialize_node(node)
     proto.ClearField("metadata_props")
     present = {attribute.name for attribute in proto.attribute}
     for name, attribute in schema.attributes.items():

@@ -52,7 +52,7 @@ def evaluate(node: ir.Node, opset: int, inputs: Sequence[Array | None]) -> list[
 
 def to_lone_proto(node: ir.Node, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.NodeProto:
     """Return a node of the default domain with its attributes and with other names, as a model of its own has it."""
-    attributes = ir.to_proto(node).attribute
+    attributes = ir.serde.serialize_node(node).attribute
     return onnx.NodeProto(op_type=node.op_type, attribute=attributes, input=inputs, output=outputs)
 
 

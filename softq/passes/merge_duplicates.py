@@ -74,7 +74,7 @@ def _attributes(node: ir.Node) -> tuple[bytes, ...] | None:
             return None
         if attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().nbytes > LARGE_BYTES:
             return None
-    protos = (ir.to_proto(attribute) for attribute in node.attributes.values())
+    protos = (ir.serde.serialize_attribute(attribute) for attribute in node.attributes.values())
     return tuple(sorted(proto.SerializeToString(deterministic=True) for proto in protos))
 
 
