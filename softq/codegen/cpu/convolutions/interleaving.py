@@ -7,7 +7,7 @@ of the kernel is then a number of 32 bits, and neighbouring windows have neighbo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tvm import tirx
@@ -24,6 +24,9 @@ from softq.compiler.tir.symbolic import computed, multiplied
 
 STRIDES = 4
 """Up to this distance of windows vectors of them are made of whole ones that are read: beyond it most is left out."""
+
+_FEW = 4
+"""Lanes of the vectors that rows shorter than a whole one are made of."""
 
 IMAGE_SIZES = (
     "channels", "blocks", "height", "width", "image_rows", "image_columns", "before_rows", "before_columns",
@@ -85,18 +88,18 @@ class _Interleaving(Emitter):
                 self._row(source, plane, out + begin, end - begin, there)
 
     def _row(self, source: Any, plane: Any, out: Any, length: Any, there: Any) -> None:
-        def by_pixels() -> None:
-            with T.serial(number(0), length) as at:
-                self._store(out + at, there, lambda i: self._memory["x"][source + i * plane + at])
+        def emit(widths: Sequence[int]) -> None:
+            if not widths:
+                with T.serial(number(0), length) as at:
+                    self._store(out + at, there, lambda i: self._memory["x"][source + i * plane + at])
+                return
+            with T.If(tirx.And(there == number(self._dot.count), length >= number(widths[0]))):
+                with T.Then():
+                    self._by_vectors(widths[0], source, plane, out, length)
+                with T.Else():
+                    emit(widths[1:])
 
-        if self._tile.lanes == 1:
-            by_pixels()
-            return
-        with T.If(tirx.And(there == number(self._dot.count), length >= number(self._tile.lanes))):
-            with T.Then():
-                self._by_vectors(source, plane, out, length)
-            with T.Else():
-                by_pixels()
+        emit([lanes for lanes in dict.fromkeys((self._tile.lanes, _FEW)) if 1 < lanes <= self._tile.lanes])
 
     def _fill(self, out: Any, length: Any, there: Any) -> None:
         with T.serial(number(0), length) as at:
@@ -111,9 +114,9 @@ class _Interleaving(Emitter):
             nothing = tirx.IntImm(self._dot.right, 0)
             T.buffer_store(self._memory["image"], nothing, [pixel * count + there + rest])
 
-    def _by_vectors(self, source: Any, plane: Any, out: Any, length: Any) -> None:
+    def _by_vectors(self, lanes: int, source: Any, plane: Any, out: Any, length: Any) -> None:
         """Emit a row of at least a vector; the last one begins within the one before."""
-        lanes, count, given = self._tile.lanes, self._dot.count, str(self._memory["x"].dtype)
+        count, given = self._dot.count, str(self._memory["x"].dtype)
         order = [i * lanes + pixel for pixel in range(lanes) for i in range(count)]
         with T.serial(number(0), ceil_divide(length, lanes)) as v:
             at = self._keep(tirx.min(v * number(lanes), length - number(lanes)))

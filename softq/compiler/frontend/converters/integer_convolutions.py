@@ -79,7 +79,9 @@ def _own_kernel(
     node: Node, weights: NDArray[Any], axes: Sequence[Axis], groups: int, zeros: tuple[Any, Any]
 ) -> relax.Expr:
     """Return the convolution by constant kernels, of images whose axes are these and perhaps others of one element."""
-    x, (batch, channels, *_), count = node.tensor(0), node.shape(0), weights.shape[0]
+    x, (batch, channels, *lengths), count = node.tensor(0), node.shape(0), weights.shape[0]
+    if all(axis.whole and axis.stride == 1 for axis in axes):
+        axes = [Axis(product(lengths), 1, 1, 1, 0, 0)]  # One long line fills vectors.
     rows, columns = both = [*[Axis(1, 1, 1, 1, 0, 0)] * (2 - len(axes)), *axes]
     x = reshape(node, x, [batch, channels, *(axis.length for axis in both)])
     kernel = np.ascontiguousarray(weights.reshape(count, -1, rows.kernel, columns.kernel))
