@@ -17,7 +17,7 @@ from tvm.script.ir_builder import tirx as T
 
 from softq.artifact.machine import Cpu
 from softq.artifact.program import Size
-from softq.codegen.cpu.convolutions.finishing import applied, finish_run, pointers_of, same
+from softq.codegen.cpu.convolutions.finishing import announce_run, applied, finish_run, pointers_of, same
 from softq.codegen.cpu.convolutions.phases import copy_columns
 from softq.codegen.cpu.convolutions.spans import windows_span
 from softq.codegen.cpu.gemm.tiles import Sums, Tile, ceil_divide, number, tile_of_block, vector, vectors_of
@@ -64,6 +64,9 @@ result is computed at once."""
 
 _BLOCK = 1 << 16
 """Elements of the planes that are copied at once, where there is a choice: a quarter of a second-level cache."""
+
+_AHEAD = 4
+"""Rows of the result between what is written and what is said to be written soon."""
 
 _ROWS, _COLUMNS = 32, 512
 """Rows and columns of the result in a work item at most, where there is a choice: enough items for some threads."""
@@ -122,7 +125,7 @@ class _Builder:
     def __init__(self, tile: Tile, shape: Shape, made: KernelFunction) -> None:
         self._tile, self._shape, self._size, self._memory = tile, shape, made.sizes, made.memory
         # Numbers that many expressions share are kept in memory: TVM would copy and simplify them together.
-        self._kept = T.alloc_buffer((16,), "int64", scope="local")
+        self._kept = T.alloc_buffer((18,), "int64", scope="local")
         table = ceil_divide(self._size["kernel_columns"], 8) * number(64)
         self._offsets = T.decl_buffer((number(1),), "int64", data=self._scratch(number(0)), align=8)
         self._tiles = T.decl_buffer((number(1),), "float32", data=self._scratch(table), align=4)
@@ -169,7 +172,7 @@ class _Builder:
                 self._clear(size["inner"] * plane)
             with T.serial(zero, size["inner"]) as channel:
                 self._copy(item * size["inner"] + channel, channel * plane, height)
-            first = tirx.truncmod(item, size["groups"]) * size["outer"]
+            first = self._keep(16, tirx.truncmod(item, size["groups"]) * size["outer"])
             done = self._keep(2, zero)
             for count in (self._tile.rows, *([1] if self._tile.rows > 1 else [])):
                 with T.serial(zero, tirx.truncdiv(size["outer"] - done, number(count))), T.serial(zero, rows) as row:
@@ -216,12 +219,13 @@ class _Builder:
                     for v in range(vectors):
                         at = vector(number(c * tile.columns + v * tile.lanes), tile.lanes)
                         T.buffer_store(self._tiles, self._sums.get(c, v), [at])
-            start = ((to + done) * size["rows"] + top + row) * size["columns"] + left + column
+            start = self._keep(17, ((to + done) * size["rows"] + top + row) * size["columns"] + left + column)
             with T.serial(zero, number(channels)) as c:
-                target = self._keep(7, start + c * size["rows"] * size["columns"])
+                target = self._memory["y"], self._keep(7, start + c * size["rows"] * size["columns"])
                 finish = partial(apply, channel=first + done + c)
                 source = self._tiles, c * number(tile.columns)
-                finish_run(tile, finish, source, (self._memory["y"], target), width)
+                announce_run((target[0], target[1] + size["columns"] * number(_AHEAD)), width)
+                finish_run(tile, finish, source, target, width)
 
     def _add(self, channels: int, vectors: int, first: Any, row: Any, column: Any) -> None:
         size, tile, zero = self._size, self._tile, number(0)

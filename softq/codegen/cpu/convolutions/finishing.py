@@ -12,6 +12,9 @@ from softq.codegen.cpu.gemm.tiles import Tile, ceil_divide, number, positions
 from softq.compiler.steps.product import Apply, Epilogue
 from softq.compiler.tir.kernel_function import KernelFunction
 
+_LINE = 16
+"""Numbers of a line of a cache."""
+
 
 def pointers_of(
     epilogue: Epilogue | None, sizes: Sequence[str]
@@ -86,3 +89,16 @@ def finish_run(
             by_vectors()
         with T.Else():
             one_by_one(zero)
+
+
+def announce_run(target: tuple[Any, Any], length: Any) -> None:
+    """Emit hints that consecutive elements will be written, for results that no cache holds.
+
+    Args:
+        target: A buffer, and where the run will begin in it.
+        length: How many elements.
+    """
+    buffer, to = target
+    with T.serial(number(0), ceil_divide(length, _LINE)) as i:
+        place = T.address_of(buffer[to + i * number(_LINE)])
+        T.evaluate(T.call_llvm_intrin("void", "llvm.prefetch.p0", place, *(tirx.const(n, "int32") for n in (1, 3, 1))))

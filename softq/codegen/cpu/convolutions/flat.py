@@ -17,7 +17,7 @@ from tvm.script.ir_builder import tirx as T
 
 from softq.artifact.program import Size
 from softq.codegen.cpu.convolutions.emitter import Emitter
-from softq.codegen.cpu.convolutions.finishing import applied, finish_run, pointers_of, same
+from softq.codegen.cpu.convolutions.finishing import announce_run, applied, finish_run, pointers_of, same
 from softq.codegen.cpu.convolutions.spans import window_reach
 from softq.codegen.cpu.gemm.tiles import Sums, Tile, ceil_divide, number, vector
 from softq.codegen.cpu.rows.tir import broadcast
@@ -133,6 +133,7 @@ class _Builder(Emitter):
             with T.serial(zero, ceil_divide(count, wide)) as group:
                 start = self._keep(group * wide)
                 width = self._keep(tirx.min(wide, count - start))
+                self._finish(start, width, announced=True)
                 self._add(start, width)
                 self._finish(start, width)
 
@@ -176,8 +177,8 @@ class _Builder(Emitter):
                         self._strip(rows, 1, done, channels, (start, self._keep(whole * full + v * lanes)))
                     self._put(done, done + number(rows))
 
-    def _finish(self, start: Any, width: Any) -> None:
-        """Emit the way of sums to the result, line by line without the columns of zeros."""
+    def _finish(self, start: Any, width: Any, *, announced: bool = False) -> None:
+        """Emit the way of sums to the result, line by line without the columns of zeros; or that it will be gone."""
         size, zero = self._size, number(0)
         upper = self._keep(tirx.truncdiv(start, self._pitch))
         lower = tirx.truncdiv(start + width - number(1), self._pitch)
@@ -189,9 +190,12 @@ class _Builder(Emitter):
             length = self._keep(tirx.max(zero, tirx.min(line + self._width, start + width) - begin))
             plane = self._image * size["outer"] + channel
             to = self._keep((plane * size["rows"] + row) * size["columns"] + self._left + begin - line)
-            source = self._keep(i * number(self._wide) + begin - start)
-            apply = partial(self._apply, channel=channel)
-            finish_run(self._tile, apply, (self._tiles, source), (self._memory["y"], to), length)
+            target = self._memory["y"], to
+            if announced:
+                announce_run(target, length)
+            else:
+                source = self._tiles, self._keep(i * number(self._wide) + begin - start)
+                finish_run(self._tile, partial(self._apply, channel=channel), source, target, length)
 
     def _strip(
         self, rows: int, vectors: int, done: Any, channels: tuple[Any, Any, Any], place: tuple[Any, Any]

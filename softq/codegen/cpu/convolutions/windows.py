@@ -18,7 +18,7 @@ from tvm.script.ir_builder import tirx as T
 
 from softq.artifact.program import Size
 from softq.codegen.cpu.convolutions.emitter import Emitter
-from softq.codegen.cpu.convolutions.finishing import applied, finish_run, pointers_of, same
+from softq.codegen.cpu.convolutions.finishing import announce_run, applied, finish_run, pointers_of, same
 from softq.codegen.cpu.gemm.matmul import BLOCK
 from softq.codegen.cpu.gemm.tiles import Tile, call, ceil_divide, number, positions, vector
 from softq.compiler.steps.product import Apply, Epilogue
@@ -114,6 +114,7 @@ class _Builder(Emitter):
                 with T.serial(zero, ceil_divide(end - part, ROWS)) as strip:
                     top = self._keep(part + strip * number(ROWS))
                     high = self._keep(tirx.min(number(ROWS), end - top))
+                    self._finish((group, out, top, high), first + column, wide, (run, kept), announced=True)
                     with T.If(direct):
                         with T.Then():
                             self._multiply(self._memory["x"], image + first, plane, group + top, high, wide)
@@ -193,8 +194,24 @@ class _Builder(Emitter):
             steps = tirx.min(number(STEPS), inner - done)
             call(BLOCK, a, b, c, inner, stride, columns, steps, whole, part, zero, high)
 
-    def _finish(self, rows: tuple[Any, Any, Any, Any], first: Any, wide: Any, runs: tuple[Any, Any]) -> None:
-        """Emit bias and epilogue of a tile's rows, into the result; `runs` are how long those of positions are."""
+    def _finish(
+        self,
+        rows: tuple[Any, Any, Any, Any],
+        first: Any,
+        wide: Any,
+        runs: tuple[Any, Any],
+        *,
+        announced: bool = False,
+    ) -> None:
+        """Emit bias and epilogue of a tile's rows, into the result, or that these will be written.
+
+        Args:
+            rows: Channels in front of the group and of the image, the first row and how many.
+            first: The tile's first position.
+            wide: How many positions.
+            runs: How long runs of positions are, and how much of them is kept.
+            announced: Whether the rows are only announced.
+        """
         (group, out, top, high), (run, kept) = rows, runs
         zero = number(0)
         pixels = self._size["rows"] * self._size["columns"]
@@ -211,5 +228,8 @@ class _Builder(Emitter):
                 begin = self._keep(tirx.max(line * run, first))
                 length = self._keep(tirx.min(line * run + kept, first + wide) - begin)
                 to = self._keep((out + channel) * pixels + line * kept + begin - line * run)
-                source = self._tiles, here + begin - first
-                finish_run(self._tile, apply, source, (self._memory["y"], to), length)
+                target = self._memory["y"], to
+                if announced:
+                    announce_run(target, length)
+                else:
+                    finish_run(self._tile, apply, (self._tiles, here + begin - first), target, length)

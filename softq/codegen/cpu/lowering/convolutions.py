@@ -60,8 +60,8 @@ def lower_convolution(kernels: CpuKernels, builder: Builder, given: Convolution,
     wide = isinstance(line, int) and line >= _WIDE
     if isinstance(weight, Weight):
         lanes, short = kernels.block_tile.lanes, _at_most(multiplied([inner, *kernel]), _SHORT)
-        few = short or lanes == 1 or not isinstance(outer, int) or outer < 2 * lanes
-        if not few and isinstance(line, int) and (strided or not wide):
+        few = short or lanes == 1 or _at_most(outer, lanes if strided else 2 * lanes - 1)
+        if not few and (strided or (isinstance(line, int) and not wide)):
             _panels(kernels, builder, given, weight, out)
             return out
         weight = builder.weight(("weight", weight.name), weight.array)
