@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from softq.errors import InputError, RefusalError
+from softq.errors import InputError
 from softq.rowprog.evaluation import check_values
 from softq.rowprog.onnx.carriers import carrier
 from softq.rowprog.program import Param, Program
@@ -15,8 +16,9 @@ from softq.rowprog.program import Param, Program
 DOMAIN = "softq"
 """Domain of every emitted function."""
 
-HEADS = "heads"
-"""Name of the input that holds, for each head, where its part of a table begins."""
+_HEADS = "heads"
+
+T = TypeVar("T")
 
 INTERFACE = ("probabilities", "weights", "normalizer")
 """The outputs that a function has; other outputs of a program are for kernels and tests."""
@@ -41,16 +43,23 @@ def parameter_input(param: Param) -> str:
 
 
 def signature(program: Program) -> tuple[str, ...]:
-    """Return the names of the function's inputs in their order.
-
-    Raises:
-        RefusalError: the tables of the heads have different sizes.
-    """
-    sizes = {param.size for param in program.params if param.scope == "head" and param.size}
-    if len(sizes) > 1:
-        raise RefusalError(f"tables per head have {sorted(sizes)} entries; a function knows only one size of them")
-    heads = (HEADS,) * len(sizes)
+    """Return the names of the function's inputs in their order."""
+    heads = offset_inputs(program.params).values()
     return ("scores", *(("valid",) if program.masked else ()), *map(parameter_input, program.params), *heads)
+
+
+def offset_inputs(params: Iterable[Param]) -> dict[int, str]:
+    """Return, by size, the inputs that hold for each head where its part of the tables of this size begins.
+
+    There is one name where all tables of the heads have one size.
+    """
+    sizes = sorted({param.size for param in params if param.scope == "head" and param.size})
+    return {size: _HEADS if len(sizes) == 1 else f"{_HEADS}_{size}" for size in sizes}
+
+
+def offsets_among(inputs: Mapping[str, T], size: int) -> T:
+    """Return the one of a function's inputs by name that holds where each head's tables of a size begin."""
+    return inputs[name] if (name := f"{_HEADS}_{size}") in inputs else inputs[_HEADS]
 
 
 def arguments(program: Program, values: Mapping[str, ArrayLike]) -> list[NDArray[np.generic]]:
@@ -68,17 +77,17 @@ def arguments(program: Program, values: Mapping[str, ArrayLike]) -> list[NDArray
     if unknown:
         raise InputError(f"unknown parameters {unknown}; the program takes {[p.name for p in program.params]}")
     arrays: list[NDArray[np.generic]] = []
-    offsets: NDArray[np.generic] | None = None
+    offsets: dict[int, NDArray[np.generic]] = {}
     for param in program.params:
         if param.name not in values:
             raise InputError(f"parameter {param.name} is missing; the function takes {', '.join(signature(program))}")
         value = np.asarray(values[param.name])
         _check(param, value)
         if param.size is not None and param.scope == "head":
-            offsets = (np.arange(value.shape[0], dtype=np.int64) * param.size).reshape(-1, 1, 1)
+            offsets[param.size] = (np.arange(value.shape[0], dtype=np.int64) * param.size).reshape(-1, 1, 1)
             value = value.reshape(-1)
         arrays.append(value.astype(carrier(param.dtype, param.low, param.high).numpy))
-    return arrays if offsets is None else [*arrays, offsets]
+    return [*arrays, *(offsets[size] for size in offset_inputs(program.params))]
 
 
 def _check(param: Param, value: NDArray[np.generic]) -> None:

@@ -8,13 +8,13 @@ import numpy as np
 import onnx_ir as ir
 
 from softq.rowprog.onnx.carriers import Carrier, carrier
-from softq.rowprog.onnx.interface import HEADS, parameter_input
+from softq.rowprog.onnx.interface import offsets_among, parameter_input
 from softq.rowprog.onnx.loop import scan
 from softq.rowprog.onnx.reductions import is_indicator, row_extreme, row_sum
 from softq.rowprog.onnx.shifts import power_of_two, shl, shr
 from softq.rowprog.onnx.walker import INT64, Emitted, Rule, Walker
 from softq.rowprog.ops import Rules
-from softq.rowprog.program import Node, number_of, param_of, table_of
+from softq.rowprog.program import Node, number_of, param_of, table_of, table_size
 from softq.rowprog.types import DType, Kind
 
 # Leaves
@@ -186,7 +186,7 @@ def _lut(w: Walker, node: Node) -> Emitted:
     at = w.arg(node, 1)
     if table.op == "param" and param_of(table).scope == "head":
         # The tables of all heads are one.
-        heads = w.inputs[HEADS]
+        heads = offsets_among(w.inputs, table_size(table))
         heads = heads if node.kind is Kind.ROW else w.flattened(heads, w.column_shape())
         at = w.add("Add", w.arg(node, 1, Carrier.INT64), heads)
     values, kind = w.compute(table)
