@@ -45,6 +45,24 @@ def test_a_condition_that_is_known_leaves_the_other_body_out(tmp_path: Path) -> 
     )
 
 
+def test_functions_of_bodies_may_have_the_names_of_others(tmp_path: Path) -> None:
+    """A product with a factor behind it, which is one function of its own name everywhere."""
+    rng = np.random.default_rng(0)
+    check(
+        """g (bool c, float[3, 4] x, float[4, 5] w) => (float[3, 5] y, float[3, 5] z)
+        <float half = {0.5}, float third = {0.3}, float fifth = {0.2}> {
+            p = MatMul(x, w)
+            y = Mul(p, half)
+            z = If (c) <
+                then_branch = g1 () => (float[3, 5] a) { q = MatMul(x, w) a = Mul(q, third) },
+                else_branch = g2 () => (float[3, 5] b) { r = MatMul(x, w) b = Mul(r, fifth) }>
+        }""",
+        [{"c": np.array(c), "x": rng.normal(size=(3, 4)).astype(F32), "w": rng.normal(size=(4, 5)).astype(F32)}
+         for c in (True, False)],
+        tmp_path,
+    )  # fmt: skip
+
+
 def test_bodies_may_give_different_shapes(tmp_path: Path) -> None:
     check(
         """g (bool c, float[N] x) => (float[M] y, float s) <int64[1] zero = {0}> {

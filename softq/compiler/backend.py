@@ -52,7 +52,6 @@ class Lowering(ABC):
         backend: What emits the kernels.
         builder: What was gathered so far.
         values: What each variable is: a value, a tuple of them, or the name of a weight.
-        prefix: What the names of the module's functions are called with: the modules of bodies have names of their own.
     """
 
     module: tvm.IRModule
@@ -61,7 +60,6 @@ class Lowering(ABC):
     backend: Backend
     builder: Builder
     values: dict[int, Any] = field(default_factory=dict)
-    prefix: str = ""
 
     @abstractmethod
     def body(self, module: tvm.IRModule, values: Sequence[Any]) -> list[Value]:
@@ -122,7 +120,7 @@ class Lowering(ABC):
 
     def _nests(self, name: str, function: Any, rows: bool) -> list[Nest]:
         try:
-            return self.backend.nests(self.prefix + name, function, rows)
+            return self.backend.nests(name, function, rows)
         except s_tir.schedule.ScheduleError as error:
             # A function of TVM's that is no list of loop nests over blocks: scatters, sorts.
             raise RefusalError(f"TVM's kernel {name!r} has a form that a built model cannot run") from error

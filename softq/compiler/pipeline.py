@@ -106,8 +106,7 @@ class _Walk(Lowering):
     def body(self, module: tvm.IRModule, values: Sequence[Any]) -> list[Value]:
         """Append the steps of a body in Relax whose inputs are these, and return its results."""
         legal = _legalize(module, self.backend)
-        prefix = f"body{len(self.builder.steps)}_"  # No two bodies begin with the same step.
-        walk = _Walk(legal, self.operators, self.weights, self.backend, self.builder, prefix=prefix)
+        walk = _Walk(legal, self.operators, self.weights, self.backend, self.builder)
         for position, param in enumerate(legal["main"].params):
             walk.values[key(param)] = values[position] if position < len(values) else str(param.name)
         return walk._results()

@@ -21,7 +21,8 @@ class TirKernels:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._functions: dict[str, tirx.PrimFunc] = {}
-        self._nests: dict[tuple[str, bool], list[Nest]] = {}
+        self._nests: dict[tuple[str, bool], list[tuple[tirx.PrimFunc, list[Nest]]]] = {}
+        self._names: set[str] = set()
 
     def __contains__(self, symbol: object) -> bool:
         return symbol in self._functions
@@ -37,15 +38,24 @@ class TirKernels:
         return symbol
 
     def nests(self, name: str, function: tirx.PrimFunc, rows: bool = False) -> list[Nest]:
-        """Return the kernels of a function that TVM made; `rows` asks for work items that are rows of the result."""
-        identity = (name, rows)
-        if identity not in self._nests:
-            # TVM has a "matmul" and a "copy" of its own.
-            symbol = PREFIX + ("rows_" if rows else "tvm_") + re.sub(r"\W", "_", name)
-            self._nests[identity] = nests(function, symbol, self._machine, rows=rows)
-            for nest in self._nests[identity]:
-                self._functions[str(nest.function.attrs["global_symbol"])] = nest.function
-        return self._nests[identity]
+        """Return the kernels of a function that TVM made; `rows` asks for work items that are rows of the result.
+
+        The modules of bodies call their functions as `main` does: only the function itself tells which one is meant.
+        """
+        made = self._nests.setdefault((name, rows), [])
+        for known, kernels in made:
+            if known.same_as(function):
+                return kernels
+        # TVM has a "matmul" and a "copy" of its own.
+        symbol = first = PREFIX + ("rows_" if rows else "tvm_") + re.sub(r"\W", "_", name)
+        while symbol in self._names:
+            symbol = f"{first}_other{len(self._names)}"
+        self._names.add(symbol)
+        kernels = nests(function, symbol, self._machine, rows=rows)
+        made.append((function, kernels))
+        for kernel in kernels:
+            self.add(str(kernel.function.attrs["global_symbol"]), lambda kernel=kernel: kernel.function)
+        return kernels
 
     def check(self) -> str:
         """Return the symbol of the kernel that checks a size."""
