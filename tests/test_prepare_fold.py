@@ -13,6 +13,7 @@ from softq.passes.fold_constants import FoldConstants
 from softq.passes.fold_normalizations import FoldNormalizations
 from softq.passes.fold_recurrent_weights import FoldRecurrentWeights
 from softq.passes.fold_shapes import FoldShapes
+from softq.passes.forget_shapes import ForgetShapes
 from softq.passes.infer_shapes import InferShapes
 from tests.prepared import applied, assert_close, assert_same, by_onnxruntime, model, normal, operators
 
@@ -211,3 +212,20 @@ def test_constant_weights_of_recurrent_layers_are_computed() -> None:
     after = applied(FoldRecurrentWeights(), applied(InferShapes(), before))
     assert operators(after) == {"Neg": 1, "RNN": 1, "DequantizeLinear": 1, "Squeeze": 1}
     assert_same(before, after, {"x": normal(1, 4, 1, 2), "r": normal(2, 1, 3, 3)})
+
+
+@pytest.mark.parametrize(
+    ("operator", "dtype"), [("EyeLike <dtype = 6>", "int32"), ('RegexFullMatch <pattern = "a*">', "bool")]
+)
+def test_operators_that_inference_does_not_survive_get_their_types(operator: str, dtype: str) -> None:
+    """onnx 1.23 ends the process where it does not know the type of their input."""
+    untyped = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["": 21, "other": 1]>
+        g (float[2, 3] x) => ({dtype}[2, 3] z) {{
+            u = other.Unknown (x)
+            y = {operator} (u)
+            z = Identity (y)
+        }}""")
+    known = applied(ForgetShapes(), applied(InferShapes(), untyped, check=False), check=False)
+    types = {value.name: value.type.tensor_type.elem_type for value in known.graph.value_info}
+    assert types["y"] == onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    assert known.graph.node[1].op_type == operator.split()[0]

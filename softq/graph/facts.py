@@ -211,6 +211,7 @@ def _infer(model: onnx.ModelProto, prefix: tuple[str, ...]) -> Inferred:
 def copy_without_weights(model: ir.Model) -> ir.Model:
     """Return a copy in which each large constant comes from an operator that inference does not know, with its type.
 
+    Operators that inference may not survive are casts, whose results have the same shape and type.
     Nodes that are not in the model stand first in their graph, domain `UNKNOWN` and without inputs.
     """
     copy = model.clone()
@@ -235,6 +236,12 @@ def copy_without_weights(model: ir.Model) -> ir.Model:
                 _annotate(node.outputs[0], tensor)
                 node.attributes.clear()
                 node.domain = UNKNOWN
+            elif (is_op(node, "EyeLike") and "dtype" in node.attributes) or is_op(node, "RegexFullMatch"):
+                # Their inference in onnx 1.23 reads through a null pointer where the type of the input is not known.
+                dtype = node.attributes.get_int("dtype", ir.DataType.BOOL)
+                node.op_type = "Cast"
+                node.attributes.clear()
+                node.attributes.add(ir.AttrInt64("to", dtype))
     return copy
 
 
