@@ -117,10 +117,7 @@ def attention() -> ModelProto:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        name if name in ("dotprod", "i8mm", "armv7") else pytest.param(name, marks=pytest.mark.slow)
-        for name in PROCESSORS
-    ],
+    [name if name in ("dotprod", "i8mm") else pytest.param(name, marks=pytest.mark.slow) for name in PROCESSORS],
 )
 def test_products(name: str, tmp_path: Path) -> None:
     processor, target = PROCESSORS[name]

@@ -270,7 +270,11 @@ def test_bits_are_equal_on_small_processors(name: str, tmp_path: Path) -> None:
     run_cases([*method_cases(), *operator_cases(), *byte_cases()], machine, emulator(name).command, tmp_path)
 
 
-@pytest.mark.parametrize("machine", [EDGE["riscv64v"], AVX512, AVX2, SSE2, PLAIN], ids=lambda m: f"{m.name}-{m.cpu}")
+@pytest.mark.parametrize(
+    "machine",
+    [EDGE["riscv64v"], SSE2, *(pytest.param(wide, marks=pytest.mark.slow) for wide in (AVX512, AVX2, PLAIN))],
+    ids=lambda m: f"{m.name}-{m.cpu}",
+)
 def test_no_symbol_is_undefined(machine: Cpu) -> None:
     kernels = numbered([*method_cases(), *operator_cases(), *byte_cases()], machine)
     functions = {kernel.symbol: kernel.function for _, kernel in kernels}
