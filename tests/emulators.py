@@ -50,6 +50,9 @@ EMULATORS = {
     "riscv64v256": Emulator("riscv64-linux-musl", ("qemu-riscv64", "-cpu", "rv64,v=true,vlen=256"), 8),
 }
 
+EDGE = {"aarch64": "aarch64", "armv7": "armv7", "riscv64": "riscv64", "riscv64v": "riscv64,features=+m+a+f+d+c+v"}
+"""Targets of programs that run here, by the name of their emulator."""
+
 
 def emulator(name: str) -> Emulator:
     """Return the emulator of a processor, or skip the test with the package that has it."""

@@ -15,13 +15,12 @@ from onnx import parser
 
 import softq
 from softq.cli import main
-from tests.emulators import emulator
+from tests.emulators import EDGE, emulator
 
 pytest.importorskip("tvm")
 
 ROOT = Path(__file__).parent.parent
 MODELS = ROOT / "models"
-EDGE = {"aarch64": "aarch64", "armv7": "armv7", "riscv64": "riscv64", "riscv64v": "riscv64,features=+m+a+f+d+c+v"}
 """Targets by the name of the emulator."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ import onnxruntime as ort
 import pytest
 from numpy.typing import NDArray
 
+import softq
+from tests.emulators import EDGE, emulator
 from tests.native import Executor, build_program
 from tests.prepared import assert_close
 
@@ -217,3 +220,33 @@ def test_images_are_joined_behind_what_their_kernels_do() -> None:
         session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
         found = Executor(program)(feeds)["y"]
         assert_close([found], [np.asarray(session.run(None, feeds)[0])], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processor", EDGE)
+def test_convolutions_on_other_processors(processor: str, tmp_path: Path) -> None:
+    """Few channels, windows a stride apart, narrow results, channels of their own, and pools between them."""
+    rng = np.random.default_rng(2)
+    proto = onnx.parser.parse_model("""
+    <ir_version: 8, opset_import: ["" : 18]>
+    chain (float[1, 3, 33, 65] x) => (float[1, 35, 4, 8] y) {
+        a = Conv <pads = [1, 1, 1, 1]> (x, w0)
+        b = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (a)
+        c = Conv <pads = [1, 1, 1, 1], strides = [2, 2]> (b, w1)
+        d = MaxPool <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (c)
+        e = Conv <pads = [1, 1, 1, 1]> (d, w2)
+        f = Conv <pads = [1, 1, 1, 1], group = 24> (e, w3)
+        g = Relu (f)
+        z = Conv (g, w4)
+        y = Conv <pads = [1, 1, 1, 1]> (z, w5)
+    }""")
+    sizes = [(20, 3, 3, 3), (22, 20, 3, 3), (24, 22, 3, 3), (24, 1, 3, 3), (40, 24, 1, 1), (35, 40, 3, 3)]
+    for i, size in enumerate(sizes):
+        array = rng.standard_normal(size, np.float32) / np.float32(np.sqrt(np.prod(size[1:])))
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(array, f"w{i}"))
+    emulated, x = emulator(processor), rng.standard_normal((1, 3, 33, 65), np.float32)
+    out = softq.build(proto, tmp_path / "built", target=EDGE[processor]).folder
+    expected = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, {"x": x})
+    found = np.frombuffer(emulated.run(out, x.tobytes(), []), np.float32).reshape(1, 35, 4, 8)
+    # Numbers of about 1, sums of at most 360 products.
+    assert_close([found], [np.asarray(expected[0])], rtol=1e-4, atol=1e-5)
