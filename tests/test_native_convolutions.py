@@ -56,10 +56,11 @@ CASES: list[tuple[int, tuple[int, ...], int, int, tuple[int, ...], str]] = [
     (4, (40, 13), 13, 1, (5, 9), "pads=[0, 4, 3, 2], dilations=[2, 1]"),
     (5, (3, 600), 4, 1, (2, 3), "dilations=[1, 2], pads=[0, 2, 1, 2]"),
     # Positions that fill no tile and no vector, with and without zeros around them, and panels that are not full.
-    (7, (3, 3), 100, 1, (2, 2), "strides=[1, 1]"),
+    (9, (3, 3), 100, 1, (2, 2), "strides=[1, 1]"),
     (9, (12, 10), 35, 1, (4, 4), "pads=[3, 3, 3, 3], strides=[2, 1]"),
     (12, (31, 33), 96, 2, (3, 3), "pads=[0, 1, 1, 0], strides=[2, 1]"),
-    (20, (30, 6), 33, 1, (1, 1), "strides=[2, 2]"),
+    (40, (30, 6), 33, 1, (1, 1), "strides=[2, 2]"),
+    (36, (5, 53), 65, 1, (1, 1), "strides=[1, 1]"),
 ]
 
 
@@ -235,12 +236,12 @@ def test_convolutions_on_other_processors(processor: str, tmp_path: Path) -> Non
         c = Conv <pads = [1, 1, 1, 1], strides = [2, 2]> (b, w1)
         d = MaxPool <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (c)
         e = Conv <pads = [1, 1, 1, 1]> (d, w2)
-        f = Conv <pads = [1, 1, 1, 1], group = 24> (e, w3)
+        f = Conv <pads = [1, 1, 1, 1], group = 36> (e, w3)
         g = Relu (f)
         z = Conv (g, w4)
         y = Conv <pads = [1, 1, 1, 1]> (z, w5)
     }""")
-    sizes = [(20, 3, 3, 3), (22, 20, 3, 3), (24, 22, 3, 3), (24, 1, 3, 3), (40, 24, 1, 1), (35, 40, 3, 3)]
+    sizes = [(20, 3, 3, 3), (22, 20, 3, 3), (36, 22, 3, 3), (36, 1, 3, 3), (40, 36, 1, 1), (35, 40, 3, 3)]
     for i, size in enumerate(sizes):
         array = rng.standard_normal(size, np.float32) / np.float32(np.sqrt(np.prod(size[1:])))
         proto.graph.initializer.append(onnx.numpy_helper.from_array(array, f"w{i}"))

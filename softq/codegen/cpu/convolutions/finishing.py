@@ -12,7 +12,7 @@ from softq.codegen.cpu.gemm.tiles import Tile, ceil_divide, number, positions
 from softq.compiler.steps.product import Apply, Epilogue
 from softq.compiler.tir.kernel_function import KernelFunction
 
-_LINE = 16
+LINE = 16
 """Numbers of a line of a cache."""
 
 
@@ -99,6 +99,12 @@ def announce_run(target: tuple[Any, Any], length: Any) -> None:
         length: How many elements.
     """
     buffer, to = target
-    with T.serial(number(0), ceil_divide(length, _LINE)) as i:
-        place = T.address_of(buffer[to + i * number(_LINE)])
-        T.evaluate(T.call_llvm_intrin("void", "llvm.prefetch.p0", place, *(tirx.const(n, "int32") for n in (1, 3, 1))))
+    with T.serial(number(0), ceil_divide(length, LINE)) as i:
+        ask_for((buffer, to + i * number(LINE)), written=True)
+
+
+def ask_for(place: tuple[Any, Any], *, written: bool) -> None:
+    """Emit the hint that an element of a buffer will be read, or that it will be written."""
+    buffer, at = place
+    numbers = (tirx.const(n, "int32") for n in (int(written), 3, 1))  # All caches, and data.
+    T.evaluate(T.call_llvm_intrin("void", "llvm.prefetch.p0", T.address_of(buffer[at]), *numbers))

@@ -22,7 +22,7 @@ from tvm.script.ir_builder import tirx as T
 
 from softq.artifact.program import Size
 from softq.codegen.cpu.convolutions.emitter import Emitter
-from softq.codegen.cpu.convolutions.finishing import applied, finish_run, pointers_of, same
+from softq.codegen.cpu.convolutions.finishing import LINE, announce_run, applied, ask_for, finish_run, pointers_of, same
 from softq.codegen.cpu.convolutions.spans import windows_span
 from softq.codegen.cpu.convolutions.squares import Square
 from softq.codegen.cpu.gemm.tiles import Sums, Tile, ceil_divide, number, positions, vector, vectors_of
@@ -133,6 +133,7 @@ class _Builder(Emitter):
         parts, lines = (
             self._keep(ceil_divide(size[whole], size[block])) for whole, block in (("outer", "most"), ("rows", "block"))
         )
+        pixels = self._keep(size["rows"] * columns)
         width = self._keep(ceil_divide(size["outer"], self._tile.lanes) * number(self._tile.lanes))
         with T.serial(size["begin"], size["end"]) as item:
             first = self._keep(tirx.truncmod(item, parts) * size["most"])
@@ -156,10 +157,12 @@ class _Builder(Emitter):
                     kernels = self._keep(self._steps * (group * width + channel))
                     some = self._keep(tirx.min(number(self._tile.columns), last - channel))
                     here = self._keep(group * size["outer"] + channel)
+                    to = self._keep((which * size["outer"] + channel) * pixels + top * columns + begin)
+                    with T.serial(zero, some) as c:
+                        announce_run((self._memory["y"], to + c * pixels), length)
                     for vectors in vectors_of(self._tile, some):
                         self._add(vectors, kernels, (start, begin, length))
-                    to = self._keep((which * size["outer"] + channel) * size["rows"] * columns + top * columns + begin)
-                    self._finish(some, (here, to), length)
+                    self._finish(some, (here, to), length, pixels)
 
     def _span(self, axis: str) -> Any:
         """Return how many rows of the image windows of a block cover, or how many columns all do."""
@@ -248,6 +251,9 @@ class _Builder(Emitter):
             here = weights + step * number(vectors * lanes)
             values = [self._memory["w"][vector(here + number(v * lanes), lanes)] for v in range(vectors)]
             offset = self._offsets[first + step]
+            if not self._padded:
+                # Planes are far apart, and the same row of each is read before the next one's.
+                ask_for((images[0], offset + number(LINE)), written=False)
             for r, image in enumerate(images):
                 factor = broadcast(image[offset], lanes)
                 for v, value in enumerate(values):
@@ -256,10 +262,10 @@ class _Builder(Emitter):
             for v in range(vectors):
                 T.buffer_store(self._tiles, sums.get(r, v), [places[r][v]])
 
-    def _finish(self, some: Any, place: tuple[Any, Any], length: Any) -> None:
+    def _finish(self, some: Any, place: tuple[Any, Any], length: Any, pixels: Any) -> None:
         """Emit the way of the sums of some channels to the result, transposed."""
-        size, zero, lanes, (channel, to) = self._size, number(0), self._tile.lanes, place
-        columns, pixels = number(self._tile.columns), self._keep(size["rows"] * size["columns"])
+        zero, lanes, (channel, to) = number(0), self._tile.lanes, place
+        columns = number(self._tile.columns)
         bias = self._memory["bias"]
 
         def finish(value: Any, at: Any, channel: Any) -> Any:

@@ -61,7 +61,7 @@ def lower_convolution(kernels: CpuKernels, builder: Builder, given: Convolution,
     if isinstance(weight, Weight):
         lanes, short = kernels.block_tile.lanes, _at_most(multiplied([inner, *kernel]), _SHORT)
         few = short or lanes == 1 or _at_most(outer, lanes if strided else 2 * lanes - 1)
-        if not few and (strided or (isinstance(line, int) and not wide)):
+        if not few and (strided or kernel == [1, 1] or (isinstance(line, int) and not wide)):
             _panels(kernels, builder, given, weight, out)
             return out
         weight = builder.weight(("weight", weight.name), weight.array)
