@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from models.splits import file_of, files_of
 from softq.methods import METHODS
 from softq.sweeps import run
 from softq.sweeps.records import Outcome, Study
@@ -45,10 +46,12 @@ class Subject:
 
 
 SUBJECTS = (
-    Subject("MNIST ViT", None, "models/mnist_vit", "top1-accuracy", "data.npz"),
-    Subject("Wikipedia language model", None, "models/wikipedia_lm", "perplexity", "data.npz"),
-    Subject("all-MiniLM-L6-v2", "models.minilm", "minilm", "spearman", "data.npz"),
-    Subject("SmolLM2-135M", "models.smollm2", "smollm2", "perplexity", "data"),
+    Subject("MNIST ViT", None, "models/mnist_vit", "top1-accuracy", file_of("mnist_vit", "development")),
+    Subject(
+        "Wikipedia language model", None, "models/wikipedia_lm", "perplexity", file_of("wikipedia_lm", "development")
+    ),
+    Subject("all-MiniLM-L6-v2", "models.minilm", "minilm", "spearman", file_of("minilm", "development")),
+    Subject("SmolLM2-135M", "models.smollm2", "smollm2", "perplexity", files_of("smollm2", "development")[0]),
 )
 
 FORMS: Mapping[str, Sequence[Mapping[str, str]]] = {
@@ -89,8 +92,8 @@ def sweeps(
                 else folder / "model.onnx",
                 str(folder / subject.data), out=out, metric=subject.metric, methods=name,
                 bits=",".join(map(str, BITS)), options=[f"{name}.{k}={v}" for k, v in form.items()],
-                calibration=str(folder / "calibration.npz"), batch=1 if subject.metric == "perplexity" else 50,
-                max_length=1024, threads=threads,
+                calibration=str(folder / file_of(folder.name, "calibration")),
+                batch=1 if subject.metric == "perplexity" else 50, max_length=1024, threads=threads,
             )  # fmt: skip
             found.append((result.study, result.outcomes))
             for outcome in result.outcomes:

@@ -3,8 +3,8 @@
     python -m benchmarks.figures [--models DIR] [--only STUDY]
 
 Builds the models that are not committed (`models/`), converts each at each setting, measures the float model and the
-converted one on the same data, and writes benchmarks/results.json: versions, hashes, and what each window or sample
-contributed. Options that are fitted are fitted on calibration data that no figure is measured on. What was measured
+converted one on the same development data (`models.splits`), and writes benchmarks/results.json: versions, hashes, and
+what each window or sample contributed. Options that are fitted are fitted on calibration data. What was measured
 before with the same program, parameters, model and data is taken from the cache beside the models.
 """
 
@@ -25,6 +25,7 @@ import onnx
 import onnxruntime
 
 import softq
+from models.splits import file_of, files_of
 from softq.data import open_data
 from softq.methods import METHODS
 from softq.metrics import find_metric, paired_ratio_interval
@@ -76,14 +77,15 @@ DEFERRED: tuple[tuple[str, Settings], ...] = (
 OTHERS: tuple[tuple[str, Settings], ...] = (("uniform", {"bits": 8}), ("log2", {"bits": 4}))
 
 STUDIES = (
-    Study("MNIST ViT", None, "models/mnist_vit", "mnist_vit.onnx", "top1-accuracy", {"2,000 images": "data.npz"},
+    Study("MNIST ViT", None, "models/mnist_vit", "mnist_vit.onnx", "top1-accuracy",
+          {"2,000 images": file_of("mnist_vit", "development")},
           (*DEFERRED, *OTHERS)),
     Study("Wikipedia language model", None, "models/wikipedia_lm", "wikipedia_lm.onnx", "perplexity",
-          {"held-out windows": "data.npz"}, (*DEFERRED, *OTHERS)),
-    Study("all-MiniLM-L6-v2", "models.minilm", "minilm", "model.onnx", "spearman", {"Lee50": "data.npz"},
-          (*DEFERRED, *OTHERS)),
+          {"held-out windows": file_of("wikipedia_lm", "development")}, (*DEFERRED, *OTHERS)),
+    Study("all-MiniLM-L6-v2", "models.minilm", "minilm", "model.onnx", "spearman",
+          {"Lee50": file_of("minilm", "development")}, (*DEFERRED, *OTHERS)),
     Study("SmolLM2-135M", "models.smollm2", "smollm2", "model.onnx", "perplexity",
-          {"4 windows": "data", "32 further windows": "data_more.npz"},
+          dict(zip(("4 windows", "32 further windows"), files_of("smollm2", "development"), strict=True)),
           (*DEFERRED, *OTHERS)),
 )  # fmt: skip
 
@@ -105,9 +107,10 @@ def measure(study: Study, models: Path) -> dict[str, object]:
     identity = graph_hash(source) + weights_fingerprint(source)
     cache = models / "measured"
     rows: list[dict[str, object]] = []
+    fitted_on = str(folder / file_of(folder.name, "calibration"))
     reference = {name: _values(study, path, folder / data, cache, identity) for name, data in study.data.items()}
     for method, settings in study.settings:
-        result = softq.convert(path, method=method, settings=settings, calibration=str(folder / "calibration.npz"))
+        result = softq.convert(path, method=method, settings=settings, calibration=fitted_on)
         key = identity + program_hash(method, settings) + result.plan.to_text()
         # Beside its weights, so that it refers to them instead of copying them.
         converted = path.with_name(f"{path.stem}.figures.onnx")

@@ -145,6 +145,12 @@ def _report_schema() -> str:
     return f"```json\n{json.dumps(content_schema(), indent=1)}\n```"
 
 
+def _data() -> str:
+    from models.splits import document
+
+    return document()
+
+
 COMMITTED: dict[str, Callable[[], str]] = {
     "figures": _figures,
     "accuracy": _accuracy,
@@ -155,6 +161,7 @@ COMMITTED: dict[str, Callable[[], str]] = {
     "site-schema": _site_schema,
     "runtimes": _runtimes,
     "third-party": _third_party,
+    "data": _data,
     "tool-variants": _tool_variants,
     "report-schema": _report_schema,
 }

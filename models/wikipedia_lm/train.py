@@ -2,9 +2,8 @@
 
     python -m models.wikipedia_lm.train [--out FOLDER]
 
-All but the last twelve articles of the excerpt are trained on; the last six give the held-out windows, the six before
-them the calibration windows. The recipe is fixed, nothing is chosen on held-out text, and one thread and one seed make
-a run repeatable on one machine with one version of torch.
+The recipe is fixed, nothing is chosen on other articles than those of training (`models.splits`), and one thread and
+one seed make a run repeatable on one machine with one version of torch.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import nn
@@ -23,14 +21,13 @@ from torch.nn import functional
 
 from models._common import replacing, write_npz
 from models._export import export
-from models._wikipedia import Article, articles
+from models._wikipedia import articles, windows
 from models.measure import write_card
+from models.splits import ARTICLES, SPLITS, count, file_of
 
 SEED = 20261
 VOCABULARY = 1024
 WIDTH, DEPTH, HEADS, CONTEXT = 128, 4, 4, 256
-HELD_OUT, CALIBRATION = 6, 6
-HELD_OUT_WINDOWS, CALIBRATION_WINDOWS = 32, 16
 STEPS = 3600
 BATCH = 16
 WARMUP = 100
@@ -129,17 +126,6 @@ def tokenizer(texts: Sequence[str]) -> Tokenizer:
     return made
 
 
-def windows(tokens: Tokenizer, chosen: Sequence[Article], count: int) -> np.ndarray:
-    """Returns `count` windows of CONTEXT token ids, int64, spread evenly over these articles, none across two."""
-    cut = [
-        ids[start : start + CONTEXT]
-        for ids in (tokens.encode(article.text).ids for article in chosen)
-        for start in range(0, len(ids) - CONTEXT + 1, CONTEXT)
-    ]
-    picked = np.linspace(0, len(cut) - 1, count).round().astype(int)
-    return np.asarray([cut[i] for i in picked], dtype=np.int64)
-
-
 def train(ids: torch.Tensor) -> LanguageModel:
     """Returns the model after the fixed recipe on one long row of token ids: its last weights."""
     torch.manual_seed(SEED)
@@ -186,7 +172,8 @@ def main() -> None:
     out: Path = parser.parse_args().out
     torch.set_num_threads(1)
     everything = articles()
-    seen, rest = everything[: -HELD_OUT - CALIBRATION], everything[-HELD_OUT - CALIBRATION :]
+    parts = {part: [everything[at] for at in places] for part, places in ARTICLES.items()}
+    seen = parts["training"]
     tokens = tokenizer([article.text for article in seen])
     ids = [i for article in seen for i in tokens.encode(article.text + "\n\n").ids]
     print(f"{len(seen)} articles, {len(ids)} tokens", flush=True)
@@ -200,9 +187,11 @@ def main() -> None:
         {"input_ids": {0: "batch", 1: "seq"}},
         OPSET,
     )
-    held_out = windows(tokens, rest[CALIBRATION:], HELD_OUT_WINDOWS)
-    write_npz(out / "data.npz", {"input_ids": held_out, "label.tokens": held_out})
-    write_npz(out / "calibration.npz", {"input_ids": windows(tokens, rest[:CALIBRATION], CALIBRATION_WINDOWS)})
+    for part in SPLITS["wikipedia_lm"].files:
+        texts = (tokens.encode(article.text).ids for article in parts[part])
+        cut = windows(texts, CONTEXT, count("wikipedia_lm", part))
+        label = {} if part == "calibration" else {"label.tokens": cut}
+        write_npz(out / file_of("wikipedia_lm", part), {"input_ids": cut} | label)
     with replacing(out / "tokenizer.json") as scratch:
         tokens.save(str(scratch))
     write_card(out, "wikipedia_lm")
