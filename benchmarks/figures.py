@@ -66,11 +66,11 @@ class Study:
 DEFERRED: tuple[tuple[str, Settings], ...] = (
     ("deferred-log", {"bits": 4, "r": 1.0}),
     ("deferred-log", {"bits": 4, "steps": "equal"}),
-    ("deferred-log", {"bits": 4}),
+    ("deferred-log", {"bits": 4, "distance": "float"}),
     ("deferred-log", {"bits": 3, "r": 0.75}),
-    ("deferred-log", {"bits": 3}),
+    ("deferred-log", {"bits": 3, "distance": "float"}),
     ("deferred-log", {"bits": 2, "r": 0.5}),
-    ("deferred-log", {"bits": 2}),
+    ("deferred-log", {"bits": 2, "distance": "float"}),
 )
 """Where r is no number it is fitted, one a site, on the calibration data."""
 

@@ -118,7 +118,7 @@ def test_every_difference_and_a_hundred_thousand_rows(settings: dict[str, int | 
 
 
 @pytest.mark.parametrize("scope", ["site", "head"])
-@pytest.mark.parametrize("settings", [*({"bits": b} for b in (2, 3, 4, 8)), {"bits": 3, "distance": "byte"}], ids=str)
+@pytest.mark.parametrize("settings", [*({"bits": b, "distance": "float"} for b in (2, 3, 4, 8)), {"bits": 3}], ids=str)
 def test_fitted_numbers_are_equal_bits_too(scope: str, settings: dict[str, int | str]) -> None:
     method = METHODS.get("deferred-log")
     options = method.resolve(method.configure({**settings, "r": scope}), True)

@@ -236,7 +236,7 @@ def test_one_function_serves_every_site_with_the_same_settings() -> None:
         p = Softmax <axis = -1> (x)  mixed = MatMul(p, v)
         q = Softmax <axis = -1> (mixed)  again = MatMul(q, v)
     }"""
-    functions = softq.convert(onnx.parser.parse_model(text), bits=4).model.functions
+    functions = softq.convert(onnx.parser.parse_model(text), bits=4, settings={"r": 1}).model.functions
     assert [f.name for f in functions] == ["DeferredLog_b4_r1"]
 
 
@@ -315,7 +315,7 @@ def test_a_function_of_the_same_name_is_not_taken_for_softqs() -> None:
     <domain: "softq", opset_import: ["" : 18]>
     DeferredLog_b4_r1 (scores) => (weights, normalizer) { weights = Exp(scores)  normalizer = Exp(scores) }"""
     with pytest.raises(softq.RefusalError, match="another body already"):
-        softq.convert(onnx.parser.parse_model(text), bits=4)
+        softq.convert(onnx.parser.parse_model(text), bits=4, settings={"r": 1})
 
 
 def test_a_normalized_model_can_be_converted_without_being_changed() -> None:

@@ -133,8 +133,8 @@ def test_codes_at_their_boundaries(bits: int, r: float) -> None:
 
 @pytest.mark.parametrize("scope", ["site", "head"])
 @pytest.mark.parametrize("settings", [
-    {"bits": 4}, {"bits": 3, "distance": "byte"},
-    *(pytest.param({"bits": bits}, marks=pytest.mark.slow) for bits in (2, 8)),
+    {"bits": 4, "distance": "float"}, {"bits": 3},
+    *(pytest.param({"bits": bits, "distance": "float"}, marks=pytest.mark.slow) for bits in (2, 8)),
 ], ids=str)  # fmt: skip
 def test_parameters_of_a_site_and_of_heads(scope: str, settings: dict[str, int | str]) -> None:
     method = METHODS.get("deferred-log")

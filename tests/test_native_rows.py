@@ -382,8 +382,8 @@ def test_a_table_that_rises_by_one_is_looked_up(machine: Cpu) -> None:
 @pytest.mark.parametrize("machine", each_machine(FEW))
 @pytest.mark.parametrize("scope", ["site", "head"])
 @pytest.mark.parametrize("settings", [
-    {"bits": 4}, {"bits": 3, "distance": "byte"},
-    *(pytest.param({"bits": bits}, marks=pytest.mark.slow) for bits in (2, 8)),
+    {"bits": 4, "distance": "float"}, {"bits": 3},
+    *(pytest.param({"bits": bits, "distance": "float"}, marks=pytest.mark.slow) for bits in (2, 8)),
 ], ids=str)  # fmt: skip
 def test_parameters_of_a_site_and_of_heads(machine: Cpu, scope: str, settings: dict[str, int | str]) -> None:
     method = METHODS.get("deferred-log")

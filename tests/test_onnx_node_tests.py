@@ -47,9 +47,10 @@ def model_of(case: TestCase) -> onnx.ModelProto:
 
 
 @cache
-def converted(name: str, method: str) -> softq.Conversion[onnx.ModelProto]:
-    exact = method == "exact"
-    return softq.convert(model_of(ALL[name]), method=method, bits=None if exact else 4, all_sites=exact)
+def converted(name: str, method: str, r: float | None = None) -> softq.Conversion[onnx.ModelProto]:
+    exact, bits = method == "exact", None if method == "exact" else 4
+    settings = {} if r is None else {"r": r}
+    return softq.convert(model_of(ALL[name]), method=method, bits=bits, settings=settings, all_sites=exact)
 
 
 def run(model: onnx.ModelProto, inputs: list[Array]) -> list[Array]:
@@ -116,7 +117,8 @@ ATTENTION = [name for name in CASES if "attention" in name and name not in (MODI
 
 @pytest.mark.parametrize("name", ATTENTION)
 def test_four_bits_keep_what_is_finite_and_what_is_zero(name: str) -> None:
-    case, result = ALL[name], converted(name, "deferred-log")
+    # onnx's reference, which runs bfloat16, fails in GatherElements of a row of more than 32 elements.
+    case, result = ALL[name], converted(name, "deferred-log", 1.0 if "bf16" in name else None)
     assert result.plan.sites, "attention is converted by default"
     inputs, want = inputs_and_outputs(case)
     for g, w in zip(run(result.model, inputs), want, strict=True):

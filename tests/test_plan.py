@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from softq.errors import InputError, UsageError
-from softq.methods import Fit
+from softq.methods import Fit, _steps_numbers
+from softq.methods._steps import SHAPE
 from softq.plan_making import plan_sites
 from softq.plans import Plan, SitePlan, load_plan, parse_plan
 from softq.site import Site, Verdict
@@ -120,8 +121,22 @@ def test_defaults_follow_the_bits_and_the_data() -> None:
         return option("r", bits, calibrated=calibrated)
 
     growing = [b for b in range(2, 9) if option("steps", b, calibrated=False) == "growing"]
-    assert growing == [2, 3]
+    assert growing == [2, 3, 4, 5, 6, 7]
     growing = [b for b in range(2, 9) if option("steps", b, calibrated=True) == "growing"]
-    assert growing == [2, 3, 4]
-    assert [r(b, calibrated=False) for b in range(2, 9)] == [1.3, 6.5, 1.0, 2.0, 4.0, 8.0, 16.0]
+    assert growing == [2, 3, 4, 5, 6, 7]
+    rates = [r(b, calibrated=False) for b in range(2, 9)]
+    assert rates == [*(_steps_numbers.OF_BYTES[b]["r"] for b in range(2, 8)), 16.0]
+    for options in ({"steps": "equal"}, {"r": 1}):
+        # Shifts are what is said by either word.
+        chosen = plan_sites([site()], "deferred-log", {"bits": 4, **options})[0].options
+        assert (chosen["steps"], chosen["r"], chosen["distance"]) == ("equal", 1.0, "float")
     assert {r(b, calibrated=True) for b in range(2, 9)} == {"site"}
+
+
+@pytest.mark.parametrize("r", [23.0, "site"])
+def test_a_plan_of_before_there_was_a_distance_is_of_floats(r: float | str) -> None:
+    shape: dict[str, float | str] = {"first": 0.17, "shift": 0.7, "slope": 0.0} if r == 23 else dict.fromkeys(SHAPE, r)
+    fitted = {} if r == 23 else {"r": 20.0, "first": 0.2, "shift": 0.5, "slope": 0.0}
+    options = {"bits": 4, "steps": "growing", "r": r, **shape, "weight_bits": 15, "step": 0.0}
+    structure = SitePlan("attention", "f", "deferred-log", options, fitted).configure().structure
+    assert structure == ("b4_r23_f0p17_h0p7_growing" if r == 23 else "b4_rsite_msite_growing")

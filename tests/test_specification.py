@@ -39,7 +39,7 @@ def test_the_list_has_a_line_a_method_with_what_a_chip_maker_asks() -> None:
     ]  # fmt: skip
     lines = {line.split()[0]: line for line in listed[1 : 1 + len(METHODS.entries())]}
     assert set(lines) == set(METHODS.entries())
-    assert lines["deferred-log"].split()[1:9] == ["drop-in", "2-8", "yes", "25", "/", "26", "262,143", "optional"]
+    assert lines["deferred-log"].split()[1:9] == ["drop-in", "2-8", "yes", "25", "/", "29", "262,143", "optional"]
     assert lines["exact"].split()[1:5] == ["drop-in", "32", "fixed", "no"]
     for name, method in METHODS.entries().items():
         assert lines[name].endswith(method.source)
@@ -81,9 +81,9 @@ def test_bits(name: str, expected: dict[str, object]) -> None:
 @pytest.mark.parametrize("length", [1, 1024, 4096, 100_000])
 def test_the_widest_integer_grows_with_the_row(length: int) -> None:
     found = facts("deferred-log", length)
-    # Weights of at most 2^14 and their sum; of 8-bit scores d * M + 2^20, too, d = 255 and M = 189,097.
+    # Weights of at most 2^14 and their sum; of 8-bit scores d * M + 2^19, too, d = 255 and M = log2(e) 2^20.
     assert found["widest_integer_bits"] == (2**14 * length).bit_length()
-    product = 255 * 189_097 + 2**20
+    product = 255 * 1_512_775 + 2**19
     assert found["kernels"]["i8"]["widest_integer_bits"] == max((2**14 * length).bit_length(), product.bit_length())
     assert found["widest_integer_for_length"] == length
     assert found["largest_length"] == found["kernels"]["i8"]["largest_length"] == (2**32 - 1) // 2**14
@@ -120,13 +120,16 @@ def test_special_values_are_those_of_the_program() -> None:
 
 def test_the_specification_has_interface_special_values_and_both_programs() -> None:
     shown = softq("methods", "deferred-log").stdout
+    options = METHODS.get("deferred-log").resolve(METHODS.get("deferred-log").configure({}), False)
+    form = options.structure
+    of_bytes = replace(options, step=0.0625).structure  # pyright: ignore[reportCallIssue]
     for text in (
         "c = min(rint((max - x) * r * log2 e), 2^b - 1)",
-        "ONNX function softq::DeferredLog_b4_r1(scores) -> (weights, normalizer), float32",
-        "ONNX function softq::DeferredLog_b4_rsite_growing(scores, given_weights, given_rate, given_offset, ",
-        "program deferred-log b4_r1(scores: row f32)",
-        " step=0.0625 (widest integer 26 bits, longest row 262,143):",
-        "program deferred-log b4_r1_s0p0625(scores: row i8)",
+        f"ONNX function softq::DeferredLog_{form}(scores) -> (weights, normalizer), float32",
+        "ONNX function softq::DeferredLog_b4_rsite_growing_byte(scores, given_weights, given_codes) -> ",
+        f"program deferred-log {form}(scores: row f32)",
+        " step=0.0625 (widest integer 29 bits, longest row 262,143):",
+        f"program deferred-log {of_bytes}(scores: row i8)",
         "masked, with a NaN and +inf under the mask  0 (nan) 0 (inf)  16384 0 16384 0",
     ):
         assert text in shown

@@ -139,7 +139,7 @@ def test_fitted_numbers_are_parameters() -> None:
         ({"r": "site"}, {}, "has fitted numbers: r=X; given is nothing"),
         ({"r": 1}, {"r": 2.0}, "has fitted numbers: nothing; given is r"),
         ({"r": "head"}, {"r": 2.0}, "vectors are of one head: r=site"),
-        ({"r": "site"}, {"r": 999.0}, "fitted r is 999.0; allowed is"),
+        ({"r": "site"}, {"r": 9999.0}, "fitted r is 9999.0; allowed is"),
     ]:
         with pytest.raises(UsageError, match=message):
             vectors("deferred-log", {"steps": "equal", **settings}, fitted=fitted)
@@ -207,7 +207,7 @@ int main(void)
 
 
 def test_a_kernel_written_by_hand_equals_the_vectors_and_a_broken_one_does_not(tmp_path: Path) -> None:
-    options = ["--scores", "i8", "--set", "step=0.1", "--masked"]
+    options = ["--scores", "i8", "--set", "step=0.1", "--set", "r=1", "--masked"]
     assert softq("vectors", "deferred-log", str(tmp_path / "vectors"), *options).exit_code == 0
     right = compiled(tmp_path, KERNEL, "-DCLAMP=15")
     assert (right.returncode, right.stdout) == (0, b"0\n")

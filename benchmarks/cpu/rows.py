@@ -69,17 +69,16 @@ def kernels(length: int) -> dict[str, Kernel]:
     short = length < 256
     floats = {SOFTMAX: 0.85 if short else 0.75, TORCH: None, TVM: 0.10, COPY: None}
     found = {EXACT: Kernel(quotient(_program("exact", DType.F32)), ("probabilities",), floats)}
-    for bits in (4, 3):
-        plain = _program("deferred-log", DType.F32, bits=bits)
-        name = CODES if bits == 4 else "deferred-log, 3 bits, growing steps"
-        found[name] = Kernel(plain, ("codes", "normalizer"), {SOFTMAX: 0.38, COPY: None})
+    found[CODES] = Kernel(
+        _program("deferred-log", DType.F32, r=1), ("codes", "normalizer"), {SOFTMAX: 0.38, COPY: None}
+    )
     for bits in (4, 3, 2):
-        plain = _program("deferred-log", DType.F32, bits=bits, distance="byte")
+        plain = _program("deferred-log", DType.F32, bits=bits)
         name = f"deferred-log, {bits} bits, growing steps of a distance in a byte"
         found[name] = Kernel(plain, ("codes", "normalizer"), {SOFTMAX: 0.36, COPY: None})
-    halves = _program("deferred-log", DType.F32, bits=4)
+    halves = _program("deferred-log", DType.F32, r=1)
     found[NIBBLES] = Kernel(halves, ("codes", "normalizer"), {SOFTMAX: 0.36, COPY: None}, ("codes",))
-    masked = _program("deferred-log", DType.F32, masked=True, bits=4)
+    masked = _program("deferred-log", DType.F32, masked=True, r=1)
     found[MASKED] = Kernel(masked, ("codes", "normalizer"), {CODES: 1.3, SOFTMAX: None})
     for name, method in METHODS.entries().items():
         if method.integer_scores and method.drop_in:

@@ -138,32 +138,33 @@ class StepOptions(Options):
 
     bits: int = option(4, "bits of a code", low=2, high=8)
     steps: Literal["auto", "equal", "growing"] = option(
-        "auto", "how the codes lie; growing is for 2 to 4 bits; auto: growing at 2 and 3 bits, and at 4 where r is "
-        "fitted; equal where r is a number"
+        "auto", "how the codes lie; growing is for 2 to 7 bits, of a distance as a float for 2 to 4; auto: growing "
+        "up to 7 bits, equal at 8 and where r is a number"
     )  # fmt: skip
     distance: Literal["auto", "float", "byte"] = option(
         "auto", "what a code is found by: the distance from the maximum as a float, or, with growing steps, rounded to "
-        "1/16 octave in a byte, with up to 7 bits then, and a table of 256 codes in the place of the root; auto: float"
+        "1/16 octave in a byte, with up to 7 bits then, and a table of 256 codes in the place of the root; auto: byte "
+        "with growing steps where r is no number, else float"
     )  # fmt: skip
     r: float | Auto | Scope = option(
         "auto", "codes per octave (factor of 2 of the weight; their square with growing steps), or fit one per site or "
         "head; auto: fitted per site where there are calibration data, else with equal steps 1 at 4 bits, doubled by "
-        "each further bit, 0.75 at 3 bits and 0.5 at 2, with growing steps 23, 6.5 and 1.3",
+        "each further bit, 0.75 at 3 bits and 0.5 at 2, with growing steps what suits the width",
         low=LEAST_R, high=GREATEST_R_OF_BYTES,
     )  # fmt: skip
     first: float | Auto | Scope = option(
         "auto", "with growing steps: octaves below the maximum at which code 1 begins, or fit it per site or head; "
-        "auto: fitted where r is; 1 / (4 r) where r is a number; else 0.8, 0.4 and 0.17 at 2, 3 and 4 bits",
+        "auto: fitted where r is; 1 / (4 r) where r is a number; else what suits the width",
         low=0.25 / GREATEST_R, high=GREATEST_FIRST,
     )  # fmt: skip
     shift: float | Auto | Scope = option(
         "auto", "with growing steps: what is taken off the root, so that the first steps differ less; or fit it per "
-        "site or head; auto: fitted where r is; 0 where r is a number; else 0.2, 0.8 and 0.7",
+        "site or head; auto: fitted where r is; 0 where r is a number; else what suits the width",
         low=0.0, high=GREATEST_SHIFT,
     )  # fmt: skip
     slope: float | Auto | Scope = option(
         "auto", "with growing steps: octaves by which the elements of a row become more per octave, or fit it per site "
-        "or head; auto: fitted where r is at 2 bits; 0.2 at 2 bits without calibration data; else 0",
+        "or head; auto: fitted where r is at 2 bits; else what suits the width without calibration data, and 0",
         low=0.0, high=2.0,
     )  # fmt: skip
 
@@ -214,12 +215,11 @@ S = TypeVar("S", bound=StepOptions)
 def resolve_steps(options: S, calibrated: bool) -> S:
     """Return the options with what is usual, or what is fitted, in place of each "auto"."""
     if options.distance == "auto":
-        options = replace(options, distance="float")
+        bytes_do = options.steps != "equal" and isinstance(options.r, str) and options.bits in numbers.OF_BYTES
+        options = replace(options, distance="byte" if bytes_do else "float")
     if options.steps == "auto":
-        # Fitted numbers need a table anyway, and equal steps with r = 1 none.
-        fitted = options.r in FITTED_SCOPES or (options.r == "auto" and calibrated)
-        grow = isinstance(options.r, str) and options.bits in (options.built_in if fitted else (2, 3))
-        options = replace(options, steps="growing" if grow or options.of_bytes else "equal")
+        grow = options.of_bytes or (isinstance(options.r, str) and options.bits in numbers.OF_FLOATS)
+        options = replace(options, steps="growing" if grow else "equal")
     check_steps(options)
     r = "site" if options.r == "auto" and calibrated else options.r
     if options.steps == "equal":
