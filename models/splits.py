@@ -1,8 +1,8 @@
 """Which data each model is trained, calibrated, developed and evaluated on: the only place where a split is defined.
 
-No part of a model's data shares a digit, an article or a document with another part, and nothing is fitted or chosen
-on what is evaluation of another model. The builders cut their files from here, the benchmarks ask `files_of` for them,
-and docs/data.md is this table.
+No part of a model's data shares a digit, an article or a document with another part, and what is evaluation of one
+model is nothing else for any other. The builders cut their files from here, the benchmarks ask `files_of` for them, and
+docs/data.md is this table.
 """
 
 from __future__ import annotations
@@ -31,14 +31,13 @@ _QUOTED = range(47, 80)
 """Articles of which the figures of earlier versions quoted a window each, for SmolLM2."""
 
 ARTICLES: Mapping[str, Sequence[int]] = {
-    "training": range(80),
+    "training": (*range(1, 47, 2), *_QUOTED),
     "calibration": range(80, 86),
     "development": range(86, 92),
+    # No figure was made of the first 47 before this table.
+    "evaluation": range(0, 47, 2),
 }
-"""Places of the 92 articles in the excerpt's own order, for the language model that is trained on them."""
-
-_UNQUOTED = range(0, 47, 2)
-"""Of the first 47 articles no figure of SmolLM2 was made before this table."""
+"""Places of the 92 articles in the excerpt's own order."""
 
 DOCUMENTS = 293
 """Different documents of the background corpus that are none of the 50 judged ones."""
@@ -71,13 +70,13 @@ SPLITS: Mapping[str, Split] = {
     ),
     "wikipedia_lm": Split(
         _EXCERPT, "articles", ARTICLES,
-        {"calibration": {"calibration.npz": 16}, "development": {"data.npz": 32}},
+        {"calibration": {"calibration.npz": 64}, "development": {"data.npz": 64}, "evaluation": {"evaluation.npz": 96}},
     ),
     "smollm2": Split(
         _EXCERPT + " (what the model was trained on is not known; it may have seen Wikipedia)", "articles",
         # "Adventure" fills no window.
         {"calibration": range(80, 84), "development": (*(at for at in _QUOTED if at != 62), *range(88, 92)),
-         "evaluation": _UNQUOTED},
+         "evaluation": ARTICLES["evaluation"]},
         {"calibration": {"calibration.npz": 4}, "development": {"data": 4, "data_more.npz": 32},
          "evaluation": {"evaluation.npz": 64}},
     ),

@@ -96,7 +96,7 @@ def test_a_budget_of_perplexity_is_the_same_in_its_unit_and_as_a_share(drop: str
 def test_a_plan_holds_on_data_that_the_search_did_not_see(tmp_path: Path) -> None:
     out = tmp_path / "plan.json"
     arguments = ["plan", str(LM), "--data", str(TEXT), "--metric", "perplexity", "--max-drop", "0.5%",
-                 "--out", str(out), "--methods", "deferred-log,uniform",
+                 "--out", str(out), "--methods", "deferred-log,uniform", "--limit", "32",
                  "--bits", "2-8", "--threads", "1", "--json"]  # fmt: skip
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.output
@@ -118,7 +118,7 @@ def test_a_plan_holds_on_data_that_the_search_did_not_see(tmp_path: Path) -> Non
     assert lost <= 0.005 * of
     assert "with 95 % confidence, 16 samples" in said["gate"]["sentence"]
     assert report.metrics[0].candidate == said["verification"]["metric"]["value"]
-    again = find_plan(Task(LM, TEXT, "perplexity", Selection(), threads=1), max_drop="0.5%",
+    again = find_plan(Task(LM, TEXT, "perplexity", Selection(), limit=32, threads=1), max_drop="0.5%",
                       methods="deferred-log,uniform")  # fmt: skip
     assert again.plan == load_plan(out)
 
