@@ -211,7 +211,12 @@ def main() -> int:
                 rows.append(attempt(name, variant, Path(folder)))
             print(line(rows[-1]), flush=True)
     if options.json is not None:
-        facts = {"command": "python -m benchmarks.tool_variants", "rows": rows}
+        # What was not tried now stays.
+        known = json.loads(options.json.read_text("utf-8"))["rows"] if options.json.exists() else []
+        by_variant = {(row["model"], row["variant"]): row for row in (*known, *rows)}
+        places = {name: place for place, name in enumerate(ORIGINALS)}
+        merged = sorted(by_variant.values(), key=lambda row: places[row["model"]])
+        facts = {"command": "python -m benchmarks.tool_variants", "rows": merged}
         options.json.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     return int(not all(good(row, what) for row in rows for what in WAYS))
 
