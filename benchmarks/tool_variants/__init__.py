@@ -1,7 +1,7 @@
 """The models of models/ as other tools write them: converted, built and run against onnxruntime.
 
     pip install onnxslim==0.1.98 onnxsim==0.8.1 onnxconverter-common==1.16.0
-    python -m benchmarks.tool_variants [--json FILE] [VARIANT ...]
+    python -m benchmarks.tool_variants [VARIANT ...] [--model NAME ...] [--json FILE]
 
 Variants are onnxruntime's own optimization levels, onnxslim, onnxsim, quantization (static as QDQ and as QOperator,
 dynamic) and float16. Each is built as it is and after conversion with the exact method. What counts as the same is what
