@@ -43,7 +43,9 @@ def find_greatest(node: Node, x: relax.Expr, axes: Sequence[Windows], columns: b
         columns: Whether places of an image are counted down the columns of its last two axes.
     """
     dtype, counts = str(x.ty.dtype), [axis.count for axis in axes]
-    least = -np.inf if dtype.startswith("float") else int(np.iinfo(dtype).min)
+    least = tirx.const(-np.inf if dtype.startswith("float") else int(np.iinfo(dtype).min), dtype)
+    # TVM's own begins with the least finite number, which no element of a window of infinities equals.
+    most = te.comm_reducer(lambda a, b: tirx.max(a, b), lambda _: least, name="most")
 
     def greatest(images: Any, before: Any, counts: Any) -> Any:
         within = _reduced(axes)
@@ -51,8 +53,7 @@ def find_greatest(node: Node, x: relax.Expr, axes: Sequence[Windows], columns: b
         def element(batch: Any, channel: Any, *window: Any) -> Any:
             at = _places(axes, window, within, before)
             inside = _inside(at, images.shape[2:])
-            value = tirx.if_then_else(inside, images[(batch, channel, *at)], tirx.const(least, dtype))
-            return te.max(value, axis=within)
+            return most(tirx.if_then_else(inside, images[(batch, channel, *at)], least), axis=within)
 
         return te.compute([*images.shape[:2], *counts], element, name="greatest")
 
