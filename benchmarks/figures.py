@@ -66,11 +66,11 @@ class Study:
 DEFERRED: tuple[tuple[str, Settings], ...] = (
     ("deferred-log", {"bits": 4, "r": 1.0}),
     ("deferred-log", {"bits": 4, "steps": "equal"}),
-    ("deferred-log", {"bits": 4, "distance": "float"}),
+    ("deferred-log", {"bits": 4}),
     ("deferred-log", {"bits": 3, "r": 0.75}),
-    ("deferred-log", {"bits": 3, "distance": "float"}),
+    ("deferred-log", {"bits": 3}),
     ("deferred-log", {"bits": 2, "r": 0.5}),
-    ("deferred-log", {"bits": 2, "distance": "float"}),
+    ("deferred-log", {"bits": 2}),
 )
 """Where r is no number it is fitted, one a site, on the calibration data."""
 
@@ -191,7 +191,7 @@ def tables(results: Mapping[str, object]) -> str:
         parts.append("|---|---|---|---|---|")
         for row in study["rows"]:
             settings = {k: v for k, v in row["settings"].items() if k != "bits"}
-            extra = "".join(f", {k} = {v}" for k, v in settings.items()) or ", r fitted" * row["fitted"]
+            extra = "".join(f", {k} = {v}" for k, v in settings.items()) or ", fitted" * row["fitted"]
             change = (
                 f"{row['change']:.4f} ({row['low']:.4f} to {row['high']:.4f})" if ratio else f"{row['change']:+.4f}"
             )
