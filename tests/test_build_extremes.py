@@ -9,6 +9,7 @@ import pytest
 from onnx import parser
 
 import softq
+from tests.built import check
 
 pytest.importorskip("tvm")
 
@@ -39,3 +40,15 @@ def test_extremes_and_nan_at_every_place(tmp_path: Path) -> None:
                     wanted["y"] = np.clip(np.rint(x / scale) + zero, 0, 255)
                 for name, want in wanted.items():
                     np.testing.assert_array_equal(found[name], want, err_msg=f"{name} of {length} with {special}")
+
+
+def test_values_of_functions_with_names_in_them(tmp_path: Path) -> None:
+    """Tanh names parts of its formula, and the greatest value is sought in several parts of a row."""
+    check(
+        """g (float[n, 508] x) => (float[n] y) <int64[1] last = {1}> {
+            t = Tanh (x)
+            y = ReduceMax <keepdims = 0> (t, last)
+        }""",
+        [{"x": np.random.default_rng(n).normal(size=(n, 508)).astype(np.float32) - 1} for n in (1, 3)],
+        tmp_path,
+    )

@@ -36,6 +36,8 @@ def lower(functions: Sequence[tirx.PrimFunc], machine: Cpu) -> tvm.IRModule:
     module = tvm.IRModule({str(f.attrs["global_symbol"]): f for f in functions})
     return tvm.ir.transform.Sequential(
         [
+            # A reduction in parts has the same names with other values in each part.
+            tirx.transform.ConvertSSA(),
             # Before a target is known: where vectors may have any length TVM writes a test for every element.
             tirx.transform.VectorizeLoop(True),
             tirx.transform.BindTarget(target_of(machine)),
