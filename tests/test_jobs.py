@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
 from functools import partial
 from pathlib import Path
 
@@ -107,7 +108,8 @@ def test_an_interruption_ends_all(count: int, monkeypatch: pytest.MonkeyPatch) -
     results = Results([interrupted] * 50, [1] * 50)
     with pytest.raises(KeyboardInterrupt):
         results[0]
-    with pytest.raises(BaseException):  # noqa: B017, PT011 - interrupted itself, or never begun
+    # Another thread began it and was interrupted, too, or nobody did any more.
+    with pytest.raises((KeyboardInterrupt, CancelledError)):
         results[49]
 
 

@@ -39,7 +39,11 @@ def main() -> int:
     counts = Counter(one.status for one in found)
     print(", ".join(f"{count} {status}" for status, count in counts.most_common()))
     if options.json is not None:
-        others = recorded(json.loads(options.json.read_text("utf-8")), found) if options.pattern else []
+        others = (
+            recorded(json.loads(options.json.read_text("utf-8")), found)
+            if options.pattern and options.json.exists()
+            else []
+        )
         options.json.write_text(json.dumps(summary([*found, *others]), indent=1) + "\n", encoding="utf-8")
     return int(counts["wrong"] + counts["crashed"] > 0)
 

@@ -7,7 +7,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -173,9 +173,9 @@ def attempt(name: str, variant: str, folder: Path) -> dict[str, Any]:
     model = VARIANTS[variant](original, model, folder / "variant.onnx")
     results = [run(model, feeds, level) for level in LEVELS.values()]
     size = max(float(np.abs(x).max()) for x in results[0])
-    row["levels"] = max(_distance(a, results[0]) for a in results)
-    row["roundings"] = max(_distance(run(*nudged(model, feeds, seed)), results[0]) for seed in range(DRAWS))
-    row["tolerance"] = max(row["levels"], row["roundings"]) + 1e-5 * size
+    row["levels"] = _greatest(_distance(a, results[0]) for a in results)
+    row["roundings"] = _greatest(_distance(run(*nudged(model, feeds, seed)), results[0]) for seed in range(DRAWS))
+    row["tolerance"] = _greatest((row["levels"], row["roundings"])) + 1e-5 * size
     for what in WAYS:
         try:
             start = time.perf_counter()
@@ -185,14 +185,21 @@ def attempt(name: str, variant: str, folder: Path) -> dict[str, Any]:
             with softq.load(folder / "built") as built:
                 found = built(feeds)
             there = [np.asarray(found[value.name]) for value in model.graph.output]
-            row[f"{what}: difference"] = min(_distance(there, x) for x in results)
+            row[f"{what}: difference"] = float(np.min([_distance(there, x) for x in results]))
         except softq.SoftqError as error:
             row[f"{what}: refused"] = str(error)
     return row
 
 
 def _distance(a: Sequence[Array], b: Sequence[Array]) -> float:
-    return max(float(np.abs(x.astype(np.float64) - y.astype(np.float64)).max()) for x, y in zip(a, b, strict=True))
+    return _greatest(
+        float(np.abs(x.astype(np.float64) - y.astype(np.float64)).max()) for x, y in zip(a, b, strict=True)
+    )
+
+
+def _greatest(numbers: Iterable[float]) -> float:
+    """Return the greatest number; NaN if one is NaN, with which nothing is right."""
+    return float(np.max(list(numbers)))
 
 
 def main() -> int:
