@@ -24,7 +24,15 @@ INSTALL = "pip install ziglang"
 # Sanitizers off: zig turns some on by default, and their runtime is no part of an artifact.
 _FLAGS = ("-std=c99", "-O2", "-g0", "-fPIC", "-fno-sanitize=all", "-fvisibility=hidden")
 
-_LINK = ("-shared", "-Wl,-z,defs", "-Wl,--as-needed", "-Wl,--gc-sections", "-Wl,-soname,libmodel.so")
+# Stripped: the compiler's own pieces of the C library come with debug sections, which name folders of this computer.
+_LINK = (
+    "-shared",
+    "-Wl,-z,defs",
+    "-Wl,--as-needed",
+    "-Wl,--gc-sections",
+    "-Wl,--strip-debug",
+    "-Wl,-soname,libmodel.so",
+)
 
 
 def compiler(machine: Cpu, cc: str | None = None) -> list[str]:
