@@ -34,6 +34,7 @@ from softq.rowprog.program import table_of
 from softq.rowprog.ranges import largest_length, prove
 from softq.rowprog.types import Kind
 from softq.site import Site
+from softq.visible import lines
 
 _FREE = {name for name, op in OPS.items() if op.cost == "free"} | {"exp_minus"}
 """Operators that are not counted; an exponential is what the program makes it of."""
@@ -234,11 +235,11 @@ def to_text(told: Explanation) -> str:
     """Return what `softq explain` prints."""
     site, cost = told.site, told.cost
     shape = "unknown" if site.shape is None else " x ".join("?" if d is None else str(d) for d in site.shape)
-    lines: list[tuple[str, str]] = [
+    facts: list[tuple[str, str]] = [
         ("site", site.id),
         ("where", " / ".join(site.container) or "the main graph"),
         ("what", f"{site.operator}: {told.form}"),
-        ("nodes", ("\n" + " " * 12).join(told.nodes)),
+        *(("" if i else "nodes", node) for i, node in enumerate(told.nodes or [""])),
         ("scores", f"{told.scores or 'inside the operator'}, {site.dtype}, {shape}, axis {site.axis}"),
         ("rows", "depends on the input" if told.rows is None else f"{told.rows:,}"),
         ("mask", told.mask),
@@ -250,7 +251,7 @@ def to_text(told: Explanation) -> str:
     if cost is not None:
         settings = " ".join(f"{k}={v}" for k, v in cost.options.items())
         widest = f"{cost.widest_integer_bits} bits" if cost.widest_integer_bits else "no integers"
-        lines += [
+        facts += [
             ("", ""),
             ("method", f"{cost.method} {settings}".rstrip()),
             ("function", cost.function),
@@ -261,7 +262,7 @@ def to_text(told: Explanation) -> str:
             ("widest", f"{widest}; no overflow up to rows of {cost.largest_length:,}"),
             ("accuracy", "not known without data: softq convert, then softq check with your data"),
         ]
-    return "".join(f"{name:<11} {text}".rstrip() + "\n" for name, text in lines)
+    return lines(f"{name:<11} {text}" for name, text in facts)
 
 
 _MASKED_ROWS: Mapping[str, str] = {

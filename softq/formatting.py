@@ -12,6 +12,7 @@ from softq.methods import Spread
 from softq.plans import Plan
 from softq.site import Site
 from softq.targets import TARGETS, Target
+from softq.visible import lines, visible
 
 PROOF_LENGTH = 1024
 """Length of the row for which the widest integer is listed."""
@@ -19,11 +20,9 @@ PROOF_LENGTH = 1024
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return rows as aligned columns, two blanks between them, the last one ragged."""
-    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
-    lines = (
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (head, *rows)
-    )
-    return "".join(f"{line}\n" for line in lines)
+    shown = [[visible(cell) for cell in row] for row in (head, *rows)]
+    widths = [max(len(row[i]) for row in shown) for i in range(len(head))]
+    return lines("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in shown)
 
 
 def sites_to_text(sites: Sequence[Site]) -> str:
@@ -84,7 +83,7 @@ def conversion_to_text(sites: Sequence[Site], plan: Plan, out: str | None) -> st
     end = f"converted {len(got) + len(plan.rewrites)} of {len(sites)} softmaxes; " + (
         "nothing written (dry run)" if out is None else f"wrote {out}"
     )
-    return (table(("site", "method", "settings or reason"), rows) if rows else "") + end + "\n"
+    return (table(("site", "method", "settings or reason"), rows) if rows else "") + lines([end])
 
 
 def _fitted(value: float | tuple[float, ...]) -> str:
@@ -125,10 +124,10 @@ def target_to_text(target: Target) -> str:
 def artifact_to_text(folder: str, manifest: Mapping[str, Any]) -> str:
     """Return what `softq build` prints."""
     megabytes = sum(file["bytes"] for file in manifest["files"].values()) / 2**20
-    lines = [f"{folder}: {manifest['target']}, {len(manifest['steps'])} steps, {megabytes:.1f} MiB"]
+    told = [f"{folder}: {manifest['target']}, {len(manifest['steps'])} steps, {megabytes:.1f} MiB"]
     for key in ("inputs", "outputs"):
         for tensor in manifest[key]:
             shape = ", ".join(str(d) for d in tensor["shape"])
-            lines.append(f"{key[:-1]:<6}  {tensor['name']}  {tensor['dtype']} [{shape}]")
+            told.append(f"{key[:-1]:<6}  {tensor['name']}  {tensor['dtype']} [{shape}]")
     sites = [(site, ", ".join(names)) for site, names in manifest["sites"].items()]
-    return "\n".join(lines) + "\n\n" + table(("site", "kernel"), sites)
+    return lines([*told, ""]) + table(("site", "kernel"), sites)

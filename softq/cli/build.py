@@ -11,7 +11,7 @@ import click
 from softq.cli import options
 from softq.cli.arguments import check_outputs
 from softq.cli.loading import sparing
-from softq.cli.printing import print_json, print_report, progress
+from softq.cli.printing import print_json, print_report, print_text, progress
 from softq.errors import UsageError
 
 
@@ -32,7 +32,7 @@ def build(model: str, out_dir: str, target: str, as_json: bool, **given: Any) ->
     if as_json:
         print_json(built.manifest)
     else:
-        click.echo(artifact_to_text(out_dir, built.manifest), nl=False)
+        print_text(artifact_to_text(out_dir, built.manifest))
 
 
 @click.command()

@@ -9,7 +9,7 @@ import click
 
 from softq.cli import options
 from softq.cli.arguments import check_outputs, parse_settings
-from softq.cli.printing import print_json, print_notes, progress
+from softq.cli.printing import print_json, print_notes, print_text, progress
 
 
 @click.command()
@@ -79,4 +79,4 @@ def convert(
         print_json({"schema": SCHEMA, "model": model, "output": None if dry_run else out, "sites": sites,
                     "plan": result.plan.to_json(), "warnings": list(result.warnings)})  # fmt: skip
     else:
-        click.echo(conversion_to_text(result.sites, result.plan, None if dry_run else out), nl=False)
+        print_text(conversion_to_text(result.sites, result.plan, None if dry_run else out))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import logging
 import sys
 import traceback
 from typing import Any, NoReturn
@@ -11,6 +12,7 @@ from typing import Any, NoReturn
 import click
 
 from softq.errors import SoftqError
+from softq.visible import lines, visible
 
 EXIT_GATE, EXIT_BAD, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -24,6 +26,8 @@ class Group(click.Group):
             return super().main(*args, standalone_mode=False, **extra)
         # The system takes all memory back; to look for garbage once more takes half a second behind a build.
         atexit.register(gc.freeze)
+        if logging.lastResort is not None:
+            logging.lastResort.setFormatter(_Formatter())
         try:
             # An exit that a command asks for comes back as a number.
             code = super().main(*args, standalone_mode=False, **extra)
@@ -42,7 +46,7 @@ class Group(click.Group):
             raise
         except BaseException as error:
             if ctx.params.get("debug"):
-                traceback.print_exc()
+                click.echo(lines(traceback.format_exc().splitlines()), err=True, nl=False)
             if isinstance(error, SoftqError):
                 _fail(str(error))
             if isinstance(error, SystemExit):
@@ -50,6 +54,13 @@ class Group(click.Group):
             _fail(f"{type(error).__name__}: {error}; --debug (before the command) shows where")
 
 
+class _Formatter(logging.Formatter):
+    """What libraries warn of, and what a cluster's scheduler says."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))
+
+
 def _fail(message: str) -> NoReturn:
-    click.echo("softq: " + " ".join(message.split()), err=True)
+    click.echo(visible("softq: " + " ".join(message.split())), err=True)
     sys.exit(EXIT_BAD)

@@ -9,7 +9,7 @@ import click
 
 from softq.cli import options
 from softq.cli.arguments import parse_settings
-from softq.cli.printing import print_json
+from softq.cli.printing import print_json, print_text
 from softq.errors import UsageError
 
 
@@ -35,13 +35,13 @@ def inspect(model: str | None, forms: bool, as_json: bool, **given: Any) -> None
         if as_json:
             print_json({"schema": SCHEMA, "forms": describe_forms()})
         else:
-            click.echo(forms_to_text(), nl=False)
+            print_text(forms_to_text())
         return
     sites = inspect_model(model, **given)
     if as_json:
         print_json({"schema": SCHEMA, "model": model, "sites": [site.to_json() for site in sites]})
     else:
-        click.echo(sites_to_text(sites), nl=False)
+        print_text(sites_to_text(sites))
 
 
 @click.command()
@@ -66,7 +66,7 @@ def explain(
     if as_json:
         print_json({"schema": SCHEMA, "model": model} | told.to_json())
     else:
-        click.echo(to_text(told), nl=False)
+        print_text(to_text(told))
 
 
 @click.command()
@@ -85,7 +85,7 @@ def methods(name: str | None, length: int, as_json: bool) -> None:
     if as_json:
         print_json({"schema": 1, "methods": [describe_method(method, length) for method in chosen]})
     else:
-        click.echo(methods_to_text(length) if name is None else method_to_text(METHODS.get(name), length), nl=False)
+        print_text(methods_to_text(length) if name is None else method_to_text(METHODS.get(name), length))
 
 
 @click.command()
@@ -100,4 +100,4 @@ def targets(name: str | None, as_json: bool) -> None:
     if as_json:
         print_json({"schema": 1, "targets": [describe_target(target) for target in chosen]})
     else:
-        click.echo(targets_to_text() if name is None else target_to_text(TARGETS.get(name)), nl=False)
+        print_text(targets_to_text() if name is None else target_to_text(TARGETS.get(name)))

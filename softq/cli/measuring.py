@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from softq.cli import options
-from softq.cli.printing import exit_unless, print_json, print_notes
+from softq.cli.printing import exit_unless, print_json, print_line, print_notes, print_text
 from softq.errors import SoftqError
 
 if TYPE_CHECKING:
@@ -95,9 +95,9 @@ def finish(found: Sweep, gate: Gate | None, as_json: bool, written: str) -> None
     if as_json:
         print_json(sweep_to_json(found, gate))
     else:
-        click.echo(sweep_to_text(found), nl=False)
+        print_text(sweep_to_text(found))
         if written:
-            click.echo(written)
+            print_line(written)
         if gate is not None:
-            click.echo(f"{'passed' if gate.passed else 'FAILED'}: {gate.sentence}")
+            print_line(f"{'passed' if gate.passed else 'FAILED'}: {gate.sentence}")
     exit_unless(gate is None or gate.passed)

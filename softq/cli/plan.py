@@ -10,7 +10,7 @@ import click
 from softq.cli import measuring
 from softq.cli.arguments import check_outputs
 from softq.cli.options import JSON
-from softq.cli.printing import exit_unless, print_json, print_notes, progress
+from softq.cli.printing import exit_unless, print_json, print_notes, print_text, progress
 from softq.errors import UsageError
 
 
@@ -48,5 +48,5 @@ def plan(
     if as_json:
         print_json(result)
     else:
-        click.echo(plan_to_text(found, out), nl=False)
+        print_text(plan_to_text(found, out))
     exit_unless(found.gate.passed)

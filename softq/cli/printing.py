@@ -1,4 +1,7 @@
-"""What commands print: JSON, notes, reports, a bar of progress; and the exit code that a gate gives."""
+"""What commands print: text, JSON, notes, reports, a bar of progress; and the exit code that a gate gives.
+
+Names come out of files of strangers, so nothing is printed but through these functions and `softq.cli.group`.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +15,31 @@ import click
 
 from softq.cli.group import EXIT_GATE
 from softq.progress import Progress
+from softq.visible import visible
 
 if TYPE_CHECKING:
     from softq.reports import Report
 
 
+def print_text(text: str) -> None:
+    """Print lines: nothing in them but their ends moves the cursor."""
+    click.echo("\n".join(map(visible, text.split("\n"))), nl=False)
+
+
+def print_line(text: str) -> None:
+    """Print one line, whatever is in it."""
+    click.echo(visible(text))
+
+
 def print_json(value: object) -> None:
     """Print a value as JSON; NaN and infinity are refused, which JSON does not have."""
-    click.echo(json.dumps(value, indent=2, allow_nan=False))
+    print_text(json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
 def print_notes(notes: Sequence[str]) -> None:
     """Print what the user should know, a line each, beside the result."""
     for note in notes:
-        click.echo(f"softq: {note}", err=True)
+        click.echo(visible(f"softq: {note}"), err=True)
 
 
 def print_report(report: Report, markdown: str | None, as_json: bool) -> None:
@@ -33,8 +47,10 @@ def print_report(report: Report, markdown: str | None, as_json: bool) -> None:
     from softq.files import write_text
     from softq.reports import to_json, to_markdown, to_text
 
-    terminal = sys.stdout.isatty()
-    click.echo(to_json(report) if as_json else to_text(report, terminal=terminal), nl=False)
+    if not as_json and sys.stdout.isatty():
+        click.echo(to_text(report, terminal=True), nl=False)  # Its colours are meant.
+    else:
+        print_text(to_json(report) if as_json else to_text(report))
     if markdown is not None:
         write_text(markdown, to_markdown(report))
     exit_unless(report.passed)
@@ -54,13 +70,14 @@ def progress() -> Generator[Progress]:
         return
     from rich import progress as bars
     from rich.console import Console
+    from rich.markup import escape
 
     with bars.Progress(console=Console(stderr=True), transient=True) as bar:
         tasks = {}
 
         def show(step: str, done: int, total: int | None) -> None:
             if step not in tasks:
-                tasks[step] = bar.add_task(step, total=total)
+                tasks[step] = bar.add_task(escape(visible(step)), total=total)
             bar.update(tasks[step], completed=done, total=total)
 
         yield show

@@ -8,7 +8,7 @@ import click
 
 from softq.cli import measuring, options
 from softq.cli.arguments import check_outputs
-from softq.cli.printing import progress
+from softq.cli.printing import print_line, print_text, progress
 
 if TYPE_CHECKING:
     from softq.sweeps import Sweep
@@ -76,11 +76,11 @@ def report(folders: tuple[str, ...], out: str | None, budget: str | None, plan: 
 
     written = write_report(*folders, out=out, budget=budget, plan=plan)
     if as_json:
-        click.echo(to_json(written.content), nl=False)
+        print_text(to_json(written.content))
         return
     answer = written.content.answer
-    click.echo(f"{answer.sentence} {answer.peers_sentence}".rstrip())
-    click.echo("wrote " + ", ".join(str(file) for file in written.files))
+    print_line(f"{answer.sentence} {answer.peers_sentence}".rstrip())
+    print_line("wrote " + ", ".join(str(file) for file in written.files))
 
 
 def _write_junit(path: str, found: Sweep, budget: Any) -> None:

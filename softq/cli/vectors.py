@@ -8,7 +8,7 @@ import click
 
 from softq.cli.arguments import parse_settings
 from softq.cli.options import METHOD_SETTINGS
-from softq.cli.printing import print_json
+from softq.cli.printing import print_json, print_line
 from softq.errors import UsageError
 
 
@@ -50,7 +50,7 @@ def vectors(
         print_json(dict(made.manifest))
         return
     count, elements = made.arrays["length"].size, made.arrays["scores"].size
-    click.echo(f"{count} rows, {elements} scores; wrote {' and '.join(map(str, written))}")
+    print_line(f"{count} rows, {elements} scores; wrote {' and '.join(map(str, written))}")
 
 
 def _number(key: str, value: object) -> float:

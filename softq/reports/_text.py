@@ -6,6 +6,7 @@ import io
 import json
 
 from softq.reports._types import MetricResult, Report
+from softq.visible import lines, visible
 
 _COLUMNS = ("metric", "reference", "candidate", "difference", "95 % interval", "unit", "better")
 _NUMBERS = {1, 2, 3}
@@ -13,7 +14,7 @@ _NUMBERS = {1, 2, 3}
 
 def to_text(report: Report, *, terminal: bool = False, width: int = 100) -> str:
     """Return the report as aligned plain text, or with colours and rules for a terminal of `width` columns."""
-    rows = [_cells(result) for result in report.metrics]
+    rows = [tuple(map(visible, _cells(result))) for result in report.metrics]
     head = [
         f"reference  {report.reference}",
         f"candidate  {report.candidate}",
@@ -29,12 +30,12 @@ def to_text(report: Report, *, terminal: bool = False, width: int = 100) -> str:
         "  ".join(c.rjust(w) if i in _NUMBERS else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
         for row in (_COLUMNS, *rows)
     ]
-    return "".join(f"{line.rstrip()}\n" for line in [*head, *table, *([""] if tail else []), *tail])
+    return lines([*head, *table, *([""] if tail else []), *tail])
 
 
 def to_markdown(report: Report) -> str:
     """Return the report as Markdown."""
-    lines = [
+    text = [
         f"# {_escape(report.candidate)} against {_escape(report.reference)}",
         "",
         f"Data: {_escape(report.data)}, {_samples(report)}. Output: {_escape(report.output)}."
@@ -46,12 +47,12 @@ def to_markdown(report: Report) -> str:
         "",
     ]
     for note in [*_notes(report), *_flips(report), *_verdict(report)]:
-        lines += [_escape(note), ""]
+        text += [_escape(note), ""]
     versions = ", ".join(f"{name} {version}" for name, version in sorted(report.versions.items()))
-    lines.append(f"Versions: {versions}.")
+    text.append(f"Versions: {versions}.")
     for name, value in sorted(report.hashes.items()):
-        lines += ["", f"Hash of {_escape(name)}: `{value}`"]
-    return "\n".join(lines) + "\n"
+        text += ["", f"Hash of {_escape(name)}: `{value}`"]
+    return "\n".join(text) + "\n"
 
 
 def to_json(report: Report, *, samples: bool = False) -> str:
@@ -106,7 +107,7 @@ def _verdict(report: Report) -> list[str]:
 
 
 def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
+    return visible(text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ").replace("<", "&lt;"))
 
 
 def _pretty(head: list[str], rows: list[tuple[str, ...]], tail: list[str], width: int, *, passed: bool) -> str:
@@ -123,8 +124,8 @@ def _pretty(head: list[str], rows: list[tuple[str, ...]], tail: list[str], width
         table.add_row(*(Text(cell) for cell in row))
     with console.capture() as capture:
         for line in head[:-1]:
-            console.print(Text(line))
+            console.print(Text(visible(line)))
         console.print(table)
         for line in tail:
-            console.print(Text(line, style="green" if passed else "bold red"))
+            console.print(Text(visible(line), style="green" if passed else "bold red"))
     return capture.get()

@@ -9,6 +9,7 @@ from softq.sweeps.engine import Sweep, describe
 from softq.sweeps.evaluate.evaluator import Measurement
 from softq.sweeps.plan.search import Found
 from softq.sweeps.records import SCHEMA, Estimate, Outcome, SiteErrors, Study
+from softq.visible import lines
 
 _HEAD = ("setting", "value", "95 % interval", "loss", "95 % interval", "seconds")
 _ERRORS = ("error of P V", "argmax", "top 5", "row sum")
@@ -30,16 +31,15 @@ def sweep_to_text(sweep: Sweep) -> str:
     study = sweep.study
     better = "higher" if study.direction == "higher" else "lower"
     loss = "as a share of float32" if study.relative else "in the same unit"
-    return "".join(
-        f"{line}\n"
-        for line in [
-            f"model    {study.model}",
-            f"data     {study.data}, {study.samples} samples",
-            f"metric   {study.metric} ({study.unit}, {better} is better), loss {loss}",
-            f"float32  {study.reference.value:.6g} {_interval(study.reference)}".rstrip(),
-            "",
-        ]
-    ) + table(_HEAD + (_ERRORS if any(map(_is_of_one_site, sweep.outcomes)) else ()), list(map(_row, sweep.outcomes)))
+    head = [
+        f"model    {study.model}",
+        f"data     {study.data}, {study.samples} samples",
+        f"metric   {study.metric} ({study.unit}, {better} is better), loss {loss}",
+        f"float32  {study.reference.value:.6g} {_interval(study.reference)}",
+        "",
+    ]
+    columns = _HEAD + (_ERRORS if any(map(_is_of_one_site, sweep.outcomes)) else ())
+    return lines(head) + table(columns, list(map(_row, sweep.outcomes)))
 
 
 def _is_of_one_site(outcome: Outcome) -> bool:
@@ -93,7 +93,7 @@ def plan_to_text(found: Found, out: str) -> str:
     """Return a table with a row per site, what was measured, and the verdict."""
     methods = {site.id: site.method for site in found.plan.sites}
     rows = [(site, methods.get(site, "float"), str(bits)) for site, bits in found.bits.items()]
-    lines = [
+    told = [
         "",
         f"{found.mean_bits:.4g} bits on the mean; {found.split}; plans measured:",
         *(
@@ -105,7 +105,7 @@ def plan_to_text(found: Found, out: str) -> str:
         f"{'passed' if found.gate.passed else 'FAILED'}: {found.gate.sentence}",
         f"wrote {out}",
     ]
-    return table(("site", "method", "bits"), rows) + "".join(f"{line}\n" for line in lines)
+    return table(("site", "method", "bits"), rows) + lines(told)
 
 
 def _measured(one: Measurement) -> str:
