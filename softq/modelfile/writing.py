@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from softq.errors import InputError, UsageError
 from softq.modelfile.external import LOCATION_KEY, DataFile, check_tensor, place_in_file
-from softq.modelfile.reading import MAX_PROTO_BYTES, SOURCE_KEY, load
+from softq.modelfile.reading import MAX_PROTO_BYTES, SOURCE_KEY, as_model, load
 from softq.modelfile.staging import Staging
 from softq.modelfile.tensors import LARGE_BYTES, Held, swap_tensors, tensors
 
@@ -26,20 +26,28 @@ from softq.modelfile.tensors import LARGE_BYTES, Held, swap_tensors, tensors
 _ALIGNMENT = 64
 
 
-def save(model: ir.Model, path: str | os.PathLike[str], *, source: str | os.PathLike[str] | None = None) -> None:
+def save(
+    model: ir.Model | onnx.ModelProto,
+    path: str | os.PathLike[str],
+    *,
+    source: str | os.PathLike[str] | None = None,
+) -> None:
     """Write the model to `path`; on an error nothing is left behind, and a file that was there is as it was.
 
     The same model gives the same bytes on every run. Tensors in memory stay inside the file while it is below 2 GB.
 
     Args:
-        model: The model; it is the same afterwards.
+        model: The model, as `convert` gives it; it is the same afterwards.
         path: The file to write. A link there is replaced, not followed.
         source: The file that the model was made from, which `path` must not be; a model from `load` knows its own.
 
     Raises:
         UsageError: `path` is the source, one of its data files, or no place for a file.
-        InputError: the folder is absent, cannot be written, or the disk is full; or weights cannot be read.
+        InputError: the folder is absent, cannot be written, or the disk is full; or weights cannot be read; or a
+            proto refers to external data (it does not know its folder).
     """
+    if isinstance(model, onnx.ModelProto):
+        model = as_model(model)
     target = os.fspath(path)
     files = {id(tensor): check_tensor(tensor) for tensor in _external(model)}
     folder = _check_target(target, [source, model.meta.get(SOURCE_KEY), *(file.path for file in files.values())])

@@ -1,0 +1,143 @@
+"""Every block of code in README and docs is run, or it stands here why not."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from click.testing import CliRunner
+
+import softq
+import softq.modelfile
+from softq.cli import main
+from softq.errors import InputError
+from tests.attention import attention
+from tests.handmade import needs_host
+
+ROOT = Path(__file__).resolve().parent.parent
+VIT = ROOT / "models" / "mnist_vit"
+TOKENS, VOCABULARY = 8, 12
+
+NOT_RUN: Mapping[str, str] = {
+    "pip install .": "tests/wheel_smoke.py installs the wheel",
+    "make demo": "tests/test_examples.py runs the script",
+    "make test": "it is what runs this",
+    "dask scheduler": "tests/test_cluster.py starts schedulers and workers",
+    "softq run built --data data.npz --reference quantized.onnx    # needs one": "a GPU",
+    "cc -O2 -Ibuilt": "tests/test_artifact_cuda.py compiles the example against a GPU's driver",
+    '#include "vectors.h"': "tests/test_vectors.py compiles a kernel against the header",
+    "{": "schemas: tests/test_explain.py and tests/test_report_page.py hold what is printed against them",
+}
+"""Beginnings of blocks, or of lines in blocks, that this file does not run, and what runs them."""
+
+
+def blocks() -> list[tuple[str, str, str]]:
+    """Return page, language and text of each block."""
+    return [
+        (page.name, found[1], found[2])
+        for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+        for found in re.finditer(r"^```(\w*)\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    ]
+
+
+LONG = ("softq sweep", "softq build")
+SLOW = [pytest.mark.slow]
+
+RUN = [block for block in blocks() if not block[2].lstrip().startswith(tuple(NOT_RUN))]
+
+
+def language_model() -> onnx.ModelProto:
+    """Return a tiny language model with one attention."""
+    graph = f"""<ir_version: 10, opset_import: ["": 21]>
+    lm (int64[batch, {TOKENS}] ids) => (float[batch, {TOKENS}, {VOCABULARY}] logits) {{
+        x = Gather(embedding, ids)
+        turned = Transpose <perm = [0, 2, 1]> (x)
+        scores = MatMul(x, turned)
+        p = Softmax <axis = -1> (scores)
+        mixed = MatMul(p, x)
+        logits = MatMul(mixed, head)
+    }}"""
+    model = onnx.parser.parse_model(graph)
+    random = np.random.default_rng(0)
+    for name, shape in (("embedding", (VOCABULARY, 4)), ("head", (4, VOCABULARY))):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(random.normal(size=shape).astype("f"), name))
+    return model
+
+
+def softpick() -> onnx.ModelProto:
+    """Return an attention whose weights are written as those of softpick."""
+    return attention(
+        behind="""
+        less = Constant <value_float = 1.0> ()
+        e = Exp(masked) powers = Sub(e, less) positive = Relu(powers) size = Abs(powers)
+        axis = Constant <value_ints = [-1]> () total = ReduceSum(size, axis)
+        eps = Constant <value_float = 1e-6> () bottom = Add(total, eps) p = Div(positive, bottom)
+    """
+    )
+
+
+def prepare(page: str, text: str) -> None:
+    """Put model.onnx and data.npz into the current folder: what the block is about."""
+    if "perplexity" in text:
+        ids = np.random.default_rng(1).integers(0, VOCABULARY, (16, TOKENS))
+        onnx.save(language_model(), "model.onnx")
+        np.savez("data.npz", **{"ids": ids, "label.next": ids})  # pyright: ignore
+    elif "softpick" in text:
+        onnx.save(softpick(), "model.onnx")
+    else:
+        Path("model.onnx").write_bytes((VIT / "mnist_vit.onnx").read_bytes())
+        with np.load(VIT / "data.npz") as arrays:
+            np.savez("data.npz", **{name: arrays[name][:64] for name in arrays.files})  # pyright: ignore
+        if "convert" not in text:
+            softq.modelfile.save(softq.convert("model.onnx").model, "quantized.onnx")
+
+
+@needs_host
+@pytest.mark.skipif(importlib.util.find_spec("tvm") is None, reason="builds need TVM")
+@pytest.mark.parametrize(
+    ("page", "language", "text"),
+    [
+        pytest.param(*block, id=f"{block[0]}-{block[2].split()[1]}", marks=SLOW * block[2].startswith(LONG))
+        for block in RUN
+    ],
+)
+def test_block(page: str, language: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    prepare(page, text)
+    if language == "python":
+        with np.load("data.npz") as arrays:
+            exec(text, {"images": arrays["images"]})
+        return
+    for line in text.splitlines():
+        if line.startswith(tuple(NOT_RUN)):
+            continue
+        program, *arguments = shlex.split(line, comments=True)
+        assert program == "softq", line
+        result = CliRunner().invoke(main, arguments)
+        # A gate may say no of so few samples.
+        assert result.exit_code == 0 or (result.exit_code == 1 and "--max-drop" in arguments), (line, result.output)
+
+
+def test_what_is_not_run_is_there() -> None:
+    lines = [line for _, _, text in blocks() for line in text.splitlines()]
+    for beginning in NOT_RUN:
+        assert any(line.startswith(beginning) for line in lines), beginning
+
+
+def test_save_takes_what_convert_gives(tmp_path: Path) -> None:
+    model = attention()
+    for given in (model, ir.from_proto(model)):
+        result = softq.convert(given)
+        softq.modelfile.save(result.model, tmp_path / f"{type(given).__name__}.onnx")
+    proto, of_ir = (tmp_path / f"{name}.onnx" for name in ("ModelProto", "Model"))
+    assert proto.read_bytes() == of_ir.read_bytes()
+    model.graph.initializer.add(name="w", data_location=onnx.TensorProto.EXTERNAL, dims=[1], data_type=1)
+    with pytest.raises(InputError, match="external"):
+        softq.modelfile.save(model, tmp_path / "external.onnx")
