@@ -46,6 +46,7 @@ _COMMON = (
     click.option(
         "--timeout", type=float, metavar="S", help="A worker hangs after S seconds; by default 10 times the longest."
     ),
+    options.tls,
 )
 OUT = click.option("--out", required=True, metavar="DIR", help="The folder of the results; made if it is not there.")
 FORCE = click.option("--force", is_flag=True, help="Remove what the folder holds and start anew.")

@@ -64,6 +64,33 @@ MAX_DROP = click.option(
 )
 MARKDOWN = click.option("--markdown", metavar="FILE", help="Write the report as Markdown too.")
 
+# A cluster
+
+_TLS = (
+    click.option("--tls-ca-file", metavar="PEM", help="Certificates by which a cluster's processes know one another."),
+    click.option("--tls-cert", metavar="PEM", help="This side's certificate."),
+    click.option("--tls-key", metavar="PEM", help="Its private key."),
+)
+
+
+def tls(command: Callable[..., None]) -> Callable[..., None]:
+    """Add what a cluster's processes know one another by; the command takes it as `tls`."""
+
+    @wraps(command)
+    def known(*args: Any, **given: Any) -> None:
+        from softq.errors import UsageError
+        from softq.sweeps.task import Tls
+
+        files = [given.pop(f"tls_{name}") for name in ("ca_file", "cert", "key")]
+        if any(files) and not all(files):
+            raise UsageError("TLS needs --tls-ca-file, --tls-cert and --tls-key")
+        command(*args, **given, tls=Tls(*files) if any(files) else None)
+
+    for option in reversed(_TLS):
+        known = option(known)
+    return known
+
+
 # Calibration
 
 _SAMPLING = (

@@ -2,6 +2,6 @@
 
 from softq.sweeps.engine import Sweep, run
 from softq.sweeps.planner import Selection
-from softq.sweeps.task import Task
+from softq.sweeps.task import Task, Tls
 
-__all__ = ["Selection", "Sweep", "Task", "run"]
+__all__ = ["Selection", "Sweep", "Task", "Tls", "run"]

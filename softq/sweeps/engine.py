@@ -25,7 +25,7 @@ from softq.sweeps.planner import Planner, Selection, plan_for
 from softq.sweeps.records import Estimate, Outcome, Setting, SiteErrors, Study, append
 from softq.sweeps.sampled_rows import Rows, sample_or_note
 from softq.sweeps.settings import Granularity, expand
-from softq.sweeps.task import Task
+from softq.sweeps.task import Task, Tls
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,7 @@ def run(
     workers: int = 1,
     scheduler: str | None = None,
     timeout: float | None = None,
+    tls: Tls | None = None,
     force: bool = False,
     command: str = "",
     progress: Progress | None = None,
@@ -120,6 +121,7 @@ def run(
         scheduler: The address of a dask scheduler whose workers measure instead; see `softq.sweeps.distributed`.
         timeout: Seconds after which a worker that gives no answer is reported and another one measures; by default ten
             times the longest so far, a minute at least.
+        tls: The files with which the processes of a cluster know one another; dask's own configuration if None.
         force: Start anew in a folder that holds something else.
         command: What reproduces the sweep, for the study.
         progress: Called with a step's name, the milliseconds that passed, and those with the ones still to come.
@@ -132,7 +134,7 @@ def run(
     settings, notes = expand(methods, bits, options, calibration is not None, granularity)
     selection = Selection(tuple(sites), all_sites, tuple(masks), allow_float32, max_length, batch, allow_substitute)
     task = Task(model, data, metric, selection, calibration, limit, labels, output, threads, command, workers,
-                scheduler, timeout, sampling or Sampling())  # fmt: skip
+                scheduler, timeout, sampling or Sampling(), tls)  # fmt: skip
     conditions = {"methods": methods, "bits": bits, "set": sorted(options), "granularity": granularity}
 
     def jobs(planner: Planner, subject: Subject, done: Container[str], notes: list[str]) -> list[Job]:

@@ -15,6 +15,21 @@ from softq.sweeps.planner import Selection
 
 
 @dataclass(frozen=True)
+class Tls:
+    """PEM files with which this side of a cluster proves who it is, and by which it knows the other.
+
+    Attributes:
+        ca_file: Certificates of those whose certificates are trusted.
+        cert: This side's certificate.
+        key: Its private key, without a passphrase.
+    """
+
+    ca_file: str
+    cert: str
+    key: str
+
+
+@dataclass(frozen=True)
 class Task:
     """What a sweep is asked for: a model, data, a metric, and what their values depend on.
 
@@ -33,6 +48,7 @@ class Task:
         scheduler: Address of a dask scheduler whose workers measure, or None.
         timeout: Seconds after which a worker that gives no answer hangs; None to judge by the longest answer so far.
         sampling: Which rows of the calibration data are fitted on.
+        tls: How the processes of a cluster know one another; None for dask's own configuration, or no proof at all.
     """
 
     model: ModelLike
@@ -49,6 +65,7 @@ class Task:
     scheduler: str | None = None
     timeout: float | None = None
     sampling: Sampling = field(default_factory=Sampling)
+    tls: Tls | None = None
 
     @property
     def name(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import ssl
 import warnings
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
@@ -11,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from softq.errors import InputError, UsageError
-from softq.sweeps.task import Task
+from softq.sweeps.task import Task, Tls
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Security
 
 _MOST_WORKERS = 256
 _REACH = 10.0
@@ -34,7 +35,11 @@ def check_workers(task: Task) -> None:
     if not task.distributed:
         if task.timeout is not None:
             raise UsageError("timeout is for --workers or --scheduler: this process does not watch itself")
+        if task.tls is not None:
+            raise UsageError("the files of TLS are for --workers or --scheduler: this process talks to no other")
         return
+    if task.tls is not None:
+        _check_tls(task.tls, task.scheduler)
     if task.scheduler is not None and task.workers > 1:
         raise UsageError("--workers starts processes on this machine, --scheduler uses those of a cluster: give one")
     try:
@@ -44,6 +49,34 @@ def check_workers(task: Task) -> None:
     for what, given in (("model", task.model), ("data", task.data)):
         if not isinstance(given, (str, PathLike)):
             raise UsageError(f"workers load the {what} themselves: give its path or name, not a {type(given).__name__}")
+
+
+def _check_tls(tls: Tls, scheduler: str | None) -> None:
+    if scheduler is not None and not scheduler.startswith("tls://"):
+        raise UsageError(f"the files of TLS are given, but scheduler {scheduler!r} does not begin with tls://")
+    try:
+        for path in (tls.ca_file, tls.cert, tls.key):
+            with open(path, "rb"):
+                pass
+        ssl.create_default_context(cafile=tls.ca_file).load_cert_chain(tls.cert, tls.key, password=_refuse)
+    except OSError as error:  # as is ssl's own
+        where = error.filename or f"{tls.ca_file}, {tls.cert}, {tls.key}"
+        raise InputError(f"the files of TLS cannot be used: {where}: {error.strerror or error}") from error
+
+
+def _refuse() -> str:
+    raise InputError("the private key of TLS has a passphrase, which nobody could type on a worker")
+
+
+def _security(tls: Tls | None) -> Security | None:
+    """Return what dask takes; without files it asks its own configuration."""
+    from distributed.security import Security
+
+    if tls is None:
+        return None
+    files = {f"tls_{who}_{what}": path for who in ("client", "scheduler", "worker")
+             for what, path in (("cert", tls.cert), ("key", tls.key))}  # fmt: skip
+    return Security(tls_ca_file=tls.ca_file, require_encryption=True, **files)
 
 
 @contextmanager
@@ -65,6 +98,7 @@ def connect(task: Task, folder: Path) -> Generator[Client | None]:
 
     with ExitStack() as stack:
         stack.enter_context(_silent())
+        security = _security(task.tls)
         try:
             cluster = task.scheduler or stack.enter_context(
                 distributed.LocalCluster(
@@ -76,16 +110,20 @@ def connect(task: Task, folder: Path) -> Generator[Client | None]:
                     memory_limit=0,
                     local_directory=str(folder),
                     silence_logs=logging.CRITICAL,
+                    security=security,
                 )
             )
-            client = stack.enter_context(distributed.Client(cluster, timeout=_REACH, set_as_default=False))
+            client = stack.enter_context(
+                distributed.Client(cluster, timeout=_REACH, set_as_default=False, security=security)
+            )
         except (OSError, RuntimeError, ValueError, TypeError) as error:
             if task.scheduler is None:
                 raise InputError(
                     f"cannot start {task.workers} processes ({error}); a script needs if __name__ == '__main__'"
                 ) from error
+            what = "scheduler" if task.tls is None else "scheduler that trusts this certificate"
             raise UsageError(
-                f"no scheduler answers at {task.scheduler!r}; `dask scheduler` starts one and prints its address"
+                f"no {what} answers at {task.scheduler!r}; `dask scheduler` starts one and prints its address"
             ) from error
         yield client
 
