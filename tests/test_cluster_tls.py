@@ -48,7 +48,7 @@ def address(ours: Tls) -> Iterator[str]:
         n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None,  # pyright: ignore
         security=connection._security(ours),
     ) as cluster:  # fmt: skip
-        yield cluster.scheduler_address
+        yield str(cluster.scheduler_address)  # pyright: ignore
 
 
 def test_a_sweep_over_tls(ours: Tls, address: str, tmp_path: Path) -> None:
