@@ -61,6 +61,7 @@ def build(
     *,
     target: str,
     input_shapes: InputShapes | None = None,
+    sign: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> BuiltArtifact:
     """Build a model for a target, write the artifact, and return where it is and what its manifest says.
@@ -72,11 +73,12 @@ def build(
         target: Name of the target, with its options behind commas: `name,key=value`.
         input_shapes: For an input's name its lengths (None for an axis that stays open), or lengths by the names of its
             axes; the artifact takes these alone.
+        sign: PEM file of the private Ed25519 key that the artifact is signed with, if that is wanted.
         progress: Called with a step's name, the work done and the work there is, if known.
 
     Raises:
-        UsageError: the target is unknown, or does not build; TVM is not installed.
-        InputError: the model cannot be used.
+        UsageError: the target is unknown, or does not build; TVM, or cryptography for a signature, is not installed.
+        InputError: the model or the key cannot be used.
         RefusalError: an operator or a shape has no form in a built model; the message names it.
     """
     spec = parse_target(target)
@@ -85,12 +87,14 @@ def build(
     if importlib.util.find_spec("tvm") is None:
         raise UsageError(f"building for {spec.target.name} needs TVM; install it with: {INSTALL}")
     from softq.artifact import check_folder, write
+    from softq.artifact.signing import signer
 
     def step(number: int, name: str) -> None:
         if progress is not None:
             progress(name, number, 2)
 
     folder = check_folder(out)
+    signing = None if sign is None else signer(sign)
     loaded = as_model(model)
     fix_input_shapes(loaded, input_shapes)
     step(0, "compile")
@@ -103,5 +107,6 @@ def build(
         target=target,
         model={"graph": graph_hash(loaded), "weights": weights_fingerprint(loaded)},
         device=built.device,
+        sign=signing,
     )
     return BuiltArtifact(written, json.loads((written / "manifest.json").read_text(encoding="utf-8")))

@@ -30,6 +30,8 @@ NOT_RUN: Mapping[str, str] = {
     "make demo": "tests/test_examples.py runs the script",
     "make test": "it is what runs this",
     "dask scheduler": "tests/test_cluster.py starts schedulers and workers",
+    "openssl genpkey": "tests/test_signing.py makes keys, builds, signs and runs",
+    "openssl pkeyutl": "tests/test_signing.py signs and checks",
     "openssl req": "tests/test_cluster_tls.py makes the certificate and measures over TLS",
     "softq run built --data data.npz --reference quantized.onnx    # needs one": "a GPU",
     "cc -O2 -Ibuilt": "tests/test_artifact_cuda.py compiles the example against a GPU's driver",

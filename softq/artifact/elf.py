@@ -40,8 +40,8 @@ def this_processor() -> str:
         raise InputError(f"artifacts run on Linux; this is {os.name}") from error
 
 
-def check(library: Path, built_for: str) -> None:
-    """Check that this program can load a library.
+def check(library: Path, name: str, built_for: str) -> None:
+    """Check that this program can load the library of the artifact that a user knows by a name.
 
     Raises:
         InputError: it is for another processor; the message names both.
@@ -50,4 +50,4 @@ def check(library: Path, built_for: str) -> None:
         there = processor(file.read(HEADER_BYTES), str(library))
     here = this_processor()
     if there != here:
-        raise InputError(f"{library.parent}: was built for {there}, {built_for}; this program runs on {here}")
+        raise InputError(f"{name}: was built for {there}, {built_for}; this program runs on {here}")

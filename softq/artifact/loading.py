@@ -1,7 +1,8 @@
 """Opening an artifact in Python.
 
 Needs neither TVM nor a compiler. Everything that the manifest says of the files is checked before any code is loaded;
-that protects against damage, not against malice: an artifact is a program, load only those that you trust.
+that protects against damage, not against malice: an artifact is a program, load only those that you trust, or that are
+signed by whom you trust.
 """
 
 from __future__ import annotations
@@ -20,24 +21,38 @@ from softq.errors import InputError, UsageError
 MOST_THREADS = 1024
 
 
-def load(path: str | os.PathLike[str], threads: int = 1) -> Artifact:
+def load(
+    path: str | os.PathLike[str], threads: int = 1, *, signature: str | os.PathLike[str] | None = None
+) -> Artifact:
     """Return the artifact of a folder, ready to run.
 
     Args:
         path: The folder that `softq build` wrote.
         threads: Threads that work on one call.
+        signature: PEM file of the public Ed25519 key by which the artifact must be signed; none by default. A copy of
+            the artifact is made meanwhile, in the folder for temporary files, and that is what is opened.
 
     Raises:
-        InputError: the folder is no artifact, is damaged, or was built for another processor.
-        UsageError: `threads` is out of range.
+        InputError: the folder is no artifact, is damaged, or was built for another processor; or it is not signed by
+            the key, or the key cannot be used. No library was opened then.
+        UsageError: `threads` is out of range, or a signature is asked for and cryptography is not installed.
         SoftqError: there is no memory, or no thread.
     """
     if isinstance(threads, bool) or not 1 <= threads <= MOST_THREADS:
         raise UsageError(f"threads is {threads}; allowed is 1 to {MOST_THREADS}")
-    name, folder = os.fspath(path), Path(path)
+    if signature is None:
+        return _load(os.fspath(path), Path(path), threads)
+    from softq.artifact.signing import signed_copy
+
+    with signed_copy(Path(path), signature) as copy:
+        return _load(os.fspath(path), copy, threads)
+
+
+def _load(name: str, folder: Path, threads: int) -> Artifact:
+    """Open what lies in a folder under another name."""
     facts = manifest.read(folder)
     try:
-        code = _check_files(folder, facts)
+        code = _check_files(name, folder, facts)
         if manifest.LAUNCHES in cast("Mapping[str, object]", facts["files"]):
             from softq.artifact.device.loading import DeviceArtifact
 
@@ -54,30 +69,31 @@ def load(path: str | os.PathLike[str], threads: int = 1) -> Artifact:
     return Artifact(name, facts, contexts, threads)
 
 
-def _check_files(folder: Path, facts: Mapping[str, object]) -> bytes:
+def _check_files(name: str, folder: Path, facts: Mapping[str, object]) -> bytes:
     """Return the library's bytes, if there is one, after comparing every file with the manifest; hashes last."""
+    shown = Path(name)
     files = cast("Mapping[str, Mapping[str, object]]", facts["files"])
-    for name in files:
-        path, wanted = folder / name, files[name]["bytes"]
+    for file in files:
+        path, wanted = folder / file, files[file]["bytes"]
         if not path.is_file():
-            raise InputError(f"{folder}: {name} is missing")
-        size = path.stat().st_size
+            raise InputError(f"{shown}: {file} is missing")
+        size, wrong = path.stat().st_size, "it is truncated or was changed"
         if size != wanted:
-            raise InputError(f"{path}: has {size} bytes; the manifest says {wanted}: it is truncated or was changed")
+            raise InputError(f"{shown / file}: has {size} bytes; the manifest says {wanted}: {wrong}")
     # That of a device may be for another computer: Python does without it.
     if "libmodel.so" in files and manifest.LAUNCHES not in files:
         machine = cast("Mapping[str, object]", facts["machine"])
-        elf.check(folder / "libmodel.so", f"machine {machine['name']} ({machine['triple']})")
+        elf.check(folder / "libmodel.so", name, f"machine {machine['name']} ({machine['triple']})")
     code = b""
-    for name in files:
-        with open(folder / name, "rb") as file:
-            if name == "libmodel.so":
-                code = file.read()
+    for file in files:
+        with open(folder / file, "rb") as opened:
+            if file == "libmodel.so":
+                code = opened.read()
                 digest = hashlib.sha256(code)
             else:
-                digest = hashlib.file_digest(file, "sha256")
-        if digest.hexdigest() != files[name]["sha256"]:
-            raise InputError(f"{folder / name}: was changed: its SHA-256 is not the one in the manifest")
+                digest = hashlib.file_digest(opened, "sha256")
+        if digest.hexdigest() != files[file]["sha256"]:
+            raise InputError(f"{shown / file}: was changed: its SHA-256 is not the one in the manifest")
     return code
 
 

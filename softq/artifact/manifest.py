@@ -20,6 +20,9 @@ SCHEMA = 1
 KIND = "softq artifact"
 NAME = "manifest.json"
 
+SIGNATURE = "manifest.sig"
+"""The file with the signature of the manifest, where there is one."""
+
 FILES = ("weights.bin", "kernels.o", "driver.c", "softq.h", "libmodel.so")
 """The files beside the manifest of an artifact for a processor."""
 
@@ -32,10 +35,11 @@ _OF_SOME_DEVICES = (
     *(f"{module}.{form}" for module in ("kernels", "graph") for form in ("cu", "cubin", "ptx")),
 )
 
-KNOWN = frozenset((NAME, *FILES, *_OF_DEVICES, *_OF_SOME_DEVICES))
+KNOWN = frozenset((NAME, SIGNATURE, *FILES, *_OF_DEVICES, *_OF_SOME_DEVICES))
 """Every file that an artifact may have."""
 
-_MOST_BYTES = 64 << 20
+MOST_BYTES = 64 << 20
+"""A manifest has no more."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,13 +150,13 @@ def read(folder: Path) -> dict[str, object]:
             what = "not a folder" if folder.exists() else "no such folder"
             raise InputError(f"{folder}: {what}; expected an artifact")
         with open(path, "rb") as file:
-            text = file.read(_MOST_BYTES + 1)
+            text = file.read(MOST_BYTES + 1)
     except FileNotFoundError:
         raise InputError(f"{folder}: has no {NAME}; expected the folder of an artifact") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
-    if len(text) > _MOST_BYTES:
-        raise InputError(f"{path}: has more than {_MOST_BYTES} bytes; that is no manifest")
+    if len(text) > MOST_BYTES:
+        raise InputError(f"{path}: has more than {MOST_BYTES} bytes; that is no manifest")
     try:
         value: object = json.loads(text)
     except (ValueError, RecursionError) as error:

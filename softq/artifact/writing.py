@@ -15,6 +15,7 @@ from softq.artifact.device.steps import DeviceProgram, to_json
 from softq.artifact.folder import NewFolder, check_folder
 from softq.artifact.machine import Cpu, Machine
 from softq.artifact.program import Program
+from softq.artifact.signing import Signer
 from softq.artifact.toolchain import DEVICE, compiler, link_library
 from softq.artifact.weights import WeightsStream
 from softq.errors import InputError, UsageError
@@ -30,6 +31,7 @@ def write(
     model: Mapping[str, str] | None = None,
     cc: str | None = None,
     device: DeviceProgram | None = None,
+    sign: Signer | None = None,
 ) -> Path:
     """Write the artifact of a program and return its folder.
 
@@ -45,6 +47,7 @@ def write(
         cc: The C compiler with its arguments; by default zig's, or `cc`. A program for a device is written without its
             library if there is none.
         device: The launches and kernels, if the machine is a device.
+        sign: Signs the manifest, if that is wanted.
 
     Raises:
         UsageError: the folder is something else than an artifact, or there is no compiler.
@@ -74,7 +77,10 @@ def write(
             files = {path.name: _facts(path) for path in sorted(new.path.iterdir())}
             facts = manifest.describe(program, machine, target=target, model=model or {}, files=files, library=library)
             text = json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-            write_new(new.path / manifest.NAME, [text.encode("utf-8", "replace")])
+            described = text.encode("utf-8", "replace")
+            write_new(new.path / manifest.NAME, [described])
+            if sign is not None:
+                write_new(new.path / manifest.SIGNATURE, [sign(described)])
             new.commit()
     except OSError as error:
         raise InputError(f"cannot write '{goal}': {error.strerror or error}") from error

@@ -19,6 +19,7 @@ from softq.errors import UsageError
 @click.argument("model")
 @click.argument("out_dir")
 @click.option("--target", required=True, metavar="NAME[,KEY=VALUE...]", help="What to build for; softq targets lists.")
+@click.option("--sign", metavar="KEY", help="Sign with a private Ed25519 key (PEM); softq[sign].")
 @options.INPUT_SHAPES
 @options.JSON
 def build(model: str, out_dir: str, target: str, as_json: bool, **given: Any) -> None:
@@ -46,6 +47,9 @@ def build(model: str, out_dir: str, target: str, as_json: bool, **given: Any) ->
 @options.MAX_DROP
 @click.option("--limit", type=float, metavar="X", help="Gate: the artifact's value is at least (at most) X.")
 @click.option("--threads", type=int, default=1, metavar="N", help="Threads of the artifact; 1 by default.")
+@click.option(
+    "--require-signature", metavar="PUB", help="Refuse what is not signed by this key (PEM, public); softq[sign]."
+)
 @options.MARKDOWN
 @options.JSON
 def run(
@@ -54,6 +58,7 @@ def run(
     reference: str | None,
     max_drop: str | None,
     threads: int,
+    require_signature: str | None,
     markdown: str | None,
     as_json: bool,
     **given: Any,
@@ -66,11 +71,12 @@ def run(
     check_outputs([markdown], [out_dir, reference, data, *map(str, Path(out_dir).glob("*"))])
     if reference is None and max_drop is not None:
         raise UsageError(f"--max-drop {max_drop} needs --reference; --limit bounds the value itself")
-    with load(out_dir, threads) as artifact, progress() as step:
+    with load(out_dir, threads, signature=require_signature) as artifact, progress() as step:
         given["progress"] = partial(step, "run")
         if reference is None:
             report = score(artifact, data, **given)
         else:
-            against = load(reference, threads) if Path(reference).is_dir() else reference
+            folder = Path(reference).is_dir()
+            against = load(reference, threads, signature=require_signature) if folder else reference
             report = check_models(against, artifact, data, max_drop=max_drop, **given)
     print_report(report, markdown, as_json)
