@@ -101,6 +101,31 @@ def test_epilogues_reach_every_element(shape: tuple[int, int, int], tmp_path: Pa
         assert (np.abs(c.astype(np.float64) - exact) <= bound).all()
 
 
+def test_long_sums_are_made_of_parts(tmp_path: Path) -> None:
+    """A chain of equal terms rounds one way again and again: 1e-3 of 60,000 times 0.1, where the bound is 4e-5."""
+    from onnx import parser
+
+    import softq
+    from softq.codegen.cpu.gemm.matmul import PART
+
+    terms, columns = 60_001, 50
+    model = parser.parse_model(f"""<ir_version: 10, opset_import: ["": 21]>
+        g (float[N, {terms}] x) => (float[N, {columns}] y)
+        <float[1] value = {{0.1}}, int64[2] shape = {{{terms}, {columns}}}> {{
+            w = Expand (value, shape)
+            z = MatMul (x, w)
+            y = Relu (z)
+        }}""")
+    softq.build(model, tmp_path / "built", target="cpu")
+    x = np.ones((9, terms), np.float32)
+    x[3, 70] = np.inf
+    with softq.load(tmp_path / "built") as built:
+        y = np.asarray(built({"x": x})["y"], np.float64)
+    exact = terms * np.float64(np.float32(0.1))
+    assert np.isinf(y[3]).all()
+    assert (np.abs(np.delete(y, 3, 0) - exact) <= (PART + terms / PART + 2) * 2.0**-24 * exact).all()
+
+
 def check(c: NDArray[np.float32], a: NDArray[np.float32], b: NDArray[np.float32]) -> None:
     """Compare with float64: a result is off by the rounding of its sum, and its neighbours in memory are NaN."""
     exact = a.astype(np.float64) @ b.astype(np.float64)

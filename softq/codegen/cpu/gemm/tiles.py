@@ -97,6 +97,12 @@ class Sums:
             for v in range(vectors):
                 self.set(row, v, broadcast(tirx.FloatImm("float32", 0.0), self._tile.lanes))
 
+    def add(self, other: Sums, rows: int, vectors: int) -> None:
+        """Add the first vectors of the first rows of other sums."""
+        for row in range(rows):
+            for v in range(vectors):
+                self.set(row, v, self.get(row, v) + other.get(row, v))
+
     def add_products(self, rows: int, a: Matrix, b: Matrix, steps: Any, vectors: int) -> None:
         """Add the product of `rows` rows of `a` and the first columns of `b`, over `steps` of the inner axis."""
         lanes = self._tile.lanes

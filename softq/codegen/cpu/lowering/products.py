@@ -30,8 +30,10 @@ def lower_matmul(kernels: CpuKernels, out: Builder, given: Product, result: Any)
     product = out.new(result)
     items = multiplied([lead, ceiling(rows, matmul.ROWS), count])
     cost = kernels.cost(multiplied([lead, rows, inner, columns]))
-    symbol = matmul.MATMUL if given.epilogue is None else f"{matmul.MATMUL}_{given.epilogue.suffix}"
-    kernel = kernels.tir.add(symbol, lambda: matmul.matmul_kernel(tile, symbol, given.epilogue))
+    parts = matmul.is_long(inner)
+    name = matmul.MATMUL + "_parts" * parts
+    symbol = name if given.epilogue is None else f"{name}_{given.epilogue.suffix}"
+    kernel = kernels.tir.add(symbol, lambda: matmul.matmul_kernel(tile, symbol, given.epilogue, parts=parts))
     tensors = [given.left, panels, product, *given.others]
     out.append(StepCall(kernel, tensors, [rows, inner, columns, given.step], items, cost))
     return product
