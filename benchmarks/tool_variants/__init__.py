@@ -7,7 +7,8 @@ Variants are onnxruntime's own optimization levels, onnxslim, onnxsim, quantizat
 dynamic) and float16. Each is built as it is and after conversion with the exact method. What counts as the same is what
 onnxruntime itself makes of a variant: the greatest difference of its results at any optimization level from those at
 none, or where floats of inputs and weights are off by one rounding or none (in codes a sum that is added in another
-order is now and then one more or less), and 1e-5 of the greatest output more. All variants together are written to
+order is now and then one more or less; `benchmarks.roundings` says how many such models), and 1e-5 of the greatest
+output more. All variants together are written to
 benchmarks/tool_variants.json, from which docs/third-party.md has its table.
 """
 
@@ -30,7 +31,8 @@ def good(row: Row, way: str) -> bool:
 
 def line(row: Row) -> str:
     """Return a row as a line of the table in Markdown."""
-    cells = [row["model"], row["variant"], *(f"{row[key]:.1e}" for key in ("levels", "roundings", "tolerance"))]
+    distances = (f"{row[key]:.1e}" for key in ("levels", "roundings", "tolerance"))
+    cells = [row["model"], row["variant"], *distances, str(row["draws"])]
     for way in WAYS:
         verdict = "right" if good(row, way) else "wrong"
         cells.append("refused" if f"{way}: refused" in row else f"{verdict}, {row[f'{way}: difference']:.1e}")
@@ -43,7 +45,7 @@ def document(facts: Mapping[str, Any]) -> str:
     tried = [(row, way) for row in rows for way in WAYS]
     refused = [f"{way}: refused" in row for row, way in tried]
     wrong = sum(not good(row, way) for row, way in tried)
-    head = ("model", "variant", "levels", "roundings", "tolerance", *WAYS)
+    head = ("model", "variant", "levels", "roundings", "tolerance", "draws", *WAYS)
     reasons = {
         f"{row['model']}, {row['variant']}": row[f"{way}: refused"] for row, way in tried if f"{way}: refused" in row
     }
