@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import secrets
 import shutil
+import stat
 import tempfile
 from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from softq.errors import InputError
 
@@ -18,8 +21,69 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
+TEXT_BYTES = 1 << 28
+"""Size of the longest text file that is read: outcomes of a study of 100,000 measurements."""
+
 SUFFIX = ".softq-tmp"
 """End of the names of files that are being written."""
+
+
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """Return a regular file, open for reading: a pipe would wait for ever, a device has no end.
+
+    Raises:
+        OSError: it cannot be opened, or is no regular file (`errno.EINVAL`).
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    except ValueError as error:  # a name with a zero in it
+        raise OSError(errno.EINVAL, str(error), os.fspath(path)) from error
+    try:
+        kind = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(kind):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+        if not stat.S_ISREG(kind):
+            raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Return the text of a regular file in UTF-8.
+
+    Raises:
+        OSError: it cannot be read, or has more than `TEXT_BYTES` bytes.
+        ValueError: it is not UTF-8.
+    """
+    with open_regular(path) as file:
+        data = file.read(TEXT_BYTES + 1)
+    if len(data) > TEXT_BYTES:
+        raise OSError(errno.EFBIG, f"has more than {TEXT_BYTES} bytes", os.fspath(path))
+    return data.decode("utf-8")
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """Return what the JSON in a regular file stands for.
+
+    Raises:
+        OSError: as in `read_text`.
+        ValueError: it is no JSON, or lists in it are too deep inside one another.
+    """
+    return parse_json(read_text(path))
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return what a text of JSON stands for.
+
+    Raises:
+        ValueError: it is no JSON, or lists in it are too deep inside one another.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("lists or objects in it are too deep inside one another") from error
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

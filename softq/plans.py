@@ -6,10 +6,10 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from softq.errors import InputError
+from softq.files import read_json
 from softq.methods import METHODS, Fitted, Options, OptionValue, Spread
 from softq.site import Site
 
@@ -153,7 +153,7 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
         InputError: the file cannot be read, is no plan, or misses something; the message says what.
     """
     try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        data = read_json(path)
     except OSError as error:
         raise InputError(f"plan {path}: {error.strerror}") from error
     except ValueError as error:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from softq.errors import InputError, ProofError, RefusalError
+from softq.files import parse_json
 from softq.methods import METHODS
 from softq.passes.replace import FUNCTION_DOMAIN
 from softq.passes.rewriting.calls import same_function
@@ -41,7 +41,7 @@ def plan_of(model: ir.Model) -> Plan | None:
     if text is None:
         return None
     try:
-        data = json.loads(text)
+        data = parse_json(text)
     except ValueError as error:
         raise InputError(f"the plan in the model's metadata ({PLAN_KEY}) is no JSON: {error}") from error
     return parse_plan(data, f"the plan in the model's metadata ({PLAN_KEY})")

@@ -116,7 +116,7 @@ def test_a_plan_for_it_needs_no_flag_and_cannot_change_it() -> None:
           between="w = Softmax (f)"),
     model("Relu", scores="t = Transpose <perm = [0, 1, 3, 2]> (k)  z = MatMul (q, t)  r = Tanh (z)",
           between="w = Div (f, half)"),
-    model("Relu", between="a = Mul (f, v2)  w = Add (a, f)"),
+    model("Relu", between="a = Mul (f, r)  w = Add (a, f)"),
     model("Relu", between="a = ReduceSum <keepdims = 1> (f)  w = Div (f, a)"),
     model("Tanh", between="w = Div (f, five)"),
     model("Relu", between="w = Div (f, five)", out="f"),

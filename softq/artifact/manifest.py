@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 from softq.artifact.program import Program, Size, Tensor
 from softq.artifact.sizes import dimensions, to_text
 from softq.errors import InputError
+from softq.files import open_regular, parse_json
 
 if TYPE_CHECKING:
     from softq.artifact.machine import Machine
@@ -149,7 +149,7 @@ def read(folder: Path) -> dict[str, object]:
         if not folder.is_dir():
             what = "not a folder" if folder.exists() else "no such folder"
             raise InputError(f"{folder}: {what}; expected an artifact")
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             text = file.read(MOST_BYTES + 1)
     except FileNotFoundError:
         raise InputError(f"{folder}: has no {NAME}; expected the folder of an artifact") from None
@@ -158,8 +158,8 @@ def read(folder: Path) -> dict[str, object]:
     if len(text) > MOST_BYTES:
         raise InputError(f"{path}: has more than {MOST_BYTES} bytes; that is no manifest")
     try:
-        value: object = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        value: object = parse_json(text)
+    except ValueError as error:
         raise InputError(f"{path}: not JSON: {error}") from error
     try:
         return _checked(value)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import click
 
-from softq.cli import build, check, convert, inspect, plan, sweep, vectors
+from softq.cli import build, check, convert, inspect, options, plan, sweep, vectors
 from softq.cli.group import Group
 
 
@@ -29,12 +29,12 @@ for _command in (
     check.check,
     build.build,
     build.run,
-    inspect.methods,
-    inspect.targets,
     sweep.sweep,
     sweep.sensitivity,
     plan.plan,
     sweep.report,
     vectors.vectors,
 ):
+    main.add_command(options.limits(_command))
+for _command in (inspect.methods, inspect.targets, inspect.limits):
     main.add_command(_command)

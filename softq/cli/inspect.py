@@ -1,4 +1,4 @@
-"""The commands that show: `inspect` and `explain` a model, `methods` and `targets` what there is."""
+"""The commands that show: `inspect` and `explain` a model, `methods`, `targets` and `limits` what there is."""
 
 from __future__ import annotations
 
@@ -101,3 +101,15 @@ def targets(name: str | None, as_json: bool) -> None:
         print_json({"schema": 1, "targets": [describe_target(target) for target in chosen]})
     else:
         print_text(targets_to_text() if name is None else target_to_text(TARGETS.get(name)))
+
+
+@click.command()
+@options.JSON
+def limits(as_json: bool) -> None:
+    """List how much is read of a file at most; every command that reads one has --limit-NAME to change it."""
+    from softq.limits import describe
+
+    if as_json:
+        print_json({"schema": 1, "limits": {name: number for name, number, _ in describe()}})
+        return
+    print_text("".join(f"{name:<8}  {number:>12,}  {about}\n" for name, number, about in describe()))

@@ -91,6 +91,31 @@ def tls(command: Callable[..., None]) -> Callable[..., None]:
     return known
 
 
+# What is read at most
+
+
+def _parse_limit(context: click.Context, parameter: click.Parameter, text: str | None) -> None:
+    if text is None:
+        return
+    from softq.limits import limited, parse_limit
+
+    assert parameter.name is not None, "it has one"
+    context.with_resource(limited(**{parameter.name.removeprefix("limit_"): parse_limit(text)}))
+
+
+def limits(command: click.Command) -> click.Command:
+    """Add what changes `softq.limits` to a command that reads files."""
+    about = "Another limit, as --limit-depth, -rank, -memory and -seconds; see softq limits."
+    for name in ("nodes", "depth", "rank", "memory", "seconds"):
+        command.params.append(
+            click.Option(
+                [f"--limit-{name}"], metavar="N", callback=_parse_limit, expose_value=False, is_eager=True,
+                help=about, hidden=name != "nodes",
+            )
+        )  # fmt: skip
+    return command
+
+
 # Calibration
 
 _SAMPLING = (

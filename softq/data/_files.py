@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import lzma
 import math
+import os
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +16,11 @@ import numpy as np
 from softq.data._arrays import LABEL, Array, Header, TensorSpec, check, line, same_labels
 from softq.data._dataset import Dataset, Part
 from softq.errors import InputError
+from softq.files import open_regular
+from softq.limits import current
+
+_MOST_TIMES = 100
+"""How many times its own size a .npz file may unpack to, where that is more than `softq.limits` allows anyway."""
 
 
 def npz_files(path: Path) -> list[Path]:
@@ -50,7 +57,8 @@ def _read_headers(path: Path) -> dict[str, Header]:
     """Type and shape of every array, from the first bytes of each: gigabytes stay on the disk."""
     headers: dict[str, Header] = {}
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+            _check_unpacked(path, archive, os.fstat(file.fileno()).st_size)
             for member in archive.infolist():
                 name = member.filename.removesuffix(".npy")
                 if name == member.filename:
@@ -61,9 +69,19 @@ def _read_headers(path: Path) -> dict[str, Header]:
                     headers[name] = _read_header(f"{path}: array {name!r}", stream, member.file_size)
     except zipfile.BadZipFile as error:
         raise InputError(f"{path}: not a .npz file, or a damaged one: {line(error)}") from error
-    except (OSError, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except (OSError, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         raise InputError(f"{path}: cannot be read: {line(error)}") from error
     return headers
+
+
+def _check_unpacked(path: Path, archive: zipfile.ZipFile, size: int) -> None:
+    """Refuse what is packed so well that it is there to fill memory."""
+    unpacked = sum(member.file_size for member in archive.infolist())
+    most = max(_MOST_TIMES * size, current().memory)
+    if unpacked > most:
+        raise InputError(
+            f"{path}: its {size} bytes unpack to {unpacked}; at most {most} are read (--limit-memory changes it)"
+        )
 
 
 def _read_header(what: str, stream: IO[bytes], size: int) -> Header:
@@ -75,11 +93,15 @@ def _read_header(what: str, stream: IO[bytes], size: int) -> Header:
             shape, _, dtype = np.lib.format.read_array_header_2_0(stream)
         else:
             raise InputError(f"{what} is in .npy version {version[0]}.{version[1]}; 1.0 and 2.0 can be read")
-    except ValueError as error:
+    except InputError:
+        raise
+    except Exception as error:  # Headers are Python, and numpy lets out what its tokenizer and parser raise.
         raise InputError(f"{what} is damaged: {line(error)}") from error
     if dtype.hasobject:
         raise InputError(f"{what} contains pickled objects, which are never loaded")
     # A header may promise more than the file holds; numpy would allocate it before it notices.
+    if any(length < 0 for length in shape):
+        raise InputError(f"{what} is damaged: its header says {Header(dtype, shape)}")
     if stream.tell() + dtype.itemsize * math.prod(shape) != size:
         raise InputError(f"{what} is damaged: its header says {Header(dtype, shape)}, its size says otherwise")
     return Header(dtype, shape)
@@ -87,7 +109,7 @@ def _read_header(what: str, stream: IO[bytes], size: int) -> Header:
 
 def _read_arrays(path: Path) -> dict[str, Array]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with open_regular(path) as file, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, MemoryError) as error:
         raise InputError(f"{path}: cannot be read: {line(error)}") from error

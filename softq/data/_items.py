@@ -38,7 +38,7 @@ def load_function(text: str, noun: str) -> Callable[..., object]:
     importlib.invalidate_caches()
     try:
         found: object = importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(f"{noun} {text!r}: cannot import {module_name}: {line(error)}") from error
     for step in path.split("."):
         found = getattr(found, step, None)
@@ -54,7 +54,7 @@ def repeat_call(name: str) -> Callable[[], Iterator[object]]:
     def again() -> Iterator[object]:
         try:
             items = function()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise InputError(f"{name}: raised {type(error).__name__}: {line(error)}") from error
         if not isinstance(items, Iterable) or isinstance(items, (str, Mapping)):
             raise InputError(f"{name}: returned a {type(items).__name__}; expected an iterable of dicts of arrays")
@@ -66,7 +66,7 @@ def repeat_call(name: str) -> Callable[[], Iterator[object]]:
 def _guarded(name: str, items: Iterable[object]) -> Iterator[object]:
     try:
         yield from items
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"{name}: raised {type(error).__name__}: {line(error)}") from error
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import onnx
 import onnx_ir as ir
 
+from softq.errors import InputError
 from softq.graph.bodies import bind_attributes
+from softq.graph.inference import Inferred, Known, NotInferredError, infer_shapes, read_values
 from softq.graph.queries import is_op, operand, producer
 from softq.graph.ranks import Dims, find_rank
 from softq.graph.shape_stubs import insert_stubs
@@ -21,14 +23,6 @@ UNKNOWN = "softq.unknown"
 
 SMALL = 1024
 """Bytes up to which a constant keeps its value in the copy: the operands of Reshape, Slice and their like."""
-
-
-@dataclass(frozen=True, eq=False)
-class Known:
-    """What is known of one value."""
-
-    dtype: ir.DataType | None
-    shape: Dims | None
 
 
 ASSUMED_KEY = "softq.assumed"
@@ -51,9 +45,6 @@ class Assumed:
 
 NOTHING = Assumed()
 
-Inferred = dict[tuple[tuple[str, ...], str], Known]
-"""What inference found, by path of the container and name of the value."""
-
 
 @dataclass(frozen=True, eq=False)
 class Facts:
@@ -63,6 +54,10 @@ class Facts:
     _found: Inferred | None = field(default=None, repr=False)
     """What inference has found so far, where it still runs."""
     _ranks: dict[ir.Value, int | None] = field(default_factory=dict[ir.Value, int | None], repr=False)
+    value_sets: dict[tuple[ir.Value, int], object] = field(
+        default_factory=dict[tuple[ir.Value, int], object], repr=False
+    )
+    """What `softq.forms.matching.value_sets` found, by value and by how far it looked."""
 
     @property
     def assumed(self) -> Assumed:
@@ -108,14 +103,13 @@ class Facts:
             return self._found
         found: Inferred = {}
         functions: dict[FunctionId, onnx.FunctionProto] = {}
-        # Inference is help, not a judge: where onnx gives up on a model, less is known and nothing else happens.
-        with contextlib.suppress(Exception):
+        with _as_help():
             light = copy_without_weights(self.view.model)
             insert_stubs(light)
             functions = {identifier: ir.to_proto(function) for identifier, function in light.functions.items()}
             found.update(_infer(ir.to_proto(light), ()))
         for identifier in _callers_first(self.view):
-            with contextlib.suppress(Exception):
+            with _as_help():
                 found.update(self._infer_function(identifier, functions, found))
         return found
 
@@ -133,10 +127,44 @@ class Facts:
             known = [Known(so_far.dtype(given), so_far.shape(given)) for given in operands]
             graph.input.append(_value_info(value.name or "", _common(known)))
         graph.output.extend(onnx.ValueInfoProto(name=name) for name in proto.output)
-        model = onnx.ModelProto(
-            ir_version=10, graph=graph, opset_import=proto.opset_import, functions=functions.values()
-        )
+        model = onnx.ModelProto(ir_version=10, graph=graph, opset_import=proto.opset_import)
+        model.functions.extend(_called_by(proto, functions))
         return _infer(model, (function_label(identifier),))
+
+
+@contextlib.contextmanager
+def _as_help() -> Generator[None]:
+    """Go on where onnx gives up on a model: then less is known; but not where it would go on for ever.
+
+    Raises:
+        InputError: a limit is passed.
+    """
+    try:
+        yield
+    except NotInferredError:
+        pass
+    except InputError:
+        raise
+    except Exception:
+        pass
+
+
+def _called_by(
+    function: onnx.FunctionProto, functions: Mapping[FunctionId, onnx.FunctionProto]
+) -> list[onnx.FunctionProto]:
+    """Return what a function calls, directly or through others."""
+    found: dict[FunctionId, onnx.FunctionProto] = {}
+    bodies: list[onnx.FunctionProto | onnx.GraphProto] = [function]
+    for body in bodies:
+        for node in body.node:
+            identifier = (node.domain, node.op_type, node.overload)
+            if identifier in functions and identifier not in found:
+                found[identifier] = functions[identifier]
+                bodies.append(functions[identifier])
+            bodies += (
+                graph for attribute in node.attribute for graph in (attribute.g, *attribute.graphs) if graph.node
+            )
+    return list(found.values())
 
 
 def drop_inferred_names(shape: Dims) -> Dims:
@@ -197,15 +225,7 @@ def _callers_first(view: ModelView) -> list[FunctionId]:
 
 
 def _infer(model: onnx.ModelProto, prefix: tuple[str, ...]) -> Inferred:
-    inferred = onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=True)
-    del inferred.functions[:]
-    found: Inferred = {}
-    for container in ModelView(ir.from_proto(inferred)).containers:
-        for value in container.values:
-            if value.name:
-                shape = None if value.shape is None else to_dims(value.shape)
-                found[((*prefix, *container.path), value.name)] = Known(value.dtype, shape)
-    return found
+    return read_values(infer_shapes(model).graph, prefix)
 
 
 def copy_without_weights(model: ir.Model) -> ir.Model:

@@ -19,6 +19,9 @@ MOVES_ONLY = frozenset(
 ANY_TYPE = MOVES_ONLY | {"Identity", "Shape", "Size", "If", "Loop", "Scan"}
 """Operators that do not care what elements are: moves, what gives sizes, and what runs bodies."""
 
+_MOST = 256
+"""Nodes above a constant that are looked at."""
+
 CONSTANT_LIMIT = 1 << 26
 """Bytes of the largest constant that is read to learn what its elements are: a causal mask of 4096 x 4096 floats."""
 
@@ -48,6 +51,16 @@ def node_label(node: ir.Node, index: int | None = None) -> str:
         if output.name:
             return output.name
     return f"{operator_label(node)}#{list(graph_of(node)).index(node) if index is None else index}"
+
+
+def unique_path(path: tuple[str, ...], taken: set[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return a path that is not taken, with a number if need be, and take it."""
+    candidate, count = path, 1
+    while candidate in taken:
+        count += 1
+        candidate = (*path[:-1], f"{path[-1]}#{count}")
+    taken.add(candidate)
+    return candidate
 
 
 def graph_of(node: ir.Node) -> ir.Graph | ir.Function:
@@ -173,18 +186,27 @@ def constant_tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
 
 
 def is_constant(value: ir.Value | None, depth: int = 8) -> bool:
-    """Return whether `value` is computed from constants alone, looking at most `depth` nodes up."""
-    if value is None or depth < 0:
+    """Return whether `value` is computed from constants alone, looking at most `depth` nodes up, at `_MOST` in all."""
+    if value is None:
         return False
-    if value.is_initializer():
-        # Also as an input, which can be overridden: files before IR version 4 list every weight as one.
-        return True
-    node = value.producer()
-    if node is None or any(True for _ in subgraphs(node)):
-        return False
-    if is_op(node, "Constant"):
-        return True
-    if node.op_type.startswith("Random") or node.op_type in {"Bernoulli", "Multinomial"}:
-        return False
-    inputs = [v for v in node.inputs if v is not None]
-    return bool(inputs) and all(is_constant(v, depth - 1) for v in inputs)
+    waiting, seen = deque([(value, depth)]), {value}
+    while waiting:
+        above, left = waiting.popleft()
+        if above.is_initializer():
+            # Also as an input, which can be overridden: files before IR version 4 list every weight as one.
+            continue
+        node = above.producer()
+        if node is None or any(True for _ in subgraphs(node)):
+            return False
+        if is_op(node, "Constant"):
+            continue
+        if node.op_type.startswith("Random") or node.op_type in {"Bernoulli", "Multinomial"}:
+            return False
+        inputs = {v for v in node.inputs if v is not None}
+        if not inputs or left == 0 or len(seen) > _MOST:
+            return False
+        # Breadth first: a value is seen where most of the way up is left.
+        new = inputs - seen
+        seen |= new
+        waiting += ((v, left - 1) for v in new)
+    return True

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import onnx_ir as ir
 
-from softq.graph.queries import node_label, subgraphs
+from softq.graph.queries import node_label, subgraphs, unique_path
 
 FunctionId = tuple[str, str, str]
 """Domain, name and overload: the key of `ir.Model.functions`."""
@@ -59,6 +59,12 @@ class ModelView:
     """A model and what its containers have to do with each other; valid as long as none is added or removed."""
 
     model: ir.Model
+    _places: dict[ir.Graph, Mapping[ir.Value, Sequence[int]]] = field(
+        default_factory=dict[ir.Graph, Mapping[ir.Value, Sequence[int]]], repr=False
+    )
+    _resolved: dict[tuple[ir.Node, str], ir.Attr | None] = field(
+        default_factory=dict[tuple[ir.Node, str], "ir.Attr | None"], repr=False
+    )
 
     @cached_property
     def containers(self) -> tuple[Container, ...]:
@@ -66,16 +72,8 @@ class ModelView:
         found: list[Container] = []
         taken: set[tuple[str, ...]] = set()
 
-        def unique(path: tuple[str, ...]) -> tuple[str, ...]:
-            candidate, count = path, 1
-            while candidate in taken:
-                count += 1
-                candidate = (*path[:-1], f"{path[-1]}#{count}")
-            taken.add(candidate)
-            return candidate
-
         def visit(path: tuple[str, ...], body: ir.Graph | ir.Function, opset: int, function: FunctionId | None) -> None:
-            path = unique(path) if path else path
+            path = unique_path(path, taken) if path else path
             found.append(Container(path, body, opset, function))
             for index, node in enumerate(body):
                 for name, graph in subgraphs(node):
@@ -155,9 +153,7 @@ class ModelView:
         graph = value.graph
         assert graph is not None, "a graph output belongs to a graph"
         container = self.by_graph.get(graph)
-        for index, output in enumerate(graph.outputs):
-            if output is not value:
-                continue
+        for index in self._find_places(graph, value):
             if container is None or graph is self.model.graph:
                 yield Use(None, index)
             elif graph in self.owners:
@@ -170,6 +166,17 @@ class ModelView:
                 calls = self.calls[container.function]
                 stack.extend(call.outputs[index] for call in calls if index < len(call.outputs))
 
+    def _find_places(self, graph: ir.Graph, value: ir.Value) -> Sequence[int]:
+        """Return which outputs of a graph a value is; the table is made anew where the outputs were changed since."""
+        outputs, places = graph.outputs, self._places.get(graph, {}).get(value, ())
+        if not places or any(place >= len(outputs) or outputs[place] is not value for place in places):
+            table: dict[ir.Value, list[int]] = {}
+            for place, output in enumerate(outputs):
+                table.setdefault(output, []).append(place)
+            self._places[graph] = table
+            places = table.get(value, ())
+        return places
+
     def attribute(self, node: ir.Node, name: str) -> ir.Attr | None:
         """Return the attribute `name` of `node` with references to a function's attributes resolved.
 
@@ -179,6 +186,12 @@ class ModelView:
         attribute = node.attributes.get(name)
         if attribute is None or not attribute.is_ref():
             return attribute
+        # Calls may lead to a function in as many ways as there are, to the power of their depth.
+        if (node, name) not in self._resolved:
+            self._resolved[node, name] = self._resolve(node, attribute)
+        return self._resolved[node, name]
+
+    def _resolve(self, node: ir.Node, attribute: ir.Attr) -> ir.Attr | None:
         container = self.container_of(node)
         reference = attribute.ref_attr_name
         assert container.function is not None, "only functions hold attribute references"

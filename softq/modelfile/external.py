@@ -36,6 +36,9 @@ LOCATION_KEY = "softq.location"
 """Key under which the meta of an `ir.ExternalTensor` keeps the location that the model file names."""
 
 _KEYS = frozenset({"location", "offset", "length", "checksum", "basepath"})
+_MOST_TIMES, _ALWAYS = 16, 1 << 26
+"""How many times its size the tensors in a data file may have together: tied weights are one place twice."""
+
 _COUNT = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 
@@ -154,6 +157,7 @@ def check_proto(proto: onnx.ModelProto, folders: Sequence[str]) -> dict[str, Dat
         InputError: a tensor breaks a rule of this module, or its own data is not of its size.
     """
     files: dict[str, DataFile] = {}
+    told: dict[str, int] = {}
     for tensor in walk(proto):
         if isinstance(tensor, onnx.AttributeProto) and not tensor.ref_attr_name:
             _check_attribute(tensor)
@@ -174,6 +178,12 @@ def check_proto(proto: onnx.ModelProto, folders: Sequence[str]) -> dict[str, Dat
         length = _count(entries["length"], "length", tensor.name) if "length" in entries else None
         expected = tensor_bytes(tensor.data_type, tensor.dims, tensor.name)
         check_extent(offset, length, expected, files[location], tensor.name)
+        told[location] = told.get(location, 0) + expected
+        if told[location] > _MOST_TIMES * files[location].size + _ALWAYS:
+            raise InputError(
+                f"external data in {files[location].name!r}: its tensors have more than {_MOST_TIMES} times its "
+                f"{files[location].size} bytes, so that many must be the same ones"
+            )
     return files
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections import Counter
 from itertools import chain
 from typing import TypeAlias
 
@@ -14,6 +15,7 @@ from google.protobuf.message import DecodeError, Message
 
 from softq.errors import InputError, root_line
 from softq.modelfile.external import check_proto, check_tensor, model_folders, place_in_file, walk
+from softq.modelfile.structure import check_shape, check_structure
 from softq.modelfile.tensors import Held, replace_tensors
 
 ModelLike: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto | ir.Model"
@@ -64,6 +66,7 @@ def as_model(model: ModelLike) -> ir.Model:
         check_proto(model, ())
         return _own(_deserialize(model, "the model proto"))
     if isinstance(model, ir.Model):
+        check_structure(model, "the model")
         try:
             copy = model.clone()
         except Exception as error:
@@ -124,6 +127,10 @@ def _check(proto: onnx.ModelProto, what: str) -> None:
             raise InputError(f"{what} imports two versions of the operator set {domain!r}")
         if entry.version < 1:
             raise InputError(f"{what} imports version {entry.version} of {domain!r}; versions start at 1")
+    functions = Counter((function.domain, function.name, function.overload) for function in proto.functions)
+    for (_, name, _), count in functions.items():
+        if count > 1:
+            raise InputError(f"{what} is not a well formed ONNX model: function {name!r} stands {count} times in it")
     for message in walk(proto):
         _check_text(message, what)
     # onnx-ir drops both without a word.
@@ -155,6 +162,7 @@ def _deserialize(proto: onnx.ModelProto, what: str) -> ir.Model:
         if "ai.onnx" in imports:
             # onnx-ir spells the domain of nodes "" but keeps the import as it was written.
             imports[""] = imports.pop("ai.onnx")
+    check_structure(model, what)
     _open_unknown(model)
     return model
 
@@ -164,6 +172,7 @@ def _open_unknown(model: ir.Model) -> None:
     tops = (model.graph, *(function.graph for function in model.functions.values()))
     for graph in chain.from_iterable((top, *top.subgraphs()) for top in tops):
         for value in (*graph.inputs, *(value for node in graph for value in node.outputs)):
+            check_shape(value.shape, value.name)
             dims = list(value.shape or ())
             if any(map(_is_unknown, dims)):
                 value.shape = ir.Shape([None if _is_unknown(dim) else dim for dim in dims])

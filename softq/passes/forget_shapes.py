@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import onnx
 import onnx_ir as ir
 
 from softq.graph.facts import copy_without_weights
+from softq.graph.inference import infer_shapes
 from softq.graph.view import ModelView
 from softq.passes import PassEntry
 
@@ -24,7 +24,7 @@ class ForgetShapes(ir.passes.InPlacePass):
         for container in ModelView(bare).containers:
             for value in (value for node in container.body for value in node.outputs):
                 value.shape = None
-        inferred = ir.from_proto(onnx.shape_inference.infer_shapes(ir.to_proto(bare), data_prop=True))
+        inferred = ir.from_proto(infer_shapes(ir.to_proto(bare)))
         modified = False
         for ours, theirs in zip(ModelView(model).containers, ModelView(inferred).containers, strict=True):
             for node, twin in zip(ours.body, list(theirs.body)[-len(ours.body) :], strict=True):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-import onnx
 import onnx_ir as ir
 
 from softq.graph.facts import copy_without_weights
+from softq.graph.inference import infer_shapes
 from softq.graph.queries import is_op, operand
 from softq.graph.view import ModelView
 from softq.passes import PassEntry
@@ -26,7 +26,7 @@ class InferShapes(ir.passes.InPlacePass):
         modified, solved = False, True
         while solved:
             light = ir.to_proto(copy_without_weights(model))
-            inferred = ir.from_proto(onnx.shape_inference.infer_shapes(light, data_prop=True))
+            inferred = ir.from_proto(infer_shapes(light))
             solved = False
             for ours, theirs in zip(ModelView(model).containers, ModelView(inferred).containers, strict=True):
                 for node, twin in zip(ours.body, list(theirs.body)[-len(ours.body) :], strict=True):

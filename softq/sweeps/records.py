@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from softq.errors import InputError
+from softq.files import parse_json, read_json, read_text
 from softq.json_values import to_plain
 from softq.methods import OptionValue
 from softq.metrics import Evidence, Flips
@@ -165,21 +166,28 @@ def read(folder: str | os.PathLike[str]) -> tuple[Study, tuple[Outcome, ...]]:
     """
     path = Path(folder)
     try:
-        study = json.loads((path / STUDY).read_text(encoding="utf-8"))
-        lines = (path / OUTCOMES).read_text(encoding="utf-8").split("\n") if (path / OUTCOMES).exists() else [""]
+        study = read_json(path / STUDY)
     except OSError as error:
         raise InputError(f"{path} holds no sweep: {STUDY}: {error.strerror}") from error
     except ValueError as error:
         raise InputError(f"{path / STUDY} is not JSON: {error}") from error
+    try:
+        lines = read_text(path / OUTCOMES).split("\n")
+    except FileNotFoundError:
+        lines = [""]
+    except OSError as error:
+        raise InputError(f"{path / OUTCOMES} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise InputError(f"{path / OUTCOMES} is damaged: {error}") from error
     if not isinstance(study, dict) or study.get("schema") != SCHEMA:
         raise InputError(f"{path / STUDY} is no sweep of schema {SCHEMA}")
     outcomes: list[Outcome] = []
     try:
         found: dict[str, Any] = study | {"reference": estimate_of(study["reference"]), "sites": tuple(study["sites"])}
         for line in lines[:-1]:  # what stands behind the last newline was cut off
-            outcomes.append(_outcome(json.loads(line)))
+            outcomes.append(_outcome(parse_json(line)))
         return Study(**found), tuple(outcomes)
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise InputError(f"{path}: line {len(outcomes) + 1} of {OUTCOMES}, or {STUDY}, is damaged: {error}") from error
 
 

@@ -17,6 +17,7 @@ from softq.artifact.device.executor import Executor
 from softq.artifact.device.steps import from_json
 from softq.data import Array
 from softq.errors import InputError, SoftqError, UsageError
+from softq.files import read_text
 
 _FORMS = ("cubin", "ptx")
 
@@ -33,7 +34,7 @@ class DeviceArtifact(Artifact):
             SoftqError: the artifact was built without a compiler, and there is none here.
         """
         self.describe(name, facts, threads)
-        steps = from_json((folder / manifest.LAUNCHES).read_text(encoding="utf-8"))
+        steps = from_json(read_text(folder / manifest.LAUNCHES))
         try:
             driver = Driver()
         except UsageError as error:

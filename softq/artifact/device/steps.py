@@ -13,6 +13,7 @@ from softq.artifact.device.starting import MOST_BLOCKS, Number, Range, Start, mu
 from softq.artifact.machine import Cpu
 from softq.artifact.program import Limit, Op, Operator, Program, Size, Step, StepList, Tensor
 from softq.errors import InputError
+from softq.files import parse_json
 
 SCHEMA = 1
 
@@ -211,7 +212,7 @@ def from_json(text: str) -> Steps:
         InputError: it is something else.
     """
     try:
-        value = cast("dict[str, Any]", json.loads(text))
+        value = cast("dict[str, Any]", parse_json(text))
         if value["schema"] != SCHEMA:
             raise InputError(f"the launches have schema {value['schema']!r}; this softq reads {SCHEMA}")
         return Steps(

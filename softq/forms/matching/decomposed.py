@@ -22,6 +22,9 @@ Find = Callable[[ir.Node, Facts], Decomposed | None]
 OLDEST_OPSET = 7
 """Below, operators had broadcasting of their own, by attributes."""
 
+_MOST_MOVES = 256
+"""Nodes that may move a logarithm before its exponential is taken."""
+
 
 def make_form(name: str, operator: str, summary: str, find: Find, *, stage: int = 0, logarithm: bool = False) -> Form:
     """Return the form of what `find` finds.
@@ -101,14 +104,18 @@ def match_decomposed(node: ir.Node, operator: str, found: Decomposed, facts: Fac
 
 
 def read_by_exp_only(value: ir.Value, facts: Facts) -> bool:
-    """Whether all that is made of a logarithm, behind nodes that move it, is its exponential."""
-    readers = value.consumers()
-    if value.is_graph_output() or not readers:
-        return False
-    for reader in readers:
-        if is_op(reader, "Exp"):
-            continue
-        moves = bool(follow(reader.outputs[0], facts, 1, any_reshape=True).path) and operand(reader, 0) is value
-        if not moves or not read_by_exp_only(reader.outputs[0], facts):
+    """Whether all that is made of a logarithm, behind at most `_MOST_MOVES` nodes that move it, is its exponential."""
+    waiting = [value]
+    for moved in waiting:
+        readers = moved.consumers()
+        if moved.is_graph_output() or not readers or len(waiting) > _MOST_MOVES:
             return False
+        for reader in readers:
+            if is_op(reader, "Exp"):
+                continue
+            if not reader.outputs or operand(reader, 0) is not moved:
+                return False
+            if not follow(reader.outputs[0], facts, 1, any_reshape=True).path:
+                return False
+            waiting.append(reader.outputs[0])
     return True

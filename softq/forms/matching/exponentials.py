@@ -13,7 +13,7 @@ from softq.forms.matching.reductions import find_reduction, fits
 from softq.forms.matching.value_sets import BITS, ZERO, find_values
 from softq.graph.facts import Facts
 from softq.graph.patterns import match, matches
-from softq.graph.queries import MOVES_ONLY, chain_above, constant, is_op
+from softq.graph.queries import MOVES_ONLY, chain_above, constant, constant_tensor, is_op
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,8 +105,10 @@ def _strike_out(bare: Exponential, mask: ir.Value, facts: Facts) -> Exponential:
 
 def read_number(value: ir.Value | None) -> float | None:
     """Return the number that a constant of one element is, None if it is no such constant."""
-    tensor = constant(value)
-    if tensor is None or tensor.size != 1 or tensor.dtype == np.bool_:
+    held = constant_tensor(value)
+    # The size first: to read a large constant for each of its readers would take for ever.
+    tensor = None if held is None or held.size != 1 else constant(value)
+    if tensor is None or tensor.dtype == np.bool_:
         return None
     found = float(tensor.reshape(-1)[0])
     return found if math.isfinite(found) else None

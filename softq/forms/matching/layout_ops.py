@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from softq.graph.facts import Facts
 from softq.graph.queries import constant, is_float_cast, is_op, is_passthrough, operand
+
+_MOST_PAIRS = 256
+"""Pairs of values that are compared to learn whether two are the same."""
 
 Layout = tuple[int | None, ...]
 """For each axis of a value which axis of its source runs there, counted from the end; None: nothing varies there."""
@@ -155,20 +159,37 @@ def read_axes(node: ir.Node, facts: Facts) -> tuple[int, ...] | None:
 
 def are_same(first: ir.Value | None, second: ir.Value | None, depth: int = 4) -> bool:
     """Whether two values are one, or made by equal nodes of the same operands up to `depth` nodes up."""
-    if first is second:
-        return True
+    waiting, seen = deque([(first, second, depth)]), set[tuple[ir.Value | None, ir.Value | None]]()
+    while waiting:
+        one, other, left = waiting.popleft()
+        if one is other or (one, other) in seen:
+            continue
+        seen.add((one, other))
+        if left == 0 or len(seen) > _MOST_PAIRS or not _are_alike(one, other):
+            return False
+        nodes = [None if value is None else value.producer() for value in (one, other)]
+        if nodes[0] is not None and nodes[1] is not None and not _makes_own(nodes[0]):
+            waiting += ((a, b, left - 1) for a, b in zip(nodes[0].inputs, nodes[1].inputs, strict=True))
+    return True
+
+
+def _makes_own(node: ir.Node) -> bool:
+    """Whether equal nodes need not give the same, or hold what they give."""
+    return node.op_type.startswith("Random") or node.op_type in {"Bernoulli", "Multinomial", "Constant"}
+
+
+def _are_alike(first: ir.Value | None, second: ir.Value | None) -> bool:
+    """Whether two values are made by equal nodes."""
     left = None if first is None else first.producer()
     right = None if second is None else second.producer()
-    if first is None or second is None or left is None or right is None or depth == 0:
+    if left is None or right is None or left.op_identifier() != right.op_identifier() or left.domain:
         return False
-    if left.op_identifier() != right.op_identifier() or left.domain or len(left.outputs) != 1:
+    if len(left.outputs) != 1:
         return False
-    if left.op_type.startswith("Random") or left.op_type in {"Bernoulli", "Multinomial", "Constant"}:
+    if _makes_own(left):
         one, other = constant(first), constant(second)
         return one is not None and other is not None and one.dtype == other.dtype and one.tobytes() == other.tobytes()
-    if len(left.inputs) != len(right.inputs) or _attributes(left) != _attributes(right):
-        return False
-    return all(are_same(a, b, depth - 1) for a, b in zip(left.inputs, right.inputs, strict=True))
+    return len(left.inputs) == len(right.inputs) and _attributes(left) == _attributes(right)
 
 
 def _attributes(node: ir.Node) -> dict[str, str]:

@@ -52,6 +52,14 @@ def find_values(value: ir.Value | None, facts: Facts, depth: int = 24) -> ValueS
     """Return what the elements of `value` can be, None if nothing is proved; looks at most `depth` nodes up."""
     if value is None or depth < 0:
         return None
+    # A chain such as y = x + x has as many ways down as it has operands, to the power of its length.
+    if (value, depth) not in facts.value_sets:
+        facts.value_sets[value, depth] = _find_values(value, facts, depth)
+    found = facts.value_sets[value, depth]
+    return found if isinstance(found, ValueSet) else None
+
+
+def _find_values(value: ir.Value, facts: Facts, depth: int) -> ValueSet | None:
     tensor = constant(value)
     if tensor is not None:
         return _make_set(tensor)

@@ -38,7 +38,7 @@ def user_metric(text: str) -> HeldMetric:
     def score(outputs: Tensors, labels: Tensors, output: str, label: str | None) -> float:
         try:
             value = function(dict(outputs), dict(labels))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             line = (str(error).splitlines() or [""])[0]
             raise InputError(f"metric {text!r} raised {type(error).__name__}: {line}") from error
         if isinstance(value, np.generic | np.ndarray) and value.ndim == 0:

@@ -84,6 +84,8 @@ def _find_normalized(values: ir.Value, axis: int, rank: int, facts: Facts) -> ir
 
 _MOVES = ("Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Slice", "Gather")
 
+_MOST_MOVES = 256
+
 
 @dataclass(frozen=True, eq=False)
 class Logarithm:
@@ -98,14 +100,19 @@ class Logarithm:
     path: tuple[ir.Node, ...]
 
 
-def find_logarithms(weights: ir.Value, path: tuple[ir.Node, ...] = ()) -> list[Logarithm]:
-    """Return the logarithms that are taken of `weights` in their own graph, behind nodes that move or cast them."""
+def find_logarithms(weights: ir.Value) -> list[Logarithm]:
+    """Return the logarithms that are taken of `weights` in their own graph, behind nodes that move or cast them.
+
+    At most `_MOST_MOVES` nodes are looked behind.
+    """
     found: list[Logarithm] = []
-    for reader, index in weights.uses():
-        if index != 0 or reader.graph is not weights.graph:
-            continue
-        if is_op(reader, "Log"):
-            found.append(Logarithm(reader, path))
-        elif is_op(reader, *_MOVES) or is_float_cast(reader):
-            found += find_logarithms(reader.outputs[0], (*path, reader))
+    waiting: list[tuple[ir.Value, tuple[ir.Node, ...]]] = [(weights, ())]
+    for value, path in waiting:
+        for reader, index in value.uses():
+            if index != 0 or reader.graph is not weights.graph:
+                continue
+            if is_op(reader, "Log"):
+                found.append(Logarithm(reader, path))
+            elif (is_op(reader, *_MOVES) or is_float_cast(reader)) and reader.outputs and len(waiting) <= _MOST_MOVES:
+                waiting.append((reader.outputs[0], (*path, reader)))
     return found

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from softq.errors import InputError
+from softq.files import read_json, read_text
 from softq.plans import Plan, load_plan
 from softq.sweeps.records import SCHEMA
 
@@ -44,7 +45,7 @@ def read_record(path: str | os.PathLike[str]) -> tuple[Plan, dict[str, Any]]:
     """
     plan, record = load_plan(path), record_of(path)
     try:
-        found: Any = json.loads(record.read_text(encoding="utf-8"))
+        found: Any = read_json(record)
     except OSError as error:
         raise InputError(
             f"{os.fspath(path)}: {record}, which softq plan writes beside it, cannot be read: {error.strerror}"
@@ -53,7 +54,7 @@ def read_record(path: str | os.PathLike[str]) -> tuple[Plan, dict[str, Any]]:
         raise InputError(f"{record} is not JSON: {error}") from error
     if not isinstance(found, dict) or found.get("schema") != SCHEMA:
         raise InputError(f"{record} is no record of a plan of schema {SCHEMA}")
-    if found.get("plan_hash") != _hash(Path(path).read_text(encoding="utf-8")):
+    if found.get("plan_hash") != _hash(read_text(path)):
         raise InputError(f"{os.fspath(path)} is not the plan that {record} was measured with")
     return plan, found
 
