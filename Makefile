@@ -4,6 +4,8 @@
 # make mutants   breaks softq in one place after the other and checks that a test finds each
 # make runtimes  runs converted models in older releases of onnxruntime
 # make figures   the figures of the README, from real models (needs the extra torch; hours are spared by a cache)
+# make lock      requirements.txt anew: what softq with all extras but torch, cuda and dev needs, with hashes
+# make release   sdist, wheel, list of parts (SBOM) and hashes of all in build/release, installed with requirements.txt
 
 PYTHON ?= python3
 VENV := .venv
@@ -11,7 +13,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: demo test test-all lint types pytest mutants wheel figures runtimes docs clean
+.PHONY: demo test test-all lint types pytest mutants wheel figures runtimes docs lock release clean
 
 $(VENV)/.base: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("softq needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
@@ -65,6 +67,33 @@ figures: $(VENV)/.torch
 
 runtimes: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.runtimes
+
+TOOLS := build/tools
+$(TOOLS)/.done: pyproject.toml constraints.txt
+	$(PYTHON) -m venv --clear $(TOOLS)
+	$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt build cyclonedx-bom uv
+	touch $@
+
+lock: $(TOOLS)/.done
+	$(TOOLS)/bin/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes --no-annotate \
+	  --extra cluster --extra report --extra sign --extra tvm --constraint constraints.txt \
+	  --custom-compile-command 'make lock' --output-file requirements.txt pyproject.toml
+
+# The parts are those of an environment that holds nothing but what requirements.txt names.
+release: $(TOOLS)/.done
+	rm -rf build/release
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(TOOLS)/bin/python -m build --outdir build/release . > /dev/null
+	$(PYTHON) -m venv --clear build/installed
+	build/installed/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.txt
+	build/installed/bin/python -m pip install --quiet --disable-pip-version-check --no-deps build/release/softq-*.whl
+	build/installed/bin/python -m pip check
+	build/installed/bin/softq build models/mnist_vit/mnist_vit.onnx build/installed/vit --target cpu > /dev/null
+	build/installed/bin/python -m pip uninstall --quiet --yes setuptools pip
+	$(TOOLS)/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible \
+	  --output-file build/release/softq.cdx.json build/installed
+	$(TOOLS)/bin/python tests/sbom.py build/release/softq.cdx.json
+	cp requirements.txt build/release/
+	cd build/release && sha256sum * > SHA256SUMS && cat SHA256SUMS
 
 docs: $(VENV)/.base
 	$(BIN)/python docs/generate.py
