@@ -32,6 +32,8 @@ class Limits:
     nodes: int = _limit(
         500_000, "nodes of a model, those of a function once per call, and once more for each function by itself"
     )
+    functions: int = _limit(2_000, "functions of a model")
+    softmaxes: int = _limit(4_000, "softmaxes of a model, whatever becomes of them")
     depth: int = _limit(64, "bodies of If, Loop and Scan and calls of functions inside one another")
     rank: int = _limit(64, "axes of a tensor")
     memory: int = _limit(512 << 20, "bytes that ONNX's shape inference may take, and that any .npz file may unpack to")
@@ -67,7 +69,7 @@ def parse_limit(text: str) -> int:
 
 @contextmanager
 def limited(**changes: int) -> Generator[Limits]:
-    """Let other limits hold inside: `nodes`, `depth`, `rank`, `memory`, `seconds`; those not named stay.
+    """Let other limits hold inside, by the names of the fields of `Limits`; those not named stay.
 
     Raises:
         UsageError: there is no such limit, or it is no positive number.

@@ -53,10 +53,12 @@ def test_a_hostile_model_in_memory_is_refused(name: str) -> None:
     [
         (lambda: calls(4, 2), {"nodes": 20}),
         (lambda: calls(4, 1), {"depth": 3}),
+        (lambda: calls(4, 1), {"functions": 3}),
+        (lambda: chain("Softmax(@)", 4), {"softmaxes": 4}),
         (lambda: text("q = Identity(x)"), {"rank": 3}),
         (BOMBS["expand"][0], {"memory": 1 << 20}),
     ],
-    ids=["nodes", "depth", "rank", "memory"],
+    ids=["nodes", "depth", "functions", "softmaxes", "rank", "memory"],
 )
 def test_limits_are_those_of_the_caller(make: Make, changes: dict[str, int]) -> None:
     (name,) = changes

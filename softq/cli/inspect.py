@@ -112,4 +112,4 @@ def limits(as_json: bool) -> None:
     if as_json:
         print_json({"schema": 1, "limits": {name: number for name, number, _ in describe()}})
         return
-    print_text("".join(f"{name:<8}  {number:>12,}  {about}\n" for name, number, about in describe()))
+    print_text("".join(f"{name:<9}  {number:>12,}  {about}\n" for name, number, about in describe()))

@@ -65,6 +65,10 @@ def check_structure(model: ir.Model, what: str) -> None:
         InputError: nodes are not sorted, read what nothing computes, form a circle or call their own function; one has
             too few inputs or outputs or an attribute of the wrong type; or a limit of `softq.limits` is passed.
     """
+    if len(model.functions) > (most := current().functions):
+        raise InputError(
+            f"{what} has {len(model.functions)} functions; the limit is {most} (--limit-functions changes it)"
+        )
     reader = _Reader(model, what)
     reader.read(model.graph)
     main = reader.body

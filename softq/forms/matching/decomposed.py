@@ -22,7 +22,7 @@ Find = Callable[[ir.Node, Facts], Decomposed | None]
 OLDEST_OPSET = 7
 """Below, operators had broadcasting of their own, by attributes."""
 
-_MOST_MOVES = 256
+_MOST_MOVES = 16
 """Nodes that may move a logarithm before its exponential is taken."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 
 import onnx_ir as ir
 
@@ -36,6 +37,10 @@ _BY_OPERATOR: dict[str, Role] = {
 _ORDER: tuple[Role, ...] = ("attention", "router", "sampler", "detector", "classifier", "other")
 
 
+_MOST_USES = 256
+"""Readers that are looked at to learn what weights are for: the result of a softmax has some ten."""
+
+
 @dataclass(frozen=True)
 class Usage:
     """A role and the operator that shows it; `logs` are the nodes that take the logarithm of the result."""
@@ -46,17 +51,18 @@ class Usage:
 
 
 def find_usage(weights: ir.Value, axis: int | None, facts: Facts) -> Usage:
-    """Return what `weights` are used for; of several uses the first in the order of `Role`."""
+    """Return what `weights` are used for; of several uses the first in the order of `Role`, of `_MOST_USES` at most."""
     found: list[tuple[int, str]] = []
     logs: list[ir.Node] = []
     seen: set[tuple[ir.Value, bool, str]] = set()
-    stack = [(weights, False, "")]
+    stack, left = [(weights, False, "")], _MOST_USES
     while stack:
         value, transposed, changed = stack.pop()
         if (value, transposed, changed) in seen:
             continue
         seen.add((value, transposed, changed))
-        for use in facts.view.uses(value):
+        for use in islice(facts.view.uses(value), max(0, left)):
+            left -= 1
             if use.node is not None and _goes_on(use, facts):
                 flips = transposed != is_op(use.node, "Transpose")
                 # The second output of Dropout is its mask.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from softq.errors import SoftqError
+from softq.errors import InputError, SoftqError
 from softq.forms import FORMS, Inside, Match
 from softq.forms.matching.guards import Behind, guard_row, look_behind
 from softq.forms.matching.mask_sources import Lift
@@ -18,6 +18,7 @@ from softq.forms.written_function import find_around
 from softq.graph.facts import Facts, drop_inferred_names
 from softq.graph.queries import operator_label
 from softq.graph.view import Container, function_label
+from softq.limits import current
 from softq.passes.analysis.readers import OrderOnly, find_logarithms, find_order_only
 from softq.site import Role, Site, Verdict
 
@@ -62,6 +63,10 @@ def find_candidates(facts: Facts) -> list[Finding]:
         for index, node in enumerate(container.body):
             form, match = _match(node, facts)
             if match is not None:
+                if len(found) == (most := current().softmaxes):
+                    raise InputError(
+                        f"the model has more than {most} softmaxes, which is the limit (--limit-softmaxes changes it)"
+                    )
                 found.append(
                     _make_finding(form, match, node, _name_site(container, node, index, taken), container, facts)
                 )

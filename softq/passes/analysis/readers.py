@@ -84,7 +84,7 @@ def _find_normalized(values: ir.Value, axis: int, rank: int, facts: Facts) -> ir
 
 _MOVES = ("Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Slice", "Gather")
 
-_MOST_MOVES = 256
+_MOST_MOVES = 64
 
 
 @dataclass(frozen=True, eq=False)
