@@ -48,7 +48,7 @@ types: $(VENV)/.dev
 	$(BIN)/basedpyright
 
 pytest: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 -m 'not slow' --durations=30 tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow' --durations=30 tests
 
 mutants: $(VENV)/.dev
 	$(BIN)/python -m tests.mutants

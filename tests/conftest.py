@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Generator
 
@@ -25,6 +26,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Say whether this is the quick run."""
     os.environ[VARIABLE] = "1" * (config.getoption("markexpr") == "not slow")
+
+
+def pytest_collection_finish() -> None:
+    """Leave what is there now out of all garbage collections: the modules and thousands of tests stay anyway."""
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -21,9 +21,12 @@ _CHOICE = tvm.ir.Op.get("prim.if_then_else")
 
 @tvm.ir.transform.module_pass(opt_level=0)
 def names_to_locals(module: tvm.IRModule, context: Any) -> tvm.IRModule:
-    """Replace the names in what is stored."""
+    """Replace the names in what is stored; few functions have any, and one look spares them a change of all stores."""
     return tvm.IRModule(
-        {v: f.with_body(structural_map(f.body, (tirx.BufferStore, _changed))) for v, f in module.functions.items()}
+        {
+            v: f.with_body(structural_map(f.body, (tirx.BufferStore, _changed))) if found(f.body, tirx.Let) else f
+            for v, f in module.functions.items()
+        }
     )
 
 
