@@ -2,6 +2,7 @@
 # make test    lint, types, tests, wheel smoke test
 # make test-all  make test, and the slow tests; needs the extras torch and cuda, Chromium and qemu-user, and a skipped test is a failure
 # make mutants   breaks softq in one place after the other and checks that a test finds each
+# make fuzz SECONDS=600   files that are nearly right, given to everything that reads one (tests/fuzz)
 # make runtimes  runs converted models in older releases of onnxruntime
 # make figures   the figures of the README, from real models (needs the extra torch; hours are spared by a cache)
 # make lock      requirements.txt anew: what softq with all extras but torch, cuda and dev needs, with hashes
@@ -13,7 +14,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: demo test test-all lint types pytest mutants wheel figures runtimes docs lock release clean
+.PHONY: demo test test-all lint types pytest mutants fuzz wheel figures runtimes docs lock release clean
 
 $(VENV)/.base: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("softq needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
@@ -61,6 +62,9 @@ wheel: $(VENV)/.dev
 test-all: $(VENV)/.torch
 	$(MAKE) lint types wheel
 	$(BIN)/python -m pytest -n 2 --fail-on-skip tests
+
+fuzz: $(VENV)/.dev
+	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),600)
 
 figures: $(VENV)/.torch
 	$(BIN)/python -m benchmarks.figures

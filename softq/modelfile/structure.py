@@ -7,7 +7,7 @@ of each function, so that what would take for ever is refused in no time.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, cast
@@ -108,6 +108,11 @@ class _Reader:
         """Look at every node of a container and of the bodies inside."""
         self.body, self._done, self._is_function = _Body(), set(), isinstance(top, ir.Function)
         imports = top.opset_imports
+        for value in top.outputs:
+            if value.producer() is None and value.graph is None:
+                raise InputError(
+                    f"{self._what} is not a well formed ONNX model: nothing computes its output {value.name!r}"
+                )
         self._imports = imports if "" in imports else self._model.opset_imports | dict(imports)
         self._read(top, 1)
 
@@ -138,6 +143,8 @@ class _Reader:
                     self._check_counts(node, rules)
                     if attributes:
                         self._check_types(node, rules.types)
+                    if rules.required:
+                        self._check_required(node, rules.required)
             elif (identifier := node.op_identifier()) in functions:
                 body.calls[identifier] += 1
                 body.deepest[identifier] = max(depth, body.deepest.get(identifier, 0))
@@ -174,6 +181,16 @@ class _Reader:
                     f"{self._what} is not a well formed ONNX model: node {_label(node)} ({node.op_type}) "
                     f"has {count} {noun}; at least {least} are needed"
                 )
+
+    def _check_required(self, node: ir.Node, required: Collection[str]) -> None:
+        missing = [name for name in required if name not in node.attributes]
+        if node.op_type == "Constant":
+            missing = [] if any(name in node.attributes for name in required) else ["value"]
+        if missing:
+            raise InputError(
+                f"{self._what} is not a well formed ONNX model: node {_label(node)} ({node.op_type}) "
+                f"has no attribute {missing[0]}"
+            )
 
     def _check_types(self, node: ir.Node, types: Mapping[str, ir.AttributeType]) -> None:
         for name, attribute in node.attributes.items():
@@ -242,11 +259,12 @@ def _check_depth(depth: int, what: str) -> None:
 
 @dataclass(frozen=True)
 class _Rules:
-    """What an operator wants: least numbers of inputs and outputs, and the types of its attributes."""
+    """What an operator wants: least numbers of inputs and outputs, types of attributes, and which must be there."""
 
     inputs: int
     outputs: int
     types: Mapping[str, ir.AttributeType]
+    required: Collection[str]
 
 
 @lru_cache(maxsize=4096)
@@ -256,7 +274,9 @@ def _rules(operator: str, opset: int) -> _Rules | None:
     except defs.SchemaError:
         return None
     types = {name: ir.AttributeType(cast("Any", entry.type).value) for name, entry in schema.attributes.items()}
-    return _Rules(schema.min_input, schema.min_output, types)
+    required = [name for name, entry in schema.attributes.items() if entry.required]
+    # Of a Constant's attributes one is there, whichever.
+    return _Rules(schema.min_input, schema.min_output, types, types if operator == "Constant" else required)
 
 
 def _label(node: ir.Node) -> str:
