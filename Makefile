@@ -5,6 +5,7 @@
 # make fuzz SECONDS=600   files that are nearly right, given to everything that reads one (tests/fuzz)
 # make runtimes  runs converted models in older releases of onnxruntime
 # make figures   the figures of the README, from real models (needs the extra torch; hours are spared by a cache)
+# make soak SECONDS=600   four processes in one folder that are killed, while the disk is full or read-only (needs root)
 # make lock      requirements.txt anew: what softq with all extras but torch, cuda and dev needs, with hashes
 # make release   sdist, wheel, list of parts (SBOM) and hashes of all in build/release, installed with requirements.txt
 
@@ -14,7 +15,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: demo test test-all lint types pytest mutants fuzz wheel figures runtimes docs lock release clean
+.PHONY: demo test test-all lint types pytest mutants fuzz wheel figures runtimes soak docs lock release clean
 
 $(VENV)/.base: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("softq needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
@@ -71,6 +72,9 @@ figures: $(VENV)/.torch
 
 runtimes: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.runtimes
+
+soak: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.soak --seconds $(or $(SECONDS),600)
 
 TOOLS := build/tools
 $(TOOLS)/.done: pyproject.toml constraints.txt

@@ -11,14 +11,17 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from softq.errors import UsageError
+from softq.files import open_locked_file, remove, remove_orphans
 
 MEGABYTES = 256
 """How much the folder may hold where the environment does not say."""
+
+_STEM = "kernel"
+"""Beginning of the names of entries that are being written."""
 
 _written: dict[Path, int] = {}
 """Bytes that a folder held when this process last looked, and what the process has written since."""
@@ -86,16 +89,16 @@ def _write(path: Path, result: bytes, most: int) -> None:
     with contextlib.suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder not in _written:
+            remove_orphans(folder, _STEM)
             _written[folder] = sum(size for _, size, _ in _entries(folder))
-        handle, name = tempfile.mkstemp(dir=folder)
-        try:
-            with open(handle, "wb") as file:
+        with open_locked_file(folder, _STEM) as file:
+            try:
                 file.write(_digest(path, result) + result)
-            os.replace(name, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-            raise
+                file.flush()
+                os.replace(file.name, path)
+            except BaseException:
+                remove(file.name)
+                raise
         _written[folder] += len(result) + 32
         if _written[folder] > most:
             _written[folder] = _make_room(folder, most)

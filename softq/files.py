@@ -6,10 +6,10 @@ import contextlib
 import errno
 import json
 import os
+import re
 import secrets
 import shutil
 import stat
-import tempfile
 from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -106,41 +106,39 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
     written: list[Path] = []
     target = Path()
     try:
-        try:
-            for target, data in contents.items():
-                staged.append((_stage(target, data), target))
-            for name, target in staged:
-                # The last one needs no way back.
-                if len(written) + 1 < len(staged) and target.exists():
-                    kept.append((_copied(target), target))
-                os.replace(name, target)
-                written.append(target)
-        except BaseException:
-            _restore(kept, written)
-            raise
-        finally:
-            for name, _ in (*staged, *kept):
-                remove(name)
+        with contextlib.ExitStack() as locks:
+            try:
+                for target, data in contents.items():
+                    staged.append((_stage(target, data, locks), target))
+                for name, target in staged:
+                    # The last one needs no way back.
+                    if len(written) + 1 < len(staged) and target.exists():
+                        kept.append((_stage(target, target.read_bytes(), locks), target))
+                        shutil.copystat(target, kept[-1][0])
+                    os.replace(name, target)
+                    written.append(target)
+            except BaseException:
+                _restore(kept, written)
+                raise
+            finally:
+                for name, _ in (*staged, *kept):
+                    remove(name)
     except OSError as error:
         raise InputError(f"cannot write '{target}': {error.strerror or error}") from error
 
 
-def _stage(target: Path, data: bytes) -> str:
-    name = os.path.join(target.parent, f".{target.name}.{secrets.token_hex(4)}{SUFFIX}")
-    write_new(name, [data])
-    return name
-
-
-def _copied(target: Path) -> str:
-    """Return the name of a copy of a file: not every system has links."""
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=SUFFIX, dir=target.parent)
-    os.close(handle)
+def _stage(target: Path, data: bytes, locks: contextlib.ExitStack) -> str:
+    """Write a file beside its place and return its name; it is locked, and those of killed writers are removed."""
+    remove_orphans(target.parent, f".{target.name}")
+    file = locks.enter_context(open_locked_file(target.parent, f".{target.name}"))
     try:
-        shutil.copy2(target, name)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
     except BaseException:
-        os.unlink(name)
+        remove(file.name)
         raise
-    return name
+    return file.name
 
 
 def _restore(kept: list[tuple[str, Path]], written: list[Path]) -> None:
@@ -196,7 +194,7 @@ def unless_locked(path: str) -> Generator[bool]:
     Where there are no locks that is unknown, and an orphan stays.
     """
     try:
-        descriptor = -1 if fcntl is None else os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        descriptor = -1 if fcntl is None else os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         yield isinstance(error, FileNotFoundError)
         return
@@ -205,6 +203,55 @@ def unless_locked(path: str) -> Generator[bool]:
     finally:
         if descriptor >= 0:
             os.close(descriptor)
+
+
+def _temporary(stem: str) -> str:
+    return f"{stem}.{secrets.token_hex(4)}{SUFFIX}"
+
+
+def open_locked_file(parent: str | os.PathLike[str], stem: str) -> BinaryIO:
+    """Return the new file `STEM.TOKEN.softq-tmp`, by whose lock it is no orphan while it is open.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    while True:
+        file = open(Path(parent) / _temporary(stem), "xb")  # noqa: SIM115
+        # Another process may have taken it for an orphan before the lock was on it.
+        if lock(file.fileno()) and os.path.exists(file.name):
+            return file
+        file.close()
+
+
+def make_locked_folder(parent: str | os.PathLike[str], stem: str, mode: int) -> tuple[Path, int]:
+    """Make the folder `STEM.TOKEN.softq-tmp`; return it with the descriptor by whose lock it is no orphan.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    while True:
+        path, descriptor = Path(parent) / _temporary(stem), -1
+        os.mkdir(path, mode)
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = os.open(path, os.O_RDONLY)
+            # Another process may have taken it for an orphan before the lock was on it.
+            if lock(descriptor) and path.exists():
+                return path, descriptor
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def remove_orphans(folder: str | os.PathLike[str], stem: str) -> None:
+    """Remove the files and folders `STEM.TOKEN.softq-tmp` whose writers live no more: nobody holds a lock on them."""
+    names = re.compile(rf"{re.escape(stem)}\.[0-9a-f]{{8}}{re.escape(SUFFIX)}")
+    with os.scandir(folder) as entries:
+        found = [entry for entry in entries if names.fullmatch(entry.name) and not entry.is_symlink()]
+    for entry in found:
+        with unless_locked(entry.path) as free:
+            if free and entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            elif free:
+                remove(entry.path)
 
 
 def flush_folder(folder: str | os.PathLike[str]) -> None:

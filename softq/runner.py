@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from softq.data import Array, TensorSpec
 from softq.errors import InputError, UsageError
+from softq.scratch import scratch_folder
 
 if TYPE_CHECKING:
     import onnx
@@ -80,8 +80,8 @@ class OnnxRunner:
         options.intra_op_num_threads = threads or 0
         options.log_severity_level = 4  # What fails is raised; nothing is printed.
         name = _name(model)
-        with tempfile.TemporaryDirectory() as folder:
-            source = _source(model, name, options, Path(folder))
+        with scratch_folder() as folder:
+            source = _source(model, name, options, folder)
             try:
                 session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
             except Exception as error:

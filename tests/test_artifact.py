@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from softq.artifact import Artifact, check_folder, load, write
+from softq.artifact import Artifact, check_folder, load, manifest, write
 from softq.artifact.machine import Cpu
 from softq.artifact.program import Op, Program, Step, Tensor
 from softq.cli import main
@@ -95,6 +95,23 @@ def test_a_newer_artifact_in_its_place_leaves_the_loaded_one_alone(tmp_path: Pat
             np.testing.assert_array_equal(new({"ids": np.array([3, 1])})["rows"], TABLE[[3, 1]])
             assert_rows(old, 5, 6)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_newer_artifact_may_take_its_place_while_it_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, read, times = write(rows_program(), HOST, tmp_path / "model"), manifest.read, list[int]()
+
+    def replaced(folder: Path) -> dict[str, object]:
+        facts = read(folder)
+        if not times:
+            times.append(1)
+            write(look_up_program(), HOST, out)
+        return facts
+
+    monkeypatch.setattr(manifest, "read", replaced)
+    with load(out) as model:
+        np.testing.assert_array_equal(model({"ids": np.array([3, 1])})["rows"], TABLE[[3, 1]])
 
 
 def in_threads(count: int, work: Callable[[int], None]) -> None:

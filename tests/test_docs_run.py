@@ -144,3 +144,11 @@ def test_save_takes_what_convert_gives(tmp_path: Path) -> None:
     model.graph.initializer.add(name="w", data_location=onnx.TensorProto.EXTERNAL, dims=[1], data_type=1)
     with pytest.raises(InputError, match="external"):
         softq.modelfile.save(model, tmp_path / "external.onnx")
+
+
+def test_the_tests_that_docs_name_are_there() -> None:
+    there = {name for path in Path(__file__).parent.glob("test_*.py")
+             for name in re.findall(r"^def (test_\w+)\(", path.read_text("utf-8"), re.MULTILINE)}  # fmt: skip
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "reliability.md").read_text("utf-8")))
+    assert named
+    assert named <= there

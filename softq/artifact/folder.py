@@ -5,14 +5,13 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import re
 import secrets
 import shutil
 from pathlib import Path
 
 from softq.artifact import manifest
 from softq.errors import InputError, UsageError
-from softq.files import SUFFIX, flush_folder, lock, unless_locked
+from softq.files import flush_folder, make_locked_folder, remove_orphans
 
 # Of Linux's <fcntl.h> and <linux/fs.h>.
 _AT_FDCWD = -100
@@ -71,11 +70,9 @@ class NewFolder:
         self.path = goal
 
     def __enter__(self) -> NewFolder:
-        self._remove_orphans()
-        self.path = self._goal.with_name(f".{self._goal.name}.{secrets.token_hex(4)}{SUFFIX}")
-        os.mkdir(self.path, 0o777)
-        self._lock = os.open(self.path, os.O_RDONLY)
-        lock(self._lock)
+        parent, stem = self._goal.parent, f".{self._goal.name}"
+        remove_orphans(parent, stem)
+        self.path, self._lock = make_locked_folder(parent, stem, 0o777)
         return self
 
     def __exit__(self, *args: object) -> None:
@@ -89,21 +86,14 @@ class NewFolder:
             OSError: that fails; what was there is there again.
         """
         os.fsync(self._lock)
-        if not self._goal.exists():
-            os.rename(self.path, self._goal)
-        else:
+        try:
+            os.rename(self.path, self._goal)  # Takes the place of nothing, and of an empty folder.
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise
             _check_replaceable(self._goal)  # once more: compiling takes a while
             _exchange(self.path, self._goal)
         flush_folder(self._goal.parent)
-
-    def _remove_orphans(self) -> None:
-        pattern = re.compile(rf"\.{re.escape(self._goal.name)}\.[0-9a-f]{{8}}{re.escape(SUFFIX)}")
-        for entry in os.scandir(self._goal.parent):
-            if pattern.fullmatch(entry.name) is None or not entry.is_dir(follow_symlinks=False):
-                continue
-            with unless_locked(entry.path) as free:
-                if free:
-                    shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def _exchange(new: Path, old: Path) -> None:

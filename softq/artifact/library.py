@@ -7,13 +7,12 @@ import contextlib
 import ctypes
 import os
 import sys
-import tempfile
 import threading
 from collections.abc import Generator
-from pathlib import Path
 
 from softq.artifact.abi import DTYPES, ERROR_BYTES, MAX_RANK
 from softq.errors import InputError, SoftqError
+from softq.scratch import scratch_folder
 
 _OK = 0
 _OWN_FAULTS = (8, 9, 11, 12, 13)  # memory, threads, a context in use, the GPU: nothing that another input would cure
@@ -70,8 +69,8 @@ class Library:
                         file.write(code)
                     # Open until the library is unloaded, so that no other gets the same path.
                     return ctypes.CDLL(f"/proc/self/fd/{self._descriptor}")
-            with tempfile.TemporaryDirectory(prefix="softq-") as folder:
-                path = Path(folder) / "libmodel.so"
+            with scratch_folder() as folder:
+                path = folder / "libmodel.so"
                 path.write_bytes(code)
                 return ctypes.CDLL(str(path))
         except OSError as error:

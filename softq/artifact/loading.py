@@ -20,6 +20,9 @@ from softq.errors import InputError, UsageError
 
 MOST_THREADS = 1024
 
+_TRIES = 5
+"""How often an artifact may be replaced by a newer one while it is being opened."""
+
 
 def load(
     path: str | os.PathLike[str], threads: int = 1, *, signature: str | os.PathLike[str] | None = None
@@ -40,6 +43,26 @@ def load(
     """
     if isinstance(threads, bool) or not 1 <= threads <= MOST_THREADS:
         raise UsageError(f"threads is {threads}; allowed is 1 to {MOST_THREADS}")
+    for left in reversed(range(_TRIES)):
+        there = _identity(path)
+        try:
+            return _open(path, threads, signature)
+        except InputError:
+            if not left or _identity(path) == there:
+                raise
+    raise AssertionError("the last try returns or raises")
+
+
+def _identity(path: str | os.PathLike[str]) -> tuple[int, int, int] | None:
+    """Return what tells a folder from the one that takes its place."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns
+
+
+def _open(path: str | os.PathLike[str], threads: int, signature: str | os.PathLike[str] | None) -> Artifact:
     if signature is None:
         return _load(os.fspath(path), Path(path), threads)
     from softq.artifact.signing import signed_copy

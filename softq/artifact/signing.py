@@ -6,8 +6,6 @@ Keys are PEM files of `openssl genpkey -algorithm ed25519`; the signature is tha
 from __future__ import annotations
 
 import os
-import stat
-import tempfile
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +13,8 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from softq.artifact import manifest
 from softq.errors import InputError, UsageError
+from softq.files import open_regular
+from softq.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -96,22 +96,21 @@ def signed_copy(folder: Path, public_key: str | os.PathLike[str]) -> Generator[P
         raise InputError(
             f"{folder}: is not signed by the key of '{public_key}', or {manifest.NAME} was changed"
         ) from error
-    try:
-        with tempfile.TemporaryDirectory(prefix="softq-signed-") as place:
-            copy = Path(place)
-            (copy / manifest.NAME).write_bytes(text)
-            files = cast("Mapping[str, Mapping[str, int]]", manifest.read(copy)["files"])
+    with scratch_folder() as copy:
+        (copy / manifest.NAME).write_bytes(text)
+        files = cast("Mapping[str, Mapping[str, int]]", manifest.read(copy)["files"])
+        try:
             for name, facts in files.items():
                 _copy(folder / name, copy / name, facts["bytes"])
-            yield copy
-    except OSError as error:
-        raise InputError(f"{error.filename or folder}: cannot be copied: {error.strerror or error}") from error
+        except OSError as error:
+            raise InputError(f"{error.filename or folder}: cannot be copied: {error.strerror or error}") from error
+        yield copy
 
 
 def _read(path: Path, most: int) -> bytes:
     """Return the bytes of a regular file, at most so many."""
     try:
-        with _opened(path) as descriptor, open(descriptor, "rb", closefd=False) as file:
+        with open_regular(path) as file:
             data = file.read(most + 1)
     except OSError as error:
         raise InputError(f"cannot read '{path}': {error.strerror or error}") from error
@@ -122,20 +121,8 @@ def _read(path: Path, most: int) -> bytes:
 
 def _copy(source: Path, target: Path, size: int) -> None:
     """Copy as many bytes as the manifest says; one more shows that there are more."""
-    with _opened(source) as descriptor, open(descriptor, "rb", closefd=False) as file, open(target, "xb") as to:
+    with open_regular(source) as file, open(target, "xb") as to:
         left = size + 1
         while left and (piece := file.read(min(left, _CHUNK))):
             to.write(piece)
             left -= len(piece)
-
-
-@contextmanager
-def _opened(path: Path) -> Generator[int]:
-    """Open a regular file; a pipe would keep the reader waiting."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise InputError(f"'{path}' is not a regular file")
-        yield descriptor
-    finally:
-        os.close(descriptor)

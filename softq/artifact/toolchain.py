@@ -8,7 +8,6 @@ import platform
 import shlex
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from softq.artifact.features import architecture, family
 from softq.artifact.machine import Cpu
 from softq.cache import base_folder
 from softq.errors import SoftqError, UsageError
+from softq.scratch import scratch_folder
 
 INSTALL = "pip install ziglang"
 """What installs the compiler."""
@@ -96,8 +96,8 @@ def link_library(
     """
     command = compiler(machine, cc)
     flags = _FLAGS if _is_clang(command) else tuple(f for f in _FLAGS if f != "-fno-sanitize=all")
-    with tempfile.TemporaryDirectory(prefix="softq-cc-") as scratch:
-        driver, exports = f"{scratch}/driver.o", Path(scratch) / "exports.map"
+    with scratch_folder() as scratch:
+        driver, exports = f"{scratch}/driver.o", scratch / "exports.map"
         run([*command, *flags, "-c", "driver.c", "-o", driver], folder)
         kernels = ["kernels.o"] * bool(objects)
         if objects:
@@ -113,8 +113,8 @@ def _join_objects(objects: Sequence[bytes], folder: Path, command: Sequence[str]
     if len(objects) == 1:
         (folder / "kernels.o").write_bytes(objects[0])
         return
-    with tempfile.TemporaryDirectory(prefix="softq-cc-") as scratch:
-        paths = [Path(scratch) / f"{i}.o" for i in range(len(objects))]
+    with scratch_folder() as scratch:
+        paths = [scratch / f"{i}.o" for i in range(len(objects))]
         for path, code in zip(paths, objects, strict=True):
             path.write_bytes(code)
         run([*command, "-r", "-nostdlib", "-o", "kernels.o", *map(str, paths)], folder)
@@ -131,10 +131,10 @@ def run(command: Sequence[str], folder: Path) -> None:
     Raises:
         SoftqError: it fails; the message has its first error.
     """
-    with tempfile.TemporaryDirectory(prefix="softq-cc-") as scratch:
+    with scratch_folder() as scratch:
         try:
             done = subprocess.run(
-                command, cwd=folder, env=_environment(scratch), capture_output=True, text=True, errors="replace"
+                command, cwd=folder, env=_environment(str(scratch)), capture_output=True, text=True, errors="replace"
             )
         except OSError as error:
             raise SoftqError(f"{command[0]} cannot be run: {error.strerror}") from error

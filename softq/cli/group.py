@@ -5,8 +5,13 @@ from __future__ import annotations
 import atexit
 import gc
 import logging
+import signal
 import sys
+import threading
 import traceback
+from collections.abc import Generator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any, NoReturn
 
 import click
@@ -14,7 +19,11 @@ import click
 from softq.errors import SoftqError
 from softq.visible import lines, visible
 
-EXIT_GATE, EXIT_BAD, EXIT_INTERRUPTED = 1, 2, 130
+EXIT_GATE, EXIT_BAD, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 130, 143
+
+
+class _Terminated(BaseException):
+    """SIGTERM came: what is half done is cleared away, as after Ctrl-C."""
 
 
 class Group(click.Group):
@@ -29,11 +38,15 @@ class Group(click.Group):
         if logging.lastResort is not None:
             logging.lastResort.setFormatter(_Formatter())
         try:
-            # An exit that a command asks for comes back as a number.
-            code = super().main(*args, standalone_mode=False, **extra)
+            with _terminable():
+                # An exit that a command asks for comes back as a number.
+                code = super().main(*args, standalone_mode=False, **extra)
         except click.Abort:
             click.echo("softq: interrupted", err=True)
             sys.exit(EXIT_INTERRUPTED)
+        except _Terminated:
+            click.echo("softq: terminated", err=True)
+            sys.exit(EXIT_TERMINATED)
         except click.ClickException as error:
             _fail(error.format_message())
         sys.exit(code if isinstance(code, int) else 0)
@@ -42,7 +55,7 @@ class Group(click.Group):
         """Run a command and turn what it raises into one line."""
         try:
             return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort, KeyboardInterrupt):
+        except (click.ClickException, click.exceptions.Exit, click.Abort, KeyboardInterrupt, _Terminated):
             raise
         except BaseException as error:
             if ctx.params.get("debug"):
@@ -52,6 +65,24 @@ class Group(click.Group):
             if isinstance(error, SystemExit):
                 _fail("a function of yours ended the program; a metric or data function returns or raises")
             _fail(f"{type(error).__name__}: {error}; --debug (before the command) shows where")
+
+
+@contextmanager
+def _terminable() -> Generator[None]:
+    """Let SIGTERM end what is done as an error does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_DFL)  # A second one ends what does not return to Python.
+    raise _Terminated
 
 
 class _Formatter(logging.Formatter):

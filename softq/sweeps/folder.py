@@ -14,6 +14,7 @@ from typing import Any
 from softq.errors import InputError, UsageError
 from softq.files import lock, write_text
 from softq.json_values import to_plain
+from softq.scratch import telling_of_disk
 from softq.sweeps.records import OUTCOMES, REPORTS, STUDY, Estimate, Outcome, Study, read
 
 _LOCK = ".softq-lock"
@@ -60,7 +61,8 @@ def open_folder(folder: str | os.PathLike[str], force: bool) -> Generator[Path]:
             _tidy(path, force)
         except OSError as error:
             raise InputError(f"cannot write '{path}': {error.strerror}") from error
-        yield path
+        with telling_of_disk(path):
+            yield path
     finally:
         os.close(descriptor)
 

@@ -6,12 +6,12 @@ import importlib.util
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from softq.errors import SoftqError
+from softq.scratch import scratch_folder
 
 # Where the wheels nvidia-cuda-nvcc (from version 13 on) and nvidia-cuda-nvcc-cu12 put it, in the package `nvidia`.
 _IN_WHEELS = ("cu13/bin/nvcc", "cuda_nvcc/bin/nvcc")
@@ -76,8 +76,8 @@ def compiled(text: str, arch: str, *, ptx: bool = False, strict: bool = True) ->
     nvcc = find()
     if nvcc is None:
         raise SoftqError("nvcc is not installed: it comes with the CUDA toolkit, or with pip install 'softq[cuda]'")
-    with tempfile.TemporaryDirectory(prefix="softq-nvcc-") as folder:
-        (Path(folder) / "kernels.cu").write_text(text, encoding="utf-8")
+    with scratch_folder() as folder:
+        (folder / "kernels.cu").write_text(text, encoding="utf-8")
         virtual = arch.replace("sm_", "compute_")
         code = ["-ptx", f"-arch={virtual}"] if ptx else ["-cubin", f"-arch={arch}"]
         command = [str(nvcc), *_OPTIONS, *(_STRICT if strict else ()), *code, "-o", "kernels.out", "kernels.cu"]
@@ -85,7 +85,7 @@ def compiled(text: str, arch: str, *, ptx: bool = False, strict: bool = True) ->
         if done.returncode:
             lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
             raise SoftqError(f"nvcc refuses the kernels for {arch}: {lines[0] if lines else 'it ended without a word'}")
-        return Compiled((Path(folder) / "kernels.out").read_bytes(), _usage(done.stderr))
+        return Compiled((folder / "kernels.out").read_bytes(), _usage(done.stderr))
 
 
 def _usage(said: str) -> dict[str, Usage]:

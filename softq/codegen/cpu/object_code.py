@@ -5,10 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-import tempfile
 from collections.abc import Sequence
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import tvm
@@ -23,6 +21,7 @@ from softq.compiler.tir import transforms
 from softq.compiler.tir.transforms import to_plain_loops
 from softq.compiler.tvm_errors import refusing
 from softq.jobs import Later, Results
+from softq.scratch import scratch_folder
 
 
 def lower(functions: Sequence[tirx.PrimFunc], machine: Cpu) -> tvm.IRModule:
@@ -145,8 +144,8 @@ def object_code(functions: Sequence[tirx.PrimFunc], machine: Cpu) -> bytes:
         RefusalError: TVM cannot generate code for the machine.
     """
     runtime = _generate(functions, machine)
-    with tempfile.TemporaryDirectory() as folder, refusing(_refusal(functions, machine)):
-        path = Path(folder) / "kernels.o"
+    with scratch_folder() as folder, refusing(_refusal(functions, machine)):
+        path = folder / "kernels.o"
         runtime.write_to_file(str(path))
         return path.read_bytes()
 

@@ -16,6 +16,7 @@ from softq.metrics import find_metric
 from softq.plans import Plan
 from softq.progress import Progress
 from softq.reports import Allowance, Gate, parse_drop
+from softq.scratch import scratch_folder
 from softq.sweeps.budget import Budget
 from softq.sweeps.distributed import check_workers, connect, open_evaluator
 from softq.sweeps.evaluate.evaluator import Measurement, Report, Subject
@@ -155,7 +156,7 @@ def find_plan(
     def report(samples: Subject) -> Report | None:
         return None if progress is None else lambda n, show=progress: show("float model", n, samples.data.samples)
 
-    with tempfile.TemporaryDirectory() as home, connect(task, Path(home)) as client:
+    with scratch_folder() as home, connect(task, home) as client:
         with tempfile.TemporaryDirectory(dir=home) as place:
             # In this process: its session is closed before the search opens its own.
             scaled = with_gains(
