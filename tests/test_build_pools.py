@@ -42,6 +42,24 @@ def test_where_the_greatest_elements_stand(case: str, tmp_path: Path) -> None:
     check(graph, feeds, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "shape", "attributes"),
+    [
+        ("double", "1, 2, A, 7", "kernel_shape = [2, 3], pads = [0, 1, 1, 1]"),
+        ("float16", "1, 2, 6, 7", "kernel_shape = [3, 3], strides = [2, 2], ceil_mode = 1"),
+        # Of float, onnxruntime's are the least finite number here.
+        ("double", "1, A, 4, 5, 6", 'kernel_shape = [2, 2, 3], auto_pad = "SAME_UPPER"'),
+    ],
+)
+def test_windows_of_nothing_but_infinities(dtype: str, shape: str, attributes: str, tmp_path: Path) -> None:
+    dims = ", ".join(f"D{i}" for i in range(shape.count(",") + 1))
+    graph = f"g ({dtype}[{shape}] x) => ({dtype}[{dims}] y) {{ y = MaxPool <{attributes}> (x) }}"
+    lengths = [int(d) for d in shape.replace("A", "6").split(", ")]
+    x = RNG.integers(-9, 9, lengths).astype(TYPES[dtype])
+    x[:, :, : lengths[2] // 2 + 1] = -np.inf
+    check(graph, [{"x": x}], tmp_path)
+
+
 def test_windows_rounded_up_on_open_axes_are_refused_where_places_are_asked_for(tmp_path: Path) -> None:
     graph = """g (float[1, 2, A] x) => (float[1, 2, B] y, int64[1, 2, B] i) {
         y, i = MaxPool <kernel_shape = [3], strides = [2], ceil_mode = 1> (x) }"""

@@ -33,15 +33,8 @@ class Windows:
     count: Dim
 
 
-def find_greatest(node: Node, x: relax.Expr, axes: Sequence[Windows], columns: bool) -> list[relax.Expr]:
-    """Return the greatest elements of windows, and where the first of each stands in the whole tensor.
-
-    Args:
-        node: The node.
-        x: Images, [batch, channels, lengths...].
-        axes: The windows of each axis.
-        columns: Whether places of an image are counted down the columns of its last two axes.
-    """
+def find_values(node: Node, x: relax.Expr, axes: Sequence[Windows]) -> relax.Expr:
+    """Return the greatest elements of windows."""
     dtype, counts = str(x.ty.dtype), [axis.count for axis in axes]
     least = tirx.const(-np.inf if dtype.startswith("float") else int(np.iinfo(dtype).min), dtype)
     # TVM's own begins with the least finite number, which no element of a window of infinities equals.
@@ -57,8 +50,19 @@ def find_greatest(node: Node, x: relax.Expr, axes: Sequence[Windows], columns: b
 
         return te.compute([*images.shape[:2], *counts], element, name="greatest")
 
-    before = [axis.before for axis in axes]
-    values = emit(node, "greatest", greatest, x, before, counts)
+    return emit(node, "greatest", greatest, x, [axis.before for axis in axes], counts)
+
+
+def find_greatest(node: Node, x: relax.Expr, axes: Sequence[Windows], columns: bool) -> list[relax.Expr]:
+    """Return the greatest elements of windows, and where the first of each stands in the whole tensor.
+
+    Args:
+        node: The node.
+        x: Images, [batch, channels, lengths...].
+        axes: The windows of each axis.
+        columns: Whether places of an image are counted down the columns of its last two axes.
+    """
+    values, before = find_values(node, x, axes), [axis.before for axis in axes]
 
     def first(images: Any, values: Any, before: Any, counts: Any) -> Any:
         within = _reduced(axes)
@@ -73,7 +77,7 @@ def find_greatest(node: Node, x: relax.Expr, axes: Sequence[Windows], columns: b
 
         return te.compute([*images.shape[:2], *counts], element, name="first")
 
-    places = emit(node, "first", first, x, values, before, counts)
+    places = emit(node, "first", first, x, values, before, [axis.count for axis in axes])
 
     def counted(places: Any, lengths: Any) -> Any:
         rest = lengths[2:]

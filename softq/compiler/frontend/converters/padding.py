@@ -11,7 +11,7 @@ from tvm import relax, te, tirx
 
 from softq.compiler.frontend.converters.shapes import reshape
 from softq.compiler.frontend.onnx_node import Converter, Node
-from softq.compiler.frontend.pooling import Windows, add_windows, find_greatest, find_means
+from softq.compiler.frontend.pooling import Windows, add_windows, find_greatest, find_means, find_values
 from softq.compiler.ops.pooling import GreatestOp
 from softq.compiler.tir.symbolic import Dim, expression, plain, simplified
 from softq.errors import RefusalError
@@ -107,9 +107,15 @@ def _max_pool(node: Node) -> list[relax.Expr] | None:
     if len(node.outputs) > 1 and node.outputs[1]:
         return find_greatest(node, x, _axes(node), columns=bool(node.attributes.get("storage_order", 0)))
     own = _greatest(node, x)
-    if own is not None or not auto.startswith("SAME"):
+    if own is not None:
         return own
     lengths, dtype = [plain(d) for d in node.shape(0)[2:]], str(x.ty.dtype)
+    known = all(isinstance(length, int) for length in lengths)
+    if dtype.startswith("float") and (known or not node.attributes.get("ceil_mode", 0)):
+        # TVM's are the least finite number where a window has nothing but -inf.
+        return [find_values(node, x, _axes(node))]
+    if not auto.startswith("SAME"):
+        return None
     kernel, ones = list(node.attributes["kernel_shape"]), [1] * len(lengths)
     strides = list(node.attributes.get("strides") or ones)
     dilations = list(node.attributes.get("dilations") or ones)
