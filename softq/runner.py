@@ -121,12 +121,16 @@ def _source(
     """What onnxruntime is given: a path, or bytes; `folder` holds what fits neither way, and goes when it is loaded."""
     import onnx
 
+    from softq.modelfile import check_functions
+
     if isinstance(model, (str, os.PathLike)):
         if not os.path.isfile(model):
-            what = "is a folder; softq run takes what softq build wrote" if Path(model).is_dir() else "no such file"
+            what = "is a folder; softq run takes what softq build wrote" if os.path.isdir(model) else "no such file"
             raise InputError(f"{name}: {what}")
+        check_functions(model)
         return os.fspath(model)
     if isinstance(model, onnx.ModelProto):
+        check_functions(model)
         if any(t.data_location == onnx.TensorProto.EXTERNAL for t in model.graph.initializer):
             raise InputError(
                 f"{name}: its weights lie in other files, and a ModelProto does not say where; give the path"

@@ -7,12 +7,13 @@ Weights of a model with external data stay on disk: `load` checks where each ten
 from __future__ import annotations
 
 from softq.modelfile.hashing import graph_hash, proto_without_weights, weights_fingerprint
-from softq.modelfile.reading import ModelLike, as_model, load
+from softq.modelfile.reading import ModelLike, as_model, check_functions, load
 from softq.modelfile.writing import check_output, data_files, save
 
 __all__ = [
     "ModelLike",
     "as_model",
+    "check_functions",
     "check_output",
     "data_files",
     "graph_hash",

@@ -29,6 +29,9 @@ MAX_PROTO_BYTES = 2**31 - 1
 
 _OLDEST_IR = 3
 
+_NEWEST_VERSION = (1 << 31) - 1
+"""Of operator sets: what onnx can be asked for."""
+
 
 def load(path: str | os.PathLike[str]) -> ir.Model:
     """Return the model of an ONNX file, its external tensors checked and left on disk until they are read.
@@ -75,6 +78,22 @@ def as_model(model: ModelLike) -> ir.Model:
         copy.meta.update(model.meta)
         return _own(copy)
     return load(model)
+
+
+def check_functions(model: str | os.PathLike[str] | onnx.ModelProto) -> None:
+    """Check that a model whose functions a runtime will open has no more nodes then than `softq.limits` allows.
+
+    Raises:
+        InputError: it has, or the file cannot be read.
+    """
+    proto = model if isinstance(model, onnx.ModelProto) else _parse(_read(os.fspath(model)), os.fspath(model))
+    if proto.functions:
+        bare = onnx.ModelProto()
+        bare.CopyFrom(proto)
+        del bare.graph.initializer[:]
+        bare.graph.input.extend(onnx.ValueInfoProto(name=tensor.name) for tensor in proto.graph.initializer)
+        _check(bare, "the model")
+        _deserialize(bare, "the model")
 
 
 def _read(path: str) -> bytes:
@@ -125,8 +144,11 @@ def _check(proto: onnx.ModelProto, what: str) -> None:
         # onnx's own merging of models names a version twice.
         if versions.setdefault(domain, entry.version) != entry.version:
             raise InputError(f"{what} imports two versions of the operator set {domain!r}")
-        if entry.version < 1:
-            raise InputError(f"{what} imports version {entry.version} of {domain!r}; versions start at 1")
+    for entry in (*proto.opset_import, *(entry for function in proto.functions for entry in function.opset_import)):
+        if not 1 <= entry.version <= _NEWEST_VERSION:
+            raise InputError(
+                f"{what} imports version {entry.version} of {entry.domain or 'ai.onnx'!r}; versions start at 1"
+            )
     functions = Counter((function.domain, function.name, function.overload) for function in proto.functions)
     for (_, name, _), count in functions.items():
         if count > 1:

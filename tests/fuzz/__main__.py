@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import hashlib
+import importlib
 import sys
 import tempfile
 import time
 import traceback
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -58,8 +60,7 @@ def run(names: list[str], seconds: float, seed: int, cases: int | None = None) -
 
 def _run_atheris(name: str, seconds: int) -> None:
     """Let libFuzzer make the cases of one reader; does not come back."""
-    import atheris  # pyright: ignore[reportMissingImports]
-
+    atheris: Any = importlib.import_module("atheris")
     reader, folder = READERS[name], Path(tempfile.mkdtemp())
     start = OUT / f"seeds-{name}"
     start.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,104 @@
+"""Every public function, given every kind of bad file: what comes out is an error of softq's own, in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import softq
+from softq import limits
+from softq.calibration import Sampling
+from softq.compare import score
+from softq.conversion import expose
+from softq.data import TensorSpec, open_data
+from softq.errors import SoftqError
+from softq.modelfile import as_model, check_output, load, save
+from softq.passes.prepare import prepare
+from softq.provenance import plan_of
+from softq.sweeps import records
+from softq.sweeps.plan.record import read_record
+from tests.hostile import BOMBS, WRONG, text
+
+GOOD = text("q = Identity(x)")
+PLAN = softq.convert(GOOD).plan
+DATA = [{"x": np.ones((2, 4, 8, 8), np.float32)}]
+
+Call = Callable[[Path], object]
+
+OF_MODELS: Mapping[str, Call] = {
+    "inspect": softq.inspect,
+    "explain": lambda path: softq.explain(path, "s"),
+    "convert": softq.convert,
+    "convert-inline": lambda path: softq.convert(path, inline=True, all_sites=True),
+    "convert-plan": lambda path: softq.convert(path, plan=PLAN),
+    "convert-calibration": lambda path: softq.convert(path, calibration=DATA, sampling=Sampling(rows=2)),
+    "build": lambda path: softq.build(path, path.parent / "out", target="cpu"),
+    "check": lambda path: softq.check(path, GOOD, DATA),
+    "check-candidate": lambda path: softq.check(GOOD, path, DATA),
+    "score": lambda path: score(path, DATA, metrics=["top1-agreement"]),
+    "expose": lambda path: expose(path, PLAN),
+    "load-model": load,
+    "prepare": lambda path: prepare(load(path)),
+    "save": lambda path: save(as_model(path), path.parent / "again.onnx", source=path),
+    "plan-of": lambda path: plan_of(as_model(path)),
+}
+
+OF_OTHERS: Mapping[str, Call] = {
+    "load": softq.load,
+    "load-plan": softq.load_plan,
+    "convert-with": lambda path: softq.convert(GOOD, plan=path),
+    "calibrate-on": lambda path: softq.convert(GOOD, calibration=path),
+    "check-on": lambda path: softq.check(GOOD, GOOD, path),
+    "read-study": records.read,
+    "read-record": read_record,
+    "open-data": lambda path: list(open_data(path, [TensorSpec("x", "float32", None)]).batches()),
+    "check-output": lambda path: check_output(path / "under" / "it", source=path),
+}
+
+FILES: Mapping[str, bytes] = {
+    "empty": b"",
+    "text": b"no model",
+    "zeros": bytes(4096),
+    "json": b'{"schema": 1}',
+    "list": b"[]",
+    "not-utf8": b"\xff\xfe\xff",
+    "deep": b"[" * 100_000,
+    "cut": GOOD.SerializeToString()[:-9],
+    "zip": b"PK\x03\x04" + bytes(60),
+}
+
+
+def assert_own(call: Call, path: Path) -> None:
+    with limits.limited(memory=1 << 26, seconds=1):
+        told = ""
+        try:
+            call(path)
+        except SoftqError as error:
+            told = str(error)
+    assert "\n" not in told
+
+
+@pytest.mark.parametrize("name", [*OF_MODELS, *OF_OTHERS])
+def test_files_that_are_something_else(name: str, tmp_path: Path) -> None:
+    call = {**OF_MODELS, **OF_OTHERS}[name]
+    for kind, data in FILES.items():
+        (tmp_path / kind).write_bytes(data)
+        with pytest.raises(SoftqError):
+            call(tmp_path / kind)
+        assert_own(call, tmp_path / kind)
+    for path in (tmp_path / "absent", tmp_path, Path("/dev/null"), tmp_path / ("a" * 300)):
+        assert_own(call, path)
+
+
+@pytest.mark.parametrize("name", [*WRONG, "calls-twice", "many-axes", "function-twice"])
+def test_models_that_are_none(name: str, tmp_path: Path) -> None:
+    made = {**WRONG, **BOMBS}[name][0]()
+    assert isinstance(made, onnx.ModelProto)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(made.SerializeToString())
+    for call in OF_MODELS.values():
+        assert_own(call, path)
