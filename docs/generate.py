@@ -122,6 +122,12 @@ def _tool_variants() -> str:
     return document(json.loads(RESULTS.read_text(encoding="utf-8")))
 
 
+def _onnxruntime() -> str:
+    from benchmarks.onnxruntime import RESULTS, document
+
+    return document(json.loads(RESULTS.read_text(encoding="utf-8")))
+
+
 def _node_tests() -> str:
     from benchmarks.node_tests import RESULTS, document
 
@@ -158,6 +164,7 @@ COMMITTED: dict[str, Callable[[], str]] = {
     "speed": _speed,
     "speed-gpu": _speed_gpu,
     "node-tests": _node_tests,
+    "onnxruntime": _onnxruntime,
     "site-schema": _site_schema,
     "runtimes": _runtimes,
     "third-party": _third_party,

@@ -14,7 +14,7 @@ from softq.errors import UsageError
 from softq.input_shapes import InputShapes, fix_input_shapes
 from softq.modelfile import ModelLike, as_model, graph_hash, weights_fingerprint
 from softq.progress import Progress
-from softq.targets import TARGETS, Target, TargetOptions
+from softq.targets import TARGETS, BuiltOperators, Target, TargetOptions
 
 INSTALL = "pip install 'softq[tvm]'"
 """What installs TVM."""
@@ -87,6 +87,7 @@ def build(
     if importlib.util.find_spec("tvm") is None:
         raise UsageError(f"building for {spec.target.name} needs TVM; install it with: {INSTALL}")
     from softq.artifact import check_folder, write
+    from softq.artifact.operators.writing import write_operators
     from softq.artifact.signing import signer
 
     def step(number: int, name: str) -> None:
@@ -100,13 +101,17 @@ def build(
     step(0, "compile")
     built = spec.target.build(loaded, spec.options)
     step(1, "write")
-    written = write(
-        built.program,
-        built.machine,
-        folder,
-        target=target,
-        model={"graph": graph_hash(loaded), "weights": weights_fingerprint(loaded)},
-        device=built.device,
-        sign=signing,
-    )
+    model_hashes = {"graph": graph_hash(loaded), "weights": weights_fingerprint(loaded)}
+    if isinstance(built, BuiltOperators):
+        written = write_operators(built.library, built.machine, folder, target=target, model=model_hashes, sign=signing)
+    else:
+        written = write(
+            built.program,
+            built.machine,
+            folder,
+            target=target,
+            model=model_hashes,
+            device=built.device,
+            sign=signing,
+        )
     return BuiltArtifact(written, json.loads((written / "manifest.json").read_text(encoding="utf-8")))

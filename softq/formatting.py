@@ -124,6 +124,11 @@ def target_to_text(target: Target) -> str:
 def artifact_to_text(folder: str, manifest: Mapping[str, Any]) -> str:
     """Return what `softq build` prints."""
     megabytes = sum(file["bytes"] for file in manifest["files"].values()) / 2**20
+    if "operators" in manifest:
+        found = manifest["operators"]
+        rows = [(f"softq::{o['name']}", o["kernel"], ", ".join(o["sites"])) for o in found]
+        told = f"{folder}: {manifest['target']}, {len(found)} operators, {megabytes:.1f} MiB"
+        return lines([told, ""]) + table(("operator", "kernel", "sites"), rows)
     told = [f"{folder}: {manifest['target']}, {len(manifest['steps'])} steps, {megabytes:.1f} MiB"]
     for key in ("inputs", "outputs"):
         for tensor in manifest[key]:

@@ -35,6 +35,9 @@ NOT_RUN: Mapping[str, str] = {
     "openssl req": "tests/test_cluster_tls.py makes the certificate and measures over TLS",
     "softq run built --data data.npz --reference quantized.onnx    # needs one": "a GPU",
     "cc -O2 -Ibuilt": "tests/test_artifact_cuda.py compiles the example against a GPU's driver",
+    "from softq.onnxruntime import register": "tests/test_build_onnxruntime.py registers",
+    "api->RegisterCustomOpsLibrary": "onnxruntime's own call, which `register` makes too",
+    "session_options.RegisterCustomOpsLibrary": "likewise",
     '#include "vectors.h"': "tests/test_vectors.py compiles a kernel against the header",
     "{": "schemas: tests/test_explain.py and tests/test_report_page.py hold what is printed against them",
 }

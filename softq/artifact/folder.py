@@ -47,7 +47,7 @@ def _check_replaceable(goal: Path) -> None:
     if not names:
         return
     try:
-        manifest.read(goal)
+        manifest.read(goal, kind=None)
     except InputError as error:
         raise UsageError(f"output '{goal}' is a folder with other things; only an artifact is replaced") from error
     strange = sorted(names - manifest.KNOWN)

@@ -75,7 +75,7 @@ def _load(name: str, folder: Path, threads: int) -> Artifact:
     """Open what lies in a folder under another name."""
     facts = manifest.read(folder)
     try:
-        code = _check_files(name, folder, facts)
+        code = read_library(name, folder, facts, "libmodel.so")
         if manifest.LAUNCHES in cast("Mapping[str, object]", facts["files"]):
             from softq.artifact.device.loading import DeviceArtifact
 
@@ -92,8 +92,19 @@ def _load(name: str, folder: Path, threads: int) -> Artifact:
     return Artifact(name, facts, contexts, threads)
 
 
-def _check_files(name: str, folder: Path, facts: Mapping[str, object]) -> bytes:
-    """Return the library's bytes, if there is one, after comparing every file with the manifest; hashes last."""
+def read_library(name: str, folder: Path, facts: Mapping[str, object], library: str) -> bytes:
+    """Return the library's bytes, if there is one, after comparing every file with the manifest; hashes last.
+
+    Args:
+        name: What the user calls the folder.
+        folder: The folder.
+        facts: Its manifest.
+        library: The library's name.
+
+    Raises:
+        InputError: a file is missing or was changed, or the library is for another processor.
+        OSError: a file cannot be read.
+    """
     shown = Path(name)
     files = cast("Mapping[str, Mapping[str, object]]", facts["files"])
     for file in files:
@@ -104,13 +115,13 @@ def _check_files(name: str, folder: Path, facts: Mapping[str, object]) -> bytes:
         if size != wanted:
             raise InputError(f"{shown / file}: has {size} bytes; the manifest says {wanted}: {wrong}")
     # That of a device may be for another computer: Python does without it.
-    if "libmodel.so" in files and manifest.LAUNCHES not in files:
+    if library in files and manifest.LAUNCHES not in files:
         machine = cast("Mapping[str, object]", facts["machine"])
-        elf.check(folder / "libmodel.so", name, f"machine {machine['name']} ({machine['triple']})")
+        elf.check(folder / library, name, f"machine {machine['name']} ({machine['triple']})")
     code = b""
     for file in files:
         with open(folder / file, "rb") as opened:
-            if file == "libmodel.so":
+            if file == library:
                 code = opened.read()
                 digest = hashlib.sha256(code)
             else:

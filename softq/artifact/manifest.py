@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 KIND = "softq artifact"
+OPERATORS = "softq operators"
+"""The kind of a library of custom operators."""
+
 NAME = "manifest.json"
 
 SIGNATURE = "manifest.sig"
@@ -25,6 +28,10 @@ SIGNATURE = "manifest.sig"
 
 FILES = ("weights.bin", "kernels.o", "driver.c", "softq.h", "libmodel.so")
 """The files beside the manifest of an artifact for a processor."""
+
+OPERATOR_SOURCE, OPERATOR_LIBRARY = "operators.c", "libsoftq_operators.so"
+OPERATOR_FILES = ("kernels.o", OPERATOR_SOURCE, OPERATOR_LIBRARY)
+"""The files beside the manifest of a library of custom operators."""
 
 LAUNCHES = "launches.json"
 """The file that an artifact for a device has, and one for a processor has not."""
@@ -35,7 +42,7 @@ _OF_SOME_DEVICES = (
     *(f"{module}.{form}" for module in ("kernels", "graph") for form in ("cu", "cubin", "ptx")),
 )
 
-KNOWN = frozenset((NAME, SIGNATURE, *FILES, *_OF_DEVICES, *_OF_SOME_DEVICES))
+KNOWN = frozenset((NAME, SIGNATURE, *FILES, *OPERATOR_FILES, *_OF_DEVICES, *_OF_SOME_DEVICES))
 """Every file that an artifact may have."""
 
 MOST_BYTES = 64 << 20
@@ -86,12 +93,7 @@ def describe(
         if step.site is not None and step.kernel not in sites.setdefault(step.site, []):
             sites[step.site].append(step.kernel)
     return {
-        "schema": SCHEMA,
-        "kind": KIND,
-        "versions": {"softq": _version("softq"), "tvm": _version("apache-tvm")},
-        "target": target,
-        "machine": {key: getattr(machine, key, absent) for key, absent in _MACHINE.items()},
-        "model": dict(model),
+        **describe_build(KIND, machine, target, model),
         "inputs": [_tensor(program.tensors[position]) for position in program.inputs],
         "outputs": [_tensor(program.tensors[position]) for position in program.outputs],
         "dims": list(dimensions(program)),
@@ -114,8 +116,25 @@ def describe(
             for step in program.steps
         ],
         **({} if library is None else {"library": dataclasses.asdict(library)}),
-        "files": {name: {"bytes": size, "sha256": digest} for name, (size, digest) in files.items()},
+        "files": describe_files(files),
     }
+
+
+def describe_build(kind: str, machine: Machine, target: str, model: Mapping[str, str]) -> dict[str, object]:
+    """Return how a manifest of any kind begins: what was built, by what, for what, of which model."""
+    return {
+        "schema": SCHEMA,
+        "kind": kind,
+        "versions": {"softq": _version("softq"), "tvm": _version("apache-tvm")},
+        "target": target,
+        "machine": {key: getattr(machine, key, absent) for key, absent in _MACHINE.items()},
+        "model": dict(model),
+    }
+
+
+def describe_files(files: Mapping[str, tuple[int, str]]) -> dict[str, object]:
+    """Return how a manifest of any kind ends: size and SHA-256 of each file."""
+    return {name: {"bytes": size, "sha256": digest} for name, (size, digest) in files.items()}
 
 
 def _tensor(tensor: Tensor) -> dict[str, object]:
@@ -138,8 +157,12 @@ def _version(package: str) -> str | None:
         return None
 
 
-def read(folder: Path) -> dict[str, object]:
+def read(folder: Path, kind: str | None = KIND) -> dict[str, object]:
     """Return the manifest of an artifact folder.
+
+    Args:
+        folder: The folder.
+        kind: What it has to be; None for anything that `build` writes.
 
     Raises:
         InputError: the folder has none, or one of another form; the message says where.
@@ -162,17 +185,40 @@ def read(folder: Path) -> dict[str, object]:
     except ValueError as error:
         raise InputError(f"{path}: not JSON: {error}") from error
     try:
-        return _checked(value)
+        return _checked(value, (KIND, OPERATORS) if kind is None else (kind,))
     except ValueError as error:
         raise InputError(f"{path}: {error}") from error
 
 
-def _checked(value: object) -> dict[str, object]:
+def _checked(value: object, kinds: Sequence[str]) -> dict[str, object]:
     manifest = _object(value, "the manifest")
-    if manifest.get("kind") != KIND:
-        raise ValueError(f"kind is {manifest.get('kind')!r}; expected {KIND!r}")
+    kind = manifest.get("kind")
+    if kind not in kinds:
+        raise ValueError(f"kind is {kind!r}; expected {' or '.join(map(repr, kinds))}")
     if manifest.get("schema") != SCHEMA:
         raise ValueError(f"schema is {manifest.get('schema')!r}; this softq reads {SCHEMA}")
+    machine = _object(manifest.get("machine"), "machine")
+    if not all(isinstance(machine.get(key), str) for key in ("name", "triple", "cpu")):
+        raise ValueError("machine has no name, triple and cpu")
+    files = _object(manifest.get("files"), "files")
+    (_check_operators if kind == OPERATORS else _check_model)(manifest, files)
+    for name, entry in files.items():
+        facts = _object(entry, f"files[{name!r}]")
+        if not isinstance(facts.get("bytes"), int) or not isinstance(facts.get("sha256"), str):
+            raise ValueError(f"files[{name!r}] has no bytes and sha256")
+    return manifest
+
+
+def _check_operators(manifest: Mapping[str, object], files: Mapping[str, object]) -> None:
+    for item in _list(manifest.get("operators"), "operators"):
+        operator = _object(item, "an entry of operators")
+        if not isinstance(operator.get("name"), str) or not isinstance(operator.get("kernel"), str):
+            raise ValueError(f"an entry of operators is {operator}; expected name and kernel")
+    if set(files) != set(OPERATOR_FILES):
+        raise ValueError(f"files are {', '.join(files) or 'none'}; expected {', '.join(OPERATOR_FILES)}")
+
+
+def _check_model(manifest: Mapping[str, object], files: Mapping[str, object]) -> None:
     for key in ("inputs", "outputs"):
         for item in _list(manifest.get(key), key):
             tensor = _object(item, f"an entry of {key}")
@@ -182,21 +228,12 @@ def _checked(value: object) -> dict[str, object]:
                 raise ValueError(f"an entry of {key} is {tensor}; expected name, dtype and shape")
     if not all(isinstance(dim, str) for dim in _list(manifest.get("dims"), "dims")):
         raise ValueError("dims is no list of names")
-    machine = _object(manifest.get("machine"), "machine")
-    if not all(isinstance(machine.get(key), str) for key in ("name", "triple", "cpu")):
-        raise ValueError("machine has no name, triple and cpu")
     for site, kernels in _object(manifest.get("sites"), "sites").items():
         if not all(isinstance(kernel, str) for kernel in _list(kernels, f"sites[{site!r}]")):
             raise ValueError(f"sites[{site!r}] is no list of kernels")
-    files = _object(manifest.get("files"), "files")
     wanted = _OF_DEVICES if LAUNCHES in files else FILES
     if not set(wanted) <= set(files) <= {*wanted, *(_OF_SOME_DEVICES if LAUNCHES in files else ())}:
         raise ValueError(f"files are {', '.join(files) or 'none'}; expected {', '.join(wanted)}")
-    for name, entry in files.items():
-        facts = _object(entry, f"files[{name!r}]")
-        if not isinstance(facts.get("bytes"), int) or not isinstance(facts.get("sha256"), str):
-            raise ValueError(f"files[{name!r}] has no bytes and sha256")
-    return manifest
 
 
 def _object(value: object, what: str) -> dict[str, object]:

@@ -85,7 +85,7 @@ def signed_copy(folder: Path, public_key: str | os.PathLike[str]) -> Generator[P
     """
     key = _public_key(public_key)
     if not (folder / manifest.NAME).exists():
-        manifest.read(folder)  # says what is wrong
+        manifest.read(folder, kind=None)  # says what is wrong
     text = _read(folder / manifest.NAME, manifest.MOST_BYTES)
     if not (folder / manifest.SIGNATURE).exists():
         raise InputError(f"{folder}: is not signed: it has no {manifest.SIGNATURE}")
@@ -98,7 +98,7 @@ def signed_copy(folder: Path, public_key: str | os.PathLike[str]) -> Generator[P
         ) from error
     with scratch_folder() as copy:
         (copy / manifest.NAME).write_bytes(text)
-        files = cast("Mapping[str, Mapping[str, int]]", manifest.read(copy)["files"])
+        files = cast("Mapping[str, Mapping[str, int]]", manifest.read(copy, kind=None)["files"])
         try:
             for name, facts in files.items():
                 _copy(folder / name, copy / name, facts["bytes"])

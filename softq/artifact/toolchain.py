@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from softq.artifact.abi import FUNCTIONS
@@ -31,7 +32,6 @@ _LINK = (
     "-Wl,--as-needed",
     "-Wl,--gc-sections",
     "-Wl,--strip-debug",
-    "-Wl,-soname,libmodel.so",
 )
 
 
@@ -73,21 +73,42 @@ DEVICE = ("-ldl",)
 """The libraries of the driver for a device."""
 
 
+@dataclass(frozen=True)
+class Linking:
+    """What a library is made of and called.
+
+    Attributes:
+        source: The file in C.
+        library: The file to make.
+        exports: The functions that it shows.
+    """
+
+    source: str
+    library: str
+    exports: tuple[str, ...]
+
+
+DRIVER = Linking("driver.c", "libmodel.so", tuple(f"softq_{name}" for name in FUNCTIONS))
+"""The library of a model."""
+
+
 def link_library(
     folder: Path,
     machine: Cpu,
     cc: str | None = None,
     *,
+    linking: Linking = DRIVER,
     objects: Sequence[bytes] = (),
     libraries: Sequence[str] = PROCESSOR,
 ) -> None:
-    """Compile `driver.c` of a folder and link it into `libmodel.so` there, with kernels as `kernels.o`.
+    """Compile a source file of a folder and link it into a library there, with kernels as `kernels.o`.
 
     Args:
         folder: Where the files are.
         machine: The processor that the library is for.
         cc: The C compiler; see `compiler`.
-        objects: The kernels' object files; read when the driver is compiled, as they may still be on their way.
+        linking: The source file and the library; by default those of a model.
+        objects: The kernels' object files; read when the source is compiled, as they may still be on their way.
         libraries: What it is linked with.
 
     Raises:
@@ -97,15 +118,16 @@ def link_library(
     command = compiler(machine, cc)
     flags = _FLAGS if _is_clang(command) else tuple(f for f in _FLAGS if f != "-fno-sanitize=all")
     with scratch_folder() as scratch:
-        driver, exports = f"{scratch}/driver.o", scratch / "exports.map"
-        run([*command, *flags, "-c", "driver.c", "-o", driver], folder)
+        compiled, exports = f"{scratch}/driver.o", scratch / "exports.map"
+        run([*command, *flags, "-c", linking.source, "-o", compiled], folder)
         kernels = ["kernels.o"] * bool(objects)
         if objects:
             _join_objects(objects, folder, command)
-        # Kernels are for the driver alone, also those that it does not call.
-        exports.write_text(f"{{ global: {' '.join(f'softq_{name};' for name in FUNCTIONS)} local: *; }};\n")
-        link = [*_LINK, f"-Wl,--version-script={exports}", "-o", "libmodel.so"]
-        run([*command, *flags, *kernels, driver, *libraries, *link], folder)
+        # Kernels are for the source alone, also those that it does not call.
+        exports.write_text(f"{{ global: {' '.join(f'{name};' for name in linking.exports)} local: *; }};\n")
+        name = f"-Wl,-soname,{linking.library}"
+        link = [*_LINK, name, f"-Wl,--version-script={exports}", "-o", linking.library]
+        run([*command, *flags, *kernels, compiled, *libraries, *link], folder)
 
 
 def _join_objects(objects: Sequence[bytes], folder: Path, command: Sequence[str]) -> None:

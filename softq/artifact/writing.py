@@ -74,17 +74,27 @@ def write(
                 write_new(new.path / "driver.c", [source.encode()])
                 _write_device(new.path, device)
                 library = _device_library(new.path, device, cc)
-            files = {path.name: _facts(path) for path in sorted(new.path.iterdir())}
+            files = hash_files(new.path)
             facts = manifest.describe(program, machine, target=target, model=model or {}, files=files, library=library)
-            text = json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-            described = text.encode("utf-8", "replace")
-            write_new(new.path / manifest.NAME, [described])
-            if sign is not None:
-                write_new(new.path / manifest.SIGNATURE, [sign(described)])
+            write_manifest(new.path, facts, sign)
             new.commit()
     except OSError as error:
         raise InputError(f"cannot write '{goal}': {error.strerror or error}") from error
     return goal
+
+
+def hash_files(folder: Path) -> dict[str, tuple[int, str]]:
+    """Return size and SHA-256 of each file of a folder, after they have reached the disk."""
+    return {path.name: _facts(path) for path in sorted(folder.iterdir())}
+
+
+def write_manifest(folder: Path, facts: Mapping[str, object], sign: Signer | None) -> None:
+    """Write a manifest into a folder, and its signature if there is who signs."""
+    text = json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    described = text.encode("utf-8", "replace")
+    write_new(folder / manifest.NAME, [described])
+    if sign is not None:
+        write_new(folder / manifest.SIGNATURE, [sign(described)])
 
 
 def _write_device(folder: Path, device: DeviceProgram) -> None:

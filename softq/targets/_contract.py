@@ -13,7 +13,8 @@ from softq.errors import UsageError
 
 if TYPE_CHECKING:
     from softq.artifact.device.steps import DeviceProgram
-    from softq.artifact.machine import Machine
+    from softq.artifact.machine import Cpu, Machine
+    from softq.artifact.operators.library import OperatorLibrary
     from softq.artifact.program import Program
 
 
@@ -57,6 +58,19 @@ class Built:
 
 
 @dataclass(frozen=True)
+class BuiltOperators:
+    """Custom operators for the functions of a model, which another runtime runs.
+
+    Attributes:
+        library: The operators with their kernels.
+        machine: What they are for.
+    """
+
+    library: OperatorLibrary
+    machine: Cpu
+
+
+@dataclass(frozen=True)
 class Target:
     """Something that a converted model is lowered to.
 
@@ -67,8 +81,8 @@ class Target:
         needs: What has to be installed beside softq, `nothing` if nothing.
         passes: Makes the passes that turn a converted model into what the target takes, in their order.
         options: The dataclass of its options.
-        build: Makes a program of a converted model, which it does not change; None where the target's product is the
-            model itself.
+        build: Makes a program of a converted model, or operators for it, and does not change it; None where the
+            target's product is the model itself.
     """
 
     name: str
@@ -77,7 +91,7 @@ class Target:
     needs: str
     passes: Callable[[], Sequence[ir.passes.InPlacePass]]
     options: type[TargetOptions] = TargetOptions
-    build: Callable[[ir.Model, TargetOptions], Built] | None = None
+    build: Callable[[ir.Model, TargetOptions], Built | BuiltOperators] | None = None
 
     def configure(self, settings: Mapping[str, str]) -> TargetOptions:
         """Return the options with these settings over the defaults.

@@ -1,0 +1,67 @@
+"""What a library of custom operators is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A number or table that an operator is given.
+
+    Attributes:
+        name: Name of the function's input.
+        given: The function's element type, by NumPy's name.
+        taken: The kernel's.
+        per_head: Whether each head has one of its own; else one serves all rows.
+        size: Number of elements, of each head if there are several.
+    """
+
+    name: str
+    given: str
+    taken: str
+    per_head: bool
+    size: int
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A custom operator: a row kernel with the interface of a function of softq's domain.
+
+    Attributes:
+        name: Name of the function.
+        kernel: Symbol of the kernel.
+        scores: The kernel's element type of the scores; `float32` takes those of 16 bits too.
+        masked: Whether there is an input `valid` behind the scores.
+        parameters: The further inputs, in their order.
+        offsets: Number of inputs behind those, which only the function's body reads.
+        outputs: For each output by name, whether it has an element for each of the row's; all are float32.
+        max_length: Greatest length of a row.
+        scratch_bytes: Bytes of memory that the kernel needs for each element of the scores; 0 for none.
+        sites: Ids of the softmaxes that it computes.
+    """
+
+    name: str
+    kernel: str
+    scores: str
+    masked: bool
+    parameters: tuple[Parameter, ...]
+    offsets: int
+    outputs: Mapping[str, bool]
+    max_length: int
+    scratch_bytes: int
+    sites: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class OperatorLibrary:
+    """Operators and their kernels.
+
+    Attributes:
+        operators: The operators.
+        objects: The kernels' object files, maybe not all compiled yet.
+    """
+
+    operators: tuple[Operator, ...]
+    objects: Sequence[bytes]

@@ -1,0 +1,89 @@
+"""The C source of a library of custom operators: what all have in common, and tables of what is known of each.
+
+It speaks to onnxruntime through positions in the table of its C interface, version 17 (onnxruntime 1.17), and needs
+none of its headers: the table only grows at its end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+from softq.artifact import features
+from softq.artifact.ctext import array, part, string
+from softq.artifact.machine import Cpu
+from softq.artifact.operators.library import Operator, OperatorLibrary, Parameter
+
+_TYPES = {
+    "float32": "ORT_FLOAT", "bool": "ORT_BOOL", "int8": "ORT_INT8", "uint8": "ORT_UINT8", "int16": "ORT_INT16",
+    "uint16": "ORT_UINT16", "int32": "ORT_INT32", "uint32": "ORT_UINT32", "int64": "ORT_INT64",
+    "uint64": "ORT_UINT64",
+}  # fmt: skip
+
+
+def library_source(library: OperatorLibrary, machine: Cpu) -> str:
+    """Return the text of `operators.c`.
+
+    Args:
+        library: The operators.
+        machine: What their kernels were made for.
+    """
+    count = len(library.operators)
+    most = max((len(operator.parameters) for operator in library.operators), default=0)
+    entries = [f"{{SQ_OP, &sq_facts[{number}]}}" for number in range(count)]
+    needed = features.source(machine)
+    facts = list(_facts(library))
+    kernels = [line for number, operator in enumerate(library.operators) for line in _kernel(number, operator)]
+    # By this a library knows itself: the same operators for the same processor are the same.
+    digest = hashlib.sha256("".join([needed, machine.cpu, *facts, *kernels]).encode()).hexdigest()
+    return "\n".join(
+        [
+            "/* Custom operators for onnxruntime, written by softq build. */",
+            part("onnxruntime/api.c"),
+            part("onnxruntime/types.c"),
+            "/* ---- The operators: generated ---- */\n",
+            f"#define SQ_OPERATORS {count}",
+            f"#define SQ_MOST_PARAMETERS {most}",
+            f"#define SQ_CPU {string(machine.cpu)}",
+            f"#define SQ_DIGEST {string(digest)}\n",
+            needed,
+            *kernels,
+            array(f"static const struct sq_facts sq_facts[{count}]", facts),
+            *(part(f"onnxruntime/{name}.c") for name in ("tensors", "compute", "operator")),
+            array(f"static const struct sq_operator sq_operators[{count}]", entries),
+            part("onnxruntime/register.c"),
+        ]
+    )
+
+
+def _kernel(number: int, operator: Operator) -> Iterator[str]:
+    """Yield a kernel's declaration, the function that calls it, and its parameters."""
+    pointers = ["call->scores", *(["call->valid"] if operator.masked else [])]
+    pointers += [f"call->parameters[{i}]" for i in range(len(operator.parameters))]
+    written = [f"call->outputs[{i}]" for i in range(len(operator.outputs))]
+    written += ["call->scratch"] if operator.scratch_bytes else []
+    sizes = ["call->length", "call->heads", "call->queries"]
+    sizes += [f"call->strides[{i}]" for i in range(4)] if operator.masked else []
+    types = ["const void *"] * len(pointers) + ["void *"] * len(written) + ["int64_t"] * (len(sizes) + 2)
+    yield f"SQ_HIDDEN void {operator.kernel}({', '.join(types)});\n"
+    yield f"static void sq_run_{number}(const struct sq_call *call, int64_t begin, int64_t end)"
+    yield f"{{\n    {operator.kernel}({', '.join([*pointers, *written, *sizes, 'begin', 'end'])});\n}}\n"
+    entries = [_parameter(parameter) for parameter in operator.parameters]
+    nothing = "{NULL, 0, 0, 0, 0}"
+    yield array(f"static const struct sq_parameter sq_parameters_{number}[]", [*entries, nothing])
+
+
+def _parameter(parameter: Parameter) -> str:
+    types = f"{_TYPES[parameter.given]}, {_TYPES[parameter.taken]}"
+    return f"{{{string(parameter.name)}, {types}, {parameter.per_head:d}, {parameter.size}}}"
+
+
+def _facts(library: OperatorLibrary) -> Iterator[str]:
+    for number, operator in enumerate(library.operators):
+        rows = ", ".join(f"{row:d}" for row in operator.outputs.values())
+        parameters = f"{len(operator.parameters)}, sq_parameters_{number}, {operator.offsets}"
+        yield (
+            f"{{{string(operator.name)}, {_TYPES[operator.scores]}, {operator.masked:d}, {parameters}, "
+            f"{len(operator.outputs)}, {{{rows}}}, INT64_C({operator.max_length}), {operator.scratch_bytes}, "
+            f"sq_run_{number}}}"
+        )

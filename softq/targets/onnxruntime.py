@@ -1,0 +1,49 @@
+"""onnxruntime from 1.17 on, on this computer's kind of processor: a library of custom operators beside the model.
+
+Produces a folder with a shared library that has one operator for each of softq's functions in a converted model,
+compiled from the row programs of `cpu`'s kernels, its source and a manifest. An operator takes precedence over the
+function of its name, so the converted model itself stays as it is: with the library registered
+(`softq.onnxruntime.register`, or `register_custom_ops_library` of any language's session options) its softmaxes are
+compiled, without it the functions' bodies run, with equal results. The library needs neither TVM nor Python, starts no
+threads (rows are spread over onnxruntime's) and refuses to load on a processor that lacks a feature that the kernels
+use. Rows of any rank's last axis; scores of float32, float16 and bfloat16, or of the method's integer type; shapes may
+be dynamic. A model without softq's functions (a plain one, or one converted with --inline) is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from softq.targets._contract import BuiltOperators, Target, TargetOptions, option
+
+
+@dataclass(frozen=True)
+class Options(TargetOptions):
+    """The processor."""
+
+    mcpu: str = option("native", "LLVM's name of the processor; native is this computer's")
+    features: str = option("", "LLVM's features beyond it: +name, several as +name+name")
+
+
+def _build(model: ir.Model, options: TargetOptions) -> BuiltOperators:
+    from softq.codegen.cpu.machines import host
+    from softq.codegen.cpu.operators import compile_operators
+    from softq.compiler.row_functions import find_row_functions
+
+    assert isinstance(options, Options)
+    machine = host("onnxruntime", options.mcpu, options.features)
+    found = find_row_functions(model)
+    return BuiltOperators(compile_operators(found.functions, found.sites, machine), machine)
+
+
+TARGET = Target(
+    name="onnxruntime",
+    summary="onnxruntime 1.17 and newer: compiled operators for softq's functions, beside the converted model.",
+    produces="a folder with a shared library of custom operators, its source and manifest",
+    needs="the extra softq[tvm] to build, onnxruntime to run",
+    passes=lambda: (),
+    options=Options,
+    build=_build,
+)
