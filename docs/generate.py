@@ -151,6 +151,18 @@ def _report_schema() -> str:
     return f"```json\n{json.dumps(content_schema(), indent=1)}\n```"
 
 
+def _scale() -> str:
+    from benchmarks.scale import document
+
+    return document()
+
+
+def _limits() -> str:
+    from softq.limits import describe
+
+    return _rows(("limit", "default", "of what"), [(f"`{n}`", f"{most:,}", about) for n, most, about in describe()])
+
+
 def _data() -> str:
     from models.splits import document
 
@@ -169,6 +181,8 @@ COMMITTED: dict[str, Callable[[], str]] = {
     "runtimes": _runtimes,
     "third-party": _third_party,
     "data": _data,
+    "scale": _scale,
+    "limits": _limits,
     "tool-variants": _tool_variants,
     "report-schema": _report_schema,
 }

@@ -139,6 +139,8 @@ class _Reader:
             attributes = node.attributes
             if domain == "":
                 rules = _rules(node.op_type, opset)
+                if rules is None and not node.outputs:
+                    self._check_counts(node, _UNKNOWN)
                 if rules is not None:
                     self._check_counts(node, rules)
                     if attributes:
@@ -265,6 +267,10 @@ class _Rules:
     outputs: int
     types: Mapping[str, ir.AttributeType]
     required: Collection[str]
+
+
+_UNKNOWN = _Rules(0, 1, {}, ())
+"""What holds of every operator of the default domain."""
 
 
 @lru_cache(maxsize=4096)
