@@ -3,7 +3,7 @@
 # make test-all  make test, and the slow tests; needs the extras torch and cuda, Chromium, qemu-user and openssl, and a skipped test is a failure
 # make mutants   breaks softq in one place after the other and checks that a test finds each
 # make fuzz SECONDS=600   files that are nearly right, given to everything that reads one (tests/fuzz)
-# make runtimes  runs converted models in older releases of onnxruntime
+# make runtimes  runs converted models in older releases of onnxruntime, with their compiled operators too
 # make figures   the figures of the README, from real models (needs the extra torch; hours are spared by a cache)
 # make soak SECONDS=600   four processes in one folder that are killed, while the disk is full or read-only (needs root)
 # make lock      requirements.txt anew: what softq with all extras but torch, cuda and dev needs, with hashes
@@ -62,7 +62,7 @@ wheel: $(VENV)/.dev
 
 test-all: $(VENV)/.torch
 	$(MAKE) lint types wheel
-	$(BIN)/python -m pytest -n 2 --fail-on-skip tests
+	$(BIN)/python -m pytest -n 2 --fail-on-skip -m 'not runtimes' tests
 
 fuzz: $(VENV)/.dev
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),600)
@@ -72,6 +72,7 @@ figures: $(VENV)/.torch
 
 runtimes: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.runtimes
+	$(BIN)/python -m pytest -m runtimes tests
 
 soak: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.soak --seconds $(or $(SECONDS),600)
