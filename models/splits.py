@@ -75,10 +75,15 @@ SPLITS: Mapping[str, Split] = {
     "smollm2": Split(
         _EXCERPT + " (what the model was trained on is not known; it may have seen Wikipedia)", "articles",
         # "Adventure" fills no window.
-        {"calibration": range(80, 84), "development": (*(at for at in _QUOTED if at != 62), *range(88, 92)),
+        {"calibration": range(80, 88), "development": (*(at for at in _QUOTED if at != 62), *range(88, 92)),
          "evaluation": ARTICLES["evaluation"]},
-        {"calibration": {"calibration.npz": 4}, "development": {"data": 4, "data_more.npz": 32},
+        {"calibration": {"calibration.npz": 16}, "development": {"data": 4, "data_more.npz": 32},
          "evaluation": {"evaluation.npz": 64}},
+    ),
+    "ocr": Split(
+        _EXCERPT + ", drawn as lines; for two recognizers of text in which no choice was made", "articles",
+        {"calibration": ARTICLES["calibration"], "evaluation": ARTICLES["evaluation"]},
+        {"calibration": {"calibration.npz": 64}, "evaluation": {"evaluation.npz": 512}},
     ),
     "minilm": Split(
         "the corpora of Lee et al. in the gensim 4.4.0 wheel: 50 documents with human judgements of each pair, and the "

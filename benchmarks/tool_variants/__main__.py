@@ -49,7 +49,7 @@ class Original:
 
     Attributes:
         path: Returns its file, which is built first where there is none.
-        feeds: Returns inputs for `calibration`, whose further ones have greater numbers, or for `evaluation`.
+        feeds: Returns inputs for `calibration`, whose further ones have greater numbers, or for `development`.
     """
 
     path: Callable[[], Path]
@@ -68,7 +68,7 @@ class _Samples(CalibrationDataReader):
 
 
 def _committed(name: str) -> Original:
-    folder, files = ROOT / "models" / name, {"calibration": "calibration.npz", "evaluation": "data.npz"}
+    folder, files = ROOT / "models" / name, {"calibration": "calibration.npz", "development": "data.npz"}
 
     def feeds(model: onnx.ModelProto, purpose: str, number: int) -> Feeds:
         with np.load(folder / files[purpose]) as data:
@@ -168,7 +168,7 @@ def attempt(name: str, variant: str, folder: Path) -> dict[str, Any]:
     """Return what becomes of one variant of a model."""
     original = ORIGINALS[name]
     model = onnx.load(original.path())
-    feeds = original.feeds(model, "evaluation", 0)
+    feeds = original.feeds(model, "development", 0)
     row: dict[str, Any] = {"model": name, "variant": variant}
     model = VARIANTS[variant](original, model, folder / "variant.onnx")
     results = [run(model, feeds, level) for level in LEVELS.values()]

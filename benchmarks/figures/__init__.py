@@ -1,0 +1,1 @@
+"""The accuracy figures: models, settings, measuring and tables."""

@@ -1,0 +1,118 @@
+"""The tables of README and docs/calibration.md, from what benchmarks/figures.json holds of each sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from benchmarks.figures.studies import BITS, METHOD, RIVALS, STUDIES, Study, kind_of
+from softq.metrics import EXP_MEAN, MEAN, Floats, Interval, PerSample, change_interval, value_interval
+
+SHARE, METRIC_PART = 0.3, 0.001
+"""Calibration does no harm if, at the upper end of the interval, it adds less than this share of what the default loses
+without it, or less than this of the metric."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was measured of one study.
+
+    Attributes:
+        study: The study.
+        record: Its part of the file.
+    """
+
+    study: Study
+    record: Mapping[str, Any]
+
+    def rows(self, method: str, bits: int, *, fitted: bool = False) -> list[Mapping[str, Any]]:
+        """Return the row of these settings, or of a fitted one those of all draws."""
+        return [row for row in self.record["rows"]
+                if row["method"] == method and row["settings"]["bits"] == bits
+                and (row["draw"] is not None) == fitted]  # fmt: skip
+
+    def change(self, rows: Sequence[Mapping[str, Any]]) -> Interval:
+        """Return the change from the float model; of several draws the mean, and ends that hold all their intervals."""
+        metric, weights = self.study.metric, np.array(self.record["weights"], np.float64)
+        kind, ours = kind_of(metric), PerSample(np.array(self.record["samples"], np.float64), weights)
+
+        def of(row: Mapping[str, Any]) -> Interval | None:
+            samples = PerSample(np.array(row["samples"], np.float64), weights)
+            if metric.paired:
+                return value_interval(kind, metric.bounds, samples)
+            return change_interval(kind, metric.bounds, ours, samples)
+
+        return _hull([found for row in rows if (found := of(row)) is not None])
+
+    def harm(self, bits: int) -> tuple[float, Interval]:
+        """Return the mean distance without calibration data, and by how much a fit changes it."""
+        (plain,) = self.rows(METHOD, bits)
+        base = _distances(plain)
+        each = [change_interval(MEAN, (-np.inf, np.inf), _single(base), _single(_distances(row)))
+                for row in self.rows(METHOD, bits, fitted=True)]  # fmt: skip
+        return float(base.mean()), _hull([one for one in each if one is not None])
+
+
+def _distances(row: Mapping[str, Any]) -> Floats:
+    return np.array(row["distances"], np.float64)
+
+
+def _single(values: Floats) -> PerSample:
+    return PerSample(values, np.ones(len(values)))
+
+
+def _hull(each: Sequence[Interval]) -> Interval:
+    return Interval(float(np.mean([one.estimate for one in each])), min(one.low for one in each),
+                    max(one.high for one in each))  # fmt: skip
+
+
+def found_in(results: Mapping[str, Any]) -> Iterator[Found]:
+    """Yield the studies that were measured, in the order of the table."""
+    records = {record["name"]: record for record in results["studies"]}
+    yield from (Found(study, records[study.name]) for study in STUDIES if study.name in records)
+
+
+def figures_table(results: Mapping[str, Any]) -> str:
+    """Return what the default method costs at each width, and what the rivals do, as Markdown."""
+    rivals = [f"{method}, {settings['bits']} bits" for method, settings in RIVALS]
+    lines = [
+        "| model | metric | float32 | options | " + " | ".join([*(f"{bits} bits" for bits in BITS), *rivals]) + " |",
+        "|---" * (4 + len(BITS) + len(rivals)) + "|",
+    ]
+    for found in found_in(results):
+        metric, samples = found.record["metric"], len(found.record["samples"])
+        start = f"{found.study.name} | {metric}, {samples:,} samples | {found.record['float']:.4g}"
+        for fitted in (False, True):
+            cells = [_cell(found, found.rows(METHOD, bits, fitted=fitted)) for bits in BITS]
+            others = [] if fitted else [_cell(found, found.rows(name, int(given["bits"]))) for name, given in RIVALS]
+            head = "| | " if fitted else start
+            lines.append(f"| {head} | {'fitted' if fitted else 'built in'} | " + " | ".join([*cells, *others]) + " |")
+    return "\n".join(lines)
+
+
+def _cell(found: Found, rows: Sequence[Mapping[str, Any]]) -> str:
+    change = found.change(rows)
+    numbers = (change.estimate, change.low, change.high)
+    sign = "" if found.study.metric.kind is EXP_MEAN or found.study.metric.paired else "+"
+    one, low, high = (f"{number:{sign}.4f}" for number in numbers)
+    return f"{one} ({low} to {high})"
+
+
+def calibration_table(results: Mapping[str, Any]) -> str:
+    """Return what calibration changes, by model and width, and whether that is within the limit."""
+    lines = [
+        "| model | distance | bits | built in | fitted less built in | limit | within |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for found in found_in(results):
+        for bits in BITS:
+            base, change = found.harm(bits)
+            limit = max(SHARE * base, METRIC_PART)
+            lines.append(
+                f"| {found.study.name} | {found.record['distance']} | {bits} | {base:.5f} | {change.estimate:+.5f} "
+                f"({change.low:+.5f} to {change.high:+.5f}) | {limit:.5f} | {'yes' if change.high < limit else 'no'} |"
+            )
+    return "\n".join(lines)
