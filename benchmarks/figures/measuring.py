@@ -60,8 +60,8 @@ class Measured:
 
         def run() -> dict[str, Any]:
             self._look()
-            # Beside its weights, so that it refers to them instead of copying them.
-            converted = self._path.with_name(f"{self._path.stem}.figures.onnx")
+            # Beside its weights, so that it refers to them instead of copying them; of this process alone.
+            converted = self._path.with_name(f"{self._path.stem}.{os.getpid()}.figures.onnx")
             save(result.model, converted)
             try:
                 for meter in (self._metric, self._distance):
@@ -73,7 +73,7 @@ class Measured:
                 converted.unlink()
             (_, samples), (_, far) = self._metric.samples, self._distance.samples
             return {"value": self._metric.result().candidate, "samples": _plain(samples.total),
-                    "distances": _plain(_each(kind_of(self._study.distance), far))}  # fmt: skip
+                    "distances": _plain(_each(kind_of(self._study.distance), far), 5)}  # fmt: skip
 
         return self._cached(plan, run)
 
@@ -110,5 +110,5 @@ def _each(kind: Kind, samples: PerSample) -> Floats:
     return np.array([kind.reduce(PerSample(np.array([total]), np.array([weight]))) for total, weight in pairs])
 
 
-def _plain(values: Floats) -> list[float | int]:
-    return [int(value) if value == int(value) else float(f"{value:.8g}") for value in values.tolist()]
+def _plain(values: Floats, digits: int = 8) -> list[float | int]:
+    return [int(value) if value == int(value) else float(f"{value:.{digits}g}") for value in values.tolist()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,4 +150,6 @@ def keep(results: Path, command: str, studies: Sequence[Study], found: Mapping[s
     kept = {**{one["name"]: one for one in old}, str(found["name"]): found}
     ordered = [kept[study.name] for study in studies if study.name in kept]
     document = {"schema": 1, "command": command, "studies": ordered}
-    results.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    text = json.dumps(document, indent=1)
+    # Numbers of samples in a line instead of a line each.
+    results.write_text(re.sub(r"(?<=[\d\[,])\s+(?=[-\d\]])", "", text) + "\n", encoding="utf-8")

@@ -87,8 +87,8 @@ def figures_table(results: Mapping[str, Any]) -> str:
         start = f"{found.study.name} | {metric}, {samples:,} samples | {found.record['float']:.4g}"
         for fitted in (False, True):
             cells = [_cell(found, found.rows(METHOD, bits, fitted=fitted)) for bits in BITS]
-            others = [] if fitted else [_cell(found, found.rows(name, int(given["bits"]))) for name, given in RIVALS]
-            head = "| | " if fitted else start
+            others = ["" if fitted else _cell(found, found.rows(name, int(given["bits"]))) for name, given in RIVALS]
+            head = " | | " if fitted else start
             lines.append(f"| {head} | {'fitted' if fitted else 'built in'} | " + " | ".join([*cells, *others]) + " |")
     return "\n".join(lines)
 
