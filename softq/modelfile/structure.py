@@ -139,6 +139,8 @@ class _Reader:
             attributes = node.attributes
             if domain == "":
                 rules = _rules(node.op_type, opset)
+                if node.op_type == "Constant":
+                    self._check_constant(node)
                 if rules is None and not node.outputs:
                     self._check_counts(node, _UNKNOWN)
                 if rules is not None:
@@ -184,10 +186,15 @@ class _Reader:
                     f"has {count} {noun}; at least {least} are needed"
                 )
 
+    def _check_constant(self, node: ir.Node) -> None:
+        if len(node.attributes) != 1 or not _VALUES.issuperset(node.attributes):
+            raise InputError(
+                f"{self._what} is not a well formed ONNX model: Constant {_label(node)} has the attributes "
+                f"{', '.join(node.attributes) or 'none'}; exactly one value is needed"
+            )
+
     def _check_required(self, node: ir.Node, required: Collection[str]) -> None:
         missing = [name for name in required if name not in node.attributes]
-        if node.op_type == "Constant":
-            missing = [] if any(name in node.attributes for name in required) else ["value"]
         if missing:
             raise InputError(
                 f"{self._what} is not a well formed ONNX model: node {_label(node)} ({node.op_type}) "
@@ -269,6 +276,11 @@ class _Rules:
     required: Collection[str]
 
 
+_VALUES = frozenset(
+    {"sparse_value", "value", "value_float", "value_floats", "value_int", "value_ints", "value_string", "value_strings"}
+)
+"""Attributes of a Constant."""
+
 _UNKNOWN = _Rules(0, 1, {}, ())
 """What holds of every operator of the default domain."""
 
@@ -281,8 +293,7 @@ def _rules(operator: str, opset: int) -> _Rules | None:
         return None
     types = {name: ir.AttributeType(cast("Any", entry.type).value) for name, entry in schema.attributes.items()}
     required = [name for name, entry in schema.attributes.items() if entry.required]
-    # Of a Constant's attributes one is there, whichever.
-    return _Rules(schema.min_input, schema.min_output, types, types if operator == "Constant" else required)
+    return _Rules(schema.min_input, schema.min_output, types, required)
 
 
 def _label(node: ir.Node) -> str:
