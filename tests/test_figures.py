@@ -106,6 +106,13 @@ def test_tables_say_what_the_samples_say() -> None:
                 assert change.low <= one.low <= one.high <= change.high
 
 
+@by_study
+def test_no_width_loses_to_a_smaller_one(study: Any) -> None:
+    found = Found(study, RECORDS[study.name])
+    losses = [found.harm(bits)[0] for bits in sorted(BITS)]
+    assert losses == sorted(losses, reverse=True)
+
+
 def test_a_wider_interval_comes_of_draws_that_differ() -> None:
     (study,) = (study for study in STUDIES if study.name == "SmolLM2-135M")
     found = Found(study, RECORDS[study.name])
