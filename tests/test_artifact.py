@@ -102,8 +102,8 @@ def test_a_newer_artifact_may_take_its_place_while_it_is_opened(
 ) -> None:
     out, read, times = write(rows_program(), HOST, tmp_path / "model"), manifest.read, list[int]()
 
-    def replaced(folder: Path) -> dict[str, object]:
-        facts = read(folder)
+    def replaced(folder: Path, kind: str | None = manifest.KIND) -> dict[str, object]:
+        facts = read(folder, kind)
         if not times:
             times.append(1)
             write(look_up_program(), HOST, out)
