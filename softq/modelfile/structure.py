@@ -281,6 +281,8 @@ _VALUES = frozenset(
 )
 """Attributes of a Constant."""
 
+_NEWEST = defs.onnx_opset_version()
+
 _UNKNOWN = _Rules(0, 1, {}, ())
 """What holds of every operator of the default domain."""
 
@@ -290,7 +292,8 @@ def _rules(operator: str, opset: int) -> _Rules | None:
     try:
         schema = defs.get_schema(operator, opset, "")
     except defs.SchemaError:
-        return None
+        # The model does not say which version; attributes kept their types through all of them.
+        return _rules(operator, _NEWEST) if opset == 0 else None
     types = {name: ir.AttributeType(cast("Any", entry.type).value) for name, entry in schema.attributes.items()}
     required = [name for name, entry in schema.attributes.items() if entry.required]
     return _Rules(schema.min_input, schema.min_output, types, required)

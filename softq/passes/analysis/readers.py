@@ -47,6 +47,8 @@ def find_order_only(match: Match, facts: Facts) -> OrderOnly | None:
     reader, index = next(iter(uses))
     if index != 0 or reader.graph is not weights.graph or facts.shape(scores) is None:
         return None
+    if not is_op(reader, "ArgMax", "TopK"):
+        return None
     given = facts.view.attribute(reader, "axis")
     axis = (0 if reader.op_type == "ArgMax" else -1) if given is None else given.as_int()
     if axis not in (match.axis, match.axis + len(shape)):
