@@ -81,7 +81,7 @@ SPLITS: Mapping[str, Split] = {
          "evaluation": {"evaluation.npz": 64}},
     ),
     "ocr": Split(
-        _EXCERPT + ", drawn as lines; for two recognizers of text in which no choice was made", "articles",
+        _EXCERPT + ", drawn as lines; for two recognizers of text, by which no method was chosen", "articles",
         {"calibration": ARTICLES["calibration"], "evaluation": ARTICLES["evaluation"]},
         {"calibration": {"calibration.npz": 64}, "evaluation": {"evaluation.npz": 512}},
     ),
