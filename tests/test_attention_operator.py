@@ -223,10 +223,17 @@ def test_in_the_body_of_an_if_and_in_a_function() -> None:
     np.testing.assert_allclose(run(result.model, feeds), reference(feeds, later), rtol=0, atol=1e-5)
 
 
+def without_v() -> onnx.ModelProto:
+    """Return an Attention that names no V."""
+    proto = model()
+    proto.graph.node[0].input[2] = ""
+    return proto
+
+
 @pytest.mark.parametrize(
     ("proto", "reason"),
     [
-        (model("", Q, "q"), "lacks one of Q, K and V"),
+        (without_v(), "lacks one of Q, K and V"),
         (model("softmax_precision=7"), "no float type"),
     ],
 )

@@ -173,7 +173,8 @@ def test_functions_that_are_not_those_of_the_plan_are_refused(damage: str) -> No
 @pytest.mark.parametrize("operator", ["MaxPool", "Unknown"])
 def test_tvm_says_nothing_behind_an_error(operator: str, capfd: pytest.CaptureFixture[str]) -> None:
     # One is refused while blocks are open, the other before there are any.
-    model = model_of([node(operator, "x", "y")], [value("x")], [value("y", [2, "k"], TensorProto.INT64)])
+    attributes = {"kernel_shape": [2, 2]} if operator == "MaxPool" else {}
+    model = model_of([node(operator, "x", "y", **attributes)], [value("x")], [value("y", [2, "k"], TensorProto.INT64)])
     with pytest.raises(softq.RefusalError):
         build_program(model)
     gc.collect()
