@@ -252,8 +252,12 @@ def test_bad_requests(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a folder; softq run takes what softq build wrote"):
         check(model(PLAIN), tmp_path, samples())
     (tmp_path / "text.onnx").write_text("hello")
-    with pytest.raises(InputError, match=r"text\.onnx: onnxruntime cannot load it: \[ONNXRuntimeError\]") as error:
+    with pytest.raises(InputError, match=r"text\.onnx' is not an ONNX file in binary form"):
         check(tmp_path / "text.onnx", model(PLAIN), samples())
+    foreign = HEAD.replace("]>", ', "own": 1]>') + " foreign (float[n, 4] x) => (float[n, 4] y) { y = own.Nope(x) }"
+    onnx.save(model(foreign), tmp_path / "foreign.onnx")
+    with pytest.raises(InputError, match=r"foreign\.onnx: onnxruntime cannot load it: \[ONNXRuntimeError\]") as error:
+        check(tmp_path / "foreign.onnx", model(PLAIN), samples())
     assert "\n" not in str(error.value)
 
 
