@@ -19,12 +19,7 @@ from softq.errors import InputError
 from softq.limits import current
 
 _Function = tuple[str, str, str]
-_INT, _FLOAT, _STRING, _INTS = (
-    ir.AttributeType.INT,
-    ir.AttributeType.FLOAT,
-    ir.AttributeType.STRING,
-    ir.AttributeType.INTS,
-)
+_INT, _FLOAT, _STRING, _INTS = (ir.AttributeType[name] for name in ("INT", "FLOAT", "STRING", "INTS"))
 
 _MICROSOFT: Mapping[str, ir.AttributeType] = {
     name: kind
