@@ -15,8 +15,6 @@ with the same model, plan and data is taken from the cache beside the models.
 
 from __future__ import annotations
 
-import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -31,7 +29,7 @@ from benchmarks.figures.studies import (
     SETTINGS,
     STUDIES,
     Study,
-    keep,
+    main_of,
     text_hash,
     versions,
 )
@@ -60,18 +58,5 @@ def measure(study: Study, models: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def main() -> None:
-    """Measure what is asked for and write the results."""
-    parser = argparse.ArgumentParser(description="Measure the figures of the README.")
-    cache = Path(os.environ.get("SOFTQ_CACHE", Path.home() / ".cache" / "softq"))
-    parser.add_argument("--models", type=Path, default=cache / "models", help="where built models are kept")
-    parser.add_argument("--only", action="append", choices=[s.name for s in STUDIES], help="measure this study alone")
-    arguments = parser.parse_args()
-    arguments.models.mkdir(parents=True, exist_ok=True)
-    for study in STUDIES:
-        if not arguments.only or study.name in arguments.only:
-            keep(RESULTS, COMMAND, STUDIES, measure(study, arguments.models))
-
-
 if __name__ == "__main__":
-    main()
+    main_of("Measure the figures of the README.", RESULTS, COMMAND, STUDIES, measure)

@@ -8,8 +8,6 @@ from the float model is measured on development data. Writes benchmarks/counts.j
 
 from __future__ import annotations
 
-import argparse
-import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,7 +17,7 @@ import numpy as np
 
 import softq
 from benchmarks.figures.measuring import Measured
-from benchmarks.figures.studies import METHOD, ROOT, STUDIES, Study, keep, text_hash, versions
+from benchmarks.figures.studies import METHOD, ROOT, STUDIES, Study, main_of, text_hash, versions
 
 RESULTS = ROOT / "benchmarks" / "counts.json"
 COMMAND = "python -m benchmarks.figures.counts"
@@ -92,17 +90,5 @@ def _cell(rows: list[Mapping[str, Any]]) -> str:
     return f"{shown}; {np.median(r.std(axis=0, ddof=1) / r.mean(axis=0)):.1%}"
 
 
-def main() -> None:
-    """Measure what is asked for and write the results."""
-    parser = argparse.ArgumentParser(description="Measure what more calibration data change.")
-    cache = Path(os.environ.get("SOFTQ_CACHE", Path.home() / ".cache" / "softq"))
-    parser.add_argument("--models", type=Path, default=cache / "models", help="where built models are kept")
-    parser.add_argument("--only", action="append", choices=[s.name for s in CHOSEN], help="measure this study alone")
-    given = parser.parse_args()
-    for study in CHOSEN:
-        if not given.only or study.name in given.only:
-            keep(RESULTS, COMMAND, CHOSEN, measure(study, given.models))
-
-
 if __name__ == "__main__":
-    main()
+    main_of("Measure what more calibration data change.", RESULTS, COMMAND, CHOSEN, measure)

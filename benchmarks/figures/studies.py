@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -153,3 +155,18 @@ def keep(results: Path, command: str, studies: Sequence[Study], found: Mapping[s
     text = json.dumps(document, indent=1)
     # Numbers of samples in a line instead of a line each.
     results.write_text(re.sub(r"(?<=[\d\[,])\s+(?=[-\d\]])", "", text) + "\n", encoding="utf-8")
+
+
+def main_of(
+    description: str, results: Path, command: str, studies: Sequence[Study], measure: Callable[[Study, Path], Any]
+) -> None:
+    """Measure the studies that the command line asks for, and keep each record when it is there."""
+    parser = argparse.ArgumentParser(description=description)
+    cache = Path(os.environ.get("SOFTQ_CACHE", Path.home() / ".cache" / "softq"))
+    parser.add_argument("--models", type=Path, default=cache / "models", help="where built models are kept")
+    parser.add_argument("--only", action="append", choices=[s.name for s in studies], help="measure this study alone")
+    given = parser.parse_args()
+    given.models.mkdir(parents=True, exist_ok=True)
+    for study in studies:
+        if not given.only or study.name in given.only:
+            keep(results, command, studies, measure(study, given.models))
