@@ -21,6 +21,7 @@ from softq.modelfile import ModelLike, as_model, graph_hash, weights_fingerprint
 from softq.passes import PASSES
 from softq.passes.defer_logarithm import DeferLogarithm
 from softq.passes.defer_normalizer import DeferNormalizer
+from softq.passes.fuse_attentions import REFUSED_KEY, FuseAttentions
 from softq.passes.inline_functions import InlineFunctions
 from softq.passes.locate import locate
 from softq.passes.normalize import Normalize
@@ -122,6 +123,7 @@ def convert(
     plan: Plan | str | os.PathLike[str] | None = None,
     require: bool = False,
     inline: bool = False,
+    fuse_attention: bool = False,
     max_length: int | None = None,
     batch: int | None = None,
     masks: Sequence[str] = (),
@@ -145,6 +147,8 @@ def convert(
         plan: A plan (or its file) to follow instead of method, bits, settings, calibration, sites and all_sites.
         require: Refuse a model in which nothing is converted, instead of returning it as it is.
         inline: Write plain operators instead of functions, for consumers that refuse functions.
+        fuse_attention: Write each attention whose softmax is replaced as a function around the softmax's own, with
+            equal results; a warning says of each that stays why.
         max_length: Greatest length of a row that the proofs cover, where the graph gives no bound; 65,536 if None.
         batch: Samples a run of the calibration.
         masks: Names of tensors that are masks though the graph does not prove it: the caller's word that their elements
@@ -223,11 +227,13 @@ def convert(
             warnings += unused
         made = plan_sites(found, name, chosen_settings, fit, allow_substitute=allow_substitute)
         planned = {s.id: s for s in made}
-    steps = _steps(planned, rewrites, max_length, inline=inline)
+    steps = _steps(planned, rewrites, max_length, inline=inline, fuse_attention=fuse_attention)
     for number, step in enumerate(steps):
         if progress is not None:
             progress("convert", number, len(steps))
         step(work)
+    refused = work.meta.pop(REFUSED_KEY, {})
+    warnings += [f"the attention of site {site} is not fused: {reason}" for site, reason in refused.items()]
     result = Plan(
         __version__, graph, weights, tuple(planned.values()), max_length, rewrites,
         tuple(sorted(assumed.masks)), assumed.float32,
@@ -264,11 +270,13 @@ def _steps(
     max_length: int,
     *,
     inline: bool = False,
+    fuse_attention: bool = False,
     expose: bool = False,
 ) -> list[ir.passes.InPlacePass]:
     exact = [PASSES.get(name).factory() for name in sorted(set(rewrites.values()))]
     replaced = Replace(plan=planned, max_length=max_length, expose_parameters=expose)
-    plain = [InlineFunctions()] if inline else []
+    plain: list[ir.passes.InPlacePass] = [FuseAttentions()] if fuse_attention else []
+    plain += [InlineFunctions()] if inline else []
     # A model may hold any name, those that the passes give too.
     return [*exact, Normalize(), replaced, DeferLogarithm(), DeferNormalizer(), *plain, NameFixPass()]
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from softq.passes import PassEntry
+from softq.passes.fuse_attentions import calls_row_function
 from softq.passes.inline_functions import inline_calls
 from softq.passes.replace import FUNCTION_DOMAIN
 
 
 class ExpandFunctions(ir.passes.InPlacePass):
-    """Opens each call of a model-local function; functions of the domain `softq` stay as calls.
+    """Opens each call of a model-local function; row functions of the domain `softq` stay as calls.
 
     It is the opposite of `inline-functions`. A function that nothing calls goes too.
     """
@@ -22,6 +23,7 @@ class ExpandFunctions(ir.passes.InPlacePass):
             RefusalError: functions call each other in a circle, or one imports another operator set than the model.
         """
         modified = inline_calls(model, lambda function: function.domain != FUNCTION_DOMAIN)
+        modified |= inline_calls(model, calls_row_function)
         idle = [identifier for identifier in model.functions if identifier[0] != FUNCTION_DOMAIN]
         for identifier in idle:
             del model.functions[identifier]
