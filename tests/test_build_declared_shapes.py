@@ -13,6 +13,7 @@ from onnx import parser
 
 import softq
 from softq.errors import SoftqError
+from softq.graph.growth import may_explode
 from softq.passes.forget_shapes import ForgetShapes
 
 pytest.importorskip("tvm")
@@ -51,6 +52,28 @@ def test_shapes_that_may_be_right_stay() -> None:
     )
     assert not ForgetShapes()(model).modified
     assert [str(value.shape) for value in model.graph.outputs] == ["[2,8]", "[M,K]"]
+
+
+def test_a_wrong_length_behind_a_large_weight_is_forgotten() -> None:
+    model = given("g (float[N, 32] x) => (float[N, 3] y) { y = MatMul (x, w) }")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((32, 64), np.float32), "w"))
+    forgetting = ir.from_proto(model)
+    assert ForgetShapes()(forgetting).modified
+    assert [str(value.shape) for value in forgetting.graph.outputs] == ["[N,64]"]
+
+
+@pytest.mark.parametrize(
+    ("ends", "length"), [("", 4), ("<end = 1>", 1), ("<start = -3, end = 3>", 2), ("<start = 3, end = 1>", 0)]
+)
+def test_a_cut_shape_is_as_long_as_it_says(ends: str, length: int) -> None:
+    """Inference is trusted with a Reshape to a long axis only where it is known not to be the only one."""
+    model = given(f"""g (float[N, 7, 2000, 2000] x) => (float[1] y) {{
+        s = Shape {ends} (x)  one = Constant <value_ints = [-1]> ()  t = Concat <axis = 0> (s, one)
+        r = Reshape (x, t)  z = Constant <value_ints = [1]> ()  y = Reshape (r, z) }}""")
+    inferred = onnx.shape_inference.infer_shapes(model).graph.value_info
+    lengths = {value.name: value.type.tensor_type.shape.dim[0].dim_value for value in inferred}
+    assert lengths["t"] == length + 1
+    assert may_explode(model) == (length == 0)
 
 
 def test_squeeze_without_axes_is_for_lengths_that_are_not_1(tmp_path: Path) -> None:

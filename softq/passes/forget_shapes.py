@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from softq.graph.facts import copy_without_weights
+from softq.graph.facts import UNKNOWN, copy_without_weights
 from softq.graph.inference import infer_shapes
 from softq.graph.view import ModelView
 from softq.passes import PassEntry
@@ -22,8 +22,10 @@ class ForgetShapes(ir.passes.InPlacePass):
         """Compare; `modified` says whether a shape was dropped."""
         bare = copy_without_weights(model)
         for container in ModelView(bare).containers:
-            for value in (value for node in container.body for value in node.outputs):
-                value.shape = None
+            # Shapes of weights are no claims: without them inference knows no product.
+            for node in (node for node in container.body if node.domain != UNKNOWN):
+                for value in node.outputs:
+                    value.shape = None
         inferred = ir.from_proto(infer_shapes(ir.to_proto(bare)))
         modified = False
         for ours, theirs in zip(ModelView(model).containers, ModelView(inferred).containers, strict=True):

@@ -74,8 +74,11 @@ def _window(at: At) -> Size:
 
 
 def _shape(at: At) -> Size:
-    cut = any(a.name in ("start", "end") for a in at.node.attribute)
-    return Size(1, 1, 0 if cut else at.plain.low, at.plain.high, at.plain.dim)
+    low, high, dim = at.plain.low, at.plain.high, at.plain.dim
+    ends = {a.name: a.i for a in at.node.attribute if a.name in ("start", "end")}
+    if ends and low == high:
+        low = high = len(range(high)[ends.get("start", 0) : ends.get("end")])
+    return Size(1, 1, 0 if low < high and ends else low, high, dim)
 
 
 def _size(at: At) -> Size:
