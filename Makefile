@@ -2,7 +2,7 @@
 # make test    lint, types, tests, wheel smoke test
 # make test-all  make test, and the slow tests; needs the extras torch and cuda, Chromium, qemu-user and openssl, and a skipped test is a failure
 # make mutants   breaks softq in one place after the other and checks that a test finds each
-# make fuzz SECONDS=600   files that are nearly right, given to everything that reads one (tests/fuzz)
+# make fuzz SECONDS=600   files that are nearly right, given to everything that reads one, and drivers in C, which need clang (tests/fuzz)
 # make runtimes  runs converted models in older releases of onnxruntime, with their compiled operators too
 # make figures   the figures of the README, from real models (needs the extra torch; hours are spared by a cache)
 # make soak SECONDS=600   four processes in one folder that are killed, while the disk is full or read-only (needs root)
@@ -66,6 +66,7 @@ test-all: $(VENV)/.torch
 
 fuzz: $(VENV)/.dev
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),600)
+	$(BIN)/python -m tests.fuzz.driver --seconds $$(( $(or $(SECONDS),600) / 4 ))
 
 figures: $(VENV)/.torch
 	$(BIN)/python -m benchmarks.figures

@@ -1,8 +1,14 @@
 """The errors that softq raises on purpose: one base class, and a child for each thing that a caller can do about it."""
 
+from softq.visible import visible
+
 
 class SoftqError(Exception):
     """Base of every error that softq raises on purpose; its text is one line that a user can act on."""
+
+    def __init__(self, text: str = "") -> None:
+        # Names out of files are in it.
+        super().__init__(visible(text))
 
 
 class UsageError(SoftqError):

@@ -111,8 +111,11 @@ def mutate_text(data: bytes, rng: np.random.Generator, others: Sequence[bytes]) 
     """Return JSON with some values changed; one time in four any bytes."""
     if rng.integers(4) == 0:
         return mutate_bytes(data, rng, others)
-    lines = [json.loads(line) for line in data.splitlines()] if data.count(b"\n{") or data.endswith(b"}\n{") else None
-    value: Any = lines if lines is not None else json.loads(data)
+    try:
+        lines = [json.loads(line) for line in data.splitlines()] if data.count(b"\n{") else None
+        value: Any = json.loads(data) if lines is None else lines
+    except (ValueError, RecursionError):  # changed before, so that it is no JSON
+        return mutate_bytes(data, rng, others)
     for _ in range(rng.geometric(0.5)):
         value = _change(value, rng)
     if lines is not None and isinstance(value, list):

@@ -21,6 +21,7 @@ from softq.artifact import manifest
 from softq.data import TensorSpec, open_data
 from softq.modelfile import load, save
 from softq.sweeps import records
+from tests.fuzz.artifacts import read_weights, weights
 from tests.fuzz.mutation import mutate_bytes, mutate_model, mutate_text
 from tests.hostile import BOMBS, WRONG, calls, chain, nested, text
 
@@ -203,4 +204,5 @@ READERS: dict[str, Reader] = {
     "study": Reader(_read_study, lambda: [_study()], mutate_text),
     "outcomes": Reader(_read_outcomes, lambda: [_outcome(), _outcome() * 3], mutate_text),
     "manifest": Reader(_read_manifest, lambda: [_manifest()], mutate_text),
+    "weights": Reader(read_weights, lambda: [weights()], mutate_bytes),
 }
