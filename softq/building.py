@@ -19,6 +19,9 @@ from softq.targets import TARGETS, BuiltOperators, Target, TargetOptions
 INSTALL = "pip install 'softq[tvm]'"
 """What installs TVM."""
 
+_ADDRESS_SPACE = 1 << 30
+"""Bytes: a model of one softmax takes 850 MB, nearly all of it TVM's and LLVM's code."""
+
 
 @dataclass(frozen=True)
 class TargetSpec:
@@ -86,6 +89,7 @@ def build(
         raise UsageError(f"target {spec.target.name} gives {spec.target.produces}; there is nothing to build")
     if importlib.util.find_spec("tvm") is None:
         raise UsageError(f"building for {spec.target.name} needs TVM; install it with: {INSTALL}")
+    _check_address_space()
     from softq.artifact import check_folder, write
     from softq.artifact.operators.writing import write_operators
     from softq.artifact.signing import signer
@@ -115,3 +119,17 @@ def build(
             sign=signing,
         )
     return BuiltArtifact(written, json.loads((written / "manifest.json").read_text(encoding="utf-8")))
+
+
+def _check_address_space() -> None:
+    """Refuse where the C library would end the process, as it does when a thread of TVM gets no memory."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return
+    most = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if most != resource.RLIM_INFINITY and most < _ADDRESS_SPACE:
+        raise UsageError(
+            f"building needs {_ADDRESS_SPACE >> 20} MiB of address space; "
+            f"this process may have {most >> 20} (ulimit -v)"
+        )

@@ -1,7 +1,8 @@
 """Processes at work in one folder and on one artifact, while everything goes wrong: `make soak SECONDS=600`.
 
 Each process inspects, converts, sweeps, plans, builds, runs and reports, in children that are killed (SIGKILL, SIGTERM)
-at random times, while the disk is full or read-only now and then. Between its children it loads what lies there.
+at random times or have too little memory, while the disk is full or read-only now and then. Between its children it
+loads what lies there.
 Held to:
 
 * nothing half-written is ever read: models, plans, outcomes and artifacts are always such as a quiet run writes;
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -38,6 +40,9 @@ MEGABYTES = 16
 LOCKED = "another softq is measuring into this folder"
 LONGEST = (2.0, 12.0)
 """Seconds within which a command, and a build, is killed."""
+_NO_MEMORY = re.compile("memory|address space|alloc|map segment", re.IGNORECASE)
+MOST_ROOM = 300 << 20
+"""Bytes of address space for a command that has too little of it, at most."""
 MOST_GROWTH = 0.03
 """Of the memory of a process, from the second quarter of the time to the last."""
 
@@ -69,13 +74,14 @@ def work(number: int, logs: Path, expected: Expected, faults: Any, until: float,
 def command(chosen: random.Random, log: Path, expected: Expected, faults: Any) -> tuple[str, str]:
     """Run one command, perhaps kill it; return its name and how it ended."""
     arguments, before = chosen.choice(commands(chosen.choice(METHODS))), faults.value
-    child, name = start(arguments, log), arguments[0]
+    room = chosen.choice([None, None, None, None, chosen.randrange(MOST_ROOM)])
+    child, name = start(arguments, log, room), arguments[0]
     sent = chosen.choice([0, 0, signal.SIGKILL, signal.SIGTERM])
     if sent:
         time.sleep(chosen.random() ** 2 * LONGEST[name == "build"])
         os.kill(child, sent)  # It is no other's number before we wait for it.
     code, text = wait(child), log.read_text(errors="replace")
-    what = f"{' '.join(arguments)} ended with {code} (sent {sent}): {text[-2000:]}"
+    what = f"{' '.join(arguments)} ended with {code} (sent {sent}, room {room}): {text[-2000:]}"
     if "Traceback" in text or "--debug" in text:
         raise SoakError(what)
     if code == 0 and (name != "inspect" or text == expected.inspected):
@@ -85,6 +91,8 @@ def command(chosen: random.Random, log: Path, expected: Expected, faults: Any) -
     if code == 2 and text.startswith("softq: ") and text.count("\n") == 1:
         if LOCKED in text or (name in ("run", "report") and ("no such folder" in text or "holds no" in text)):
             return name, "too early, or another was at it"
+        if room is not None and _NO_MEMORY.search(text):
+            return name, "refused: memory"
         if before % 2 == 1 or before != faults.value:
             return name, "refused: " + next((why for why in ("No space", "Read-only") if why in text), text[-100:-1])
     raise SoakError(what)

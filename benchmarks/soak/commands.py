@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 import time
 import traceback
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import psutil
 
 import softq
 from softq.cli import main
@@ -62,8 +64,14 @@ def commands(method: str) -> list[tuple[str, ...]]:
     ]
 
 
-def start(arguments: tuple[str, ...], said: Path) -> int:
-    """Start a command as a child and return its number; what it prints goes into a file."""
+def start(arguments: tuple[str, ...], said: Path, room: int | None = None) -> int:
+    """Start a command as a child and return its number.
+
+    Args:
+        arguments: The command.
+        said: File for what it prints.
+        room: Bytes that its address space may have beside ours; no limit by default.
+    """
     child = os.fork()
     if child:
         return child
@@ -73,6 +81,9 @@ def start(arguments: tuple[str, ...], said: Path) -> int:
         os.dup2(number, 1)
         os.dup2(number, 2)
         sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
+        if room is not None:
+            most = psutil.Process().memory_info().vms + room
+            resource.setrlimit(resource.RLIMIT_AS, (most, most))
         main(arguments)
     except SystemExit as ending:
         code = ending.code if isinstance(ending.code, int) else 1

@@ -64,6 +64,8 @@ class Group(click.Group):
                 _fail(str(error))
             if isinstance(error, SystemExit):
                 _fail("a function of yours ended the program; a metric or data function returns or raises")
+            if isinstance(error, MemoryError):
+                _fail("there is not enough memory, or a limit such as that of ulimit -v leaves too little of it")
             _fail(f"{type(error).__name__}: {error}; --debug (before the command) shows where")
 
 
