@@ -97,3 +97,9 @@ def test_built_models_are_those_without_it(name: str) -> None:
         return [(step.kernel, step.site) for step in build_program(converted).steps]
 
     assert steps(fuse=True) == steps(fuse=False)
+
+
+def test_given_scores_are_fused_in_built_models() -> None:
+    converted = softq.convert(ATTENTIONS["given-scores"].model(), bits=4).model
+    (step,) = build_program(converted).steps
+    assert step.kernel.startswith("softq_attention_")

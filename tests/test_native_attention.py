@@ -201,9 +201,9 @@ def test_numbers_of_heads_that_share_keys(both: Callable[..., tuple[Program, Pro
 def test_heads_side_by_side(keys: int, length: str, both: Callable[..., tuple[Program, Program]]) -> None:
     plain = model(keys=keys, width="32", beside=True, length=length)
     programs = both(softq.convert(plain, method="exact").model)
-    # Queries that share keys, and values of unknown length, are copied; nothing else is.
+    # Queries that share keys are copied; nothing else is.
     copies = [k for k in kernels(programs[0]) if "tvm_" in k and "transpose" in k]
-    assert len(copies) == (keys == 2) + (length == "n")
+    assert len(copies) == (keys == 2)
     apart = build_program(softq.convert(model(keys=keys, width="32"), method="exact").model)
     for queries in (1, 70):
         given = inputs(2, queries, 90, 32, keys=keys)

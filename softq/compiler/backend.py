@@ -193,10 +193,6 @@ class Backend(Protocol):
         """Whether products of integers may have epilogues, as those of floats."""
 
     @property
-    def most_values_in_place(self) -> int | None:
-        """Rows of values that an attention reads in the layout BSNH, where heads lie side by side; None for any."""
-
-    @property
     def widens_values(self) -> bool:
         """Whether an attention reads values of 16 bits that the graph widens for its second product."""
 

@@ -69,7 +69,6 @@ class CpuBackend:
 
     min_max: Mapping[str, min_max.Legalize] = min_max.LEGALIZE
     fuses_integers = False
-    most_values_in_place: int | None = 1024
     widens_values = False
 
     def __init__(self, machine: Cpu) -> None:

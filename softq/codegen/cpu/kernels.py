@@ -5,7 +5,8 @@ from __future__ import annotations
 from softq.artifact.machine import Cpu
 from softq.artifact.program import Size
 from softq.codegen.common.symbols import row_symbol
-from softq.codegen.cpu.attention.kernel import Form, attention_kernel
+from softq.codegen.cpu.attention.form import Form
+from softq.codegen.cpu.attention.kernel import attention_kernel
 from softq.codegen.cpu.gemm.dot_prepack import rows_kernel, rows_symbol
 from softq.codegen.cpu.gemm.dot_product import dot_of, sum_kernel
 from softq.codegen.cpu.gemm.matmul import BLOCK, PACK_BLOCK, block_kernel, pack_kernel

@@ -52,7 +52,6 @@ class GpuBackend:
 
     min_max: Mapping[str, min_max.Legalize] = min_max.IN_STEPS
     fuses_integers = True
-    most_values_in_place: int | None = None
     widens_values = True
     # A thread of a GPU has no memory for blocks.
     convolution = integer_convolution = greatest = recurrence = packed_product = None
@@ -130,7 +129,7 @@ class GpuBackend:
         self, module: tvm.IRModule, operators: Mapping[str, KernelOperator], attention: Attention
     ) -> bool:
         """Say whether there is a kernel that takes an attention; others are computed step by step."""
-        found = plan(self, module, operators, attention)
+        found = None if attention.scores is None else plan(self, module, operators, attention)
         if found is not None:
             self._plans[key(attention.last.var)] = found
         return found is not None

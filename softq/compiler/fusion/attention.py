@@ -1,8 +1,9 @@
 """Finding attentions in a lowered model: a product, what happens to each element or row of it, and a product.
 
 Between the products stand elementwise functions, in any number and order, and row programs of any method; what else
-they read (masks, biases) may have any shape. The scores and everything made of them are used by nothing else but the
-row program's scalars, which may be used behind the second product.
+they read (masks, biases) may have any shape. Where the scores are no such product, a row program is the first. The
+scores and everything made of them are used by nothing else but the row program's scalars, which may be used behind
+the second product.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from softq.compiler.fusion.tir_patterns import blocks_of, elementwise_in, exchan
 from softq.compiler.ops.linear import MatMulOp
 from softq.compiler.ops.row_program import RowProgramOp
 from softq.compiler.steps.attention import Attention
-from softq.compiler.tir.symbolic import equal, key, plain, product, same_shape
+from softq.compiler.tir.symbolic import equal, key, product, same_shape
 
 Chain: TypeAlias = "tuple[Any, list[Any], list[int]]"
-"""The first product, the bindings behind it up to a value, and which argument of each comes from the one before."""
+"""The first product, None where the scores are given, the bindings behind it up to a value, and which argument
+of each comes from the one before."""
 
 
 def find_attentions(
@@ -76,10 +78,14 @@ class _Finder:
         if chain is None:
             return None
         scores, stages, inputs = chain
-        queries, keys = scores.value.args[1].fields[:2]
-        if key(keys) not in self.bindings or min(len(x.ty.shape.values) for x in (queries, keys)) < 3:
+        first = stages[0].value.args[1].fields[0] if scores is None else scores.var
+        queries, keys = (None, None) if scores is None else scores.value.args[1].fields[:2]
+        if scores is not None and key(keys) not in self.bindings:
             return None
-        if not same_shape(left.ty.shape.values, scores.var.ty.shape.values):
+        if min(len(x.ty.shape.values) for x in (queries, keys, first) if x is not None) < 3:
+            return None
+        same = same_rows if scores is None else _has_same_shape
+        if not same(left.ty, first.ty):
             return None
         finish, finish_input, to_bsnh = self._find_finish(second, stages)
         if finish is not None and not self._scalars_are_used_after(finish, [*stages, second]):
@@ -87,17 +93,19 @@ class _Finder:
         if finish is None and not self._scalars_are_used_after(second, stages):
             return None
         unwidened = self._before_widening(right)
-        (keys, of_keys), (values, of_values) = self._before_repeating(keys), self._before_repeating(unwidened)
-        if of_keys != of_values:
-            (keys, of_keys), values = (scores.value.args[1].fields[1], 1), unwidened
+        values, of_keys = self._before_repeating(unwidened)
+        if scores is not None:
+            repeated, of_values = keys, of_keys
+            keys, of_keys = self._before_repeating(repeated)
+            if of_keys != of_values:
+                (keys, of_keys), values = (repeated, 1), unwidened
         operands, heads, bsnh = [queries, keys, values], 1, [False] * 3
-        most, length = self.backend.most_values_in_place, plain(right.ty.shape.values[-2])
-        short = most is None or (isinstance(length, int) and length <= most)
         for i, operand in enumerate(operands):
+            if operand is None:
+                continue
             source, found = self._bsnh_source(operand)
-            # Queries that share keys would be rows of more than one head. Values are read for every block again: in
-            # long rows their distance costs more (page tables, cache sets) than a copy with the rows together.
-            folds = (of_keys == 1, True, short)[i]
+            # Queries that share keys would be rows of more than one head.
+            folds = i > 0 or of_keys == 1
             if found is not None and (heads == 1 or equal(found, heads)) and folds:
                 operands[i], heads, bsnh[i] = source, found, True
         return Attention(
@@ -137,7 +145,7 @@ class _Finder:
         if bindings.is_function(binding):
             return self._trace_elementwise(binding, rows)
         if isinstance(bindings.operator_of(binding, self.operators), RowProgramOp):
-            return self._extend(self._trace(binding.value.args[1].fields[0], True), binding, 0)
+            return self._begin(binding)
         return (binding, [], []) if rows and self.product_of(binding) is not None else None
 
     def _trace_row_program(self, weights_and_scalars: Any, position: int) -> Chain | None:
@@ -148,7 +156,12 @@ class _Finder:
         items = [bindings.item_of(self.bindings.get(user)) for user in self.users[key(weights_and_scalars)]]
         if [item[1] for item in items if item is not None].count(0) != 1 or None in items:
             return None
-        return self._extend(self._trace(binding.value.args[1].fields[0], True), binding, 0)
+        return self._begin(binding)
+
+    def _begin(self, binding: Any) -> Chain:
+        """Return the chain up to a row program, which is the first of it where its scores are given."""
+        chain = self._trace(binding.value.args[1].fields[0], True)
+        return (None, [binding], [0]) if chain is None else (chain[0], [*chain[1], binding], [*chain[2], 0])
 
     def _trace_elementwise(self, binding: Any, rows: bool) -> Chain | None:
         function = self.module[binding.value.args[0]]
@@ -241,7 +254,8 @@ class _Finder:
 
     def inside(self, attention: Attention) -> set[int]:
         """Return the variables that nothing outside an attention needs."""
-        made = {key(b.var) for b in (attention.scores, *attention.stages)}
+        firsts = () if attention.scores is None else (attention.scores,)
+        made = {key(b.var) for b in (*firsts, *attention.stages)}
         if attention.finish is not None:
             made.add(key(attention.product.var))
         wanted = [u for at in made for u in self.users[at]]
@@ -254,12 +268,9 @@ class _Finder:
                 made.add(at)
                 wanted += self.users[at]
         # Copies of operands that only this attention reads.
-        products = {key(attention.scores.var), key(attention.product.var)}
-        operands = (
-            (attention.scores, 0, attention.queries),
-            (attention.scores, 1, attention.keys),
-            (attention.product, 1, attention.values),
-        )
+        products = {key(b.var) for b in (*firsts, attention.product)}
+        operands = [(b, i, x) for b in firsts for i, x in enumerate((attention.queries, attention.keys))]
+        operands.append((attention.product, 1, attention.values))
         for user, position, taken in operands:
             value = user.value.args[1].fields[position]
             while not value.same_as(taken) and set(self.users[key(value)]) <= made | products:
@@ -267,3 +278,7 @@ class _Finder:
                 binding = self.bindings[key(value)]
                 value = binding.value.args[0] if bindings.is_view(binding) else binding.value.args[1].fields[0]
         return made
+
+
+def _has_same_shape(a: Any, b: Any) -> bool:
+    return same_shape(a.shape.values, b.shape.values)

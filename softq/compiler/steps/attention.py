@@ -15,12 +15,12 @@ class Attention:
     """Bindings of `main` that are one attention: a product, what happens to each element or row of it, and a product.
 
     Attributes:
-        queries: The matrices of queries.
-        scores: The first product.
+        queries: The matrices of queries; None where the scores are given.
+        scores: The first product; None where the scores are given.
         stages: Elementwise functions and row programs between the products, in their order.
         stage_inputs: For each of them the position of the argument that comes from the one before.
         product: The second product.
-        keys: The matrices of keys; the same ones serve `group` matrices of queries one after another.
+        keys: The matrices of keys, or None; the same ones serve `group` matrices of queries one after another.
         values: The matrices of values.
         group: How many matrices of queries share one of keys.
         heads: Where an operand has the layout BSNH, [batch, rows, heads, width], the heads of the keys; else 1.

@@ -9,33 +9,19 @@ memory of the thread, the scores of all rows nowhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from softq.codegen.cpu.attention.form import PRODUCT, Form, Integers, Stage, scratch_parts
 from softq.codegen.cpu.gemm.dot_prepack import rows_symbol
-from softq.codegen.cpu.gemm.dot_product import Dot
 from softq.codegen.cpu.gemm.matmul import BLOCK
-from softq.codegen.cpu.gemm.tiles import Tile, call, ceil_divide, matrix_start, number, rows_of
+from softq.codegen.cpu.gemm.tiles import call, ceil_divide, matrix_start, number, rows_of
 from softq.compiler.tir.kernel_function import KernelFunction, kernel_function
 
 DEPTH = 512
 """Rows of the values that are used for all rows of the block before the next ones: so many stay in the L2 cache."""
-
-SIZES = (
-    "rows", "length", "width", "columns", "block", "packed", "heads", "query_row", "query_outer", "query_inner",
-    "queries", "result_heads", "key_row", "key_outer", "key_inner", "value_panel", "value_row", "value_outer",
-    "value_inner",
-)  # fmt: skip
-"""The kernel's first scalars: rows for each matrix of keys, length of a row of scores, width of a key, columns of the
-result, rows of a block, whether the keys are packed already, heads of the keys; queries and heads of the result; how
-far apart in an operand are rows, and matrices: number i starts at i // heads times `outer` and i % heads times `inner`;
-how far apart are panels of the values."""
-
-INTEGER_SIZES = ("query_zero", "key_zero", "weight_zero", "value_zero")
-"""The scalars behind them if a product is one of integers: zero points of the operands as `integer_matmul` has them."""
 
 _SCORES = ("query", "key", "panels", "query_row", "width", "length")
 _RESULT = ("weight", "value", "values", "length", "length", "columns")
@@ -43,105 +29,6 @@ _RESULT = ("weight", "value", "values", "length", "length", "columns")
 length, and the number of columns."""
 
 _ALIGNMENT = 64
-
-
-@dataclass(frozen=True)
-class Region:
-    """Rows of the thread's memory, of as many elements as the scores have.
-
-    Attributes:
-        number: Which region.
-        bytes: Bytes of an element.
-    """
-
-    number: int
-    bytes: int
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A kernel that the rows of a block go through between the products; its work items are rows.
-
-    Attributes:
-        symbol: Its name.
-        pointers: For each of its pointers a region, or the number of one of the attention's own further pointers.
-        scalars: How many it has.
-    """
-
-    symbol: str
-    pointers: tuple[Region | int, ...]
-    scalars: int
-
-
-@dataclass(frozen=True)
-class Integers:
-    """A product of 8-bit integers, whose right operand is packed and comes with the sums of its columns.
-
-    Attributes:
-        dot: How they are multiplied.
-        left: Type of the left operand.
-    """
-
-    dot: Dot
-    left: str
-
-
-@dataclass(frozen=True)
-class Form:
-    """What an attention calls, and in which memory.
-
-    Attributes:
-        tile: The tile of its products.
-        pack: Symbol of the kernel that packs keys, if they are floats.
-        stages: What lies between the products; scores start in region 0.
-        regions: Bytes of an element of each region.
-        last: The region that the product with the values reads.
-        finish: The kernel that makes the result of the second product's, in a region of its own, or None.
-        to_bsnh: Whether its rows are numbered with the heads behind the rows.
-        first: What the product with the keys is, if not one of floats.
-        second: What the product with the values is, if not one of floats.
-    """
-
-    tile: Tile
-    pack: str
-    stages: tuple[Stage, ...]
-    regions: tuple[int, ...]
-    last: int
-    finish: Stage | None = None
-    to_bsnh: bool = False
-    first: Integers | None = None
-    second: Integers | None = None
-
-    @property
-    def sizes(self) -> tuple[str, ...]:
-        """Names of the kernel's own scalars."""
-        return SIZES + (INTEGER_SIZES if self.first or self.second else ())
-
-    @property
-    def called(self) -> tuple[Stage, ...]:
-        """All stages, the last one included."""
-        return self.stages if self.finish is None else (*self.stages, self.finish)
-
-
-PRODUCT = -1
-"""Number of the region of the second product's result, whose rows have as many elements as the result's."""
-
-
-def scratch_parts(form: Form) -> list[tuple[str, int, str, str]]:
-    """Return the parts of the thread's memory: name, bytes of an element, and what counts rows and elements of a row.
-
-    Beside `SIZES` these are `panel`, the columns of a panel, `query_groups` and `weight_groups`, numbers of 32 bits of
-    a row, and `one`.
-    """
-    parts = [(f"region{i}", size, "block", "length") for i, size in enumerate(form.regions)]
-    if form.first is None:
-        parts.append(("panel", 4, "width", "panel"))
-    for product, name in ((form.first, "query"), (form.second, "weight")):
-        if product is not None:
-            parts += [(f"{name}_rows", 4, "block", f"{name}_groups"), (f"{name}_sums", 4, "block", "one")]
-    if form.finish is not None:
-        parts.append((f"region{PRODUCT}", 4, "block", "columns"))
-    return parts
 
 
 def attention_kernel(symbol: str, form: Form) -> tirx.PrimFunc:
@@ -158,7 +45,8 @@ def attention_kernel(symbol: str, form: Form) -> tirx.PrimFunc:
     others = sorted({p for stage in form.called for p in stage.pointers if isinstance(p, int)})
     assert others == list(range(len(others)))
     first, second, real = form.first, form.second, "float32"
-    names = {"queries": first.left if first else real, "keys": real, "panels": first.dot.right if first else real}
+    names = {} if form.given else {"queries": first.left if first else real, "keys": real}
+    names |= {} if form.given else {"panels": first.dot.right if first else real}
     names |= {"key_sums": "int32"} if first else {}
     names |= {"values": second.dot.right, "value_sums": "int32"} if second else {"values": real}
     names |= {"out": real} | {f"other{i}": "uint8" for i in others} | {"scratch": "uint8"}
@@ -188,11 +76,8 @@ class _Builder:
         size, form = self._size, self._form
         with T.serial(size["begin"], size["end"]) as item:
             matrix, inside, first, rows = rows_of(item, size["rows"], size["block"])
-            queries = self._at("queries", self._matrix("query", matrix) + inside * size["query_row"])
-            if form.first is None:
-                self._scores(queries, matrix, rows)
-            else:
-                self._integers(form.first, _SCORES, queries, matrix, rows, lambda at: self._part("region0", at))
+            if not form.given:
+                self._multiply(matrix, inside, rows)
             for stage, scalars in zip(form.stages, self._scalars, strict=False):
                 self._stage(stage, scalars, first, (first, first + rows))
             if form.second is None:
@@ -202,6 +87,15 @@ class _Builder:
                 self._integers(form.second, _RESULT, weights, matrix, rows, lambda at: self._out(first, at))
             if form.finish is not None:
                 self._finish(form.finish, first, rows)
+
+    def _multiply(self, matrix: Any, inside: Any, rows: Any) -> None:
+        """Emit the product with the keys."""
+        first = self._form.first
+        queries = self._at("queries", self._matrix("query", matrix) + inside * self._size["query_row"])
+        if first is None:
+            self._scores(queries, matrix, rows)
+        else:
+            self._integers(first, _SCORES, queries, matrix, rows, lambda at: self._part("region0", at))
 
     def _matrix(self, operand: str, matrix: Any) -> Any:
         """Return the position of a matrix of an operand."""

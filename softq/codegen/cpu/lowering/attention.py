@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from softq.artifact.program import Size
-from softq.codegen.cpu.attention.kernel import PRODUCT, Form, Integers, Region, Stage, scratch_parts
+from softq.codegen.cpu.attention.form import PRODUCT, Form, Integers, Region, Stage, scratch_parts
 from softq.codegen.cpu.gemm.matmul import PACK_BLOCK
 from softq.codegen.cpu.kernels import CpuKernels
 from softq.codegen.cpu.lowering.products import pack_integers
@@ -25,6 +26,9 @@ BLOCK = 48
 STEP = 6
 """Rows of a block are a multiple of this: all tiles have so many rows, or a divisor of it."""
 
+MOST_IN_PLACE = 1024
+"""Rows of values [batch, rows, heads, width] at most that are read where they are."""
+
 SCORES = 1 << 17
 """Scores of a block, if its rows are more than `STEP`: so many and as many weights stay in an L2 cache of 1 MB."""
 
@@ -32,52 +36,33 @@ SCORES = 1 << 17
 def lower_attention(kernels: CpuKernels, lowering: Lowering, attention: Attention) -> Value:
     """Append the steps of an attention and return its result."""
     out, tile = lowering.builder, kernels.block_tile
-    operands = (attention.queries, attention.keys, attention.values)
-    given = zip(operands, attention.bsnh, strict=True)
-    queries, keys, values = (Matrices(lowering.value(x), bsnh) for x, bsnh in given)
-    heads = size(attention.heads)
-    transposed = _operator(lowering, attention.scores).transposed
-    width, columns = queries.width, values.width
-    length = keys.rows if transposed else keys.width
-    matrices = keys.matrices
-    rows = multiplied([attention.group, queries.rows])
-    block = _block(rows, length)
-    (first, first_zeros), (second, second_zeros) = (
-        _integers(kernels, lowering, binding) for binding in (attention.scores, attention.product)
-    )
-    if first is None:
-        # Keys that one block alone reads are packed there, panel by panel.
-        packed = computed("min", 1, computed("floordiv", computed("max", computed("sub", rows, 1), 0), block))
-        panels = [_packed(kernels, out, keys, (heads, length, width), transposed, packed)]
-        read = panels[0] if packed == 1 else keys.value
-    else:
-        packed, strides = 1, (heads, *keys.strides(heads))
-        panels = pack_integers(kernels, out, keys.value, (matrices, length, width), strides, transposed)
-        read = panels[0]
+    values = Matrices(lowering.value(attention.values), attention.bsnh[2])
+    heads, columns = size(attention.heads), values.width
+    first, first_zeros = _integers(kernels, lowering, attention.scores)
+    second, second_zeros = _integers(kernels, lowering, attention.product)
+    left = _given(lowering, attention, values) if attention.scores is None else _left(kernels, lowering, attention)
+    width, matrices, rows, length, block = left.width, left.matrices, left.rows, left.length, left.block
     value_strides = (tile.columns, *values.strides(heads))
     right = [values.value]
     if second is not None:
         strides = (heads, *values.strides(heads))
         right = pack_integers(kernels, out, values.value, (matrices, columns, length), strides, False)
-    elif not isinstance(columns, int) or columns % tile.lanes:
+    elif not isinstance(columns, int) or columns % tile.lanes or not _is_near(values, length):
         right = [_packed(kernels, out, values, (heads, columns, length), False, 1)]
         each = multiplied([length, tile.columns])
         whole = multiplied([ceiling(columns, tile.columns), each])
         value_strides = (each, tile.columns, multiplied([heads, whole]), whole)
     result = out.new(attention.last.var.ty)
-    query_row, query_outer, query_inner = queries.strides(heads)
-    if attention.group != 1:
-        query_outer, query_inner = (multiplied([attention.group, x]) for x in (query_outer, query_inner))
-    stages = _Stages(lowering)
+    stages = _Stages(lowering, attention.scores is None)
     for binding, position in zip(attention.stages, attention.stage_inputs, strict=True):
         stages.add(binding, position)
     last, to_bsnh = stages.last, attention.to_bsnh
     finish = None if attention.finish is None else stages.finish(attention, result)
-    packing = kernels.pack(PACK_BLOCK, tile, transposed) if first is None else ""
-    form = Form(tile, packing, tuple(stages.found), tuple(stages.regions), last, finish, to_bsnh, first, second)
+    found, regions = tuple(stages.found), tuple(stages.regions)
+    form = Form(tile, left.packing, found, regions, last, finish, to_bsnh, first, second, stages.given)
     result_heads = result.dims[-2] if to_bsnh else 1
-    strides = (query_row, query_outer, query_inner, queries.rows, result_heads, *keys.strides(heads), *value_strides)
-    numbers = (rows, length, width, columns, block, packed, heads, *strides, *first_zeros, *second_zeros)
+    strides = (*left.query_strides, left.queries, result_heads, *left.key_strides, *value_strides)
+    numbers = (rows, length, width, columns, block, left.packed, heads, *strides, *first_zeros, *second_zeros)
     # The zero points come last, and are left out where both products are ones of floats.
     sizes: dict[str, Size] = dict(zip(form.sizes, numbers, strict=False))
     groups = {f"{left}_groups": ceiling(n, kernels.dot.count) for left, n in (("query", width), ("weight", length))}
@@ -91,7 +76,7 @@ def lower_attention(kernels: CpuKernels, lowering: Lowering, attention: Attentio
     out.append(
         StepCall(
             kernels.attention(form),
-            [queries.value, read, *panels, *right, result, *stages.others, out.scratch(memory)],
+            [*left.tensors, *right, result, *stages.others, out.scratch(memory)],
             [*sizes.values(), *stages.scalars],
             multiplied([matrices, ceiling(rows, block)]),
             computed("add", products, multiplied([scores, ROW_COST])),
@@ -101,14 +86,91 @@ def lower_attention(kernels: CpuKernels, lowering: Lowering, attention: Attentio
     return result
 
 
+@dataclass(frozen=True)
+class _Left:
+    """The operands of the product with the keys, and how many rows there are.
+
+    Attributes:
+        tensors: What the kernel is given of them.
+        matrices: Matrices of keys.
+        rows: Rows for each of them.
+        length: Length of a row.
+        block: Rows of a block.
+        queries: Rows of a matrix of queries.
+        width: Width of a key.
+        packed: 1 if the keys are packed already.
+        packing: Symbol of the kernel that packs keys, if they are floats.
+        query_strides: How far apart in the queries are rows, outer and inner matrices.
+        key_strides: The same of the keys.
+    """
+
+    tensors: Sequence[Value]
+    matrices: Size
+    rows: Size
+    length: Size
+    block: Size
+    queries: Size
+    width: Size = 0
+    packed: Size = 0
+    packing: str = ""
+    query_strides: Sequence[Size] = (0, 0, 0)
+    key_strides: Sequence[Size] = (0, 0, 0)
+
+
+def _given(lowering: Lowering, attention: Attention, values: Matrices) -> _Left:
+    """Return what is known of scores that are given, which may have other axes than the product's left operand."""
+    left = lowering.builder.typed(attention.product.value.args[1].fields[0].ty, "scratch", 0)
+    queries, length = left.dims[-2:]
+    rows = multiplied([attention.group, queries])
+    return _Left((), values.matrices, rows, length, _block(rows, length), queries)
+
+
+def _left(kernels: CpuKernels, lowering: Lowering, attention: Attention) -> _Left:
+    """Append the step that packs the keys, and return the operands."""
+    queries = Matrices(lowering.value(attention.queries), attention.bsnh[0])
+    keys = Matrices(lowering.value(attention.keys), attention.bsnh[1])
+    heads, width, matrices, group = size(attention.heads), queries.width, keys.matrices, attention.group
+    transposed = _operator(lowering, attention.scores).transposed
+    length = keys.rows if transposed else keys.width
+    rows = multiplied([group, queries.rows])
+    block = _block(rows, length)
+    out, packing = lowering.builder, ""
+    if _operator(lowering, attention.scores).integers:
+        packed, strides = 1, (heads, *keys.strides(heads))
+        panels = pack_integers(kernels, out, keys.value, (matrices, length, width), strides, transposed)
+        read = panels[0]
+    else:
+        # Keys that one block alone reads are packed there, panel by panel.
+        packed = computed("min", 1, computed("floordiv", computed("max", computed("sub", rows, 1), 0), block))
+        panels = [_packed(kernels, out, keys, (heads, length, width), transposed, packed)]
+        read = panels[0] if packed == 1 else keys.value
+        packing = kernels.pack(PACK_BLOCK, kernels.block_tile, transposed)
+    query_row, query_outer, query_inner = queries.strides(heads)
+    if group != 1:
+        query_outer, query_inner = (multiplied([group, x]) for x in (query_outer, query_inner))
+    strides = (query_row, query_outer, query_inner)
+    return _Left(
+        (queries.value, read, *panels), matrices, rows, length, block, queries.rows, width, packed, packing, strides,
+        keys.strides(heads),
+    )  # fmt: skip
+
+
 def _integers(kernels: CpuKernels, lowering: Lowering, binding: Any) -> tuple[Integers | None, tuple[int, int]]:
     """Return what a product of integers is, None for one of floats, and the zero points of its operands."""
-    if not _operator(lowering, binding).integers:
+    if binding is None or not _operator(lowering, binding).integers:
         return None, (0, 0)
     a, b, *zeros = binding.value.args[1].fields
     left, right = (int(zero.value.numpy().item()) for zero in zeros)
     left_type, right_type, dot = str(a.ty.dtype), str(b.ty.dtype), kernels.dot
     return Integers(dot, left_type), (left + dot.left_offset(left_type), right + dot.right_offset(right_type))
+
+
+def _is_near(values: Matrices, length: Size) -> bool:
+    """Say whether rows of the values are close enough together to be read for every block again.
+
+    In long rows their distance costs more (page tables, cache sets) than a copy with the rows together.
+    """
+    return not values.bsnh or (isinstance(length, int) and length <= MOST_IN_PLACE)
 
 
 def _block(rows: Size, length: Size) -> Size:
@@ -146,16 +208,21 @@ def _packed(
 class _Stages:
     """What lies between the products, while it is gathered.
 
-    Scores and what is made of them are in two regions in turn: a kernel reads one and writes the other.
+    Scores and what is made of them are in two regions in turn: a kernel reads one and writes the other. Given scores
+    are in no region.
     """
 
     lowering: Lowering
+    given: bool
     found: list[Stage] = field(default_factory=list)
     others: list[Value] = field(default_factory=list)
     scalars: list[Size] = field(default_factory=list)
-    regions: list[int] = field(default_factory=lambda: [4, 1])
+    regions: list[int] = field(default_factory=list)
     last: int = 0
     site: str | None = None
+
+    def __post_init__(self) -> None:
+        self.regions += [0 if self.given else 4, 1]
 
     def add(self, binding: Any, position: int) -> None:
         """Add a binding, whose argument at `position` is what the one before gave."""
@@ -172,7 +239,9 @@ class _Stages:
             row = self.lowering.operators[name]
             assert isinstance(row, RowProgramOp)
             arguments = list(call.args[1].fields)
-            inputs = [self._here(arguments[0]), *map(self.lowering.value, arguments[1:])]
+            given = self.given and not self.found
+            scores = self.lowering.value(arguments[0]) if given else self._here(arguments[0])
+            inputs = [scores, *map(self.lowering.value, arguments[1:])]
             weights = self._value(tensor_types(binding.var.ty)[0], target)
             step = row.step(self.lowering, inputs, [weights, *self.lowering.scalars(binding)], self._more)
             self.site = row.site
