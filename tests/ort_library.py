@@ -17,6 +17,7 @@ from softq.artifact.operators.library import OperatorLibrary
 from softq.artifact.operators.writing import write_operators
 from softq.codegen.cpu.machines import host
 from softq.codegen.cpu.operators import compile_operators
+from softq.compiler.attention_functions import FoundFunctions
 from softq.methods import METHODS
 from softq.provenance import RowFunction
 from softq.rowprog import DType, Program
@@ -72,7 +73,7 @@ def programs() -> tuple[Chosen, ...]:
 def library_of(made: Sequence[Chosen]) -> OperatorLibrary:
     """Return compiled operators for programs."""
     functions = {each.name: RowFunction(each.program, LONGEST) for each in made}
-    return compile_operators(functions, {}, MACHINE)
+    return compile_operators(FoundFunctions(functions), MACHINE)
 
 
 def write_library(folder: Path) -> Path:

@@ -17,6 +17,7 @@ import pytest
 from softq.artifact import manifest
 from softq.artifact.operators.writing import write_operators
 from softq.codegen.cpu.operators import compile_operators
+from softq.compiler.attention_functions import FoundFunctions
 from softq.errors import RefusalError
 from softq.provenance import RowFunction
 from tests.ort_cases import Feeds, compare, operators_run, session
@@ -114,7 +115,7 @@ def test_the_profile_says_which_one_ran(library: Path, tmp_path: Path) -> None:
 def test_an_operator_of_another_program_answers_in_the_functions_place(library: Path, tmp_path: Path) -> None:
     # The sentinel: the name is the function's, the numbers are those of another method.
     functions = {EXACT.name: RowFunction(programs()[6].program, LONGEST)}
-    other = write_operators(compile_operators(functions, {}, MACHINE), MACHINE, tmp_path / "other")
+    other = write_operators(compile_operators(FoundFunctions(functions), MACHINE), MACHINE, tmp_path / "other")
     fed = {"scores": np.linspace(-4, 4, 64, dtype=np.float32).reshape(4, 16)}
     mine = session(model_of(EXACT, 2), other / manifest.OPERATOR_LIBRARY).run(None, fed)
     usual = session(model_of(EXACT, 2), library).run(None, fed)
@@ -157,7 +158,7 @@ def test_the_same_operators_are_the_same_files(folder: Path, tmp_path: Path) -> 
 
 def test_a_function_without_a_proof_is_refused_by_name() -> None:
     with pytest.raises(RefusalError, match=f"function softq::{MASKED.name} has no kernel"):
-        compile_operators({MASKED.name: RowFunction(MASKED.program, 2**31 - 1)}, {}, MACHINE)
+        compile_operators(FoundFunctions({MASKED.name: RowFunction(MASKED.program, 2**31 - 1)}), MACHINE)
 
 
 _GET_API, _VERSION = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32), ctypes.CFUNCTYPE(ctypes.c_void_p)

@@ -143,12 +143,12 @@ class ModelText:
                 f"#define SQ_CPU {string(machine.cpu)}\n",
                 "/* What a kernel gets of memory. */",
                 f"typedef {address} sq_address;\n",
-                *map(part, ("types.c", types)),
+                *map(part, ("sizes.c", "types.c", types)),
                 "/* ---- The model: generated ---- */\n",
                 "/* The end of the weights file. */",
                 f"static const unsigned char sq_seal[{SEAL_BYTES}] = {{{', '.join(f'0x{b:02x}' for b in seal)}}};\n",
                 array("static const char *const sq_dims[SQ_DIMS + 1]", [*map(string, self.dims), "NULL"]),
-                _compute(self.table),
+                compute_function("sq_compute", self.table),
                 *body,
                 part("files.c"),
                 *device,
@@ -161,10 +161,11 @@ NO_SIZE = "{SQ_NUMBER, 0}"
 _NOTHING = f"{{NULL, SOFTQ_BOOL, 0, {{{NO_SIZE}}}, SQ_INPUT, 0}}"
 
 
-def _compute(table: SizeTable) -> str:
+def compute_function(name: str, table: SizeTable) -> str:
+    """Return the function that computes a table's sizes."""
     body = ["int bad = 0;", "(void)dim;", "(void)size;", *table.statements, "return bad;"]
     head = "/* Compute the sizes; 1 comes back if one of them overflows. */\n"
-    return f"{head}static int sq_compute(const int64_t *dim, int64_t *size)\n{block(body)}"
+    return f"{head}static int {name}(const int64_t *dim, int64_t *size)\n{block(body)}"
 
 
 def block(statements: Iterable[str]) -> str:

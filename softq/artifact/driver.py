@@ -36,7 +36,7 @@ def driver_source(program: Program, machine: Cpu, *, weights_bytes: int, seal: b
         address="unsigned char *",
         counts={},
         types="host/step.c",
-        declarations=[scratch, *_kernels(program), *_steps(model)],
+        declarations=[scratch, *kernel_declarations([program]), *_steps(model)],
         device=[
             "/* ---- The processor: generated ---- */\n",
             features.source(machine),
@@ -46,9 +46,14 @@ def driver_source(program: Program, machine: Cpu, *, weights_bytes: int, seal: b
     )
 
 
-def _kernels(program: Program) -> Iterable[str]:
+def kernel_declarations(programs: Iterable[Program]) -> Iterable[str]:
+    """Yield the declarations of all kernels of programs, each once.
+
+    Raises:
+        SoftqError: a symbol is no name in C, or two calls of a kernel differ in their arguments.
+    """
     known: dict[str, tuple[int, int]] = {}
-    for step in program.steps:
+    for step in (step for program in programs for step in program.steps):
         if not _SYMBOL.fullmatch(step.kernel):
             raise SoftqError(f"the kernel's symbol {step.kernel!r} is no name in C, or is one of the driver's own")
         form = (len(step.tensors), len(step.scalars))
@@ -63,19 +68,20 @@ def _kernels(program: Program) -> Iterable[str]:
 def _steps(model: ModelText) -> Iterable[str]:
     entries: list[str] = []
     for position, step in enumerate(model.program.steps):
-        yield from _function(model, position, step)
+        yield from step_function(f"sq_step_{position}", model, step)
         items, cost = model.table.reference(step.items), model.table.reference(step.cost)
         entries.append(f"{{sq_step_{position}, {items}, {cost}, {model.flag(step)}, {model.then(step)}}}")
     last = f"{{NULL, {NO_SIZE}, {NO_SIZE}, -1, NULL, SQ_NEXT, -1, 0, 0}}"
     yield array("static const struct sq_step sq_steps[SQ_STEPS + 1]", [*entries, last])
 
 
-def _function(model: ModelText, position: int, step: Step) -> Iterable[str]:
+def step_function(name: str, model: ModelText, step: Step) -> Iterable[str]:
+    """Yield the lines of the function that calls a step's kernel for some of its work items."""
     tensors = [_pointer(model.program.tensors[number]) for number in step.tensors]
     arguments = [*tensors, *map(model.table.value, step.scalars), "begin", "end"]
     if step.site is not None:
         yield f"/* The softmax {comment(step.site)}. */"
-    yield f"static void sq_step_{position}(const struct sq_state *s, unsigned char *scratch, int64_t begin,"
+    yield f"static void {name}(const struct sq_state *s, unsigned char *scratch, int64_t begin,"
     yield "                    int64_t end)"
     unused = [] if any("s->" in argument for argument in arguments) else ["(void)s;"]
     unused += [] if "scratch" in arguments else ["(void)scratch;"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,11 +35,18 @@ from softq.passes.multiply_integers import MultiplyIntegers
 from softq.passes.prepare import prepare
 from softq.passes.split_products import SplitProducts
 from softq.passes.widen_halves import WidenHalves
-from softq.provenance import row_functions
+from softq.provenance import RowFunction, row_functions
 
 
-def compile_model(model: ir.Model, backend: Backend) -> Program:
+def compile_model(
+    model: ir.Model, backend: Backend, functions: Mapping[tuple[str, str], RowFunction] | None = None
+) -> Program:
     """Return the program of a converted model, which is not changed, with the kernels of a backend.
+
+    Args:
+        model: The model.
+        backend: What gives the kernels.
+        functions: What its row functions compute, by domain and name; read from the model by default.
 
     Raises:
         RefusalError: an operator or a shape has no form in a built model; the message names it.
@@ -48,7 +55,8 @@ def compile_model(model: ir.Model, backend: Backend) -> Program:
     opened = as_model(model)
     if ExpandFunctions()(opened).modified:  # Calls of softq's functions may stand in the model's own.
         InferShapes()(opened)
-    functions = row_functions(opened)  # before anything touches their bodies
+    if functions is None:
+        functions = row_functions(opened)  # before anything touches their bodies
     RemoveInitializersFromInputsPass()(opened)  # In a built model they are constants.
     prepared = prepare(opened)
     widen = WidenHalves(sums=not backend.supports(MatMulOp, "float16"))

@@ -4,10 +4,11 @@ Produces a folder with a shared library that has one operator for each of softq'
 compiled from the row programs of `cpu`'s kernels, its source and a manifest. An operator takes precedence over the
 function of its name, so the converted model itself stays as it is: with the library registered
 (`softq.onnxruntime.register`, or `register_custom_ops_library` of any language's session options) its softmaxes are
-compiled, without it the functions' bodies run, with equal results. The library needs neither TVM nor Python, starts no
-threads (rows are spread over onnxruntime's) and refuses to load on a processor that lacks a feature that the kernels
-use. Rows of any rank's last axis; scores of float32, float16 and bfloat16, or of the method's integer type; shapes may
-be dynamic. A model without softq's functions (a plain one, or one converted with --inline) is refused.
+compiled, without it the functions' bodies run. Where `convert --fuse-attention` wrote attentions as functions, their
+operators compute all of it. The library needs neither TVM nor Python, starts no threads (work is spread over
+onnxruntime's) and refuses to load on a processor that lacks a feature that the kernels use. Rows of any rank's last
+axis; scores of float32, float16 and bfloat16, or of the method's integer type; shapes may be dynamic. A model without
+softq's functions (a plain one, or one converted with --inline) is refused.
 """
 
 from __future__ import annotations
@@ -30,12 +31,11 @@ class Options(TargetOptions):
 def _build(model: ir.Model, options: TargetOptions) -> BuiltOperators:
     from softq.codegen.cpu.machines import host
     from softq.codegen.cpu.operators import compile_operators
-    from softq.compiler.row_functions import find_row_functions
+    from softq.compiler.attention_functions import find_functions
 
     assert isinstance(options, Options)
     machine = host("onnxruntime", options.mcpu, options.features)
-    found = find_row_functions(model)
-    return BuiltOperators(compile_operators(found.functions, found.sites, machine), machine)
+    return BuiltOperators(compile_operators(find_functions(model), machine), machine)
 
 
 TARGET = Target(

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from softq.artifact.program import Program
+from softq.artifact.sizes import to_text
+
 
 @dataclass(frozen=True)
 class Parameter:
@@ -55,13 +58,46 @@ class Operator:
 
 
 @dataclass(frozen=True)
+class AttentionOperator:
+    """A custom operator: the steps of a function of softq's domain that holds more than rows.
+
+    Attributes:
+        name: Name of the function.
+        program: The steps; inputs and outputs are the function's. Its weights are the function's constants.
+        sites: Ids of the softmaxes that it computes.
+    """
+
+    name: str
+    program: Program
+    sites: tuple[str, ...]
+
+    def to_json(self) -> dict[str, object]:
+        """Return what a manifest says of it."""
+        steps = [step.kernel for step in self.program.steps]
+        return {
+            "name": self.name,
+            "kernel": steps[-1],
+            "steps": steps,
+            "inputs": [self._tensor(number) for number in self.program.inputs],
+            "outputs": [self._tensor(number) for number in self.program.outputs],
+            "sites": list(self.sites),
+        }
+
+    def _tensor(self, number: int) -> dict[str, object]:
+        tensor = self.program.tensors[number]
+        return {"name": tensor.name, "dtype": tensor.dtype, "shape": [to_text(size) for size in tensor.shape]}
+
+
+@dataclass(frozen=True)
 class OperatorLibrary:
     """Operators and their kernels.
 
     Attributes:
-        operators: The operators.
+        operators: The operators of rows.
+        attentions: The operators of whole attentions.
         objects: The kernels' object files, maybe not all compiled yet.
     """
 
     operators: tuple[Operator, ...]
+    attentions: tuple[AttentionOperator, ...]
     objects: Sequence[bytes]

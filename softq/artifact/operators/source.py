@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from softq.artifact import features
 from softq.artifact.ctext import array, part, string
 from softq.artifact.machine import Cpu
+from softq.artifact.operators.attention_source import AttentionsText
 from softq.artifact.operators.library import Operator, OperatorLibrary, Parameter
 
 _TYPES = {
     "float32": "ORT_FLOAT", "bool": "ORT_BOOL", "int8": "ORT_INT8", "uint8": "ORT_UINT8", "int16": "ORT_INT16",
     "uint16": "ORT_UINT16", "int32": "ORT_INT32", "uint32": "ORT_UINT32", "int64": "ORT_INT64",
-    "uint64": "ORT_UINT64",
+    "uint64": "ORT_UINT64", "float16": "ORT_FLOAT16", "bfloat16": "ORT_BFLOAT16", "float64": "ORT_DOUBLE",
 }  # fmt: skip
 
 
@@ -29,13 +30,15 @@ def library_source(library: OperatorLibrary, machine: Cpu) -> str:
         machine: What their kernels were made for.
     """
     count = len(library.operators)
+    attentions = AttentionsText(library.attentions, _TYPES)
     most = max((len(operator.parameters) for operator in library.operators), default=0)
     entries = [f"{{SQ_OP, &sq_facts[{number}]}}" for number in range(count)]
     needed = features.source(machine)
     facts = list(_facts(library))
     kernels = [line for number, operator in enumerate(library.operators) for line in _kernel(number, operator)]
     # By this a library knows itself: the same operators for the same processor are the same.
-    digest = hashlib.sha256("".join([needed, machine.cpu, *facts, *kernels]).encode()).hexdigest()
+    known = [needed, machine.cpu, *facts, *kernels, *attentions.declarations]
+    digest = hashlib.sha256("".join(known).encode()).hexdigest()
     return "\n".join(
         [
             "/* Custom operators for onnxruntime, written by softq build. */",
@@ -44,13 +47,17 @@ def library_source(library: OperatorLibrary, machine: Cpu) -> str:
             "/* ---- The operators: generated ---- */\n",
             f"#define SQ_OPERATORS {count}",
             f"#define SQ_MOST_PARAMETERS {most}",
+            *attentions.macros,
             f"#define SQ_CPU {string(machine.cpu)}",
             f"#define SQ_DIGEST {string(digest)}\n",
             needed,
             *kernels,
-            array(f"static const struct sq_facts sq_facts[{count}]", facts),
-            *(part(f"onnxruntime/{name}.c") for name in ("tensors", "compute", "operator")),
-            array(f"static const struct sq_operator sq_operators[{count}]", entries),
+            array("static const struct sq_facts sq_facts[SQ_OPERATORS + 1]", [*facts, "{0}"]),
+            *map(part, ("sizes.c", "onnxruntime/graph.c")),
+            *attentions.declarations,
+            *(part(f"onnxruntime/{name}.c") for name in ("tensors", "compute", "operator", "buffers", "attention")),
+            array("static const struct sq_operator sq_operators[SQ_OPERATORS + 1]", [*entries, "{{0}, NULL}"]),
+            attentions.operators,
             part("onnxruntime/register.c"),
         ]
     )

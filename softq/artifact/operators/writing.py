@@ -55,7 +55,10 @@ def write_operators(
             link_library(new.path, machine, cc, linking=_LINKING, objects=library.objects, libraries=("-lm",))
             facts = {
                 **manifest.describe_build(manifest.OPERATORS, machine, target, model or {}),
-                "operators": [dataclasses.asdict(operator) for operator in library.operators],
+                "operators": [
+                    *(dataclasses.asdict(operator) for operator in library.operators),
+                    *(operator.to_json() for operator in library.attentions),
+                ],
                 "files": manifest.describe_files(hash_files(new.path)),
             }
             write_manifest(new.path, facts, sign)

@@ -1,15 +1,13 @@
-"""Row functions of a model as custom operators of another runtime, with the kernels that a built model has."""
+"""Functions of a model as custom operators of another runtime, with the kernels that a built model has."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from softq.artifact.machine import Cpu
-from softq.artifact.operators.library import Operator, OperatorLibrary, Parameter
-from softq.codegen.cpu.kernels import CpuKernels
-from softq.codegen.cpu.object_code import objects
+from softq.artifact.operators.library import AttentionOperator, Operator, OperatorLibrary, Parameter
+from softq.codegen.cpu.backend import CpuBackend
+from softq.compiler.attention_functions import FoundFunctions
+from softq.compiler.pipeline import compile_model
 from softq.errors import ProofError, RefusalError
-from softq.provenance import RowFunction
 from softq.rowprog.onnx import signature
 from softq.rowprog.onnx.carriers import carrier
 from softq.rowprog.onnx.emitter import output_names
@@ -18,43 +16,53 @@ from softq.rowprog.program import Param
 from softq.rowprog.types import Kind
 
 
-def compile_operators(
-    functions: Mapping[str, RowFunction], sites: Mapping[str, Sequence[str]], machine: Cpu
-) -> OperatorLibrary:
+def compile_operators(found: FoundFunctions, machine: Cpu) -> OperatorLibrary:
     """Return an operator for each function.
 
     Args:
-        functions: What the functions compute, by name.
-        sites: Ids of the softmaxes that each computes.
+        found: The functions of a model.
         machine: What to compile for.
 
     Raises:
         RefusalError: a function has no kernel; the message names it.
     """
-    kernels = CpuKernels(machine)
-    made: list[Operator] = []
-    for name, function in sorted(functions.items()):
-        program = function.program
-        try:
-            kernel = kernels.row(program, function.max_length)
-        except ProofError as error:
-            raise RefusalError(f"function {DOMAIN}::{name} has no kernel: {error}") from error
-        made.append(
-            Operator(
-                name=name,
-                kernel=kernel.symbol,
-                scores=program.scores.numpy.name,
-                masked=program.masked,
-                parameters=tuple(map(_parameter, program.params)),
-                offsets=len(offset_inputs(program.params)),
-                outputs={out: program.outputs[out].kind is Kind.ROW for out in output_names(program, None)},
-                max_length=function.max_length,
-                scratch_bytes=kernel.scratch_bytes,
-                sites=tuple(sites.get(name, ())),
-            )
-        )
-        assert 1 + program.masked + len(program.params) + made[-1].offsets == len(signature(program))
-    return OperatorLibrary(tuple(made), objects(kernels.tir.functions(), machine))
+    backend = CpuBackend(machine)
+    rows = [_rows(name, found, backend) for name in sorted(found.rows)]
+    attentions = [_attention(name, found, backend) for name in sorted(found.attentions)]
+    return OperatorLibrary(tuple(rows), tuple(attentions), backend.objects())
+
+
+def _rows(name: str, found: FoundFunctions, backend: CpuBackend) -> Operator:
+    function = found.rows[name]
+    program = function.program
+    try:
+        kernel = backend.row(program, function.max_length)
+    except ProofError as error:
+        raise RefusalError(f"function {DOMAIN}::{name} has no kernel: {error}") from error
+    parameters, offsets = tuple(map(_parameter, program.params)), len(offset_inputs(program.params))
+    assert 1 + program.masked + len(parameters) + offsets == len(signature(program))
+    return Operator(
+        name=name,
+        kernel=kernel.symbol,
+        scores=program.scores.numpy.name,
+        masked=program.masked,
+        parameters=parameters,
+        offsets=offsets,
+        outputs={out: program.outputs[out].kind is Kind.ROW for out in output_names(program, None)},
+        max_length=function.max_length,
+        scratch_bytes=kernel.scratch_bytes,
+        sites=tuple(found.sites.get(name, ())),
+    )
+
+
+def _attention(name: str, found: FoundFunctions, backend: CpuBackend) -> AttentionOperator:
+    attention = found.attentions[name]
+    try:
+        program = compile_model(attention.model, backend, found.called)
+    except RefusalError as error:
+        what = f"function {DOMAIN}::{name} has no operator"
+        raise RefusalError(f"{what}: {error}; convert without --fuse-attention") from error
+    return AttentionOperator(name, program, tuple(attention.sites))
 
 
 def _parameter(param: Param) -> Parameter:

@@ -8,6 +8,7 @@
 #error "the operators are written for GCC and Clang"
 #endif
 #define SQ_HIDDEN __attribute__((visibility("hidden")))
+#define SQ_MAYBE_UNUSED __attribute__((unused))
 
 /* ---- onnxruntime's interface for C, version 17: a table of functions that only grows at its end ---- */
 
@@ -33,7 +34,7 @@ enum { ORT_FAIL = 1, ORT_INVALID_ARGUMENT = 2, ORT_NOT_IMPLEMENTED = 9 };
 
 enum {
     ORT_UNDEFINED = 0, ORT_FLOAT = 1, ORT_UINT8 = 2, ORT_INT8 = 3, ORT_UINT16 = 4, ORT_INT16 = 5, ORT_INT32 = 6,
-    ORT_INT64 = 7, ORT_BOOL = 9, ORT_FLOAT16 = 10, ORT_UINT32 = 12, ORT_UINT64 = 13, ORT_BFLOAT16 = 16
+    ORT_INT64 = 7, ORT_BOOL = 9, ORT_FLOAT16 = 10, ORT_DOUBLE = 11, ORT_UINT32 = 12, ORT_UINT64 = 13, ORT_BFLOAT16 = 16
 };
 
 /* Positions in the table. */

@@ -179,7 +179,7 @@ static struct ort_status *sq_compute_rows(ort_api api, const struct sq_facts *fa
     struct sq_work work;
     memset(&work, 0, sizeof work);
     size_t at = 0, rank;
-    struct ort_status *failed = sq_input(api, facts, context, at++, "scores", &scores);
+    struct ort_status *failed = sq_input(api, facts->name, context, at++, "scores", &scores);
     if (failed == NULL) {
         failed = sq_check_scores(api, facts, &scores);
     }
@@ -195,20 +195,23 @@ static struct ort_status *sq_compute_rows(ort_api api, const struct sq_facts *fa
     work.call.queries = rank > 1 ? scores.dims[rank - 2] : 1;
     work.call.heads = rank > 2 ? scores.dims[rank - 3] : 1;
     if (facts->masked) {
-        failed = sq_input(api, facts, context, at++, "valid", &other);
+        failed = sq_input(api, facts->name, context, at++, "valid", &other);
         if (failed == NULL) {
             work.call.valid = other.data;
             failed = sq_place_mask(api, &scores, &other, &work);
         }
     }
     for (int i = 0; failed == NULL && i < facts->parameters; ++i) {
-        failed = sq_input(api, facts, context, at++, facts->parameter[i].name, &other);
+        failed = sq_input(api, facts->name, context, at++, facts->parameter[i].name, &other);
         if (failed == NULL) {
             failed = sq_parameter(api, facts, i, work.call.heads, rank, &other, &taken[i], &made[i]);
         }
     }
     for (int i = 0; failed == NULL && i < facts->outputs; ++i) {
-        failed = sq_output(api, facts, context, (size_t)i, &scores, &work.call.outputs[i]);
+        int64_t dims[SQ_MOST_AXES];
+        memcpy(dims, scores.dims, sizeof dims);
+        dims[rank - 1] = facts->is_row[i] ? dims[rank - 1] : 1;
+        failed = sq_output(api, facts->name, context, (size_t)i, dims, rank, &work.call.outputs[i]);
     }
     const int64_t rows = sq_product(scores.dims, rank - 1);
     if (failed != NULL || rows == 0) {

@@ -50,6 +50,10 @@ struct ort_status *RegisterCustomOps(struct ort_session_options *options, const 
         failed = ORT_CALL(api, ORT_DOMAIN_ADD, struct ort_domain *, const struct ort_op *)(domain,
                                                                                           &sq_operators[i].op);
     }
+    for (size_t i = 0; failed == NULL && i < SQ_ATTENTIONS; ++i) {
+        failed = ORT_CALL(api, ORT_DOMAIN_ADD, struct ort_domain *, const struct ort_op *)(
+            domain, &sq_attention_operators[i].op);
+    }
     if (failed == NULL) {
         failed = ORT_CALL(api, ORT_ADD_DOMAIN, struct ort_session_options *, struct ort_domain *)(options, domain);
     }

@@ -13,12 +13,12 @@ static int64_t sq_type_bytes(int type)
     switch (type) {
     case ORT_UINT8: case ORT_INT8: case ORT_BOOL: return 1;
     case ORT_UINT16: case ORT_INT16: case ORT_FLOAT16: case ORT_BFLOAT16: return 2;
-    case ORT_INT64: case ORT_UINT64: return 8;
+    case ORT_INT64: case ORT_UINT64: case ORT_DOUBLE: return 8;
     default: return 4;
     }
 }
 
-static struct ort_status *sq_describe(ort_api api, const struct sq_facts *facts, const char *name,
+static struct ort_status *sq_describe(ort_api api, const char *function, const char *name,
                                       const struct ort_value *value, struct sq_tensor *tensor)
 {
     struct ort_tensor_info *info = NULL;
@@ -32,7 +32,7 @@ static struct ort_status *sq_describe(ort_api api, const struct sq_facts *facts,
         failed = ORT_CALL(api, ORT_GET_RANK, const struct ort_tensor_info *, size_t *)(info, &tensor->rank);
     }
     if (failed == NULL && tensor->rank > SQ_MOST_AXES) {
-        failed = sq_fail(api, ORT_INVALID_ARGUMENT, "softq::%s: %s has %d axes; at most %d are allowed", facts->name,
+        failed = sq_fail(api, ORT_INVALID_ARGUMENT, "softq::%s: %s has %d axes; at most %d are allowed", function,
                          name, (int)tensor->rank, SQ_MOST_AXES);
     }
     if (failed == NULL) {
@@ -47,7 +47,7 @@ static struct ort_status *sq_describe(ort_api api, const struct sq_facts *facts,
     return failed;
 }
 
-static struct ort_status *sq_input(ort_api api, const struct sq_facts *facts, struct ort_context *context, size_t index,
+static struct ort_status *sq_input(ort_api api, const char *function, struct ort_context *context, size_t index,
                                    const char *name, struct sq_tensor *tensor)
 {
     const struct ort_value *value = NULL;
@@ -55,10 +55,10 @@ static struct ort_status *sq_input(ort_api api, const struct sq_facts *facts, st
         ORT_CALL(api, ORT_GET_INPUT, const struct ort_context *, size_t, const struct ort_value **)(context, index,
                                                                                                    &value);
     if (failed == NULL && value == NULL) {
-        failed = sq_fail(api, ORT_INVALID_ARGUMENT, "softq::%s: %s is missing", facts->name, name);
+        failed = sq_fail(api, ORT_INVALID_ARGUMENT, "softq::%s: %s is missing", function, name);
     }
     if (failed == NULL) {
-        failed = sq_describe(api, facts, name, value, tensor);
+        failed = sq_describe(api, function, name, value, tensor);
     }
     if (failed == NULL) {
         failed = ORT_CALL(api, ORT_GET_DATA, struct ort_value *, void **)((struct ort_value *)(uintptr_t)value,
@@ -67,20 +67,15 @@ static struct ort_status *sq_input(ort_api api, const struct sq_facts *facts, st
     return failed;
 }
 
-static struct ort_status *sq_output(ort_api api, const struct sq_facts *facts, struct ort_context *context,
-                                    size_t index, const struct sq_tensor *scores, void **data)
+static struct ort_status *sq_output(ort_api api, const char *function, struct ort_context *context, size_t index,
+                                    const int64_t *dims, size_t rank, void **data)
 {
-    int64_t dims[SQ_MOST_AXES];
     struct ort_value *value = NULL;
-    memcpy(dims, scores->dims, sizeof dims);
-    if (!facts->is_row[index]) {
-        dims[scores->rank - 1] = 1;
-    }
     struct ort_status *failed =
         ORT_CALL(api, ORT_GET_OUTPUT, struct ort_context *, size_t, const int64_t *, size_t, struct ort_value **)(
-            context, index, dims, scores->rank, &value);
+            context, index, dims, rank, &value);
     if (failed == NULL && value == NULL) {
-        failed = sq_fail(api, ORT_INVALID_ARGUMENT, "softq::%s: output %d is missing", facts->name, (int)index);
+        failed = sq_fail(api, ORT_INVALID_ARGUMENT, "softq::%s: output %d is missing", function, (int)index);
     }
     if (failed == NULL) {
         failed = ORT_CALL(api, ORT_GET_DATA, struct ort_value *, void **)(value, data);

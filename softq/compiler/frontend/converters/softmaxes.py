@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -18,7 +19,7 @@ from softq.provenance import RowFunction
 from softq.rowprog import Program
 from softq.rowprog.onnx import signature
 from softq.rowprog.onnx.emitter import output_names
-from softq.rowprog.program import quotient
+from softq.rowprog.program import Param, quotient
 from softq.rowprog.types import Kind
 
 FLOATS = ("float16", "float32")
@@ -34,11 +35,21 @@ def softq_function(node: Node, function: RowFunction) -> list[relax.Expr]:
         )
     values = [node.tensor(i) for i in range(1 + program.masked)]
     for position, param in enumerate(program.params, start=len(values)):
-        array = node.array(position)
-        if array is None:
-            raise RefusalError(f"{node.operator} {node.name!r}: parameter {param.name} is no initializer")
-        values.append(constant(array.astype(param.dtype.numpy).reshape(-1)))
+        values.append(_parameter(node, position, param))
     return row_call(node, RowProgramOp(program, function.max_length, site), values)
+
+
+def _parameter(node: Node, position: int, param: Param) -> relax.Expr:
+    """Return a number or table as the kernel takes it: one of the model, or one that an operator is given."""
+    dtype, array = param.dtype.numpy, node.array(position)
+    if array is not None:
+        return constant(array.astype(dtype).reshape(-1))
+    given = node.tensor(position)
+    lengths = [plain(dim) for dim in given.ty.shape.values]
+    if not isinstance(given, relax.Var) or not all(isinstance(length, int) for length in lengths):
+        raise RefusalError(f"{node.operator} {node.name!r}: parameter {param.name} is no initializer")
+    flat = node.emit(relax.op.reshape(given, [math.prod(lengths)]))
+    return flat if str(given.ty.dtype) == dtype.name else node.emit(relax.op.astype(flat, dtype.name))
 
 
 def row_call(node: Node, call: RowProgramOp, values: list[relax.Expr]) -> list[relax.Expr]:
