@@ -2,9 +2,11 @@
 
     python -m benchmarks.onnxruntime [--rounds 40]
 
-The model is Softmax and the product with V, 12 heads of 512 x 512 scores and 64 values, and each of the two alone.
-Sessions have the same options and one thread, the caller's; their runs take turns. Medians of that thread's processor
-time are compared, which other programs disturb less than the clock; medians by the clock stand beside them in
+The models: Softmax and the product with V, 12 heads of 512 x 512 scores and 64 values, and each of the two alone; a
+whole attention of 12 heads of 64 with 512 and with 4096 tokens, as exporters write it, beside onnxruntime's own
+MultiHeadAttention; and two whole models, the ViT of models/mnist_vit and MiniLM where it was downloaded. Sessions have
+the same options; their runs take turns. With one thread medians of that thread's processor time are compared, which
+other programs disturb less than the clock; with two threads medians by the clock. All are in
 benchmarks/onnxruntime.json, from which docs/onnxruntime.md is generated.
 """
 
@@ -12,16 +14,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
+from numpy.typing import NDArray
 from onnx import parser
 
 import softq
@@ -33,7 +39,11 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "onnxruntime.json"
 COMMAND = "python -m benchmarks.onnxruntime"
 HEADS, LENGTH, WIDTH = 12, 512, 64
+LENGTHS = (512, 4096)
 METHODS = ("deferred-log", "exact")
+SETTINGS: Mapping[str, Mapping[str, int]] = {"deferred-log": {"bits": 4}, "exact": {}}
+Feeds = dict[str, NDArray[Any]]
+
 _SCORES, _VALUES = f"float[1, {HEADS}, {LENGTH}, {LENGTH}]", f"float[1, {HEADS}, {LENGTH}, {WIDTH}]"
 GRAPHS = {
     "both": f"({_SCORES} scores, {_VALUES} values) => ({_VALUES} out) {{ p = Softmax<axis = -1>(scores) "
@@ -41,64 +51,137 @@ GRAPHS = {
     "softmax": f"({_SCORES} scores) => ({_SCORES} out) {{ out = Softmax<axis = -1>(scores) }}",
     "product": f"({_SCORES} scores, {_VALUES} values) => ({_VALUES} out) {{ out = MatMul(scores, values) }}",
 }
+_TOKENS = f"float[1, n, {HEADS * WIDTH}]"
+ATTENTION = f"""({_TOKENS} q, {_TOKENS} k, {_TOKENS} v) => ({_TOKENS} out) {{
+    heads = Constant<value = int64[4] {{0, 0, {HEADS}, {WIDTH}}}>() flat = Constant<value = int64[3] {{0, 0, -1}}>()
+    scale = Constant<value = float {{{WIDTH**-0.5}}}>()
+    q0 = Reshape(q, heads) k0 = Reshape(k, heads) v0 = Reshape(v, heads)
+    q1 = Transpose<perm = [0, 2, 1, 3]>(q0) k1 = Transpose<perm = [0, 2, 3, 1]>(k0)
+    v1 = Transpose<perm = [0, 2, 1, 3]>(v0)
+    s = MatMul(q1, k1) scaled = Mul(s, scale) p = Softmax<axis = -1>(scaled) o = MatMul(p, v1)
+    o1 = Transpose<perm = [0, 2, 1, 3]>(o) out = Reshape(o1, flat) }}"""
+OWN = f"""({_TOKENS} q, {_TOKENS} k, {_TOKENS} v) => ({_TOKENS} out) {{
+    out = com.microsoft.MultiHeadAttention<num_heads = {HEADS}>(q, k, v) }}"""
 
 
-def open_session(model: Path, operators: Path | None = None) -> onnxruntime.InferenceSession:
-    """Return a session of one thread."""
+@dataclass(frozen=True)
+class Timed:
+    """Something that is timed.
+
+    Attributes:
+        model: The model's file.
+        operators: The folder of its operators, or None.
+        feeds: Its inputs.
+    """
+
+    model: Path
+    operators: Path | None
+    feeds: Feeds
+
+
+def open_session(model: Path, operators: Path | None, threads: int) -> onnxruntime.InferenceSession:
+    """Return a session of so many threads."""
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
+    options.intra_op_num_threads = threads
     if operators is not None:
         register(options, operators)
     return onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
 
 
-def measure(sessions: Mapping[str, onnxruntime.InferenceSession], rounds: int) -> dict[str, dict[str, float]]:
-    """Return for each session the median milliseconds of the thread and by the clock."""
+def measure(timed: Mapping[str, Timed], threads: int, rounds: int) -> dict[str, float]:
+    """Return the median milliseconds of each: of the thread if it is one, else by the clock."""
+    clock: Callable[[], float] = time.thread_time if threads == 1 else time.perf_counter
+    sessions = {name: open_session(each.model, each.operators, threads) for name, each in timed.items()}
+    times: dict[str, list[float]] = defaultdict(list)
+    for number in range(rounds + 2):
+        for name, made in sessions.items():
+            begin = clock()
+            made.run(None, timed[name].feeds)
+            if number >= 2:
+                times[name].append(clock() - begin)
+    return {name: statistics.median(found) * 1e3 for name, found in times.items()}
+
+
+def proto_of(text: str) -> onnx.ModelProto:
+    """Return a model of ONNX text."""
+    return parser.parse_model(f'<ir_version: 10, opset_import: ["": 18, "com.microsoft": 1]> timed {text}')
+
+
+def variants(folder: Path, name: str, model: onnx.ModelProto | Path, methods: tuple[str, ...]) -> Iterator[Any]:
+    """Yield names, files and operators: of the model, and converted without operators and with them."""
+    source = folder / f"{name}.onnx" if isinstance(model, onnx.ModelProto) else model
+    if isinstance(model, onnx.ModelProto):
+        save(model, source)
+    yield name, source, None
+    for method in methods:
+        converted = softq.convert(source, method=method, settings=SETTINGS[method], all_sites=True, fuse_attention=True)
+        written, operators = folder / f"{name}-{method}.onnx", folder / f"{name}-{method}"
+        save(converted.model, written, source=source)
+        softq.build(written, operators, target="onnxruntime")
+        yield f"{name} {method}", written, operators
+        yield f"{name} {method} alone", written, None
+
+
+def small(folder: Path) -> dict[str, Timed]:
+    """Return Softmax and MatMul, together and alone."""
     rng = np.random.default_rng(0)
-    feeds = {
+    numbers = {
         "scores": rng.normal(0, 3, (1, HEADS, LENGTH, LENGTH)).astype(np.float32),
         "values": rng.normal(0, 1, (1, HEADS, LENGTH, WIDTH)).astype(np.float32),
     }
-    times: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for number in range(rounds + 2):
-        for name, made in sessions.items():
-            given = {value.name: feeds[value.name] for value in made.get_inputs()}
-            begin = time.thread_time(), time.perf_counter()
-            made.run(None, given)
-            end = time.thread_time(), time.perf_counter()
-            if number >= 2:
-                times[name].append((end[0] - begin[0], end[1] - begin[1]))
-    return {
-        name: {
-            "thread": statistics.median(t for t, _ in found) * 1e3,
-            "clock": statistics.median(c for _, c in found) * 1e3,
-        }
-        for name, found in times.items()
-    }
+    found: dict[str, Timed] = {}
+    for graph, text in GRAPHS.items():
+        proto = proto_of(text)
+        feeds = {value.name: numbers[value.name] for value in proto.graph.input}
+        for name, model, operators in variants(folder, graph, proto, METHODS if graph != "product" else ()):
+            if graph == "both" or not name.endswith("alone"):
+                found[name] = Timed(model, operators, feeds)
+    return found
+
+
+def attention(folder: Path, length: int) -> dict[str, Timed]:
+    """Return a whole attention, and onnxruntime's own."""
+    rng = np.random.default_rng(0)
+    feeds: Feeds = {name: rng.normal(0, 1, (1, length, HEADS * WIDTH)).astype(np.float32) for name in "qkv"}
+    methods = METHODS if length == LENGTHS[0] else METHODS[:1]
+    made = [*variants(folder, "attention", proto_of(ATTENTION), methods), *variants(folder, "own", proto_of(OWN), ())]
+    # Bodies of functions want many tensors of all scores.
+    kept = [each for each in made if length == LENGTHS[0] or not each[0].endswith("alone")]
+    return {name: Timed(model, operators, feeds) for name, model, operators in kept}
+
+
+def whole(folder: Path, name: str, model: Path, data: Path, samples: int) -> dict[str, Timed]:
+    """Return a whole model with the first samples of its data."""
+    with np.load(data) as arrays:
+        inputs = open_session(model, None, 1).get_inputs()
+        feeds = {value.name: arrays[value.name][:samples] for value in inputs}
+    return {key: Timed(file, operators, feeds) for key, file, operators in variants(folder, name, model, METHODS[:1])}
 
 
 def main() -> None:
     given = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     given.add_argument("--rounds", type=int, default=40)
     rounds = given.parse_args().rounds
-    sessions: dict[str, onnxruntime.InferenceSession] = {}
+    vit, cache = ROOT / "models" / "mnist_vit", Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    minilm = cache / "softq" / "models" / "minilm"
+    found: dict[str, dict[str, dict[str, float]]] = {}
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for graph, text in GRAPHS.items():
-            proto = parser.parse_model(f'<ir_version: 10, opset_import: ["": 18]> {graph} {text}')
-            save(proto, folder / f"{graph}.onnx")
-            sessions[graph] = open_session(folder / f"{graph}.onnx")
-            for method in METHODS if graph != "product" else ():
-                model, operators = folder / f"{graph}-{method}.onnx", folder / method
-                save(softq.convert(proto, method=method).model, model)
-                if not operators.exists():
-                    softq.build(model, operators, target="onnxruntime")
-                sessions[f"{graph} {method}"] = open_session(model, operators)
-                if graph == "both":
-                    sessions[f"function {method}"] = open_session(model)
-        found = measure(sessions, rounds)
+
+        def add(what: str, make: Callable[[Path], dict[str, Timed]], least: int, share: float = 1) -> None:
+            folder = Path(name) / what
+            folder.mkdir()
+            timed, runs = make(folder), max(least, round(rounds * share))
+            found[what] = {f"{threads}": measure(timed, threads, runs) for threads in (1, 2)}
+            print(what, json.dumps(found[what], indent=1), flush=True)
+
+        add("softmax", small, 3)
+        for length in LENGTHS:
+            add(f"attention {length}", lambda folder, n=length: attention(folder, n), 3, (512 / length) ** 1.5)
+        add("vit", lambda folder: whole(folder, "vit", vit / "mnist_vit.onnx", vit / "data.npz", 1), 3)
+        if (minilm / "model.onnx").exists():
+            add("minilm", lambda f: whole(f, "minilm", minilm / "model.onnx", minilm / "data.npz", 1), 3)
     facts = {
-        "schema": 1,
+        "schema": 2,
         "command": COMMAND,
         "rounds": rounds,
         "machine": description(),
@@ -108,29 +191,46 @@ def main() -> None:
     print(document(facts))
 
 
+_TITLES = {
+    "softmax": (f"Softmax and MatMul, {HEADS} heads of {LENGTH} x {LENGTH} scores, {WIDTH} values", "both"),
+    **{f"attention {n}": (f"attention, {n} tokens, {HEADS} heads of {WIDTH}", "attention") for n in LENGTHS},
+    "vit": ("the ViT of models/mnist_vit, one image", "vit"),
+    "minilm": ("MiniLM, one sentence of its data", "minilm"),
+}
+
+
 def document(found: Mapping[str, Any]) -> str:
-    """Return the table of docs/onnxruntime.md."""
+    """Return the tables of docs/onnxruntime.md."""
     machine = found["machine"]
-    times = {name: each["thread"] for name, each in found["milliseconds"].items()}
     lines = [
-        f"From `{found['command']}` on {machine['processor']} ({machine['vectors']}; {machine['versions']}): "
-        f"{HEADS} heads of {LENGTH} x {LENGTH} scores, {WIDTH} values, one thread; medians of "
-        f"{found['rounds']} runs in turns, ms of the thread's processor time:",
+        f"From `{found['command']}` on {machine['processor']} ({machine['vectors']}; {machine['versions']}); medians "
+        f"of up to {found['rounds']} runs in turns, ms: with one thread of its processor time, with two by the "
+        "clock. `of` is the share of the float model's time:",
         "",
-        "| model | Softmax and MatMul | of the float model | the softmax alone |",
-        "| --- | --- | --- | --- |",
-        f"| float | {times['both']:.2f} | 1 | {times['softmax']:.2f} |",
+        "| model | | one thread | of | two threads | of |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
-    for method in METHODS:
-        for what, whole, alone in (
-            ("without the library", f"function {method}", None),
-            ("with it", f"both {method}", f"softmax {method}"),
-        ):
-            ratio, softmax = times[whole] / times["both"], "" if alone is None else f"{times[alone]:.2f}"
-            lines.append(f"| `{method}`, {what} | {times[whole]:.2f} | {ratio:.2f} | {softmax} |")
+    for what, (title, float_model) in _TITLES.items():
+        if what not in found["milliseconds"]:
+            continue
+        each = found["milliseconds"][what]
+        for number, name in enumerate(key for key in each["1"] if key.split()[0] in (float_model, "own")):
+            cells = [f"{each[t][name]:.2f} | {each[t][name] / each[t][float_model]:.2f}" for t in ("1", "2")]
+            lines.append(f"| {'' if number else title} | {_label(name)} | {' | '.join(cells)} |")
+    times = found["milliseconds"]["softmax"]["1"]
     share = times["product"] / times["both"]
-    lines += ["", f"The product alone takes {times['product']:.2f} ms in all of them, {share:.2f} of the float model."]
+    lines += [
+        "",
+        f"The product of the first model alone takes {times['product']:.2f} ms, {share:.2f} of it, with one thread.",
+    ]
     return "\n".join(lines)
+
+
+def _label(name: str) -> str:
+    model, *method = name.split()
+    if not method:
+        return "onnxruntime's MultiHeadAttention" if model == "own" else "float"
+    return f"`{method[0]}`, {'without the library' if 'alone' in method else 'with it'}"
 
 
 if __name__ == "__main__":
