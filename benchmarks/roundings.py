@@ -27,6 +27,8 @@ def nudged(model: onnx.ModelProto, feeds: Mapping[str, Array], seed: int) -> tup
     """Return a model and inputs of which each float, by chance, is the next greater one of its type or the same."""
     rng, other = np.random.default_rng(seed), onnx.ModelProto()
     other.CopyFrom(model)
+    # A power has no value for a negative number if its exponent is no integer: 2 is no rounding of another number.
+    exponents = {node.input[1] for node in model.graph.node if node.op_type == "Pow"}
 
     def moved(array: Array) -> Array:
         up = np.nextafter(array, array.dtype.type(np.inf))
@@ -34,7 +36,8 @@ def nudged(model: onnx.ModelProto, feeds: Mapping[str, Array], seed: int) -> tup
 
     for tensor in other.graph.initializer:
         weight = np.prod(tensor.dims) >= _SMALL or (np.prod(tensor.dims) == 1 and seed % 2 == 0)
-        if weight and tensor.data_type in (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16):
+        float_weight = weight and tensor.data_type in (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16)
+        if float_weight and tensor.name not in exponents:
             tensor.CopyFrom(numpy_helper.from_array(moved(numpy_helper.to_array(tensor)), tensor.name))
     return other, {name: moved(array) if array.dtype.kind == "f" else array for name, array in feeds.items()}
 

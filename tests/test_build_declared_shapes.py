@@ -100,3 +100,22 @@ def test_an_initializer_is_no_input_though_nothing_uses_it(tmp_path: Path) -> No
     with softq.load(tmp_path / "built") as built:
         assert [spec.name for spec in built.inputs] == ["x"]
         assert list(built({"x": np.ones(2, np.float32)})["y"]) == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("operator", "dtype", "result"), [("MatMul", "float", "float"), ("MatMulInteger", "uint8", "int32")]
+)
+def test_lengths_of_two_names_may_be_the_same(operator: str, dtype: str, result: str, tmp_path: Path) -> None:
+    """Those of the inner axis of a product; each run says whether they are."""
+    softq.build(
+        given(f"g ({dtype}[N, K] a, {dtype}[L, 5] b) => ({result}[N, 5] y) {{ y = {operator} (a, b) }}"),
+        tmp_path / "built",
+        target="cpu",
+    )
+    rng = np.random.default_rng(0)
+    kind = np.float32 if dtype == "float" else np.uint8
+    a, b = rng.integers(0, 9, (3, 70)).astype(kind), rng.integers(0, 9, (70, 5)).astype(kind)
+    with softq.load(tmp_path / "built") as built:
+        np.testing.assert_array_equal(built({"a": a, "b": b})["y"], a.astype(np.int32) @ b)
+        with pytest.raises(SoftqError, match="inner dimensions K and L differ"):
+            built({"a": a, "b": b[1:]})

@@ -89,7 +89,7 @@ def _work(name: str) -> Original:
 COMMITTED = ("mnist_vit", "wikipedia_lm")
 ORIGINALS = {
     **{name: _committed(name) for name in COMMITTED},
-    **{name: _work(name) for name in ("MiniLM-1x128", "ViT-S-197")},
+    **{name: _work(name) for name in ("MiniLM-1x128", "ViT-S-197", "SmolLM2-1x256")},
 }
 
 

@@ -109,7 +109,11 @@ def _product(
         b = reshape(node, b, right)
     inner, columns = (right[-1], right[-2]) if transposed else (right[-2], right[-1])
     if not equal(left[-1], inner):
-        raise RefusalError(f"{node.operator} {node.name!r}: inner dimensions {left[-1]} and {inner} differ")
+        because = f"{node.operator} {node.name!r}: inner dimensions {left[-1]} and {inner} differ"
+        if isinstance(left[-1], int) and isinstance(inner, int):
+            raise RefusalError(because)
+        # Sizes of other names, or of other formulas, may well be the same in every run.
+        node.require(Limit(size(expression(left[-1]) - expression(inner)), 0, 0, because))
     if len(right) == 2:
         # One matrix for all: the batch axes of the left operand are rows too.
         lead, shape = left[:-2], [product(left[:-1]), columns]
