@@ -34,14 +34,21 @@ class Attention:
         header = '<ir_version: 10, opset_import: ["" : 18]>'
         return onnx.parser.parse_model(f"{header} attention ({given}) => ({self.out} out) {{ {self.lines} }}")
 
-    def feeds(self, seed: int = 0, **dims: int) -> Feeds:
-        """Return inputs for dimensions by their names: normal numbers, and masks that hide a third."""
+    def feeds(self, dims: Mapping[str, int], *, seed: int = 0, whole: bool = False) -> Feeds:
+        """Return inputs for dimensions by their names: normal numbers, and masks that hide a third.
+
+        Args:
+            dims: The dimensions.
+            seed: Of the numbers.
+            whole: Whether they are small whole ones, whose products and sums floats hold in any order.
+        """
         rng = np.random.default_rng(seed)
         made: Feeds = {}
         for name, kind in self.inputs.items():
             dtype, axes = kind.rstrip("]").split("[")
             shape = [int(axis) if axis.isdigit() else dims[axis] for axis in axes.split(",")]
             numbers = rng.normal(size=shape)
+            numbers = np.round(2 * numbers) if whole else numbers
             kinds = {"float": np.float32, "float16": np.float16}
             made[name] = numbers > -0.4 if dtype == "bool" else numbers.astype(kinds[dtype])
             if name == "bias":

@@ -13,15 +13,18 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+import softq
 from softq.artifact.operators.library import OperatorLibrary
 from softq.artifact.operators.writing import write_operators
 from softq.codegen.cpu.machines import host
 from softq.codegen.cpu.operators import compile_operators
-from softq.compiler.attention_functions import FoundFunctions
+from softq.compiler.attention_functions import FoundFunctions, find_functions
 from softq.methods import METHODS
+from softq.modelfile import as_model
 from softq.provenance import RowFunction
 from softq.rowprog import DType, Program
 from softq.rowprog.onnx import function_name, to_model
+from tests.fused import ATTENTIONS, Attention
 from tests.test_methods import some_fitted
 
 Array = NDArray[np.generic]
@@ -79,6 +82,20 @@ def library_of(made: Sequence[Chosen]) -> OperatorLibrary:
 def write_library(folder: Path) -> Path:
     """Write the library of all programs."""
     return write_operators(_all(), MACHINE, folder)
+
+
+def write_attentions(folder: Path) -> Path:
+    """Write the library of all `ATTENTIONS`, converted to 4 bits."""
+    found = [find_functions(as_model(fused_model(each))) for each in ATTENTIONS.values()]
+    attentions = {name: function for each in found for name, function in each.attentions.items()}
+    called = {name: function for each in found for name, function in each.called.items()}
+    made = compile_operators(FoundFunctions({}, {}, attentions, called), MACHINE)
+    return write_operators(made, MACHINE, folder)
+
+
+def fused_model(given: Attention) -> onnx.ModelProto:
+    """Return an attention converted to 4 bits, as a function."""
+    return softq.convert(given.model(), bits=4, fuse_attention=True).model
 
 
 @cache

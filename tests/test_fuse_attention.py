@@ -26,7 +26,7 @@ def _functions(model: onnx.ModelProto) -> dict[str, onnx.FunctionProto]:
 @_NAMED
 def test_same_results(name: str) -> None:
     given = ATTENTIONS[name]
-    model, feeds = given.model(), given.feeds(**DIMS)
+    model, feeds = given.model(), given.feeds(DIMS)
     plain, fused = softq.convert(model, bits=4), softq.convert(model, bits=4, fuse_attention=True)
     assert fused.warnings == ()
     (function,) = _functions(fused.model).values()
@@ -47,7 +47,7 @@ def test_numbers_stay_inputs_and_sites_share_a_function() -> None:
     again = re.sub(r"\b(scale|kt|scores|masked|p)\b", r"\1_2", lines).replace("(q,", "(out_1,")
     lines = lines.replace("out =", "out_1 =")
     twice = Attention(ATTENTIONS["plain"].inputs, lines + again, ATTENTIONS["plain"].out)
-    model, feeds = twice.model(), twice.feeds(**DIMS)
+    model, feeds = twice.model(), twice.feeds(DIMS)
     plain, fused = (
         softq.convert(model, method="bias-corrected", calibration=[feeds], fuse_attention=fuse)
         for fuse in (False, True)
