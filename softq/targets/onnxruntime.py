@@ -1,4 +1,4 @@
-"""onnxruntime from 1.17 on, on this computer's kind of processor: a library of custom operators beside the model.
+"""onnxruntime from 1.17 on, on this computer's kind of processor or 64-bit Arm: custom operators beside the model.
 
 Produces a folder with a shared library that has one operator for each of softq's functions in a converted model,
 compiled from the row programs of `cpu`'s kernels, its source and a manifest. An operator takes precedence over the
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from softq.errors import UsageError
 from softq.targets._contract import BuiltOperators, Target, TargetOptions, option
 
 
@@ -24,17 +25,23 @@ from softq.targets._contract import BuiltOperators, Target, TargetOptions, optio
 class Options(TargetOptions):
     """The processor."""
 
-    mcpu: str = option("native", "LLVM's name of the processor; native is this computer's")
+    family: str = option("native", "of the processor: native is this computer's, aarch64 is 64-bit Arm with Linux")
+    mcpu: str = option("", "LLVM's name of the processor; by default this computer's, or the family's oldest")
     features: str = option("", "LLVM's features beyond it: +name, several as +name+name")
 
 
 def _build(model: ir.Model, options: TargetOptions) -> BuiltOperators:
-    from softq.codegen.cpu.machines import host
+    from softq.codegen.cpu.machines import AARCH64, host
     from softq.codegen.cpu.operators import compile_operators
     from softq.compiler.attention_functions import find_functions
 
     assert isinstance(options, Options)
-    machine = host("onnxruntime", options.mcpu, options.features)
+    if options.family not in ("native", AARCH64.name):
+        raise UsageError(f"target onnxruntime has no family {options.family!r}; there are: native, {AARCH64.name}")
+    if options.family == AARCH64.name:
+        machine = AARCH64.machine("onnxruntime", options.mcpu or AARCH64.cpu, options.features)
+    else:
+        machine = host("onnxruntime", options.mcpu or "native", options.features)
     return BuiltOperators(compile_operators(find_functions(model), machine), machine)
 
 
