@@ -88,7 +88,7 @@ def test_the_command_line(built: tuple[Path, BuiltArtifact], capsys: pytest.Capt
     with pytest.raises(SystemExit):
         main(["targets", "onnxruntime", "--json"])
     (target,) = json.loads(capsys.readouterr().out)["targets"]
-    assert [option["name"] for option in target["options"]] == ["mcpu", "features"]
+    assert [option["name"] for option in target["options"]] == ["family", "mcpu", "features"]
 
 
 def test_a_model_without_functions_is_refused(tmp_path: Path) -> None:
@@ -138,5 +138,7 @@ def test_only_signed_operators_if_that_is_asked_for(built: tuple[Path, BuiltArti
 
 
 def test_an_option_that_is_none(built: tuple[Path, BuiltArtifact], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="its options are: mcpu, features"):
+    with pytest.raises(UsageError, match="its options are: family, mcpu, features"):
         softq.build(built[0], tmp_path / "out", target="onnxruntime,cpu=native")
+    with pytest.raises(UsageError, match="has no family 'armv7'; there are: native, aarch64"):
+        softq.build(built[0], tmp_path / "out", target="onnxruntime,family=armv7")
