@@ -29,11 +29,13 @@ FLOATS: list[tuple[str, Settings]] = [
     ("deferred-log", {"bits": 8, "r": 16}),
     ("deferred-log", {"bits": 3, "r": 5, "steps": "growing"}),
     ("deferred-log", {"bits": 4, "distance": "byte"}),
+    ("deferred-log", {"bits": 2, "rest": "mean"}),
 ]
 INTEGERS: list[tuple[str, Settings, DType]] = [
     ("deferred-log", {"bits": 4, "r": 1, "step": 0.1}, DType.I8),
     ("deferred-log", {"bits": 8, "r": 16, "step": 0.03}, DType.U8),
     ("deferred-log", {"bits": 3, "r": 5, "steps": "growing", "step": 0.1}, DType.I8),
+    ("deferred-log", {"bits": 2, "rest": "mean", "step": 0.1}, DType.I8),
     ("i-exp", {"step": 0.05}, DType.I8),
     ("index-softmax", {"step": 0.05}, DType.I8),
     ("shiftmax", {"step": 0.05}, DType.I8),

@@ -338,6 +338,34 @@ def test_codes_begin_at_the_thresholds_of_their_table(bits: int, steps: Literal[
         assert codes[:, 1].tolist() == [number, number + 1]
 
 
+@pytest.mark.parametrize("bits", [2, 3, 5])
+def test_the_rest_weighs_its_mean(bits: int) -> None:
+    method, top = METHODS.get("deferred-log"), 2**bits - 1
+    units = np.random.default_rng(bits).integers(0, 330, (6, 200))
+    units[:, 0] = 0
+    units[1, 50:] = 10**6  # masked by a finite number
+    units[2] = 0  # nothing beyond the last step
+    x = (-units * math.log(2) / 16).astype(np.float32)
+    x[3, 1:], x[4] = -np.inf, -np.inf
+    plain, out = (
+        run(method.program(method.resolve(method.configure({"bits": bits, "rest": rest}), False)), x)
+        for rest in ("zero", "mean")
+    )
+    np.testing.assert_array_equal(out["codes"], plain["codes"])
+    for row in range(len(x)):
+        beyond = np.flatnonzero((plain["codes"][row] == top) & (units[row] < 255) & np.isfinite(x[row]))
+        expected = plain["weights"][row].astype(np.int64)
+        if len(beyond):
+            mass = sum(round(2**14 * 2 ** (-int(unit) / 16)) for unit in units[row, beyond])
+            expected[beyond] = (2 * mass + len(beyond)) // (2 * len(beyond))
+        np.testing.assert_array_equal(out["weights"][row], expected)
+    assert out["weights"][0, units[0] < 200].min() > 0
+    np.testing.assert_array_equal(out["normalizer"][:, 0], out["weights"].sum(axis=-1, dtype=np.int64))
+    assert not out["weights"][1, 50:].any()
+    with pytest.raises(UsageError, match="rest is mean"):
+        method.resolve(method.configure({"bits": bits, "rest": "mean", "distance": "float"}), False)
+
+
 @pytest.mark.parametrize("bits", range(2, 8))
 def test_a_distance_in_a_byte_is_two_tables(bits: int) -> None:
     method = METHODS.get("deferred-log")

@@ -242,6 +242,8 @@ SETTINGS: list[tuple[str, dict[str, int | float | str], DType]] = [
     ("deferred-log", {"bits": 3, "r": 5, "first": 0.3, "shift": 0.4, "steps": "growing"}, DType.F32),
     ("deferred-log", {"bits": 4, "distance": "byte"}, DType.F32),
     ("deferred-log", {"bits": 3, "distance": "byte"}, DType.F32),
+    ("deferred-log", {"bits": 2, "rest": "mean"}, DType.F32),
+    ("deferred-log", {"bits": 2, "rest": "mean", "step": 0.1}, DType.I8),
     ("deferred-log", {"bits": 4, "r": 1, "step": 0.1}, DType.I8),
     ("deferred-log", {"bits": 8, "r": 16, "step": 0.03}, DType.U8),
     ("deferred-log", {"bits": 3, "r": 5, "steps": "growing", "step": 0.1}, DType.I8),

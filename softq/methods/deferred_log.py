@@ -24,6 +24,13 @@ where codes has 256 entries: thresholds move halfway between two bytes, w[c] is 
 2^b - 1 begins at 255 or before. A step of 1/16 octave is below what up to 7 bits resolve, so that the error of P V is
 that of the root; it is two tables and nothing else, and takes less time.
 
+With rest=mean, for distances in bytes, the elements of the last code weigh what they weigh together, shared out:
+
+    w = rint(S / n) where c = 2^b - 1 and e < 255,   S = sum over these of rint(2^(W-1) * 2^(-e / 16)), n their number
+
+so that a row keeps what lies beyond its last step; 15.9 octaves down (e = 255), masked elements among them, the weight
+is 0 still. A code then does not say alone which elements are masked, and what the last one weighs is of the row.
+
 So a code is two tables: thresholds, where each of its values begins, and weights (`softq.methods._steps` makes both).
 No exponential, logarithm or division per element: one table of 2^b entries, or shifts for r = 1. A masked element has
 the code of exact zero, the row's sum is one by construction, and b does not depend on N.
@@ -47,11 +54,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from softq.errors import UsageError
 from softq.methods import FITTED_SCOPES, Method, Outputs, option
 from softq.methods import _steps as steps
 from softq.methods._fitted import Given, per_head, take
+from softq.methods._options import OptionValue
 from softq.methods._scale import integer_step
 from softq.methods._steps_fit import fit_steps
 from softq.rowprog import DType, Trace, Value
@@ -65,7 +74,15 @@ class DeferredLogOptions(steps.StepOptions):
     """Width of codes and weights, and how the codes lie."""
 
     weight_bits: int = option(_WEIGHT_BITS, "bits of an unsigned weight", low=8, high=24)
+    rest: Literal["zero", "mean"] = option(
+        "zero", "what the last code weighs: nothing, or, of distances in bytes, the mean of what its elements weigh in "
+        "the row, but for those that are masked or 15.9 octaves down"
+    )  # fmt: skip
     step: float = integer_step()
+
+    def to_json(self) -> dict[str, OptionValue]:
+        """Return the options by name; `rest` only where it is not zero: plans from before it was there say nothing."""
+        return {name: value for name, value in super().to_json().items() if (name, value) != ("rest", "zero")}
 
     @property
     def structure(self) -> str:
@@ -77,6 +94,7 @@ class DeferredLogOptions(steps.StepOptions):
             given |= {steps.SHAPE[name]: v for name, v in self.shape.items() if v not in ("auto", usual[name])}
         given |= {"w": self.weight_bits} if self.weight_bits != _WEIGHT_BITS else {}
         given |= {"s": self.step} if self.step else {}
+        given |= {"rest": self.rest} if self.rest != "zero" else {}
         parts = [f"{k}{str(v).removesuffix('.0').replace('.', 'p').replace('-', 'm')}" for k, v in given.items()]
         return "_".join(parts + ["growing"] * grow + ["byte"] * self.of_bytes)
 
@@ -102,8 +120,20 @@ _ROOT = (
 )
 
 
+def _resolve(options: DeferredLogOptions, calibrated: bool) -> DeferredLogOptions:
+    options = steps.resolve_steps(options, calibrated)
+    _check_rest(options)
+    return options
+
+
+def _check_rest(options: DeferredLogOptions) -> None:
+    if options.rest == "mean" and not options.of_bytes:
+        raise UsageError("deferred-log: rest is mean with a distance as a float; it is for distance=byte")
+
+
 def _trace(t: Trace, options: DeferredLogOptions) -> Outputs:
     steps.check_traceable(options)
+    _check_rest(options)
     if not t.scores.dtype.is_float:
         return _trace_integer(t, options)
     table = Given("weights", 0, 2 ** (options.weight_bits - 1), "weight of each code", DType.U32, options.top + 1)
@@ -112,11 +142,28 @@ def _trace(t: Trace, options: DeferredLogOptions) -> Outputs:
         found_by = Given("codes", 0, options.top, "code of each distance", DType.U8, steps.GREATEST_BYTE + 1)
         per_unit = t.const(steps.PER_OCTAVE * LOG2_E, DType.F32)
         codes_of, weights_of = take(t, options, "r", _constants, found_by, table)
-        codes = t.lut(codes_of, _rounded(t, _scaled(t, d, per_unit), steps.GREATEST_BYTE))
+        units = _rounded(t, _scaled(t, d, per_unit), steps.GREATEST_BYTE)
+        codes = t.lut(codes_of, units)
+        weights = _with_rest(t, options, units, codes, t.lut(weights_of, codes))
     else:
         codes, weights_of = _find_by_root(t, options, d, table)
-    weights = t.lut(weights_of, codes)
+        weights = t.lut(weights_of, codes)
     return {**d.pair(weights, t.cast(t.row_sum(weights), DType.F32)), "codes": codes}
+
+
+def _with_rest(t: Trace, options: DeferredLogOptions, units: Value, codes: Value, weights: Value) -> Value:
+    """Return the weights, those of the last code from what its elements in the row weigh, if that is wanted."""
+    if options.rest == "zero":
+        return weights
+    one = 2 ** (options.weight_bits - 1)
+    exact = [round(one * 2.0 ** (-unit / steps.PER_OCTAVE)) for unit in range(steps.GREATEST_BYTE)]
+    within = codes.eq(options.top) & (units < steps.GREATEST_BYTE)
+    none = t.const(0, DType.U32)
+    mass = t.row_sum(t.select(within, t.lut(t.table([*exact, 0], DType.U32), units), none))
+    count = t.row_sum(t.select(within, 1, none))
+    # A mean is no greater than what is averaged; range analysis knows of quotients only how great their parts may be.
+    mean = t.min(t.divide(mass + (count >> 1), t.max(count, 1)), one)
+    return t.select(within, mean, weights)
 
 
 def _find_by_root(t: Trace, options: DeferredLogOptions, d: Distance, table: Given) -> tuple[Value, Value]:
@@ -152,8 +199,10 @@ def _trace_integer(t: Trace, options: DeferredLogOptions) -> Outputs:
     x = t.scores if t.valid is None else t.select(t.valid, t.scores, t.scores.dtype.low)
     d = t.cast(t.row_max(x), DType.I32) - t.cast(x, DType.I32)
     code, octaves = options.code({}), options.step * LOG2_E
+    units = None
     if options.of_bytes:
         units = t.min(rounded_multiple(t, d, steps.PER_OCTAVE * octaves, 255), steps.GREATEST_BYTE)
+        units = units if t.valid is None else t.select(t.valid, units, steps.GREATEST_BYTE)
         codes = t.cast(t.lut(t.table(code.of_bytes(), DType.U8), units), DType.I32)
     elif options.steps == "growing":
         codes = t.lut(t.table([code.find(i * octaves) for i in range(256)], DType.I32), d)
@@ -162,6 +211,8 @@ def _trace_integer(t: Trace, options: DeferredLogOptions) -> Outputs:
     if t.valid is not None:
         codes = t.select(t.valid, codes, options.top)
     weights = t.lut(t.table(code.to_integers(options.weight_bits), DType.U32), codes)
+    if units is not None:
+        weights = _with_rest(t, options, units, codes, weights)
     return {"weights": weights, "normalizer": t.row_sum(weights), "codes": t.cast(codes, DType.U8)}
 
 
@@ -174,7 +225,7 @@ METHOD = Method(
     drop_in=True,
     integer_scores=True,
     calibration="optional: fits r, the codes per octave, and how steps grow, per site or head, on the error of P V",
-    resolve=steps.resolve_steps,
+    resolve=_resolve,
     parameters=per_head(r=_constants),
     fit=lambda options, samples, error: fit_steps(options, error),
 )
