@@ -81,7 +81,7 @@ def plan_sites(
     for site in sites:
         own = site.function
         if site.takes_method and own is not None:
-            given = {name: options.to_json()[name] for name in settings}
+            given = {name: getattr(options, name) for name in settings}
             made = SitePlan(site.id, site.fingerprint, method, dict(own.options) | given, own.fitted)
             check_own(site, made)
             planned.append(made)

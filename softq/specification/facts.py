@@ -56,10 +56,8 @@ def describe_method(method: Method, length: int = PROOF_LENGTH) -> dict[str, obj
         "kernels": {scores: _describe_kernel(kernel) for scores, kernel in of_type.items()},
         "special_values": special_values(method),
         "options": {
-            name: {"default": default, "allowed": spec.allowed, "help": spec.help}
-            for (name, spec), default in zip(
-                method.options.specs().items(), method.options().to_json().values(), strict=True
-            )
+            name: {"default": getattr(method.options(), name), "allowed": spec.allowed, "help": spec.help}
+            for name, spec in method.options.specs().items()
         },
     }
 

@@ -106,7 +106,7 @@ def method_to_text(method: Method, length: int = PROOF_LENGTH) -> str:
     lines += ["", "program with the default options:", "", to_text(of_type[DType.F32].program).rstrip()]
     if DType.I8 in of_type:
         kernel = of_type[DType.I8]
-        given = " ".join(f"{k}={v}" for k, v in kernel.options.to_json().items() if v != method.options().to_json()[k])
+        given = " ".join(f"{k}={v}" for k, v in kernel.options.to_json().items() if v != getattr(method.options(), k))
         lines += [
             "",
             f"program of 8-bit integer scores{', ' + given if given else ''} "
