@@ -6,14 +6,15 @@ The models: Softmax and the product with V, 12 heads of 512 x 512 scores and 64 
 whole attention of 12 heads of 64 with 512 and with 4096 tokens, as exporters write it, beside onnxruntime's own
 MultiHeadAttention; and two whole models, the ViT of models/mnist_vit and MiniLM where it was downloaded. Sessions have
 the same options; their runs take turns. With one thread medians of that thread's processor time are compared, which
-other programs disturb less than the clock; with two threads medians by the clock. All are in
-benchmarks/onnxruntime.json, from which docs/onnxruntime.md is generated.
+other programs disturb less than the clock; with two threads the least times by the clock, for the same reason. All are
+in benchmarks/onnxruntime.json, from which docs/onnxruntime.md is generated.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import statistics
 import tempfile
@@ -21,6 +22,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,7 @@ from softq.onnxruntime import register
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "onnxruntime.json"
 COMMAND = "python -m benchmarks.onnxruntime"
+PEAK = "both products at the processor's peak rate"
 HEADS, LENGTH, WIDTH = 12, 512, 64
 LENGTHS = (512, 4096)
 METHODS = ("deferred-log", "exact")
@@ -88,18 +91,48 @@ def open_session(model: Path, operators: Path | None, threads: int) -> onnxrunti
     return onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
 
 
-def measure(timed: Mapping[str, Timed], threads: int, rounds: int) -> dict[str, float]:
-    """Return the median milliseconds of each: of the thread if it is one, else by the clock."""
+def measure(timed: Mapping[str, Timed], threads: int, rounds: int, operations: int) -> dict[str, float]:
+    """Return milliseconds of each: the median of the thread's if it is one, else the least by the clock.
+
+    Args:
+        timed: What is timed.
+        threads: How many.
+        rounds: How often.
+        operations: Of float32, that are timed at the processor's peak rate; 0 for none.
+    """
     clock: Callable[[], float] = time.thread_time if threads == 1 else time.perf_counter
-    sessions = {name: open_session(each.model, each.operators, threads) for name, each in timed.items()}
+    calls: dict[str, Callable[[], object]] = {}
+    for name, each in timed.items():
+        calls[name] = partial(open_session(each.model, each.operators, threads).run, None, each.feeds)
+    if operations:
+        from benchmarks.cpu.peak import peak_call
+        from softq.codegen.cpu.machines import host
+
+        calls[PEAK] = peak_call(operations, host("cpu", "native", ""), threads)
     times: dict[str, list[float]] = defaultdict(list)
     for number in range(rounds + 2):
-        for name, made in sessions.items():
+        for name, call in calls.items():
             begin = clock()
-            made.run(None, timed[name].feeds)
+            call()
             if number >= 2:
                 times[name].append(clock() - begin)
-    return {name: statistics.median(found) * 1e3 for name, found in times.items()}
+    best = statistics.median if threads == 1 else min
+    return {name: best(found) * 1e3 for name, found in times.items()}
+
+
+def growth(timed: Timed) -> float:
+    """Return the MiB by which a process of its own grows while it runs for the first time."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(_growth, (timed,)) / 2**20
+
+
+def _growth(timed: Timed) -> float:
+    from benchmarks.cpu.attention import resident
+
+    made = open_session(timed.model, timed.operators, 1)
+    before = resident("VmRSS")
+    made.run(None, timed.feeds)
+    return resident("VmHWM") - before
 
 
 def proto_of(text: str) -> onnx.ModelProto:
@@ -165,27 +198,32 @@ def main() -> None:
     vit, cache = ROOT / "models" / "mnist_vit", Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
     minilm = cache / "softq" / "models" / "minilm"
     found: dict[str, dict[str, dict[str, float]]] = {}
+    memory: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as name:
 
-        def add(what: str, make: Callable[[Path], dict[str, Timed]], least: int, share: float = 1) -> None:
+        def add(what: str, make: Callable[[Path], dict[str, Timed]], share: float = 1, operations: int = 0) -> None:
             folder = Path(name) / what
             folder.mkdir()
-            timed, runs = make(folder), max(least, round(rounds * share))
-            found[what] = {f"{threads}": measure(timed, threads, runs) for threads in (1, 2)}
+            timed, runs = make(folder), max(3, round(rounds * share))
+            found[what] = {f"{threads}": measure(timed, threads, runs, operations) for threads in (1, 2)}
+            if what == f"attention {LENGTHS[-1]}":
+                memory.update({key: growth(each) for key, each in timed.items()})
             print(what, json.dumps(found[what], indent=1), flush=True)
 
-        add("softmax", small, 3)
+        add("softmax", small)
         for length in LENGTHS:
-            add(f"attention {length}", lambda folder, n=length: attention(folder, n), 3, (512 / length) ** 1.5)
-        add("vit", lambda folder: whole(folder, "vit", vit / "mnist_vit.onnx", vit / "data.npz", 1), 3)
+            operations = 4 * HEADS * length**2 * WIDTH
+            add(f"attention {length}", lambda f, n=length: attention(f, n), (512 / length) ** 1.5, operations)
+        add("vit", lambda folder: whole(folder, "vit", vit / "mnist_vit.onnx", vit / "data.npz", 1))
         if (minilm / "model.onnx").exists():
-            add("minilm", lambda f: whole(f, "minilm", minilm / "model.onnx", minilm / "data.npz", 1), 3)
+            add("minilm", lambda f: whole(f, "minilm", minilm / "model.onnx", minilm / "data.npz", 1))
     facts = {
         "schema": 2,
         "command": COMMAND,
         "rounds": rounds,
         "machine": description(),
         "milliseconds": found,
+        "mebibytes": memory,
     }
     RESULTS.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     print(document(facts))
@@ -203,8 +241,8 @@ def document(found: Mapping[str, Any]) -> str:
     """Return the tables of docs/onnxruntime.md."""
     machine = found["machine"]
     lines = [
-        f"From `{found['command']}` on {machine['processor']} ({machine['vectors']}; {machine['versions']}); medians "
-        f"of up to {found['rounds']} runs in turns, ms: with one thread of its processor time, with two by the "
+        f"From `{found['command']}` on {machine['processor']} ({machine['vectors']}; {machine['versions']}), up to "
+        f"{found['rounds']} runs in turns, ms: with one thread medians of its processor time, with two the least by the "
         "clock. `of` is the share of the float model's time:",
         "",
         "| model | | one thread | of | two threads | of |",
@@ -214,19 +252,25 @@ def document(found: Mapping[str, Any]) -> str:
         if what not in found["milliseconds"]:
             continue
         each = found["milliseconds"][what]
-        for number, name in enumerate(key for key in each["1"] if key.split()[0] in (float_model, "own")):
+        for number, name in enumerate(
+            key for key in each["1"] if key == PEAK or key.split()[0] in (float_model, "own")
+        ):
             cells = [f"{each[t][name]:.2f} | {each[t][name] / each[t][float_model]:.2f}" for t in ("1", "2")]
             lines.append(f"| {'' if number else title} | {_label(name)} | {' | '.join(cells)} |")
     times = found["milliseconds"]["softmax"]["1"]
     share = times["product"] / times["both"]
+    grown = [f"{size:.0f} MiB ({_label(name)})" for name, size in found["mebibytes"].items()]
     lines += [
         "",
         f"The product of the first model alone takes {times['product']:.2f} ms, {share:.2f} of it, with one thread.",
+        f"A process grows, in its first run of {LENGTHS[-1]} tokens, by {', '.join(grown)}.",
     ]
     return "\n".join(lines)
 
 
 def _label(name: str) -> str:
+    if name == PEAK:
+        return name
     model, *method = name.split()
     if not method:
         return "onnxruntime's MultiHeadAttention" if model == "own" else "float"

@@ -103,6 +103,18 @@ ATTENTIONS = {
         p = Softmax <axis: int = -1> (scaled) out = MatMul(p, v2)""",
         f"float[2,{HEADS},S,{WIDTH}]", {"Transpose", "MatMul", "Mul", "Div", "Unsqueeze", "Expand", "Reshape"},
     ),
+    "computed-groups": Attention(
+        {"q": f"float[B,{HEADS},S,{WIDTH}]", "k": f"float[B,2,N,{WIDTH}]", "v": f"float[B,2,N,{WIDTH}]"},
+        f"""axis = Constant <value: tensor = int64[1] {{2}}> () b = Shape <start: int = 0, end: int = 1> (k)
+        n = Shape <start: int = 2, end: int = 3> (k) two = Constant <value: tensor = int64[1] {{2}}> ()
+        w = Constant <value: tensor = int64[1] {{{WIDTH}}}> () h = Constant <value: tensor = int64[1] {{{HEADS}}}> ()
+        more = Concat <axis: int = 0> (b, two, two, n, w) flat = Concat <axis: int = 0> (b, h, n, w)
+        k0 = Unsqueeze(k, axis) k1 = Expand(k0, more) k2 = Reshape(k1, flat)
+        v0 = Unsqueeze(v, axis) v1 = Expand(v0, more) v2 = Reshape(v1, flat)
+        {_SCALE} kt = Transpose <perm: ints = [0, 1, 3, 2]> (k2) scores = MatMul(q, kt) scaled = Mul(scores, scale)
+        p = Softmax <axis: int = -1> (scaled) out = MatMul(p, v2)""",
+        f"float[B,{HEADS},S,{WIDTH}]", {"Transpose", "MatMul", "Mul", "Div", "Expand", "Reshape", "Shape", "Concat"},
+    ),
     "past": Attention(
         {"q": _Q, "k": f"float[B,{HEADS},S,{WIDTH}]", "v": f"float[B,{HEADS},S,{WIDTH}]",
          "past_k": f"float[B,{HEADS},P,{WIDTH}]", "past_v": f"float[B,{HEADS},P,{WIDTH}]"},

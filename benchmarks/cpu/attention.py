@@ -275,12 +275,13 @@ def _growth(made: partial[Loaded], length: int) -> float:
     call = made()(inputs(length))
     # Linux: the peak starts anew.
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    before = _resident("VmRSS")
+    before = resident("VmRSS")
     call()
-    return _resident("VmHWM") - before
+    return resident("VmHWM") - before
 
 
-def _resident(name: str) -> float:
+def resident(name: str) -> float:
+    """Return a number of bytes that Linux tells of this process's memory: VmRSS, VmHWM."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(float(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
-
 import onnx_ir as ir
 
 from softq.graph.edits import remove_if_unused
-from softq.graph.queries import constant_tensor, graph_of, node_label
+from softq.graph.facts import Facts
+from softq.graph.queries import graph_of, node_label
 from softq.graph.view import ModelView
 from softq.passes import PassEntry
 from softq.passes.replace import FUNCTION_DOMAIN
+from softq.passes.rewriting.attention_function import write_function
 from softq.passes.rewriting.attention_regions import NotFusedError, Region, find_region, is_small
 from softq.site import META_KEY
 
 REFUSED_KEY = "softq.not_fused"
 """Key under which `fuse-attentions` leaves, in the meta of a model, why attentions stayed: sentences by site."""
-
-PREFIX = "Attention_"
-"""What the names of functions of attentions begin with."""
 
 
 class FuseAttentions(ir.passes.InPlacePass):
@@ -32,13 +28,14 @@ class FuseAttentions(ir.passes.InPlacePass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Write the functions; `modified` says whether there are any."""
         refused: dict[str, str] = {}
-        modified = False
-        for call in [node for node in ModelView(model).nodes if _calls_rows(node, model)]:
+        modified, view = False, ModelView(model)
+        facts = Facts(view)
+        for call in [node for node in view.nodes if _calls_rows(node, model)]:
             if isinstance(call.graph, ir.Function):
                 refused[_site(call)] = "it stands in a function of the model"
                 continue
             try:
-                _fuse(model, find_region(call))
+                _fuse(model, find_region(call, facts))
                 modified = True
             except NotFusedError as error:
                 refused[_site(call)] = str(error)
@@ -65,7 +62,7 @@ def _site(call: ir.Node) -> str:
 def _fuse(model: ir.Model, region: Region) -> None:
     graph = graph_of(region.call)
     given = [value for value in region.inputs() if value in region.call.inputs[1:] or not is_small(value)]
-    function = _function(model, region, given)
+    function = write_function(model, region, given)
     model.functions.setdefault(function.identifier(), function)
     old = region.result
     new = ir.val(old.name, shape=old.shape, type=old.type)
@@ -84,56 +81,6 @@ def _fuse(model: ir.Model, region: Region) -> None:
         idle = not (value.uses() or value.is_graph_input() or value.is_graph_output())
         if value.is_initializer() and idle and value.graph is not None:
             value.graph.initializers.pop(str(value.name))
-
-
-def _function(model: ir.Model, region: Region, given: list[ir.Value]) -> ir.Function:
-    """Return the function of a region; its name says what it computes, to the last constant."""
-    graph = graph_of(region.call)
-    inputs = [ir.val(name) for name in _names(model, region, given)]
-    values: dict[ir.Value, ir.Value] = dict(zip(given, inputs, strict=True))
-    nodes: list[ir.Node] = []
-    for node in (n for n in graph if n in region.nodes):
-        for value in node.inputs:
-            if value is not None and value not in values:
-                tensor = constant_tensor(value)
-                assert tensor is not None, "what is not given and not computed is a small constant"
-                own = ir.val(f"constant{len(nodes)}")
-                array = ir.tensor(tensor.numpy(), dtype=tensor.dtype)
-                nodes.append(ir.Node("", "Constant", [], [ir.AttrTensor("value", array)], outputs=[own]))
-                values[value] = own
-        outputs = [ir.val(f"value{len(nodes)}_{i}") for i in range(len(node.outputs))]
-        values.update(zip(node.outputs, outputs, strict=True))
-        read = [None if value is None else values[value] for value in node.inputs]
-        nodes.append(ir.Node(node.domain, node.op_type, read, node.attributes.values(), outputs=outputs))
-    for number, node in enumerate(nodes):
-        node.name = f"node{number}"
-    result = values[region.result]
-    result.name = "result"
-    imports = {"": model.opset_imports[""], FUNCTION_DOMAIN: 1}
-    body = ir.Graph(inputs, [result], nodes=nodes, opset_imports=imports)
-    text = ir.to_proto(ir.Function(FUNCTION_DOMAIN, "", graph=body, attributes=[])).SerializeToString(
-        deterministic=True
-    )
-    name = f"{PREFIX}{region.call.op_type}_{hashlib.sha256(text).hexdigest()[:8]}"
-    return ir.Function(FUNCTION_DOMAIN, name, graph=body, attributes=[])
-
-
-def _names(model: ir.Model, region: Region, given: list[ir.Value]) -> list[str]:
-    """Return names for the function's inputs."""
-    roles: dict[ir.Value | None, str] = {}
-    row = model.functions[region.call.op_identifier()]
-    for value, own in zip(region.call.inputs, row.inputs, strict=False):
-        roles[value] = str(own.name)
-    if region.first is not None:
-        roles[region.behind_moves(region.first.inputs[0])] = "query"
-        roles[region.behind_moves(region.first.inputs[1])] = "key"
-    roles[region.behind_moves(region.second.inputs[1])] = "value"
-    return _distinct([roles.get(value, "mask") for value in given])
-
-
-def _distinct(names: list[str]) -> list[str]:
-    counts: Mapping[str, int] = {name: names.count(name) for name in names}
-    return [name if counts[name] == 1 else f"{name}{names[:i].count(name)}" for i, name in enumerate(names)]
 
 
 PASS = PassEntry("fuse-attentions", FuseAttentions, "Write attentions around replaced softmaxes as functions")

@@ -7,10 +7,15 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from softq.graph.facts import Facts
 from softq.graph.queries import SAME_VALUES, constant_tensor, is_op, node_label, operand, operator_label
+from softq.graph.ranks import Dims
 
 _ELEMENTWISE = SAME_VALUES | {"Add", "Clip", "Div", "Max", "Min", "Mul", "Neg", "Sub", "Tanh", "Where"}
 """What may stand between a product and the softmax, or between the softmax and its product with V."""
+
+_PARTS_OF_SHAPES = 15
+"""The first version of the default domain whose Shape gives single axes."""
 
 _CONSTANT = 64
 """Elements at most of a constant that is part of an attention: scales, fill values, shapes and no masks."""
@@ -18,6 +23,23 @@ _CONSTANT = 64
 
 class NotFusedError(Exception):
     """An attention stays as it is; the message says why."""
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """Heads [batch, groups, 1, rows, width] that are repeated, behind their groups or flat [batch, heads, rows, width].
+
+    Attributes:
+        source: The heads.
+        times: How often.
+        heads: How many there are then.
+        width: Of a head.
+    """
+
+    source: ir.Value
+    times: int
+    heads: int
+    width: int
 
 
 @dataclass
@@ -30,6 +52,7 @@ class Region:
         first: The product of Q with K, or None where the scores are given.
         nodes: All of them; constants are not among them.
         result: The one value that others read.
+        repeats: For Expand and Reshape that repeat heads to a shape that is computed: what they do.
     """
 
     call: ir.Node
@@ -37,6 +60,7 @@ class Region:
     result: ir.Value
     first: ir.Node | None = None
     nodes: dict[ir.Node, None] = field(default_factory=dict)
+    repeats: dict[ir.Node, Repeat] = field(default_factory=dict["ir.Node", "Repeat"])
 
     def owns(self, value: ir.Value) -> bool:
         """Say whether a value is read by nodes of the region only."""
@@ -46,7 +70,10 @@ class Region:
         """Yield each value that is read and computed elsewhere, once: Q, K and V or scores and V first."""
         firsts = [] if self.first is None else [self.behind_moves(value) for value in self.first.inputs]
         read = [*firsts, *(value for node in self.nodes for value in node.inputs)]
-        yield from dict.fromkeys(v for v in read if v is not None and v.producer() not in self.nodes)
+        shapes = {node.inputs[1] for node in self.repeats}
+        yield from dict.fromkeys(
+            v for v in read if v is not None and v.producer() not in self.nodes and v not in shapes
+        )
 
     def behind_moves(self, value: ir.Value | None) -> ir.Value | None:
         """Return what a value is made of by nodes of the region that only move elements."""
@@ -54,8 +81,12 @@ class Region:
         return value if node is None or node not in self.nodes else self.behind_moves(node.inputs[0])
 
 
-def find_region(call: ir.Node) -> Region:
+def find_region(call: ir.Node, facts: Facts) -> Region:
     """Return the attention of a call of a row function.
+
+    Args:
+        call: The call.
+        facts: Shapes of the model's values.
 
     Raises:
         NotFusedError: there is none, or others read what is inside it.
@@ -72,7 +103,7 @@ def find_region(call: ir.Node) -> Region:
         region.nodes |= dict.fromkeys(above)
     for product, position in ((region.first, 0), (region.first, 1), (region.second, 1)):
         if product is not None:
-            _take_moves(region, product.inputs[position])
+            _take_moves(region, product.inputs[position], facts)
     _take_exchange(region)
     _check(region)
     return region
@@ -156,7 +187,7 @@ def _above(value: ir.Value, region: Region) -> list[ir.Node] | None:
     return None
 
 
-def _take_moves(region: Region, value: ir.Value | None) -> None:
+def _take_moves(region: Region, value: ir.Value | None, facts: Facts) -> None:
     """Take what lays out an operand's heads, and what repeats them, where nothing else reads it."""
     while value is not None and region.owns(value):
         node = value.producer()
@@ -164,7 +195,7 @@ def _take_moves(region: Region, value: ir.Value | None) -> None:
         if node is None or node.graph is not region.call.graph or not (shaped or is_op(node, "Transpose")):
             return
         if shaped:
-            group = _repeat(node, region)
+            group = _repeat(node, region) or _computed_repeat(node, region, facts)
             if group is None:
                 return
             region.nodes |= dict.fromkeys(group)
@@ -189,6 +220,39 @@ def _repeat(node: ir.Node, region: Region) -> list[ir.Node] | None:
                 return None
             node = source
     return found
+
+
+def _computed_repeat(reshape: ir.Node, region: Region, facts: Facts) -> list[ir.Node] | None:
+    """Return Reshape and Expand, which repeat heads, where only the shapes of their results say so."""
+    found = [reshape]
+    while not is_op(found[-1], "Expand"):
+        source = found[-1].inputs[0]
+        node = None if source is None or len(source.uses()) != 1 else source.producer()
+        if node is None or not is_op(node, "Identity", "Expand") or node.graph is not reshape.graph:
+            return None
+        found.append(node)
+    source = found[-1].inputs[0]
+    if source is None or not is_op(reshape, "Reshape") or facts.view.model.opset_imports[""] < _PARTS_OF_SHAPES:
+        return None
+    repeat = _repeated(source, *map(facts.shape, (source, found[-1].outputs[0], reshape.outputs[0])))
+    if repeat is None:
+        return None
+    region.repeats |= dict.fromkeys((reshape, found[-1]), repeat)
+    return found
+
+
+def _repeated(source: ir.Value, given: Dims | None, expanded: Dims | None, flat: Dims | None) -> Repeat | None:
+    """Return how heads [batch, groups, 1, rows, width] are repeated, None if others are made of them."""
+    if given is None or expanded is None or flat is None or (len(given), len(expanded), len(flat)) != (5, 5, 4):
+        return None
+    batch, groups, one, rows, width = given
+    times = expanded[2]
+    named = None not in given
+    if not (isinstance(groups, int) and isinstance(times, int) and isinstance(width, int) and one == 1 and named):
+        return None
+    heads = groups * times
+    same = expanded == (batch, groups, times, rows, width) and flat == (batch, heads, rows, width)
+    return Repeat(source, times, heads, width) if same else None
 
 
 def _take_exchange(region: Region) -> None:
