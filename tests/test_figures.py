@@ -94,7 +94,7 @@ def test_tables_say_what_the_samples_say() -> None:
         found, record = Found(study, RECORDS[study.name]), RECORDS[study.name]
         ours, weights = np.array(record["samples"], float), np.array(record["weights"], float)
         for bits in BITS:
-            rows = found.rows(METHOD, bits, fitted=True)
+            rows = found.rows(METHOD, {"bits": bits}, fitted=True)
             change = found.change(rows)
             theirs = np.mean([np.array(row["samples"], float).sum() / weights.sum() for row in rows])
             mean = ours.sum() / weights.sum()
@@ -116,6 +116,6 @@ def test_no_width_loses_to_a_smaller_one(study: Any) -> None:
 def test_a_wider_interval_comes_of_draws_that_differ() -> None:
     (study,) = (study for study in STUDIES if study.name == "SmolLM2-135M")
     found = Found(study, RECORDS[study.name])
-    rows = found.rows(METHOD, 2, fitted=True)
+    rows = found.rows(METHOD, {"bits": 2}, fitted=True)
     moved = [{**rows[0], "samples": [1.02 * value for value in rows[0]["samples"]]}, *rows[1:]]
     assert found.change(moved).high > found.change(rows).high
