@@ -241,9 +241,9 @@ def document(found: Mapping[str, Any]) -> str:
     """Return the tables of docs/onnxruntime.md."""
     machine = found["machine"]
     lines = [
-        f"From `{found['command']}` on {machine['processor']} ({machine['vectors']}; {machine['versions']}), up to "
-        f"{found['rounds']} runs in turns, ms: with one thread medians of its processor time, with two the least by the "
-        "clock. `of` is the share of the float model's time:",
+        f"From `{found['command']}` on {machine['processor']} ({machine['vectors']}; {machine['versions']}), up "
+        f"to {found['rounds']} runs in turns, ms: with one thread medians of its processor time, with two "
+        "the least by the clock. `of` is the share of the float model's time:",
         "",
         "| model | | one thread | of | two threads | of |",
         "| --- | --- | --- | --- | --- | --- |",

@@ -9,8 +9,8 @@ import numpy as np
 import onnx_ir as ir
 
 from softq.graph.queries import constant_tensor, graph_of, is_op
-from softq.passes.replace import FUNCTION_DOMAIN
 from softq.passes.rewriting.attention_regions import Region, Repeat
+from softq.rowprog.onnx.interface import DOMAIN
 
 PREFIX = "Attention_"
 """What the names of functions of attentions begin with."""
@@ -30,12 +30,12 @@ def write_function(model: ir.Model, region: Region, given: Sequence[ir.Value]) -
         body.add(node, region.repeats.get(node))
     result = body.values[region.result]
     result.name = "result"
-    imports = {"": model.opset_imports[""], FUNCTION_DOMAIN: 1}
+    imports = {"": model.opset_imports[""], DOMAIN: 1}
     graph = ir.Graph(body.inputs, [result], nodes=body.nodes, opset_imports=imports)
-    proto = ir.to_proto(ir.Function(FUNCTION_DOMAIN, "", graph=graph, attributes=[]))
+    proto = ir.to_proto(ir.Function(DOMAIN, "", graph=graph, attributes=[]))
     digest = hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
     name = f"{PREFIX}{region.call.op_type}_{digest[:8]}"
-    return ir.Function(FUNCTION_DOMAIN, name, graph=graph, attributes=[])
+    return ir.Function(DOMAIN, name, graph=graph, attributes=[])
 
 
 class _Body:
