@@ -26,18 +26,21 @@ COMMAND = "python -m benchmarks.scale"
 SIZES: Mapping[str, Sequence[int]] = {"nodes": (5000, 15000, 50000), "softmaxes": (300, 1000, 3000), "GB": (1, 5)}
 
 _PROGRAM = """
-import resource, sys, time
+import gc, resource, sys, time
 import softq
+from softq import limits
 from softq.modelfile import save
 name, what, out = sys.argv[1:]
 softq.METHODS.entries()
+gc.set_threshold(20_000)  # as commands do
 start = time.process_time()
-if what == "inspect":
-    softq.inspect(name)
-else:
-    model = softq.convert(name).model
-    if out:
-        save(model, out, source=name)
+with limits.limited(softmaxes=3000):
+    if what == "inspect":
+        softq.inspect(name)
+    else:
+        model = softq.convert(name).model
+        if out:
+            save(model, out, source=name)
 print(time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """
 

@@ -33,7 +33,7 @@ class Limits:
         500_000, "nodes of a model, those of a function once per call, and once more for each function by itself"
     )
     functions: int = _limit(2_000, "functions of a model")
-    softmaxes: int = _limit(3_000, "softmaxes of a model, whatever becomes of them")
+    softmaxes: int = _limit(1_500, "softmaxes of a model, whatever becomes of them")
     depth: int = _limit(64, "bodies of If, Loop and Scan and calls of functions inside one another")
     rank: int = _limit(64, "axes of a tensor")
     memory: int = _limit(512 << 20, "bytes that ONNX's shape inference may take, and that any .npz file may unpack to")

@@ -9,6 +9,8 @@ import onnx
 import onnx_ir as ir
 from onnx import TensorProto, helper, parser
 
+from softq.limits import Limits
+
 Make = Callable[[], onnx.ModelProto | ir.Model]
 
 _HEAD = '<ir_version: 8, opset_import: ["": 18]> g (float[2,4,8,8] x, bool[2,4,8,8] c) => (float[N] y)'
@@ -198,3 +200,45 @@ def reference() -> onnx.ModelProto:
 
 
 WRONG["reference"] = (reference, "no function holds the node")
+
+
+def attentions(body: str, version: int = 18) -> onnx.ModelProto:
+    """Return a model of as many softmaxes as are read, which make `@p` of the scores `@s` of the heads `@h`."""
+    model, last = nodes([]), "x"
+    step = parser.parse_graph(
+        f"g (float[2,4,8,8] h, bool[2,4,8,8] c) => () {{ s = MatMul(h, h) {body} n = MatMul(p, h) }}"
+    )
+    for number in range(Limits().softmaxes):
+        names = {"h": last, "c": "c"}
+        for given in step.node:
+            node = model.graph.node.add()
+            node.CopyFrom(given)
+            node.input[:] = [names[name] for name in given.input]
+            node.output[:] = [names.setdefault(name, f"{name}{number}") for name in given.output]
+        last = names["n"]
+    model.graph.node.add(op_type="Identity", input=[last], output=["y"])
+    model.graph.input.append(helper.make_tensor_value_info("c", TensorProto.BOOL, [2, 4, 8, 8]))
+    model.opset_import[0].version = version
+    return model
+
+
+def old(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model of another version."""
+    model.opset_import[0].version = 12
+    return model
+
+
+SLOWEST: dict[str, Callable[[], onnx.ModelProto]] = {
+    "written": lambda: attentions(
+        "k = Constant<value_ints=[-1]>() m = ReduceMax(s, k) d = Sub(s, m) e = Exp(d) t = ReduceSum(e, k) p = Div(e, t)"
+    ),
+    "guarded": lambda: attentions(
+        "low = Constant<value=float{-10000.0}>() m = Where(c, s, low) w = Softmax<axis=-1>(m) "
+        "u = IsNaN(w) p = Where(u, low, w)"
+    ),
+    "old": lambda: attentions("p = Softmax<axis=3>(s)", 11),
+    "logarithms": lambda: attentions("l = LogSoftmax<axis=-1>(s) p = Exp(l)"),
+    "chain": lambda: chain("Abs(@)", 40_000),
+    "old-chain": lambda: old(chain("Abs(@)", 20_000)),
+}
+"""What takes longest to be converted among files of 1 MB."""

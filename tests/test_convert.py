@@ -383,3 +383,10 @@ def test_a_vector_behind_the_weights_is_no_v() -> None:
     converted = softq.convert(model, method="deferred-log", bits=4, all_sites=True).model
     feed = {"x": np.zeros((3, 4), np.float32), "v": np.arange(4, dtype=np.float32)}
     np.testing.assert_array_equal(run(converted, feed), np.full(3, 1.5, np.float32))
+
+
+def test_converted_models_share_no_function() -> None:
+    first, second = (softq.convert(ir.from_proto(attention())).model for _ in range(2))
+    assert first.functions.keys() == second.functions.keys()
+    for key in first.functions:
+        assert first.functions[key] is not second.functions[key]

@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import resource
+import subprocess
+import sys
 import time
 import zipfile
 from collections.abc import Callable
@@ -22,7 +25,7 @@ from softq import limits
 from softq.cli import main
 from softq.errors import InputError, SoftqError, UsageError
 from softq.sweeps import records
-from tests.hostile import BOMBS, WRONG, Make, calls, chain, text
+from tests.hostile import BOMBS, SLOWEST, WRONG, Make, calls, chain, text
 
 SECONDS = 10.0
 """The bound of docs/limits.md."""
@@ -39,6 +42,19 @@ def test_a_hostile_model_is_read_or_refused(name: str) -> None:
     else:
         softq.convert(model)
     assert time.monotonic() - start < SECONDS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SLOWEST)
+def test_the_slowest_files_of_a_megabyte_are_converted_in_time(name: str, tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(SLOWEST[name]().SerializeToString())
+    assert (tmp_path / "m.onnx").stat().st_size < 1_100_000
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([sys.executable, "-m", "softq", "convert", "m.onnx", "o.onnx"], cwd=tmp_path)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == 0
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < SECONDS
+    assert after.ru_maxrss < 1 << 20
 
 
 @pytest.mark.parametrize("name", ["calls-twice", "concat-doubles", "calls-itself"])

@@ -102,12 +102,13 @@ def _raise(model: ir.Model) -> bool:
 def _open(model: ir.Model) -> bool:
     """Write every site as a Softmax operator; return whether any was something else."""
     modified = False
-    for form in sorted(FORMS.entries().values(), key=lambda form: form.stage):
+    names = {site.form for _, site in _waiting(model)}
+    for form in sorted((form for form in FORMS.entries().values() if form.name in names), key=lambda form: form.stage):
+        if form.open is None:
+            continue
         # A node that was a part of what is open by now may be gone.
         name = form.name
         waiting = [(node, site) for node, site in _waiting(model) if site.form == name]
-        if form.open is None or not waiting:
-            continue
         for (node, site), softmax in zip(waiting, form.open(model, [node for node, _ in waiting]), strict=True):
             node.meta.pop(META_KEY)
             softmax.meta[META_KEY] = site

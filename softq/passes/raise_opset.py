@@ -152,7 +152,7 @@ def _convert(node: ir.Node, twin: ir.Node, version: int, cache: dict[bytes, onnx
         tensor = constant_tensor(value)
         if tensor is not None and tensor.nbytes <= LARGE_BYTES and tensor.dtype != ir.DataType.STRING:
             # Some adapters read constants: sizes, scales, pads.
-            model.graph.initializer.append(ir.to_proto(tensor))
+            model.graph.initializer.append(ir.serde.serialize_tensor(tensor))
             model.graph.initializer[-1].name = name
         else:
             model.graph.input.append(_to_value_info(name, twins[value], tensor))
@@ -187,7 +187,7 @@ def _to_value_info(name: str, value: ir.Value | None, tensor: ir.TensorProtocol 
         known.type, known.shape = value.type, value.shape
     if tensor is not None:
         known.type, known.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy())
-    return ir.to_proto(known)
+    return ir.serde.serialize_value(known)
 
 
 def _run(model: onnx.ModelProto, version: int) -> onnx.GraphProto:

@@ -102,12 +102,14 @@ class Replace(ir.passes.InPlacePass):
                 chosen.append((node, canonical, planned, program))
         lengths = self._greatest_lengths([(canonical, program) for _, canonical, _, program in chosen])
         taken: dict[ir.Value, ir.Value] = {}
+        added: dict[ir.Function, ir.Function] = {}
         if self._expose:
             model.meta[EXPOSED_KEY] = []
         for node, given, planned, program in chosen:
             canonical = _renew(given, taken)
             try:
-                result = self._replace(model, node, canonical, planned, program, lengths[function_name(program)])
+                length = lengths[function_name(program)]
+                result = self._replace(model, node, canonical, planned, program, length, added)
             except SoftqError as error:
                 raise type(error)(f"site {canonical.site.id}: {error}") from error
             taken[canonical.probabilities] = result
@@ -126,13 +128,21 @@ class Replace(ir.passes.InPlacePass):
         return lengths
 
     def _replace(
-        self, model: ir.Model, node: ir.Node, canonical: Canonical, planned: SitePlan, program: Program, max_length: int
+        self,
+        model: ir.Model,
+        node: ir.Node,
+        canonical: Canonical,
+        planned: SitePlan,
+        program: Program,
+        max_length: int,
+        added: dict[ir.Function, ir.Function],
     ) -> ir.Value:
         context = CallContext(program.masked, model.opset_imports[""], max_length)
         exposes = self._expose and not _owners(model, node)
         call = make_call(planned, context, exposed=exposes)
-        function = call.function
-        _add(model, function)
+        function = added.get(call.function)
+        if function is None:
+            function = added[call.function] = _add(model, call.function)
         for owner in (model, *_owners(model, node)):
             owner.opset_imports[FUNCTION_DOMAIN] = 1
         model.ir_version = max(model.ir_version, 8)  # the first version that knows functions
@@ -188,18 +198,21 @@ class Replace(ir.passes.InPlacePass):
         return result
 
 
-def _add(model: ir.Model, function: ir.Function) -> None:
-    """Put a function into the model, unless the same is there.
+def _add(model: ir.Model, function: ir.Function) -> ir.Function:
+    """Put a copy of a function into the model, unless the same is there; return the one that is there then.
 
     Raises:
         RefusalError: one of the same name with another body is there: of another origin, or proved for other lengths.
     """
-    there = model.functions.setdefault(function.identifier(), function)
-    if there is not function and not same_function(there, function):
+    there = model.functions.get(function.identifier())
+    if there is None:
+        there = model.functions[function.identifier()] = function.clone()
+    elif not same_function(there, function):
         raise RefusalError(
             f"the model has a function {FUNCTION_DOMAIN}::{function.name} with another body already; "
             "convert the original model, all sites at once"
         )
+    return there
 
 
 def pairs_of(model: ir.Model) -> list[tuple[ir.Value, Pair]]:

@@ -24,7 +24,7 @@ class Call:
     """What takes a softmax's place.
 
     Attributes:
-        function: The function.
+        function: The function, which other calls share: a model gets a copy.
         arrays: What it is given behind the scores and their mask, by name and in the order of its inputs.
     """
 
@@ -84,8 +84,7 @@ def make_call(planned: SitePlan, context: CallContext, *, exposed: bool) -> Call
     arrays = dict(zip(names, values, strict=True))
     own = emission.function.inputs[len(signature(program)) :]
     arrays |= {str(value.name): array for value, array in zip(own, emission.constants, strict=True)}
-    # A function of its own for each call: a model may change those that it holds.
-    return Call(emission.function.clone(), arrays)
+    return Call(emission.function, arrays)
 
 
 @lru_cache(maxsize=64)
