@@ -162,6 +162,7 @@ WRONG: dict[str, tuple[Make, str]] = {
     "heads-text": (lambda: attribute("MultiHeadAttention", "com.microsoft", num_heads="many"), "INT is needed"),
     "scale-text": (lambda: attribute("Attention", "com.microsoft", scale="big", num_heads=2), "FLOAT is needed"),
     "no-inputs": (lambda: nodes([helper.make_node("Softmax", [], ["y"])]), "0 inputs"),
+    "too-many-inputs": (lambda: nodes([helper.make_node("Softmax", ["x", "x"], ["y"])]), "at most 1 are allowed"),
     "no-outputs": (
         lambda: nodes([helper.make_node("Softmax", ["x"], []), helper.make_node("Relu", ["x"], ["y"])]),
         "0 outputs",

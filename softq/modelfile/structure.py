@@ -9,31 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, cast
 
 import onnx_ir as ir
-from onnx import defs
 
 from softq.errors import InputError
 from softq.limits import current
+from softq.modelfile.rules import MICROSOFT, UNKNOWN, VALUES, Rules, rules_of
 
 _Function = tuple[str, str, str]
-_INT, _FLOAT, _STRING, _INTS = (ir.AttributeType[name] for name in ("INT", "FLOAT", "STRING", "INTS"))
-
-_MICROSOFT: Mapping[str, ir.AttributeType] = {
-    name: kind
-    for kind, names in {
-        _INT: "axis K N bits block_size causal do_rotary interleaved is_packed_batching keepdims kv_num_heads "
-        "local_window_size num_heads rotary_embedding_dim rotary_interleaved scale_index smooth_softmax transA transB "
-        "transBatchA transBatchB unidirectional past_present_share_buffer is_inner_broadcast accuracy_level",
-        _FLOAT: "alpha epsilon mask_filter_value scale softcap",
-        _INTS: "qkv_hidden_sizes",
-        _STRING: "activation",
-    }.items()
-    for name in names.split()
-}
-"""Attributes of onnxruntime's own operators, of which onnx has no schemas; a name has the same type in all of them."""
 
 
 @dataclass
@@ -133,11 +116,11 @@ class _Reader:
             domain = node.domain
             attributes = node.attributes
             if domain == "":
-                rules = _rules(node.op_type, opset)
+                rules = rules_of(node.op_type, opset)
                 if node.op_type == "Constant":
                     self._check_constant(node)
                 if rules is None and not node.outputs:
-                    self._check_counts(node, _UNKNOWN)
+                    self._check_counts(node, UNKNOWN)
                 if rules is not None:
                     self._check_counts(node, rules)
                     if attributes:
@@ -148,7 +131,7 @@ class _Reader:
                 body.calls[identifier] += 1
                 body.deepest[identifier] = max(depth, body.deepest.get(identifier, 0))
             elif domain == "com.microsoft" and attributes:
-                self._check_types(node, _MICROSOFT)
+                self._check_types(node, MICROSOFT)
             for attribute in attributes.values():
                 if attribute.is_ref():
                     if not self._is_function:
@@ -170,19 +153,19 @@ class _Reader:
             "ONNX wants each node behind those whose results it reads, so that there are no circles"
         )
 
-    def _check_counts(self, node: ir.Node, rules: _Rules) -> None:
-        for noun, count, least in (
+    def _check_counts(self, node: ir.Node, rules: Rules) -> None:
+        for noun, count, (least, most) in (
             ("inputs", len(node.inputs), rules.inputs),
             ("outputs", len(node.outputs), rules.outputs),
         ):
-            if count < least:
+            if not least <= count <= most:
                 raise InputError(
-                    f"{self._what} is not a well formed ONNX model: node {_label(node)} ({node.op_type}) "
-                    f"has {count} {noun}; at least {least} are needed"
+                    f"{self._what} is not a well formed ONNX model: node {_label(node)} ({node.op_type}) has {count} "
+                    f"{noun}; {f'at least {least} are needed' if count < least else f'at most {most} are allowed'}"
                 )
 
     def _check_constant(self, node: ir.Node) -> None:
-        if len(node.attributes) != 1 or not _VALUES.issuperset(node.attributes):
+        if len(node.attributes) != 1 or not VALUES.issuperset(node.attributes):
             raise InputError(
                 f"{self._what} is not a well formed ONNX model: Constant {_label(node)} has the attributes "
                 f"{', '.join(node.attributes) or 'none'}; exactly one value is needed"
@@ -259,39 +242,6 @@ def _check_depth(depth: int, what: str) -> None:
             f"{what} has more than {most} bodies and calls of functions inside one another, which is the limit "
             "(--limit-depth changes it)"
         )
-
-
-@dataclass(frozen=True)
-class _Rules:
-    """What an operator wants: least numbers of inputs and outputs, types of attributes, and which must be there."""
-
-    inputs: int
-    outputs: int
-    types: Mapping[str, ir.AttributeType]
-    required: Collection[str]
-
-
-_VALUES = frozenset(
-    {"sparse_value", "value", "value_float", "value_floats", "value_int", "value_ints", "value_string", "value_strings"}
-)
-"""Attributes of a Constant."""
-
-_NEWEST = defs.onnx_opset_version()
-
-_UNKNOWN = _Rules(0, 1, {}, ())
-"""What holds of every operator of the default domain."""
-
-
-@lru_cache(maxsize=4096)
-def _rules(operator: str, opset: int) -> _Rules | None:
-    try:
-        schema = defs.get_schema(operator, opset, "")
-    except defs.SchemaError:
-        # The model does not say which version; attributes kept their types through all of them.
-        return _rules(operator, _NEWEST) if opset == 0 else None
-    types = {name: ir.AttributeType(cast("Any", entry.type).value) for name, entry in schema.attributes.items()}
-    required = [name for name, entry in schema.attributes.items() if entry.required]
-    return _Rules(schema.min_input, schema.min_output, types, required)
 
 
 def _label(node: ir.Node) -> str:

@@ -139,8 +139,8 @@ def _concat(at: At) -> Size:
 
 
 def _range(at: At) -> Size:
-    numbers = [at.numbers(place) for place in range(len(at.node.input))]
-    if len(numbers) == 3 and all(n for n in numbers):
+    numbers = [at.numbers(place) for place in range(3)]
+    if all(n for n in numbers):
         first, last, step = (n[0] for n in numbers if n)
         length = bound(int(max(0.0, (last - first) / step)) + 1) if step else 0
     else:
