@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tvm import tirx
 from tvm.ir import Expr
@@ -12,6 +12,7 @@ from tvm.script.ir_builder import tirx as script
 from softq.codegen.common.patterns import marked
 from softq.codegen.cpu.rows import planes
 from softq.codegen.cpu.rows.emission import Emission
+from softq.codegen.cpu.rows.lanes import Combine, halve, reduce_lanes, reduce_parts, reduce_rows
 from softq.codegen.cpu.rows.processor import Processor
 from softq.codegen.cpu.rows.tir import (
     BOOL,
@@ -21,7 +22,6 @@ from softq.codegen.cpu.rows.tir import (
     cast,
     const,
     dtype_of,
-    half,
     intrinsic,
     is_signed,
     reinterpret,
@@ -31,8 +31,8 @@ from softq.codegen.cpu.rows.tir import (
 from softq.rowprog.ops import OPS, Rules
 from softq.rowprog.program import Node
 
-Combine = Callable[[Expr, Expr], Expr]
-"""What is made of an accumulator and a value."""
+_TESTED_BYTES = 16
+"""Bytes that one instruction tests for zero; of wider lanes LLVM finds it by itself."""
 
 
 # Only sums must not take in an element twice. A comparison has the accumulator first where it may be kept, so that it
@@ -67,6 +67,8 @@ class Accumulators:
             self.name = "int8" if place.processor.masks or not place.bits else f"int{place.bits}"
         self.lanes = place.lanes
         self._least_word = place.processor.has_least_word
+        self._tests = place.processor.tests_vectors
+        self._fresh = False
         start = OPS[node.op].of_empty_row(dtype_of(self.name)) if self.condition is None else 0
         first, count = place.const(start, self.name), 1 if self.condition else count
         self.parts = [Local.of(first, self.name, self.lanes) for _ in range(count)]
@@ -84,6 +86,7 @@ class Accumulators:
             e, part = places[0], self.parts[0]
             x = tirx.Select(any_of, e.const(-1, self.name), e.const(0, self.name))
             part.set(x if first else script.bitwise_or(part.get(), x))
+            self._fresh = first  # made of a comparison's result, whose test LLVM knows
             return
         for i, e in enumerate(places):
             x, part = e.arg(self.node.args[0], self.name), self.parts[i % len(self.parts)]
@@ -91,43 +94,40 @@ class Accumulators:
                 x = tirx.Select(e.counted.get(), x, e.const(0, self.name))
             part.set(x if first else self._combine(part.get(), x))
 
+    def whole(self) -> Local:
+        """Return all accumulators in one vector."""
+        return self.parts[0] if self.condition is not None else reduce_parts(self.parts, self._combine)
+
     def result(self) -> Expr:
         """Return the reduction of all accumulators in the type that the program names."""
+        whole, name = self.whole(), type_name(self.node.dtype)
         if self.condition is not None:
-            marks, name = self.parts[0].get(), type_name(self.node.dtype)
-            if self.lanes > 1:
-                marks = intrinsic("llvm.vector.reduce.or", self.name, 1, marks)
-            return tirx.Select(tirx.NE(marks, const(0, self.name)), const(1, name), const(0, name))
-        whole = _of_parts(self.parts, self._combine)
+            return tirx.Select(self._is_marked(whole.get()), const(1, name), const(0, name))
         extreme = _extreme_of_lanes(whole, self.node.op, self._combine, self._least_word)
-        x = _of_lanes(whole, self._combine) if extreme is None else extreme
-        return cast(x, self.name, type_name(self.node.dtype), 1)
+        x = reduce_lanes(whole, self._combine) if extreme is None else extreme
+        return cast(x, self.name, name, 1)
 
+    def results(self, wholes: Sequence[Local]) -> Expr:
+        """Return the reductions of several rows side by side, of the vectors that are `whole` there."""
+        count, name = len(wholes), type_name(self.node.dtype)
+        if self.condition is None:
+            return cast(reduce_rows(wholes, self._combine), self.name, name, count)
+        # Hardly ever does a row hold what is asked for: one question for all of them.
+        any_of = functools.reduce(script.bitwise_or, [marks.get() for marks in wholes])
+        found = Local.of(const(0, name, count), name, count)
+        with script.If(self._is_marked(any_of)), script.Then():
+            yes, no = const(1, name), const(0, name)
+            each = [tirx.Select(self._is_marked(marks.get()), yes, no) for marks in wholes]
+            found.set(shuffle([Local.of(x, name, 1).get() for x in each], range(count)))
+        return found.get()
 
-def _of_parts(parts: Sequence[Local], combine: Combine) -> Local:
-    """Return the reduction of vectors, in the first of them."""
-    while len(parts) > 1:
-        half_count = (len(parts) + 1) // 2
-        for i in range(len(parts) - half_count):
-            parts[i].set(combine(parts[i].get(), parts[half_count + i].get()))
-        parts = parts[:half_count]
-    return parts[0]
-
-
-def _of_lanes(vector: Local, combine: Combine) -> Expr:
-    """Return the reduction of a vector's lanes."""
-    x = _halved(vector, combine, 2)
-    return combine(shuffle([x], [0]), shuffle([x], [1])) if vector.lanes > 1 else x
-
-
-def _halved(vector: Local, combine: Combine, most: int) -> Expr:
-    """Return the reduction of a vector's lanes to at most so many."""
-    x, lanes = vector.get(), vector.lanes
-    while lanes > most:
-        lower, upper = half(x, lanes, False), half(x, lanes, True)
-        lanes //= 2
-        x = Local.of(combine(lower, upper), vector.name, lanes).get()
-    return x
+    def _is_marked(self, marks: Expr) -> Expr:
+        """Say whether a lane is not zero."""
+        if self._tests and not self._fresh and (bits_of(self.name), self.lanes) == (8, _TESTED_BYTES):
+            words = Local.of(reinterpret(marks, "int64", 2), "int64", 2).get()
+            return tirx.EQ(intrinsic("llvm.x86.sse41.ptestz", "int32", 1, words, words), const(0, "int32"))
+        whole = intrinsic("llvm.vector.reduce.or", self.name, 1, marks) if self.lanes > 1 else marks
+        return tirx.NE(whole, const(0, self.name))
 
 
 def _extreme_of_lanes(vector: Local, op: str, combine: Combine, least_word: bool) -> Expr | None:
@@ -147,7 +147,7 @@ _WORDS = 8
 def _extreme_byte(vector: Local, op: str, combine: Combine) -> Expr:
     """Return the least or greatest byte by the least of unsigned words: of each two bytes the lesser one."""
     lanes = _WORDS * 2
-    x = _halved(vector, combine, lanes)
+    x = halve(vector, combine, lanes)
     # What is extreme comes first among unsigned bytes.
     mask = (0x80 if is_signed(vector.name) else 0) ^ (0xFF if op == "row_max" else 0)
 
@@ -211,19 +211,35 @@ class ByteSums:
 
     def result(self) -> Expr:
         """Return the sum in the type that the program names, which holds it."""
-        whole = [_of_parts(parts, tirx.Add) for parts in self._parts]
-        if self._wide and bits_of(self._name) == 32:
+        whole = self.whole()
+        return self._typed(reduce_lanes(whole, tirx.Add), whole.name, 1)
+
+    def results(self, wholes: Sequence[Local]) -> Expr:
+        """Return the sums of several rows side by side, of the vectors that are `whole` there."""
+        return self._typed(reduce_rows(wholes, tirx.Add), wholes[0].name, len(wholes))
+
+    def whole(self) -> Local:
+        """Return all accumulators of all planes in one vector."""
+        whole = [reduce_parts(parts, tirx.Add) for parts in self._parts]
+        if self._is_doubled:
             whole = [self._doubled(part) for part in whole]
         name, lanes = whole[0].name, whole[0].lanes
         for plane, part in enumerate(whole[1:], 1):
             # Where 32 bits hold the sum, what is beyond them is of no account.
             shift = const(8 * plane, name, lanes)
             whole[0].set(tirx.Add(whole[0].get(), script.shift_left(part.get(), shift)))
-        total, unsigned = _of_lanes(whole[0], tirx.Add), f"uint{bits_of(name)}"
-        total, name = cast(total, name, unsigned, 1), unsigned
+        return whole[0]
+
+    @property
+    def _is_doubled(self) -> bool:
+        return self._wide and bits_of(self._name) == 32
+
+    def _typed(self, total: Expr, name: str, count: int) -> Expr:
+        unsigned = f"uint{bits_of(name)}"
+        total = cast(total, name, unsigned, count)
         if self._scale is None:
-            return cast(total, name, type_name(self.node.dtype), 1)
-        return tirx.Mul(cast(total, name, F32, 1), const(self._scale, F32))
+            return cast(total, unsigned, type_name(self.node.dtype), count)
+        return tirx.Mul(cast(total, unsigned, F32, count), const(self._scale, F32, count))
 
     def _doubled(self, part: Local) -> Local:
         """Return the sums of neighbouring lanes, which are unsigned, in lanes of twice the width."""

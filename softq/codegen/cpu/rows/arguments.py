@@ -65,7 +65,10 @@ class Arguments:
         self.begin, self._end = sizes["begin"], sizes["end"]
         self.strides = [sizes[name] for name in _STRIDES * whole.masked]
         self.along = True
-        """Whether the mask has an element for each of the row's, in the form that is emitted."""
+        """Whether the mask has an element for each of the row's, in the form that is emitted.
+
+        Rows of which a mask says one thing alone are not worth the time that more code takes to compile.
+        """
         self.numbers = self.count_rows()
         self.kernel = KernelContext(
             processor=processor,
@@ -92,13 +95,14 @@ class Arguments:
         """Return a position or size that may be used many times."""
         return Local.of(x, self.index, 1).get()
 
-    def count_rows(self) -> RowNumber:
-        """Return new counters that stand at the first row."""
-        return RowNumber(self.processor, self.begin, self._heads, self._queries)
+    def count_rows(self, start: Expr | None = None) -> RowNumber:
+        """Return new counters that stand at a row, by default the first one."""
+        return RowNumber(self.processor, self.begin if start is None else start, self._heads, self._queries)
 
     def start_row(self, numbers: RowNumber, row: Expr) -> tuple[KernelContext, RowMemory, Emission]:
         """Return what belongs to a row: the kernel with its head's tables, its memory, and the place of its scalars."""
-        kernel = replace(self.kernel, head=numbers.head.get(), tables=dict(self.kernel.tables))
+        head = self.position(numbers.head.get())  # as it is now: the counters go on
+        kernel = replace(self.kernel, head=head, tables=dict(self.kernel.tables))
         for node in _tables(self.program):
             if node.op == "param" and _is_of_head(node):
                 start = tirx.Mul(kernel.head, tirx.const(table_size(node), self.index))
@@ -126,12 +130,16 @@ class Arguments:
         return RowMemory(Line(self._scores, base), valid, outputs, self._stored, slots)
 
     def write_scalars(self, scalars: Emission, row: Expr, names: Iterable[str], filled: bool = False) -> None:
-        """Write numbers of a row; `filled` says that it has elements, without which sums are the same in all rows."""
+        """Write numbers of a row, or of as many rows from it on as the scalars have lanes.
+
+        `filled` says that rows have elements, without which sums are the same in all of them.
+        """
         for name in names:
             node, held = self.program.outputs[name], self._outputs[name]
             if node.kind is Kind.SCALAR:
                 x = written(scalars, node, held.name)
-                held.store(x if filled and _is_reduced(node) else opaque(x, held.name, 1, row), row, 1)
+                lanes = scalars.lanes
+                held.store(x if filled and _is_reduced(node) else opaque(x, held.name, lanes, row), row, lanes)
 
     def _given_table(self, node: Node, start: Expr) -> Table:
         padded = self.processor.is_x86 or bool(self.processor.shuffle)
@@ -169,6 +177,11 @@ class RowNumber:
             with script.If(tirx.EQ(self.head.get(), heads)), script.Then():
                 self.head.set(zero)
                 self.outer.set(tirx.Add(self.outer.get(), one))
+
+    def set(self, other: RowNumber) -> None:
+        """Go where other counters stand."""
+        for mine, its in ((self.outer, other.outer), (self.head, other.head), (self.query, other.query)):
+            mine.set(its.get())
 
     def _local(self, x: Expr) -> Local:
         return Local.of(x, self._index, 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tvm.ir import Expr
@@ -13,7 +13,7 @@ from softq.codegen.cpu.rows.blocks import Block
 from softq.codegen.cpu.rows.emission import Emission, KernelContext
 from softq.codegen.cpu.rows.lane_widths import LaneWidths, fits
 from softq.codegen.cpu.rows.load_store import Line, packed, store, written
-from softq.codegen.cpu.rows.tir import F32, bits_of, opaque
+from softq.codegen.cpu.rows.tir import F32, Local, bits_of, opaque
 from softq.rowprog.program import Node
 
 _WORD = 32
@@ -76,6 +76,15 @@ class LoopReductions:
     def results(self) -> dict[Node, Expr]:
         """Return the reductions, to be taken in this order."""
         return {sums.node: sums.result() for sums in (*self._wide, *self._narrow, *self._bytes)}
+
+    def wholes(self) -> dict[Node, Local]:
+        """Return the vectors that the reductions are made of."""
+        return {sums.node: sums.whole() for sums in (*self._wide, *self._narrow, *self._bytes)}
+
+    def results_of(self, rows: Sequence[Mapping[Node, Local]]) -> dict[Node, Expr]:
+        """Return the reductions of several rows side by side, of their `wholes`, to be taken in this order."""
+        every = (*self._wide, *self._narrow, *self._bytes)
+        return {sums.node: sums.results([row[sums.node] for row in rows]) for sums in every}
 
 
 @dataclass(frozen=True)

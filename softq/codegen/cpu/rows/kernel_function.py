@@ -13,11 +13,12 @@ from tvm.script.ir_builder import tirx as script
 from softq.artifact.machine import Cpu
 from softq.codegen.cpu.rows.arguments import Arguments
 from softq.codegen.cpu.rows.emission import Emission, KernelContext
+from softq.codegen.cpu.rows.joint_passes import JointPasses
 from softq.codegen.cpu.rows.load_store import RowMemory
-from softq.codegen.cpu.rows.pipeline import MOST_PASSES, Pipeline, split_stages
+from softq.codegen.cpu.rows.pipeline import MOST_PASSES, Rows, split_stages
 from softq.codegen.cpu.rows.processor import Processor
 from softq.codegen.cpu.rows.row_loop import RowLoop
-from softq.codegen.cpu.rows.short_rows import ShortRows
+from softq.codegen.cpu.rows.short_rows import Form, ShortRows
 from softq.rowprog.onnx.emitter import output_names
 from softq.rowprog.phases import Phase
 from softq.rowprog.program import Program
@@ -116,27 +117,52 @@ class _RowLoops:
             return self._long_rows()
         # A row of the same types as all others have.
         short = ShortRows(given.kernel, self._passes, self._outputs, given.memory_of(given.numbers, given.begin))
-        forms = list(short.forms())
-        most = tirx.const(short.step * len(forms), self._index)
-        with script.If(tirx.And(tirx.LT(tirx.const(0, self._index), length), tirx.LE(length, most))):
+        forms = short.forms(groups=given.along)
+        if not forms:
+            return self._long_rows()
+        most, rows = (tirx.const(n, self._index) for n in (forms[-1].upto, max(form.rows for form in forms)))
+        is_short = tirx.And(tirx.LT(tirx.const(0, self._index), length), tirx.LE(length, most))
+        with script.If(tirx.And(is_short, tirx.LE(rows, given.rows))):
             with script.Then():
-                for i, form in enumerate(forms):
-                    above, upto = (tirx.const(short.step * n, self._index) for n in (i, i + 1))
+                for form in forms:
+                    above, upto = (tirx.const(n, self._index) for n in (form.above, form.upto))
                     with script.If(tirx.And(tirx.LT(above, length), tirx.LE(length, upto))), script.Then():
-                        self._each_row(
-                            lambda kernel, row, scalars, form=form: short.emit(kernel, row, scalars, *form), filled=True
-                        )
+                        self._short_rows(short, form)
             with script.Else():
                 self._long_rows()
         return None
 
-    def _each_row(self, emit: Callable[[KernelContext, RowMemory, Emission], None], filled: bool = False) -> None:
+    def _short_rows(self, short: ShortRows, form: Form) -> None:
+        """Emit rows side by side; where their number is no multiple, the second group begins within the first one."""
+        given, zero = self._given, tirx.const(0, self._index)
+        each = tirx.const(form.rows, self._index)
+        groups, twice, second = given.rows, zero, None
+        if form.rows > 1:
+            filled = tirx.Add(given.rows, tirx.const(form.rows - 1, self._index))
+            shift = tirx.const(form.rows.bit_length() - 1, self._index)
+            groups = given.position(script.shift_right(filled, shift))
+            twice = given.position(tirx.Sub(tirx.Mul(groups, each), given.rows))
+            second = given.count_rows(tirx.Sub(tirx.Add(given.begin, each), twice))
+        with script.serial(groups) as group:
+            behind = given.position(tirx.Sub(tirx.Mul(group, each), twice))
+            number = given.position(tirx.Add(given.begin, tirx.Select(tirx.LT(zero, behind), behind, zero)))
+            rows: list[tuple[KernelContext, RowMemory, Emission]] = []
+            for k in range(form.rows):
+                rows.append(given.start_row(given.numbers, tirx.Add(number, tirx.const(k, self._index))))
+                given.numbers.next()
+            scalars = short.emit(form, rows)
+            given.write_scalars(scalars, number, self._outputs, filled=True)
+            if second is not None:
+                with script.If(tirx.EQ(group, zero)), script.Then():
+                    given.numbers.set(second)
+
+    def _each_row(self, emit: Callable[[KernelContext, RowMemory, Emission], None]) -> None:
         given = self._given
         with script.serial(given.rows) as done:
             number = given.position(tirx.Add(given.begin, done))
             kernel, row, scalars = given.start_row(given.numbers, number)
             emit(kernel, row, scalars)
-            given.write_scalars(scalars, number, self._outputs, filled)
+            given.write_scalars(scalars, number, self._outputs)
             given.numbers.next()
 
     def _long_rows(self) -> None:
@@ -145,20 +171,20 @@ class _RowLoops:
         longest = max(self._passes[1:], key=lambda phase: len(phase.rows), default=None)
         ahead = longest, self._distance_of_next_row()
         if self._has_scans or not 1 < len(self._passes) <= MOST_PASSES:
-            return self._each_row(lambda kernel, row, scalars: self._pass_by_pass(kernel, row, scalars, ahead))
+            self._each_row(lambda kernel, row, scalars: self._pass_by_pass(kernel, row, scalars, ahead))
+            return
         found = split_stages(self._passes, self._outputs)
         numbers = [given.count_rows() for _ in found]
 
-        def finish(stage: int, scalars: Emission, number: Expr, names: Sequence[str]) -> None:
-            given.write_scalars(scalars, number, names)
-            numbers[stage].next()
-
-        bytes_of = tirx.const(given.program.scores.bits // 8, self._index)
-        pipeline = Pipeline(given.kernel, found, self._outputs, given.begin, given.rows)
-        pipeline.emit(
-            tirx.Mul(given.length, bytes_of), lambda k, number: given.start_row(numbers[k], number), finish, ahead
-        )
-        return None
+        rows = Rows(
+            given.begin, given.rows, given.program.scores.bits, lambda k, number: given.start_row(numbers[k], number),
+            given.write_scalars, lambda k: numbers[k].next(),
+        )  # fmt: skip
+        pipeline = JointPasses(given.kernel, found, self._outputs, rows)
+        if given.along and pipeline.is_possible():
+            pipeline.emit_jointly()
+        else:
+            pipeline.emit(ahead)
 
     def _pass_by_pass(
         self, kernel: KernelContext, row: RowMemory, scalars: Emission, ahead: tuple[Phase | None, Expr]

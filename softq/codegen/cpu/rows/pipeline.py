@@ -74,59 +74,110 @@ class Pipeline:
         kernel: What the whole kernel shares.
         found: The passes.
         outputs: The outputs by name.
-        begin: Number of the first row.
-        count: Number of rows.
+        rows: The rows.
     """
 
-    def __init__(
-        self, kernel: KernelContext, found: Sequence[Stage], outputs: Mapping[str, Node], begin: Expr, count: Expr
-    ) -> None:
-        self._kernel, self._stages, self._outputs, self._begin, self._count = kernel, found, outputs, begin, count
-        self._ring = {node: Local.empty(type_name(node.dtype), MOST_PASSES) for stage in found for node in stage.kept}
+    def __init__(self, kernel: KernelContext, found: Sequence[Stage], outputs: Mapping[str, Node], rows: Rows) -> None:
+        self.kernel, self.stages, self._outputs, self.rows = kernel, found, outputs, rows
+        self.ring = {node: Local.empty(type_name(node.dtype), MOST_PASSES) for stage in found for node in stage.kept}
 
-    def emit(
-        self,
-        row_bytes: Expr,
-        start: Callable[[int, Expr], tuple[KernelContext, RowMemory, Emission]],
-        finish: Callable[[int, Emission, Expr, Sequence[str]], None],
-        ahead: tuple[Phase | None, Expr],
-    ) -> None:
+    def emit(self, ahead: tuple[Phase | None, Expr]) -> None:
         """Emit the rows.
 
         Args:
-            row_bytes: Bytes of a row of scores.
-            start: Gives what a pass needs of the row with a number.
-            finish: Ends a pass over the row with a number: outputs to write are named.
             ahead: Which pass asks for the next row of scores, and how far behind its own they stand.
         """
-        index = self._kernel.index
-        zero, one = tirx.const(0, index), tirx.const(1, index)
-        first, further = (
-            Local.of(tirx.Select(tirx.LE(row_bytes, tirx.const(limit, index)), one, zero), index, 1).get()
-            for limit in _NEAR_BYTES
-        )
+        one = self.number(1)
+        first, further = (self.choose(self.rows_have(limit), one, self.number(0)) for limit in _NEAR_BYTES)
 
         def behind(number: int) -> Expr:
             """Return how many rows a pass is behind the first one."""
-            return tirx.Add(first, tirx.Mul(further, tirx.const(number - 1, index))) if number else zero
+            more = tirx.Mul(further, self.number(number - 1))
+            return tirx.Add(first, more) if number else self.number(0)
 
-        turns = tirx.Add(self._count, behind(len(self._stages) - 1))
+        turns = tirx.Add(self.rows.count, behind(len(self.stages) - 1))
         with script.serial(turns) as turn:
-            for number, stage in enumerate(self._stages):
-                done = Local.of(tirx.Sub(turn, behind(number)), index, 1).get()
-                inside = tirx.And(tirx.LE(zero, done), tirx.LT(done, self._count))
-                with script.If(inside), script.Then():
-                    row = Local.of(tirx.Add(self._begin, done), index, 1).get()
-                    kernel, memory, scalars = start(number, row)
-                    slot = Local.of(script.bitwise_and(done, tirx.const(MOST_PASSES - 1, index)), index, 1).get()
-                    for node in stage.needed:
-                        scalars.keep(node, self._ring[node].at(slot).get())
-                    scalars.compute(*stage.phase.setup)
+            for number, stage in enumerate(self.stages):
+                done = self.position(tirx.Sub(turn, behind(number)))
+                with script.If(self.is_inside(done)), script.Then():
                     asks = None
                     if stage.phase is ahead[0]:
-                        asks = Local.of(tirx.Mul(ahead[1], tirx.Add(one, behind(number))), index, 1).get()
-                    RowLoop(kernel, stage.phase, memory, scalars, self._outputs, asks).emit()
-                    scalars.compute(*stage.phase.scalars)
-                    for node in stage.kept:
-                        self._ring[node].at(slot).set(scalars.value(node))
-                    finish(number, scalars, row, stage.outputs)
+                        asks = self.position(tirx.Mul(ahead[1], tirx.Add(one, behind(number))))
+                    place = self.open(number, done, asks)
+                    place.loop.emit()
+                    self.close(number, place)
+                    self.rows.next(number)
+
+    def open(self, number: int, done: Expr, asks: Expr | None = None) -> Place:
+        """Return a pass over the row that is so far from the first one, with what earlier passes computed of it."""
+        stage = self.stages[number]
+        row = self.position(tirx.Add(self.rows.begin, done))
+        kernel, memory, scalars = self.rows.start(number, row)
+        slot = self.slot_of(done)
+        for node in stage.needed:
+            scalars.keep(node, self.ring[node].at(slot).get())
+        scalars.compute(*stage.phase.setup)
+        return Place(row, slot, scalars, RowLoop(kernel, stage.phase, memory, scalars, self._outputs, asks))
+
+    def close(self, number: int, place: Place) -> None:
+        """Emit what follows the elements of a pass."""
+        stage = self.stages[number]
+        place.scalars.compute(*stage.phase.scalars)
+        for node in stage.kept:
+            self.ring[node].at(place.slot).set(place.scalars.value(node))
+        self.rows.write(place.scalars, place.row, stage.outputs)
+
+    def is_inside(self, done: Expr) -> Expr:
+        """Say whether there is a row so far from the first one."""
+        return tirx.And(tirx.LE(self.number(0), done), tirx.LT(done, self.rows.count))
+
+    def rows_have(self, most: int) -> Expr:
+        """Say whether a row has at most so many bytes of scores."""
+        return tirx.LE(tirx.Mul(self.kernel.length, self.number(self.rows.score_bits // 8)), self.number(most))
+
+    def slot_of(self, done: Expr) -> Expr:
+        """Return the place in the ring of the row that is so far from the first one."""
+        return self.position(script.bitwise_and(done, self.number(MOST_PASSES - 1)))
+
+    def position(self, x: Expr) -> Expr:
+        """Return a position that may be used many times."""
+        return Local.of(x, self.kernel.index, 1).get()
+
+    def choose(self, condition: Expr, a: Expr, b: Expr) -> Expr:
+        """Return one position or the other."""
+        return self.position(tirx.Select(condition, a, b))
+
+    def number(self, value: int) -> Expr:
+        """Return a position that is known."""
+        return tirx.const(value, self.kernel.index)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows, and what is asked of them.
+
+    Attributes:
+        begin: Number of the first row.
+        count: How many there are.
+        score_bits: Width of a score.
+        start: Gives what a pass needs of the row with a number.
+        write: Writes the outputs of these names, numbers of the row with a number.
+        next: Goes to the next row of a pass.
+    """
+
+    begin: Expr
+    count: Expr
+    score_bits: int
+    start: Callable[[int, Expr], tuple[KernelContext, RowMemory, Emission]]
+    write: Callable[[Emission, Expr, Sequence[str]], None]
+    next: Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A pass over a row: the row's number, its place in the ring, its scalars and its elements."""
+
+    row: Expr
+    slot: Expr
+    scalars: Emission
+    loop: RowLoop

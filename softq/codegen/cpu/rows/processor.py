@@ -50,6 +50,11 @@ class Processor:
         return self.is_x86 and (self.machine.vector_bytes > 16 or self.has("sse4.1"))
 
     @property
+    def tests_vectors(self) -> bool:
+        """Whether one instruction says if all bits of a vector of 16 bytes are zero."""
+        return self.has_least_word
+
+    @property
     def shuffle(self) -> str:
         """LLVM's permute of bytes within 16, on Arm of so many registers; empty if there is none."""
         if not self.packs or (self.is_x86 and self.machine.vector_bytes == 16 and not self.has("ssse3")):

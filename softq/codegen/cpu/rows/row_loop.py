@@ -1,11 +1,4 @@
-"""One pass over the row: whole blocks, several at a time, and what is left of the row at its end.
-
-What is left is shorter than a block. Where vectors are read and written under masks, it is one more block, whose lanes
-behind the last element repeat the first one. Elsewhere the last block overlaps: it begins so many elements early that
-it ends with the row, is computed before all others and written behind them, because an output row may hold values that
-this pass reads; sums take in the lanes that no other block has. So every lane is an element of the row: proofs hold,
-and table positions are inside their tables.
-"""
+"""One pass over the row: block by block where it is computed in vectors, else an element at a time."""
 
 from __future__ import annotations
 
@@ -20,19 +13,16 @@ from softq.codegen.common import carriers
 from softq.codegen.common.patterns import group, order_steps
 from softq.codegen.cpu.rows import row_tables, scans
 from softq.codegen.cpu.rows.accumulators import Accumulators
-from softq.codegen.cpu.rows.block_results import LoopReductions, Write
-from softq.codegen.cpu.rows.blocks import Block
+from softq.codegen.cpu.rows.block_loop import BlockLoop
+from softq.codegen.cpu.rows.block_results import Write
 from softq.codegen.cpu.rows.emission import Emission, KernelContext
 from softq.codegen.cpu.rows.lane_widths import LaneWidths, find_widths
-from softq.codegen.cpu.rows.load_store import Line, RowMemory, load, store
-from softq.codegen.cpu.rows.tir import Local, bits_of, const, type_name
+from softq.codegen.cpu.rows.load_store import RowMemory, load, store
+from softq.codegen.cpu.rows.tir import Local, const, type_name
 from softq.rowprog.ops import OPS
 from softq.rowprog.phases import Phase
 from softq.rowprog.program import Node
 from softq.rowprog.types import Kind
-
-_CACHE_LINE = 64
-"""Bytes that are asked for at once."""
 
 
 class RowLoop:
@@ -68,12 +58,9 @@ class RowLoop:
 
     def emit(self) -> None:
         """Emit the pass; the results of its reductions are scalars then."""
-        index, length = self._kernel.index, self._kernel.length
-        results = {node: Local.empty(type_name(node.dtype), 1) for node in self._reduced}
         self._scans = [scans.Scan(nodes, self._scalars) for nodes in self._scan_groups]
-        for node, local in results.items():
-            local.set(const(OPS[node.op].of_empty_row(node.dtype), local.name))
-        some = tirx.LT(tirx.const(0, index), length)
+        results = self._of_empty_row()
+        some = tirx.LT(tirx.const(0, self._kernel.index), self._kernel.length)
         plan = None if self._is_scalar else self._find_widths()
         tables = None if plan is None else self._row_tables(plan)
         if plan is None:
@@ -82,15 +69,30 @@ class RowLoop:
         elif tables is None:
             self._element_by_element(plan, results, some)
         else:
-            with script.If(tirx.LE(tirx.const(row_tables.LEAST_LENGTH, index), length)):
+            with script.If(tirx.LE(tirx.const(row_tables.LEAST_LENGTH, self._kernel.index), self._kernel.length)):
                 with script.Then():
                     self._by_tables(tables, results)
                 with script.Else():
                     self._element_by_element(plan, results, some)
-        for node, local in results.items():
-            self._scalars.bind(node, local)
+        self._bind(results)
         for loop in self._scans:
             loop.finish()
+
+    def blocks(self) -> BlockLoop | None:
+        """Return what emits the pass step by step; None if it is not computed in blocks of vectors under masks."""
+        plan = None if self._is_scalar or not self._kernel.processor.masks else self._find_widths()
+        return None if plan is None or self._row_tables(plan) is not None else self._block_loop(plan)
+
+    def _of_empty_row(self) -> dict[Node, Local]:
+        """Return memory for the results of reductions, with what they are of no element."""
+        results = {node: Local.empty(type_name(node.dtype), 1) for node in self._reduced}
+        for node, local in results.items():
+            local.set(const(OPS[node.op].of_empty_row(node.dtype), local.name))
+        return results
+
+    def _bind(self, results: Mapping[Node, Local]) -> None:
+        for node, local in results.items():
+            self._scalars.bind(node, local)
 
     def _element_by_element(self, plan: LaneWidths, results: Mapping[Node, Local], some: Expr) -> None:
         if self._kernel.processor.masks:
@@ -118,6 +120,18 @@ class RowLoop:
         phase = replace(self._phase, rows=found.rows)
         rest = RowLoop(entries.kernel(), phase, self._row, self._scalars, self._outputs, self._ahead)
         rest._blocks(rest._find_widths(), results)
+
+    def _blocks(self, plan: LaneWidths, results: Mapping[Node, Local]) -> None:
+        blocks = self._block_loop(plan)
+        blocks.begin()
+        with script.serial(blocks.groups()) as g:
+            blocks.step(g, self._ahead)
+        blocks.remainder()
+        for node, x in blocks.results().items():
+            results[node].set(x)
+
+    def _block_loop(self, plan: LaneWidths) -> BlockLoop:
+        return BlockLoop(self._kernel, self._phase, self._row, self._scalars, self._writes(), self._reduced, plan)
 
     def _find_widths(self) -> LaneWidths:
         loads = {node: self._row.line_of(node).memory.name for node in self._phase.loads}
@@ -151,82 +165,3 @@ class RowLoop:
                 store(e, write.line, write.value(e, self._phase.rows))
         for s in sums:
             results[s.node].set(s.result())
-
-    # Block by block
-
-    def _blocks(self, plan: LaneWidths, results: Mapping[Node, Local]) -> None:
-        index, length, size = self._kernel.index, self._kernel.length, plan.size
-        unroll = self._kernel.processor.unroll
-        count = max(1, unroll // plan.ratio) if plan.bits else unroll
-        if max(plan.planes.values(), default=0) > 2:
-            # The tables of many planes take the registers, and keep the processor busy without further vectors.
-            count = min(count, 2)
-        sums = LoopReductions(self._kernel, self._scalars, plan, self._reduced, count)
-
-        def number(value: int) -> Expr:
-            return tirx.const(value, index)
-
-        def low_bits(limit: int) -> Expr:
-            return script.bitwise_and(length, number(limit - 1))
-
-        def block(at: Expr, vectors: int = 1, rest: Expr | None = None, parts: int | None = None) -> Block:
-            here, loads = Local.of(at, index, 1).get(), self._phase.loads
-            made = Block(self._kernel, self._scalars, plan, self._row, loads, here, vectors=vectors, rest=rest,
-                         parts=parts)  # fmt: skip
-            made.compute(self._phase.rows)
-            sums.add(made)
-            return made
-
-        rest = Local.of(low_bits(size), index, 1)
-        some_left = tirx.LT(number(0), rest.get())
-        masks = self._kernel.processor.masks
-        held: list[tuple[Emission, Line, Local]] = []
-        if not masks:
-            with script.If(some_left), script.Then():
-                last = block(tirx.Sub(length, number(size)), rest=rest.get())
-                for write in self._writes():
-                    for e in write.places(last):
-                        held.append((e, write.line, Local.of(write.value(e), write.held, e.lanes)))
-        groups = script.shift_right(length, number((count * size).bit_length() - 1))
-        with script.serial(groups) as g:
-            at = tirx.Mul(g, number(count * size))
-            self._ask_for_next_row(at, count * size)
-            self._write(block(at, vectors=count), in_loop=True)
-        pieces = count
-        while pieces > 1:
-            pieces //= 2
-            with script.If(tirx.NE(script.bitwise_and(length, number(pieces * size)), number(0))), script.Then():
-                self._write(block(tirx.Sub(length, low_bits(2 * pieces * size)), vectors=pieces))
-
-        def masked(parts: int | None = None) -> None:
-            self._write(block(tirx.Sub(length, rest.get()), rest=rest.get(), parts=parts))
-
-        with script.If(some_left), script.Then():
-            if not masks:
-                for e, line, local in held:
-                    store(e, line, local.get())
-            elif plan.ratio <= 1 or not plan.bits:
-                masked()
-            else:
-                # No wide vectors that would be empty where one of them is enough.
-                with script.If(tirx.LE(rest.get(), number(plan.wide_lanes))):
-                    with script.Then():
-                        masked(1)
-                    with script.Else():
-                        masked()
-        for node, x in sums.results().items():
-            results[node].set(x)
-
-    def _write(self, block: Block, in_loop: bool = False) -> None:
-        for write in self._writes():
-            write.emit(block, self._phase.rows if in_loop else None)
-
-    def _ask_for_next_row(self, at: Expr, size: int) -> None:
-        """Prefetch what the first pass over the next row reads, while this one computes."""
-        if self._ahead is None:
-            return
-        scores = self._row.scores
-        step = _CACHE_LINE * 8 // bits_of(scores.memory.name)
-        for first in range(0, size, step):
-            position = tirx.Add(tirx.Add(at, tirx.const(first, self._kernel.index)), self._ahead)
-            scores.memory.prefetch(scores.at(position))

@@ -1,22 +1,57 @@
-"""Rows that fit into a few vectors: every value stays in registers from the first pass to the last."""
+"""Rows that fit into a few vectors: every value stays in registers from the first pass to the last.
+
+Several rows stand side by side, so that the reductions of their lanes, and what is computed of these, are made for all
+of them at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from tvm import tirx
 
+from softq.codegen.cpu.rows import row_group
 from softq.codegen.cpu.rows.block_results import LoopReductions, Write
 from softq.codegen.cpu.rows.blocks import Block
 from softq.codegen.cpu.rows.emission import Emission, KernelContext
 from softq.codegen.cpu.rows.lane_widths import find_widths
 from softq.codegen.cpu.rows.load_store import RowMemory
+from softq.codegen.cpu.rows.row_group import RowGroup
 from softq.codegen.cpu.rows.tir import Local
 from softq.rowprog.phases import Phase
 from softq.rowprog.program import Node
 
+Row = tuple[KernelContext, RowMemory, Emission]
+"""What belongs to a row."""
+
+_SIDE_BY_SIDE = 4
+"""Vectors of rows that stand side by side: more rows of fewer vectors, a power of two."""
+
+_MOST_NODES = 40
+"""Values of an element up to which they do: longer code is not worth the time that it takes to compile."""
+
 _VECTORS = 4
 """Vectors of the widest values that a row may take; so many are computed side by side in long rows too."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """The code for rows of some lengths.
+
+    Attributes:
+        vectors: Vectors of bytes, or of the wide type where there are none of bytes.
+        parts: If not None, the number of wide vectors that may hold elements.
+        rows: How many rows stand side by side.
+        above: Rows are longer than this.
+        upto: Rows are not longer than this.
+    """
+
+    vectors: int
+    parts: int | None
+    rows: int
+    above: int
+    upto: int
 
 
 class ShortRows:
@@ -41,35 +76,59 @@ class ShortRows:
             kernel, loads, rows, reduced, [(w.node, w.held) for p in passes for w in self._writes(p, row)]
         )
 
-    @property
-    def step(self) -> int:
-        """Elements by which one form of the code is longer than the one before."""
-        return self._plan.wide_lanes if self._plan.bits else self._plan.size
+    def forms(self, groups: bool) -> Sequence[Form]:
+        """Return the forms of the code, those of shorter rows first; `groups` says whether rows may stand side by side.
 
-    def forms(self) -> Iterator[tuple[int, int | None]]:
-        """Yield the vectors of each form of the code, and how many wide ones of them hold elements."""
-        if not self._plan.bits or self._plan.ratio == 1:
-            yield from ((vectors, None) for vectors in range(1, _VECTORS + 1))
-        elif self._plan.ratio <= _VECTORS:
-            yield from ((1, parts) for parts in range(1, self._plan.ratio + 1))
+        Of rows side by side there are fewer forms: their code is longer, and what they save is more than a vector.
+        """
+        plan, side = self._plan, _SIDE_BY_SIDE
+        nodes = sum(len(p.rows) for p in self._passes)
+        groups = groups and nodes <= _MOST_NODES and row_group.is_possible(self._passes)
+        counts: list[tuple[int, int | None, int]] = []
+        if not plan.bits or plan.ratio == 1:
+            counts = [(vectors, None, max(1, side // vectors & ~1)) for vectors in range(1, _VECTORS + 1)]
+        elif plan.ratio <= _VECTORS and groups:
+            counts = [(1, plan.ratio // 2, side // 2), (1, plan.ratio, side)]
+        elif plan.ratio <= _VECTORS:
+            counts = [(1, parts, 1) for parts in range(1, plan.ratio + 1)]
+        step = plan.wide_lanes if plan.bits else plan.size
+        limits = [step * (parts or vectors) for vectors, parts, _ in counts]
+        return [Form(vectors, parts, rows if groups else 1, above, upto)
+                for (vectors, parts, rows), above, upto in zip(counts, [0, *limits], limits, strict=False)]  # fmt: skip
 
-    def emit(self, kernel: KernelContext, row: RowMemory, scalars: Emission, vectors: int, parts: int | None) -> None:
-        """Emit the row of one form; the program's scalars are in `scalars` then."""
-        plan = self._plan
-        least = self.step * ((parts or vectors) - 1)
+    def emit(self, form: Form, rows: Sequence[Row]) -> Emission:
+        """Emit rows of one form, side by side; return where their numbers are."""
+        plan, kernel, parts = self._plan, rows[0][0], form.parts
         at = Local.of(tirx.const(0, kernel.index), kernel.index, 1).get()
-        block = Block(kernel, scalars, plan, row, self._loads, at, vectors=vectors, rest=kernel.length,
-                      parts=parts, least=least)  # fmt: skip
+        blocks = [Block(kernel, scalars, plan, row, self._loads, at, vectors=form.vectors, rest=kernel.length,
+                        parts=parts, least=form.above) for kernel, row, scalars in rows]  # fmt: skip
+        group = RowGroup([scalars for _, _, scalars in rows], self._passes) if len(rows) > 1 else None
         for phase in self._passes:
-            scalars.compute(*phase.setup)
-            block.compute(phase.rows)
-            sums = LoopReductions(kernel, scalars, plan, phase.reductions, vectors, parts or 0, short=True)
-            sums.add(block, first=True)
-            for node, x in sums.results().items():
-                scalars.keep(node, x)
-            scalars.compute(*phase.scalars)
-            for write in self._writes(phase, row):
-                write.emit(block)
+            self._compute(group, rows[0][2], phase.setup)
+            sums: list[LoopReductions] = []
+            for block, (kernel, _, scalars) in zip(blocks, rows, strict=True):
+                block.compute(phase.rows)
+                sums.append(
+                    LoopReductions(kernel, scalars, plan, phase.reductions, form.vectors, parts or 0, short=True)
+                )
+                sums[-1].add(block, first=True)
+            if group is not None:
+                group.keep(sums[0].results_of([one.wholes() for one in sums]))
+            else:
+                for node, x in sums[0].results().items():
+                    rows[0][2].keep(node, x)
+            self._compute(group, rows[0][2], phase.scalars)
+            for block, (_, row, _) in zip(blocks, rows, strict=True):
+                for write in self._writes(phase, row):
+                    write.emit(block)
+        return rows[0][2] if group is None else group.numbers
+
+    @staticmethod
+    def _compute(group: RowGroup | None, scalars: Emission, nodes: Sequence[Node]) -> None:
+        if group is None:
+            scalars.compute(*nodes)
+        else:
+            group.compute(nodes)
 
     def _writes(self, phase: Phase, row: RowMemory) -> list[Write]:
         return [Write(self._outputs[name], row.outputs[name], False) for name in phase.outputs]
