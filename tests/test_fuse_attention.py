@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from click.testing import CliRunner
 
 import softq
 from softq.cli import main
+from softq.passes.fuse_attentions import REFUSED_KEY, FuseAttentions
 from tests.attention import run
 from tests.fused import ATTENTIONS, DIMS, Attention
 from tests.native import build_program
@@ -115,3 +117,11 @@ def test_attentions_in_bodies_are_fused() -> None:
     model, fused = (softq.convert(given.model(), bits=4, fuse_attention=fuse).model for fuse in (False, True))
     assert len(_functions(fused)) == 1
     np.testing.assert_array_equal(run(fused, feeds), run(model, feeds))
+
+
+def test_what_others_read_inside_is_named() -> None:
+    model = ir.from_proto(softq.convert(ATTENTIONS["plain"].model(), bits=4).model)
+    (call,) = (node for node in model.graph if node.domain == "softq")
+    model.graph.append(ir.node("Identity", [call.outputs[1]], name="reader"))
+    FuseAttentions()(model)
+    assert model.meta[REFUSED_KEY] == {"p": "p.normalizer, which is inside it, is read by reader"}

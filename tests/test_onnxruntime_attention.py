@@ -55,6 +55,12 @@ def test_close_to_the_function(name: str, library: Path) -> None:
         close(*both(name, library, ATTENTIONS[name].feeds(dims)))
 
 
+@pytest.mark.parametrize("dims", [{"B": 1, "S": 100, "N": 2003}, {"B": 41, "S": 8, "N": 30}], ids=["long", "many"])
+def test_threads_take_several_items_at_once(dims: dict[str, int], library: Path) -> None:
+    # Panels of keys, and matrices, that do not divide evenly.
+    close(*both("plain", library, ATTENTIONS["plain"].feeds(dims)))
+
+
 @pytest.mark.parametrize("name", sorted({*ATTENTIONS} - {"half", "capped"}))
 def test_equal_where_no_sum_is_rounded(name: str, library: Path) -> None:
     # Codes and sums of weights are whole numbers; a hyperbolic tangent is none.
