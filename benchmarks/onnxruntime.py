@@ -238,26 +238,29 @@ _TITLES = {
 
 
 def document(found: Mapping[str, Any]) -> str:
-    """Return the tables of docs/onnxruntime.md."""
-    machine = found["machine"]
+    """Return the tables of docs/onnxruntime.md; of two threads only if both had a processor."""
+    machine, measured = found["machine"], found["milliseconds"]
+    free = all(each["2"][PEAK] < 0.7 * each["1"][PEAK] for each in measured.values() if PEAK in each["1"])
+    threads = ("1", "2") if free else ("1",)
+    head = ["model", "", "one thread", "of", "two threads", "of"][: 2 + 2 * len(threads)]
+    clocks = ", with two the least by the clock" if free else "; others ran here, so that two threads were not free"
     lines = [
         f"From `{found['command']}` on {machine['processor']} ({machine['vectors']}; {machine['versions']}), up "
-        f"to {found['rounds']} runs in turns, ms: with one thread medians of its processor time, with two "
-        "the least by the clock. `of` is the share of the float model's time:",
+        f"to {found['rounds']} runs in turns, ms: with one thread medians of its processor time{clocks}. `of` is the "
+        "share of the float model's time:",
         "",
-        "| model | | one thread | of | two threads | of |",
-        "| --- | --- | --- | --- | --- | --- |",
+        f"| {' | '.join(head)} |",
+        "| --- " * len(head) + "|",
     ]
     for what, (title, float_model) in _TITLES.items():
-        if what not in found["milliseconds"]:
+        if what not in measured:
             continue
-        each = found["milliseconds"][what]
-        for number, name in enumerate(
-            key for key in each["1"] if key == PEAK or key.split()[0] in (float_model, "own")
-        ):
-            cells = [f"{each[t][name]:.2f} | {each[t][name] / each[t][float_model]:.2f}" for t in ("1", "2")]
+        each = measured[what]
+        shown = [key for key in each["1"] if key == PEAK or key.split()[0] in (float_model, "own")]
+        for number, name in enumerate(shown):
+            cells = [f"{each[t][name]:.2f} | {each[t][name] / each[t][float_model]:.2f}" for t in threads]
             lines.append(f"| {'' if number else title} | {_label(name)} | {' | '.join(cells)} |")
-    times = found["milliseconds"]["softmax"]["1"]
+    times = measured["softmax"]["1"]
     share = times["product"] / times["both"]
     grown = [f"{size:.0f} MiB ({_label(name)})" for name, size in found["mebibytes"].items()]
     lines += [
