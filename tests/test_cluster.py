@@ -24,6 +24,7 @@ from click.testing import CliRunner
 
 from softq.cli import main
 from softq.errors import InputError, UsageError
+from softq.limits import limited
 from softq.plans import Plan
 from softq.sweeps import Selection, Sweep, Task, run
 from softq.sweeps.distributed import connection, worker
@@ -313,6 +314,16 @@ def test_another_model_and_other_data_on_a_worker(tmp_path: Path) -> None:
         del workspace
         gc.collect()
     assert not any(tmp_path.iterdir())
+
+
+def test_limits_of_the_caller_hold_on_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = Task(str(VIT), str(IMAGES), "kl", Selection(batch=8), limit=40, threads=1)
+    planner, subject = Planner(VIT, Selection()), task.subject(task.runner())
+    monkeypatch.setattr(worker, "_worker", lambda: (str(tmp_path), 1))
+    with limited(nodes=5):
+        sent = pickle.dumps(Workspace(task, (0, 40), planner.graph, planner.weights))
+    with pytest.raises(UnfitError, match="--limit-nodes"):
+        pickle.loads(sent).measure(partition(subject)[0], None)
 
 
 def test_shards_depend_on_data_and_batch_alone(tmp_path: Path) -> None:

@@ -11,11 +11,12 @@ import time
 import weakref
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from softq.data import Batch
 from softq.errors import SoftqError
+from softq.limits import Limits, current, limited
 from softq.metrics import Part
 from softq.plans import Plan
 from softq.sweeps.distributed.shards import Shard, digest_arrays, join_digests
@@ -57,10 +58,14 @@ class Workspace:
         part: First sample, and the one behind the last.
         graph: Hash of the model's graph, which the worker's must have.
         weights: Fingerprint of its weights.
+        limits: What may be read at most; by default what holds here.
     """
 
-    def __init__(self, task: Task, part: tuple[int, int | None], graph: str, weights: str) -> None:
-        self._given = task, part, graph, weights
+    def __init__(
+        self, task: Task, part: tuple[int, int | None], graph: str, weights: str, limits: Limits | None = None
+    ) -> None:
+        self._limits = current() if limits is None else limits
+        self._given = task, part, graph, weights, self._limits
         self._lock, self._locks = threading.Lock(), defaultdict[int, threading.Lock](threading.Lock)
         self._opened = False
         self._digests: dict[int, str] = {}
@@ -76,7 +81,11 @@ class Workspace:
             UnfitError: this worker does not see model and data, or other ones.
             SoftqError: as of an evaluator.
         """
-        self.open()
+        with limited(**asdict(self._limits)):
+            return self._measure(shard, plan)
+
+    def _measure(self, shard: Shard, plan: Plan | None) -> Answer:
+        self._open()
         if plan is None:
             return self._prepare(shard)
         with self._locks[shard.number]:
@@ -96,13 +105,17 @@ class Workspace:
         Raises:
             UnfitError: this worker does not see them, or other ones.
         """
+        with limited(**asdict(self._limits)):
+            self._open()
+
+    def _open(self) -> None:
         with self._lock:
             if not self._opened:
                 self._load()
                 self._opened = True
 
     def _load(self) -> None:
-        task, part, graph, weights = self._given
+        task, part, graph, weights, _ = self._given
         try:
             planner = Planner(task.model, task.selection)
             if (planner.graph, planner.weights) != (graph, weights):
