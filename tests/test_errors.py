@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import pkgutil
+import re
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import CodeType, FrameType
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import onnx
@@ -11,19 +18,27 @@ import pytest
 
 import softq
 from softq import limits
+from softq.artifact import check_folder, write
 from softq.calibration import Sampling
 from softq.compare import score
 from softq.conversion import expose
 from softq.data import TensorSpec, open_data
 from softq.errors import SoftqError
-from softq.modelfile import as_model, check_output, load, save
+from softq.modelfile import as_model, check_functions, check_output, data_files, load, save
 from softq.passes.prepare import prepare
 from softq.provenance import plan_of
 from softq.sweeps import records
+from softq.sweeps import run as sweep
 from softq.sweeps.plan.record import read_record
+from softq.sweeps.report import report
+from softq.vectors import Vectors, write_vectors
 from tests.hostile import BOMBS, WRONG, text
 
+if TYPE_CHECKING:
+    from softq.artifact import Machine, Program
+
 GOOD = text("q = Identity(x)")
+VECTORS = cast("Vectors", None)
 PLAN = softq.convert(GOOD).plan
 DATA = [{"x": np.ones((2, 4, 8, 8), np.float32)}]
 
@@ -45,6 +60,9 @@ OF_MODELS: Mapping[str, Call] = {
     "prepare": lambda path: prepare(load(path)),
     "save": lambda path: save(as_model(path), path.parent / "again.onnx", source=path),
     "plan-of": lambda path: plan_of(as_model(path)),
+    "check-functions": lambda path: (check_functions(path), load(path)),
+    "data-files": lambda path: (data_files(path), load(path)),
+    "sweep": lambda path: sweep(path, DATA, out=path.parent / "sweep", metric="cosine", methods="log2", bits="3"),
 }
 
 OF_OTHERS: Mapping[str, Call] = {
@@ -57,6 +75,12 @@ OF_OTHERS: Mapping[str, Call] = {
     "read-record": read_record,
     "open-data": lambda path: list(open_data(path, [TensorSpec("x", "float32", None)]).batches()),
     "check-output": lambda path: check_output(path / "under" / "it", source=path),
+    "save-to": lambda path: save(as_model(GOOD), path / "under" / "it"),
+    "check-folder": lambda path: check_folder(path / "under" / "it"),
+    "write": lambda path: write(cast("Program", None), cast("Machine", None), path / "under" / "it"),
+    "sweep-on": lambda path: sweep(GOOD, path, out=path.parent / "sweep", metric="cosine", methods="log2", bits="3"),
+    "report": lambda path: report(path),
+    "write-vectors": lambda path: write_vectors(VECTORS, path.with_suffix(".npz")),
 }
 
 FILES: Mapping[str, bytes] = {
@@ -70,6 +94,49 @@ FILES: Mapping[str, bytes] = {
     "cut": GOOD.SerializeToString()[:-9],
     "zip": b"PK\x03\x04" + bytes(60),
 }
+
+
+def list_readers() -> dict[CodeType, str]:
+    """Return the code of every public function that is given a place of a file, a model or data."""
+    found: dict[CodeType, str] = {}
+    for place in ("softq", *(info.name for info in pkgutil.walk_packages(softq.__path__, "softq."))):
+        if any(part.startswith("_") for part in place.split(".")):
+            continue
+        try:
+            module = importlib.import_module(place)
+        except ModuleNotFoundError as error:
+            if error.name not in {"tvm", "dask", "distributed"}:
+                raise
+            continue
+        for name in getattr(module, "__all__", ()):
+            function = getattr(module, name)
+            if inspect.isfunction(function) and any(
+                re.search("PathLike|ModelLike|DataSource", str(given.annotation))
+                for given in inspect.signature(function).parameters.values()
+            ):
+                found.setdefault(function.__code__, f"{place}.{name}")
+    return found
+
+
+def test_every_public_reader_is_given_bad_files(tmp_path: Path) -> None:
+    """One that is new is missing until it has a place in the tables above."""
+    missing, path, good = list_readers(), tmp_path / "text", tmp_path / "good.onnx"
+    path.write_bytes(FILES["text"])
+    good.write_bytes(GOOD.SerializeToString())
+    assert {"softq.inspect", "softq.load", "softq.modelfile.save"} <= set(missing.values())
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        missing.pop(frame.f_code, None)
+
+    for call in (*OF_MODELS.values(), *OF_OTHERS.values(), lambda _: OF_MODELS["convert-calibration"](good)):
+        sys.setprofile(note)
+        try:
+            call(path)
+        except SoftqError:
+            pass
+        finally:
+            sys.setprofile(None)
+    assert not missing
 
 
 def assert_own(call: Call, path: Path) -> None:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner
 
+import softq
+from softq.cli import main
 from softq.errors import UsageError
+from tests.attention import run
 from tests.hostile import text
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits and signals are Linux's")
@@ -46,9 +54,94 @@ def test_building_asks_for_address_space_first(tmp_path: Path, monkeypatch: pyte
     pytest.importorskip("tvm")
     import resource
 
-    import softq
-
     monkeypatch.setattr(resource, "getrlimit", lambda which: (600 << 20, resource.RLIM_INFINITY))
     with pytest.raises(UsageError, match=r"1024 MiB of address space; this process may have 600"):
         softq.build(text("q = Identity(x)"), tmp_path / "out", target="cpu")
     assert list(tmp_path.iterdir()) == []
+
+
+def interrupt(*given: object, **more: object) -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    ("command", "where"),
+    [
+        (["inspect", "m.onnx"], "softq.graph.facts.infer_shapes"),
+        (["convert", "m.onnx", "out.onnx", "--save-plan", "plan.json"], "os.fsync"),
+        (["sweep", "m.onnx", "--data", "d.npz", "--metric", "cosine", "--methods", "log2", "--bits", "3", "--out", "s"],
+         "softq.sweeps.evaluate.evaluator.run_batch"),
+        (["build", "m.onnx", "built", "--target", "cpu"], "softq.artifact.writing.hash_files"),
+    ],
+    ids=["inspect", "convert", "sweep", "build"],
+)  # fmt: skip
+def test_ctrl_c_leaves_nothing_half_written(
+    command: list[str], where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if command[0] == "build":
+        pytest.importorskip("tvm")
+    monkeypatch.chdir(tmp_path)
+    onnx.save(text("q = Identity(x)"), "m.onnx")
+    np.savez("d.npz", x=np.ones((2, 4, 8, 8), np.float32), c=np.ones((2, 4, 8, 8), bool))
+    monkeypatch.setattr(where, interrupt)
+    result = CliRunner().invoke(main, command)
+    assert (result.exit_code, result.stderr) == (130, "\nsoftq: interrupted\n")
+    left = {path.name for path in tmp_path.iterdir()} - {"m.onnx", "d.npz"}
+    assert left == ({"s"} if command[0] == "sweep" else set())  # What was measured stays, and the sweep goes on.
+
+
+def rename(model: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:
+    """Return a model whose own values and nodes have given names, as long as there are any."""
+    made, left = onnx.ModelProto.FromString(model.SerializeToString()), iter(names)
+    known = {name: next(left, name) for node in made.graph.node for name in node.output if name != "y"}
+    for node in made.graph.node:
+        node.name = known.get(node.output[0], node.name)
+        node.input[:] = [known.get(name, name) for name in node.input]
+        node.output[:] = [known.get(name, name) for name in node.output]
+    return made
+
+
+@pytest.mark.parametrize("inline", [False, True], ids=["functions", "inline"])
+def test_names_that_softq_gives_may_be_taken(inline: bool) -> None:
+    """Values, nodes and initializers of the model are called as what is put in behind them."""
+    body = " ".join(f"a{i} = Mul(x, {'x' if i == 0 else f'a{i - 1}'})" for i in range(60)) + " q = Mul(a59, x)"
+    model = text(body)
+    plain = softq.convert(model, inline=inline).model
+    own = {name for node in model.graph.node for name in (node.name, *node.output)} | {"x", "c", "y"}
+    added = [name for node in plain.graph.node for name in (node.name, *node.output) if name and name not in own]
+    added += [tensor.name for tensor in plain.graph.initializer if tensor.name not in own]
+    assert added
+    taken = rename(model, dict.fromkeys(added))
+    converted = softq.convert(taken, inline=inline).model
+    onnx.checker.check_model(converted)
+    feed = {
+        "x": np.random.default_rng(0).normal(size=(2, 4, 8, 8)).astype(np.float32) / 4,
+        "c": np.ones((2, 4, 8, 8), bool),
+    }
+    assert np.array_equal(run(converted, feed), run(plain, feed))
+
+
+AS_NOBODY = """
+import os, sys
+import softq.building, softq.conversion, softq.modelfile
+from softq.cli import main
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
+def test_a_folder_of_somebody_else_is_one_line(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory() as name:  # pytest's own folders are closed to others
+        os.chmod(name, 0o755)
+        onnx.save(text("q = Identity(x)"), f"{name}/m.onnx")
+        for command in (
+            ["convert", f"{name}/m.onnx", f"{name}/o.onnx"],
+            ["build", f"{name}/m.onnx", f"{name}/b", "--target", "cpu"],
+        ):
+            done = run_python(AS_NOBODY, *command)
+            assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+            assert "not writable" in done.stderr or "Permission denied" in done.stderr
+        assert os.listdir(name) == ["m.onnx"]

@@ -29,10 +29,13 @@ def check_folder(path: str | os.PathLike[str]) -> Path:
     if not os.path.basename(os.path.normpath(given)) or os.path.basename(given) in (".", ".."):
         raise UsageError(f"output {given!r} is no name for a folder")
     goal = Path(os.path.abspath(given))
-    if goal.is_symlink():
-        raise UsageError(f"output '{goal}' is a link; give the folder that it names")
-    if goal.exists():
-        _check_replaceable(goal)
+    try:
+        if goal.is_symlink():
+            raise UsageError(f"output '{goal}' is a link; give the folder that it names")
+        if goal.exists():
+            _check_replaceable(goal)
+    except OSError as error:
+        raise InputError(f"cannot write '{goal}': {error.strerror or error}") from error
     if not goal.parent.is_dir():
         raise InputError(f"cannot write '{goal}': the folder '{goal.parent}' does not exist")
     if not os.access(goal.parent, os.W_OK | os.X_OK):

@@ -1,13 +1,12 @@
 /* Uses a built model as libFuzzer says: weights, shapes, element types, memory and numbers of inputs, in every order.
- * Linked with the driver and the kernels of an artifact, and run with the artifact's folder in SOFTQ_ARTIFACT. What is
- * wrong must come back as an error; memory of inputs and outputs ends where a page ends that cannot be read, so that
- * kernels are watched, too, which no sanitizer has gone through. */
+ * Linked with the driver and the kernels of an artifact, and run with the artifact's folder in SOFTQ_ARTIFACT and a
+ * folder for the changed weights in TMPDIR. What is wrong must come back as an error. Memory of inputs and outputs ends
+ * where a page ends that cannot be read, so that kernels are watched, too, which no sanitizer has gone through. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "softq.h"
 
@@ -27,7 +26,7 @@ static unsigned take(struct given *from)
 
 static unsigned char *weights;
 static size_t weights_bytes;
-static char folder[64];
+static char folder[1024];
 static unsigned char *room[2 * MOST];
 
 /* Memory of so many bytes, which end where a page ends that cannot be read. */
@@ -42,7 +41,7 @@ static void *ends(int place, size_t bytes)
 
 static void write_weights(const unsigned char *data, size_t bytes)
 {
-    char path[96];
+    char path[1100];
     snprintf(path, sizeof path, "%s/weights.bin", folder);
     FILE *file = fopen(path, "wb");
     if (file == NULL || fwrite(data, 1, bytes, file) != bytes || fclose(file) != 0) abort();
@@ -62,9 +61,8 @@ int LLVMFuzzerInitialize(int *count, char ***arguments)
     rewind(file);
     if (weights == NULL || fread(weights, 1, weights_bytes, file) != weights_bytes) abort();
     fclose(file);
-    snprintf(folder, sizeof folder, "/dev/shm/softq-fuzz-%ld", (long)getpid());
-    snprintf(path, sizeof path, "mkdir -p %s", folder);
-    if (system(path) != 0) abort();
+    const char *place = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%s", place == NULL ? "." : place);
     return 0;
 }
 
