@@ -2,9 +2,10 @@
 
 Of most methods, all that comes before the sum is a function of d = max - score, which has 256 values; the reference
 interpreter says which, on all 32,896 pairs of a maximum and a score. Each row value for which that is so and that
-something else needs becomes one look-up in a table of 256 entries at d. Every 8-bit method then costs the same on every
-device. A masked element either has the entry at the d of the least score, as one of that score has, or the same value
-in every row (which of the two is checked too); in the second case a select behind the look-up puts it there.
+something else needs becomes one look-up in a table of 256 entries at d, or in a shorter one at another value that is
+looked up already and determines it: a weight at its code. Every 8-bit method then costs about the same on every device.
+A masked element either has the entry at the d of the least score, as one of that score has, or the same value in every
+row (which of the two is checked too); in the second case a select behind the look-up puts it there.
 
 Only what depends on no run-time parameter can be folded; what follows from a parameter stays as it is behind the
 tables.
@@ -12,6 +13,7 @@ tables.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -45,6 +47,11 @@ class _Folded:
 
     entries: tuple[Number, ...]
     masked: Number | None
+
+    @property
+    def values(self) -> tuple[Number, ...]:
+        """The entries, and behind them what masked elements have of their own."""
+        return self.entries if self.masked is None else (*self.entries, self.masked)
 
     @property
     def is_identity(self) -> bool:
@@ -183,6 +190,32 @@ def _find_outermost(program: Program, folded: set[Node]) -> set[Node]:
     return folded & needed
 
 
+def _find_narrower(
+    node: Node, chosen: set[Node], folded: dict[Node, _Folded]
+) -> tuple[Node, tuple[Number, ...]] | None:
+    """Return the value with the shortest table of entries that determines another one, with that one's entries at it.
+
+    Only codes count whose greatest is below that of the value itself and below 255: so no two wait for each other, and
+    the table is shorter than that at d.
+    """
+    table = folded[node]
+    own = max(table.entries) if node.dtype.is_integer else math.inf
+    bits = _to_bits(np.array(table.values, node.dtype.numpy)).tolist()
+    best: tuple[int, Node, tuple[Number, ...]] | None = None
+    for other in sorted(chosen - {node}, key=lambda n: str(folded[n].entries)):
+        codes = folded[other]
+        if not other.dtype.is_integer or min(codes.values) < 0 or (codes.masked is None) != (table.masked is None):
+            continue
+        greatest = int(max(codes.values))
+        if greatest >= min(own, ENTRIES - 1) or (best is not None and greatest >= best[0]):
+            continue
+        at: dict[Number, int] = {}
+        if all(bits[at.setdefault(code, i)] == bits[i] for i, code in enumerate(codes.values)):
+            # Codes that no element has may have any entry.
+            best = greatest, other, tuple(table.values[at.get(code, 0)] for code in range(greatest + 1))
+    return None if best is None else best[1:]
+
+
 def _rebuild(program: Program, folded: dict[Node, _Folded]) -> Program:
     """Return the program again, on a trace of its own, with look-ups in place of what is folded."""
     structure = f"{program.structure}_table".lstrip("_")
@@ -203,7 +236,11 @@ def _rebuild(program: Program, folded: dict[Node, _Folded]) -> Program:
         return tuple(new[node].node for node in nodes)
 
     def look_up(node: Node) -> Value:
-        table = folded[node]
+        table, narrower = folded[node], _find_narrower(node, chosen, folded)
+        if narrower is not None:
+            other, entries = narrower
+            copy((other,))
+            return t.lut(t.table(entries, node.dtype), new[other])
         value = t.lut(t.table(table.entries, node.dtype), distance)
         if t.valid is None or table.masked is None:
             return value
