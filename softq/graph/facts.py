@@ -17,6 +17,7 @@ from softq.graph.queries import is_op, operand, producer
 from softq.graph.ranks import Dims, find_rank
 from softq.graph.shape_stubs import insert_stubs
 from softq.graph.view import FunctionId, ModelView, function_label
+from softq.limits import current
 
 UNKNOWN = "softq.unknown"
 """Domain of operators about which inference shall know nothing."""
@@ -78,7 +79,8 @@ class Facts:
             return None
         shape = self._known_shape(value)
         rank = None if shape is not None else find_rank(value, self._known_shape, self._ranks)
-        return shape if rank is None else (None,) * rank
+        # A Reshape to 10^12 axes never runs.
+        return shape if rank is None or rank > current().rank else (None,) * rank
 
     def _known_shape(self, value: ir.Value) -> Dims | None:
         # onnx's version converter annotates the values it inserts as scalars, whatever they are.
