@@ -122,8 +122,8 @@ def test_attention(kind: str, form: dict[str, bool], method: str, monkeypatch: p
     symbols = [step.kernel for step in fused.steps]
     assert [x for x in symbols if "attention" in x]
     assert not [x for x in symbols if "matmul" in x]
-    # Values whose rows are far apart are copied, because every block reads them.
-    assert [x for x in symbols if "tvm" in x] == ["softq_tvm_transpose"] * form["beside"]
+    # Values whose rows are far apart are packed from where they lie.
+    assert not [x for x in symbols if "tvm" in x]
     with monkeypatch.context() as patched:
         patched.setattr(pipeline, "find_attentions", lambda *_: ({}, set()))
         plain = build_program(converted)

@@ -276,6 +276,19 @@ needs_host = pytest.mark.skipif(not MACHINES or shutil.which("gcc") is None, rea
 
 
 @needs_host
+@pytest.mark.parametrize(("name", "kind"), [("exact", DType.F32), ("adalog", DType.F32), ("i-exp", DType.I8)])
+def test_a_row_alone_is_the_row_among_others(name: str, kind: DType) -> None:
+    """Groups of short rows add in the order in which a single one does."""
+    settings: dict[str, int | float | str] = {"step": 0.05} if kind is DType.I8 else {}
+    host = Host(program_of(name, settings, kind, False))
+    for length in (3, 16, 17, 40, 48, 49, 50, 63, 64, 65, 127):
+        rows = rows_of((61, length), kind, length)
+        alone = [host(row[None]) for row in rows]
+        for output, together in host(rows).items():
+            assert same_bits(together, np.concatenate([one[output] for one in alone])), length
+
+
+@needs_host
 @pytest.mark.parametrize(
     ("name", "settings", "kind", "masked"),
     [

@@ -96,9 +96,7 @@ class BlockLoop:
     @property
     def is_ordered(self) -> bool:
         """Whether the sum of floats would be another one if what is left of the row came first."""
-        return any(
-            node.op == "row_sum" and node.dtype.is_float and node not in self._plan.fixed for node in self._reduced
-        )
+        return self._plan.adds_floats(self._reduced)
 
     def results(self) -> dict[Node, Expr]:
         """Return the reductions, to be taken in their order."""

@@ -80,6 +80,10 @@ class LaneWidths:
         """Elements of a block of one vector: of bytes, or of the wide type where there are none of bytes."""
         return self.vector_bytes if self.in_bytes else self.wide_lanes
 
+    def adds_floats(self, reduced: Iterable[Node]) -> bool:
+        """Say whether one of some reductions is a sum of floats, which hangs on their order."""
+        return any(n.op == "row_sum" and n.dtype.is_float and n not in self.fixed for n in reduced)
+
 
 def find_widths(
     kernel: KernelContext,

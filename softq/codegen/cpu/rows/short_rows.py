@@ -86,7 +86,10 @@ class ShortRows:
         groups = groups and nodes <= _MOST_NODES and row_group.is_possible(self._passes)
         counts: list[tuple[int, int | None, int]] = []
         if not plan.bits or plan.ratio == 1:
-            counts = [(vectors, None, max(1, side // vectors & ~1)) for vectors in range(1, _VECTORS + 1)]
+            # Fewer rows than a group go the way of long ones, which adds the last of so many vectors in another order.
+            ordered = groups and plan.adds_floats(node for p in self._passes for node in p.reductions)
+            most = _VECTORS - 1 if ordered else _VECTORS
+            counts = [(vectors, None, max(1, side // vectors & ~1)) for vectors in range(1, most + 1)]
         elif plan.ratio <= _VECTORS and groups:
             counts = [(1, plan.ratio // 2, side // 2), (1, plan.ratio, side)]
         elif plan.ratio <= _VECTORS:
