@@ -32,6 +32,9 @@ COMMAND = "make figures"
 Settings = Mapping[str, int | float | str]
 
 METHOD, BITS, DRAWS = "deferred-log", (5, 4, 3, 2), 3
+REST: Settings = {"rest": "mean"}
+"""The form of the method whose last code weighs something, at the widths where much lies behind the last step."""
+REST_BITS = (3, 2)
 RIVALS: tuple[tuple[str, Settings], ...] = (("uniform", {"bits": 8}), ("log2", {"bits": 4}))
 
 
@@ -114,6 +117,7 @@ class Setting:
 
 SETTINGS: tuple[Setting, ...] = (
     *(Setting(METHOD, {"bits": bits}, draw) for bits in BITS for draw in (None, *range(DRAWS))),
+    *(Setting(METHOD, {"bits": bits, **REST}, draw) for bits in REST_BITS for draw in (None, *range(DRAWS))),
     *(Setting(method, settings) for method, settings in RIVALS),
 )
 

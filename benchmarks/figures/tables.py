@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.figures.studies import BITS, METHOD, RIVALS, STUDIES, Study, kind_of
+from benchmarks.figures.studies import BITS, METHOD, REST, RIVALS, STUDIES, Settings, Study, kind_of
 from softq.metrics import EXP_MEAN, MEAN, Floats, Interval, PerSample, change_interval, value_interval
 
 SHARE, METRIC_PART = 0.3, 0.001
@@ -28,10 +28,10 @@ class Found:
     study: Study
     record: Mapping[str, Any]
 
-    def rows(self, method: str, bits: int, *, fitted: bool = False) -> list[Mapping[str, Any]]:
+    def rows(self, method: str, settings: Settings, *, fitted: bool = False) -> list[Mapping[str, Any]]:
         """Return the row of these settings, or of a fitted one those of all draws."""
         return [row for row in self.record["rows"]
-                if row["method"] == method and row["settings"]["bits"] == bits
+                if row["method"] == method and row["settings"] == settings
                 and (row["draw"] is not None) == fitted]  # fmt: skip
 
     def change(self, rows: Sequence[Mapping[str, Any]]) -> Interval:
@@ -49,10 +49,10 @@ class Found:
 
     def harm(self, bits: int) -> tuple[float, Interval]:
         """Return the mean distance without calibration data, and by how much a fit changes it."""
-        (plain,) = self.rows(METHOD, bits)
+        (plain,) = self.rows(METHOD, {"bits": bits})
         base = _distances(plain)
         each = [change_interval(MEAN, (-np.inf, np.inf), _single(base), _single(_distances(row)))
-                for row in self.rows(METHOD, bits, fitted=True)]  # fmt: skip
+                for row in self.rows(METHOD, {"bits": bits}, fitted=True)]  # fmt: skip
         return float(base.mean()), _hull([one for one in each if one is not None])
 
 
@@ -85,15 +85,21 @@ def figures_table(results: Mapping[str, Any]) -> str:
     for found in found_in(results):
         metric, samples = found.record["metric"], len(found.record["samples"])
         start = f"{found.study.name} | {metric}, {samples:,} samples | {found.record['float']:.4g}"
-        for fitted in (False, True):
-            cells = [_cell(found, found.rows(METHOD, bits, fitted=fitted)) for bits in BITS]
-            others = ["" if fitted else _cell(found, found.rows(name, int(given["bits"]))) for name, given in RIVALS]
-            head = " | | " if fitted else start
-            lines.append(f"| {head} | {'fitted' if fitted else 'built in'} | " + " | ".join([*cells, *others]) + " |")
+        forms: tuple[tuple[str, Settings], ...] = (("", {}), (f", `rest={REST['rest']}`", REST))
+        for name, form in forms:
+            for fitted in (False, True):
+                cells = [_cell(found, found.rows(METHOD, {"bits": bits, **form}, fitted=fitted)) for bits in BITS]
+                if not any(cells):
+                    continue
+                cells += ["" if fitted or form else _cell(found, found.rows(*rival)) for rival in RIVALS]
+                head = " | | " if fitted or form else start
+                lines.append(f"| {head} | {'fitted' if fitted else 'built in'}{name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
 def _cell(found: Found, rows: Sequence[Mapping[str, Any]]) -> str:
+    if not rows:
+        return ""
     change = found.change(rows)
     numbers = (change.estimate, change.low, change.high)
     sign = "" if found.study.metric.kind is EXP_MEAN or found.study.metric.paired else "+"
