@@ -33,10 +33,17 @@ class TargetSpec:
 
 @dataclass(frozen=True)
 class BuiltArtifact:
-    """What `build` wrote: the folder, and its manifest."""
+    """What `build` wrote.
+
+    Attributes:
+        folder: The folder.
+        manifest: What its manifest says.
+        notes: What the user should know, one sentence each.
+    """
 
     folder: Path
     manifest: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
 
 
 def parse_target(text: str) -> TargetSpec:
@@ -106,6 +113,7 @@ def build(
     built = spec.target.build(loaded, spec.options)
     step(1, "write")
     model_hashes = {"graph": graph_hash(loaded), "weights": weights_fingerprint(loaded)}
+    notes: tuple[str, ...] = ()
     if isinstance(built, BuiltOperators):
         written = write_operators(built.library, built.machine, folder, target=target, model=model_hashes, sign=signing)
     else:
@@ -118,7 +126,8 @@ def build(
             device=built.device,
             sign=signing,
         )
-    return BuiltArtifact(written, json.loads((written / "manifest.json").read_text(encoding="utf-8")))
+        notes = built.program.notes
+    return BuiltArtifact(written, json.loads((written / "manifest.json").read_text(encoding="utf-8")), notes)
 
 
 def _check_address_space() -> None:

@@ -71,18 +71,6 @@ def test_what_is_not_there_in_the_end_is_not_refused(tmp_path: Path) -> None:
     check(graph, [x], tmp_path, opset=18)
 
 
-def test_operators_on_one_processors_blocks_are_refused_with_the_level_that_has_none(tmp_path: Path) -> None:
-    model = parser.parse_model("""<ir_version: 10, opset_import: ["": 18, "com.microsoft.nchwc": 1]>
-        g (float[1, 16, 5, 5] x, float[16, 16, 1, 1] w) => (float[1, 16, 5, 5] y) {
-            a = com.microsoft.nchwc.ReorderInput (x)
-            b = com.microsoft.nchwc.Conv (a, w)
-            y = com.microsoft.nchwc.ReorderOutput <channels = 16> (b)
-        }""")
-    text = "^com.microsoft.nchwc::ReorderInput 'a' keeps channels in blocks .* save it at ORT_ENABLE_EXTENDED; export"
-    with pytest.raises(softq.RefusalError, match=text):
-        softq.build(model, tmp_path / "built", target="cpu")
-
-
 FUNCTION = """<ir_version: 10, opset_import: ["": 18, "my": 1]>
 g (float[2, 3, 4] q, float[2, 5, 4] k) => (float[2, 3, 4] y) { y = my.attention (q, k) }
 <domain: "my", opset_import: ["": 18]>

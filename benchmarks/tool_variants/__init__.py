@@ -57,9 +57,7 @@ def document(facts: Mapping[str, Any]) -> str:
             f"| {' | '.join(head)} |",
             "| --- " * len(head) + "|",
             *map(line, rows),
-            "",
-            "Refused:",
-            "",
+            *(["", "Refused:", ""] if reasons else []),
             *(f"* {name}: {reason}" for name, reason in reasons.items()),
         ]
     )

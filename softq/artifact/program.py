@@ -168,9 +168,11 @@ class Program(StepList):
             compiled when the rest is known: whoever reads them waits.
         scratch: Bytes of scratch that each thread needs; they start at a multiple of 64.
         measured: Names of the dimensions that data decide: no input's axis has them, a step measures them.
+        notes: What the user should know, one sentence each.
     """
 
     weights: Mapping[int, NDArray[np.generic]]
     objects: Sequence[bytes]
     scratch: Size = 0
     measured: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()

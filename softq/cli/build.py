@@ -11,7 +11,7 @@ import click
 from softq.cli import options
 from softq.cli.arguments import check_outputs
 from softq.cli.loading import sparing
-from softq.cli.printing import print_json, print_report, print_text, progress
+from softq.cli.printing import print_json, print_notes, print_report, print_text, progress
 from softq.errors import UsageError
 
 
@@ -30,6 +30,7 @@ def build(model: str, out_dir: str, target: str, as_json: bool, **given: Any) ->
 
         with progress() as step:
             built = build_model(model, out_dir, target=target, progress=step, **given)
+    print_notes([f"warning: {note}" for note in built.notes])
     if as_json:
         print_json(built.manifest)
     else:

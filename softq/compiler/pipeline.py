@@ -27,6 +27,7 @@ from softq.compiler.tir.symbolic import is_number, key
 from softq.compiler.tvm_errors import find_failing, last_line, refusing
 from softq.errors import RefusalError
 from softq.modelfile import as_model
+from softq.passes import NOTES_KEY
 from softq.passes.expand_functions import ExpandFunctions
 from softq.passes.fold_recurrent_weights import FoldRecurrentWeights
 from softq.passes.infer_shapes import InferShapes
@@ -63,7 +64,8 @@ def compile_model(
     for step in (FoldRecurrentWeights(), MoveIntegers(), MultiplyIntegers(), SplitProducts(), widen):
         step(prepared)
     with refusing("TVM cannot compile the model"):
-        return _lower(import_model(prepared, functions, backend.supports), backend)
+        program = _lower(import_model(prepared, functions, backend.supports), backend)
+    return replace(program, notes=prepared.meta.get(NOTES_KEY, ()))
 
 
 def _lower(imported: Imported, backend: Backend) -> Program:

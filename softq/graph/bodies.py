@@ -88,6 +88,16 @@ def format_float(value: float) -> str:
     return text if any(c in text for c in ".en") else f"{text}.0"
 
 
+def conv_options(node: ir.Node) -> str:
+    """Return the attributes of a convolution as ONNX text."""
+    options = [f"group: int = {node.attributes.get_int('group', 1)}"]
+    for name in ("dilations", "kernel_shape", "pads", "strides"):
+        if name in node.attributes:
+            options.append(f"{name}: ints = {list(node.attributes[name].as_ints())}")
+    options.append(f'auto_pad: string = "{node.attributes.get_string("auto_pad", "NOTSET")}"')
+    return f"<{', '.join(options)}>"
+
+
 def find_standard_body(node: ir.Node, opset: int, types: Sequence[onnx.TypeProto]) -> onnx.FunctionProto | None:
     """Return what a node of the default domain is short for, or None where ONNX does not say.
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 
 import onnx
 import onnx_ir as ir
 
-from softq.graph.bodies import has_input, is_read, open_nodes, parse_body
+from softq.graph.block_bodies import DOMAIN, LEAST_OPSET, POOLS, WIDTHS, fill, leave, resize
+from softq.graph.bodies import conv_options, has_input, is_read, open_nodes, parse_body
 from softq.graph.queries import constant_tensor
+from softq.graph.view import ModelView
 
-_DOMAIN = "com.microsoft"
 _LEAST_OPSET = 13
 """From here on ReduceSum takes its axes as an input."""
 
@@ -18,11 +20,15 @@ _LEAST_OPSET = 13
 def insert_stubs(model: ir.Model) -> None:
     """Replace the operators that are known here; their values mean nothing any more, their types and shapes do."""
     open_nodes(model, _body)
+    for node in ModelView(model).nodes:
+        if node.domain == DOMAIN and node.op_type in POOLS:
+            node.domain = ""
 
 
 def _body(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
-    make = _BODIES.get(node.op_type) if node.domain == _DOMAIN and opset >= _LEAST_OPSET else None
-    lines = None if make is None else make(node)
+    make = _BODIES.get(node.domain, {}).get(node.op_type)
+    least = LEAST_OPSET if node.domain == DOMAIN else _LEAST_OPSET
+    lines = None if make is None or opset < least else make(node)
     if lines is None:
         return None
     outputs = [f"o{place}" for place in range(len(node.outputs))]
@@ -118,11 +124,34 @@ def _constants(numbers: Mapping[str, int]) -> list[str]:
     return [f"{name} = Constant <value: tensor = int64[1] {{{value}}}> ()" for name, value in numbers.items()]
 
 
-_BODIES: Mapping[str, Callable[[ir.Node], Sequence[str] | None]] = {
+def _convolution(node: ir.Node) -> Sequence[str]:
+    return [f"o0 = Conv {conv_options(node)} (i0, i1)"]
+
+
+def _into_blocks(node: ir.Node) -> Sequence[str]:
+    """Return lines for [batch, channels, ...], channels filled up to as many as a convolution behind it has."""
+    for reader, place in node.outputs[0].uses():
+        weights = reader.inputs[1] if reader.op_type == "Conv" and place == 0 else None
+        count = None if weights is None or weights.shape is None else weights.shape[1]
+        if isinstance(count, int):
+            return fill(node, "i0", max(WIDTHS) - 1, count * reader.attributes.get_int("group", 1), "o0")
+    return fill(node, "i0", 0, 0, "o0")
+
+
+def _out_of_blocks(node: ir.Node) -> Sequence[str]:
+    return leave(node, "i0", sys.maxsize, "o0")
+
+
+def _upsample(node: ir.Node) -> Sequence[str]:
+    return resize(node, "i0", "o0")
+
+
+_MICROSOFT: Mapping[str, Callable[[ir.Node], Sequence[str] | None]] = {
     "Attention": _attention,
     "BiasGelu": _sum,
     "EmbedLayerNormalization": _embedding,
     "FastGelu": _first,
+    "FusedConv": _convolution,
     "FusedMatMul": _fused_matmul,
     "Gelu": _first,
     "GroupQueryAttention": _grouped_attention,
@@ -134,3 +163,13 @@ _BODIES: Mapping[str, Callable[[ir.Node], Sequence[str] | None]] = {
     "SkipLayerNormalization": _skip,
     "SkipSimplifiedLayerNormalization": _skip,
 }
+
+_IN_BLOCKS: Mapping[str, Callable[[ir.Node], Sequence[str] | None]] = {
+    "Conv": _convolution,
+    "ReorderInput": _into_blocks,
+    "ReorderOutput": _out_of_blocks,
+    "Upsample": _upsample,
+}
+
+_BODIES = {"com.microsoft": _MICROSOFT, DOMAIN: _IN_BLOCKS}
+"""What makes the lines, by domain and operator."""

@@ -24,6 +24,9 @@ from softq.graph.queries import has_references
 from softq.graph.view import Container, ModelView
 from softq.registry import Folder
 
+NOTES_KEY = "softq.notes"
+"""Key under which passes leave what the user should know of their work, a tuple of sentences, in a model's meta."""
+
 
 class NodePass(ir.passes.InPlacePass):
     """A pass that looks at one node of the default domain at a time, in every container."""

@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 import onnx
 import onnx_ir as ir
 
-from softq.graph.bodies import format_float, has_input, parse_body
+from softq.graph.bodies import conv_options, format_float, has_input, parse_body
 from softq.passes import BodyPass, PassEntry
 from softq.passes.expand_contrib import DOMAIN
-from softq.passes.expand_quantized import conv_options
 
 
 class ExpandLayers(BodyPass):
@@ -23,12 +22,13 @@ class ExpandLayers(BodyPass):
 
 _NUMBERS: Mapping[str, tuple[str, ...]] = {
     "": (), "Relu": (), "Tanh": (), "Sigmoid": (), "LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta"),
-    "Clip": ("min", "max"),
+    "Clip": ("min", "max"), "HardSwish": (),
 }  # fmt: skip
 """The activations of a fused convolution, and what the numbers beside them are."""
 
 
-def _fused_conv(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
+def fused_conv(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
+    """Return a convolution, a sum and an activation; None for an activation that is not known."""
     # Inputs: X, W, B, Z, which is added before the activation.
     name = node.attributes.get_string("activation", "")
     given = node.attributes.get("activation_params")
@@ -42,6 +42,8 @@ def _fused_conv(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
             f"{n} = Constant <value: tensor = float {{{v}}}> ()" for n, v in zip(("low", "high"), values, strict=False)
         ]
         lines.append("Y = Clip (S, low, high)")
+    elif name == "HardSwish":  # ONNX has it from 14 on.
+        lines += [f"H = HardSigmoid <alpha: float = {format_float(1 / 6)}, beta: float = 0.5> (S)", "Y = Mul (S, H)"]
     else:
         options = ", ".join(f"{n}: float = {v}" for n, v in zip(_NUMBERS[name], values, strict=False))
         lines.append(f"Y = {name or 'Identity'} {f'<{options}>' if options else ''} (S)")
@@ -179,7 +181,7 @@ def _bits(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
 BODIES: Mapping[str, Callable[[ir.Node, int], onnx.FunctionProto | None]] = {
     "DynamicQuantizeLSTM": _dynamic_lstm,
     "EmbedLayerNormalization": _embedding,
-    "FusedConv": _fused_conv,
+    "FusedConv": fused_conv,
     "MatMulNBits": _bits,
     "NhwcMaxPool": _nhwc_pool,
 }

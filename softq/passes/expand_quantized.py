@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 import onnx
 import onnx_ir as ir
 
-from softq.graph.bodies import format_float, has_input, parse_body
+from softq.graph.bodies import conv_options, format_float, has_input, parse_body
 from softq.passes import BodyPass, PassEntry
 from softq.passes.expand_contrib import DOMAIN
 
@@ -63,16 +63,6 @@ def _conv(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
     ]
     names = ["x", "x_scale", "x_zero", "w", "w_scale", "w_zero", "y_scale", "y_zero", "bias"]
     return parse_body(opset, names, ["y"], lines)
-
-
-def conv_options(node: ir.Node) -> str:
-    """Return the attributes of a convolution as ONNX text."""
-    options = [f"group: int = {node.attributes.get_int('group', 1)}"]
-    for name in ("dilations", "kernel_shape", "pads", "strides"):
-        if name in node.attributes:
-            options.append(f"{name}: ints = {list(node.attributes[name].as_ints())}")
-    options.append(f'auto_pad: string = "{node.attributes.get_string("auto_pad", "NOTSET")}"')
-    return f"<{', '.join(options)}>"
 
 
 def _matmul_to_float(node: ir.Node, opset: int) -> onnx.FunctionProto | None:

@@ -11,6 +11,9 @@ from softq.modelfile import as_model
 from softq.passes import PASSES, PassEntry
 from softq.passes.fix_dimensions import FixDimensions
 
+_FIRST = ("expand-functions", "unblock-channels", "raise-opset", "unblock-channels")
+"""Ranks behind blocks decide how some operators are raised; but in the oldest operator sets blocks stay till then."""
+
 _AGAIN = (
     "infer-shapes",
     "expand-contrib",
@@ -60,7 +63,7 @@ class Prepare(ir.passes.InPlacePass):
             RefusalError: a function cannot be opened, or the operator set cannot be raised to 18.
             SoftqError: the passes undo each other, which is an error of softq.
         """
-        first = [PASSES.get(name).factory() for name in ("expand-functions", "raise-opset")]
+        first = [PASSES.get(name).factory() for name in _FIRST]
         lifted = (PASSES.get(name).factory() for name in ("lift-constants", "forget-shapes"))
         modified = _run(model, *first, FixDimensions(self.dimensions), *lifted)
         for _ in range(_ROUNDS):
