@@ -229,6 +229,18 @@ def old(model: onnx.ModelProto) -> onnx.ModelProto:
     return model
 
 
+def called(count: int) -> onnx.ModelProto:
+    """Return a model below operator set 18 of at most so many nodes with the calls of a function of 20 opened."""
+    model = old(nodes([helper.make_node("Softmax", ["x"], ["v0"], axis=-1)]))
+    inner = [helper.make_node("Abs", [f"a{i}"], [f"a{i + 1}"]) for i in range(20)]
+    model.functions.append(helper.make_function("d", "f", ["a0"], ["a20"], inner, [helper.make_opsetid("", 12)]))
+    last = count // 21
+    model.graph.node.extend(
+        helper.make_node("f", [f"v{i}"], [f"v{i + 1}" if i + 1 < last else "y"], domain="d") for i in range(last)
+    )
+    return model
+
+
 SLOWEST: dict[str, Callable[[], onnx.ModelProto]] = {
     "written": lambda: attentions(
         "k = Constant<value_ints=[-1]>() m = ReduceMax(s, k) d = Sub(s, m) e = Exp(d) t = ReduceSum(e, k) p = Div(e, t)"
@@ -240,6 +252,7 @@ SLOWEST: dict[str, Callable[[], onnx.ModelProto]] = {
     "old": lambda: attentions("p = Softmax<axis=3>(s)", 11),
     "logarithms": lambda: attentions("l = LogSoftmax<axis=-1>(s) p = Exp(l)"),
     "chain": lambda: chain("Abs(@)", 40_000),
-    "old-chain": lambda: old(chain("Abs(@)", 20_000)),
+    "old-functions": lambda: called(Limits().opened),
+    "old-chain": lambda: old(chain("Abs(@)", 40_000)),
 }
 """What takes longest to be converted among files of 1 MB."""

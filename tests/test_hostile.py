@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -25,7 +25,7 @@ from softq import limits
 from softq.cli import main
 from softq.errors import InputError, SoftqError, UsageError
 from softq.sweeps import records
-from tests.hostile import BOMBS, SLOWEST, WRONG, Make, calls, chain, text
+from tests.hostile import BOMBS, SLOWEST, WRONG, Make, called, calls, chain, text
 
 SECONDS = 10.0
 """The bound of docs/limits.md."""
@@ -46,11 +46,14 @@ def test_a_hostile_model_is_read_or_refused(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SLOWEST)
-def test_the_slowest_files_of_a_megabyte_are_converted_in_time(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [("--all",), ("--all", "--inline")], ids=["functions", "inline"])
+def test_the_slowest_files_of_a_megabyte_are_converted_in_time(
+    name: str, options: Sequence[str], tmp_path: Path
+) -> None:
     (tmp_path / "m.onnx").write_bytes(SLOWEST[name]().SerializeToString())
     assert (tmp_path / "m.onnx").stat().st_size < 1_100_000
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run([sys.executable, "-m", "softq", "convert", "m.onnx", "o.onnx"], cwd=tmp_path)
+    done = subprocess.run([sys.executable, "-m", "softq", "convert", "m.onnx", "o.onnx", *options], cwd=tmp_path)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.returncode == 0
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < SECONDS
@@ -84,6 +87,13 @@ def test_limits_are_those_of_the_caller(make: Make, changes: dict[str, int]) -> 
         pass
     with pytest.raises(UsageError, match="expected a number"), limits.limited(nodes=0):
         pass
+
+
+def test_functions_that_are_opened_are_counted_before() -> None:
+    with limits.limited(opened=100):
+        softq.convert(called(100), all_sites=True)
+        with pytest.raises(InputError, match=r"106 nodes; the limit is 100 \(--limit-opened"):
+            softq.convert(called(106), all_sites=True)
 
 
 def test_commands_print_and_change_limits(tmp_path: Path) -> None:

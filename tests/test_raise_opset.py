@@ -237,8 +237,8 @@ def test_unknown_types_do_not_hinder_what_needs_none() -> None:
         (11, "[soft] y = Softmax<axis=3>(x)", ["'soft'", "axis is 3", "-3 to 2"]),
         (9, "[gone] y = NoSuchThing(x)", ["'gone'", "no such operator"]),
         (12, "[early] y = LayerNormalization(x, x)", ["'early'", "no such operator"]),
-        (11, "[strange] y = Softmax<axis=[1, 2]>(x)", ["'strange'", "INT is needed"]),
-        (6, "[zero] y = Upsample<height_scale=2.0, width_scale=2.0>()", ["'zero'", "0 inputs"]),
+        (11, "[strange] y = Softmax<axis=[1, 2]>(x)", ["'strange'", "not of type INT"]),
+        (6, "[zero] y = Upsample<height_scale=2.0, width_scale=2.0>()", ["'zero'", "input size 0"]),
     ],
 )
 def test_refusals_name_the_node_and_leave_the_model(version: int, body: str, words: list[str]) -> None:

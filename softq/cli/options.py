@@ -105,8 +105,9 @@ def _parse_limit(context: click.Context, parameter: click.Parameter, text: str |
 
 def limits(command: click.Command) -> click.Command:
     """Add what changes `softq.limits` to a command that reads files."""
-    about = "Another limit, as --limit-functions, -softmaxes, -depth, -rank, -memory and -seconds; see softq limits."
-    for name in ("nodes", "functions", "softmaxes", "depth", "rank", "memory", "seconds"):
+    names = ("nodes", "functions", "opened", "softmaxes", "depth", "rank", "memory", "seconds")
+    about = f"Another limit, as --limit-{', -'.join(names[1:-1])} and -{names[-1]}; see softq limits."
+    for name in names:
         command.params.append(
             click.Option(
                 [f"--limit-{name}"], metavar="N", callback=_parse_limit, expose_value=False, is_eager=True,

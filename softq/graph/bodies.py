@@ -14,9 +14,9 @@ from typing import Any, cast
 import onnx
 import onnx_ir as ir
 from onnx import defs, parser, version_converter
-from onnx_ir.passes.common import InlinePass
 
 from softq.graph.edits import put_in_place
+from softq.graph.inlining import InlineCalls
 from softq.graph.view import ModelView
 
 Body = Callable[[ir.Node, int], onnx.FunctionProto | None]
@@ -55,7 +55,7 @@ def open_nodes(model: ir.Model, body: Body) -> bool:
             _call(node, names[key], kept)
     if not names:
         return False
-    InlinePass(lambda function: function.domain == _DOMAIN)(model)
+    InlineCalls(lambda function: function.domain == _DOMAIN)(model)
     model.opset_imports.pop(_DOMAIN, None)
     return True
 

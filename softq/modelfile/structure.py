@@ -47,6 +47,25 @@ def check_structure(model: ir.Model, what: str) -> None:
         raise InputError(
             f"{what} has {len(model.functions)} functions; the limit is {most} (--limit-functions changes it)"
         )
+    main, sizes = _read(model, what)
+    sizes.check(sizes.nodes(main) + sum(map(sizes.function, model.functions)))
+
+
+def check_opened(model: ir.Model, what: str) -> None:
+    """Check how many nodes a model has with the calls of its functions opened, before they are.
+
+    Raises:
+        InputError: more than the limit, or as in `check_structure`.
+    """
+    main, sizes = _read(model, what)
+    if (nodes := sizes.nodes(main)) > (most := current().opened):
+        raise InputError(
+            f"{what} is below operator set 18 and has functions, which are opened to raise it: it would have {nodes} "
+            f"nodes; the limit is {most} (--limit-opened changes it)"
+        )
+
+
+def _read(model: ir.Model, what: str) -> tuple[_Body, _Sizes]:
     reader = _Reader(model, what)
     reader.read(model.graph)
     main = reader.body
@@ -54,8 +73,7 @@ def check_structure(model: ir.Model, what: str) -> None:
     for identifier, function in model.functions.items():
         reader.read(function)
         functions[identifier] = reader.body
-    sizes = _Sizes(functions, what)
-    sizes.check(sizes.nodes(main) + sum(map(sizes.function, functions)))
+    return main, _Sizes(functions, what)
 
 
 def check_shape(shape: ir.Shape | None, name: str | None) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import onnx_ir as ir
-from onnx_ir.passes.common import InlinePass
 
 from softq.errors import RefusalError, root_cause
+from softq.graph.inlining import InlineCalls
 from softq.passes import PassEntry
 from softq.passes.replace import FUNCTION_DOMAIN
 
@@ -30,7 +30,7 @@ def inline_calls(model: ir.Model, which: Callable[[ir.Function], bool]) -> bool:
         RefusalError: functions call each other in a circle, or one imports another operator set than the model.
     """
     try:
-        return InlinePass(which)(model).modified
+        return InlineCalls(which)(model).modified
     except (ir.passes.InvariantError, ir.passes.PassError, ValueError) as error:
         raise RefusalError(f"functions of the model cannot be opened: {root_cause(error)}") from error
 

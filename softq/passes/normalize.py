@@ -92,7 +92,7 @@ def _raise(model: ir.Model) -> bool:
     for node, _ in waiting:
         for value in islice(chain_above(operand(node, 0)), _NEAR):
             rewriter.annotate(value)
-    modified = RaiseOpset()(model).modified
+    modified = RaiseOpset(rewriter.facts)(model).modified
     lost = before - {site.id for _, site in _waiting(model)}
     if lost:
         raise RefusalError(f"site {min(lost)} is no longer there after the model was raised to opset {MINIMUM_OPSET}")

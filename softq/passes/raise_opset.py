@@ -8,23 +8,26 @@ the same object: weights, names, interface, metadata.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import onnx
 import onnx_ir as ir
 from onnx import checker, defs, version_converter
-from onnx_ir.passes.common import InlinePass
 
-from softq.errors import InputError, RefusalError, root_line
+from softq.errors import RefusalError, root_line
 from softq.graph.constants import to_lone_proto
 from softq.graph.edits import put_in_place
+from softq.graph.facts import Facts
+from softq.graph.inlining import InlineCalls
 from softq.graph.queries import constant_tensor
+from softq.graph.ranks import Dims
 from softq.graph.rewriter import Names
+from softq.graph.view import ModelView
 from softq.modelfile import as_model
+from softq.modelfile.structure import check_opened
 from softq.modelfile.tensors import LARGE_BYTES, node_name
 from softq.passes import PassEntry
-from softq.passes.infer_shapes import InferShapes
 
 TARGET = 18
 """The operator set that softq's rewrites are written for."""
@@ -50,24 +53,34 @@ class RaiseOpset(ir.passes.InPlacePass):
     onnxruntime takes for a constant; from 4 on it would take it for something that a caller may set.) Model-local
     functions of a model below 18 are inlined first, since they import the operator set of the model; in a model that is
     not raised they stay. A refusal leaves the model unchanged.
+
+    Args:
+        facts: What was asked of the model as it is, so that inference need not run again; None to ask anew.
     """
+
+    def __init__(self, facts: Facts | None = None) -> None:
+        self._facts = facts
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Raise the model in place.
 
         Raises:
             RefusalError: a node has no equal at operator set 18, or its meaning depends on a rank that is not known.
+            InputError: opening functions would make more nodes than `softq.limits` allows.
         """
         # Importing "ai.onnx" and importing "" are the same thing; onnx-ir keeps whichever was written.
         version = model.opset_imports.get("", model.opset_imports.get("ai.onnx"))
         if version is None or version >= TARGET:
             return ir.passes.PassResult(model, modified=False)
+        facts = self._facts
         if model.functions:
+            facts = None
+            check_opened(model, "the model")
             trial = as_model(model)
             _inline(trial)
-            _plan(trial, version)
+            _plan(trial, version, Facts(ModelView(trial)))
             _inline(model)
-        plan = _plan(model, version)
+        plan = _plan(model, version, facts or Facts(ModelView(model)))
         names = Names(model)
         for replacement in plan:
             _apply(replacement, names)
@@ -81,26 +94,20 @@ PASS = PassEntry("raise-opset", RaiseOpset, "Raise a model below operator set 18
 
 def _inline(model: ir.Model) -> None:
     try:
-        InlinePass()(model)
+        InlineCalls()(model)
     except Exception as error:
         raise RefusalError(
             f"cannot raise the operator set: functions cannot be inlined: {root_line(error, 300)}"
         ) from error
 
 
-def _plan(model: ir.Model, version: int) -> list[_Replacement]:
+def _plan(model: ir.Model, version: int, facts: Facts) -> list[_Replacement]:
     """Return what each node that changes is replaced by; the model stays as it is."""
-    typed = as_model(model)
-    try:
-        InferShapes()(typed)
-    except Exception as error:
-        raise InputError(f"shapes of the model contradict each other: {root_line(error, 300)}") from error
     cache: dict[bytes, onnx.GraphProto] = {}
-    pairs = zip(_nodes(model), _nodes(typed), strict=True)
     plan: list[_Replacement] = []
-    for node, twin in pairs:
+    for node in ir.traversal.RecursiveGraphIterator(model.graph):
         try:
-            replacement = _convert(node, twin, version, cache) if _changes(node, version) else None
+            replacement = _convert(node, facts, version, cache) if _changes(node, version) else None
         except Exception as error:
             # An attribute of the wrong kind, a constant of two values: the libraries have an error for each.
             what = f"node {node_name(node)!r} ({node.op_type}) from operator set {version} to {TARGET}"
@@ -108,10 +115,6 @@ def _plan(model: ir.Model, version: int) -> list[_Replacement]:
         if replacement is not None:
             plan.append(replacement)
     return plan
-
-
-def _nodes(model: ir.Model) -> Iterator[ir.Node]:
-    return ir.traversal.RecursiveGraphIterator(model.graph)
 
 
 def _changes(node: ir.Node, version: int) -> bool:
@@ -133,11 +136,10 @@ def _changes(node: ir.Node, version: int) -> bool:
     return node.op_type != "Constant"
 
 
-def _convert(node: ir.Node, twin: ir.Node, version: int, cache: dict[bytes, onnx.GraphProto]) -> _Replacement | None:
+def _convert(node: ir.Node, facts: Facts, version: int, cache: dict[bytes, onnx.GraphProto]) -> _Replacement | None:
     if node.op_type in _FLATTENING and version < 13:
-        _check_axis(node, twin.inputs[0] if twin.inputs else None)
+        _check_axis(node, facts.shape(node.inputs[0] if node.inputs else None))
     inputs = _input_names(node)
-    twins = {value: twin.inputs[k] for k, value in enumerate(node.inputs) if value is not None}
     outputs = [f"o{k}" if value.name else "" for k, value in enumerate(node.outputs)]
     proto = to_lone_proto(node, ["" if value is None else inputs[value] for value in node.inputs], outputs)
     proto.name = "n"
@@ -155,10 +157,10 @@ def _convert(node: ir.Node, twin: ir.Node, version: int, cache: dict[bytes, onnx
             model.graph.initializer.append(ir.serde.serialize_tensor(tensor))
             model.graph.initializer[-1].name = name
         else:
-            model.graph.input.append(_to_value_info(name, twins[value], tensor))
-    for value, name in zip(twin.outputs, outputs, strict=True):
+            model.graph.input.append(_to_value_info(name, value, facts))
+    for value, name in zip(node.outputs, outputs, strict=True):
         if name:
-            model.graph.output.append(_to_value_info(name, value))
+            model.graph.output.append(_to_value_info(name, value, facts))
     key = model.SerializeToString(deterministic=True)
     if key not in cache:
         cache[key] = _run(model, version)
@@ -167,9 +169,8 @@ def _convert(node: ir.Node, twin: ir.Node, version: int, cache: dict[bytes, onnx
     return _Replacement(node, outputs, cache[key])
 
 
-def _check_axis(node: ir.Node, scores: ir.Value | None) -> None:
+def _check_axis(node: ir.Node, shape: Dims | None) -> None:
     axis = node.attributes.get_int("axis", 1)
-    shape = None if scores is None else scores.shape
     if shape is None and axis != -1:
         raise ValueError(f"its axis {axis} spans all later axes, and the rank is not known")
     if shape is not None and not -len(shape) <= axis < len(shape):
@@ -181,13 +182,13 @@ def _input_names(node: ir.Node) -> dict[ir.Value, str]:
     return {value: f"i{k}" for k, value in enumerate(dict.fromkeys(v for v in node.inputs if v is not None))}
 
 
-def _to_value_info(name: str, value: ir.Value | None, tensor: ir.TensorProtocol | None = None) -> onnx.ValueInfoProto:
-    known = ir.Value(name=name)
-    if value is not None:
-        known.type, known.shape = value.type, value.shape
-    if tensor is not None:
-        known.type, known.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy())
-    return ir.serde.serialize_value(known)
+def _to_value_info(name: str, value: ir.Value, facts: Facts) -> onnx.ValueInfoProto:
+    if value.type is not None and not isinstance(value.type, ir.TensorType):
+        return ir.serde.serialize_value(ir.Value(name=name, type=value.type, shape=value.shape))
+    dtype = facts.dtype(value)
+    if dtype is None:
+        return onnx.ValueInfoProto(name=name)
+    return onnx.helper.make_tensor_value_info(name, dtype.value, facts.shape(value))
 
 
 def _run(model: onnx.ModelProto, version: int) -> onnx.GraphProto:
