@@ -7,7 +7,8 @@
 # make figures   the figures of the README, from real models (needs the extra torch; hours are spared by a cache)
 # make soak SECONDS=600   four processes in one folder that are killed, while the disk is full or read-only (needs root)
 # make lock      requirements.txt anew: what softq with all extras but torch, cuda and dev needs, with hashes
-# make release   sdist, wheel, list of parts (SBOM) and hashes of all in build/release, installed with requirements.txt
+# make wheels    wheels for Linux on x86-64 and 64-bit Arm, with the library of operators for onnxruntime; a quarter of an hour
+# make release   sdist, wheels, list of parts (SBOM) and hashes of all in build/release, installed with requirements.txt
 
 PYTHON ?= python3
 VENV := .venv
@@ -15,7 +16,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: demo test test-all lint types pytest mutants fuzz wheel figures runtimes soak docs lock release clean
+.PHONY: demo test test-all lint types pytest mutants fuzz wheel operators wheels figures runtimes soak docs lock release clean
 
 $(VENV)/.base: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("softq needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
@@ -60,6 +61,17 @@ wheel: $(VENV)/.dev
 	rm -f build-wheel.log
 	$(BIN)/python tests/wheel_smoke.py build/dist
 
+# The libraries that platform wheels hold.
+FAMILIES := x86-64 aarch64
+operators: $(VENV)/.dev
+	mkdir -p build/operators
+	for family in $(FAMILIES); do $(BIN)/python -m softq.prebuilt build/operators/$$family --family $$family --slim || exit 1; done
+
+wheels: operators
+	for family in $(FAMILIES); do \
+	  SOFTQ_OPERATORS=build/operators/$$family $(BIN)/python -m build --wheel --outdir build/dist . > /dev/null || exit 1; done
+	$(BIN)/python tests/wheel_smoke.py build/dist --operators
+
 test-all: $(VENV)/.torch
 	$(MAKE) lint types wheel
 	$(BIN)/python -m pytest -n 2 --fail-on-skip -m 'not runtimes' tests
@@ -90,12 +102,15 @@ lock: $(TOOLS)/.done
 	  --custom-compile-command 'make lock' --output-file requirements.txt pyproject.toml
 
 # The parts are those of an environment that holds nothing but what requirements.txt names.
-release: $(TOOLS)/.done
+release: $(TOOLS)/.done operators
 	rm -rf build/release
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(TOOLS)/bin/python -m build --outdir build/release . > /dev/null
+	for family in $(FAMILIES); do \
+	  SOFTQ_OPERATORS=build/operators/$$family SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) \
+	    $(TOOLS)/bin/python -m build --wheel --outdir build/release . > /dev/null || exit 1; done
 	$(PYTHON) -m venv --clear build/installed
 	build/installed/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.txt
-	build/installed/bin/python -m pip install --quiet --disable-pip-version-check --no-deps build/release/softq-*.whl
+	build/installed/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-index --find-links build/release softq
 	build/installed/bin/python -m pip check
 	build/installed/bin/softq build models/mnist_vit/mnist_vit.onnx build/installed/vit --target cpu > /dev/null
 	build/installed/bin/python -m pip uninstall --quiet --yes setuptools pip

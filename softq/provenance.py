@@ -12,7 +12,7 @@ from softq.files import parse_json
 from softq.methods import METHODS
 from softq.passes.replace import FUNCTION_DOMAIN
 from softq.passes.rewriting.calls import same_function
-from softq.plans import PLAN_KEY, Plan, parse_plan
+from softq.plans import DEFAULT_MAX_LENGTH, PLAN_KEY, Plan, parse_plan
 from softq.rowprog import Program
 from softq.rowprog.onnx import emit, function_name
 from softq.site import META_KEY
@@ -101,6 +101,27 @@ def _proved_length(model: ir.Model, function: ir.Function, program: Program, max
         f"function {FUNCTION_DOMAIN}::{function.name} is not what this softq makes of the plan; "
         "convert the original model again"
     )
+
+
+def function_lengths(model: ir.Model) -> dict[str, int]:
+    """Return the functions of softq's domain that a model calls, with the greatest length that a row may have in each.
+
+    Where the model gives no number that is the length that the plan in its metadata was proved for.
+
+    Raises:
+        InputError: the plan is damaged.
+    """
+    plan = plan_of(model)
+    most = DEFAULT_MAX_LENGTH if plan is None else plan.max_length
+    bodies = (function for function in model.functions.values() if function.domain == FUNCTION_DOMAIN)
+    nodes = [*model.graph.all_nodes(), *(node for body in bodies for node in body.all_nodes())]
+    found: dict[str, int] = {}
+    for node in nodes:
+        if node.domain == FUNCTION_DOMAIN:
+            scores = node.inputs[0] if node.inputs else None
+            last = None if scores is None or not scores.shape else scores.shape[-1]
+            found[node.op_type] = max(found.get(node.op_type, 0), last if isinstance(last, int) else most)
+    return found
 
 
 def call_sites(model: ir.Model) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,8 +20,9 @@ from softq.artifact.operators.writing import write_operators
 from softq.codegen.cpu.machines import host
 from softq.codegen.cpu.operators import compile_operators
 from softq.compiler.attention_functions import FoundFunctions, find_functions
-from softq.methods import METHODS
+from softq.methods import METHODS, Fitted, Method, Options, Sample
 from softq.modelfile import as_model
+from softq.prebuilt.functions import usual_options
 from softq.provenance import RowFunction
 from softq.rowprog import DType, Program
 from softq.rowprog.onnx import function_name, to_model
@@ -65,6 +67,46 @@ def chosen(method: str, settings: Mapping[str, Any], scores: DType, masked: bool
     options = found.resolve(found.configure(settings), fits)
     values = found.parameters(options, some_fitted(options)) if fits else {}
     return Chosen(found.program(options, scores=scores, masked=masked), values)
+
+
+DROP_IN = tuple(name for name, method in METHODS.entries().items() if method.drop_in)
+
+
+def calls(methods: Sequence[str], widths: Sequence[int]) -> Iterator[Chosen]:
+    """Yield the functions that a library ahead of all models has of methods, with numbers for what is fitted."""
+    seen: set[str] = set()
+    for method in map(METHODS.get, methods):
+        for options in usual_options(method, widths):
+            values = method.parameters(options, _some_numbers(method, options))
+            for masked in (False, True):
+                each = Chosen(method.program(options, masked=masked), values)
+                if each.name not in seen:
+                    seen.add(each.name)
+                    yield each
+
+
+def _some_numbers(method: Method, options: Options) -> Fitted:
+    """Return a number for each option that is to be fitted, or three, for heads."""
+    with suppress(KeyError):
+        return some_fitted(options)
+    heads = [_tried(method, options, near) for near in (0.3, 1.0, 3.0)]
+    return {
+        name: tuple(head[name] for head in heads) if scope == "head" else heads[1][name]
+        for name, scope in options.fitted.items()
+    }
+
+
+def _tried(method: Method, options: Options, near: float) -> Mapping[str, float]:
+    """Return the numbers among those that a fit would try whose sum is the nearest."""
+
+    def error(numbers: Mapping[str, float]) -> float:
+        return abs(sum(numbers.values()) - near)
+
+    if method.fit is not None:
+        rows = np.random.default_rng(0).normal(size=(8, 32)).astype(np.float32)
+        return method.fit(options, [Sample(rows, rows.T.copy(), 0)], error)
+    assert method.candidates is not None
+    return {name: min(method.candidates(options, name), key=lambda x: abs(x - near)) for name in options.fitted}
 
 
 @cache

@@ -23,7 +23,7 @@ struct ort_context {
 };
 
 struct ort_domain {
-    const struct ort_op *ops[64];
+    const struct ort_op *ops[512];
     int count;
 };
 

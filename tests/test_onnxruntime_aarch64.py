@@ -12,12 +12,16 @@ import pytest
 from numpy.typing import NDArray
 
 import softq
+from softq.artifact import manifest
+from softq.prebuilt.building import build_library
+from softq.prebuilt.functions import WIDTHS
+from softq.rowprog.onnx.interface import arguments
 from tests.emulators import emulator
 from tests.fused import ATTENTIONS, DIMS
-from tests.ort_cases import session
-from tests.ort_library import fused_model
+from tests.ort_cases import assert_close, session
+from tests.ort_library import DROP_IN, calls, fused_model, hard_scores, model_of
 
-_CODES = {"float32": 1, "bool": 9, "int64": 7}
+_CODES = {"float32": 1, "bool": 9, "int32": 6, "int64": 7}
 
 
 def run(built: Path, name: str, inputs: list[NDArray[np.generic]]) -> list[NDArray[np.float32]]:
@@ -45,6 +49,22 @@ def run(built: Path, name: str, inputs: list[NDArray[np.generic]]) -> list[NDArr
         at += outputs[-1].nbytes
     assert at == len(taken)
     return outputs
+
+
+@pytest.mark.slow
+def test_the_library_that_comes_with_softq(tmp_path: Path) -> None:
+    emulator("aarch64")
+    built = build_library(tmp_path / "operators", "aarch64")
+    assert (built / manifest.OPERATOR_LIBRARY).stat().st_size <= 3_000_000
+    for each in calls(DROP_IN, WIDTHS):
+        inputs: list[NDArray[np.generic]] = [hard_scores((1, 3, 12, 45), each.program.scores)]
+        if each.program.masked:
+            inputs.append(np.random.default_rng(1).random((1, 1, 12, 45)) < 0.7)
+        feeds = dict(zip(("scores", "valid"), inputs, strict=False))
+        want = session(model_of(each, 4), None).run(None, feeds)
+        inputs += arguments(each.program, each.values)
+        for got, expected in zip(run(built, each.name, inputs), want, strict=True):
+            assert_close(got, np.asarray(expected), each.name)
 
 
 @pytest.mark.slow

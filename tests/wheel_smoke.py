@@ -1,13 +1,15 @@
 """Installs the wheel into a clean environment and uses it from another folder, as a user would.
 
-    python tests/wheel_smoke.py DIST_DIR
+    python tests/wheel_smoke.py DIST_DIR [--operators]
 
 The checkout must not be importable from there, the two links at the top level neither, and every method file must be
-in the wheel.
+in the wheel. With --operators that is the wheel for this computer's platform, whose library of operators runs a
+converted model; else the one for any.
 """
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 import tempfile
@@ -28,10 +30,20 @@ assert home.joinpath("py.typed").exists()
 assert softq.SoftqError.__module__ == "softq.errors" and softq.__version__
 """
 
+OPERATORS = """
+import onnxruntime, softq.onnxruntime
+options = onnxruntime.SessionOptions()
+softq.onnxruntime.register(options)
+onnxruntime.InferenceSession("out.onnx", options, providers=["CPUExecutionProvider"])
+told = softq.onnxruntime.coverage("out.onnx")
+assert told.covered and not told.missing, told
+"""
 
-def main(dist: Path) -> None:
+
+def main(dist: Path, operators: bool) -> None:
     """Check the newest wheel of a folder."""
-    wheels = sorted(dist.glob("softq-*.whl"), key=lambda path: path.stat().st_mtime)
+    tag = f"manylinux_*_{platform.machine()}" if operators else "any"
+    wheels = sorted(dist.glob(f"softq-*-py3-none-{tag}.whl"), key=lambda path: path.stat().st_mtime)
     if not wheels:
         raise SystemExit(f"no wheel in {dist}")
     expected = len([p for p in (ROOT / "softq" / "methods").glob("*.py") if p.name[0] != "_"])
@@ -46,9 +58,11 @@ def main(dist: Path) -> None:
         model = ROOT / "models" / "mnist_vit" / "mnist_vit.onnx"
         softq = str(home / "bin" / "softq")
         subprocess.run([softq, "convert", str(model), "out.onnx"], check=True, cwd=folder, stdout=subprocess.DEVNULL)
+        if operators:
+            subprocess.run([python, "-c", OPERATORS], check=True, cwd=folder)
         subprocess.run([softq, "inspect", "out.onnx"], check=True, cwd=folder, stdout=subprocess.DEVNULL)
     print(f"{wheels[-1].name}: installs, finds its {expected} methods, converts a model")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:] == ["--operators"])

@@ -6,6 +6,8 @@ Features have LLVM's names. The bits are those of Intel's and AMD's manuals (CPU
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from softq.artifact.ctext import part
 from softq.artifact.machine import Cpu
 from softq.errors import SoftqError
@@ -61,14 +63,26 @@ def source(machine: Cpu) -> str:
     Raises:
         SoftqError: nothing is known about how to ask for a feature.
     """
-    family = architecture(machine)
-    checks = [
-        f'    if (!{_call(machine, family, name)}) {{\n        return "{name}";\n    }}\n' for name in machine.requires
-    ]
-    ask = "" if not checks else part("host/has_x86.c" if family == "x86_64" else "host/has_hwcap.c")
-    return (
-        f"{ask}\nstatic const char *sq_missing_feature(void)\n{{\n" + "".join(checks) + "    return NULL;\n}\n"
-    ).lstrip()
+    return sources({"sq_missing_feature": machine})
+
+
+def sources(machines: Mapping[str, Cpu]) -> str:
+    """Return C functions by name, each of which names the first feature of a machine that the processor lacks, or NULL.
+
+    Args:
+        machines: Machines of one family.
+
+    Raises:
+        SoftqError: nothing is known about how to ask for a feature.
+    """
+    family = architecture(next(iter(machines.values())))
+    ask = part("host/has_x86.c" if family == "x86_64" else "host/has_hwcap.c")
+    texts = [ask] if any(machine.requires for machine in machines.values()) else []
+    for function, machine in machines.items():
+        calls = ((name, _call(machine, family, name)) for name in machine.requires)
+        checks = (f'    if (!{call}) {{\n        return "{name}";\n    }}\n' for name, call in calls)
+        texts.append(f"static const char *{function}(void)\n{{\n{''.join(checks)}    return NULL;\n}}\n")
+    return "\n".join(texts)
 
 
 def _call(machine: Cpu, family: str, name: str) -> str:

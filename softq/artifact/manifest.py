@@ -214,7 +214,7 @@ def _check_operators(manifest: Mapping[str, object], files: Mapping[str, object]
         operator = _object(item, "an entry of operators")
         if not isinstance(operator.get("name"), str) or not isinstance(operator.get("kernel"), str):
             raise ValueError(f"an entry of operators is {operator}; expected name and kernel")
-    if set(files) != set(OPERATOR_FILES):
+    if set(files) not in (set(OPERATOR_FILES), {OPERATOR_LIBRARY}):
         raise ValueError(f"files are {', '.join(files) or 'none'}; expected {', '.join(OPERATOR_FILES)}")
 
 

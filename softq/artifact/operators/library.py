@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from softq.artifact.machine import Cpu
 from softq.artifact.program import Program
 from softq.artifact.sizes import to_text
 
@@ -37,6 +38,7 @@ class Operator:
         kernel: Symbol of the kernel.
         scores: The kernel's element type of the scores; `float32` takes those of 16 bits too.
         masked: Whether there is an input `valid` behind the scores.
+        dense: Whether the kernel reads a mask with an element for each of the scores, even where there is no `valid`.
         parameters: The further inputs, in their order.
         offsets: Number of inputs behind those, which only the function's body reads.
         outputs: For each output by name, whether it has an element for each of the row's; all are float32.
@@ -55,6 +57,7 @@ class Operator:
     max_length: int
     scratch_bytes: int
     sites: tuple[str, ...]
+    dense: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,19 @@ class AttentionOperator:
 
 
 @dataclass(frozen=True)
+class Level:
+    """Operators of rows with kernels for processors that have more features than the oldest that the library is for.
+
+    Attributes:
+        machine: What they have.
+        operators: The operators, in the order of the library's.
+    """
+
+    machine: Cpu
+    operators: tuple[Operator, ...]
+
+
+@dataclass(frozen=True)
 class OperatorLibrary:
     """Operators and their kernels.
 
@@ -96,8 +112,10 @@ class OperatorLibrary:
         operators: The operators of rows.
         attentions: The operators of whole attentions.
         objects: The kernels' object files, maybe not all compiled yet.
+        levels: Further kernels of the operators of rows; the first level whose features a processor has is used there.
     """
 
     operators: tuple[Operator, ...]
     attentions: tuple[AttentionOperator, ...]
     objects: Sequence[bytes]
+    levels: tuple[Level, ...] = ()

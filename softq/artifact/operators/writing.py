@@ -18,6 +18,7 @@ from softq.artifact.writing import hash_files, write_manifest
 from softq.errors import InputError
 from softq.files import write_new
 
+_FOR_READERS = [name for name in manifest.OPERATOR_FILES if name != manifest.OPERATOR_LIBRARY]
 _LINKING = Linking(manifest.OPERATOR_SOURCE, manifest.OPERATOR_LIBRARY, ("RegisterCustomOps",))
 
 
@@ -30,6 +31,7 @@ def write_operators(
     model: Mapping[str, str] | None = None,
     cc: str | None = None,
     sign: Signer | None = None,
+    slim: bool = False,
 ) -> Path:
     """Write a library of operators, its source, its kernels and a manifest, and return the folder.
 
@@ -41,6 +43,7 @@ def write_operators(
         model: Hashes of the model whose functions they are, for the manifest.
         cc: The C compiler with its arguments; by default zig's, or `cc`.
         sign: Signs the manifest, if that is wanted.
+        slim: Leave source and kernels out, which nothing needs that loads the library.
 
     Raises:
         UsageError: the folder is something else than an artifact, or there is no compiler.
@@ -53,8 +56,11 @@ def write_operators(
         with NewFolder(goal) as new:
             write_new(new.path / manifest.OPERATOR_SOURCE, [library_source(library, machine).encode()])
             link_library(new.path, machine, cc, linking=_LINKING, objects=library.objects, libraries=("-lm",))
+            for name in _FOR_READERS if slim else ():
+                (new.path / name).unlink()
             facts = {
                 **manifest.describe_build(manifest.OPERATORS, machine, target, model or {}),
+                "levels": [{"cpu": level.machine.cpu, "features": level.machine.features} for level in library.levels],
                 "operators": [
                     *(dataclasses.asdict(operator) for operator in library.operators),
                     *(operator.to_json() for operator in library.attentions),

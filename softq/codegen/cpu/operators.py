@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from softq.artifact.machine import Cpu
 from softq.artifact.operators.library import AttentionOperator, Operator, OperatorLibrary, Parameter
 from softq.codegen.cpu.backend import CpuBackend
+from softq.codegen.cpu.rows import RowKernel
 from softq.compiler.attention_functions import FoundFunctions
 from softq.compiler.pipeline import compile_model
 from softq.errors import ProofError, RefusalError
+from softq.rowprog import Program
 from softq.rowprog.onnx import signature
 from softq.rowprog.onnx.carriers import carrier
 from softq.rowprog.onnx.emitter import output_names
@@ -39,6 +43,28 @@ def _rows(name: str, found: FoundFunctions, backend: CpuBackend) -> Operator:
         kernel = backend.row(program, function.max_length)
     except ProofError as error:
         raise RefusalError(f"function {DOMAIN}::{name} has no kernel: {error}") from error
+    return row_operator(name, program, kernel, function.max_length, sites=found.sites.get(name, ()))
+
+
+def row_operator(
+    name: str,
+    program: Program,
+    kernel: RowKernel,
+    max_length: int,
+    *,
+    sites: Sequence[str] = (),
+    dense: bool = False,
+) -> Operator:
+    """Return the operator of a row function.
+
+    Args:
+        name: The function's name.
+        program: What the function computes.
+        kernel: A kernel of it.
+        max_length: Greatest length of a row that the kernel is proved for.
+        sites: Ids of the softmaxes that it computes.
+        dense: Whether the kernel reads a mask with an element for each of the scores in any case.
+    """
     parameters, offsets = tuple(map(_parameter, program.params)), len(offset_inputs(program.params))
     assert 1 + program.masked + len(parameters) + offsets == len(signature(program))
     return Operator(
@@ -49,9 +75,10 @@ def _rows(name: str, found: FoundFunctions, backend: CpuBackend) -> Operator:
         parameters=parameters,
         offsets=offsets,
         outputs={out: program.outputs[out].kind is Kind.ROW for out in output_names(program, None)},
-        max_length=function.max_length,
+        max_length=max_length,
         scratch_bytes=kernel.scratch_bytes,
-        sites=tuple(found.sites.get(name, ())),
+        sites=tuple(sites),
+        dense=dense,
     )
 
 

@@ -20,6 +20,29 @@ static void *sq_before(void *pointer, int64_t bytes)
     return (void *)((uintptr_t)pointer - (uintptr_t)bytes);
 }
 
+/* Give the kernel of a dense mask one for rows from `begin` on; return what of it was allocated, or NULL. */
+static void *sq_make_mask(struct sq_call *call, int masked, int64_t begin, int64_t rows)
+{
+    const int64_t length = call->length, count = masked ? rows : 1;
+    unsigned char *made = malloc((size_t)(count * length) + 1);
+    if (made == NULL) {
+        return NULL;
+    }
+    memset(made, 1, (size_t)(count * length));
+    for (int64_t row = begin; masked && row < begin + rows; ++row) {
+        const int64_t query = row % call->queries, head = row / call->queries % call->heads;
+        const int64_t outer = row / call->queries / call->heads;
+        const int64_t at = outer * call->strides[0] + head * call->strides[1] + query * call->strides[2];
+        memset(made + (row - begin) * length, ((const unsigned char *)call->valid)[at], (size_t)length);
+    }
+    call->valid = masked ? sq_before(made, begin * length) : made;
+    call->strides[2] = masked ? length : 0;
+    call->strides[1] = call->queries * call->strides[2];
+    call->strides[0] = call->heads * call->strides[1];
+    call->strides[3] = 1;
+    return made;
+}
+
 static void sq_run_block(void *given, size_t number)
 {
     struct sq_work *work = given;
@@ -66,7 +89,18 @@ static void sq_run_block(void *given, size_t number)
         }
         call.scratch = sq_before(scratch, begin * length * facts->scratch_bytes);
     }
+    void *mask = NULL;
+    if (facts->dense && (!facts->masked || call.strides[3] == 0)) {
+        mask = sq_make_mask(&call, facts->masked, begin, rows);
+        if (mask == NULL) {
+            free(scratch);
+            free(widened);
+            __atomic_store_n(&work->no_memory, 1, __ATOMIC_RELAXED);
+            return;
+        }
+    }
     facts->run(&call, begin, begin + rows);
+    free(mask);
     free(scratch);
     free(widened);
 }

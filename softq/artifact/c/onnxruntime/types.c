@@ -27,6 +27,7 @@ struct sq_facts {
     const char *name;
     int scores;
     int masked;
+    int dense; /* the kernel reads a mask with an element for each of the scores, even where there is none */
     int parameters;
     const struct sq_parameter *parameter;
     int ignored; /* inputs behind the parameters: the function's offsets in tables */

@@ -55,6 +55,7 @@ def row_kernel(
     max_length: int,
     outputs: Sequence[str] | None = None,
     nibbles: Collection[str] = (),
+    small: bool = False,
 ) -> RowKernel:
     """Return the kernel of a program.
 
@@ -75,6 +76,7 @@ def row_kernel(
         outputs: Names of the outputs; by default those of the interface.
         nibbles: Those of them that are written two elements per byte, the first one in the low four bits; each row
             begins with a byte of its own, and an odd one ends with a 0.
+        small: Whether the code is to be short rather than fast. The mask's last stride has to be 1 then.
 
     Raises:
         ProofError: the program has no complete proof.
@@ -85,7 +87,7 @@ def row_kernel(
     with IRBuilder() as builder, script.prim_func():
         script.func_name(symbol)
         script.func_attr({"global_symbol": symbol, "tirx.noalias": True})
-        arguments = Arguments(program, chosen, Processor(machine), max(max_length, 1), nibbles)
+        arguments = Arguments(program, chosen, Processor(machine, small), max(max_length, 1), nibbles)
         _RowLoops(arguments).emit()
     parameters = tuple(param.name for param in program.params)
     function = builder.get()
@@ -102,7 +104,7 @@ class _RowLoops:
         self._has_scans = any(n.op == "scan" for p in self._passes for n in (*p.rows, *p.reductions))
 
     def emit(self) -> None:
-        if not self._given.strides:
+        if not self._given.strides or self._given.processor.small:
             return self._all_rows()
         # How the mask is read is the same in all rows.
         with script.If(tirx.EQ(self._given.strides[3], tirx.const(0, self._index))):
@@ -113,7 +115,7 @@ class _RowLoops:
 
     def _all_rows(self) -> None:
         given, length = self._given, self._given.length
-        if self._has_scans or not given.processor.masks:
+        if self._has_scans or given.processor.small or not given.processor.masks:
             return self._long_rows()
         # A row of the same types as all others have.
         short = ShortRows(given.kernel, self._passes, self._outputs, given.memory_of(given.numbers, given.begin))
@@ -181,7 +183,7 @@ class _RowLoops:
             given.write_scalars, lambda k: numbers[k].next(),
         )  # fmt: skip
         pipeline = JointPasses(given.kernel, found, self._outputs, rows)
-        if given.along and pipeline.is_possible():
+        if given.along and not given.processor.small and pipeline.is_possible():
             pipeline.emit_jointly()
         else:
             pipeline.emit(ahead)

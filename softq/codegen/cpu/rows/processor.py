@@ -9,9 +9,15 @@ from softq.artifact.machine import Cpu
 
 @dataclass(frozen=True)
 class Processor:
-    """A machine as the emitter sees it."""
+    """A machine as the emitter sees it.
+
+    Attributes:
+        machine: The machine.
+        small: Whether code is to be short rather than fast.
+    """
 
     machine: Cpu
+    small: bool = False
 
     @property
     def is_x86(self) -> bool:
@@ -101,6 +107,8 @@ class Processor:
     @property
     def unroll(self) -> int:
         """How many vectors a step of a loop takes, each with accumulators of its own."""
+        if self.small:
+            return 1
         return 4 if self.machine.vectors >= 32 else 2
 
     def lanes(self, bits: int, floats: bool) -> int:
