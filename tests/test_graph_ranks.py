@@ -14,7 +14,7 @@ from softq.graph.facts import Facts
 from softq.graph.view import ModelView
 
 # Five axes, of which shape inference knows nothing: not even how many numbers the target has.
-HEAD = """<ir_version: 8, opset_import: ["": 11]>
+HEAD = """<ir_version: 8, opset_import: ["": 11, "com.microsoft": 1]>
 g (float[2, 120] x, int64[N] target, float[5, 7] w) => (y)
 <int64 zero = {0}, int64[1] first = {0}, int64[1] second = {1}, int64[2, 2] places = {0, 1, 1, 0}> {
     r = Reshape (x, target)
@@ -30,6 +30,7 @@ LINES = {
     "product": "y = MatMul (t, w)",
     "reduction": "y = ReduceMean <axes = [1, -1], keepdims = 0> (t)",
     "flatten": "y = Flatten <axis = 2> (t)",
+    "onnxruntime's": "a = com.microsoft.QuickGelu (t) y = com.microsoft.FusedMatMul (a, w)",
     "others": "a = LeakyRelu (t) b = Tile (a, ones) c = Elu (b) y = Concat <axis = 1> (c, t)",
 }
 

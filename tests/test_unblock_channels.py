@@ -79,6 +79,7 @@ SAVED = {
         "w:20,20,3,3 v:20,20,3,3 b:20",
         "a = Conv (x, w, b) c = Conv (z, v, b) d = Add (a, c) e = Mul (d, d) y = Relu (e)",
     ),
+    "unknown-channels": ("x:N,K,A,B", "w:20,20,3,3", "y = Conv (x, w)"),
     "upsamplings": (
         "x:1,32,5,4",
         "w:32,32,1,1 b:32",
@@ -96,16 +97,35 @@ SAVED = {
 }  # fmt: skip
 """Inputs, weights, and the nodes; letters are lengths that the model leaves open."""
 
+OLD = {
+    **{name: SAVED[name] for name in ("chain", "channels-last", "unknown-sum", "unknown-channels")},
+    "clip": ("x:1,32,9,9", "w:32,32,1,1", "c = Conv (x, w) y = Clip <min = -0.1, max = 0.2> (c)"),
+    "upsampling-7": ("x:1,32,5,4", "w:32,32,1,1", "c = Conv (x, w) y = Upsample <scales = [1.0, 1.0, 2.0, 3.0]> (c)"),
+    "upsampling-9": (
+        "x:1,32,5,4",
+        "w:32,32,1,1 k:1,1,2,3",
+        'c = Conv (x, w) u = Upsample (c, k) d = Conv (u, w) y = Upsample <mode = "linear"> (d, k)',
+    ),
+    "upsampling-10": ("x:1,32,5,4", "w:32,32,1,1 k:1,1,2,3", "c = Conv (x, w) y = Resize (c, k)"),
+}
+"""Models of older operator sets."""
+
+
+LENGTHS = {"N": 1, "K": 20}
+
 
 def shapes(text: str) -> dict[str, list[str]]:
     return {name: sizes.split(",") for name, sizes in (item.split(":") for item in text.split())}
 
 
 def original(name: str, opset: int) -> onnx.ModelProto:
-    inputs, weights, nodes = SAVED[name]
+    inputs, weights, nodes = (SAVED | OLD)[name]
     given = ", ".join(f"float[{', '.join(dims)}] {value}" for value, dims in shapes(inputs).items())
     whole = model(f"g ({given}) => (float[P, Q, R, S] y) {{ {nodes} }}", opset)
     for seed, (value, dims) in enumerate(shapes(weights).items()):
+        if value == "k":
+            whole.graph.initializer.append(numpy_helper.from_array(np.array(dims, F32), value))
+            continue
         array = normal(seed, *map(int, dims)).astype(F32) / F32(np.sqrt(np.prod([int(d) for d in dims[1:]] or [1])))
         whole.graph.initializer.append(numpy_helper.from_array(array, value))
     return whole
@@ -120,7 +140,17 @@ def save(whole: onnx.ModelProto, path: Path, level: str = "ORT_ENABLE_ALL") -> o
     return onnx.load(path)
 
 
-@pytest.mark.parametrize(("name", "opset"), [*((name, 18) for name in SAVED), ("chain", 11), ("channels-last", 13)])
+@pytest.mark.parametrize(
+    ("name", "opset"),
+    [
+        *((name, 18) for name in SAVED),
+        *((name, opset) for name in list(OLD)[:4] for opset in (7, 10, 12)),
+        ("clip", 10),
+        ("upsampling-7", 7),
+        ("upsampling-9", 9),
+        ("upsampling-10", 10),
+    ],
+)
 def test_saved_models_compute_the_same(name: str, opset: int, tmp_path: Path) -> None:
     before = original(name, opset)
     saved = save(before, tmp_path / "saved.onnx")
@@ -129,8 +159,8 @@ def test_saved_models_compute_the_same(name: str, opset: int, tmp_path: Path) ->
     assert not any(node.domain == DOMAIN for node in after.graph.node)
     assert DOMAIN not in {entry.domain for entry in after.opset_import}
     feed = {
-        value: normal(9, *(int(d) if d.isdecimal() else 1 if d == "N" else 7 for d in dims))
-        for value, dims in shapes(SAVED[name][0]).items()
+        value: normal(9, *(int(d) if d.isdecimal() else LENGTHS.get(d, 7) for d in dims))
+        for value, dims in shapes((SAVED | OLD)[name][0]).items()
     }
     assert_close(by_onnxruntime(after, feed), by_onnxruntime(before, feed), **TOLERANCE)
 

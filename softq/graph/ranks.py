@@ -23,6 +23,9 @@ _FIRST_ONLY = frozenset(
 )
 """Operators whose result has as many axes as their first operand."""
 
+_MICROSOFT = frozenset({"BiasGelu", "FastGelu", "FusedConv", "FusedMatMul", "Gelu", "QuickGelu"})
+"""Operators of `com.microsoft` that onnxruntime puts between those of ONNX."""
+
 
 def find_rank(
     value: ir.Value, known: Callable[[ir.Value], Dims | None], memo: dict[ir.Value, int | None], depth: int = 64
@@ -44,7 +47,7 @@ def find_rank(
         memo[value] = None
         ranks = {find_rank(v, known, memo, depth - 1) for v in _sources(node, value.index() or 0)}
         rank = ranks.pop() if len(ranks) == 1 else None
-    elif rank is None and node is not None and not node.domain and depth > 0 and _is_first(value, node):
+    elif rank is None and node is not None and _is_known(node) and depth > 0 and _is_first(value, node):
         memo[value] = None
         ranks = {v: find_rank(v, known, memo, depth - 1) for v in node.inputs if v is not None}
         rank = _rank_of(node, ranks, known)
@@ -55,6 +58,10 @@ def find_rank(
 def _is_first(value: ir.Value, node: ir.Node) -> bool:
     """Say whether what is known of an operator's first result holds for a value."""
     return value is node.outputs[0] or node.op_type == "Split"
+
+
+def _is_known(node: ir.Node) -> bool:
+    return not node.domain or (node.domain == "com.microsoft" and node.op_type in _MICROSOFT)
 
 
 def _sources(node: ir.Node | None, index: int) -> list[ir.Value]:
@@ -92,10 +99,10 @@ def _rank_of(
         if node.op_type == "Reshape":
             return target
         return None if target is None or mine is None else max(target, mine)
-    if is_op(node, "MatMul"):
+    if is_op(node, "MatMul") or node.op_type == "FusedMatMul":
         both = [rank for v in node.inputs if v is not None and (rank := ranks[v]) is not None]
         return max(both) if len(both) == 2 and min(both) >= 2 else None
-    if node.op_type in _FIRST_ONLY:
+    if node.op_type in _FIRST_ONLY or node.domain:
         return mine
     if node.op_type.startswith("Reduce"):
         keeps = node.attributes.get("keepdims")

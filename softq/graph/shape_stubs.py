@@ -13,6 +13,7 @@ from softq.graph.bodies import conv_options, has_input, is_read, open_nodes, par
 from softq.graph.queries import constant_tensor
 from softq.graph.view import ModelView
 
+_DOMAIN = "com.microsoft"
 _LEAST_OPSET = 13
 """From here on ReduceSum takes its axes as an input."""
 
@@ -26,9 +27,12 @@ def insert_stubs(model: ir.Model) -> None:
 
 
 def _body(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
-    make = _BODIES.get(node.domain, {}).get(node.op_type)
-    least = LEAST_OPSET if node.domain == DOMAIN else _LEAST_OPSET
-    lines = None if make is None or opset < least else make(node)
+    if node.domain == DOMAIN:
+        own = _IN_BLOCKS.get(node.op_type) if opset >= LEAST_OPSET else None
+        lines = None if own is None else own(node, opset)
+    else:
+        make = _BODIES.get(node.op_type) if node.domain == _DOMAIN and opset >= _LEAST_OPSET else None
+        lines = None if make is None else make(node)
     if lines is None:
         return None
     outputs = [f"o{place}" for place in range(len(node.outputs))]
@@ -128,25 +132,21 @@ def _convolution(node: ir.Node) -> Sequence[str]:
     return [f"o0 = Conv {conv_options(node)} (i0, i1)"]
 
 
-def _into_blocks(node: ir.Node) -> Sequence[str]:
+def _into_blocks(node: ir.Node, opset: int) -> Sequence[str]:
     """Return lines for [batch, channels, ...], channels filled up to as many as a convolution behind it has."""
     for reader, place in node.outputs[0].uses():
         weights = reader.inputs[1] if reader.op_type == "Conv" and place == 0 else None
         count = None if weights is None or weights.shape is None else weights.shape[1]
         if isinstance(count, int):
-            return fill(node, "i0", max(WIDTHS) - 1, count * reader.attributes.get_int("group", 1), "o0")
-    return fill(node, "i0", 0, 0, "o0")
+            return fill(node, opset, "i0", max(WIDTHS) - 1, count * reader.attributes.get_int("group", 1), "o0")
+    return fill(node, opset, "i0", 0, 0, "o0")
 
 
-def _out_of_blocks(node: ir.Node) -> Sequence[str]:
-    return leave(node, "i0", sys.maxsize, "o0")
+def _out_of_blocks(node: ir.Node, opset: int) -> Sequence[str]:
+    return leave(node, opset, "i0", sys.maxsize, "o0")
 
 
-def _upsample(node: ir.Node) -> Sequence[str]:
-    return resize(node, "i0", "o0")
-
-
-_MICROSOFT: Mapping[str, Callable[[ir.Node], Sequence[str] | None]] = {
+_BODIES: Mapping[str, Callable[[ir.Node], Sequence[str] | None]] = {
     "Attention": _attention,
     "BiasGelu": _sum,
     "EmbedLayerNormalization": _embedding,
@@ -164,12 +164,9 @@ _MICROSOFT: Mapping[str, Callable[[ir.Node], Sequence[str] | None]] = {
     "SkipSimplifiedLayerNormalization": _skip,
 }
 
-_IN_BLOCKS: Mapping[str, Callable[[ir.Node], Sequence[str] | None]] = {
-    "Conv": _convolution,
+_IN_BLOCKS: Mapping[str, Callable[[ir.Node, int], Sequence[str]]] = {
+    "Conv": lambda node, opset: _convolution(node),
     "ReorderInput": _into_blocks,
     "ReorderOutput": _out_of_blocks,
-    "Upsample": _upsample,
+    "Upsample": lambda node, opset: resize(node, opset, "i0", "o0"),
 }
-
-_BODIES = {"com.microsoft": _MICROSOFT, DOMAIN: _IN_BLOCKS}
-"""What makes the lines, by domain and operator."""

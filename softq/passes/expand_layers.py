@@ -37,7 +37,7 @@ def fused_conv(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
         return None
     lines = [f"P = Conv {conv_options(node)} (X, W{', B' * has_input(node, 2)})"]
     lines.append("S = Add (P, Z)" if has_input(node, 3) else "S = Identity (P)")
-    if name == "Clip":
+    if name == "Clip" and opset >= 11:
         lines += [
             f"{n} = Constant <value: tensor = float {{{v}}}> ()" for n, v in zip(("low", "high"), values, strict=False)
         ]

@@ -49,6 +49,8 @@ def _learn_rank(node: ir.Node) -> bool:
     target, result = operand(node, 1), node.outputs[0]
     if not is_op(node, "Reshape") or target is None or target.shape is None or result.shape is not None:
         return False
+    if result.type is None:  # A shape without a type cannot be written to a file.
+        return False
     rank = target.shape[0] if len(target.shape) == 1 else None
     if not isinstance(rank, int):
         return False

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx import checker, defs, version_converter
+from onnx import checker, defs, numpy_helper, version_converter
 
 from softq.errors import RefusalError, root_line
 from softq.graph.constants import to_lone_proto
@@ -34,6 +35,11 @@ TARGET = 18
 
 _IR_VERSION = 8
 """IR version of the models that hold one node: that of the onnx release that brought operator set 18."""
+
+_ONNXRUNTIMES = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
+"""What onnxruntime writes without a domain whatever the operator set: the first means what it means from 17 on."""
+
+_EMPTY = "empty"
 
 _FLATTENING = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
 """Operators that below 13 reduced all axes from `axis` on, not one."""
@@ -121,6 +127,8 @@ def _changes(node: ir.Node, version: int) -> bool:
     if node.domain != "":
         return False
     if not defs.has(node.op_type, max_inclusive_version=version):
+        if node.op_type in _ONNXRUNTIMES:
+            return False
         raise ValueError(f"no such operator in version {version}")
     old, new = (defs.get_schema(node.op_type, at, "") for at in (version, TARGET))
     if old.deprecated:
@@ -149,6 +157,12 @@ def _convert(node: ir.Node, facts: Facts, version: int, cache: dict[bytes, onnx.
         proto.op_type = "Softmax"
     model = onnx.ModelProto(ir_version=_IR_VERSION, opset_import=[onnx.OperatorSetIdProto(domain="", version=version)])
     model.graph.name = "node"
+    if node.op_type == "Resize" and version < 13:
+        # Below 13 what is not given is empty; onnxruntime leaves it out all the same.
+        for place, name in enumerate(proto.input):
+            if not name:
+                proto.input[place] = _EMPTY
+                model.graph.initializer.append(numpy_helper.from_array(np.empty(0, np.float32), _EMPTY))
     model.graph.node.append(proto)
     for value, name in inputs.items():
         tensor = constant_tensor(value)

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
+from onnx import defs
 
 from softq.graph.block_bodies import DOMAIN, LEAST_OPSET, POOLS, fill, leave, resize
 from softq.graph.block_width import describe, find_width
@@ -26,7 +27,7 @@ from softq.passes.expand_layers import fused_conv
 
 
 class UnblockChannels(ir.passes.InPlacePass):
-    """Opens the operators of the domain; a model below operator set 11 stays, and so do operators in functions."""
+    """Opens the operators of the domain; a model below operator set 7 stays, and so do operators in functions."""
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Open them; `modified` says whether there were any.
@@ -51,6 +52,9 @@ class UnblockChannels(ir.passes.InPlacePass):
         for node in blocks.nodes:
             if node.graph is not None:  # Its operator is that of ONNX but for the order.
                 node.domain = ""
+                known = defs.get_schema(node.op_type, opset, "").attributes
+                for name in node.attributes.keys() - known:  # With its default, which older ones do not have.
+                    node.attributes.pop(name)
         if not any(node.domain == DOMAIN for node in ModelView(model).nodes):
             model.opset_imports.pop(DOMAIN, None)
         return ir.passes.PassResult(model, modified=True)
@@ -77,6 +81,8 @@ class _Unblocking:
             return count
         used = [*channels.read, *(number for number in channels.given if number is not None)]
         for convolution in self.blocks.convolutions:
+            if of[convolution.node.outputs[0]] is channels and _is_computed(operand(convolution.node, 2)):
+                return count
             if not convolution.depthwise and of.get(convolution.operand) is channels:
                 live = np.flatnonzero(convolution.unpack(self.width).any(axis=(0, 2, 3)))
                 used.append(int(live.max(initial=-1)) + 1 if convolution.groups == 1 else count)
@@ -99,9 +105,7 @@ class _Unblocking:
         self._replace(node, 1, read, (outputs, inputs, *kernel))
         if has_input(node, 2):
             bias = constant_tensor(node.inputs[2])
-            if bias is None:
-                refuse(node, "and its bias is computed")
-            if bias.size > outputs:
+            if bias is not None and bias.size > outputs:
                 self._replace(node, 2, lambda: bias.numpy()[:outputs], (outputs,))
 
     def _replace(
@@ -126,19 +130,23 @@ class _Unblocking:
             return parse_body(opset, ["X", "shape"], ["Y"], ["Y = Identity (X)"])
         if node.op_type == "Conv":
             return fused_conv(node, opset) or refuse(node, "and an activation that is not known")
-        lines = self._lines(node)
+        lines = self._lines(node, opset)
         return None if lines is None else parse_body(opset, ["X"], ["Y"], lines)
 
-    def _lines(self, node: ir.Node) -> list[str] | None:
+    def _lines(self, node: ir.Node, opset: int) -> list[str] | None:
         if node.op_type == "ReorderInput":
             given, kept = self.blocks.entries[node], self.kept[self.blocks.channels[node.outputs[0]]]
             # Where it is not known how many there are, one block less one is the most that can be missing.
-            return fill(node, "X", self.width - 1 if given is None else kept - given, kept, "Y")
+            return fill(node, opset, "X", self.width - 1 if given is None else kept - given, kept, "Y")
         if node.op_type == "ReorderOutput":
             source = operand(node, 0)
             assert source is not None, "what has none is refused"
-            return leave(node, "X", self.kept[self.blocks.channels[source]], "Y")
-        return resize(node, "X", "Y") if node.op_type == "Upsample" else None
+            return leave(node, opset, "X", self.kept[self.blocks.channels[source]], "Y")
+        return resize(node, opset, "X", "Y") if node.op_type == "Upsample" else None
+
+
+def _is_computed(value: ir.Value | None) -> bool:
+    return value is not None and constant_tensor(value) is None
 
 
 PASS = PassEntry(
