@@ -17,7 +17,7 @@ from softq.rowprog.onnx.interface import DOMAIN, INTERFACE, arguments, function_
 from softq.rowprog.onnx.rules import RULES
 from softq.rowprog.onnx.walker import Walker, values_of
 from softq.rowprog.program import Program
-from softq.rowprog.ranges import prove
+from softq.rowprog.ranges import Interval, prove
 from softq.rowprog.types import Kind
 
 OLDEST_OPSET = 18
@@ -31,10 +31,12 @@ class Emission:
     Attributes:
         function: The function.
         constants: An array for each of these inputs, in their order.
+        weights: What the weights lie in for every row that has elements; None of a program that gives probabilities.
     """
 
     function: ir.Function
     constants: tuple[NDArray[np.generic], ...]
+    weights: Interval | None = None
 
 
 def emit(program: Program, *, opset: int, max_length: int = 65536, outputs: Sequence[str] | None = None) -> ir.Function:
@@ -67,6 +69,14 @@ def emit_exposed(program: Program, *, opset: int, max_length: int = 65536) -> Em
     return _emit(program, opset, max_length, None, exposed=True)
 
 
+def emit_with_bounds(program: Program, *, opset: int, max_length: int = 65536) -> Emission:
+    """Return the program's function as `emit` does, with what its weights lie in.
+
+    Arguments and errors are those of `emit`.
+    """
+    return _emit(program, opset, max_length, None, exposed=False)
+
+
 def _emit(program: Program, opset: int, max_length: int, outputs: Sequence[str] | None, *, exposed: bool) -> Emission:
     if opset < OLDEST_OPSET:
         raise UsageError(f"opset is {opset}; functions need {OLDEST_OPSET} or newer")
@@ -92,7 +102,8 @@ def _emit(program: Program, opset: int, max_length: int, outputs: Sequence[str] 
         [*inputs.values(), *constants], results, nodes=nodes, opset_imports={"": opset}, name=function_name(program)
     )
     function = ir.Function(DOMAIN, function_name(program), graph=graph, attributes=[])
-    return Emission(function, tuple(constants.values()))
+    weights = proof.filled[program.outputs["weights"]] if program.is_pair else None
+    return Emission(function, tuple(constants.values()), weights)
 
 
 def output_names(program: Program, outputs: Sequence[str] | None) -> list[str]:

@@ -149,11 +149,29 @@ def _select(w: Walker, node: Node) -> Emitted:
 def _cast(w: Walker, node: Node) -> Emitted:
     kind = w.carrier_of(node)
     source = node.args[0]
+    rounded = _find_saturated(node)
+    if rounded is not None:
+        # One pass instead of three; what it makes of a NaN is a byte, too.
+        zero = w.constant(0, np.dtype(np.uint8))
+        byte = w.add("QuantizeLinear", w.carried(rounded, Carrier.FLOAT), w.like(1, Carrier.FLOAT), zero)
+        w.keep_float(node, lambda: w.cast(byte, ir.DataType.FLOAT))
+        return w.cast(byte, kind.value), kind
     if source.dtype.is_float and _is_integral(source) and _fits_float(w, node):
         w.keep_float(node, lambda: w.arg(node, 0))
     elif not node.dtype.is_float and not source.dtype.is_float and w.is_float(source):
         w.keep_float(node, lambda: w.arg(node, 0, Carrier.FLOAT))
     return w.arg(node, 0, kind), kind
+
+
+def _find_saturated(node: Node) -> Node | None:
+    """Return what is rounded, clamped to all numbers of a byte, and cast to one."""
+    if node.dtype is not DType.U8 or node.kind is not Kind.ROW:
+        return None
+    for op, limit in (("min", node.dtype.high), ("max", node.dtype.low)):
+        node = node.args[0]
+        if node.op != op or node.args[1].op != "const" or number_of(node.args[1]) != limit:
+            return None
+    return node.args[0].args[0] if node.args[0].op == "rint" else None
 
 
 def _is_integral(node: Node) -> bool:
@@ -182,18 +200,28 @@ def _log2(w: Walker, node: Node) -> Emitted:
 
 
 def _lut(w: Walker, node: Node) -> Emitted:
-    table = node.args[0]
+    table, index = node.args
+    if index.op == "lut" and index.kind is Kind.ROW and not (_is_of_heads(table) or _is_of_heads(index.args[0])):
+        # What is looked up of entries is a table itself: a row is looked up once.
+        codes, at = w.compute(index.args[0])[0], w.arg(index, 1)
+        values, kind = w.compute(table)
+        if table.op == "table" and kind is Carrier.INT32 and _fits_float(w, table):
+            w.keep_float(node, lambda: _look_up(w, _look_up(w, w.given(table_of(table), Carrier.FLOAT), codes), at))
+        return _look_up(w, _look_up(w, values, codes), at), kind
     at = w.arg(node, 1)
-    if table.op == "param" and param_of(table).scope == "head":
+    if _is_of_heads(table):
         # The tables of all heads are one.
         heads = offsets_among(w.inputs, table_size(table))
         heads = heads if node.kind is Kind.ROW else w.flattened(heads, w.column_shape())
         at = w.add("Add", w.arg(node, 1, Carrier.INT64), heads)
     values, kind = w.compute(table)
     if table.op == "table" and kind is Carrier.INT32 and _fits_float(w, table):
-        entries = table_of(table)
-        w.keep_float(node, lambda: _look_up(w, w.given(entries, Carrier.FLOAT), at))
+        w.keep_float(node, lambda: _look_up(w, w.given(table_of(table), Carrier.FLOAT), at))
     return _look_up(w, values, at), kind
+
+
+def _is_of_heads(table: Node) -> bool:
+    return table.op == "param" and param_of(table).scope == "head"
 
 
 def _look_up(w: Walker, values: ir.Value, at: ir.Value) -> ir.Value:
@@ -212,10 +240,10 @@ def _exp2i(w: Walker, node: Node) -> Emitted:
     interval = w.proof.interval(exponent)
     low, high = int(interval.low), int(interval.high)
     powers = w.constant(2.0 ** (sign * np.arange(low, high + 1, dtype=np.float64)), Carrier.FLOAT.numpy)
-    value = w.compute(exponent)[0]
+    value, carried = w.compute(exponent)
     at = value if exponent.dtype.is_integer else w.cast(value, ir.DataType.INT32)
     if low:
-        at = w.add("Sub", at, w.like(low, w.compute(exponent)[1] if exponent.dtype.is_integer else Carrier.INT32))
+        at = w.add("Sub", at, w.like(low, carried if exponent.dtype.is_integer else Carrier.INT32))
     return _look_up(w, powers, at), Carrier.FLOAT
 
 
