@@ -75,7 +75,7 @@ class Rows:
 
     def error(self, code: Code, of_bytes: bool) -> float:
         """Return the squared error of P V relative to P V."""
-        weights = np.array(code.to_integers(_WEIGHT_BITS), np.float32)
+        weights = np.array(code.to_integers(2 ** (_WEIGHT_BITS - 1)), np.float32)
         if of_bytes:
             table = weights[np.frombuffer(code.of_bytes(), np.uint8)]
             products, total = self.sums @ table, (self.counts @ table)[:, None]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softq.errors import UsageError
-from softq.methods._options import Options
+from softq.methods._options import Options, OptionValue
 from softq.methods._written import Written
 from softq.rowprog import DType, Program, Trace, Value
 
@@ -100,6 +100,7 @@ class Method(Generic[OptionsT]):
         operator: The standard ONNX operator that this method computes itself, empty if it is none.
         logarithms: Whether the weights are the exponentials themselves, so that the logarithm of a weight is its score
             less the greatest one, less the logarithm of the normalizer. Others would make -inf of a weight of zero.
+        byte_weights: Settings with which the weights are integers that a byte holds; empty if there are none.
     """
 
     name: str
@@ -118,6 +119,7 @@ class Method(Generic[OptionsT]):
     written: Written | None = None
     operator: str = ""
     logarithms: bool = False
+    byte_weights: tuple[tuple[str, OptionValue], ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse options whose defaults are not allowed."""

@@ -60,9 +60,9 @@ class Code:
         """Return the code of each distance that a byte holds."""
         return bytes(self.find(unit / PER_OCTAVE) for unit in range(GREATEST_BYTE + 1))
 
-    def to_integers(self, bits: int) -> list[int]:
-        """Return the weights as unsigned integers of so many bits, 2^(bits - 1) for 1."""
-        return [round(2.0 ** (bits - 1) * weight) for weight in self.weights]
+    def to_integers(self, one: int) -> list[int]:
+        """Return the weights as unsigned integers, with a given one for 1."""
+        return [round(float(one) * weight) for weight in self.weights]
 
 
 def equal_steps(top: int, r: float) -> Code:

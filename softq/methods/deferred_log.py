@@ -46,6 +46,8 @@ growing steps a table of 256 codes; with distance=byte M / 2^s makes e of d, and
 Error: w / 2^(W-1) is within a factor of 2^(+-1 / (2r)) of e^-d, plus half a unit of 2^-(W-1), for codes below the
 greatest; the range is (2^b - 1.5) / r octaves, beyond which the weight is 0. With growing steps the range is
 u_(2^b - 1), and w[c] lies between 2^-u at the ends of its interval.
+With peak=full 2^W - 1 takes the place of 2^(W-1): weights of W = 8 bits then use all of a byte, with half the error of
+their rounding, and their normalizer cannot overflow for N <= (2^32 - 1) / (2^W - 1).
 Calibration: optional; `r`, and with growing steps `first`, `shift` and `slope` together with it, can be fitted, per
 site or per head, on the squared error of the attention output P V.
 """
@@ -78,11 +80,21 @@ class DeferredLogOptions(steps.StepOptions):
         "zero", "what the last code weighs: nothing, or, of distances in bytes, the mean of what its elements weigh in "
         "the row, but for those that are masked or 15.9 octaves down"
     )  # fmt: skip
+    peak: Literal["power", "full"] = option(
+        "power", "what the maximum weighs: a power of 2, 2^(weight_bits - 1); full, the greatest number of weight_bits "
+        "bits, so that weights of 8 bits use all of a byte"
+    )  # fmt: skip
     step: float = integer_step()
 
+    @property
+    def one(self) -> int:
+        """What the maximum weighs."""
+        return 2 ** (self.weight_bits - 1) if self.peak == "power" else 2**self.weight_bits - 1
+
     def to_json(self) -> dict[str, OptionValue]:
-        """Return the options by name; `rest` only where it is not zero: plans from before it was there say nothing."""
-        return {name: value for name, value in super().to_json().items() if (name, value) != ("rest", "zero")}
+        """Return the options by name; `rest` and `peak` where they are not usual: older plans say nothing of them."""
+        later = {("rest", "zero"), ("peak", "power")}
+        return {name: value for name, value in super().to_json().items() if (name, value) not in later}
 
     @property
     def structure(self) -> str:
@@ -95,6 +107,7 @@ class DeferredLogOptions(steps.StepOptions):
         given |= {"w": self.weight_bits} if self.weight_bits != _WEIGHT_BITS else {}
         given |= {"s": self.step} if self.step else {}
         given |= {"rest": self.rest} if self.rest != "zero" else {}
+        given |= {"peak": self.peak} if self.peak != "power" else {}
         parts = [f"{k}{str(v).removesuffix('.0').replace('.', 'p').replace('-', 'm')}" for k, v in given.items()]
         return "_".join(parts + ["growing"] * grow + ["byte"] * self.of_bytes)
 
@@ -102,7 +115,7 @@ class DeferredLogOptions(steps.StepOptions):
 def _constants(options: DeferredLogOptions, fitted: Mapping[str, float]) -> dict[str, float | Sequence[float]]:
     """Return what the program takes from the options, or from what was fitted."""
     code = options.code(fitted)
-    weights = {"weights": code.to_integers(options.weight_bits)}
+    weights = {"weights": code.to_integers(options.one)}
     if options.of_bytes:
         return {"codes": code.of_bytes(), **weights}
     found: dict[str, float | Sequence[float]] = {"rate": float(fitted.get("r", options.r)) * LOG2_E}
@@ -136,7 +149,7 @@ def _trace(t: Trace, options: DeferredLogOptions) -> Outputs:
     _check_rest(options)
     if not t.scores.dtype.is_float:
         return _trace_integer(t, options)
-    table = Given("weights", 0, 2 ** (options.weight_bits - 1), "weight of each code", DType.U32, options.top + 1)
+    table = Given("weights", 0, options.one, "weight of each code", DType.U32, options.top + 1)
     d = distance(t)
     if options.of_bytes:
         found_by = Given("codes", 0, options.top, "code of each distance", DType.U8, steps.GREATEST_BYTE + 1)
@@ -155,7 +168,7 @@ def _with_rest(t: Trace, options: DeferredLogOptions, units: Value, codes: Value
     """Return the weights, those of the last code from what its elements in the row weigh, if that is wanted."""
     if options.rest == "zero":
         return weights
-    one = 2 ** (options.weight_bits - 1)
+    one = options.one
     exact = [round(one * 2.0 ** (-unit / steps.PER_OCTAVE)) for unit in range(steps.GREATEST_BYTE)]
     within = codes.eq(options.top) & (units < steps.GREATEST_BYTE)
     none = t.const(0, DType.U32)
@@ -210,7 +223,7 @@ def _trace_integer(t: Trace, options: DeferredLogOptions) -> Outputs:
         codes = t.min(rounded_multiple(t, d, float(options.r) * octaves, 255), options.top)
     if t.valid is not None:
         codes = t.select(t.valid, codes, options.top)
-    weights = t.lut(t.table(code.to_integers(options.weight_bits), DType.U32), codes)
+    weights = t.lut(t.table(code.to_integers(options.one), DType.U32), codes)
     if units is not None:
         weights = _with_rest(t, options, units, codes, weights)
     return {"weights": weights, "normalizer": t.row_sum(weights), "codes": t.cast(codes, DType.U8)}
@@ -228,4 +241,5 @@ METHOD = Method(
     resolve=_resolve,
     parameters=per_head(r=_constants),
     fit=lambda options, samples, error: fit_steps(options, error),
+    byte_weights=(("weight_bits", 8), ("peak", "full")),
 )

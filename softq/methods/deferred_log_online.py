@@ -77,7 +77,7 @@ def _constants(options: DeferredLogOnlineOptions, fitted: Mapping[str, float]) -
     """Return the rate, and w for all codes with f for all rises behind it."""
     r = float(fitted.get("r", options.r))
     factors = [round(2.0 ** (_FRACTION - k / r)) for k in range(_last_rise(options.r) + 1)]
-    weights = equal_steps(2**options.bits - 1, r).to_integers(_FRACTION + 1)
+    weights = equal_steps(2**options.bits - 1, r).to_integers(2**_FRACTION)
     return {"rate": r * LOG2_E, "weights": weights + factors}
 
 
