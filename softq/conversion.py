@@ -25,6 +25,7 @@ from softq.passes.fuse_attentions import REFUSED_KEY, FuseAttentions
 from softq.passes.inline_functions import InlineFunctions
 from softq.passes.locate import locate
 from softq.passes.normalize import Normalize
+from softq.passes.quantize_attentions import FLOATS_KEY, QuantizeAttentions
 from softq.passes.replace import Replace
 from softq.plan_application import follow
 from softq.plan_making import check_substitutes, plan_sites, softmaxes
@@ -124,6 +125,7 @@ def convert(
     require: bool = False,
     inline: bool = False,
     fuse_attention: bool = False,
+    qdq: bool = False,
     max_length: int | None = None,
     batch: int | None = None,
     masks: Sequence[str] = (),
@@ -149,6 +151,8 @@ def convert(
         inline: Write plain operators instead of functions, for consumers that refuse functions.
         fuse_attention: Write each attention whose softmax is replaced as a function around the softmax's own, with
             equal results; a warning says of each that stays why.
+        qdq: Write both products of each such attention on 8-bit integers, as QuantizeLinear and DequantizeLinear with
+            scales that the model computes of the tensors at hand; a warning says of each that stays in floats why.
         max_length: Greatest length of a row that the proofs cover, where the graph gives no bound; 65,536 if None.
         batch: Samples a run of the calibration.
         masks: Names of tensors that are masks though the graph does not prove it: the caller's word that their elements
@@ -171,6 +175,8 @@ def convert(
         raise UsageError(f"max_length is {max_length}; the plan was made for {followed.max_length}")
     if max_length is None:
         max_length = DEFAULT_MAX_LENGTH if followed is None else followed.max_length
+    if qdq and fuse_attention:
+        raise UsageError("qdq and fuse_attention exclude each other: fused attentions are functions")
     if not 1 <= max_length < 2**31:
         raise UsageError(f"max_length is {max_length}; allowed is 1 to {2**31 - 1}")
     chosen_settings = dict(settings or {}) | ({} if bits is None else {"bits": bits})
@@ -188,6 +194,8 @@ def convert(
         names = ", ".join(name for name, value in given.items() if value)
         raise UsageError(f"a plan settles {names} already; give either the plan or {names}")
     name = DEFAULT_METHOD if method is None else method
+    if qdq and followed is None:
+        chosen_settings = dict(METHODS.get(name).byte_weights) | chosen_settings
     METHODS.get(name).configure(chosen_settings)  # a wrong option is reported before the model is read
 
     work = as_model(model)
@@ -227,13 +235,13 @@ def convert(
             warnings += unused
         made = plan_sites(found, name, chosen_settings, fit, allow_substitute=allow_substitute)
         planned = {s.id: s for s in made}
-    steps = _steps(planned, rewrites, max_length, inline=inline, fuse_attention=fuse_attention)
+    steps = _steps(planned, rewrites, max_length, inline=inline, fuse_attention=fuse_attention, qdq=qdq)
     for number, step in enumerate(steps):
         if progress is not None:
             progress("convert", number, len(steps))
         step(work)
-    refused = work.meta.pop(REFUSED_KEY, {})
-    warnings += [f"the attention of site {site} is not fused: {reason}" for site, reason in refused.items()]
+    for key, stays in ((FLOATS_KEY, "stays in floats"), (REFUSED_KEY, "is not fused")):
+        warnings += [f"the attention of site {site} {stays}: {why}" for site, why in work.meta.pop(key, {}).items()]
     result = Plan(
         __version__, graph, weights, tuple(planned.values()), max_length, rewrites,
         tuple(sorted(assumed.masks)), assumed.float32,
@@ -271,19 +279,19 @@ def _steps(
     *,
     inline: bool = False,
     fuse_attention: bool = False,
+    qdq: bool = False,
     expose: bool = False,
 ) -> list[ir.passes.InPlacePass]:
     exact = [PASSES.get(name).factory() for name in sorted(set(rewrites.values()))]
     replaced = Replace(plan=planned, max_length=max_length, expose_parameters=expose)
-    plain: list[ir.passes.InPlacePass] = [FuseAttentions()] if fuse_attention else []
-    plain += [InlineFunctions()] if inline else []
+    wanted = ((fuse_attention, FuseAttentions), (qdq, QuantizeAttentions), (inline, InlineFunctions))
+    plain = [make() for asked, make in wanted if asked]
     # A model may hold any name, those that the passes give too.
     return [*exact, Normalize(), replaced, DeferLogarithm(), DeferNormalizer(), *plain, NameFixPass()]
 
 
 def _in_given_form(work: ir.Model, model: str | os.PathLike[str] | M) -> M:
-    kept = isinstance(model, (str, os.PathLike, ir.Model))
-    return cast("M", work if kept else ir.to_proto(work))
+    return cast("M", work if isinstance(model, (str, os.PathLike, ir.Model)) else ir.to_proto(work))
 
 
 def _nothing(sites: Sequence[Site]) -> str:

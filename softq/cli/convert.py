@@ -29,6 +29,7 @@ from softq.cli.printing import print_json, print_notes, print_text, progress
 @click.option("--require", is_flag=True, help="Fail if nothing is converted.")
 @click.option("--inline", is_flag=True, help="Write plain operators instead of functions.")
 @click.option("--fuse-attention", is_flag=True, help="Write attentions as functions around those of their softmaxes.")
+@click.option("--qdq", is_flag=True, help="Write the products of attentions on 8-bit integers (QuantizeLinear).")
 @click.option(
     "--max-length",
     type=int,

@@ -16,7 +16,7 @@ from softq.graph.view import ModelView
 from softq.methods import DEFAULT_METHOD, METHODS
 from softq.passes import PassEntry
 from softq.passes.normalize import Normalize
-from softq.passes.rewriting.calls import EXPOSED_KEY, CallContext, Exposed, make_call, same_function
+from softq.passes.rewriting.calls import EXPOSED_KEY, ROW_KEY, CallContext, Exposed, make_call, same_function
 from softq.passes.rewriting.canonical import CANONICAL_KEY, Canonical, Mask, leaves_scores, scores_of
 from softq.plan_making import plan_sites
 from softq.plans import DEFAULT_MAX_LENGTH, SitePlan
@@ -176,6 +176,7 @@ class Replace(ir.passes.InPlacePass):
             function.name, [*inputs, *given], domain=FUNCTION_DOMAIN, outputs=[*outputs.values()],
             name=f"{node.name or base}.{planned.method}", metadata_props=about,
         )  # fmt: skip
+        tape.nodes[-1].meta[ROW_KEY] = call.row
         pair, zero = None, canonical.nan_becomes_zero
         if program.is_pair:
             exponential = METHODS.get(planned.method).logarithms

@@ -51,6 +51,7 @@ class Region:
         second: The product of the weights with V.
         first: The product of Q with K, or None where the scores are given.
         nodes: All of them; constants are not among them.
+        elementwise: The product of Q with K and what is done to its elements, in this order.
         result: The one value that others read.
         repeats: For Expand and Reshape that repeat heads to a shape that is computed: what they do.
     """
@@ -60,6 +61,7 @@ class Region:
     result: ir.Value
     first: ir.Node | None = None
     nodes: dict[ir.Node, None] = field(default_factory=dict)
+    elementwise: list[ir.Node] = field(default_factory=list["ir.Node"])
     repeats: dict[ir.Node, Repeat] = field(default_factory=dict["ir.Node", "Repeat"])
 
     def owns(self, value: ir.Value) -> bool:
@@ -91,21 +93,35 @@ def find_region(call: ir.Node, facts: Facts) -> Region:
     Raises:
         NotFusedError: there is none, or others read what is inside it.
     """
-    weights = call.outputs[0]
-    second, between = _product_with_v(weights)
-    region = Region(call, second, second.outputs[0])
-    region.nodes = dict.fromkeys((call, *between, second))
+    region = find_products(call)
     _finish(region)
-    scores = call.inputs[0]
-    above = None if scores is None else _above(scores, region)
-    if above is not None:
-        region.first, *_ = above
-        region.nodes |= dict.fromkeys(above)
+    if region.first is not None:
+        region.nodes |= dict.fromkeys(region.elementwise)
     for product, position in ((region.first, 0), (region.first, 1), (region.second, 1)):
         if product is not None:
             _take_moves(region, product.inputs[position], facts)
     _take_exchange(region)
     _check(region)
+    return region
+
+
+def find_products(call: ir.Node) -> Region:
+    """Return the two products around a softmax or a call that has taken its place, with the nodes between alone.
+
+    Args:
+        call: The softmax, or the call of a row function.
+
+    Raises:
+        NotFusedError: its weights are read by something else than one product.
+    """
+    second, between = _product_with_v(call.outputs[0])
+    region = Region(call, second, second.outputs[0])
+    region.nodes = dict.fromkeys((call, *between, second))
+    scores = call.inputs[0]
+    above = None if scores is None else _above(scores, region)
+    if above is not None:
+        region.first, *_ = above
+        region.elementwise = above
     return region
 
 

@@ -13,10 +13,31 @@ from numpy.typing import NDArray
 from softq.methods import METHODS, Options
 from softq.plans import SitePlan
 from softq.rowprog import Program
-from softq.rowprog.onnx import Emission, arguments, emit, emit_exposed, signature
+from softq.rowprog.onnx import Emission, arguments, emit_exposed, emit_with_bounds, signature
 
 EXPOSED_KEY = "softq.exposed"
 """Key under which `Replace` leaves a list of `Exposed` in the meta of a model."""
+
+
+ROW_KEY = "softq.row"
+"""Key under which `Replace` leaves a `RowCall` in the meta of each call of a row function."""
+
+
+@dataclass(frozen=True)
+class RowCall:
+    """What a call of a row function stands for.
+
+    Attributes:
+        site: Id of the site.
+        drop_in: Whether its weights approximate those of the softmax, which sees the differences of scores alone.
+        greatest: What no weight exceeds, if they come with their sum and are known not to be negative; else None.
+        integers: Whether the weights are integers.
+    """
+
+    site: str
+    drop_in: bool
+    greatest: float | None
+    integers: bool
 
 
 @dataclass(frozen=True)
@@ -26,10 +47,12 @@ class Call:
     Attributes:
         function: The function, which other calls share: a model gets a copy.
         arrays: What it is given behind the scores and their mask, by name and in the order of its inputs.
+        row: What it stands for.
     """
 
     function: ir.Function
     arrays: Mapping[str, NDArray[np.generic]]
+    row: RowCall
 
 
 @dataclass(frozen=True)
@@ -84,7 +107,13 @@ def make_call(planned: SitePlan, context: CallContext, *, exposed: bool) -> Call
     arrays = dict(zip(names, values, strict=True))
     own = emission.function.inputs[len(signature(program)) :]
     arrays |= {str(value.name): array for value, array in zip(own, emission.constants, strict=True)}
-    return Call(emission.function, arrays)
+    method = METHODS.get(planned.method)
+    weights = emission.weights
+    greatest = float(weights.high) if weights is not None and weights.low >= 0 and not weights.nan else None
+    # Exponentials of distances; range analysis follows the numbers that compute them and not what they mean.
+    greatest = 1.0 if method.logarithms and weights is not None else greatest
+    integers = program.is_pair and program.outputs["weights"].dtype.is_integer
+    return Call(emission.function, arrays, RowCall(planned.id, method.drop_in, greatest, integers))
 
 
 @lru_cache(maxsize=64)
@@ -93,7 +122,7 @@ def _emit(method: str, options: Options, context: CallContext, exposed: bool) ->
     program = METHODS.get(method).program(options, masked=context.masked)
     if exposed:
         return program, emit_exposed(program, opset=context.opset, max_length=context.max_length)
-    return program, Emission(emit(program, opset=context.opset, max_length=context.max_length), ())
+    return program, emit_with_bounds(program, opset=context.opset, max_length=context.max_length)
 
 
 def same_function(a: ir.Function, b: ir.Function) -> bool:
