@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from softq.artifact import manifest
 from softq.artifact.loading import read_library
@@ -124,6 +124,16 @@ def _ours() -> Path:
             f"one; or compile the operators of a model: {_INSTEAD}"
         )
     return _OURS
+
+
+def quantize_overrides(model: ModelLike) -> dict[str, Any]:
+    """Return arguments of `onnxruntime.quantization.quantize_static` for a converted model.
+
+    See `softq.static_quantization.quantize_overrides`, which this is.
+    """
+    from softq.static_quantization import quantize_overrides as find
+
+    return find(model)
 
 
 def _register(session_options: SessionOptions, name: str, folder: Path) -> None:

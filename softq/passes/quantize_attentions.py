@@ -55,7 +55,7 @@ class QuantizeAttentions(ir.passes.InPlacePass):
         return ir.passes.PassResult(model, rewriter.modified)
 
 
-def check_weights(row: RowCall) -> float:
+def find_weight_scale(row: RowCall) -> float:
     """Return what one code of 8-bit weights stands for.
 
     Raises:
@@ -71,7 +71,7 @@ class _Attention:
 
     def __init__(self, rewriter: Rewriter, call: ir.Node, row: RowCall) -> None:
         self._rewriter, self._row, self._call = rewriter, row, call
-        self._scale = check_weights(row)
+        self._scale = find_weight_scale(row)
         region = find_products(call)
         if region.first is None:
             raise NotFusedError("its scores are no product of queries and keys")

@@ -14,6 +14,10 @@ from softq.graph.ranks import Dims
 _ELEMENTWISE = SAME_VALUES | {"Add", "Clip", "Div", "Max", "Min", "Mul", "Neg", "Sub", "Tanh", "Where"}
 """What may stand between a product and the softmax, or between the softmax and its product with V."""
 
+_BETWEEN = _ELEMENTWISE | {"IsNaN"}
+_CODED = _BETWEEN | {"QuantizeLinear", "DequantizeLinear", "ReduceSum"}
+"""What may read weights, as they are or as codes."""
+
 _PARTS_OF_SHAPES = 15
 """The first version of the default domain whose Shape gives single axes."""
 
@@ -94,7 +98,6 @@ def find_region(call: ir.Node, facts: Facts) -> Region:
         NotFusedError: there is none, or others read what is inside it.
     """
     region = find_products(call)
-    _finish(region)
     if region.first is not None:
         region.nodes |= dict.fromkeys(region.elementwise)
     for product, position in ((region.first, 0), (region.first, 1), (region.second, 1)):
@@ -105,18 +108,20 @@ def find_region(call: ir.Node, facts: Facts) -> Region:
     return region
 
 
-def find_products(call: ir.Node) -> Region:
-    """Return the two products around a softmax or a call that has taken its place, with the nodes between alone.
+def find_products(call: ir.Node, *, coded: bool = False) -> Region:
+    """Return the two products around a softmax or a call that has taken its place, with what divides the second.
 
     Args:
         call: The softmax, or the call of a row function.
+        coded: Whether weights may go through QuantizeLinear and DequantizeLinear.
 
     Raises:
         NotFusedError: its weights are read by something else than one product.
     """
-    second, between = _product_with_v(call.outputs[0])
+    second, between = _product_with_v(call.outputs[0], _CODED if coded else _BETWEEN)
     region = Region(call, second, second.outputs[0])
     region.nodes = dict.fromkeys((call, *between, second))
+    _finish(region)
     scores = call.inputs[0]
     above = None if scores is None else _above(scores, region)
     if above is not None:
@@ -131,7 +136,7 @@ def is_small(value: ir.Value) -> bool:
     return tensor is not None and tensor.size <= _CONSTANT
 
 
-def _product_with_v(weights: ir.Value) -> tuple[ir.Node, list[ir.Node]]:
+def _product_with_v(weights: ir.Value, passed: frozenset[str]) -> tuple[ir.Node, list[ir.Node]]:
     """Return the product that reads the weights, and the nodes between."""
     between: dict[ir.Node, None] = {}
     products: dict[ir.Node, None] = {}
@@ -145,7 +150,7 @@ def _product_with_v(weights: ir.Value) -> tuple[ir.Node, list[ir.Node]]:
                 raise NotFusedError(f"its weights are read in a body of {node_label(user)}")
             if is_op(user, "MatMul") and user.inputs[0] is value and user.inputs[1] is not value:
                 products[user] = None
-            elif (is_op(user, *_ELEMENTWISE) or is_op(user, "IsNaN")) and user not in between:
+            elif is_op(user, *passed) and user not in between:
                 between[user] = None
                 pending += user.outputs
             elif user not in between:
