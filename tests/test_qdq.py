@@ -14,10 +14,13 @@ import pytest
 from click.testing import CliRunner
 from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
+from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
 import softq
 from softq.cli import main
+from softq.errors import UsageError
 from softq.methods import METHODS
+from softq.onnxruntime import quantize_overrides
 from softq.passes.smooth_keys import SmoothKeys
 from softq.rowprog import run as run_rows
 from tests.attention import run, softmax64
@@ -220,3 +223,52 @@ def test_keys_of_a_past_and_of_groups_are_smoothed_and_given_on_as_they_were() -
         np.testing.assert_allclose(found[0], wanted[0], rtol=1e-4, atol=1e-5)
         for a, b in zip(found[1:], wanted[1:], strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+class _Reader(CalibrationDataReader):
+    def __init__(self, feeds: Mapping[str, NDArray[np.generic]]) -> None:
+        self._left = [dict(feeds)]
+
+    def get_next(self) -> dict[str, NDArray[np.generic]] | None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self._left.pop() if self._left else None
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "qdq", "scale"),
+    [
+        ("added-mask", "deferred-log", False, 1.0),
+        ("grouped", "exact", False, 1 / 255),
+        ("chosen-mask", "deferred-log", True, None),
+        ("side-by-side", "consmax", False, None),
+    ],
+)
+def test_static_quantization_takes_what_softq_says(
+    name: str, method: str, qdq: bool, scale: float | None, tmp_path: Path
+) -> None:
+    """Products are on integers, the rows of the method in floats, also where the attention is quantized already."""
+    given = ATTENTIONS[name]
+    lines = given.lines.replace("out =", "result =") + " out = Sigmoid(result)"
+    model, feeds = Attention(given.inputs, lines, given.out).model(), given.feeds(DIMS)
+    settings = dict(METHODS.get(method).byte_weights)
+    converted = softq.convert(model, method=method, settings=settings, qdq=qdq, allow_substitute=True).model
+    onnx.save(converted, tmp_path / "converted.onnx")
+    chosen = quantize_overrides(tmp_path / "converted.onnx")
+    found = [entry["scale"].item() for (entry,) in chosen["extra_options"]["TensorQuantOverrides"].values()]
+    assert found == ([] if scale is None else [pytest.approx(scale)])
+    quantize_static(tmp_path / "converted.onnx", tmp_path / "quantized.onnx", _Reader(feeds), **chosen)
+    quantized = onnx.load(tmp_path / "quantized.onnx")
+    fused = _fused_operators(quantized, tmp_path)
+    assert fused["MatMul"] == (1 if method == "consmax" else 0)
+    assert fused["QLinearSigmoid"] == 1
+    # The output has a byte for its range, too.
+    assert (
+        _error(run(quantized, feeds), run(softq.convert(model, method=method, allow_substitute=True).model, feeds))
+        < 0.05
+    )
+
+
+def test_a_model_without_functions_has_no_overrides() -> None:
+    model = ATTENTIONS["plain"].model()
+    for each in (model, softq.convert(model, inline=True).model):
+        with pytest.raises(UsageError, match="has no functions of softq"):
+            quantize_overrides(each)
