@@ -45,6 +45,26 @@ def test_a_condition_that_is_known_leaves_the_other_body_out(tmp_path: Path) -> 
     )
 
 
+def test_a_constant_that_a_known_body_gives_is_known(tmp_path: Path) -> None:
+    # The second If has results of two ranks: it is built because what the first one gives decides it.
+    check(
+        """g (float[4, 2] x, int64[1] n) => (float[A, B] y) <int64[1] eight = {8}, int64[1] one = {1}> {
+            s = Size(x)
+            c = Equal(s, eight)
+            d = If (c) <
+                then_branch = g1 () => (int64[1] a) { a = Identity(one) },
+                else_branch = g2 () => (int64[1] b) { b = Identity(n) }>
+            e = Equal(d, one)
+            z = If (e) <
+                then_branch = g3 () => (float v) { v = ReduceMax <keepdims = 0> (x) },
+                else_branch = g4 () => (float[4, 2] w) { w = Exp(x) }>
+            y = Add (x, z)
+        }""",
+        [{"x": np.arange(8, dtype=F32).reshape(4, 2), "n": np.array([3])}],
+        tmp_path,
+    )
+
+
 def test_functions_of_bodies_may_have_the_names_of_others(tmp_path: Path) -> None:
     """A product with a factor behind it, which is one function of its own name everywhere."""
     rng = np.random.default_rng(0)

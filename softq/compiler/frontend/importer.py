@@ -127,6 +127,11 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             self.context.initializers = {**self.context.initializers, name: array}
             self._know_array(name, array)
             self._nodes[name] = constant(array)
+        for inner in proto.node:
+            # A body's own outputs are computed: where one is a constant, it is a node.
+            value = next((one.t for one in inner.attribute if one.name == "value"), None)
+            if inner.op_type == "Constant" and value is not None and value.data_type == onnx.TensorProto.INT64:
+                self._know_array(inner.output[0], numpy_helper.to_array(value))
         self._check_for_unsupported_ops(proto)
         self._import_nodes(proto)
         for name, output in zip(node.outputs, proto.output, strict=True):
