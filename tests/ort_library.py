@@ -76,7 +76,7 @@ def calls(methods: Sequence[str], widths: Sequence[int]) -> Iterator[Chosen]:
     """Yield the functions that a library ahead of all models has of methods, with numbers for what is fitted."""
     seen: set[str] = set()
     for method in map(METHODS.get, methods):
-        for options in usual_options(method, widths):
+        for options, _ in usual_options(method, widths):
             values = method.parameters(options, _some_numbers(method, options))
             for masked in (False, True):
                 each = Chosen(method.program(options, masked=masked), values)

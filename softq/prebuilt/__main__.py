@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 
 from softq.artifact.manifest import OPERATOR_LIBRARY
-from softq.codegen.cpu.machines import OPERATOR_FAMILIES
-from softq.prebuilt.building import build_library
+from softq.prebuilt.building import LEVELS, build_library
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out")
-    parser.add_argument("--family", required=True, choices=list(OPERATOR_FAMILIES))
+    parser.add_argument("--family", required=True, choices=list(LEVELS))
     parser.add_argument("--slim", action="store_true", help="no source and no kernels beside the library")
     given = parser.parse_args()
     folder = build_library(given.out, given.family, slim=given.slim)

@@ -7,7 +7,7 @@ for have their question in `softq.artifact.features`.
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from softq.artifact.machine import Cpu
@@ -32,8 +32,6 @@ class Family:
         fused: The feature with which multiply-adds are rounded once; empty if all have them.
         float_abi: `hard` or `soft` where the architecture has both, else empty.
         abi: Name of the calling convention where LLVM needs one, else empty.
-        levels: For a library that chooses its kernels when it is loaded: LLVM's processors and features beyond them,
-            the one with the most features first.
     """
 
     name: str
@@ -49,11 +47,6 @@ class Family:
     fused: str = ""
     float_abi: str = ""
     abi: str = ""
-    levels: tuple[tuple[str, str], ...] = ()
-
-    def machines(self, name: str) -> Sequence[Cpu]:
-        """Return the processors of `levels`; `name` is the target's."""
-        return [self.machine(name, cpu, features) for cpu, features in self.levels]
 
     def machine(self, name: str, cpu: str, features: str) -> Cpu:
         """Return a processor of the family.
@@ -101,7 +94,6 @@ X86_64 = Family(
     vectors=(("avx512f", 64, 32), ("avx2", 32, 16)),
     without=(16, 16),
     fused="fma",
-    levels=(("x86-64-v4", "+avx512vnni"), ("x86-64-v3", "")),
 )  # fmt: skip
 
 AARCH64 = Family(
@@ -112,7 +104,6 @@ AARCH64 = Family(
     cpu="cortex-a53",
     asked=("fullfp16", "rdm", "dotprod", "i8mm", "bf16", "sve", "sve2"),
     without=(16, 32),  # NEON belongs to every one.
-    levels=(("cortex-a53", ""),),  # Kernels of rows have no use for products of bytes (dotprod).
 )
 
 ARMV7 = Family(
@@ -145,9 +136,6 @@ RISCV64 = Family(
 
 FAMILIES = (AARCH64, ARMV7, RISCV64)
 """The families that are targets of their own; `cpu` is the one that softq runs on."""
-
-OPERATOR_FAMILIES: Mapping[str, Family] = {family.name: family for family in (X86_64, AARCH64)}
-"""The families that a library of operators ahead of all models is built for, by name."""
 
 
 def host(name: str, cpu: str, features: str) -> Cpu:
