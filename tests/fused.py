@@ -49,7 +49,7 @@ class Attention:
             shape = [int(axis) if axis.isdigit() else dims[axis] for axis in axes.split(",")]
             numbers = rng.normal(size=shape)
             numbers = np.round(2 * numbers) if whole else numbers
-            kinds = {"float": np.float32, "float16": np.float16}
+            kinds = {"float": np.float32, "float16": np.float16, "int8": np.int8}
             made[name] = numbers > -0.4 if dtype == "bool" else numbers.astype(kinds[dtype])
             if name == "bias":
                 made[name] = np.where(numbers > -0.4, np.float32(0), np.float32(-1e9))

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import onnx_ir as ir
+from onnx_ir.tape import Tape
 
 from softq.compiler.attention_shapes import Dims, common_dims, solve
 from softq.errors import RefusalError
+from softq.graph.edits import remove_if_unused
+from softq.graph.queries import constant_tensor, graph_of, is_op, producer
 from softq.modelfile import as_model
 from softq.passes.expand_functions import ExpandFunctions
 from softq.passes.fuse_attentions import calls_row_function
@@ -16,7 +20,10 @@ from softq.passes.infer_shapes import InferShapes
 from softq.passes.inline_functions import inline_calls
 from softq.passes.replace import FUNCTION_DOMAIN
 from softq.provenance import RowFunction, row_functions
+from softq.rowprog.ranges import prove
 from softq.site import META_KEY
+
+_GREATEST_BYTE = 255
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,7 @@ def find_functions(model: ir.Model) -> FoundFunctions:
     sites = {name: [_site(node) for node in nodes] for name, nodes in calls.items()}
     for (_, name, _), function in opened.functions.items():
         if name in calls and calls_row_function(function):
-            attentions[name] = AttentionFunction(_model(function, calls[name], known, bodies), sites.pop(name))
+            attentions[name] = AttentionFunction(_model(function, calls[name], known, bodies, called), sites.pop(name))
     rows = {name: function for (_, name), function in called.items() if name in sites}
     return FoundFunctions(rows, sites, attentions, called)
 
@@ -93,7 +100,11 @@ def _site(node: ir.Node) -> str:
 
 
 def _model(
-    function: ir.Function, calls: Sequence[ir.Node], known: Mapping[str, ir.Value], rows: Iterable[ir.Function]
+    function: ir.Function,
+    calls: Sequence[ir.Node],
+    known: Mapping[str, ir.Value],
+    rows: Iterable[ir.Function],
+    called: Mapping[tuple[str, str], RowFunction],
 ) -> ir.Model:
     """Return a model of a function for what its calls give it.
 
@@ -115,13 +126,63 @@ def _model(
         dims.append(common_dims([shape for shape in shapes if shape is not None], str(own.name)))
     for own, solved in zip(copy.inputs, solve(copy, dims), strict=True):
         own.shape = ir.Shape(solved)
-    for node in copy:
+    for node in list(copy):
+        if is_op(node, "MatMul"):
+            _decode_last(node)
+    for node in list(copy):
         if node.domain == FUNCTION_DOMAIN:
             node.metadata_props[META_KEY] = f"{FUNCTION_DOMAIN}::{function.name}"
+            if _has_bytes(called[node.domain, node.op_type]):
+                _code_weights(node)
     (result,) = copy.outputs
     result.type = _known(calls[0].outputs[0], known).type
     copy.graph.name = function.name
     return ir.Model(copy.graph, ir_version=10, functions=[row.clone() for row in rows])
+
+
+def _has_bytes(row: RowFunction) -> bool:
+    """Say whether the weights of a row function are integers that a byte holds."""
+    weights = row.program.outputs.get("weights")
+    if weights is None or not weights.dtype.is_integer:
+        return False
+    proved = prove(row.program, max_length=row.max_length).filled[weights]
+    return proved.low >= 0 and proved.high <= _GREATEST_BYTE and not proved.nan
+
+
+def _code_weights(call: ir.Node) -> None:
+    """Say that the weights are bytes where a product takes them with values that are codes: a product of integers.
+
+    That is not in the model itself: other runtimes might add products of bytes with and without a sign in 16 bits.
+    """
+    weights = call.outputs[0]
+    for product in list(weights.consumers()):
+        first, *others = product.inputs if is_op(product, "MatMul") else (None,)
+        if first is weights and all(producer(value, "DequantizeLinear") is not None for value in others):
+            tape = Tape()
+            one, zero = (tape.op("Constant", [], {"value": ir.tensor(x)}) for x in (np.float32(1), np.uint8(0)))
+            codes = tape.op("QuantizeLinear", [weights, one, zero])
+            product.replace_input_with(0, tape.op("DequantizeLinear", [codes, one, zero]))
+            graph_of(product).insert_before(product, tape.nodes)
+
+
+def _decode_last(product: ir.Node) -> None:
+    """Put what makes numbers of an operand's codes, all with one scale, behind the transpositions of it."""
+    for position, operand in enumerate(product.inputs):
+        turns: list[ir.Node] = []
+        value = operand
+        while (turn := producer(value, "Transpose")) is not None:
+            turns.append(turn)
+            value = turn.inputs[0]
+        decode = producer(value, "DequantizeLinear")
+        scale = None if decode is None else constant_tensor(decode.inputs[1])
+        if not turns or decode is None or scale is None or scale.shape.rank():
+            continue
+        tape, (codes, *given) = Tape(), decode.inputs
+        for turn in reversed(turns):
+            codes = tape.op("Transpose", [codes], turn.attributes)
+        product.replace_input_with(position, tape.op("DequantizeLinear", [codes, *given]))
+        graph_of(product).insert_before(product, tape.nodes)
+        remove_if_unused(turns[0])
 
 
 def _known(value: ir.Value | None, known: Mapping[str, ir.Value]) -> ir.Value:

@@ -82,7 +82,7 @@ class Region:
         )
 
     def behind_moves(self, value: ir.Value | None) -> ir.Value | None:
-        """Return what a value is made of by nodes of the region that only move elements."""
+        """Return what a value is made of by nodes of the region that move elements, or make numbers of codes."""
         node = None if value is None else value.producer()
         return value if node is None or node not in self.nodes else self.behind_moves(node.inputs[0])
 
@@ -209,11 +209,12 @@ def _above(value: ir.Value, region: Region) -> list[ir.Node] | None:
 
 
 def _take_moves(region: Region, value: ir.Value | None, facts: Facts) -> None:
-    """Take what lays out an operand's heads, and what repeats them, where nothing else reads it."""
+    """Take what lays out an operand's heads, repeats them, or makes numbers of codes, where nothing else reads it."""
     while value is not None and region.owns(value):
         node = value.producer()
         shaped = node is not None and is_op(node, "Reshape", "Expand", "Unsqueeze")
-        if node is None or node.graph is not region.call.graph or not (shaped or is_op(node, "Transpose")):
+        moved = node is not None and (shaped or is_op(node, "Transpose") or _decodes_bytes(node, facts))
+        if node is None or node.graph is not region.call.graph or not moved:
             return
         if shaped:
             group = _repeat(node, region) or _computed_repeat(node, region, facts)
@@ -223,6 +224,17 @@ def _take_moves(region: Region, value: ir.Value | None, facts: Facts) -> None:
             node = group[-1]
         region.nodes[node] = None
         value = node.inputs[0]
+
+
+def _decodes_bytes(node: ir.Node, facts: Facts) -> bool:
+    """Say whether a node gives the numbers that codes of 8 bits stand for, with one scale for all."""
+    codes = node.inputs[0] if is_op(node, "DequantizeLinear") else None
+    given = [value for value in node.inputs[1:] if value is not None]
+    tensors = [constant_tensor(value) for value in given]
+    scalars = all(tensor is not None and tensor.shape.rank() == 0 for tensor in tensors)
+    if codes is None or not scalars or facts.dtype(node.outputs[0]) is not ir.DataType.FLOAT:
+        return False
+    return facts.dtype(codes) in (ir.DataType.INT8, ir.DataType.UINT8)
 
 
 def _repeat(node: ir.Node, region: Region) -> list[ir.Node] | None:
