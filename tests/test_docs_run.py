@@ -36,7 +36,7 @@ NOT_RUN: Mapping[str, str] = {
     "softq run built --data data.npz --reference quantized.onnx    # needs one": "a GPU",
     "cc -O2 -Ibuilt": "tests/test_artifact_cuda.py compiles the example against a GPU's driver",
     "from softq.onnxruntime import register": "tests/test_build_onnxruntime.py registers",
-    "import softq.onnxruntime": "tests/test_onnxruntime_library.py registers, in the place of a wheel's library its own",
+    "import softq.onnxruntime": "tests/test_onnxruntime_library.py registers one of its own",
     "api->RegisterCustomOpsLibrary": "onnxruntime's own call, which `register` makes too",
     "session_options.RegisterCustomOpsLibrary": "likewise",
     '#include "vectors.h"': "tests/test_vectors.py compiles a kernel against the header",
