@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from softq.artifact import Artifact, check_folder, load, manifest, write
+from softq.artifact import Artifact, check_folder, load, manifest, toolchain, write
 from softq.artifact.machine import Cpu
 from softq.artifact.program import Op, Program, Step, Tensor
 from softq.cli import main
@@ -312,6 +312,20 @@ def test_programs_that_contradict_themselves(tmp_path: Path) -> None:
         with pytest.raises(SoftqError, match=message):
             write(program, HOST, tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("does", "message"),
+    [
+        ("kill -9 $$", "was ended by SIGKILL, as it is where memory runs out"),
+        ("kill -11 $$", "was ended by SIGSEGV$"),
+        ("echo 'warning'; echo 'error: no room' >&2; exit 3", "fails with exit code 3: error: no room"),
+        ("exit 1", "fails with exit code 1: it says nothing"),
+    ],
+)
+def test_a_compiler_that_fails(does: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(SoftqError, match=message):
+        toolchain.run(["sh", "-c", does], tmp_path)
 
 
 def test_an_empty_program(tmp_path: Path) -> None:

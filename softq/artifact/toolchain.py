@@ -7,6 +7,7 @@ import os
 import platform
 import shlex
 import shutil
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -160,6 +161,10 @@ def run(command: Sequence[str], folder: Path) -> None:
             )
         except OSError as error:
             raise SoftqError(f"{command[0]} cannot be run: {error.strerror}") from error
+    if done.returncode < 0:
+        name = signal.Signals(-done.returncode).name
+        hint = ", as it is where memory runs out" if name == "SIGKILL" else ""
+        raise SoftqError(f"{' '.join(command[:4])} was ended by {name}{hint}")
     if done.returncode:
         lines = [line.strip() for line in (done.stderr + done.stdout).splitlines() if line.strip()]
         first = next((line for line in lines if "error" in line.lower()), lines[0] if lines else "it says nothing")
