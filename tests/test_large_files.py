@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,36 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-MEASURE = """
-import json, pathlib, re, resource, sys, time
-start = time.perf_counter()
-from softq.modelfile import as_model, graph_hash, load, save, weights_fingerprint
-model = load(sys.argv[1])
-names = [graph_hash(model), weights_fingerprint(model)]
-copy = as_model(model)
-for value in list(copy.graph.initializers.values()):
-    value.name = value.name + "_renamed"
-save(copy, sys.argv[2])
-seconds = time.perf_counter() - start
-# On Linux ru_maxrss starts with the peak of the process that started this one; VmHWM does not. macOS counts bytes.
-status = pathlib.Path("/proc/self/status")
-if status.exists():
-    peak = int(re.search(r"VmHWM:\\s+(\\d+) kB", status.read_text())[1]) * 1024
-else:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(json.dumps([seconds, peak, names]))
-"""
-
-SECONDS = 10
-BYTES = 400 * 2**20
-
-
-def measure(source: Path, output: Path) -> tuple[float, int, list[str]]:
-    command = [sys.executable, "-c", MEASURE, str(source), str(output)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    seconds, peak, names = json.loads(done.stdout)
-    return seconds, peak, names
+from tests.load_and_save import assert_within_bounds, measure
 
 
 def synthetic(folder: Path, layers: int, elements: int, *, fill: bool) -> Path:
@@ -76,11 +44,6 @@ def synthetic(folder: Path, layers: int, elements: int, *, fill: bool) -> Path:
     path = folder / "model.onnx"
     path.write_bytes(model.SerializeToString())
     return path
-
-
-def assert_within_bounds(seconds: float, peak: int) -> None:
-    assert seconds < SECONDS
-    assert peak < BYTES
 
 
 def test_six_gigabytes_beside_their_weights(tmp_path: Path) -> None:
@@ -118,12 +81,3 @@ def test_half_a_gigabyte_copied_as_a_stream(tmp_path: Path) -> None:
         while chunk := old.read(1 << 24):
             assert new.read(1 << 24) == chunk
         assert new.read(1) == b""
-
-
-@pytest.mark.slow
-def test_smollm2(tmp_path: Path) -> None:
-    path = Path(os.environ.get("SOFTQ_SMOLLM2", ""))
-    if not path.is_file():
-        pytest.skip("SOFTQ_SMOLLM2 does not name the model.onnx that python -m models.smollm2 builds")
-    seconds, peak, _ = measure(path, tmp_path / "model.onnx")
-    assert_within_bounds(seconds, peak)

@@ -14,6 +14,8 @@ import pytest
 
 from models import _common, measure
 from models._common import BuildError, Package
+from tests.load_and_save import assert_within_bounds
+from tests.load_and_save import measure as measure_load
 
 MODELS = Path(measure.__file__).parent
 # The limits are the project's: model and data of the ViT together, the language model alone.
@@ -227,9 +229,13 @@ def test_smollm2_builds_and_its_windows_are_disjoint(tmp_path: Path) -> None:
     more = np.load(tmp_path / "data_more.npz")["input_ids"]
     calibration = np.load(tmp_path / "calibration.npz")["input_ids"]
     assert more.shape == (32, 512)
-    assert calibration.shape == (4, 512)
-    rows = [row.tobytes() for ids in (*windows, more, calibration) for row in ids]
+    evaluation = np.load(tmp_path / "evaluation.npz")["input_ids"]
+    assert calibration.shape == (16, 512)
+    assert evaluation.shape == (64, 512)
+    rows = [row.tobytes() for ids in (*windows, more, calibration, evaluation) for row in ids]
     assert len(set(rows)) == len(rows)
     titles = json.loads((tmp_path / "articles.json").read_text(encoding="utf-8"))
     named = [title for part in titles.values() for title in part]
-    assert len(set(named)) == len(named) == 40
+    assert len(set(named)) == len(named) == 68
+    seconds, peak, _ = measure_load(tmp_path / "model.onnx", tmp_path / "saved.onnx")
+    assert_within_bounds(seconds, peak)
