@@ -109,7 +109,7 @@ def test_tables_say_what_the_samples_say() -> None:
 @by_study
 def test_no_width_loses_to_a_smaller_one(study: Any) -> None:
     found = Found(study, RECORDS[study.name])
-    losses = [found.harm(bits)[0] for bits in sorted(BITS)]
+    losses = [found.harm({"bits": bits})[0] for bits in sorted(BITS)]
     assert losses == sorted(losses, reverse=True)
 
 

@@ -34,7 +34,9 @@ Settings = Mapping[str, int | float | str]
 METHOD, BITS, DRAWS = "deferred-log", (5, 4, 3, 2), 3
 REST: Settings = {"rest": "mean"}
 """The form of the method whose last code weighs something, at the widths where much lies behind the last step."""
-REST_BITS = (3, 2)
+REST_BITS = (4, 3, 2)
+FORMS: tuple[tuple[Settings, Sequence[int]], ...] = (({}, BITS), (REST, REST_BITS))
+"""The forms of the method that are measured, each at these widths."""
 RIVALS: tuple[tuple[str, Settings], ...] = (("uniform", {"bits": 8}), ("log2", {"bits": 4}))
 
 
@@ -116,8 +118,12 @@ class Setting:
 
 
 SETTINGS: tuple[Setting, ...] = (
-    *(Setting(METHOD, {"bits": bits}, draw) for bits in BITS for draw in (None, *range(DRAWS))),
-    *(Setting(METHOD, {"bits": bits, **REST}, draw) for bits in REST_BITS for draw in (None, *range(DRAWS))),
+    *(
+        Setting(METHOD, {"bits": bits, **form}, draw)
+        for form, widths in FORMS
+        for bits in widths
+        for draw in (None, *range(DRAWS))
+    ),
     *(Setting(method, settings) for method, settings in RIVALS),
 )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.figures.studies import BITS, METHOD, REST, RIVALS, STUDIES, Settings, Study, kind_of
+from benchmarks.figures.studies import BITS, FORMS, METHOD, RIVALS, STUDIES, Settings, Study, kind_of
 from softq.metrics import EXP_MEAN, MEAN, Floats, Interval, PerSample, change_interval, value_interval
 
 SHARE, METRIC_PART = 0.3, 0.001
@@ -47,12 +47,12 @@ class Found:
 
         return _hull([found for row in rows if (found := of(row)) is not None])
 
-    def harm(self, bits: int) -> tuple[float, Interval]:
+    def harm(self, settings: Settings) -> tuple[float, Interval]:
         """Return the mean distance without calibration data, and by how much a fit changes it."""
-        (plain,) = self.rows(METHOD, {"bits": bits})
+        (plain,) = self.rows(METHOD, settings)
         base = _distances(plain)
         each = [change_interval(MEAN, (-np.inf, np.inf), _single(base), _single(_distances(row)))
-                for row in self.rows(METHOD, {"bits": bits}, fitted=True)]  # fmt: skip
+                for row in self.rows(METHOD, settings, fitted=True)]  # fmt: skip
         return float(base.mean()), _hull([one for one in each if one is not None])
 
 
@@ -85,16 +85,24 @@ def figures_table(results: Mapping[str, Any]) -> str:
     for found in found_in(results):
         metric, samples = found.record["metric"], len(found.record["samples"])
         start = f"{found.study.name} | {metric}, {samples:,} samples | {found.record['float']:.4g}"
-        forms: tuple[tuple[str, Settings], ...] = (("", {}), (f", `rest={REST['rest']}`", REST))
-        for name, form in forms:
+        for form, _ in FORMS:
+            name = _form(form)
             for fitted in (False, True):
                 cells = [_cell(found, found.rows(METHOD, {"bits": bits, **form}, fitted=fitted)) for bits in BITS]
                 if not any(cells):
                     continue
                 cells += ["" if fitted or form else _cell(found, found.rows(*rival)) for rival in RIVALS]
                 head = " | | " if fitted or form else start
-                lines.append(f"| {head} | {'fitted' if fitted else 'built in'}{name} | " + " | ".join(cells) + " |")
+                lines.append(
+                    f"| {head} | {'fitted' if fitted else 'built in'}{name and ', ' + name} | "
+                    + " | ".join(cells)
+                    + " |"
+                )
     return "\n".join(lines)
+
+
+def _form(form: Settings) -> str:
+    return " ".join(f"`{name}={value}`" for name, value in form.items())
 
 
 def _cell(found: Found, rows: Sequence[Mapping[str, Any]]) -> str:
@@ -110,15 +118,24 @@ def _cell(found: Found, rows: Sequence[Mapping[str, Any]]) -> str:
 def calibration_table(results: Mapping[str, Any]) -> str:
     """Return what calibration changes, by model and width, and whether that is within the limit."""
     lines = [
-        "| model | distance | bits | built in | fitted less built in | limit | within |",
+        "| model | distance | options | built in | fitted less built in | limit | within |",
         "|---|---|---|---|---|---|---|",
     ]
     for found in found_in(results):
-        for bits in BITS:
-            base, change = found.harm(bits)
+        for form, bits in ((form, bits) for form, widths in FORMS for bits in widths):
+            if not found.rows(METHOD, settings := {"bits": bits, **form}):
+                continue
+            base, change = found.harm(settings)
             limit = max(SHARE * base, METRIC_PART)
-            lines.append(
-                f"| {found.study.name} | {found.record['distance']} | {bits} | {base:.5f} | {change.estimate:+.5f} "
-                f"({change.low:+.5f} to {change.high:+.5f}) | {limit:.5f} | {'yes' if change.high < limit else 'no'} |"
+            interval = f"{change.estimate:+.5f} ({change.low:+.5f} to {change.high:+.5f})"
+            within = "yes" if change.high < limit else "no"
+            cells = (
+                found.study.name,
+                found.record["distance"],
+                _form(settings),
+                f"{base:.5f}",
+                interval,
+                f"{limit:.5f}",
             )
+            lines.append(" | ".join(("", *cells, within, "")).strip())
     return "\n".join(lines)

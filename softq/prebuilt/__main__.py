@@ -14,4 +14,4 @@ if __name__ == "__main__":
     parser.add_argument("--slim", action="store_true", help="no source and no kernels beside the library")
     given = parser.parse_args()
     folder = build_library(given.out, given.family, slim=given.slim)
-    print(f"{folder}: {(folder / OPERATOR_LIBRARY).stat().st_size:,} bytes")
+    parser.exit(message=f"{folder}: {(folder / OPERATOR_LIBRARY).stat().st_size:,} bytes\n")
