@@ -202,11 +202,9 @@ class Whole:
 
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "softq" / "models"
 MODELS = {
-    "vit": Whole(
-        "MNIST ViT", ROOT / "models/mnist_vit", "mnist_vit.onnx", "evaluation.npz", "top1-accuracy", 2000, 64, 16
-    ),
-    "minilm": Whole("all-MiniLM-L6-v2", _CACHE / "minilm", "model.onnx", "evaluation.npz", "cosine", 32, 8, 4),
-    "smollm2": Whole("SmolLM2-135M", _CACHE / "smollm2", "model.onnx", "evaluation.npz", "perplexity", 8, 2, 1),
+    "vit": Whole("MNIST ViT", ROOT / "models/mnist_vit", "mnist_vit.onnx", "data.npz", "top1-accuracy", 2000, 64, 16),
+    "minilm": Whole("all-MiniLM-L6-v2", _CACHE / "minilm", "model.onnx", "data.npz", "cosine", 32, 8, 4),
+    "smollm2": Whole("SmolLM2-135M", _CACHE / "smollm2", "model.onnx", "data_more.npz", "perplexity", 8, 2, 1),
 }
 
 
