@@ -253,6 +253,6 @@ SLOWEST: dict[str, Callable[[], onnx.ModelProto]] = {
     "logarithms": lambda: attentions("l = LogSoftmax<axis=-1>(s) p = Exp(l)"),
     "chain": lambda: chain("Abs(@)", 40_000),
     "old-functions": lambda: called(Limits().opened),
-    "old-chain": lambda: old(chain("Abs(@)", 40_000)),
+    "old-chain": lambda: old(chain("Abs(@)", 26_000)),
 }
 """What takes longest to be converted among files of 1 MB."""
