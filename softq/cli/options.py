@@ -105,7 +105,9 @@ def _parse_limit(context: click.Context, parameter: click.Parameter, text: str |
 
 def limits(command: click.Command) -> click.Command:
     """Add what changes `softq.limits` to a command that reads files."""
-    names = ("nodes", "functions", "opened", "softmaxes", "depth", "rank", "memory", "seconds")
+    from softq.limits import describe
+
+    names = [name for name, _, _ in describe()]
     about = f"Another limit, as --limit-{', -'.join(names[1:-1])} and -{names[-1]}; see softq limits."
     for name in names:
         command.params.append(

@@ -42,8 +42,9 @@ def find_width(blocks: Blocks) -> Width:
         name = node_label(blocks.nodes[0])
         raise RefusalError(f"the channels around {DOMAIN} {name!r} fill blocks of no width: {WAY_OUT}")
     if len(fitting) > 1:
-        stray = {width: sum(_stray_zeros(one, width) for one in blocks.convolutions) for width in fitting}
-        fitting = [width for width in fitting if stray[width] == min(stray.values())]
+        # Weights that are zero without being padding show nothing: fewer of them is no proof.
+        clean = [width for width in fitting if not any(_stray_zeros(one, width) for one in blocks.convolutions)]
+        fitting = clean or fitting
     if len(fitting) == 1:
         return Width(fitting[0], True)
     if all(_reads_equal(one, fitting) for one in blocks.convolutions):
