@@ -225,14 +225,17 @@ def test_the_model_tells_how_wide_blocks_are(name: str, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("width", [8, 16])
-@pytest.mark.parametrize(("plain", "zeros"), [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize(("plain", "zeros"), [(False, ""), (True, ""), (False, "negative"), (False, "pruned")])
 def test_else_this_machine_does_and_it_is_said(
-    width: int, plain: bool, zeros: bool, monkeypatch: pytest.MonkeyPatch
+    width: int, plain: bool, zeros: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(block_width, "width_here", lambda: width)
     shape = (32, 3 if plain else 32, 3, 2)
     weights = normal(1, *shape).astype(F32)
-    weights[(weights < 0) & zeros] = 0  # Zeros anywhere are no padding.
+    if zeros == "negative":
+        weights[weights < 0] = 0  # Zeros anywhere are no padding.
+    elif zeros == "pruned":
+        weights[[5, 31]] = 0  # Nor are channels, though the last of them ends a block.
     whole, other = blocked(weights, width, plain=plain)
     work = ir.from_proto(other)
     UnblockChannels()(work)
