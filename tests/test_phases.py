@@ -34,24 +34,30 @@ def carry_out(program: Program, scores: Array, valid: Array | None) -> dict[str,
         assert phase.number == position
         for node in phase.setup:
             scalars[node] = scalars.evaluate(node)
-        row = Environment(scores.shape, scalars.values)
-        for node in phase.loads:
-            row[node] = memory[node]
-        for node in (*phase.rows, *phase.reductions):
-            row[node] = row.evaluate(node)
-        for node in phase.reductions:
-            scalars[node] = row[node]
-        for node in phase.stored:
-            assert node in phase.rows
-            memory[node] = row[node]
-        for name in phase.outputs:
-            outputs[name] = np.broadcast_to(row[program.outputs[name]], scores.shape)
-        for node in phase.scalars:
-            scalars[node] = scalars.evaluate(node)
-    for name, node in program.outputs.items():
-        if node.kind is Kind.SCALAR:
-            outputs[name] = np.broadcast_to(scalars[node], (*scores.shape[:-1], 1))
-    return outputs
+        outputs |= carry_on(program, phase, scalars, memory)
+    return outputs | scalar_outputs(program, scalars)
+
+
+def carry_on(program: Program, phase: Phase, scalars: Environment, memory: dict[Node, Array]) -> dict[str, Array]:
+    """Execute a pass behind its setup; return the outputs that it writes."""
+    row = Environment(scalars.shape, scalars.values)
+    for node in phase.loads:
+        row[node] = memory[node]
+    for node in (*phase.rows, *phase.reductions):
+        row[node] = row.evaluate(node)
+    for node in phase.reductions:
+        scalars[node] = row[node]
+    for node in phase.stored:
+        assert node in phase.rows
+        memory[node] = row[node]
+    for node in phase.scalars:
+        scalars[node] = scalars.evaluate(node)
+    return {name: np.broadcast_to(row[program.outputs[name]], scalars.shape) for name in phase.outputs}
+
+
+def scalar_outputs(program: Program, scalars: Environment) -> dict[str, Array]:
+    found = {name: node for name, node in program.outputs.items() if node.kind is Kind.SCALAR}
+    return {name: np.broadcast_to(scalars[node], (*scalars.shape[:-1], 1)) for name, node in found.items()}
 
 
 def _holds(program: Program, scores: Array, valid: Array | None = None) -> None:
@@ -71,7 +77,7 @@ def test_phases_of_the_methods(name: str, masked: bool) -> None:
     _holds(program, scores, rng.random((7, 33)) < 0.7 if masked else None)
 
 
-def _random_program(seed: int) -> Program:
+def random_program(seed: int) -> Program:
     rng = random.Random(seed)
     t = Trace("random", scores=DType.I32, masked=True)
     assert t.valid is not None
@@ -100,17 +106,17 @@ def _random_program(seed: int) -> Program:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_phases_of_random_programs(seed: int) -> None:
+def test_phases_ofrandom_programs(seed: int) -> None:
     rng = np.random.default_rng(seed)
     scores = rng.integers(-1000, 1000, (3, 5), dtype=np.int32)
-    _holds(_random_program(seed), scores, rng.random((3, 5)) < 0.6)
+    _holds(random_program(seed), scores, rng.random((3, 5)) < 0.6)
 
 
 def test_the_same_program_has_the_same_phases() -> None:
     def described(found: tuple[Phase, ...]) -> list[tuple[str, ...]]:
         return [tuple(n.op for n in (*p.loads, *p.rows, *p.reductions, *p.scalars, *p.stored)) for p in found]
 
-    assert described(phases(_random_program(3))) == described(phases(_random_program(3)))
+    assert described(phases(random_program(3))) == described(phases(random_program(3)))
 
 
 def _softmax_of(steps: int) -> Program:

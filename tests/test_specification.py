@@ -105,6 +105,13 @@ def test_a_row_that_could_overflow_is_refused_by_name() -> None:
     assert softq("methods", "--length", "0").exit_code == 2
 
 
+def test_what_a_stream_waits_for_is_told() -> None:
+    assert facts("deferred-log")["kernels"]["f32"]["stream"] == {"passes": 2, "waits_for_length": None}
+    assert "as a stream    f32 scores: 2 passes; i8 scores: 2 passes\n" in softq("methods", "deferred-log").stdout
+    told = softq("methods", "sigmoid").stdout
+    assert "i8 scores: 2 passes, %9: row i64 = mul %6, %8 waits for the length\n" in told
+
+
 def test_special_values_are_those_of_the_program() -> None:
     cases = {case["row"]: case for case in facts("deferred-log")["special_values"]}
     assert cases["all equal"]["outputs"] == {"weights": [16384] * 4, "normalizer": [65536], "codes": [0] * 4}

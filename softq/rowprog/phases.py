@@ -14,13 +14,15 @@ The contract for emitters, phase by phase in order:
 
 A row value of an earlier phase that is needed again is recomputed if that takes at most `CHEAP_OPS` cheap operations
 from the inputs and from stored values; else it is stored in the phase that its number names. Constants, parameters,
-tables, `index` and `length` are at hand everywhere and not listed. An emitter may overwrite an output row of the same
-type by a stored one where that output is written later. The structure depends on the program alone, never on a device.
+tables, `index` and `length` are at hand everywhere and not listed; of a stream, `length` is at hand behind the first
+pass, like a reduction that this pass finishes (`softq.rowprog.streaming`). An emitter may overwrite an output row of
+the same type by a stored one where that output is written later. The structure depends on the program alone, never on a
+device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from softq.rowprog.ops import OPS, names_of
@@ -62,23 +64,22 @@ class Phase:
     outputs: tuple[str, ...]
 
 
-def phases(program: Program, *, stores: bool = True) -> tuple[Phase, ...]:
+def phases(program: Program, *, stores: bool = True, streamed: bool = False) -> tuple[Phase, ...]:
     """Return the passes over the row that the program needs, in order.
 
     Args:
         program: The program.
         stores: Whether row values may be stored for later passes; else all are computed again where they are needed,
             scans from the row's first element on.
+        streamed: Whether the length is known only when the first pass is over.
     """
     nodes = program.nodes()
-    numbers: dict[Node, int] = {}
-    for node in nodes:
-        numbers[node] = max((numbers[arg] + _is_reduction(arg) for arg in node.args), default=0)
-    last = max((numbers[node] for node in nodes if node.kind is Kind.ROW or _is_reduction(node)), default=0)
+    numbers = number_passes(program, streamed=streamed)
+    last = max((numbers[node] for node in nodes if node.kind is Kind.ROW or is_reduction(node)), default=0)
     stored: set[Node] = set()
     passes: list[tuple[set[Node], set[Node]]] = []
     for number in range(last, -1, -1):
-        roots = [arg for node in nodes if _is_reduction(node) and numbers[node] == number for arg in node.args]
+        roots = [arg for node in nodes if is_reduction(node) and numbers[node] == number for arg in node.args]
         roots += [node for node in program.outputs.values() if numbers[node] == number]
         # The later phases are done: all that they want of this one is known.
         roots += [node for node in stored if numbers[node] == number]
@@ -89,7 +90,7 @@ def phases(program: Program, *, stores: bool = True) -> tuple[Phase, ...]:
             setup=tuple(n for n in nodes if _is_computed_scalar(n) and numbers[n] == 0) if number == 0 else (),
             loads=tuple(sorted((n for n in nodes if n in loads), key=lambda n: n.op != "input")),
             rows=tuple(n for n in nodes if n in rows),
-            reductions=tuple(n for n in nodes if _is_reduction(n) and numbers[n] == number),
+            reductions=tuple(n for n in nodes if is_reduction(n) and numbers[n] == number),
             scalars=tuple(n for n in nodes if _is_computed_scalar(n) and numbers[n] == number + 1),
             stored=tuple(n for n in nodes if n in stored and numbers[n] == number),
             outputs=tuple(name for name, n in program.outputs.items() if n.kind is Kind.ROW and numbers[n] == number),
@@ -98,16 +99,31 @@ def phases(program: Program, *, stores: bool = True) -> tuple[Phase, ...]:
     )
 
 
-def _is_reduction(node: Node) -> bool:
+def number_passes(program: Program, *, streamed: bool = False) -> Mapping[Node, int]:
+    """Return the number of each value: the first pass in which it can be computed, arguments first.
+
+    Args:
+        program: The program.
+        streamed: Whether the length is known only when the first pass is over.
+    """
+    numbers: dict[Node, int] = {}
+    for node in program.nodes():
+        known = (numbers[arg] + (is_reduction(arg) or (streamed and arg.op == "length")) for arg in node.args)
+        numbers[node] = max(known, default=0)
+    return numbers
+
+
+def is_reduction(node: Node) -> bool:
+    """Say whether this is a scalar that a whole pass over the row finishes."""
     return node.op in _REDUCTIONS or (node.op == "scan" and node.kind is Kind.SCALAR)
 
 
 def _is_computed_scalar(node: Node) -> bool:
-    return node.kind is Kind.SCALAR and node.op not in _AT_HAND and not _is_reduction(node)
+    return node.kind is Kind.SCALAR and node.op not in _AT_HAND and not is_reduction(node)
 
 
 def _collect(
-    roots: Iterable[Node], number: int, numbers: dict[Node, int], stored: set[Node], stores: bool
+    roots: Iterable[Node], number: int, numbers: Mapping[Node, int], stored: set[Node], stores: bool
 ) -> tuple[set[Node], set[Node]]:
     """Return the row values that a pass loads and computes; what it has to find stored is added to `stored`."""
     loads: set[Node] = set()

@@ -11,6 +11,7 @@ from softq.formatting import PROOF_LENGTH
 from softq.methods import Method
 from softq.rowprog import run
 from softq.rowprog.ranges import prove
+from softq.rowprog.streaming import streaming
 from softq.specification.kernels import Kernel, kernels
 
 _INF, _NAN = math.inf, math.nan
@@ -75,13 +76,14 @@ def bits(method: Method, kernel: Kernel) -> dict[str, object]:
 
 
 def _describe_kernel(kernel: Kernel) -> dict[str, object]:
-    program, proof = kernel.program, kernel.proof
+    program, proof, stream = kernel.program, kernel.proof, streaming(kernel.program)
     return {
         "options": kernel.options.to_json(),
         "integer_only": kernel.is_integer,
         "widest_integer_bits": kernel.widest_bits,
         "widest_integer": None if proof is None else proof.widest,
         "largest_length": kernel.largest_length,
+        "stream": {"passes": len(stream.phases), "waits_for_length": stream.obstacle},
         "outputs": {
             name: {
                 "type": node.dtype.value,

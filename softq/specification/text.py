@@ -90,6 +90,7 @@ def method_to_text(method: Method, length: int = PROOF_LENGTH) -> str:
         f"calibration    {method.calibration}",
         f"widest integer {facts['widest_integer_bits']} bits for rows of {length}",
         f"longest row    {facts['largest_length']:,}",
+        f"as a stream    {_stream(facts['kernels'])}",
         "",
         "options (--set KEY=VALUE):",
     ]
@@ -115,6 +116,16 @@ def method_to_text(method: Method, length: int = PROOF_LENGTH) -> str:
             to_text(kernel.program).rstrip(),
         ]
     return "\n".join(lines) + "\n"
+
+
+def _stream(of_type: Mapping[str, Any]) -> str:
+    """Return how many passes a row takes whose length is known after the first, and what waits for the length."""
+    told: list[str] = []
+    for scores, kernel in of_type.items():
+        count, waiting = kernel["stream"]["passes"], kernel["stream"]["waits_for_length"]
+        passes = "1 pass" if count == 1 else f"{count} passes"
+        told.append(f"{scores} scores: {passes}{f', {waiting} waits for the length' if waiting else ''}")
+    return "; ".join(told)
 
 
 def _interface(method: Method, program: Program, length: int) -> Iterator[str]:
