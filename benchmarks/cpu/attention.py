@@ -45,7 +45,12 @@ QUANTIZED = "attention of bytes, built from QuantizeLinear and DequantizeLinear,
 """A whole graph: operands and result are uint8, and so are the probabilities on their way to the values."""
 
 BYTES_LIMIT = 0.45
-METHODS = {"exact": "attention, exact", "deferred-log": "attention, 4-bit deferred-log"}
+METHODS: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "attention, exact": ("exact", {}),
+    "attention, 4-bit deferred-log": ("deferred-log", {}),
+    "attention, 4-bit deferred-log, rest=mean": ("deferred-log", {"rest": "mean"}),
+}
+"""Method and settings by the work."""
 
 
 def measure(settings: Settings) -> Iterator[Result]:
@@ -54,19 +59,19 @@ def measure(settings: Settings) -> Iterator[Result]:
         place = f"{HEADS}x{length}x{WIDTH}"
         if not settings.wants(place):
             continue
-        chosen = {method: work for method, work in METHODS.items() if settings.wants(place, work)}
+        chosen = {work: made for work, made in METHODS.items() if settings.wants(place, work)}
         given = inputs(length)
         with tempfile.TemporaryDirectory() as folder:
-            for method in chosen:
-                build(model(length), method, Path(folder) / method, settings.cpu)
+            for work, (method, options) in chosen.items():
+                build(model(length), method, options, Path(folder) / work, settings.cpu)
             if settings.wants(place, QUANTIZED):
-                build(quantized(length), "deferred-log", Path(folder) / "quantized", settings.cpu)
+                build(quantized(length), "deferred-log", {}, Path(folder) / "quantized", settings.cpu)
             for threads in settings.threads:
                 rivals = {
                     ORT: Onnxruntime(model(length).SerializeToString(), threads)(given),
                     TORCH: _torch(given, threads),
                 }
-                built = {work: Built(Path(folder) / method, threads)(given) for method, work in chosen.items()}
+                built = {work: Built(Path(folder) / work, threads)(given) for work in chosen}
                 if settings.wants(place, QUANTIZED):
                     codes = {n: _codes(length, seed) for seed, n in enumerate("qkv")}
                     built[QUANTIZED] = Built(Path(folder) / "quantized", threads)(codes)
@@ -79,8 +84,8 @@ def measure(settings: Settings) -> Iterator[Result]:
                         yield ratio(times, work, rival, work=work, place=place, threads=threads, limit=aim)
             if length == max(LENGTHS):
                 models = {ORT: (model(length), None), WHOLE: (whole(length), MEMORY)}
-                for method, work in chosen.items():
-                    mine = peak(partial(Built, Path(folder) / method, 1), length)
+                for work in chosen:
+                    mine = peak(partial(Built, Path(folder) / work, 1), length)
                     for rival, (graph, aim) in models.items():
                         other = peak(partial(Onnxruntime, graph.SerializeToString(), 1), length)
                         share = mine / other
@@ -184,9 +189,9 @@ def quantized(length: int) -> onnx.ModelProto:
     """)
 
 
-def build(graph: onnx.ModelProto, method: str, folder: Path, cpu: str) -> None:
+def build(graph: onnx.ModelProto, method: str, settings: Mapping[str, str], folder: Path, cpu: str) -> None:
     """Build a model with a method in the softmax's place."""
-    converted = softq.convert(graph, method=method)
+    converted = softq.convert(graph, method=method, settings=settings)
     softq.build(converted.model, folder, target=f"cpu,mcpu={cpu}")
 
 

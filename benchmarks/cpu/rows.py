@@ -76,6 +76,10 @@ def kernels(length: int) -> dict[str, Kernel]:
         plain = _program("deferred-log", DType.F32, bits=bits)
         name = f"deferred-log, {bits} bits, growing steps of a distance in a byte"
         found[name] = Kernel(plain, ("codes", "normalizer"), {SOFTMAX: 0.36, COPY: None})
+        rest = _program("deferred-log", DType.F32, bits=bits, rest="mean")
+        found[f"deferred-log, {bits} bits, rest=mean, weights and sum"] = Kernel(
+            rest, ("weights", "normalizer"), {SOFTMAX: None, COPY: None}
+        )
     halves = _program("deferred-log", DType.F32, r=1)
     found[NIBBLES] = Kernel(halves, ("codes", "normalizer"), {SOFTMAX: 0.36, COPY: None}, ("codes",))
     masked = _program("deferred-log", DType.F32, masked=True, r=1)
