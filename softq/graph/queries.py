@@ -22,6 +22,9 @@ ANY_TYPE = MOVES_ONLY | {"Identity", "Shape", "Size", "If", "Loop", "Scan"}
 _MOST = 256
 """Nodes above a constant that are looked at."""
 
+_FEW = 64
+"""Elements at most of a small constant."""
+
 CONSTANT_LIMIT = 1 << 26
 """Bytes of the largest constant that is read to learn what its elements are: a causal mask of 4096 x 4096 floats."""
 
@@ -183,6 +186,12 @@ def constant_tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
         # `get_const_tensor` would rename the tensor, which may be that of a model which softq was lent.
         return node.attributes["value"].as_tensor()
     return ir.convenience.get_const_tensor(value)
+
+
+def is_small(value: ir.Value) -> bool:
+    """Return whether `value` is a constant of few elements: a scale, a fill value or a shape, and no mask."""
+    tensor = constant_tensor(value)
+    return tensor is not None and tensor.size <= _FEW
 
 
 def is_constant(value: ir.Value | None, depth: int = 8) -> bool:

@@ -6,12 +6,12 @@ import onnx_ir as ir
 
 from softq.graph.edits import remove_if_unused
 from softq.graph.facts import Facts
-from softq.graph.queries import graph_of, node_label
+from softq.graph.queries import graph_of, is_small, node_label
 from softq.graph.view import ModelView
 from softq.passes import PassEntry
 from softq.passes.replace import FUNCTION_DOMAIN
 from softq.passes.rewriting.attention_function import write_function
-from softq.passes.rewriting.attention_regions import NotFusedError, Region, find_region, is_small
+from softq.passes.rewriting.attention_regions import NotFusedError, Region, find_region
 from softq.site import META_KEY
 
 REFUSED_KEY = "softq.not_fused"

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from softq.graph.facts import Facts
-from softq.graph.queries import SAME_VALUES, constant_tensor, is_op, node_label, operand, operator_label
-from softq.graph.ranks import Dims
+from softq.graph.queries import SAME_VALUES, constant_tensor, is_op, is_small, node_label, operator_label
+from softq.passes.rewriting.repeated_heads import Repeat, find_repeat
 
 _ELEMENTWISE = SAME_VALUES | {"Add", "Clip", "Div", "Max", "Min", "Mul", "Neg", "Sub", "Tanh", "Where"}
 """What may stand between a product and the softmax, or between the softmax and its product with V."""
@@ -18,32 +18,9 @@ _BETWEEN = _ELEMENTWISE | {"IsNaN"}
 _CODED = _BETWEEN | {"QuantizeLinear", "DequantizeLinear", "ReduceSum"}
 """What may read weights, as they are or as codes."""
 
-_PARTS_OF_SHAPES = 15
-"""The first version of the default domain whose Shape gives single axes."""
-
-_CONSTANT = 64
-"""Elements at most of a constant that is part of an attention: scales, fill values, shapes and no masks."""
-
 
 class NotFusedError(Exception):
     """An attention stays as it is; the message says why."""
-
-
-@dataclass(frozen=True)
-class Repeat:
-    """Heads [batch, groups, 1, rows, width] that are repeated, behind their groups or flat [batch, heads, rows, width].
-
-    Attributes:
-        source: The heads.
-        times: How often.
-        heads: How many there are then.
-        width: Of a head.
-    """
-
-    source: ir.Value
-    times: int
-    heads: int
-    width: int
 
 
 @dataclass
@@ -130,12 +107,6 @@ def find_products(call: ir.Node, *, coded: bool = False) -> Region:
     return region
 
 
-def is_small(value: ir.Value) -> bool:
-    """Say whether a value is a constant that the function has as its own."""
-    tensor = constant_tensor(value)
-    return tensor is not None and tensor.size <= _CONSTANT
-
-
 def _product_with_v(weights: ir.Value, passed: frozenset[str]) -> tuple[ir.Node, list[ir.Node]]:
     """Return the product that reads the weights, and the nodes between."""
     between: dict[ir.Node, None] = {}
@@ -217,10 +188,11 @@ def _take_moves(region: Region, value: ir.Value | None, facts: Facts) -> None:
         if node is None or node.graph is not region.call.graph or not moved:
             return
         if shaped:
-            group = _repeat(node, region) or _computed_repeat(node, region, facts)
-            if group is None:
+            group, repeat = find_repeat(node, facts)
+            if not group:
                 return
             region.nodes |= dict.fromkeys(group)
+            region.repeats |= {} if repeat is None else dict.fromkeys((group[0], group[-1]), repeat)
             node = group[-1]
         region.nodes[node] = None
         value = node.inputs[0]
@@ -235,57 +207,6 @@ def _decodes_bytes(node: ir.Node, facts: Facts) -> bool:
     if codes is None or not scalars or facts.dtype(node.outputs[0]) is not ir.DataType.FLOAT:
         return False
     return facts.dtype(codes) in (ir.DataType.INT8, ir.DataType.UINT8)
-
-
-def _repeat(node: ir.Node, region: Region) -> list[ir.Node] | None:
-    """Return Reshape, Expand and Unsqueeze, which repeat heads, if their shapes are constants."""
-    found: list[ir.Node] = []
-    for name in ("Reshape", "Expand", "Unsqueeze"):
-        shape = operand(node, 1)
-        if not is_op(node, name) or shape is None or not is_small(shape):
-            return None
-        if found and any(user is not found[-1] for user in node.outputs[0].consumers()):
-            return None
-        found.append(node)
-        source = node.inputs[0].producer() if node.inputs[0] is not None else None
-        if name != "Unsqueeze":
-            if source is None or source.graph is not region.call.graph:
-                return None
-            node = source
-    return found
-
-
-def _computed_repeat(reshape: ir.Node, region: Region, facts: Facts) -> list[ir.Node] | None:
-    """Return Reshape and Expand, which repeat heads, where only the shapes of their results say so."""
-    found = [reshape]
-    while not is_op(found[-1], "Expand"):
-        source = found[-1].inputs[0]
-        node = None if source is None or len(source.uses()) != 1 else source.producer()
-        if node is None or not is_op(node, "Identity", "Expand") or node.graph is not reshape.graph:
-            return None
-        found.append(node)
-    source = found[-1].inputs[0]
-    if source is None or not is_op(reshape, "Reshape") or facts.view.model.opset_imports[""] < _PARTS_OF_SHAPES:
-        return None
-    repeat = _repeated(source, *map(facts.shape, (source, found[-1].outputs[0], reshape.outputs[0])))
-    if repeat is None:
-        return None
-    region.repeats |= dict.fromkeys((reshape, found[-1]), repeat)
-    return found
-
-
-def _repeated(source: ir.Value, given: Dims | None, expanded: Dims | None, flat: Dims | None) -> Repeat | None:
-    """Return how heads [batch, groups, 1, rows, width] are repeated, None if others are made of them."""
-    if given is None or expanded is None or flat is None or (len(given), len(expanded), len(flat)) != (5, 5, 4):
-        return None
-    batch, groups, one, rows, width = given
-    times = expanded[2]
-    named = None not in given
-    if not (isinstance(groups, int) and isinstance(times, int) and isinstance(width, int) and one == 1 and named):
-        return None
-    heads = groups * times
-    same = expanded == (batch, groups, times, rows, width) and flat == (batch, heads, rows, width)
-    return Repeat(source, times, heads, width) if same else None
 
 
 def _take_exchange(region: Region) -> None:
