@@ -71,31 +71,38 @@ def test_equal_where_no_sum_is_rounded(name: str, library: Path) -> None:
         np.testing.assert_array_equal(got, want)
 
 
-CODED = Attention(
-    {"q": "int8[B,4,S,16]", "k": "int8[B,N,4,16]", "v": "int8[B,4,N,16]"},
-    """step = Constant <value: tensor = float {0.25}> () zero = Constant <value: tensor = int8 {3}> ()
-    scale = Constant <value: tensor = float {0.25}> () turned = DequantizeLinear(k, step, zero)
-    kd = Transpose <perm: ints = [0, 2, 3, 1]> (turned)
-    qd = DequantizeLinear(q, step) vd = DequantizeLinear(v, step, zero)
-    scores = MatMul(qd, kd) masked = Mul(scores, scale) p = Softmax <axis: int = -1> (masked) out = MatMul(p, vd)""",
-    "float[B,4,S,16]",
-)
+def coded(zero: int) -> Attention:
+    """Return an attention of codes; those of keys and values have a zero point."""
+    return Attention(
+        {"q": "int8[B,4,S,16]", "k": "int8[B,N,4,16]", "v": "int8[B,4,N,16]"},
+        f"""step = Constant <value: tensor = float {{0.25}}> () zero = Constant <value: tensor = int8 {{{zero}}}> ()
+        scale = Constant <value: tensor = float {{0.25}}> () turned = DequantizeLinear(k, step, zero)
+        kd = Transpose <perm: ints = [0, 2, 3, 1]> (turned)
+        qd = DequantizeLinear(q, step) vd = DequantizeLinear(v, step, zero)
+        scores = MatMul(qd, kd) masked = Mul(scores, scale) p = Softmax <axis: int = -1> (masked) out = MatMul(p, vd)
+        """,
+        "float[B,4,S,16]",
+    )
+
+
 BYTES: dict[str, OptionValue] = {"weight_bits": 8, "peak": "full"}
 """Options with which a weight is a byte."""
 
 
+@pytest.mark.parametrize("zero", [0, 3])
 @pytest.mark.parametrize(("settings", "products"), [({}, 1), (BYTES, 2)], ids=["words", "bytes"])
 def test_operands_of_codes_are_multiplied_as_integers(
-    settings: dict[str, OptionValue], products: int, tmp_path: Path
+    settings: dict[str, OptionValue], products: int, zero: int, tmp_path: Path
 ) -> None:
-    model = softq.convert(CODED.model(), bits=4, settings=settings, fuse_attention=True).model
+    given = coded(zero)
+    model = softq.convert(given.model(), bits=4, settings=settings, fuse_attention=True).model
     made = compile_operators(find_functions(as_model(model)), MACHINE)
     (attention,) = made.attentions
     assert [str(attention.program.tensors[i].dtype) for i in attention.program.inputs] == ["int8"] * 3
     assert sum("pack" in step.kernel and "int8" in step.kernel for step in attention.program.steps) == products
     library = write_operators(made, MACHINE, tmp_path / "operators") / manifest.OPERATOR_LIBRARY
     for dims in (DIMS, LONGER):
-        feeds = CODED.feeds(dims, whole=True)
+        feeds = given.feeds(dims, whole=True)
         got, want = (session(model.SerializeToString(), used).run(None, feeds)[0] for used in (library, None))
         np.testing.assert_array_equal(np.asarray(got), np.asarray(want))
 

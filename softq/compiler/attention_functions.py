@@ -160,7 +160,7 @@ def _code_weights(call: ir.Node) -> None:
         if first is weights and all(producer(value, "DequantizeLinear") is not None for value in others):
             tape = Tape()
             one, zero = (tape.op("Constant", [], {"value": ir.tensor(x)}) for x in (np.float32(1), np.uint8(0)))
-            codes = tape.op("QuantizeLinear", [weights, one, zero])
+            codes = tape.op("Cast", [weights], {"to": int(ir.DataType.UINT8)})
             product.replace_input_with(0, tape.op("DequantizeLinear", [codes, one, zero]))
             graph_of(product).insert_before(product, tape.nodes)
 

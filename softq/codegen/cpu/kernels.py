@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from softq.artifact.machine import Cpu
 from softq.artifact.program import Size
 from softq.codegen.common.symbols import row_symbol
@@ -10,11 +12,13 @@ from softq.codegen.cpu.attention.kernel import attention_kernel
 from softq.codegen.cpu.gemm.dot_prepack import rows_kernel, rows_symbol
 from softq.codegen.cpu.gemm.dot_product import dot_of, sum_kernel
 from softq.codegen.cpu.gemm.matmul import BLOCK, PACK_BLOCK, block_kernel, pack_kernel
+from softq.codegen.cpu.gemm.scaled_sums import ScaledSums
 from softq.codegen.cpu.gemm.tiles import Tile, tile_of, tile_of_block
 from softq.codegen.cpu.rows import RowKernel, row_kernel
 from softq.compiler.steps.tir_kernels import PREFIX, TirKernels
 from softq.compiler.tir.symbolic import ceiling
-from softq.rowprog import Program
+from softq.rowprog import DType, Kind, Node, Program
+from softq.rowprog.onnx.emitter import output_names
 
 
 class CpuKernels:
@@ -33,16 +37,21 @@ class CpuKernels:
         self.tile = tile_of(machine)
         self.block_tile = tile_of_block(machine)
         self.dot = dot_of(machine)
-        self._rows: dict[tuple[int, int], RowKernel] = {}
+        self._rows: dict[tuple[int, int, DType | None], RowKernel] = {}
         self._row_symbols: set[str] = set()
         self._attentions: dict[Form, str] = {}
 
-    def row(self, program: Program, max_length: int) -> RowKernel:
-        """Return the kernel of a row program."""
-        identity = (id(program), max_length)
+    def row(self, program: Program, max_length: int, stored: DType | None = None) -> RowKernel:
+        """Return the kernel of a row program, whose weights are written as float32, or as integers of a type."""
+        identity = (id(program), max_length, stored)
         if identity not in self._rows:
-            symbol = row_symbol(program, self.tir)
-            kernel = row_kernel(program, self.machine, symbol=symbol, max_length=max_length)
+            own, outputs = program, None
+            if stored is not None:
+                integers = Node("cast", (program.outputs["weights"],), stored, Kind.ROW)
+                own = replace(program, outputs={**program.outputs, "integers": integers})
+                outputs = tuple("integers" if name == "weights" else name for name in output_names(program, None))
+            symbol = row_symbol(own, self.tir)
+            kernel = row_kernel(own, self.machine, symbol=symbol, max_length=max_length, outputs=outputs)
             self._rows[identity] = kernel
             self._row_symbols.add(self.tir.add(symbol, lambda: kernel.function))
         return self._rows[identity]
@@ -58,18 +67,22 @@ class CpuKernels:
         symbol, strided = name + "_transposed" * transposed, name == PACK_BLOCK
         return self.tir.add(symbol, lambda: pack_kernel(tile, symbol, transposed=transposed, strided=strided))
 
-    def sums(self, left: str) -> None:
-        """Make the kernels of a block of rows of 8-bit integers of a type."""
-        self.tir.add(f"{self.dot.symbol}_sums", lambda: sum_kernel(self.machine, self.dot))
-        self.tir.add(rows_symbol(self.dot, left), lambda: rows_kernel(self.dot, left))
+    def sums(self, scaled: ScaledSums | None = None) -> str:
+        """Return the symbol of the kernel of a block of rows of 8-bit integers, whose sums may be scaled."""
+        symbol = f"{self.dot.symbol}_{'sums' if scaled is None else scaled.suffix}"
+        return self.tir.add(symbol, lambda: sum_kernel(self.machine, self.dot, symbol, scaled))
+
+    def left_rows(self, left: str) -> str:
+        """Return the symbol of the kernel that gives rows of a type the form in which they are multiplied."""
+        return self.tir.add(rows_symbol(self.dot, left), lambda: rows_kernel(self.dot, left))
 
     def attention(self, form: Form) -> str:
         """Return the symbol of an attention; the kernels that it calls are made too."""
         if form.first is None or form.second is None:
             self.tir.add(BLOCK, lambda: block_kernel(self.block_tile))
         for product in (form.first, form.second):
-            if product is not None:
-                self.sums(product.left)
+            if product is not None and not product.in_place:
+                self.left_rows(product.left)
         if form not in self._attentions:
             row = next(stage.symbol for stage in form.stages if stage.symbol in self._row_symbols)
             symbol = f"{PREFIX}attention_{row.removeprefix(PREFIX)}"

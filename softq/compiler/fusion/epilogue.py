@@ -88,13 +88,17 @@ def _epilogue(
     name = str(binding.value.args[0].name_hint)
     nests = bindings.row_nests(backend, name, module[binding.value.args[0]])
     dims = there if channels else []
-    return _read(nests[0], name, (position, len(given)), str(source.var.ty.dtype), dims) if len(nests) == 1 else None
+    return (
+        read_epilogue(nests[0], name, (position, len(given)), str(source.var.ty.dtype), dims)
+        if len(nests) == 1
+        else None
+    )
 
 
-def _read(
-    nest: Nest, name: str, positions: tuple[int, int], product_type: str, image: Sequence[Any]
+def read_epilogue(
+    nest: Nest, name: str, positions: tuple[int, int], product_type: str, image: Sequence[Any] = ()
 ) -> Epilogue | None:
-    """Return the epilogue that a nest is.
+    """Return the epilogue that a nest is, or None.
 
     Args:
         nest: The nest.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from softq.artifact.program import Size
-from softq.compiler.backend import Lowering
+from softq.compiler.backend import Lowering, RowKernel
 from softq.compiler.steps.builder import StepCall, Value, tensor_types
 from softq.compiler.tir.symbolic import multiplied
 from softq.rowprog import Program
@@ -44,6 +44,7 @@ class RowProgramOp:
         values: list[Value],
         outputs: list[Value],
         allocated: Callable[[tuple[Size, ...], str], Value],
+        kernel: RowKernel | None = None,
     ) -> StepCall:
         """Return the step; what it needs beside inputs and outputs is given by `allocated`.
 
@@ -52,8 +53,9 @@ class RowProgramOp:
             values: The scores [..., rows, length], the mask, which broadcasts to them, and parameters.
             outputs: The weights, of the scores' shape, and the scalars, one per row.
             allocated: Returns memory of a shape and an element type.
+            kernel: The kernel, by default the backend's for the program.
         """
-        kernel = lowering.backend.row(self.program, self.max_length)
+        kernel = kernel or lowering.backend.row(self.program, self.max_length)
         dims: list[Size] = [*([1] * max(0, 4 - len(values[0].dims))), *values[0].dims]
         outer, heads, queries, length = multiplied(dims[:-3]), *dims[-3:]
         scalars: list[Size] = [length, heads, queries]

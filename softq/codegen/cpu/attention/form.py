@@ -56,10 +56,17 @@ class Integers:
     Attributes:
         dot: How they are multiplied.
         left: Type of the left operand.
+        sums: Symbol of the kernel of a block of rows.
+        operands: Numbers of the attention's own further pointers that this kernel reads, too.
+        in_place: Whether rows of the left operand have the type and the offset that they are multiplied with, so that
+            they are read where they are; behind the last one it may be read up to a group of them.
     """
 
     dot: Dot
     left: str
+    sums: str
+    operands: tuple[int, ...] = ()
+    in_place: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,7 +123,8 @@ def scratch_parts(form: Form) -> list[tuple[str, int, str, str]]:
         parts.append(("panel", 4, "width", "panel"))
     for product, name in ((form.first, "query"), (form.second, "weight")):
         if product is not None:
-            parts += [(f"{name}_rows", 4, "block", f"{name}_groups"), (f"{name}_sums", 4, "block", "one")]
+            parts += [] if product.in_place else [(f"{name}_rows", 4, "block", f"{name}_groups")]
+            parts.append((f"{name}_sums", 4, "block", "one"))
     if form.finish is not None:
         parts.append((f"region{PRODUCT}", 4, "block", "columns"))
     return parts

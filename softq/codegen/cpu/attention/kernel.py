@@ -42,9 +42,10 @@ def attention_kernel(symbol: str, form: Form) -> tirx.PrimFunc:
     the kernel `pack` takes, `panels` what it gives. In a product of integers the operands have their types, the right
     one is always packed, and sums of its columns follow it.
     """
-    others = sorted({p for stage in form.called for p in stage.pointers if isinstance(p, int)})
-    assert others == list(range(len(others)))
     first, second, real = form.first, form.second, "float32"
+    read = [stage.pointers for stage in form.called] + [x.operands for x in (first, second) if x is not None]
+    others = sorted({p for pointers in read for p in pointers if isinstance(p, int)})
+    assert others == list(range(len(others)))
     names = {} if form.given else {"queries": first.left if first else real, "keys": real}
     names |= {} if form.given else {"panels": first.dot.right if first else real}
     names |= {"key_sums": "int32"} if first else {}
@@ -125,13 +126,20 @@ class _Builder:
         groups = self._counts[f"{left}_groups"]
         row, panels = groups * number(dot.count), ceil_divide(total, columns)
         z, w = self._size[f"{left}_zero"], self._size[f"{right}_zero"]
-        block, sums = self._part(f"{left}_rows"), self._part(f"{left}_sums")
-        call(rows_symbol(dot, product.left), source, block, sums, source_row, row, inner, zero - w, zero, rows)
+        sums, others = self._part(f"{left}_sums"), [self._pointers[f"other{i}"] for i in product.operands]
+        if product.in_place:
+            block, block_row = source, source_row
+            with T.serial(zero, rows * number(4)) as i:
+                at = self._start[f"{left}_sums"] + i
+                T.buffer_store(self._memory["scratch"], tirx.IntImm("uint8", 0), [at])
+        else:
+            block, block_row = self._part(f"{left}_rows"), row
+            call(rows_symbol(dot, product.left), source, block, sums, source_row, row, inner, zero - w, zero, rows)
         with T.serial(zero, panels) as panel:
             at, start = matrix * panels + panel, panel * columns
             operand, of_columns = self._at(there, at * row * columns), self._at(f"{right}_sums", at * columns)
-            numbers = (row, total, groups, tirx.min(columns, total - start), zero - z, inner * z * w, zero, rows)
-            call(f"{dot.symbol}_sums", block, operand, of_columns, sums, out(start), *numbers)
+            numbers = (block_row, total, groups, tirx.min(columns, total - start), zero - z, inner * z * w, zero, rows)
+            call(product.sums, block, operand, of_columns, sums, out(start), *others, *numbers)
 
     def _scores(self, queries: Any, matrix: Any, rows: Any) -> None:
         """Emit the product of floats with the keys, whose panels are packed here if they are not packed already."""

@@ -16,6 +16,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from softq.artifact.machine import Cpu
+from softq.codegen.cpu.gemm.scaled_sums import ScaledSums
 from softq.codegen.cpu.gemm.tiles import Matrix, Sums, block_tiles, number, tile_of_block, vector
 from softq.codegen.cpu.rows.tir import broadcast, cast, intrinsic, reinterpret, shuffle
 from softq.compiler.tir.kernel_function import KernelFunction, kernel_function
@@ -101,16 +102,16 @@ def product_of(machine: Cpu, dot: Dot, memory: Mapping[str, Any]) -> Callable[[A
     return product
 
 
-def sum_kernel(machine: Cpu, dot: Dot) -> tirx.PrimFunc:
+def sum_kernel(machine: Cpu, dot: Dot, symbol: str, epilogue: ScaledSums | None = None) -> tirx.PrimFunc:
     """Return the kernel of a block of integers.
 
-        void symbol(const L *a, const R *panel, const int32_t *columns, const int32_t *rows, int32_t *c, int64_t a_row,
-                    int64_t c_row, int64_t groups, int64_t width, int64_t factor, int64_t first, int64_t begin,
-                    int64_t end)
+        void symbol(const L *a, const R *panel, const int32_t *columns, const int32_t *rows, int32_t *c,
+                    [const float *operand...,] int64_t a_row, int64_t c_row, int64_t groups, int64_t width,
+                    int64_t factor, int64_t first, int64_t begin, int64_t end)
 
     It computes the rows of c from `begin` up to `end`, `width` columns of each: a [rows, groups, count] times a panel
     [groups, columns, count], added to `first` + rows[row] + `factor` * columns[column]. Rows are `a_row` and `c_row`
-    elements apart.
+    elements apart. With an epilogue c is float32.
     """
     tile, lanes = tile_of_block(machine), tile_of_block(machine).lanes
 
@@ -123,8 +124,16 @@ def sum_kernel(machine: Cpu, dot: Dot) -> tirx.PrimFunc:
             T.buffer_store(starts, value, [at])
         return lambda row, at: starts[at] + broadcast(memory["rows"][row], lanes)
 
-    pointers = {"columns": "int32", "rows": "int32", "c": "int32"}
-    return dot_block_kernel(machine, dot, f"{dot.symbol}_sums", pointers, ("factor", "first"), prepare)
+    def store(kernel: KernelFunction, out: Matrix, value: Any, row: Any, column: Any, lanes: int) -> None:
+        assert epilogue is not None
+        operands = [kernel.memory[name][number(0)] for name in read]
+        out.store(epilogue.apply(value, operands, lanes), row, column, lanes)
+
+    read = [] if epilogue is None else [f"operand{i}" for i in range(epilogue.operands)]
+    pointers = {"columns": "int32", "rows": "int32", "c": "int32" if epilogue is None else "float32"}
+    pointers |= dict.fromkeys(read, "float32")
+    given = None if epilogue is None else store
+    return dot_block_kernel(machine, dot, symbol, pointers, ("factor", "first"), prepare, given)
 
 
 def dot_block_kernel(

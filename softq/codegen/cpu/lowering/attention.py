@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from softq.artifact.program import Size
-from softq.codegen.cpu.attention.form import PRODUCT, Form, Integers, Region, Stage, scratch_parts
+from softq.codegen.cpu.attention.form import Form, Integers, scratch_parts
 from softq.codegen.cpu.gemm.matmul import PACK_BLOCK
 from softq.codegen.cpu.kernels import CpuKernels
+from softq.codegen.cpu.lowering.attention_stages import Stages
 from softq.codegen.cpu.lowering.products import pack_integers
+from softq.codegen.cpu.rows.tir import dtype_of
 from softq.compiler.backend import Lowering
 from softq.compiler.fusion.bindings import kernel_of
 from softq.compiler.ops.row_program import ROW_COST, RowProgramOp
 from softq.compiler.steps.attention import Attention, Matrices
-from softq.compiler.steps.builder import Builder, StepCall, Value, tensor_types
-from softq.compiler.tir.symbolic import ceiling, computed, is_number, multiplied, size
+from softq.compiler.steps.builder import Builder, StepCall, Value
+from softq.compiler.tir.symbolic import ceiling, computed, multiplied, size
+from softq.rowprog import DType
+from softq.rowprog.ranges import prove
 
 BLOCK = 48
 """Rows of a block at most; a multiple of the tile's rows."""
@@ -53,9 +55,16 @@ def lower_attention(kernels: CpuKernels, lowering: Lowering, attention: Attentio
         whole = multiplied([ceiling(columns, tile.columns), each])
         value_strides = (each, tile.columns, multiplied([heads, whole]), whole)
     result = out.new(attention.last.var.ty)
-    stages = _Stages(lowering, attention.scores is None)
-    for binding, position in zip(attention.stages, attention.stage_inputs, strict=True):
-        stages.add(binding, position)
+    stages = Stages(kernels, lowering, attention.scores is None)
+    chain = list(zip(attention.stages, attention.stage_inputs, strict=True))
+    scaled = None if first is None else stages.scale(first, *chain[0])
+    if scaled is not None:
+        first, chain = scaled, chain[1:]
+    stored = None if second is None or second_zeros != (0, 0) else _find_stored(kernels, stages, chain)
+    if second is not None and stored is not None:
+        second, chain = replace(second, left=stored.numpy.name, in_place=True), chain[:-1]
+    for number, link in enumerate(chain, start=1):
+        stages.add(*link, stored if number == len(chain) else None)
     last, to_bsnh = stages.last, attention.to_bsnh
     finish = None if attention.finish is None else stages.finish(attention, result)
     found, regions = tuple(stages.found), tuple(stages.regions)
@@ -162,7 +171,25 @@ def _integers(kernels: CpuKernels, lowering: Lowering, binding: Any) -> tuple[In
     a, b, *zeros = binding.value.args[1].fields
     left, right = (int(zero.value.numpy().item()) for zero in zeros)
     left_type, right_type, dot = str(a.ty.dtype), str(b.ty.dtype), kernels.dot
-    return Integers(dot, left_type), (left + dot.left_offset(left_type), right + dot.right_offset(right_type))
+    return Integers(dot, left_type, kernels.sums()), (
+        left + dot.left_offset(left_type),
+        right + dot.right_offset(right_type),
+    )
+
+
+def _find_stored(kernels: CpuKernels, stages: Stages, chain: Sequence[tuple[Any, int]]) -> DType | None:
+    """Return the type in which a row program may write its weights for the product of integers; None if it may not.
+
+    That is so if they are integers of the product's left operand, and nothing but a conversion is behind the program.
+    """
+    if len(chain) < 2 or not stages.casts(*chain[-1]):
+        return None
+    row = _operator(stages.lowering, chain[-2][0]) if kernel_of(chain[-2][0]) else None
+    weights = row.program.outputs.get("weights") if isinstance(row, RowProgramOp) else None
+    if not isinstance(row, RowProgramOp) or weights is None or not weights.dtype.is_integer:
+        return None
+    left, interval = dtype_of(kernels.dot.left), prove(row.program, max_length=row.max_length).filled[weights]
+    return left if left.low <= interval.low <= interval.high <= left.high else None
 
 
 def _is_near(values: Matrices, length: Size) -> bool:
@@ -202,87 +229,6 @@ def _packed(
         packing = kernels.pack(PACK_BLOCK, kernels.block_tile, transposed)
         out.append(StepCall(packing, [given.value, panels], scalars, items, given.value.elements))
     return panels
-
-
-@dataclass
-class _Stages:
-    """What lies between the products, while it is gathered.
-
-    Scores and what is made of them are in two regions in turn: a kernel reads one and writes the other. Given scores
-    are in no region.
-    """
-
-    lowering: Lowering
-    given: bool
-    found: list[Stage] = field(default_factory=list)
-    others: list[Value] = field(default_factory=list)
-    scalars: list[Size] = field(default_factory=list)
-    regions: list[int] = field(default_factory=list)
-    last: int = 0
-    site: str | None = None
-
-    def __post_init__(self) -> None:
-        self.regions += [0 if self.given else 4, 1]
-
-    def add(self, binding: Any, position: int) -> None:
-        """Add a binding, whose argument at `position` is what the one before gave."""
-        call = binding.value
-        target = 1 - self.last
-        name = kernel_of(binding)
-        if name is None:
-            given = list(call.args[1].fields)
-            tensors = [(i, x) for i, x in enumerate(given) if not is_number(x)]
-            inputs = [self._here(x) if i == position else self.lowering.value(x) for i, x in tensors]
-            output = self._value(binding.var.ty, target)
-            (step,) = self.lowering.tir_steps(call, inputs, [output], rows=True)
-        else:
-            row = self.lowering.operators[name]
-            assert isinstance(row, RowProgramOp)
-            arguments = list(call.args[1].fields)
-            given = self.given and not self.found
-            scores = self.lowering.value(arguments[0]) if given else self._here(arguments[0])
-            inputs = [scores, *map(self.lowering.value, arguments[1:])]
-            weights = self._value(tensor_types(binding.var.ty)[0], target)
-            step = row.step(self.lowering, inputs, [weights, *self.lowering.scalars(binding)], self._more)
-            self.site = row.site
-        self.last = target
-        self._stage(step)
-
-    def finish(self, attention: Attention, result: Value) -> Stage:
-        """Return the kernel that makes the result of the second product's."""
-        call, position = attention.finish.value, attention.finish_input
-        fields = call.args[1].fields
-        product = self.lowering.builder.typed(fields[position].ty, "scratch", PRODUCT)
-        tensors = [(i, x) for i, x in enumerate(fields) if not is_number(x)]
-        given = [product if i == position else self.lowering.value(x) for i, x in tensors]
-        (step,) = self.lowering.tir_steps(call, given, [result], rows=True)
-        self._stage(step)
-        return self.found.pop()
-
-    def _stage(self, step: StepCall) -> None:
-        pointers: list[Region | int] = []
-        for tensor in step.tensors:
-            if tensor.place == "scratch":
-                size = self.regions[tensor.at] if tensor.at > 1 else np.dtype(tensor.dtype).itemsize
-                pointers.append(Region(tensor.at, size))
-                continue
-            if tensor not in self.others:
-                self.others.append(tensor)
-            pointers.append(self.others.index(tensor))
-        self.found.append(Stage(step.kernel, tuple(pointers), len(step.scalars)))
-        self.scalars += step.scalars
-
-    def _here(self, expr: Any) -> Value:
-        return self._value(expr.ty, self.last)
-
-    def _value(self, ty: Any, region: int) -> Value:
-        typed = self.lowering.builder.typed(ty, "scratch", region)
-        self.regions[region] = max(self.regions[region], np.dtype(typed.dtype).itemsize)
-        return typed
-
-    def _more(self, dims: tuple[Size, ...], dtype: str) -> Value:
-        self.regions.append(int(dims[-1]) * np.dtype(dtype).itemsize)
-        return Value(dims, dtype, "scratch", len(self.regions) - 1)
 
 
 def _operator(lowering: Lowering, binding: Any) -> Any:

@@ -82,7 +82,8 @@ def lower_integer_matmul(kernels: CpuKernels, out: Builder, given: Product, resu
     items = multiplied([lead, ceiling(rows, integer_matmul.ROWS), ceiling(columns, tile.columns)])
     memory = out.scratch(integer_matmul.scratch_bytes(inner, dot))
     left_type = given.left.dtype
-    kernels.sums(left_type)
+    kernels.sums()
+    kernels.left_rows(left_type)
     kernel = kernels.tir.add(
         integer_matmul.matmul_symbol(left_type, right_type),
         lambda: integer_matmul.integer_matmul_kernel(tile, dot, left_type, right_type),
