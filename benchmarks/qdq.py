@@ -3,7 +3,7 @@
     python -m benchmarks.qdq [errors] [times] [models] [--model NAME ...]
 
 errors: relative error of P V in onnxruntime, of N keys and scores of a standard deviation, with V around a common mean
-(256 queries, 64 numbers a head; three draws; calibrated on a fourth). times: an attention of 12 heads of 64, one
+(256 queries, 64 numbers a head; three draws; calibrated on four more). times: an attention of 12 heads of 64, one
 thread, runs in turns. models: the metric of whole models and their time. Every model that is quantized here is run by
 onnxruntime with its default optimizations. Results go to benchmarks/qdq.json, from which docs/quantizers.md has its
 tables.
@@ -40,12 +40,13 @@ COMMAND = "python -m benchmarks.qdq"
 BITS = 4
 PLACES = ((256, 3), (256, 1), (1024, 1), (4096, 1), (4096, 3))
 ASKED = (0.041, 0.025, 0.023, 0.018, 0.085)
-QUERIES, DRAWS = 256, 3
+QUERIES, DRAWS, FITTED = 256, 3, 4
 LENGTHS = (512, 2048)
 Feeds = Mapping[str, NDArray[Any]]
 
 PLAIN, NO_SOFTMAX, FLOAT = "quantize_static", "quantize_static, softmax excluded", "float"
 OVERRIDES, QDQ = "`deferred-log`, quantize_overrides", "`deferred-log`, --qdq"
+FITTED_QDQ = "`deferred-log`, --qdq --calibration"
 EXACT = "`exact`, --qdq"
 PRODUCTS = ["Conv", "Gemm", "MatMul"]
 """What is quantized but for the softmax. Of all that onnxruntime would take MiniLM comes out with a cosine of .36."""
@@ -90,6 +91,7 @@ def variants(folder: Path, model: Path, feeds: Sequence[Feeds], *, rest: bool) -
     yield NO_SOFTMAX, quantize(model, folder / "no-softmax.onnx", feeds, **chosen)
     made = {
         QDQ: softq.convert(model, bits=BITS, qdq=True),
+        FITTED_QDQ: softq.convert(model, bits=BITS, qdq=True, calibration=feeds),
         EXACT: softq.convert(model, method="exact", qdq=True),
         OVERRIDES: softq.convert(model, settings={"bits": BITS, "weight_bits": 8, "peak": "full"}),
     }
@@ -115,7 +117,7 @@ def errors(folder: Path) -> list[dict[str, Any]]:
         place = folder / f"{keys}-{deviation}"
         place.mkdir()
         save(proto_of(text), place / "model.onnx")
-        draws = [_draw(np.random.default_rng([keys, deviation, number]), keys) for number in range(DRAWS + 1)]
+        draws = [_draw(np.random.default_rng([keys, deviation, number]), keys) for number in range(DRAWS + FITTED)]
         found: dict[str, float] = {}
         for name, file in variants(place, place / "model.onnx", draws[DRAWS:], rest=False):
             run = open_session(file, None, 1).run
@@ -186,8 +188,9 @@ class Whole:
         data: The file of the data that the metric is of.
         metric: The metric.
         samples: Samples that it is of.
-        calibrated: Samples that onnxruntime is calibrated on.
+        calibrated: Samples that onnxruntime and softq are calibrated on.
         batch: Samples a run.
+        rounds: Runs that are timed.
     """
 
     title: str
@@ -198,13 +201,17 @@ class Whole:
     samples: int
     calibrated: int
     batch: int
+    rounds: int
 
 
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "softq" / "models"
 MODELS = {
-    "vit": Whole("MNIST ViT", ROOT / "models/mnist_vit", "mnist_vit.onnx", "data.npz", "top1-accuracy", 2000, 64, 16),
-    "minilm": Whole("all-MiniLM-L6-v2", _CACHE / "minilm", "model.onnx", "data.npz", "cosine", 32, 8, 4),
-    "smollm2": Whole("SmolLM2-135M", _CACHE / "smollm2", "model.onnx", "data_more.npz", "perplexity", 8, 2, 1),
+    "vit": Whole(
+        "MNIST ViT", ROOT / "models/mnist_vit", "mnist_vit.onnx", "data.npz", "top1-accuracy", 2000, 64, 16, 20
+    ),
+    "minilm": Whole("all-MiniLM-L6-v2", _CACHE / "minilm", "model.onnx", "data.npz", "cosine", 32, 8, 4, 12),
+    "smollm2": Whole("SmolLM2-135M", _CACHE / "smollm2", "model.onnx", "data_more.npz", "perplexity", 4, 2, 1, 3),
+    "vit-small": Whole("ViT-S, random weights", _CACHE / "vit_small", "model.onnx", "", "relative-error", 8, 4, 4, 5),
 }
 
 
@@ -214,12 +221,11 @@ def whole(folder: Path, name: str) -> dict[str, Any]:
     place = folder / name
     place.mkdir()
     model = given.folder / given.file
-    with np.load(given.folder / "calibration.npz") as arrays:
-        inputs = {value.name: arrays[value.name] for value in open_session(model, None, 1).get_inputs()}
+    names = [value.name for value in open_session(model, None, 1).get_inputs()]
+    inputs = {key: array for key, array in _arrays(given, "calibration.npz").items() if key in names}
     parts = range(0, given.calibrated, given.batch)
     calibration = [{key: array[at : at + given.batch] for key, array in inputs.items()} for at in parts]
-    with np.load(given.folder / given.data) as arrays:
-        whole_data = {key: arrays[key] for key in arrays.files}
+    whole_data = _arrays(given, given.data)
     data = [
         {key: array[at : at + given.batch] for key, array in whole_data.items()}
         for at in range(0, given.samples, given.batch)
@@ -231,9 +237,21 @@ def whole(folder: Path, name: str) -> dict[str, Any]:
         metrics[key] = report.metrics[0].candidate
         print(name, key, metrics[key], flush=True)
     feeds = {key: data[0][key] for key in inputs}
-    milliseconds = in_turns(files, feeds, 12)
+    milliseconds = in_turns(files, feeds, given.rounds)
     print(name, json.dumps(milliseconds), flush=True)
-    return {"samples": given.samples, "metric": given.metric, "metrics": metrics, "milliseconds": milliseconds}
+    return {
+        "samples": given.samples, "batch": given.batch, "metric": given.metric, "metrics": metrics,
+        "milliseconds": milliseconds,
+    }  # fmt: skip
+
+
+def _arrays(given: Whole, file: str) -> dict[str, NDArray[Any]]:
+    """Return data of a model; random images for the one with random weights, which has none."""
+    if given.data:
+        with np.load(given.folder / file) as arrays:
+            return {key: arrays[key] for key in arrays.files}
+    rng = np.random.default_rng(len(file))
+    return {"images": rng.normal(size=(given.samples, 3, 224, 224)).astype(np.float32)}
 
 
 def main() -> None:

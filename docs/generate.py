@@ -142,6 +142,13 @@ def _onnxruntime() -> str:
     return document(json.loads(RESULTS.read_text(encoding="utf-8")))
 
 
+def _qdq() -> str:
+    from benchmarks.qdq import RESULTS
+    from benchmarks.qdq_tables import document
+
+    return document(json.loads(RESULTS.read_text(encoding="utf-8")))
+
+
 def _node_tests() -> str:
     from benchmarks.node_tests import RESULTS, document
 
@@ -193,6 +200,7 @@ COMMITTED: dict[str, Callable[[], str]] = {
     "speed-gpu": _speed_gpu,
     "node-tests": _node_tests,
     "onnxruntime": _onnxruntime,
+    "qdq": _qdq,
     "site-schema": _site_schema,
     "runtimes": _runtimes,
     "third-party": _third_party,

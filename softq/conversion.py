@@ -195,7 +195,9 @@ def convert(
         raise UsageError(f"a plan settles {names} already; give either the plan or {names}")
     name = DEFAULT_METHOD if method is None else method
     if qdq and followed is None:
-        chosen_settings = dict(METHODS.get(name).byte_weights) | chosen_settings
+        usual = METHODS.get(name)
+        fits = usual.byte_fits if calibration is not None else ()
+        chosen_settings = dict(usual.byte_weights) | dict(fits) | chosen_settings
     METHODS.get(name).configure(chosen_settings)  # a wrong option is reported before the model is read
 
     work = as_model(model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from softq.errors import UsageError
 from softq.methods import METHODS, Fit, Method, Options
@@ -86,6 +87,15 @@ def plan_sites(
             check_own(site, made)
             planned.append(made)
         elif site.takes_method:
-            found = fit(site, chosen, options) if fit and options.fitted else Fit({})
-            planned.append(SitePlan(site.id, site.fingerprint, method, options.to_json(), found.fitted, found.spread))
+            own_options = _without_heads(options, settings) if site.head_axis is None else options
+            found = fit(site, chosen, own_options) if fit and options.fitted else Fit({})
+            planned.append(
+                SitePlan(site.id, site.fingerprint, method, own_options.to_json(), found.fitted, found.spread)
+            )
     return tuple(planned)
+
+
+def _without_heads(options: Options, settings: Mapping[str, object]) -> Options:
+    """Return options for a site without heads: what nobody asked to be fitted per head is fitted for the site."""
+    per_head = [name for name, scope in options.fitted.items() if scope == "head" and settings.get(name) != "head"]
+    return replace(options, **dict.fromkeys(per_head, "site"))

@@ -85,6 +85,7 @@ SETTINGS: list[tuple[dict[str, int | float | str], DType]] = [
     ({"bits": 2, "r": 1.3, "first": 0.9, "shift": 0.4, "slope": 0.3, "steps": "growing"}, DType.F32),
     ({"bits": 4, "r": 20, "first": 0.12, "shift": 0.6, "steps": "growing"}, DType.F32),
     ({"bits": 2, "rest": "mean"}, DType.F32),
+    ({"weight_bits": 8, "peak": "full", "exact_sum": 1}, DType.F32),
     ({"bits": 3, "rest": "mean", "step": 0.1}, DType.U8),
     ({"bits": 3, "r": 5, "first": 0.3, "shift": 0.4, "steps": "growing", "step": 0.1}, DType.U8),
     ({"bits": 2, "distance": "byte"}, DType.F32),

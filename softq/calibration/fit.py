@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
-from softq.calibration.rows import collect_rows, exact_weights, input_specs, without_masked_rows
+from softq.calibration.choices import choose
+from softq.calibration.errors import Errors, by_head
+from softq.calibration.rows import collect_rows, input_specs
 from softq.calibration.sampling import Sampling
 from softq.data import DataSource, open_data
 from softq.errors import InputError, UsageError
 from softq.graph.facts import Assumed
 from softq.methods import Fit, Fitted, Method, Options, OptionValue, Sample, Spread
 from softq.progress import Progress
-from softq.rowprog import prepare
 from softq.site import Site
 
 _SEARCHED_WHOLE = 48
@@ -112,38 +112,36 @@ def fit(method: Method, options: Options, samples: Sequence[Sample]) -> Fitted:
         raise InputError("the calibration data give +inf scores or values that are not finite at a site")
     if not options.fitted:
         return {}
-    if method.fit is None and method.candidates is None:
+    if method.fit is None and method.candidates is None and not options.fitted.keys() <= dict(method.choices).keys():
         raise UsageError(f"{method.name}: {', '.join(options.fitted)} is learned in training and not fitted to data")
-    if len(options.fitted) > 1 and method.fit is None:
-        raise UsageError(f"{method.name}: only one option can be fitted, not {', '.join(options.fitted)}")
-    scopes = set(options.fitted.values())
-    if len(scopes) > 1:
-        each = ", ".join(f"{name}={scope}" for name, scope in options.fitted.items())
+    choices = dict(method.choices)
+    searched = {name: scope for name, scope in options.fitted.items() if name not in choices}
+    if len(searched) > 1 and method.fit is None:
+        raise UsageError(f"{method.name}: only one option can be fitted, not {', '.join(searched)}")
+    if len(set(searched.values())) > 1:
+        each = ", ".join(f"{name}={scope}" for name, scope in searched.items())
         raise UsageError(f"{method.name}: options are fitted together for a site or for a head, not {each}")
-    # Samples carry the head; what is fitted for one of them is a site's number over the samples of that head.
-    searched = replace(options, **dict.fromkeys(options.fitted, "site"))
-    groups = [list(samples)]
-    if "head" in scopes:
-        groups = [[s for s in samples if s.head == head] for head in range(1 + max(s.head for s in samples))]
-    found = [_fit(method, searched, group) for group in groups]
-    return {name: tuple(f[name] for f in found) if "head" in scopes else found[0][name] for name in options.fitted}
+    usual = {name: choices[name][0] for name in options.fitted if name in choices}
+    found: dict[str, float | tuple[float, ...]] = {}
+    if searched:
+        per_head = "head" in searched.values()
+        groups = by_head(samples) if per_head else [samples]
+        alone = replace(options, **usual, **dict.fromkeys(searched, "site"))
+        each = [_fit(method, alone, group) for group in groups]
+        found |= {name: tuple(one[name] for one in each) if per_head else each[0][name] for name in searched}
+    if usual:
+        found |= choose(method, options, samples, found)
+    return {name: found[name] for name in options.fitted}
 
 
 def _fit(method: Method, options: Options, samples: Sequence[Sample]) -> Mapping[str, float]:
-    program = method.program(options)
-    references = [reference for sample in samples if (reference := _reference(sample)) is not None]
-    # Rows of one length go through the program together: a step of a scan costs the same for one row and for hundreds.
-    alike: dict[int, list[_Reference]] = {}
-    for reference in references:
-        alike.setdefault(reference.sample.scores.shape[-1], []).append(reference)
-    runs = [(prepare(program, np.concatenate([one.sample.scores for one in of])), of) for of in alike.values()]
+    errors = Errors(method, options, samples)
 
     def error(numbers: Mapping[str, float]) -> float:
-        parameters = method.parameters(options, numbers)
-        return sum(_error(run(parameters), of) for run, of in runs)
+        return sum(errors(numbers).tolist())
 
     if method.fit is not None:
-        return method.fit(options, [reference.sample for reference in references], error)
+        return method.fit(options, errors.samples, error)
     assert method.candidates is not None
     (name,) = options.fitted
     return {name: _least(method.candidates(options, name), lambda candidate: error({name: candidate}))}
@@ -173,39 +171,3 @@ def _usable(sample: Sample) -> bool:
     return bool(np.all(sample.scores < math.inf)) and (
         sample.values is None or bool(np.all(np.isfinite(sample.values)))
     )
-
-
-@dataclass(frozen=True)
-class _Reference:
-    """A sample without its fully masked rows, its exact weights, and their product with V (or themselves)."""
-
-    sample: Sample
-    weights: NDArray[np.float64]
-    output: NDArray[np.float64]
-
-
-def _reference(sample: Sample) -> _Reference | None:
-    sample = without_masked_rows(sample)
-    if not len(sample.scores):
-        return None
-    weights = exact_weights(sample.scores)
-    values = None if sample.values is None else sample.values.astype(np.float64)
-    output = weights if values is None else weights @ values
-    return _Reference(replace(sample, values=values), weights, output)
-
-
-def _error(out: Mapping[str, NDArray[np.generic]], references: Sequence[_Reference]) -> float:
-    """Return the sum of the squared errors of P V (or of P where there is no V), each relative to its own size."""
-    if "normalizer" in out:
-        p = out["weights"].astype(np.float64) / out["normalizer"].astype(np.float64)
-    else:
-        p = out["probabilities"].astype(np.float64)
-    total, row = 0.0, 0
-    for reference in references:
-        rows = slice(row, row := row + len(reference.weights))
-        difference, v = p[rows] - reference.weights, reference.sample.values
-        if v is not None:
-            difference = difference @ v
-        size = float(np.sum(reference.output**2))
-        total += float(np.sum(difference**2)) / size if size > 0 else 0.0
-    return total

@@ -96,11 +96,14 @@ class Method(Generic[OptionsT]):
         candidates: For an option to be fitted, the values to try; the one with the least squared error of P V is taken.
         fit: Instead of `candidates`, a search with a criterion of the method's own, or over several options at once:
             returns a number for each option to be fitted, of one site or of one head, from its samples and the error.
+        choices: For options to be fitted of which a few numbers come into question: these, the usual one first. Another
+            is taken where the error over the samples says so beyond doubt, once the other options are fitted.
         written: For functions that graphs write out: the settings with which this might be a given one.
         operator: The standard ONNX operator that this method computes itself, empty if it is none.
         logarithms: Whether the weights are the exponentials themselves, so that the logarithm of a weight is its score
             less the greatest one, less the logarithm of the normalizer. Others would make -inf of a weight of zero.
         byte_weights: Settings with which the weights are integers that a byte holds; empty if there are none.
+        byte_fits: Settings that take the place of these where there are calibration data.
     """
 
     name: str
@@ -116,10 +119,12 @@ class Method(Generic[OptionsT]):
     parameters: Callable[[OptionsT, Fitted], Mapping[str, NDArray[np.generic]]] = lambda options, fitted: {}
     candidates: Callable[[OptionsT, str], Sequence[float]] | None = None
     fit: Callable[[OptionsT, Sequence[Sample], Error], Mapping[str, float]] | None = None
+    choices: tuple[tuple[str, tuple[float, ...]], ...] = ()
     written: Written | None = None
     operator: str = ""
     logarithms: bool = False
     byte_weights: tuple[tuple[str, OptionValue], ...] = ()
+    byte_fits: tuple[tuple[str, OptionValue], ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse options whose defaults are not allowed."""

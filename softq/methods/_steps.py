@@ -65,6 +65,11 @@ class Code:
         return [round(float(one) * weight) for weight in self.weights]
 
 
+def exact_integers(one: int) -> list[int]:
+    """Return what each distance in a byte weighs with no code, as unsigned integers; the last one is an exact zero."""
+    return [*(round(one * 2.0 ** (-unit / PER_OCTAVE)) for unit in range(GREATEST_BYTE)), 0]
+
+
 def equal_steps(top: int, r: float) -> Code:
     """Return the code with r values per octave; each weighs what the middle of its interval does."""
     thresholds = ((code - 0.5) / r for code in range(1, top + 1))
