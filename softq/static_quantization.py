@@ -18,7 +18,7 @@ from softq.passes.rewriting.attention_regions import NotFusedError, Region, find
 from softq.passes.rewriting.calls import CallContext, RowCall, make_call
 from softq.plans import PLAN_KEY, parse_plan
 
-_MAKES_SCALES = ("Abs", "Cast", "Constant", "Div", "Max", "Mul", "ReduceMax")
+_MAKES_SCALES = ("Abs", "Cast", "Constant", "Div", "IsNaN", "Max", "Mul", "ReduceMax", "ReduceSum", "Where")
 """Operators by which `quantize-attentions` finds the scale of a tensor."""
 
 
@@ -107,7 +107,7 @@ def _coding_nodes(decoded: ir.Value | None) -> Iterator[ir.Node]:
         node = producer(pending.pop(), *_MAKES_SCALES)
         if node is not None:
             yield node
-            pending += () if is_op(node, "Abs") else node.inputs
+            pending += () if is_op(node, "Abs", "ReduceSum") else node.inputs
     difference = producer(code.inputs[0], "Sub")
     mean = None if difference is None else producer(difference.inputs[1], "ReduceMean")
     if difference is not None and mean is not None:

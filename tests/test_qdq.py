@@ -107,6 +107,16 @@ def test_tensors_of_zeros_and_rows_without_a_number() -> None:
     assert np.isfinite(found[0]).all()
 
 
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+@pytest.mark.parametrize("name", "qkv")
+def test_what_is_no_number_does_not_get_lost(name: str, wrong: float) -> None:
+    """A NaN has no code, and onnxruntime's greatest of all passes it over: everything becomes NaN."""
+    given = ATTENTIONS["plain"]
+    feeds = {key: array.astype(np.float32) for key, array in given.feeds(DIMS).items()}
+    feeds[name][1, 2, 3, 4] = wrong
+    assert np.isnan(run(softq.convert(given.model(), qdq=True).model, feeds)).all()
+
+
 _PLAIN = ATTENTIONS["plain"]
 _BETWEEN = _PLAIN.lines.replace("p =", "three = Constant <value: tensor = float {3.0}> () w =").replace(
     "out =", "p = Mul(w, three) out ="

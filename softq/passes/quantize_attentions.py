@@ -7,7 +7,8 @@
 Scores and output are float32; onnxruntime fuses each product with what stands in front of it into one on integers
 (MatMulIntegerToFloat). Codes are unsigned on either side of a product: x86-64 processors without VNNI add two products
 of unsigned and signed bytes in 16 bits, which saturate; onnxruntime takes another kernel for unsigned ones. With scales
-of the tensors at hand no value is cut off and nothing has to be calibrated.
+of the tensors at hand no value is cut off and nothing has to be calibrated. A value that is infinite or NaN makes the
+scale NaN, and with it all that is decoded.
 """
 
 from __future__ import annotations
@@ -128,7 +129,12 @@ class _Attention:
         least = self._rewriter.add_number(product, _LEAST, kind, f"{name}.least")
         reach = self._rewriter.add_number(product, _REACH, kind, f"{name}.reach")
         present = add(product, "Max", [greatest, least], f"{name}.present", kind, ())
-        scale = add(product, "Div", [present, reach], f"{name}.scale", kind, ())
+        finite = add(product, "Div", [present, reach], f"{name}.reached", kind, ())
+        # onnxruntime's ReduceMax passes NaN over, and an infinite one has no code.
+        total = add(product, "ReduceSum", [source], f"{name}.total", kind, (), keepdims=0)
+        part = add(product, "Div", [total, present], f"{name}.part", kind, ())
+        undefined = add(product, "IsNaN", [part], f"{name}.undefined", ir.DataType.BOOL, ())
+        scale = add(product, "Where", [undefined, part, finite], f"{name}.scale", kind, ())
         back = scale
         if factor != 1.0:
             number = self._rewriter.add_number(product, factor, kind, f"{name}.factor")
