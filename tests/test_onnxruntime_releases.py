@@ -16,6 +16,7 @@ from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
 import softq
 from softq.artifact import manifest
+from softq.modelfile import save
 from softq.onnxruntime import quantize_overrides
 from tests import ort_cases, qdq_cases
 from tests.fused import ATTENTIONS, DIMS
@@ -74,8 +75,8 @@ def integers(tmp_path_factory: pytest.TempPathFactory) -> Path:
         np.savez(folder / f"{name}.npz", **ATTENTIONS[name].feeds(DIMS))  # pyright: ignore[reportArgumentType]
     vit = Path(__file__).parent.parent / "models" / "mnist_vit"
     images = np.load(vit / "calibration.npz")["images"][:8]
-    softq.modelfile.save(softq.convert(vit / "mnist_vit.onnx", qdq=True).model, folder / "vit.onnx")
-    softq.modelfile.save(
+    save(softq.convert(vit / "mnist_vit.onnx", qdq=True).model, folder / "vit.onnx")
+    save(
         softq.convert(vit / "mnist_vit.onnx", settings={"weight_bits": 8, "peak": "full"}).model, folder / "plain.onnx_"
     )
     chosen = quantize_overrides(folder / "plain.onnx_")
