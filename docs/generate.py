@@ -149,6 +149,12 @@ def _qdq() -> str:
     return document(json.loads(RESULTS.read_text(encoding="utf-8")))
 
 
+def _qdq_choices() -> str:
+    from benchmarks.qdq_choices import RESULTS, document
+
+    return document(json.loads(RESULTS.read_text(encoding="utf-8")))
+
+
 def _node_tests() -> str:
     from benchmarks.node_tests import RESULTS, document
 
@@ -201,6 +207,7 @@ COMMITTED: dict[str, Callable[[], str]] = {
     "node-tests": _node_tests,
     "onnxruntime": _onnxruntime,
     "qdq": _qdq,
+    "qdq-choices": _qdq_choices,
     "site-schema": _site_schema,
     "runtimes": _runtimes,
     "third-party": _third_party,

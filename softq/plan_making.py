@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from softq.errors import UsageError
-from softq.methods import METHODS, Fit, Method, Options
+from softq.methods import METHODS, Fit, Method, Options, OptionValue
 from softq.plans import SitePlan
 from softq.site import Site
 
@@ -89,10 +91,22 @@ def plan_sites(
         elif site.takes_method:
             own_options = _without_heads(options, settings) if site.head_axis is None else options
             found = fit(site, chosen, own_options) if fit and options.fitted else Fit({})
+            own_options, found = _settle(chosen, own_options, found, settings)
             planned.append(
                 SitePlan(site.id, site.fingerprint, method, own_options.to_json(), found.fitted, found.spread)
             )
     return tuple(planned)
+
+
+def _settle(method: Method, options: Options, found: Fit, settings: Mapping[str, object]) -> tuple[Options, Fit]:
+    """Make constants of choices that nobody asked for, where all heads agree: a table per head takes time."""
+    alike: dict[str, OptionValue] = {}
+    for name in dict(method.choices).keys() & found.fitted.keys():
+        numbers = set(np.atleast_1d(found.fitted[name]).tolist())
+        if settings.get(name) == "auto" and len(numbers) == 1:
+            alike[name] = type(options).specs()[name].parse(name, numbers.pop())
+    fitted = {key: value for key, value in found.fitted.items() if key not in alike}
+    return replace(options, **alike), Fit(fitted, {key: value for key, value in found.spread.items() if key in fitted})
 
 
 def _without_heads(options: Options, settings: Mapping[str, object]) -> Options:

@@ -12,14 +12,17 @@ from numpy.typing import NDArray
 import softq
 from softq.calibration import fit
 from softq.errors import UsageError
-from softq.methods import METHODS, Options, Sample
+from softq.methods import METHODS, Fit, Method, Options, Sample
+from softq.plan_making import plan_sites
 from softq.plans import load_plan, parse_plan
 from softq.rowprog import run as run_rows
+from softq.site import Site
 from tests.attention import run, softmax64
 from tests.fused import ATTENTIONS, Attention, Feeds
 
 METHOD = METHODS.get("deferred-log")
 BYTES = {"weight_bits": 8, "peak": "full"}
+PER_HEAD = {"weight_bits": "head", "exact_sum": "head"}
 
 
 def options_of(settings: dict[str, int | float | str], *, calibrated: bool = False) -> Options:
@@ -95,7 +98,7 @@ def _data(given: Attention) -> list[Feeds]:
 def test_calibrated_attentions_have_tables_per_head_and_one_function(tmp_path: Path) -> None:
     given = ATTENTIONS["plain"]
     model, data = given.model(), _data(given)
-    made = softq.convert(model, qdq=True, calibration=data)
+    made = softq.convert(model, settings=PER_HEAD, qdq=True, calibration=data)
     (site,) = made.plan.sites
     assert {name: site.options[name] for name in ("r", "weight_bits", "exact_sum")} == {
         "r": "site", "weight_bits": "head", "exact_sum": "head"
@@ -120,7 +123,7 @@ def test_chosen_numbers_reach_the_model() -> None:
     """A plan that says another sum for one head changes that head alone, and by the quotient of the sums."""
     given = ATTENTIONS["plain"]
     model, data = given.model(), _data(given)
-    made = softq.convert(model, qdq=True, calibration=data)
+    made = softq.convert(model, settings=PER_HEAD, qdq=True, calibration=data)
     text = json.loads(made.plan.to_text())
     text["sites"][0]["fitted"]["exact_sum"] = [0, 0, 1, 0]
     text["sites"][0]["fitted"]["weight_bits"] = [8, 8, 8, 4]
@@ -134,12 +137,39 @@ def test_chosen_numbers_reach_the_model() -> None:
     assert not np.array_equal(after[:, 3], before[:, 3])
 
 
+def test_heads_that_agree_have_constants() -> None:
+    """Nothing is looked up per head where all heads have the same, unless somebody asked for it."""
+    given = ATTENTIONS["plain"]
+    (site,) = softq.convert(given.model(), qdq=True, calibration=_data(given)).plan.sites
+    assert (site.options["weight_bits"], site.options.get("exact_sum", 0)) == (8, 0)
+    assert set(site.fitted) == {"r", "first", "shift"}
+
+    def fit(site: Site, method: Method, options: Options) -> Fit:
+        return Fit(
+            {"weight_bits": (8, 7, 8, 8), "exact_sum": (1, 1, 1, 1), **dict.fromkeys(("r", "first", "shift"), 1.0)}
+        )
+
+    found = softq.inspect(given.model())
+    (planned,) = plan_sites(found, "deferred-log", {**BYTES, "weight_bits": "auto", "exact_sum": "auto"}, fit)
+    assert (planned.options["weight_bits"], planned.options["exact_sum"]) == ("head", 1)
+    assert planned.fitted["weight_bits"] == (8, 7, 8, 8)
+    assert "exact_sum" not in planned.fitted
+
+
 def test_sites_without_heads_are_fitted_whole() -> None:
     lines = """scores = MatMul(q, k) p = Softmax <axis: int = -1> (scores) out = MatMul(p, v)"""
     given = Attention({"q": "float[B,S,16]", "k": "float[B,16,N]", "v": "float[B,N,16]"}, lines, "float[B,S,16]")
+    seen: list[Options] = []
+
+    def fit(site: Site, method: Method, options: Options) -> Fit:
+        seen.append(options)
+        return Fit({name: 8.0 if name == "weight_bits" else 1.0 for name in options.fitted})
+
     made = softq.convert(given.model(), qdq=True, calibration=_data(given))
-    (site,) = made.plan.sites
-    assert (site.options["weight_bits"], site.options["exact_sum"]) == ("site", "site")
+    plan_sites(made.sites, "deferred-log", {**BYTES, "weight_bits": "auto", "exact_sum": "auto"}, fit)
+    assert {name: scope for name, scope in seen[0].fitted.items() if name in PER_HEAD} == dict.fromkeys(
+        PER_HEAD, "site"
+    )
     assert np.isfinite(run(made.model, _data(given)[0])).all()
 
 
