@@ -75,23 +75,25 @@ def quantize(model: Path, out: Path, feeds: Sequence[Feeds], **options: Any) -> 
     return out
 
 
-def variants(folder: Path, model: Path, feeds: Sequence[Feeds], *, rest: bool) -> Iterator[tuple[str, Path]]:
+def variants(
+    folder: Path, model: Path, data: Mapping[str, Sequence[Feeds]], *, rest: bool
+) -> Iterator[tuple[str, Path]]:
     """Yield a model as it is, as onnxruntime quantizes it, and with softq's attentions.
 
     Args:
         folder: Where files are written.
         model: The model.
-        feeds: Calibration data.
+        data: Feeds by purpose: `calibration`.
         rest: Whether there is more than an attention, which onnxruntime quantizes in softq's models too.
     """
     yield FLOAT, model
     chosen = {"op_types_to_quantize": PRODUCTS}
     with_softmax = {"op_types_to_quantize": [*PRODUCTS, "Softmax"]} if rest else {}
-    yield PLAIN, quantize(model, folder / "plain.onnx", feeds, **with_softmax)
-    yield NO_SOFTMAX, quantize(model, folder / "no-softmax.onnx", feeds, **chosen)
+    yield PLAIN, quantize(model, folder / "plain.onnx", data["calibration"], **with_softmax)
+    yield NO_SOFTMAX, quantize(model, folder / "no-softmax.onnx", data["calibration"], **chosen)
     made = {
         QDQ: softq.convert(model, bits=BITS, qdq=True),
-        FITTED_QDQ: softq.convert(model, bits=BITS, qdq=True, calibration=feeds),
+        FITTED_QDQ: softq.convert(model, bits=BITS, qdq=True, calibration=data["calibration"]),
         EXACT: softq.convert(model, method="exact", qdq=True),
         OVERRIDES: softq.convert(model, settings={"bits": BITS, "weight_bits": 8, "peak": "full"}),
     }
@@ -101,7 +103,7 @@ def variants(folder: Path, model: Path, feeds: Sequence[Feeds], *, rest: bool) -
         save(converted.model, written, source=model)
         if rest or name == OVERRIDES:
             out = folder / f"{len(name)}-quantized.onnx"
-            quantize(written, out, feeds, **quantize_overrides(written), **chosen)
+            quantize(written, out, data["calibration"], **quantize_overrides(written), **chosen)
             yield name if name == OVERRIDES else name + REST, out
         else:
             yield name, written
@@ -119,7 +121,7 @@ def errors(folder: Path) -> list[dict[str, Any]]:
         save(proto_of(text), place / "model.onnx")
         draws = [_draw(np.random.default_rng([keys, deviation, number]), keys) for number in range(DRAWS + FITTED)]
         found: dict[str, float] = {}
-        for name, file in variants(place, place / "model.onnx", draws[DRAWS:], rest=False):
+        for name, file in variants(place, place / "model.onnx", {"calibration": draws[DRAWS:]}, rest=False):
             run = open_session(file, None, 1).run
             each = [
                 _relative(np.asarray(run(None, dict(feeds))[0]), _exact(feeds, deviation)) for feeds in draws[:DRAWS]
@@ -171,7 +173,7 @@ def times(folder: Path) -> dict[str, dict[str, float]]:
         save(proto_of(ATTENTION), place / "model.onnx")
         rng = np.random.default_rng(0)
         feeds = {name: rng.normal(size=(1, length, HEADS * WIDTH)).astype(np.float32) for name in "qkv"}
-        files = dict(variants(place, place / "model.onnx", [feeds], rest=False))
+        files = dict(variants(place, place / "model.onnx", {"calibration": [feeds]}, rest=False))
         found[str(length)] = in_turns(files, feeds, max(5, 20 * 512 // length))
         print(length, json.dumps(found[str(length)]), flush=True)
     return found
@@ -230,7 +232,7 @@ def whole(folder: Path, name: str) -> dict[str, Any]:
         {key: array[at : at + given.batch] for key, array in whole_data.items()}
         for at in range(0, given.samples, given.batch)
     ]
-    files = dict(variants(place, model, calibration, rest=True))
+    files = dict(variants(place, model, {"calibration": calibration}, rest=True))
     metrics: dict[str, float] = {}
     for key, file in files.items():
         report = softq.check(model, file, data, metrics=[given.metric], batch=given.batch, threads=1)
