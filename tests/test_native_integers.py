@@ -61,6 +61,48 @@ def test_products(left: str, right: str) -> None:
         np.testing.assert_array_equal(found["fixed"], product(given["a"][..., :3], d, (z, 0)))
 
 
+@pytest.mark.parametrize("right", ["int8", "uint8"])
+def test_products_of_words(right: str) -> None:
+    low, fixed = LOWEST[right], [LOWEST[right] + 17 * i for i in range(15)]
+    model = onnx.parser.parse_model(f"""
+    <ir_version: 8, opset_import: ["" : 18]>
+    products (int16[b, m, k] a, {right}[b, n, k] bt, {right}[k, n] c)
+             => (float[b, m, n] turned, float[b, m, n] plain, float[b, m, 5] fixed)
+    <int64[1] first = {{0}}, int64[1] three = {{3}}, int64[1] last = {{2}}, {right} w = {{{low + 100}}},
+     float step = {{0.3}}, {right}[3, 5] d = {{{str(fixed)[1:-1]}}}>
+    {{
+        words = Cast <to = 1> (a)
+        b = Transpose <perm = [0, 2, 1]> (bt)
+        br = DequantizeLinear(b, step, w)
+        turned = MatMul(words, br)
+        cr = DequantizeLinear(c, step)
+        plain = MatMul(words, cr)
+        some = Slice(a, first, three, last)
+        head = Cast <to = 1> (some)
+        dr = DequantizeLinear(d, step, w)
+        fixed = MatMul(head, dr)
+    }}
+    """)
+    execute = Executor(build_program(model))
+    d = np.array(fixed).reshape(3, 5)
+
+    def expected(a: Array, b: Array, zero: int) -> NDArray[np.float32]:
+        total = np.zeros((*a.shape[:-1], b.shape[-1]), np.float32)
+        for start in range(0, a.shape[-1], 256):
+            end = start + 256
+            total += product(a[..., start:end], b[..., start:end, :], (0, zero)).astype(np.float32)
+        return total * np.float32(0.3)
+
+    for b, m, k, n in ((1, 1, 3, 1), (2, 7, 3, 65), (1, 70, 33, 129), (2, 9, 700, 16)):
+        a = np.random.default_rng(k).integers(-(2**15), 2**15, (b, m, k), dtype=np.int16)
+        a[0, 0] = -(2**15)
+        given = {"a": a, "bt": codes(2, right, b, n, k), "c": codes(3, right, k, n)}
+        found = execute(given)
+        cases = {"turned": (a, given["bt"].swapaxes(1, 2), low + 100), "plain": (a, given["c"], 0)}
+        for name, (left, matrix, zero) in (cases | {"fixed": (a[..., :3], d, low + 100)}).items():
+            np.testing.assert_array_equal(found[name], expected(left, matrix, zero), err_msg=name)
+
+
 def attention(kind: str, *, zeros: bool, beside: bool, mask: bool, scores: bool) -> onnx.ModelProto:
     """Return an attention of 3 heads between QuantizeLinear and DequantizeLinear, as onnxruntime's quantizer writes it.
 

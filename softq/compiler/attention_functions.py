@@ -23,7 +23,7 @@ from softq.provenance import RowFunction, row_functions
 from softq.rowprog.ranges import prove
 from softq.site import META_KEY
 
-_GREATEST_BYTE = 255
+_GREATEST_BYTE, _GREATEST_WORD = 255, (1 << 15) - 1
 
 
 @dataclass(frozen=True)
@@ -132,25 +132,27 @@ def _model(
     for node in list(copy):
         if node.domain == FUNCTION_DOMAIN:
             node.metadata_props[META_KEY] = f"{FUNCTION_DOMAIN}::{function.name}"
-            if _has_bytes(called[node.domain, node.op_type]):
-                _code_weights(node)
+            if (kind := _integers_of(called[node.domain, node.op_type])) is not None:
+                _code_weights(node, kind)
     (result,) = copy.outputs
     result.type = _known(calls[0].outputs[0], known).type
     copy.graph.name = function.name
     return ir.Model(copy.graph, ir_version=10, functions=[row.clone() for row in rows])
 
 
-def _has_bytes(row: RowFunction) -> bool:
-    """Say whether the weights of a row function are integers that a byte holds."""
+def _integers_of(row: RowFunction) -> ir.DataType | None:
+    """Return the type of integers in which products take the weights of a row function; None if there is none."""
     weights = row.program.outputs.get("weights")
     if weights is None or not weights.dtype.is_integer:
-        return False
+        return None
     proved = prove(row.program, max_length=row.max_length).filled[weights]
-    return proved.low >= 0 and proved.high <= _GREATEST_BYTE and not proved.nan
+    kinds = {ir.DataType.UINT8: _GREATEST_BYTE, ir.DataType.INT16: _GREATEST_WORD}
+    fits = proved.low >= 0 and not proved.nan
+    return next((kind for kind, greatest in kinds.items() if fits and proved.high <= greatest), None)
 
 
-def _code_weights(call: ir.Node) -> None:
-    """Say that the weights are bytes where a product takes them with values that are codes: a product of integers.
+def _code_weights(call: ir.Node, kind: ir.DataType) -> None:
+    """Say what integers the weights are where a product takes them with values that are codes: a product of integers.
 
     That is not in the model itself: other runtimes might add products of bytes with and without a sign in 16 bits.
     """
@@ -159,9 +161,13 @@ def _code_weights(call: ir.Node) -> None:
         first, *others = product.inputs if is_op(product, "MatMul") else (None,)
         if first is weights and all(producer(value, "DequantizeLinear") is not None for value in others):
             tape = Tape()
-            one, zero = (tape.op("Constant", [], {"value": ir.tensor(x)}) for x in (np.float32(1), np.uint8(0)))
-            codes = tape.op("Cast", [weights], {"to": int(ir.DataType.UINT8)})
-            product.replace_input_with(0, tape.op("DequantizeLinear", [codes, one, zero]))
+            codes = tape.op("Cast", [weights], {"to": int(kind)})
+            if kind is ir.DataType.UINT8:
+                given = (tape.op("Constant", [], {"value": ir.tensor(x)}) for x in (np.float32(1), np.uint8(0)))
+                number = tape.op("DequantizeLinear", [codes, *given])
+            else:
+                number = tape.op("Cast", [codes], {"to": int(ir.DataType.FLOAT)})
+            product.replace_input_with(0, number)
             graph_of(product).insert_before(product, tape.nodes)
 
 

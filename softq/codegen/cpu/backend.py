@@ -11,6 +11,7 @@ from tvm import tirx
 
 from softq.artifact.abi import DTYPES
 from softq.artifact.machine import Cpu
+from softq.codegen.cpu.gemm.dot_product import WORDS, has_words
 from softq.codegen.cpu.kernels import CpuKernels
 from softq.codegen.cpu.lowering.attention import lower_attention
 from softq.codegen.cpu.lowering.convolutions import lower_convolution, lower_greatest
@@ -80,6 +81,8 @@ class CpuBackend:
         """Say whether there is a kernel for an operator of operands of a type."""
         if operator is GreatestOp and not self.machine.vector_bytes:
             return False
+        if operator is MatMulOp and dtype == WORDS.left:
+            return has_words(self.machine)
         return dtype in _TYPES[operator]
 
     def can_fuse(self, operator: KernelOperator, epilogue: Epilogue, result: str) -> bool:

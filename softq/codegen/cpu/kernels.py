@@ -10,7 +10,7 @@ from softq.codegen.common.symbols import row_symbol
 from softq.codegen.cpu.attention.form import Form
 from softq.codegen.cpu.attention.kernel import attention_kernel
 from softq.codegen.cpu.gemm.dot_prepack import rows_kernel, rows_symbol
-from softq.codegen.cpu.gemm.dot_product import dot_of, sum_kernel
+from softq.codegen.cpu.gemm.dot_product import WORDS, Dot, dot_of, part_kernel, sum_kernel
 from softq.codegen.cpu.gemm.matmul import BLOCK, PACK_BLOCK, block_kernel, pack_kernel
 from softq.codegen.cpu.gemm.scaled_sums import ScaledSums
 from softq.codegen.cpu.gemm.tiles import Tile, tile_of, tile_of_block
@@ -72,9 +72,15 @@ class CpuKernels:
         symbol = f"{self.dot.symbol}_{'sums' if scaled is None else scaled.suffix}"
         return self.tir.add(symbol, lambda: sum_kernel(self.machine, self.dot, symbol, scaled))
 
-    def left_rows(self, left: str) -> str:
+    def parts(self) -> str:
+        """Return the symbol of the kernel of a block of rows of words, whose sums are float32."""
+        symbol = f"{WORDS.symbol}_parts"
+        return self.tir.add(symbol, lambda: part_kernel(self.machine, WORDS, symbol))
+
+    def left_rows(self, left: str, dot: Dot | None = None) -> str:
         """Return the symbol of the kernel that gives rows of a type the form in which they are multiplied."""
-        return self.tir.add(rows_symbol(self.dot, left), lambda: rows_kernel(self.dot, left))
+        used = dot or self.dot
+        return self.tir.add(rows_symbol(used, left), lambda: rows_kernel(used, left))
 
     def attention(self, form: Form) -> str:
         """Return the symbol of an attention; the kernels that it calls are made too."""

@@ -17,11 +17,12 @@ class MatMulOp:
     [batch..., K, N].
 
     Of floats the result has the operands' type. Of 8-bit integers the arguments are also a zero point for each operand,
-    [1], of its type; they are taken off, and the result is int32.
+    [1], of its type; they are taken off, and the result is int32. The left operand may be int16, less no zero point;
+    the result is float32 then, as sums need not fit 32 bits.
 
     Attributes:
         transposed: Whether the right operand is given as [N, K] or [batch..., N, K].
-        integers: Whether it is one of 8-bit integers.
+        integers: Whether it is one of integers.
     """
 
     transposed: bool

@@ -51,7 +51,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Integers:
-    """A product of 8-bit integers, whose right operand is packed and comes with the sums of its columns.
+    """A product of integers, whose right operand is packed and comes with the sums of its columns.
 
     Attributes:
         dot: How they are multiplied.
@@ -67,6 +67,7 @@ class Integers:
     sums: str
     operands: tuple[int, ...] = ()
     in_place: bool = False
+    parts: bool = False
 
 
 @dataclass(frozen=True)

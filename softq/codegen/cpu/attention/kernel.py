@@ -16,6 +16,7 @@ from tvm.script.ir_builder import tirx as T
 
 from softq.codegen.cpu.attention.form import PRODUCT, Form, Integers, Stage, scratch_parts
 from softq.codegen.cpu.gemm.dot_prepack import rows_symbol
+from softq.codegen.cpu.gemm.dot_product import PART
 from softq.codegen.cpu.gemm.matmul import BLOCK
 from softq.codegen.cpu.gemm.tiles import call, ceil_divide, matrix_start, number, rows_of
 from softq.compiler.tir.kernel_function import KernelFunction, kernel_function
@@ -83,6 +84,8 @@ class _Builder:
                 self._stage(stage, scalars, first, (first, first + rows))
             if form.second is None:
                 self._result(matrix, first, rows)
+            elif form.second.parts:
+                self._parts(form.second, matrix, rows, lambda at: self._out(first, at))
             else:
                 weights = self._part(f"region{form.last}")
                 self._integers(form.second, _RESULT, weights, matrix, rows, lambda at: self._out(first, at))
@@ -140,6 +143,21 @@ class _Builder:
             operand, of_columns = self._at(there, at * row * columns), self._at(f"{right}_sums", at * columns)
             numbers = (block_row, total, groups, tirx.min(columns, total - start), zero - z, inner * z * w, zero, rows)
             call(product.sums, block, operand, of_columns, sums, out(start), *others, *numbers)
+
+    def _parts(self, product: Integers, matrix: Any, rows: Any, out: Callable[[Any], Any]) -> None:
+        """Emit the product with the values by sums of parts of the rows, which are read where they are."""
+        size, columns, zero, dot = self._size, self._columns, number(0), product.dot
+        length, total = size["length"], size["columns"]
+        panels, row = ceil_divide(total, columns), self._counts["weight_groups"] * number(dot.count)
+        with T.serial(zero, tirx.max(ceil_divide(length, number(PART)), number(1))) as part:
+            start = part * number(PART)
+            steps = ceil_divide(tirx.min(number(PART), length - start), number(dot.count))
+            with T.serial(zero, panels) as panel:
+                left = self._at("scratch", self._start[f"region{self._form.last}"] + start * number(2))
+                right = self._at("values", ((matrix * panels + panel) * row + start) * columns)
+                at = panel * columns
+                numbers = (length, total, steps, tirx.min(columns, total - at), part, zero, rows)
+                call(product.sums, left, right, out(at), *numbers)
 
     def _scores(self, queries: Any, matrix: Any, rows: Any) -> None:
         """Emit the product of floats with the keys, whose panels are packed here if they are not packed already."""

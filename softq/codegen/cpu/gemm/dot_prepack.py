@@ -10,12 +10,19 @@ from tvm.script.ir_builder import tirx as T
 from softq.artifact.machine import Cpu
 from softq.codegen.cpu.gemm.dot_product import OFFSET, Dot, product_of
 from softq.codegen.cpu.gemm.tiles import ceil_divide, matrix_start, number, tile_of_block, vector
-from softq.codegen.cpu.rows.tir import broadcast, cast, reinterpret, shuffle
+from softq.codegen.cpu.rows.tir import broadcast, cast, const, reinterpret, shuffle
 from softq.compiler.tir.kernel_function import kernel_function
 
 
 def pack_dots_kernel(
-    machine: Cpu, dot: Dot, symbol: str, *, transposed: bool, given: str = "int8", factor: int = 1
+    machine: Cpu,
+    dot: Dot,
+    symbol: str,
+    *,
+    transposed: bool,
+    given: str = "int8",
+    factor: int = 1,
+    zero_point: int | None = None,
 ) -> tirx.PrimFunc:
     """Return the kernel that packs matrices of bytes for `dot_kernel` and `sum_kernel`.
 
@@ -33,6 +40,7 @@ def pack_dots_kernel(
         transposed: Whether a column of the panels is a row of the matrix.
         given: Type of the matrix; `Dot.right_offset` is added.
         factor: See above.
+        zero_point: What is taken off instead of adding the offset, if words are packed.
     """
     tile, zero = tile_of_block(machine), number(0)
     columns, count = number(tile.columns), number(dot.count)
@@ -47,7 +55,9 @@ def pack_dots_kernel(
         def elements(position: Any, step: Any, many: int) -> Any:
             """Return some columns of a row, one after another in memory unless `transposed`."""
             at = base[zero] + (position * row + step if transposed else step * row + position)
-            return of_right(dot, given, b[vector(at, many)], many)
+            if zero_point is None:
+                return of_right(dot, given, b[vector(at, many)], many)
+            return cast(b[vector(at, many)], given, dot.right, many) - const(zero_point, dot.right, many)
 
         def store(item: Any, group: Any, column: Any, inside: Any, value: Any, many: int = 1) -> None:
             to = ((item * groups + group) * columns + column) * count + inside

@@ -70,6 +70,15 @@ def dot_of(machine: Cpu) -> Dot:
     return next((dot for dot in (BYTES, SIGNED) if _instruction(machine, dot)), WORDS)
 
 
+def has_words(machine: Cpu) -> bool:
+    """Say whether products of 16-bit integers have an instruction: without one those of floats are as fast."""
+    return _instruction(machine, WORDS) is not None or _has_pairs(machine)
+
+
+def _has_pairs(machine: Cpu) -> bool:
+    return tile_of_block(machine).lanes == 8 and "avx2" in machine.requires
+
+
 def _instruction(machine: Cpu, dot: Dot) -> str | None:
     lanes = tile_of_block(machine).lanes
     found = (name for has, n, d, name in _INSTRUCTIONS if has in machine.requires and (n, d) == (lanes, dot))
@@ -79,7 +88,7 @@ def _instruction(machine: Cpu, dot: Dot) -> str | None:
 def product_of(machine: Cpu, dot: Dot, memory: Mapping[str, Any]) -> Callable[[Any, Any, Any], Any]:
     """Return what adds the products of a group of a row and of a vector's columns to a sum."""
     a, panel, lanes, count = memory["a"], memory["panel"], tile_of_block(machine).lanes, dot.count
-    pairs = dot is WORDS and lanes == 8 and "avx2" in machine.requires
+    pairs = dot is WORDS and _has_pairs(machine)
     instruction = _instruction(machine, dot)
 
     def product(held: Any, left: Any, right: Any) -> Any:
@@ -134,6 +143,32 @@ def sum_kernel(machine: Cpu, dot: Dot, symbol: str, epilogue: ScaledSums | None 
     pointers |= dict.fromkeys(read, "float32")
     given = None if epilogue is None else store
     return dot_block_kernel(machine, dot, symbol, pointers, ("factor", "first"), prepare, given)
+
+
+PART = 256
+"""Products of an int16 and a byte less its zero point that are added up in 32 bits: 2^15 x 255 x 256 is below 2^31."""
+
+
+def part_kernel(machine: Cpu, dot: Dot, symbol: str) -> tirx.PrimFunc:
+    """Return the kernel of a block of float32 that is made of sums of integers, part by part.
+
+        void symbol(const L *a, const R *panel, float *c, int64_t a_row, int64_t c_row, int64_t groups, int64_t width,
+                    int64_t more, int64_t begin, int64_t end)
+
+    As `sum_kernel`, but the sums are those of the products alone, added to what is there if `more` is not 0.
+    """
+    lanes = tile_of_block(machine).lanes
+
+    def store(kernel: KernelFunction, out: Matrix, value: Any, row: Any, column: Any, many: int) -> None:
+        value = cast(value, "int32", "float32", many)
+        with T.If(kernel.sizes["more"] != number(0)):
+            with T.Then():
+                out.store(out.load(row, column, many) + value, row, column, many)
+            with T.Else():
+                out.store(value, row, column, many)
+
+    nothing = broadcast(tirx.IntImm("int32", 0), lanes)
+    return dot_block_kernel(machine, dot, symbol, {"c": "float32"}, ("more",), lambda _: lambda *_: nothing, store)
 
 
 def dot_block_kernel(

@@ -17,7 +17,7 @@ from tvm.script.ir_builder import tirx as T
 
 from softq.artifact.program import Size
 from softq.codegen.cpu.gemm.dot_prepack import rows_symbol
-from softq.codegen.cpu.gemm.dot_product import Dot
+from softq.codegen.cpu.gemm.dot_product import PART, Dot
 from softq.codegen.cpu.gemm.tiles import Tile, call, ceil_divide, number
 from softq.compiler.tir.kernel_function import kernel_function
 from softq.compiler.tir.symbolic import ceiling, computed, multiplied
@@ -92,6 +92,47 @@ def integer_matmul_kernel(tile: Tile, dot: Dot, left: str, right: str) -> tirx.P
     return made.function
 
 
-def pack_symbol(dot: Dot, given: str, transposed: bool) -> str:
+def words_matmul_kernel(tile: Tile, dot: Dot, sums: str, symbol: str) -> tirx.PrimFunc:
+    """Return the kernel of `batch` products of int16, as `integer_matmul_kernel` numbers them; c is float32.
+
+        void symbol(const int16_t *a, const int16_t *panels, float *c, void *scratch, int64_t m, int64_t k, int64_t n,
+                    int64_t step, int64_t begin, int64_t end)
+
+    Args:
+        tile: The tile of a panel.
+        dot: How words are multiplied.
+        sums: Symbol of `dot_product.part_kernel`.
+        symbol: The kernel's name.
+    """
+    zero = number(0)
+    types = {"a": dot.left, "panels": dot.right, "c": "float32", "scratch": "uint8"}
+    with kernel_function(symbol, types, ("m", "k", "n", "step")) as made:
+        m, k, n, step, begin, end = made.sizes.values()
+        columns, count = number(tile.columns), number(dot.count)
+        panels, blocks = ceil_divide(n, columns), ceil_divide(m, number(ROWS))
+        groups = ceil_divide(k, count)
+        row = groups * count
+
+        def address(name: str, position: Any) -> Any:
+            return T.address_of(made.memory[name][position])
+
+        with T.serial(begin, end) as item:
+            batch, within = tirx.truncdiv(item, panels * blocks), tirx.truncmod(item, panels * blocks)
+            panel, top = tirx.truncdiv(within, blocks), tirx.truncmod(within, blocks) * number(ROWS)
+            rows, first, there = tirx.min(number(ROWS), m - top), panel * columns, batch * panels + panel
+            source, out = address("a", (batch * step + top) * k), address("c", (batch * m + top) * n + first)
+            of_rows, block = address("scratch", zero), number(_SUMS)
+            call(rows_symbol(dot, dot.left), source, address("scratch", block), of_rows, k, row, k, zero, zero, rows)
+            with T.serial(zero, tirx.max(ceil_divide(k, number(PART)), number(1))) as part:
+                start = part * number(PART)
+                steps = ceil_divide(tirx.min(number(PART), k - start), count)
+                left, right = address("scratch", block + start * number(2)), (there * row + start) * columns
+                numbers = (row, n, steps, tirx.min(columns, n - first), part, zero, rows)
+                call(sums, left, address("panels", right), out, *numbers)
+    return made.function
+
+
+def pack_symbol(dot: Dot, given: str, transposed: bool, zero_point: int | None = None) -> str:
     """Return the name of the kernel that packs a right operand."""
-    return f"{dot.symbol.replace('dot', 'pack')}_{given}{'_transposed' * transposed}"
+    less = "" if zero_point is None else f"_less{zero_point}".replace("-", "m")
+    return f"{dot.symbol.replace('dot', 'pack')}_{given}{'_transposed' * transposed}{less}"

@@ -8,6 +8,7 @@ from typing import Any
 
 from softq.artifact.program import Size
 from softq.codegen.cpu.attention.form import Form, Integers, scratch_parts
+from softq.codegen.cpu.gemm.dot_product import WORDS
 from softq.codegen.cpu.gemm.matmul import PACK_BLOCK
 from softq.codegen.cpu.kernels import CpuKernels
 from softq.codegen.cpu.lowering.attention_stages import Stages
@@ -48,7 +49,8 @@ def lower_attention(kernels: CpuKernels, lowering: Lowering, attention: Attentio
     right = [values.value]
     if second is not None:
         strides = (heads, *values.strides(heads))
-        right = pack_integers(kernels, out, values.value, (matrices, columns, length), strides, False)
+        less = second_zeros[1] if second.parts else None
+        right = pack_integers(kernels, out, values.value, (matrices, columns, length), strides, False, less)
     elif not isinstance(columns, int) or columns % tile.lanes or not _is_near(values, length):
         right = [_packed(kernels, out, values, (heads, columns, length), False, 1)]
         each = multiplied([length, tile.columns])
@@ -60,7 +62,8 @@ def lower_attention(kernels: CpuKernels, lowering: Lowering, attention: Attentio
     scaled = None if first is None else stages.scale(first, *chain[0])
     if scaled is not None:
         first, chain = scaled, chain[1:]
-    stored = None if second is None or second_zeros != (0, 0) else _find_stored(kernels, stages, chain)
+    in_place = second is not None and (second.parts or second_zeros == (0, 0))
+    stored = _find_stored(second, stages, chain) if second is not None and in_place else None
     if second is not None and stored is not None:
         second, chain = replace(second, left=stored.numpy.name, in_place=True), chain[:-1]
     for number, link in enumerate(chain, start=1):
@@ -74,7 +77,8 @@ def lower_attention(kernels: CpuKernels, lowering: Lowering, attention: Attentio
     numbers = (rows, length, width, columns, block, left.packed, heads, *strides, *first_zeros, *second_zeros)
     # The zero points come last, and are left out where both products are ones of floats.
     sizes: dict[str, Size] = dict(zip(form.sizes, numbers, strict=False))
-    groups = {f"{left}_groups": ceiling(n, kernels.dot.count) for left, n in (("query", width), ("weight", length))}
+    operands = (("query", width, first), ("weight", length, second))
+    groups = {f"{name}_groups": ceiling(n, x.dot.count) for name, n, x in operands if x is not None}
     counts = {**sizes, **groups, "panel": tile.columns, "one": 1}
     memory: Size = 0
     for _, element, rows_of, each in scratch_parts(form):
@@ -170,6 +174,8 @@ def _integers(kernels: CpuKernels, lowering: Lowering, binding: Any) -> tuple[In
         return None, (0, 0)
     a, b, *zeros = binding.value.args[1].fields
     left, right = (int(zero.value.numpy().item()) for zero in zeros)
+    if str(a.ty.dtype) == WORDS.left:
+        return Integers(WORDS, WORDS.left, kernels.parts(), in_place=True, parts=True), (left, right)
     left_type, right_type, dot = str(a.ty.dtype), str(b.ty.dtype), kernels.dot
     return Integers(dot, left_type, kernels.sums()), (
         left + dot.left_offset(left_type),
@@ -177,7 +183,7 @@ def _integers(kernels: CpuKernels, lowering: Lowering, binding: Any) -> tuple[In
     )
 
 
-def _find_stored(kernels: CpuKernels, stages: Stages, chain: Sequence[tuple[Any, int]]) -> DType | None:
+def _find_stored(product: Integers, stages: Stages, chain: Sequence[tuple[Any, int]]) -> DType | None:
     """Return the type in which a row program may write its weights for the product of integers; None if it may not.
 
     That is so if they are integers of the product's left operand, and nothing but a conversion is behind the program.
@@ -188,7 +194,7 @@ def _find_stored(kernels: CpuKernels, stages: Stages, chain: Sequence[tuple[Any,
     weights = row.program.outputs.get("weights") if isinstance(row, RowProgramOp) else None
     if not isinstance(row, RowProgramOp) or weights is None or not weights.dtype.is_integer:
         return None
-    left, interval = dtype_of(kernels.dot.left), prove(row.program, max_length=row.max_length).filled[weights]
+    left, interval = dtype_of(product.dot.left), prove(row.program, max_length=row.max_length).filled[weights]
     return left if left.low <= interval.low <= interval.high <= left.high else None
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from softq.artifact.program import Size
 from softq.codegen.cpu.gemm import integer_matmul, matmul, packed_bits
 from softq.codegen.cpu.gemm.dot_prepack import pack_dots_kernel
+from softq.codegen.cpu.gemm.dot_product import WORDS
 from softq.codegen.cpu.kernels import CpuKernels
 from softq.compiler.ops.linear import PackedMatMulOp
 from softq.compiler.steps.builder import Builder, StepCall, Value
@@ -69,6 +70,8 @@ def lower_packed_matmul(
 def lower_integer_matmul(kernels: CpuKernels, out: Builder, given: Product, result: Any) -> Value:
     """Append the steps of a product of 8-bit integers, less their zero points, and return the result."""
     assert given.epilogue is None
+    if given.left.dtype == WORDS.left:
+        return _lower_words(kernels, out, given, result)
     (rows, inner, columns), b, tile, dot = given.sizes, given.right, kernels.block_tile, kernels.dot
     if isinstance(b, Weight):
         panels, sums = integer_matmul.pack_weight(b.array, tile, dot, given.transposed)
@@ -94,6 +97,27 @@ def lower_integer_matmul(kernels: CpuKernels, out: Builder, given: Product, resu
     return product
 
 
+def _lower_words(kernels: CpuKernels, out: Builder, given: Product, result: Any) -> Value:
+    """Append the steps of a product of int16 and bytes, less their zero point, and return the result, float32."""
+    (rows, inner, columns), b, tile, lead = given.sizes, given.right, kernels.block_tile, multiplied(given.lead)
+    zero_point = int(out.weights[given.zeros[1].at].item())
+    if isinstance(b, Weight):
+        panels, _ = integer_matmul.pack_weight(b.array.astype(np.int16) - zero_point, tile, WORDS, given.transposed)
+        right = out.weight(("words", b.name, given.transposed), panels)
+    else:
+        strides = (1, b.dims[-1], multiplied(b.dims[-2:]), 0)
+        sizes = (multiplied(given.lead), columns, inner)
+        right, _ = pack_integers(kernels, out, b, sizes, strides, given.transposed, zero_point)
+    product, symbol = out.new(result), integer_matmul.matmul_symbol(WORDS.left, "words")
+    kernels.left_rows(WORDS.left, WORDS)
+    kernel = kernels.tir.add(symbol, lambda: integer_matmul.words_matmul_kernel(tile, WORDS, kernels.parts(), symbol))
+    items = multiplied([lead, ceiling(rows, integer_matmul.ROWS), ceiling(columns, tile.columns)])
+    memory = out.scratch(integer_matmul.scratch_bytes(inner, WORDS))
+    cost = kernels.cost(multiplied([lead, rows, inner, columns]))
+    out.append(StepCall(kernel, [given.left, right, product, memory], [rows, inner, columns, given.step], items, cost))
+    return product
+
+
 def pack_integers(
     kernels: CpuKernels,
     out: Builder,
@@ -101,6 +125,7 @@ def pack_integers(
     sizes: tuple[Size, Size, Size],
     strides: tuple[Size, Size, Size, Size],
     transposed: bool,
+    zero_point: int | None = None,
 ) -> list[Value]:
     """Append the step that packs matrices of 8-bit integers; return the panels, and the sums of their columns.
 
@@ -111,16 +136,17 @@ def pack_integers(
         sizes: Matrices, columns of all panels, and rows of a panel.
         strides: Heads, and how far apart are rows, matrices of different numbers // heads, and of % heads.
         transposed: Whether rows of a panel are columns of the matrix.
+        zero_point: Is taken off if the product is one of words; None for one of bytes, whose sums are of use.
     """
     matrices, columns, rows = sizes
-    tile, dot = kernels.block_tile, kernels.dot
+    tile, dot = kernels.block_tile, kernels.dot if zero_point is None else WORDS
     count, groups = ceiling(columns, tile.columns), ceiling(rows, dot.count)
     panels = out.allocated((matrices, count, groups, tile.columns, dot.count), dot.right)
     sums = out.allocated((matrices, count, tile.columns), "int32")
-    symbol = integer_matmul.pack_symbol(dot, given.dtype, transposed)
-    kernel = kernels.tir.add(
-        symbol, lambda: pack_dots_kernel(kernels.machine, dot, symbol, transposed=transposed, given=given.dtype)
-    )
+    symbol = integer_matmul.pack_symbol(dot, given.dtype, transposed, zero_point)
+    options: dict[str, Any] = {"transposed": transposed, "given": given.dtype}
+    options |= {} if zero_point is None else {"factor": 0, "zero_point": zero_point}
+    kernel = kernels.tir.add(symbol, lambda: pack_dots_kernel(kernels.machine, dot, symbol, **options))
     items = multiplied([matrices, count])
     out.append(StepCall(kernel, [given, panels, sums], [rows, columns, *strides], items, given.elements))
     return [panels, sums]

@@ -11,6 +11,7 @@ from softq.artifact.program import Limit
 from softq.compiler.frontend.broadcasting import broadcast_shape, expand
 from softq.compiler.frontend.converters.shapes import reshape
 from softq.compiler.frontend.onnx_node import Converter, Node, constant
+from softq.compiler.multiply_words import DOMAIN, OPERATOR
 from softq.compiler.ops.linear import MatMulOp
 from softq.compiler.tir.symbolic import equal, expression, product, size
 from softq.errors import RefusalError
@@ -70,6 +71,18 @@ def integer_product(
 ) -> relax.Expr:
     """Return NumPy's matmul of two tensors of 8-bit integers less their zero points, as int32."""
     return _product(node, MatMulOp(transposed, integers=True), a, b, zeros, "int32")
+
+
+def _matmul_words(node: Node) -> list[relax.Expr]:
+    """Return a product of int16 and bytes as float32; where there is no kernel for it, a product of floats."""
+    a, (b, transposed), zero = node.tensor(0), _right(node), node.array(2)
+    assert zero is not None
+    if node.importer.supports(MatMulOp, "int16"):
+        zeros = [constant(np.zeros(1, np.int16)), constant(zero)]
+        return [_product(node, MatMulOp(transposed, integers=True), a, b, zeros, "float32")]
+    less = node.emit(relax.op.subtract(node.emit(relax.op.astype(b, "int32")), constant(zero.astype(np.int32))))
+    floats = [node.emit(relax.op.astype(x, "float32")) for x in (a, less)]
+    return [matmul(node, *floats, transposed)]
 
 
 LONGEST = ((1 << 31) - 1) // (255 * 255)
@@ -159,5 +172,6 @@ CONVERTERS: Mapping[str, Converter] = {
     "MatMul": _matmul,
     "Transpose": _transpose,
     "MatMulInteger": _matmul_integer,
+    f"{DOMAIN}::{OPERATOR}": _matmul_words,
     "Gemm": _gemm,
 }
