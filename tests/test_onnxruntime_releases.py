@@ -69,9 +69,7 @@ def integers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with models on integers, their inputs, and what the installed release makes of them."""
     folder = tmp_path_factory.mktemp("releases")
     for name in QDQ_CASES:
-        model = softq.convert(ATTENTIONS[name].model(), qdq=True).model
-        model.ir_version = 8
-        onnx.save(model, folder / f"{name}.onnx")
+        onnx.save(softq.convert(ATTENTIONS[name].model(), qdq=True).model, folder / f"{name}.onnx")
         np.savez(folder / f"{name}.npz", **ATTENTIONS[name].feeds(DIMS))  # pyright: ignore[reportArgumentType]
     vit = Path(__file__).parent.parent / "models" / "mnist_vit"
     images = np.load(vit / "calibration.npz")["images"][:8]
@@ -81,11 +79,12 @@ def integers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     chosen = quantize_overrides(folder / "plain.onnx_")
     quantize_static(folder / "plain.onnx_", folder / "vit-static.onnx", Images(images), **chosen)
-    quantized = onnx.load(folder / "vit-static.onnx")
-    quantized.ir_version = 8
-    onnx.save(quantized, folder / "vit-static.onnx")
     for name in ("vit", "vit-static"):
         np.savez(folder / f"{name}.npz", images=images)
+    for path in folder.glob("*.onnx"):
+        model = onnx.load(path)
+        model.ir_version = 8
+        onnx.save(model, path)
     qdq_cases.run(folder)
     return folder
 

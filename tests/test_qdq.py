@@ -117,6 +117,22 @@ def test_what_is_no_number_does_not_get_lost(name: str, wrong: float) -> None:
     assert np.isnan(run(softq.convert(given.model(), qdq=True).model, feeds)).all()
 
 
+@pytest.mark.parametrize("left", [0, 1])
+def test_scores_of_a_product_that_onnxruntime_fused(left: int, tmp_path: Path) -> None:
+    """As in models that onnxruntime saved: the transposition of keys and the scale are part of the product."""
+    inputs = {"q": "float[B,4,16,S]" if left else "float[B,4,S,16]", "k": "float[B,4,N,16]", "v": "float[B,4,N,16]"}
+    lines = f"""s = com.microsoft.FusedMatMul <transA: int = {left}, transB: int = 1, alpha: float = 0.25> (q, k)
+        p = Softmax <axis: int = -1> (s) out = MatMul(p, v)"""
+    given = Attention(inputs, lines, "float[B,4,S,16]")
+    model, feeds = given.model(), given.feeds(DIMS)
+    model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    made = softq.convert(model, bits=7, qdq=True)
+    assert made.warnings == ()
+    fused = _fused_operators(made.model, tmp_path)
+    assert (fused["MatMulIntegerToFloat"], fused["FusedMatMul"], fused["MatMul"]) == (2, 0, 0)
+    assert _error(run(made.model, feeds), run(model, feeds)) < 0.025
+
+
 _PLAIN = ATTENTIONS["plain"]
 _BETWEEN = _PLAIN.lines.replace("p =", "three = Constant <value: tensor = float {3.0}> () w =").replace(
     "out =", "p = Mul(w, three) out ="

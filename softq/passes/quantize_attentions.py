@@ -24,6 +24,7 @@ from softq.graph.rewriter import Rewriter
 from softq.passes import PassEntry
 from softq.passes.rewriting.attention_regions import NotFusedError, find_products
 from softq.passes.rewriting.calls import ROW_KEY, RowCall
+from softq.passes.rewriting.fused_products import open_fused_product
 from softq.passes.smooth_keys import smooth
 
 FLOATS_KEY = "softq.floats"
@@ -48,6 +49,7 @@ class QuantizeAttentions(ir.passes.InPlacePass):
             row = call.meta.get(ROW_KEY)
             if not isinstance(row, RowCall):
                 continue
+            open_fused_product(rewriter, call)
             try:
                 _Attention(rewriter, call, row).quantize()
             except NotFusedError as error:

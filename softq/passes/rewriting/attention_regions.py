@@ -11,10 +11,10 @@ from softq.graph.facts import Facts
 from softq.graph.queries import SAME_VALUES, constant_tensor, is_op, is_small, node_label, operator_label
 from softq.passes.rewriting.repeated_heads import Repeat, find_repeat
 
-_ELEMENTWISE = SAME_VALUES | {"Add", "Clip", "Div", "Max", "Min", "Mul", "Neg", "Sub", "Tanh", "Where"}
+ELEMENTWISE = SAME_VALUES | {"Add", "Clip", "Div", "Max", "Min", "Mul", "Neg", "Sub", "Tanh", "Where"}
 """What may stand between a product and the softmax, or between the softmax and its product with V."""
 
-_BETWEEN = _ELEMENTWISE | {"IsNaN"}
+_BETWEEN = ELEMENTWISE | {"IsNaN"}
 _CODED = _BETWEEN | {"QuantizeLinear", "DequantizeLinear", "ReduceSum"}
 """What may read weights, as they are or as codes."""
 
@@ -170,7 +170,7 @@ def _above(value: ir.Value, region: Region) -> list[ir.Node] | None:
         return None
     if is_op(node, "MatMul"):
         return [node]
-    if not is_op(node, *_ELEMENTWISE):
+    if not is_op(node, *ELEMENTWISE):
         return None
     for source in node.inputs:
         found = None if source is None else _above(source, region)
