@@ -9,24 +9,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, cast
 
 import onnx_ir as ir
-from onnx_ir.passes.common import NameFixPass
 
 from softq._version import __version__
 from softq.calibration import Sampling, make_fit
+from softq.conversion_steps import make_steps
 from softq.errors import RefusalError, UsageError
-from softq.graph.facts import Assumed
+from softq.graph.facts import Assumed, Facts
+from softq.graph.view import ModelView
 from softq.input_shapes import InputShapes, fix_input_shapes
 from softq.methods import DEFAULT_METHOD, METHODS, OptionValue
 from softq.modelfile import ModelLike, as_model, graph_hash, weights_fingerprint
-from softq.passes import PASSES
-from softq.passes.defer_logarithm import DeferLogarithm
-from softq.passes.defer_normalizer import DeferNormalizer
-from softq.passes.fuse_attentions import REFUSED_KEY, FuseAttentions
-from softq.passes.inline_functions import InlineFunctions
+from softq.passes.fuse_attentions import REFUSED_KEY
 from softq.passes.locate import locate
-from softq.passes.normalize import Normalize
-from softq.passes.quantize_attentions import FLOATS_KEY, QuantizeAttentions
-from softq.passes.replace import Replace
+from softq.passes.quantize_attentions import FLOATS_KEY
 from softq.plan_application import follow
 from softq.plan_making import check_substitutes, plan_sites, softmaxes
 from softq.plans import (
@@ -34,7 +29,6 @@ from softq.plans import (
     PLAN_KEY,
     VERSION_KEY,
     Plan,
-    SitePlan,
     load_plan,
 )
 from softq.progress import Progress
@@ -204,6 +198,7 @@ def convert(
     fix_input_shapes(work, input_shapes)
     graph, weights = graph_hash(work), weights_fingerprint(work)
     warnings: list[str] = []
+    facts: Facts | None = None
     if followed is not None:
         assumed, found, planned = follow(work, followed, graph)
         plain = {site.id for site in softmaxes(found)}
@@ -215,7 +210,16 @@ def convert(
     else:
         assumed = Assumed(frozenset(masks), allow_float32)
         logarithms = METHODS.get(name).logarithms
-        found = locate(work, select=sites, all_sites=all_sites, logarithms=logarithms, methods=name, assumed=assumed)
+        facts = Facts(ModelView(work))
+        found = locate(
+            work,
+            select=sites,
+            all_sites=all_sites,
+            logarithms=logarithms,
+            methods=name,
+            assumed=assumed,
+            facts=facts,
+        )
         planned = None
     rewrites = {site.id: site.rewrite for site in found if site.rewrite}
     if not any(site.verdict.action == "convert" for site in found) or not (planned is None or planned or rewrites):
@@ -235,9 +239,10 @@ def convert(
                 progress,
             )  # fmt: skip
             warnings += unused
+            facts = None  # Calibration may write into the model.
         made = plan_sites(found, name, chosen_settings, fit, allow_substitute=allow_substitute)
         planned = {s.id: s for s in made}
-    steps = _steps(planned, rewrites, max_length, inline=inline, fuse_attention=fuse_attention, qdq=qdq)
+    steps = make_steps(planned, rewrites, max_length, facts, inline=inline, fuse_attention=fuse_attention, qdq=qdq)
     for number, step in enumerate(steps):
         if progress is not None:
             progress("convert", number, len(steps))
@@ -269,27 +274,9 @@ def expose(model: ModelLike, plan: Plan) -> ir.Model:
     """
     work = as_model(model)
     _, _, planned = follow(work, plan, graph_hash(work))
-    for step in _steps(planned, plan.rewrites, plan.max_length, expose=True):
+    for step in make_steps(planned, plan.rewrites, plan.max_length, expose=True):
         step(work)
     return work
-
-
-def _steps(
-    planned: Mapping[str, SitePlan],
-    rewrites: Mapping[str, str],
-    max_length: int,
-    *,
-    inline: bool = False,
-    fuse_attention: bool = False,
-    qdq: bool = False,
-    expose: bool = False,
-) -> list[ir.passes.InPlacePass]:
-    exact = [PASSES.get(name).factory() for name in sorted(set(rewrites.values()))]
-    replaced = Replace(plan=planned, max_length=max_length, expose_parameters=expose)
-    wanted = ((fuse_attention, FuseAttentions), (qdq, QuantizeAttentions), (inline, InlineFunctions))
-    plain = [make() for asked, make in wanted if asked]
-    # A model may hold any name, those that the passes give too.
-    return [*exact, Normalize(), replaced, DeferLogarithm(), DeferNormalizer(), *plain, NameFixPass()]
 
 
 def _in_given_form(work: ir.Model, model: str | os.PathLike[str] | M) -> M:

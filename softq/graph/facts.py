@@ -66,6 +66,10 @@ class Facts:
         assumed = self.view.model.meta.get(ASSUMED_KEY)
         return assumed if isinstance(assumed, Assumed) else NOTHING
 
+    def ask_again(self) -> Facts:
+        """Return facts of the model, which has not changed: inference does not run again, all else is asked anew."""
+        return Facts(ModelView(self.view.model), self.__dict__.get("_inferred"))
+
     def dtype(self, value: ir.Value | None) -> ir.DataType | None:
         """Return the element type of `value`, or None."""
         if value is None or value.dtype not in {None, ir.DataType.UNDEFINED}:

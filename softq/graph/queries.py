@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import onnx_ir as ir
 
+from softq.modelfile.tensors import tensor_of
+
 SAME_VALUES = frozenset({"Identity", "Cast", "CastLike", "Dropout"})
 """Operators that hand every element on where it is (`Dropout` only at inference: ask `is_passthrough`)."""
 
@@ -31,7 +33,8 @@ CONSTANT_LIMIT = 1 << 26
 
 def subgraphs(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
     """Yield the graphs among a node's attributes with the attribute's name."""
-    for name, attribute in node.attributes.items():
+    # The dictionary itself: this is asked of every node again and again.
+    for name, attribute in node.attributes.data.items():
         if attribute.is_ref():
             continue
         if attribute.type == ir.AttributeType.GRAPH:
@@ -184,7 +187,7 @@ def constant_tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
         return None
     if node is not None and "value" in node.attributes:
         # `get_const_tensor` would rename the tensor, which may be that of a model which softq was lent.
-        return node.attributes["value"].as_tensor()
+        return tensor_of(node.attributes["value"])
     return ir.convenience.get_const_tensor(value)
 
 

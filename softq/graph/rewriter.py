@@ -44,13 +44,13 @@ class Rewriter:
 
     Attributes:
         model: The model.
-        facts: What was known of it before.
+        facts: What was known of it before; asked anew where it is not given.
         modified: Whether anything was changed.
     """
 
-    def __init__(self, model: ir.Model) -> None:
+    def __init__(self, model: ir.Model, facts: Facts | None = None) -> None:
         self.model, self.modified = model, False
-        self.facts = Facts(ModelView(model))
+        self.facts = facts or Facts(ModelView(model))
         self._names = Names(model)
 
     def fresh(self, stem: str) -> str:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Literal
+from typing import Literal, cast
 
 import onnx_ir as ir
 
@@ -80,12 +80,22 @@ def node_name(node: ir.Node) -> str:
 
 
 def _places_of(attributes: MutableMapping[str, ir.Attr], owner: str) -> Iterator[tuple[Held, Put]]:
+    if not attributes:
+        return
     for key, attribute in list(attributes.items()):
         if attribute.is_ref() or attribute.type not in {ir.AttributeType.TENSOR, ir.AttributeType.TENSORS}:
             continue
         is_one = attribute.type == ir.AttributeType.TENSOR
-        for place, tensor in enumerate([attribute.as_tensor()] if is_one else attribute.as_tensors()):
+        for place, tensor in enumerate([tensor_of(attribute)] if is_one else attribute.as_tensors()):
             yield Held("attribute", f"{owner}.{key}", tensor), partial(_put, attributes, key, place)
+
+
+def tensor_of(attribute: ir.Attr) -> ir.TensorProtocol:
+    """Return the tensor of an attribute of type TENSOR.
+
+    `as_tensor` goes through all members of a protocol first, which takes 100 us before Python 3.12.
+    """
+    return cast("ir.TensorProtocol", attribute.value)
 
 
 def _put(attributes: MutableMapping[str, ir.Attr], key: str, place: int, tensor: ir.TensorProtocol) -> None:

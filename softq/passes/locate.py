@@ -57,6 +57,7 @@ def locate(
     logarithms: Collection[str] | bool = False,
     methods: Mapping[str, str] | str = "",
     assumed: Assumed = NOTHING,
+    facts: Facts | None = None,
 ) -> tuple[Site, ...]:
     """Return every softmax of `model` with verdict and reason, and leave the sites in the meta of nodes and model.
 
@@ -69,6 +70,7 @@ def locate(
         methods: Name of the method to come, or that of each site that gets one by id: a site that is another function
             than the softmax takes that function's method only.
         assumed: What the user says of the model that its graph does not prove.
+        facts: Facts of the model as it is; None to ask anew.
 
     Raises:
         UsageError: a glob matches no site, both options are given, or the model has no value that is assumed a mask;
@@ -76,7 +78,7 @@ def locate(
     """
     _check_masks(model, assumed)
     model.meta[ASSUMED_KEY] = assumed
-    found = findings(Facts(ModelView(model)), Policy(all_sites, select, rewrites, logarithms, methods))
+    found = findings(facts or Facts(ModelView(model)), Policy(all_sites, select, rewrites, logarithms, methods))
     sites = tuple(finding.site for finding in found)
     carriers = {finding.node: finding.site for finding in found}
     for node in ModelView(model).nodes:

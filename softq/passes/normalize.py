@@ -18,6 +18,7 @@ from softq.forms.matching.guards import ISNAN_WHERE, guard_row, look_behind
 from softq.forms.matching.masks import find_mask
 from softq.forms.matching.operators import find_axis
 from softq.forms.written_function import find_around
+from softq.graph.facts import Facts
 from softq.graph.queries import chain_above, is_op, operand
 from softq.graph.rewriter import Rewriter
 from softq.graph.view import ModelView
@@ -48,7 +49,13 @@ class Normalize(ir.passes.InPlacePass):
     """Rewrites each site with the verdict `convert` to the canonical form; a model without sites is located first.
 
     A model below opset 18 is raised to it. In one that has nothing to convert nothing changes.
+
+    Args:
+        facts: Facts of the model as it is, so that inference need not run again; None to ask anew.
     """
+
+    def __init__(self, facts: Facts | None = None) -> None:
+        self._facts = facts
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Normalize the model; `modified` says whether anything changed.
@@ -60,9 +67,10 @@ class Normalize(ir.passes.InPlacePass):
             locate(model)
         if not _waiting(model):
             return ir.passes.PassResult(model, modified=False)
-        raised = _raise(model)
+        facts = self._facts
+        raised = _raise(model, facts)
         opened = _open(model)
-        rewriter = Rewriter(model)
+        rewriter = Rewriter(model, None if facts is None or raised or opened else facts.ask_again())
         for node, site in _waiting(model):
             _normalize(rewriter, node, site, raised)
         return ir.passes.PassResult(model, modified=raised or opened or rewriter.modified)
@@ -79,7 +87,7 @@ def _waiting(model: ir.Model) -> list[tuple[ir.Node, Site]]:
     return [(node, site) for node, site in sites if isinstance(site, Site) and site.takes_method]
 
 
-def _raise(model: ir.Model) -> bool:
+def _raise(model: ir.Model, facts: Facts | None) -> bool:
     """Raise the opset if need be; the sites travel in the meta of their nodes."""
     from softq.passes.raise_opset import RaiseOpset
 
@@ -88,7 +96,7 @@ def _raise(model: ir.Model) -> bool:
     waiting = _waiting(model)
     before = {site.id for _, site in waiting}
     # The axis of an old softmax means nothing without the rank, which is proved here where inference gives up.
-    rewriter = Rewriter(model)
+    rewriter = Rewriter(model, None if facts is None else facts.ask_again())
     for node, _ in waiting:
         for value in islice(chain_above(operand(node, 0)), _NEAR):
             rewriter.annotate(value)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from softq.errors import InputError, SoftqError
-from softq.forms import FORMS, Inside, Match
+from softq.forms import FORMS, Form, Inside, Match
 from softq.forms.matching.guards import Behind, guard_row, look_behind
 from softq.forms.matching.mask_sources import Lift
 from softq.forms.matching.masks import NO_MASK, FoundMask, find_mask
@@ -57,11 +57,12 @@ def find_candidates(facts: Facts) -> list[Finding]:
     """Return every softmax that a form claims, before any policy: its verdict says whether it could be converted."""
     found: list[Finding] = []
     taken: dict[str, int] = {}
+    turns = [[form for form in FORMS.entries().values() if form.last == last] for last in (False, True)]
     for container in facts.view.containers:
         if container.function is not None and container.function[0] == DOMAIN:
             continue
         for index, node in enumerate(container.body):
-            form, match = _match(node, facts)
+            form, match = _match(node, facts, turns)
             if match is not None:
                 if len(found) == (most := current().softmaxes):
                     raise InputError(
@@ -73,9 +74,8 @@ def find_candidates(facts: Facts) -> list[Finding]:
     return found
 
 
-def _match(node: ir.Node, facts: Facts) -> tuple[str, Match | None]:
-    for last in (False, True):
-        asked = [form for form in FORMS.entries().values() if form.last == last]
+def _match(node: ir.Node, facts: Facts, turns: Sequence[Sequence[Form]]) -> tuple[str, Match | None]:
+    for asked in turns:
         hits = [(form.name, match) for form in asked if (match := form.match(node, facts)) is not None]
         if len(hits) > 1:
             raise SoftqError(f"the forms {' and '.join(name for name, _ in hits)} both claim node {node.name!r}")
