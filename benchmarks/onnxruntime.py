@@ -1,11 +1,12 @@
 """Times converted models in onnxruntime, with compiled operators and without, beside the float model.
 
-    python -m benchmarks.onnxruntime [--rounds 40]
+    python -m benchmarks.onnxruntime [--rounds 40] [--only NAME]
 
 The models: Softmax and the product with V, 12 heads of 512 x 512 scores and 64 values, and each of the two alone; a
 whole attention of 12 heads of 64 with 512 and with 4096 tokens, as exporters write it, beside onnxruntime's own
-MultiHeadAttention; and two whole models, the ViT of models/mnist_vit and MiniLM where it was downloaded. Sessions have
-the same options; their runs take turns. With one thread medians of that thread's processor time are compared, which
+MultiHeadAttention; and whole models, the ViT of models/mnist_vit, MiniLM where it was downloaded, and those of
+`benchmarks.onnxruntime_models` beside what onnxruntime's own optimizer makes of them. Sessions have the same options;
+their runs take turns. With one thread medians of that thread's processor time are compared, which
 other programs disturb less than the clock; with two threads the least times by the clock, for the same reason. All are
 in benchmarks/onnxruntime.json, from which docs/onnxruntime.md is generated.
 """
@@ -34,12 +35,14 @@ from onnx import parser
 
 import softq
 from benchmarks.cpu.machine import description
+from benchmarks.onnxruntime_models import MODELS, optimize
 from softq.modelfile import save
 from softq.onnxruntime import register
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "onnxruntime.json"
 COMMAND = "python -m benchmarks.onnxruntime"
+OPTIMIZED = "optimized"
 PEAK = "both products at the processor's peak rate"
 HEADS, LENGTH, WIDTH = 12, 512, 64
 LENGTHS = (512, 4096)
@@ -191,17 +194,37 @@ def whole(folder: Path, name: str, model: Path, data: Path, samples: int) -> dic
     return {key: Timed(file, operators, feeds) for key, file, operators in variants(folder, name, model, METHODS[:1])}
 
 
+def larger(folder: Path, name: str, fused: dict[str, dict[str, int]]) -> dict[str, Timed]:
+    """Return a model of `MODELS`, converted, and as onnxruntime's own optimizer makes it if it takes it.
+
+    What that fuses is added to `fused`.
+    """
+    given = MODELS[name]
+    source, feeds = given.work.path(), given.work.feeds(np.random.default_rng(0))
+    made = [each for each in variants(folder, name, source, METHODS[:1]) if not each[0].endswith("alone")]
+    written = folder / f"{name}-optimized.onnx"
+    counts = optimize(source, written, given.kind)
+    if counts is not None:
+        fused[name] = counts
+        made.append((f"{name} {OPTIMIZED}", written, None))
+    return {key: Timed(file, operators, feeds) for key, file, operators in made}
+
+
 def main() -> None:
     given = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     given.add_argument("--rounds", type=int, default=40)
-    rounds = given.parse_args().rounds
+    given.add_argument("--only", default="", help="measure what has this in its name, and write nothing")
+    rounds, only = given.parse_args().rounds, given.parse_args().only
     vit, cache = ROOT / "models" / "mnist_vit", Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
     minilm = cache / "softq" / "models" / "minilm"
     found: dict[str, dict[str, dict[str, float]]] = {}
     memory: dict[str, float] = {}
+    fused: dict[str, dict[str, int]] = {}
     with tempfile.TemporaryDirectory() as name:
 
         def add(what: str, make: Callable[[Path], dict[str, Timed]], share: float = 1, operations: int = 0) -> None:
+            if only not in what:
+                return
             folder = Path(name) / what
             folder.mkdir()
             timed, runs = make(folder), max(3, round(rounds * share))
@@ -217,6 +240,12 @@ def main() -> None:
         add("vit", lambda folder: whole(folder, "vit", vit / "mnist_vit.onnx", vit / "data.npz", 1))
         if (minilm / "model.onnx").exists():
             add("minilm", lambda f: whole(f, "minilm", minilm / "model.onnx", minilm / "data.npz", 1))
+        for key, each in MODELS.items():
+            add(key, lambda folder, key=key: larger(folder, key, fused), each.share)
+    if only:
+        return
+    from benchmarks.onnxruntime_table import document
+
     facts = {
         "schema": 2,
         "command": COMMAND,
@@ -224,60 +253,10 @@ def main() -> None:
         "machine": description(),
         "milliseconds": found,
         "mebibytes": memory,
+        "fused": fused,
     }
     RESULTS.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     print(document(facts))
-
-
-_TITLES = {
-    "softmax": (f"Softmax and MatMul, {HEADS} heads of {LENGTH} x {LENGTH} scores, {WIDTH} values", "both"),
-    **{f"attention {n}": (f"attention, {n} tokens, {HEADS} heads of {WIDTH}", "attention") for n in LENGTHS},
-    "vit": ("the ViT of models/mnist_vit, one image", "vit"),
-    "minilm": ("MiniLM, one sentence of its data", "minilm"),
-}
-
-
-def document(found: Mapping[str, Any]) -> str:
-    """Return the tables of docs/onnxruntime.md; of two threads only if both had a processor."""
-    machine, measured = found["machine"], found["milliseconds"]
-    free = all(each["2"][PEAK] < 0.7 * each["1"][PEAK] for each in measured.values() if PEAK in each["1"])
-    threads = ("1", "2") if free else ("1",)
-    head = ["model", "", "one thread", "of", "two threads", "of"][: 2 + 2 * len(threads)]
-    clocks = ", with two the least by the clock" if free else "; others ran here, so that two threads were not free"
-    lines = [
-        f"From `{found['command']}` on {machine['processor']} ({machine['vectors']}; {machine['versions']}), up "
-        f"to {found['rounds']} runs in turns, ms: with one thread medians of its processor time{clocks}. `of` is the "
-        "share of the float model's time:",
-        "",
-        f"| {' | '.join(head)} |",
-        "| --- " * len(head) + "|",
-    ]
-    for what, (title, float_model) in _TITLES.items():
-        if what not in measured:
-            continue
-        each = measured[what]
-        shown = [key for key in each["1"] if key == PEAK or key.split()[0] in (float_model, "own")]
-        for number, name in enumerate(shown):
-            cells = [f"{each[t][name]:.2f} | {each[t][name] / each[t][float_model]:.2f}" for t in threads]
-            lines.append(f"| {'' if number else title} | {_label(name)} | {' | '.join(cells)} |")
-    times = measured["softmax"]["1"]
-    share = times["product"] / times["both"]
-    grown = [f"{size:.0f} MiB ({_label(name)})" for name, size in found["mebibytes"].items()]
-    lines += [
-        "",
-        f"The product of the first model alone takes {times['product']:.2f} ms, {share:.2f} of it, with one thread.",
-        f"A process grows, in its first run of {LENGTHS[-1]} tokens, by {', '.join(grown)}.",
-    ]
-    return "\n".join(lines)
-
-
-def _label(name: str) -> str:
-    if name == PEAK:
-        return name
-    model, *method = name.split()
-    if not method:
-        return "onnxruntime's MultiHeadAttention" if model == "own" else "float"
-    return f"`{method[0]}`, {'without the library' if 'alone' in method else 'with it'}"
 
 
 if __name__ == "__main__":

@@ -137,7 +137,8 @@ def _tool_variants() -> str:
 
 
 def _onnxruntime() -> str:
-    from benchmarks.onnxruntime import RESULTS, document
+    from benchmarks.onnxruntime import RESULTS
+    from benchmarks.onnxruntime_table import document
 
     return document(json.loads(RESULTS.read_text(encoding="utf-8")))
 
