@@ -44,13 +44,13 @@ QUERIES, DRAWS, FITTED = 256, 3, 4
 LENGTHS = (512, 2048)
 Feeds = Mapping[str, NDArray[Any]]
 
-PLAIN, NO_SOFTMAX, FLOAT = "quantize_static", "quantize_static, softmax excluded", "float"
-OVERRIDES, QDQ = "`deferred-log`, quantize_overrides", "`deferred-log`, --qdq"
-FITTED_QDQ = "`deferred-log`, --qdq --calibration"
-EXACT = "`exact`, --qdq"
+PLAIN, NO_SOFTMAX, FLOAT = "`quantize_static`", "`quantize_static`, softmax excluded", "float"
+OVERRIDES, QDQ = "`deferred-log`, `quantize_overrides`", "`deferred-log`, `--qdq`"
+FITTED_QDQ = "`deferred-log`, `--qdq --calibration`"
+EXACT = "`exact`, `--qdq`"
 PRODUCTS = ["Conv", "Gemm", "MatMul"]
 """What is quantized but for the softmax. Of all that onnxruntime would take MiniLM comes out with a cosine of .36."""
-REST = ", quantize_static for the rest"
+REST = ", `quantize_static` for the rest"
 
 
 class _Reader(CalibrationDataReader):

@@ -77,7 +77,7 @@ class _Attention:
         self._scale = find_weight_scale(row)
         region = find_products(call)
         if region.first is None:
-            raise NotFusedError("its scores are no product of queries and keys")
+            raise NotFusedError("its scores are no product of queries and keys, or others read them")
         self._region, self._first, self._second = region, region.first, region.second
         if self._second.inputs[0] is not call.outputs[0]:
             raise NotFusedError("its division stands in front of the product with values")
