@@ -18,8 +18,9 @@ def functions(methods: Collection[str] | None = None, widths: Collection[int] = 
     """Return the functions that `convert` writes for drop-in methods whose options are the defaults, but for the width.
 
     With calibration data and without, with a mask and without, with `--qdq` (but where data fit different numbers for
-    the heads of a site) and without; for rows up to what `convert` proves by default. To be fast are those of the default method without
-    `--qdq`, where the products take far more time, and those with a scan, whose elements are computed one by one.
+    the heads of a site) and without; for rows up to what `convert` proves by default. To be fast are those of the
+    default method without `--qdq`, where the products take far more time, and those with a scan, whose elements are
+    computed one by one.
 
     Args:
         methods: Names of the methods; by default all that serve a model trained with the exact softmax.
