@@ -1,4 +1,4 @@
-"""A wheel for one platform: with `$SOFTQ_OPERATORS`, the folder that `python -m softq.prebuilt` wrote, it holds that."""
+"""A wheel for one platform, if `$SOFTQ_OPERATORS` is a folder that `python -m softq.prebuilt` wrote: it holds that."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ class OperatorsHook(BuildHookInterface[Any]):
         if given is None or version == "editable":
             return
         folder = Path(self.root, given)
-        facts = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        path = folder / "manifest.json"
+        facts = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        if facts.get("kind") != "softq operators":
+            raise ValueError(f"SOFTQ_OPERATORS is {given!r}, expected the folder that python -m softq.prebuilt wrote")
         architecture = facts["machine"]["triple"].partition("-")[0]
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-manylinux_2_17_{architecture}"

@@ -52,9 +52,12 @@ def library() -> str:
     for the width, and refuses to be registered where the processor lacks what its oldest kernels need.
 
     Raises:
-        InputError: this installation has none: it is of a wheel for any platform, or of the source.
+        InputError: this installation has none: it is of a wheel for any platform, or of the source; or the one that it
+            has is damaged, or for another processor.
     """
-    return str(_ours() / manifest.OPERATOR_LIBRARY)
+    folder = _ours()
+    _read(str(folder), folder)
+    return str(folder / manifest.OPERATOR_LIBRARY)
 
 
 def register(
@@ -136,12 +139,17 @@ def quantize_overrides(model: ModelLike) -> dict[str, Any]:
     return find(model)
 
 
-def _register(session_options: SessionOptions, name: str, folder: Path) -> None:
+def _read(name: str, folder: Path) -> bytes:
+    """Return the library of a folder that users call so, after comparing its files with the manifest."""
     facts = manifest.read(folder, manifest.OPERATORS)
     try:
-        code = read_library(name, folder, facts, manifest.OPERATOR_LIBRARY)
+        return read_library(name, folder, facts, manifest.OPERATOR_LIBRARY)
     except OSError as error:
         raise InputError(f"{error.filename or folder}: cannot be read: {error.strerror or error}") from error
+
+
+def _register(session_options: SessionOptions, name: str, folder: Path) -> None:
+    code = _read(name, folder)
     with scratch_folder() as place:
         # The system takes a library of the same path for the one that is loaded already.
         library = place / manifest.OPERATOR_LIBRARY

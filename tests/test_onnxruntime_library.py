@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import platform
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -197,3 +198,25 @@ def test_every_method_is_equal_to_its_functions(whole: Path, tmp_path: Path) -> 
         check(each, whole / manifest.OPERATOR_LIBRARY, tmp_path)
         names.remove(each.name)
     assert not names
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        (manifest.OPERATOR_LIBRARY, None, f"{manifest.OPERATOR_LIBRARY} is missing"),
+        (manifest.OPERATOR_LIBRARY, b"\x7fELF", "has 4 bytes; .* truncated or was changed"),
+        ("manifest.json", None, "has no manifest.json"),
+    ],
+)
+def test_a_damaged_installation_is_told_before_onnxruntime_loads_it(
+    name: str, content: bytes | None, told: str, slice_of: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "operators"
+    shutil.copytree(slice_of, folder)
+    monkeypatch.setattr(softq.onnxruntime, "_OURS", folder)
+    (folder / name).unlink()
+    if content is not None:
+        (folder / name).write_bytes(content)
+    for call in (softq.onnxruntime.library, lambda: softq.onnxruntime.register(onnxruntime.SessionOptions())):
+        with pytest.raises(InputError, match=told):
+            call()
