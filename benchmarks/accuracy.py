@@ -5,8 +5,7 @@
 Sweeps the methods (`softq.sweeps`) over the ViT and the language model of `models/`, all-MiniLM-L6-v2 and SmolLM2-135M,
 options that are fitted fitted on each model's calibration data, and writes benchmarks/accuracy.json. Of a method with
 several forms the best one of each width is shown. A sweep that is interrupted goes on where it stopped: its folders lie
-beside the models. Methods that carry a state along the row are left out on the two greater models, where onnxruntime's
-Scan takes minutes; their several-pass forms stand for them.
+beside the models.
 """
 
 from __future__ import annotations
