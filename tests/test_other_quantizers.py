@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -114,9 +115,10 @@ def exact(images: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def _logits(model: Path, images: NDArray[np.float32]) -> tuple[NDArray[np.float32], Mapping[str, int]]:
     options = onnxruntime.SessionOptions()
-    options.log_severity_level, options.optimized_model_filepath = 4, str(model) + ".fused"
-    session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-    fused = onnx.load(str(model) + ".fused")
+    with tempfile.TemporaryDirectory() as folder:
+        options.log_severity_level, options.optimized_model_filepath = 4, f"{folder}/fused.onnx"
+        session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+        fused = onnx.load(options.optimized_model_filepath)
     return np.asarray(session.run(None, {"images": images})[0]), Counter(node.op_type for node in fused.graph.node)
 
 
