@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 import softq
 from softq.calibration import fit
+from softq.calibration.errors import Errors
 from softq.errors import UsageError
 from softq.methods import METHODS, Fit, Method, Options, Sample
 from softq.plan_making import plan_sites
@@ -18,6 +19,7 @@ from softq.plans import load_plan, parse_plan
 from softq.rowprog import run as run_rows
 from softq.site import Site
 from tests.attention import run, softmax64
+from tests.built import check
 from tests.fused import ATTENTIONS, Attention, Feeds
 
 METHOD = METHODS.get("deferred-log")
@@ -63,6 +65,15 @@ def test_a_single_sample_leaves_what_is_usual() -> None:
     chosen = options_of({**BYTES, "weight_bits": "head", "exact_sum": "head"})
     usual = {"weight_bits": (8.0,), "exact_sum": (0.0,)}
     assert fit(METHOD, chosen, [sample(0, 0, 0)]) == usual
+
+
+def test_what_is_better_on_one_sample_and_worse_on_another_is_in_doubt() -> None:
+    options = options_of({**BYTES, "bits": 2, "exact_sum": "site"})
+    samples = [sample(0, mean, seed) for mean, seed in ((0, 1), (0.5, 2))]
+    errors = Errors(METHOD, options, samples)
+    gains = errors({"exact_sum": 0}) - errors({"exact_sum": 1})
+    assert gains.min() < 0 < gains.mean()
+    assert fit(METHOD, options, samples) == {"exact_sum": 0}
 
 
 def test_a_narrower_weight_is_taken_where_it_is_better() -> None:
@@ -188,3 +199,13 @@ def test_what_does_not_go_together_is_refused(settings: dict[str, int | float | 
     left = {name: value for name, value in settings.items() if name not in ("exact_sum", "weight_bits")}
     automatic = options_of({"weight_bits": "auto", "exact_sum": "auto", **left}, calibrated=True)
     assert automatic.to_json().get("exact_sum", 0) == 0
+
+
+def test_tables_per_head_are_built(tmp_path: Path) -> None:
+    """What a head is divided by and multiplied with is data of the kernel, too."""
+    given = ATTENTIONS["plain"]
+    feeds = _data(given)
+    made = softq.convert(given.model(), settings=PER_HEAD, calibration=feeds)
+    text = json.loads(made.plan.to_text())
+    text["sites"][0]["fitted"] |= {"exact_sum": [0, 1, 0, 1], "weight_bits": [8, 7, 5, 8]}
+    check(softq.convert(given.model(), plan=parse_plan(text)).model, feeds, tmp_path)
