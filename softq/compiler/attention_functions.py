@@ -172,23 +172,23 @@ def _code_weights(call: ir.Node, kind: ir.DataType) -> None:
 
 
 def _decode_last(product: ir.Node) -> None:
-    """Put what makes numbers of an operand's codes, all with one scale, behind the transpositions of it."""
+    """Put what makes numbers of an operand's codes, all with one scale, behind what lays out and repeats its heads."""
     for position, operand in enumerate(product.inputs):
-        turns: list[ir.Node] = []
+        moves: list[ir.Node] = []
         value = operand
-        while (turn := producer(value, "Transpose")) is not None:
-            turns.append(turn)
-            value = turn.inputs[0]
+        while (move := producer(value, "Transpose", "Unsqueeze", "Expand", "Reshape")) is not None:
+            moves.append(move)
+            value = move.inputs[0]
         decode = producer(value, "DequantizeLinear")
         scale = None if decode is None else constant_tensor(decode.inputs[1])
-        if not turns or decode is None or scale is None or scale.shape.rank():
+        if not moves or decode is None or scale is None or scale.shape.rank():
             continue
         tape, (codes, *given) = Tape(), decode.inputs
-        for turn in reversed(turns):
-            codes = tape.op("Transpose", [codes], turn.attributes)
+        for move in reversed(moves):
+            codes = tape.op(move.op_type, [codes, *move.inputs[1:]], move.attributes)
         product.replace_input_with(position, tape.op("DequantizeLinear", [codes, *given]))
         graph_of(product).insert_before(product, tape.nodes)
-        remove_if_unused(turns[0])
+        remove_if_unused(moves[0])
 
 
 def _known(value: ir.Value | None, known: Mapping[str, ir.Value]) -> ir.Value:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import onnx_ir as ir
 
 from softq.graph.facts import drop_inferred_names, to_dims
-from softq.graph.queries import is_op
+from softq.graph.queries import constant_tensor, is_op
 from softq.passes.replace import FUNCTION_DOMAIN
 
 Dims: TypeAlias = "list[int | str]"
@@ -42,7 +42,7 @@ def solve(function: ir.Function, given: Sequence[Dims]) -> list[Dims]:
     solver = _Solver()
     known: dict[ir.Value, Dims | None] = dict(zip(function.inputs, given, strict=True))
     for node in function:
-        results = solver.results(node, [None if v is None else known.get(v) for v in node.inputs])
+        results = solver.results(node, [[] if v is None else known.get(v) for v in node.inputs])
         known.update(zip(node.outputs, results, strict=False))
     numbers: dict[str, str] = {}
     return [[_named(solver.find(dim), numbers) for dim in dims] for dims in given]
@@ -86,7 +86,10 @@ class _Solver:
             return [[first[i] for i in order]]
         if is_op(node, "MatMul"):
             return [self._product(first, given[1])]
-        if is_op(node, "Constant", "Unsqueeze", "Expand", "Reshape"):
+        if is_op(node, "Constant"):
+            tensor = constant_tensor(node.outputs[0])
+            return [None if tensor is None else list(map(int, tensor.shape))]
+        if is_op(node, "Unsqueeze", "Expand", "Reshape", "Shape", "Concat"):
             return [None]
         return [self._broadcast(given)]
 
@@ -100,7 +103,9 @@ class _Solver:
         return [*(a if len(a) >= len(b) else b)[:-2], a[-2], b[-1]]
 
     def _broadcast(self, given: Sequence[Dims | None]) -> Dims | None:
-        known = [dims for dims in given if dims]
+        known = [dims for dims in given if dims is not None]
+        if len(known) < len(given):
+            return None
         rank = max(map(len, known), default=0)
         axes = [[dims[axis] for dims in known if len(dims) >= -axis] for axis in range(-rank, 0)]
         return [next((dim for dim in axis if dim != 1), 1) for axis in axes]
