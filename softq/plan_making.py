@@ -110,6 +110,6 @@ def _settle(method: Method, options: Options, found: Fit, settings: Mapping[str,
 
 
 def _without_heads(options: Options, settings: Mapping[str, object]) -> Options:
-    """Return options for a site without heads: what nobody asked to be fitted per head is fitted for the site."""
-    per_head = [name for name, scope in options.fitted.items() if scope == "head" and settings.get(name) != "head"]
+    """Return options for a site without heads: what was left open (auto) is fitted for the site."""
+    per_head = [name for name, scope in options.fitted.items() if scope == "head" and settings.get(name) == "auto"]
     return replace(options, **dict.fromkeys(per_head, "site"))

@@ -114,7 +114,9 @@ class Replace(ir.passes.InPlacePass):
                 raise type(error)(f"site {canonical.site.id}: {error}") from error
             taken[canonical.probabilities] = result
         # Several sites may share a mask, and one that leaves it in the scores does not read it.
-        remove_if_unused(*(c.mask.condition.producer() for _, c, _, _ in chosen if c.mask is not None))
+        masked = [canonical for _, canonical, _, _ in chosen if canonical.mask is not None]
+        remove_if_unused(*(c.mask.condition.producer() for c in masked if c.mask is not None))
+        remove_if_unused(*(c.scores.producer() for c in masked))
         return ir.passes.PassResult(model, modified or bool(chosen))
 
     def _greatest_lengths(self, chosen: list[tuple[Canonical, Program]]) -> dict[str, int]:

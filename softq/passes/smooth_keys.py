@@ -97,7 +97,7 @@ def _keeps_differences(node: ir.Node, value: ir.Value, facts: Facts) -> bool:
         return _is_same_for_row(others[0], facts)
     if is_op(node, "Where") and node.inputs[0] is not value:
         written = constant(others[1])
-        return written is not None and bool(np.all(written <= FAR_BELOW))
+        return written is not None and bool(np.all(written.astype(np.float64) <= FAR_BELOW))
     return False
 
 
