@@ -36,8 +36,9 @@ class _Alias(ModuleType):
         import warnings
 
         home = _MOVED[self.__name__]
+        found = getattr(import_module(home), name)
         warnings.warn(f"{self.__name__}.{name} is {home}.{name} now", DeprecationWarning, stacklevel=2)
-        return getattr(import_module(home), name)
+        return found
 
 
 def register() -> None:

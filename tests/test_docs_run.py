@@ -40,6 +40,8 @@ NOT_RUN: Mapping[str, str] = {
     "api->RegisterCustomOpsLibrary": "onnxruntime's own call, which `register` makes too",
     "session_options.RegisterCustomOpsLibrary": "likewise",
     '#include "vectors.h"': "tests/test_vectors.py compiles a kernel against the header",
+    "import torch": "tests/test_torch_transformers.py runs docs/pytorch.md",
+    "import softq.torch": "likewise",
     "{": "schemas: tests/test_explain.py and tests/test_report_page.py hold what is printed against them",
 }
 """Beginnings of blocks, or of lines in blocks, that this file does not run, and what runs them."""

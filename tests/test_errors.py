@@ -105,7 +105,7 @@ def list_readers() -> dict[CodeType, str]:
         try:
             module = importlib.import_module(place)
         except ModuleNotFoundError as error:
-            if error.name not in {"tvm", "dask", "distributed"}:
+            if error.name not in {"tvm", "dask", "distributed", "torch"}:
                 raise
             continue
         for name in getattr(module, "__all__", ()):

@@ -1,0 +1,210 @@
+"""Softmaxes and attentions of tensors, by any method: what `torch.nn.functional` has of the exact one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import get_args
+
+import torch
+from torch import Tensor
+
+from softq.errors import UsageError
+from softq.methods import DEFAULT_METHOD, METHODS, Fitted, Method, Options, OptionValue
+from softq.torch.gradients import Attend, Backward, StraightThrough, is_smooth
+from softq.torch.rows import CARRIERS, RowFunction
+
+
+@dataclass(frozen=True, eq=False)
+class Weighing:
+    """A method with its options, ready for tensors: made once, used for any number of softmaxes.
+
+    Attributes:
+        method: The method.
+        options: Its options, resolved.
+        weigh: Its weights and normalizer as a function of tensors.
+        smooth: Whether the gradient is the program's own.
+        backward: As it was asked for.
+        params: The run-time parameters by name: numbers as [1] or [heads, 1, 1], tables as [size] or [heads, 1, size].
+    """
+
+    method: Method
+    options: Options
+    weigh: RowFunction
+    smooth: bool
+    backward: Backward
+    params: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
+
+    @property
+    def quantized(self) -> bool:
+        """Whether the scores' gradient takes the method's own weights."""
+        return self.backward == "quantized"
+
+    def with_params(self, params: Mapping[str, Tensor]) -> Weighing:
+        """Return the same with other run-time parameters."""
+        return Weighing(self.method, self.options, self.weigh, self.smooth, self.backward, params)
+
+
+def weighing(
+    method: str = DEFAULT_METHOD,
+    *,
+    backward: Backward = "auto",
+    fitted: Fitted | None = None,
+    **settings: OptionValue,
+) -> Weighing:
+    """Return a method with its options.
+
+    Args:
+        method: Name of the method.
+        backward: What gradients go through (`softq.torch.gradients`); `auto` is `exact` where the method is smooth,
+            else `float`.
+        fitted: Numbers for options that say `site` or `head`, as plans hold them.
+        **settings: Options of the method.
+
+    Raises:
+        UsageError: the method or an option is unknown, a value is not allowed, fitted numbers are missing or too many,
+            or the method is not smooth and `exact` was asked for.
+    """
+    chosen = METHODS.get(method)
+    options = chosen.resolve(chosen.configure(settings), fitted is not None)
+    numbers = {} if fitted is None else fitted
+    if set(options.fitted) != set(numbers):
+        raise UsageError(
+            f"{method}: fitted numbers are given for {sorted(numbers)}; its options ask for {sorted(options.fitted)}"
+        )
+    if backward not in get_args(Backward):
+        raise UsageError(f"backward is {backward!r}; allowed are {', '.join(get_args(Backward))}")
+    program = chosen.program(options)
+    smooth = is_smooth(program)
+    if backward == "exact" and not smooth:
+        raise UsageError(f"{method} rounds, so that its own derivative is 0; backward may be float or quantized")
+    names = ("weights", "normalizer") if program.is_pair else ("probabilities",)
+    weigh = RowFunction(program, names)
+    dtypes = {param.name: CARRIERS[param.dtype] for param in program.params}
+    arrays = chosen.parameters(options, numbers)
+    params = {name: torch.as_tensor(value).to(dtypes[name]) for name, value in arrays.items() if name in dtypes}
+    if numbers and set(params) != set(dtypes):
+        raise UsageError(f"{method}: parameters {sorted(dtypes)} do not follow from {sorted(numbers)}")
+    return Weighing(chosen, options, weigh, smooth and backward in ("auto", "exact"), backward, params)
+
+
+def softmax(
+    scores: Tensor, dim: int = -1, *, method: str | Weighing = DEFAULT_METHOD, valid: Tensor | None = None,
+    backward: Backward = "auto", **settings: OptionValue,
+) -> Tensor:  # fmt: skip
+    """Return the method's softmax along an axis, in the type of the scores; it is computed in float32.
+
+    Args:
+        scores: Floats of any shape; -inf is masked.
+        dim: The axis.
+        method: Name of the method, or what `weighing` made of one (under torch.compile make it outside).
+        valid: bool, broadcastable to the scores: which of them take part.
+        backward: As in `weighing`.
+        **settings: Options of the method.
+
+    Raises:
+        UsageError: as in `weighing`; scores are no floats.
+    """
+    made = _made(method, backward, settings)
+    if not scores.dtype.is_floating_point:
+        raise UsageError(f"scores are {scores.dtype}; expected floats")
+    with torch.autocast(scores.device.type, enabled=False):
+        rows = scores.float()
+        rows = rows if valid is None else rows.masked_fill(~valid, -math.inf)
+        last = dim in (-1, rows.dim() - 1)
+        rows = rows if last else rows.movedim(dim, -1)
+        params = params_of(made, rows)
+        if made.smooth:
+            weights, normalizer = made.weigh.pair(rows, params)
+            p = weights / normalizer
+        else:
+            p = StraightThrough.apply(rows, made.weigh, params, made.quantized)
+        return (p if last else p.movedim(-1, dim)).to(scores.dtype)
+
+
+def attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False, *,
+    method: str | Weighing = DEFAULT_METHOD, softcap: float | None = None, sinks: Tensor | None = None,
+    backward: Backward = "auto", **settings: OptionValue,
+) -> Tensor:  # fmt: skip
+    """Return `torch.nn.functional.scaled_dot_product_attention` with a method in the softmax's place.
+
+    Weights are multiplied with V before they are divided, forward and backward; scores and weights are float32.
+
+    Args:
+        query: [..., heads, L, E].
+        key: [..., heads, S, E]; with `enable_gqa` fewer heads, each for a group of queries' heads.
+        value: [..., heads, S, D].
+        attn_mask: bool (which scores take part) or floats that are added, broadcastable to [..., heads, L, S].
+        dropout_p: Share of the weights that is dropped, after they are summed.
+        is_causal: Whether query i sees keys up to i alone; not beside a mask.
+        scale: What products are multiplied by; by default 1 / sqrt(E).
+        enable_gqa: Whether keys and values have fewer heads.
+        method: As in `softmax`.
+        softcap: c, where c tanh(scores / c) takes the place of scaled scores (Gemma 2), before the mask.
+        sinks: [heads]: a score beside those of the keys whose weight is multiplied with nothing (gpt-oss).
+        backward: As in `weighing`.
+        **settings: Options of the method.
+
+    Raises:
+        UsageError: as in `weighing`; heads that are no multiple; a mask beside `is_causal`.
+    """
+    made = _made(method, backward, settings)
+    if is_causal and attn_mask is not None:
+        raise UsageError("attn_mask is given beside is_causal; expected one of them")
+    if enable_gqa and key.shape[-3] != query.shape[-3]:
+        if query.shape[-3] % key.shape[-3]:
+            raise UsageError(f"{query.shape[-3]} heads of queries are no multiple of {key.shape[-3]} heads of keys")
+        groups = query.shape[-3] // key.shape[-3]
+        key, value = key.repeat_interleave(groups, -3), value.repeat_interleave(groups, -3)
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scores = query @ key.transpose(-2, -1) * factor
+    kind = scores.dtype  # of autocast, where it is on
+    with torch.autocast(query.device.type, enabled=False):
+        scores = scores.float()
+        scores = scores if softcap is None else softcap * torch.tanh(scores / softcap)
+        if is_causal:
+            attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        if attn_mask is not None:
+            masked = attn_mask.dtype is torch.bool
+            scores = scores.masked_fill(~attn_mask, -math.inf) if masked else scores + attn_mask.float()
+        values = value.float()
+        if sinks is not None:
+            beside = sinks.float().reshape(-1, 1, 1).expand(*scores.shape[:-1], 1)
+            scores = torch.cat([scores, beside], -1)
+            values = torch.cat([values, values.new_zeros(*values.shape[:-2], 1, values.shape[-1])], -2)
+        keep = None
+        if dropout_p > 0:
+            keep = torch.nn.functional.dropout(torch.ones_like(scores), dropout_p)
+        params = params_of(made, scores)
+        if made.smooth:
+            weights, normalizer = made.weigh.pair(scores, params)
+            out = (weights if keep is None else weights * keep) @ values / normalizer
+        else:
+            out = Attend.apply(scores, values, keep, made.weigh, params, made.quantized)
+        return out.to(kind)
+
+
+def params_of(made: Weighing, scores: Tensor) -> tuple[Tensor, ...]:
+    """Return the run-time parameters where the scores are, in the order of the program.
+
+    Raises:
+        UsageError: one is missing.
+    """
+    missing = [param.name for param in made.weigh.params if param.name not in made.params]
+    if missing:
+        raise UsageError(f"{made.method.name}: {', '.join(made.options.fitted)} is per site or head; give `fitted`")
+    return tuple(made.params[param.name].to(scores.device) for param in made.weigh.params)
+
+
+def _made(method: str | Weighing, backward: Backward, settings: Mapping[str, OptionValue]) -> Weighing:
+    if not isinstance(method, Weighing):
+        return weighing(method, backward=backward, **settings)  # pyright: ignore[reportArgumentType]
+    if settings or backward != "auto":
+        raise UsageError("options beside a method that has them: give them to weighing")
+    return method
+
+
+__all__: Sequence[str] = ["Weighing", "attention", "softmax", "weighing"]

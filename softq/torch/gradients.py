@@ -1,0 +1,129 @@
+"""What gradients go through a softmax that is not smooth.
+
+A method that rounds has a derivative of zero almost everywhere, so backward takes another function's in its place:
+
+* `float`: the exact softmax's of the same scores (straight through), P (dP - sum(P dP)) with P of floats;
+* `quantized`: the same formula with the method's own P, computed again in the backward pass, so that the sum that is
+  taken off is that of the weights that were multiplied (Attn-QAT, arXiv 2603.00040);
+* `exact`: the program's own, for methods whose weights are smooth functions of the scores.
+
+The product with V has its own gradient in each: V sees the weights that it was multiplied with.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from softq.rowprog import Program
+from softq.rowprog.program import Node, walk
+from softq.torch.rows import RowFunction
+
+Backward = Literal["auto", "float", "quantized", "exact"]
+
+
+def is_smooth(program: Program) -> bool:
+    """Say whether the program's own derivative is that of what it computes, but for single points.
+
+    It is not where scores reach the result through a number that was rounded: by a table's entry, or by an integer that
+    becomes a float again. Whole powers of 2, by which an exponential is put together, and conditions are neither.
+    """
+    depends: set[Node] = set()
+    for node in walk(program.outputs.values()):
+        if (node.op == "input" and node.attrs["name"] == "scores") or not depends.isdisjoint(_operands(node)):
+            depends.add(node)
+    reached = _reached([node for name, node in program.outputs.items() if name != "codes"])
+    return not any(node in depends and _rounds(node) for node in reached)
+
+
+def _operands(node: Node) -> tuple[Node, ...]:
+    # The second operand of an exponential is how it is computed where there is no other.
+    return node.args[:1] if node.op == "exp_minus" else node.args
+
+
+def _reached(roots: list[Node]) -> set[Node]:
+    """Return the nodes that the derivative goes through: not those by which conditions and powers are found."""
+    found: set[Node] = set()
+    left = list(roots)
+    while left:
+        node = left.pop()
+        if node in found:
+            continue
+        found.add(node)
+        if node.op == "exp2i":
+            continue
+        left += [arg for arg in _operands(node) if not (node.op == "select" and arg is node.args[0])]
+    return found
+
+
+def _rounds(node: Node) -> bool:
+    return node.op in ("lut", "scan") or (node.dtype.is_integer and node.op != "exp2i")
+
+
+class StraightThrough(torch.autograd.Function):
+    """Weights over their normalizer, with another function's gradient in the scores."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, weigh: RowFunction, params: tuple[Tensor, ...], quantized: bool) -> Tensor:
+        """Return the method's probabilities of scores [..., N], f32."""
+        ctx.weigh, ctx.quantized = weigh, quantized
+        ctx.save_for_backward(scores, *params)
+        weights, normalizer = weigh.pair(scores, params)
+        return weights / normalizer
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradient of the scores."""
+        scores, *params = ctx.saved_tensors
+        if ctx.quantized:
+            weights, normalizer = ctx.weigh.pair(scores, params)
+            p = weights / normalizer
+        else:
+            p = torch.softmax(scores, -1)
+        return through_softmax(p, gradients[0]), None, None, None
+
+
+class Attend(torch.autograd.Function):
+    """Weights times V over their normalizer, with another function's gradient in the scores."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, scores: Tensor, values: Tensor, keep: Tensor | None, weigh: RowFunction, params: tuple[Tensor, ...],
+        quantized: bool,
+    ) -> Tensor:  # fmt: skip
+        """Return the weighted means of values [..., N, D], f32.
+
+        Args:
+            ctx: What backward needs.
+            scores: [..., L, N], f32.
+            values: [..., N, D], f32.
+            keep: What weights are multiplied with after they were summed (dropout), or None.
+            weigh: The method.
+            params: Its run-time parameters.
+            quantized: Whether the scores' gradient takes the method's weights or the exact softmax's.
+        """
+        ctx.weigh, ctx.quantized, ctx.dropped = weigh, quantized, keep is not None
+        ctx.save_for_backward(scores, values, *(() if keep is None else (keep,)), *params)
+        weights, normalizer = weigh.pair(scores, params)
+        return (weights if keep is None else weights * keep) @ values / normalizer
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of scores and values; weights are computed again."""
+        scores, values, *rest = ctx.saved_tensors
+        keep, params = (rest[0], rest[1:]) if ctx.dropped else (None, rest)
+        weights, normalizer = ctx.weigh.pair(scores, params)
+        gradient = gradients[0] / normalizer
+        of_values = (weights if keep is None else weights * keep).transpose(-1, -2) @ gradient
+        of_weights = gradients[0] @ values.transpose(-1, -2)
+        of_weights = of_weights if keep is None else of_weights * keep
+        p = weights / normalizer if ctx.quantized else torch.softmax(scores, -1)
+        return through_softmax(p, of_weights), of_values, None, None, None, None
+
+
+def through_softmax(p: Tensor, gradient: Tensor) -> Tensor:
+    """Return the gradient of the scores from that of the probabilities p, by the softmax's Jacobian."""
+    product = p * gradient
+    return product - p * product.sum(-1, keepdim=True)

@@ -1,0 +1,116 @@
+"""Models of transformers with softq's attention: what they are with their own, and nothing of the future."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from softq.errors import UsageError
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+import softq.torch as st  # noqa: E402
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "max_position_embeddings": 64,
+}  # fmt: skip
+DECODERS: dict[str, dict[str, Any]] = {
+    "Llama": {"num_key_value_heads": 2},
+    "Gemma2": {"num_key_value_heads": 2, "head_dim": 8, "sliding_window": 6},
+    "GptOss": {"num_key_value_heads": 2, "head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1,
+               "sliding_window": 6},
+}  # fmt: skip
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def make(name: str, task: str, **options: Any) -> Any:
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{name}{task}")(getattr(transformers, f"{name}Config")(**options)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            # Fresh weights give rows that are nearly flat.
+            parameter.mul_(3 if parameter.dim() > 1 else 1)
+    st.register("softq-exact", method="exact")
+    st.register("softq", bits=3)
+    return model
+
+
+def run(model: Any, implementation: str, **inputs: Any) -> Any:
+    model.set_attn_implementation(implementation)
+    with torch.no_grad():
+        return model(**inputs)[0]
+
+
+def tokens() -> Any:
+    return torch.randint(0, 97, (2, 20), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_decoder_is_as_with_its_own_attention(name: str) -> None:
+    model = make(name, "ForCausalLM", **SIZES, **DECODERS[name])
+    padded = torch.ones(2, 20, dtype=torch.long)
+    padded[0, :5] = 0
+    inputs = {"input_ids": tokens(), "attention_mask": padded}
+    own, exact, coarse = (run(model, one, **inputs)[padded.bool()] for one in ("eager", "softq-exact", "softq"))
+    torch.testing.assert_close(exact, own, rtol=0, atol=1e-6)
+    assert float((coarse - own).abs().max()) > 1e-3
+    for cache in ({}, {"cache_implementation": "static"}):
+        model.set_attn_implementation("eager")
+        wanted = model.generate(**inputs, max_new_tokens=12, do_sample=False, **cache)
+        model.set_attn_implementation("softq-exact")
+        assert torch.equal(model.generate(**inputs, max_new_tokens=12, do_sample=False, **cache), wanted)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_nothing_of_the_future_leaks(name: str) -> None:
+    model = make(name, "ForCausalLM", **SIZES, **DECODERS[name])
+    before = tokens()
+    after = before.clone()
+    after[:, -1] = (after[:, -1] + 1) % 97
+    first, second = (run(model, "softq", input_ids=x) for x in (before, after))
+    assert torch.equal(first[:, :-1], second[:, :-1])
+    assert not torch.equal(first[:, -1], second[:, -1])
+
+
+def test_encoders_are_as_with_their_own_attention() -> None:
+    bert = make("Bert", "Model", **SIZES)
+    image = make("ViT", "Model", **{k: v for k, v in SIZES.items() if k.endswith(("size", "layers", "heads"))
+                                    and k != "vocab_size"}, image_size=32, patch_size=8)  # fmt: skip
+    pixels = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(2))
+    for model, inputs in ((bert, {"input_ids": tokens()}), (image, {"pixel_values": pixels})):
+        own, exact, coarse = (run(model, one, **inputs) for one in ("eager", "softq-exact", "softq"))
+        torch.testing.assert_close(exact, own, rtol=0, atol=1e-6)
+        assert float((coarse - own).abs().max()) > 1e-3
+
+
+def test_a_config_names_methods_and_is_saved_with_the_model(tmp_path: Any) -> None:
+    model = make("Llama", "ForCausalLM", **SIZES, **DECODERS["Llama"])
+    inputs = {"input_ids": tokens()}
+    usual = run(model, "softq", **inputs)
+    exact = run(model, "softq-exact", **inputs)
+    model.config.softq = {"method": "exact"}
+    assert torch.equal(run(model, "softq", **inputs), exact)
+    model.config.softq = {"layers": {"1": {"bits": 2}}}
+    mixed = run(model, "softq", **inputs)
+    assert not torch.equal(mixed, usual)
+    model.save_pretrained(tmp_path)
+    again = transformers.LlamaForCausalLM.from_pretrained(tmp_path, attn_implementation="softq").eval()
+    assert torch.equal(run(again, "softq", **inputs), mixed)
+
+
+def test_the_page_runs() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "pytorch.md").read_text("utf-8")
+    parts = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert len(parts) == 3
+    for part in parts:
+        exec(part, {})  # noqa: S102
+
+
+def test_an_unknown_method_is_refused_when_it_is_registered() -> None:
+    with pytest.raises(UsageError, match="no-such"):
+        st.register(method="no-such")
