@@ -133,6 +133,14 @@ def test_operands_of_codes_are_multiplied_as_integers(
         np.testing.assert_array_equal(np.asarray(got), np.asarray(want))
 
 
+@pytest.mark.parametrize(
+    ("given", "kernel"), [(ATTENTIONS["plain"], b"softq_block_scaled"), (coded(3), b"_words_scaled")]
+)
+def test_scores_are_scaled_before_they_are_written(given: Attention, kernel: bytes) -> None:
+    made = compile_operators(find_functions(as_model(fused_model(given))), MACHINE)
+    assert kernel in b"".join(made.objects)
+
+
 @pytest.mark.parametrize("decoded", [0, 3, 4])
 def test_codes_of_heads_that_queries_share_are_multiplied_as_integers(decoded: int, tmp_path: Path) -> None:
     given = grouped(decoded)

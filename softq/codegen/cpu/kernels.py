@@ -72,6 +72,11 @@ class CpuKernels:
         symbol = f"{self.dot.symbol}_{'sums' if scaled is None else scaled.suffix}"
         return self.tir.add(symbol, lambda: sum_kernel(self.machine, self.dot, symbol, scaled))
 
+    def block(self, scaled: ScaledSums | None = None) -> str:
+        """Return the symbol of the kernel of a block of rows of floats, whose sums may be scaled."""
+        symbol = BLOCK if scaled is None else f"{BLOCK}_{scaled.suffix}"
+        return self.tir.add(symbol, lambda: block_kernel(self.block_tile, symbol, scaled))
+
     def parts(self) -> str:
         """Return the symbol of the kernel of a block of rows of words, whose sums are float32."""
         symbol = f"{WORDS.symbol}_parts"
@@ -85,7 +90,7 @@ class CpuKernels:
     def attention(self, form: Form) -> str:
         """Return the symbol of an attention; the kernels that it calls are made too."""
         if form.first is None or form.second is None:
-            self.tir.add(BLOCK, lambda: block_kernel(self.block_tile))
+            self.block()
         for product in (form.first, form.second):
             if product is not None and not product.in_place:
                 self.left_rows(product.left)

@@ -85,6 +85,8 @@ class Form:
         first: What the product with the keys is, if not one of floats.
         second: What the product with the values is, if not one of floats.
         given: Whether the first stage reads scores that are given, so that there is no product with keys.
+        block: Symbol of the kernel of a block of the product of floats with the keys.
+        operands: Numbers of the attention's own further pointers that this kernel reads, too.
     """
 
     tile: Tile
@@ -97,6 +99,8 @@ class Form:
     first: Integers | None = None
     second: Integers | None = None
     given: bool = False
+    block: str = ""
+    operands: tuple[int, ...] = ()
 
     @property
     def sizes(self) -> tuple[str, ...]:

@@ -44,7 +44,8 @@ def attention_kernel(symbol: str, form: Form) -> tirx.PrimFunc:
     one is always packed, and sums of its columns follow it.
     """
     first, second, real = form.first, form.second, "float32"
-    read = [stage.pointers for stage in form.called] + [x.operands for x in (first, second) if x is not None]
+    read = [form.operands, *(stage.pointers for stage in form.called)]
+    read += [x.operands for x in (first, second) if x is not None]
     others = sorted({p for pointers in read for p in pointers if isinstance(p, int)})
     assert others == list(range(len(others)))
     names = {} if form.given else {"queries": first.left if first else real, "keys": real}
@@ -162,14 +163,17 @@ class _Builder:
     def _scores(self, queries: Any, matrix: Any, rows: Any) -> None:
         """Emit the product of floats with the keys, whose panels are packed here if they are not packed already."""
         size, columns, zero = self._size, self._columns, number(0)
-        panels = ceil_divide(size["length"], columns)
+        panels, others = (
+            ceil_divide(size["length"], columns),
+            [self._pointers[f"other{i}"] for i in self._form.operands],
+        )
         with T.serial(zero, panels) as panel:
             at, start = matrix * panels + panel, panel * columns
             width, strides = tirx.min(columns, size["length"] - start), (size["query_row"], columns, size["length"])
 
             def multiply(keys: Any) -> None:
                 scores = self._part("region0", start)
-                call(BLOCK, queries, keys, scores, *strides, size["width"], width, zero, zero, rows)
+                call(self._form.block, queries, keys, scores, *others, *strides, size["width"], width, zero, zero, rows)
 
             each = size["width"] * columns
             with T.If(size["packed"] != zero):

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from softq.codegen.cpu.gemm.scaled_sums import ScaledSums
 from softq.codegen.cpu.gemm.tiles import Matrix, Sums, Tile, block_tiles, ceil_divide, matrix_start, number, vectors_of
 from softq.compiler.steps.product import Epilogue
 from softq.compiler.tir.kernel_function import kernel_function
@@ -145,11 +146,11 @@ def _finish(tile: Tile, epilogue: Epilogue, c: Any, others: list[Any], block: tu
             apply(start + row * stride + column, column)
 
 
-def block_kernel(tile: Tile) -> tirx.PrimFunc:
+def block_kernel(tile: Tile, symbol: str = BLOCK, scaled: ScaledSums | None = None) -> tirx.PrimFunc:
     """Return the kernel of a block of rows and a few columns, which fused kernels call again and again.
 
-        void softq_block(const float *a, const float *b, float *c, int64_t a_row, int64_t b_row, int64_t c_row,
-                         int64_t steps, int64_t width, int64_t more, int64_t begin, int64_t end)
+        void symbol(const float *a, const float *b, float *c, [const float *operand...,] int64_t a_row, int64_t b_row,
+                    int64_t c_row, int64_t steps, int64_t width, int64_t more, int64_t begin, int64_t end)
 
     It computes the rows of c from `begin` up to `end`, `width` columns of each, at most those of the tile: the product
     of a [rows, steps] and b [steps, width], added to what is there if `more` is not 0. Rows are so many elements apart.
@@ -157,10 +158,16 @@ def block_kernel(tile: Tile) -> tirx.PrimFunc:
 
     Rows and columns that fill no whole tile go through smaller ones, so that a block of 197 columns costs little more
     than its share. The sums are the same to the bit, whatever the tile (`tiles`).
+
+    Args:
+        tile: The largest tile.
+        symbol: The kernel's name.
+        scaled: What is done to sums before they are written; they cannot be added to, then.
     """
     names = ("a_row", "b_row", "c_row", "steps", "width", "more")
-    with kernel_function(BLOCK, dict.fromkeys("abc", "float32"), names) as made:
-        a, b, c = made.memory.values()
+    read = [] if scaled is None else [f"operand{i}" for i in range(scaled.operands)]
+    with kernel_function(symbol, dict.fromkeys((*"abc", *read), "float32"), names) as made:
+        a, b, c, *others = made.memory.values()
         a_row, b_row, c_row, steps, width, more, begin, end = made.sizes.values()
         done = T.alloc_buffer((1,), "int64", scope="local")
         zero, sums = number(0), Sums(tile)
@@ -173,6 +180,8 @@ def block_kernel(tile: Tile) -> tirx.PrimFunc:
                 with T.Else():
                     sums.clear(rows, v)
             sums.add_products(rows, Matrix(a, first * a_row, a_row), Matrix(b, zero, b_row), steps, v)
+            for place in [(row, i) for row in range(rows) for i in range(v)] if scaled is not None else []:
+                sums.set(*place, scaled.apply(sums.get(*place), [other[zero] for other in others], tile.lanes))
             sums.store(rows, out, width, v)
     return made.function
 

@@ -1,4 +1,4 @@
-"""Sums of integers as real numbers: what a graph multiplies them by, done in registers before they are written."""
+"""Sums of products as real numbers: what a graph multiplies them by, done in registers before they are written."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from tvm import tirx
 
 from softq.codegen.cpu.rows.tir import broadcast, cast
@@ -18,22 +19,24 @@ class ScaledSums:
     """A sum as float32, times numbers, one after another: each product is rounded.
 
     Attributes:
+        kind: Type of the sums: int32 or float32.
         operands: How many numbers are read from memory.
         factors: Each factor: the position of an operand, or a constant.
     """
 
+    kind: str
     operands: int
     factors: tuple[int | float, ...]
 
     @property
     def suffix(self) -> str:
         """What tells kernels with it from others."""
-        words = (f"{x}" if isinstance(x, int) else f"by{x.hex()}" for x in self.factors)
-        return "_".join(("scaled", *words)).translate(str.maketrans("+-.", "pmd"))
+        words = (f"{x}" if isinstance(x, int) else f"by{np.float32(x).view(np.uint32):08x}" for x in self.factors)
+        return "_".join(("scaled", *words))
 
     def apply(self, sums: Any, operands: Sequence[Any], lanes: int) -> Any:
         """Return the real numbers of some sums."""
-        value = cast(sums, "int32", "float32", lanes)
+        value = cast(sums, self.kind, "float32", lanes)
         for factor in self.factors:
             one = operands[factor] if isinstance(factor, int) else tirx.FloatImm("float32", factor)
             value = tirx.Mul(value, broadcast(one, lanes))
@@ -53,13 +56,11 @@ def scaled_sums(epilogue: Epilogue) -> ScaledSums | None:
             return None
         factors.append(next(side for side in sides if side is not None))
         value = value.a if sides[0] is None else value.b
-    if (
-        not isinstance(value, tirx.Cast)
-        or str(value.ty.dtype) != "float32"
-        or not value.value.same_as(epilogue.element)
-    ):
-        return None
-    return ScaledSums(len(places), tuple(reversed(factors)))
+    kind = str(epilogue.element.ty.dtype)
+    if kind != "float32":
+        value = value.value if isinstance(value, tirx.Cast) and str(value.ty.dtype) == "float32" else None
+    same = value is not None and value.same_as(epilogue.element)
+    return ScaledSums(kind, len(places), tuple(reversed(factors))) if same else None
 
 
 def _factor(expr: Any, places: dict[int, int]) -> int | float | None:

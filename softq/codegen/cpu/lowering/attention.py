@@ -59,9 +59,11 @@ def lower_attention(kernels: CpuKernels, lowering: Lowering, attention: Attentio
     result = out.new(attention.last.var.ty)
     stages = Stages(kernels, lowering, attention.scores is None)
     chain = list(zip(attention.stages, attention.stage_inputs, strict=True))
-    scaled = None if first is None else stages.scale(first, *chain[0])
-    if scaled is not None:
-        first, chain = scaled, chain[1:]
+    scaled = None if stages.given else stages.scale(*chain[0], "float32" if first is None else "int32")
+    how, operands = (None, ()) if scaled is None else scaled
+    chain = chain if scaled is None else chain[1:]
+    if first is not None:
+        first = replace(first, sums=kernels.sums(how), operands=operands)
     in_place = second is not None and (second.parts or second_zeros == (0, 0))
     stored = _find_stored(second, stages, chain) if second is not None and in_place else None
     if second is not None and stored is not None:
@@ -72,27 +74,29 @@ def lower_attention(kernels: CpuKernels, lowering: Lowering, attention: Attentio
     finish = None if attention.finish is None else stages.finish(attention, result)
     found, regions = tuple(stages.found), tuple(stages.regions)
     form = Form(tile, left.packing, found, regions, last, finish, to_bsnh, first, second, stages.given)
+    if first is None and not stages.given:
+        form = replace(form, block=kernels.block(how), operands=operands)
     result_heads = result.dims[-2] if to_bsnh else 1
     strides = (*left.query_strides, left.queries, result_heads, *left.key_strides, *value_strides)
     numbers = (rows, length, width, columns, block, left.packed, heads, *strides, *first_zeros, *second_zeros)
     # The zero points come last, and are left out where both products are ones of floats.
     sizes: dict[str, Size] = dict(zip(form.sizes, numbers, strict=False))
-    operands = (("query", width, first), ("weight", length, second))
-    groups = {f"{name}_groups": ceiling(n, x.dot.count) for name, n, x in operands if x is not None}
+    integers = (("query", width, first), ("weight", length, second))
+    groups = {f"{name}_groups": ceiling(n, x.dot.count) for name, n, x in integers if x is not None}
     counts = {**sizes, **groups, "panel": tile.columns, "one": 1}
     memory: Size = 0
     for _, element, rows_of, each in scratch_parts(form):
         needed = multiplied([counts[rows_of], counts[each], element])
         memory = computed("add", memory, multiplied([ceiling(needed, 64), 64]))
     scores = multiplied([matrices, rows, length])
-    products = kernels.cost(multiplied([scores, computed("add", width, columns)]))
+    multiplying = kernels.cost(multiplied([scores, computed("add", width, columns)]))
     out.append(
         StepCall(
             kernels.attention(form),
             [*left.tensors, *right, result, *stages.others, out.scratch(memory)],
             [*sizes.values(), *stages.scalars],
             multiplied([matrices, ceiling(rows, block)]),
-            computed("add", products, multiplied([scores, ROW_COST])),
+            computed("add", multiplying, multiplied([scores, ROW_COST])),
             stages.site,
         )
     )

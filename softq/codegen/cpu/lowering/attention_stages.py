@@ -9,8 +9,8 @@ import numpy as np
 from tvm import tirx
 
 from softq.artifact.program import Size
-from softq.codegen.cpu.attention.form import PRODUCT, Integers, Region, Stage
-from softq.codegen.cpu.gemm.scaled_sums import scaled_sums
+from softq.codegen.cpu.attention.form import PRODUCT, Region, Stage
+from softq.codegen.cpu.gemm.scaled_sums import ScaledSums, scaled_sums
 from softq.codegen.cpu.kernels import CpuKernels
 from softq.compiler.backend import Lowering
 from softq.compiler.fusion.bindings import kernel_of
@@ -44,15 +44,23 @@ class Stages:
     def __post_init__(self) -> None:
         self.regions += [0 if self.given else 4, 1]
 
-    def scale(self, product: Integers, binding: Any, position: int) -> Integers | None:
-        """Return a product of integers that does what a binding does to its sums; None if that is another function."""
-        epilogue = self._function(binding, position, "int32")
+    def scale(self, binding: Any, position: int, dtype: str) -> tuple[ScaledSums, tuple[int, ...]] | None:
+        """Return how a binding scales the sums of the first product, and the numbers of the pointers to factors.
+
+        Args:
+            binding: The binding.
+            position: Of its argument that is the product.
+            dtype: Type of the sums.
+
+        Returns:
+            None if that is another function.
+        """
+        epilogue = self._function(binding, position, dtype)
         scaled = None if epilogue is None else scaled_sums(epilogue)
         if epilogue is None or scaled is None:
             return None
         given = binding.value.args[1].fields
-        operands = tuple(self._number(self.lowering.value(given[operand.position])) for operand in epilogue.operands)
-        return replace(product, sums=self.kernels.sums(scaled), operands=operands)
+        return scaled, tuple(self._number(self.lowering.value(given[o.position])) for o in epilogue.operands)
 
     def casts(self, binding: Any, position: int) -> bool:
         """Say whether a binding gives float32 numbers another type and does nothing else."""
