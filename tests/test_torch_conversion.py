@@ -1,0 +1,123 @@
+"""softq.torch.convert: the softmaxes of a module, and the same plan for the module and for its ONNX model."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import softq
+from softq.errors import RefusalError, UsageError
+from softq.modelfile import save
+from softq.plans import load_plan
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnxscript")
+
+import softq.torch as st  # noqa: E402
+
+nn = torch.nn
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class Mixed(nn.Module):
+    """Four kinds of softmax: three attentions and a classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.project, self.head = nn.Linear(16, 48), nn.Linear(16, 5)
+        self.attend, self.softmax = nn.MultiheadAttention(16, 2, batch_first=True), nn.Softmax(-1)
+
+    def forward(self, x: Any) -> Any:
+        parts = self.project(x).chunk(3, -1)
+        query, key, value = (part.unflatten(-1, (2, 8)).transpose(1, 2) for part in parts)
+        causal = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        y = causal + self.softmax(query @ key.transpose(-1, -2) / 2) @ value
+        y = y.transpose(1, 2).flatten(2)
+        return torch.softmax(self.head(y + self.attend(y, y, y)[0]), -1)
+
+
+DYNAMIC = {"x": {0: torch.export.Dim("batch"), 1: torch.export.Dim("n")}}
+X = torch.randn(2, 7, 16, generator=torch.Generator().manual_seed(1)) * 2
+OTHER = torch.randn(5, 9, 16, generator=torch.Generator().manual_seed(2)) * 2
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return Mixed().eval()
+
+
+def test_verdicts_are_those_of_the_exported_model_and_the_rest_stays(model: Any) -> None:
+    before = copy.deepcopy(model.state_dict())
+    converted = st.convert(model, (X,), dynamic_shapes=DYNAMIC, method="exact")
+    assert [site.verdict.action for site in converted.sites] == ["convert"] * 3 + ["keep"]
+    assert (
+        sum("softmax" in str(node.target) for node in converted.module.graph.nodes if node.op == "call_function") == 1
+    )
+    for x in (X, OTHER):
+        torch.testing.assert_close(converted.module(x), model(x), rtol=1e-5, atol=1e-6)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("fit", [False, True], ids=["built in", "fitted"])
+def test_one_plan_is_for_the_module_and_for_its_onnx_model(fit: bool, model: Any, tmp_path: Path) -> None:
+    batches = [(torch.randn(2, 7, 16, generator=torch.Generator().manual_seed(seed)),) for seed in range(4)]
+    options: dict[str, Any] = {"calibration": batches} if fit else {}
+    converted = st.convert(model, (X,), dynamic_shapes=DYNAMIC, bits=3, **options)
+    assert all(bool(site.fitted) == fit for site in converted.plan.sites)
+    (tmp_path / "plan.json").write_text(converted.plan.to_text())
+    exported = torch.onnx.export(model, (X,), dynamic_shapes=DYNAMIC, dynamo=True, verbose=False)
+    same = softq.convert(exported.model, plan=load_plan(tmp_path / "plan.json"))
+    save(same.model, tmp_path / "converted.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "converted.onnx")
+    for x in (X, OTHER):
+        (wanted,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+        # Codes at a border aside, of which these inputs have none: 1e-6 is far below one code's step.
+        np.testing.assert_allclose(converted.module(x).detach().numpy(), np.asarray(wanted), rtol=0, atol=1e-6)
+        assert float((converted.module(x) - model(x)).abs().max()) > 1e-4
+    if fit:
+        assert st.calibrate(model, batches, dynamic_shapes=DYNAMIC, bits=3).to_text() == converted.plan.to_text()
+
+
+def test_what_was_converted_is_trained() -> None:
+    module = st.convert(Mixed().train(), (X,), bits=2, backward="quantized").module
+    optimizer = torch.optim.Adam(module.parameters(), 0.01)
+    wanted, losses = torch.eye(5)[torch.arange(14).reshape(2, 7) % 5], list[float]()
+    for _ in range(30):
+        loss = (module(X) - wanted).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.8 * losses[0]
+
+
+class Branches(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return torch.softmax(x, -1) @ x if x.sum() > 0 else x
+
+
+class Written(nn.Module):
+    """A softmax that is written out."""
+
+    sites: ClassVar[int] = 1
+
+    def forward(self, x: Any) -> Any:
+        e = torch.exp(x - x.amax(-1, keepdim=True))
+        return (e / e.sum(-1, keepdim=True)) @ x.transpose(-1, -2)
+
+
+def test_what_cannot_be_traced_or_replaced_is_said(model: Any) -> None:
+    with pytest.raises(UsageError, match=r"torch.export cannot trace the module: [^\n]+$"):
+        st.convert(Branches(), (X,))
+    with pytest.raises(RefusalError, match="is no softmax or attention of torch"):
+        st.convert(Written(), (torch.randn(2, 7, 7),))
+    with pytest.raises(UsageError, match="a call has 2 tensors; the module takes 1"):
+        st.convert(model, (X,), calibration=[(X, X)])
+    with pytest.raises(UsageError, match="there is no batch"):
+        st.calibrate(model, [])
