@@ -58,7 +58,7 @@ class Work:
         method = METHODS.get(self.method)
         if self.method == "exact":
             return None
-        return codes_of(method.program(method.resolve(method.configure({"bits": _BITS, "r": 1}), False)))
+        return codes_of(method.program(method.resolve(method.configure({"bits": _BITS}), False)))
 
 
 WORKS = (
