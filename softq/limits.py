@@ -33,7 +33,10 @@ class Limits:
         500_000, "nodes of a model, those of a function once per call, and once more for each function by itself"
     )
     functions: int = _limit(2_000, "functions of a model")
-    opened: int = _limit(30_000, "nodes of a model below operator set 18 once its functions are opened to raise it")
+    opened: int = _limit(
+        30_000,
+        "nodes of a model below operator set 18 once its functions are opened, or operators replaced, to raise it",
+    )
     softmaxes: int = _limit(1_500, "softmaxes of a model, whatever becomes of them")
     depth: int = _limit(64, "bodies of If, Loop and Scan and calls of functions inside one another")
     rank: int = _limit(64, "axes of a tensor")

@@ -241,6 +241,26 @@ def called(count: int) -> onnx.ModelProto:
     return model
 
 
+def growing(count: int) -> onnx.ModelProto:
+    """Return a model below operator set 18 of nodes that changed since, no two of which have the same shapes."""
+    made = [helper.make_node("Softmax", ["x"], ["v0"], axis=-1)]
+    made += [helper.make_node("Concat", [f"v{i}", "x"], [f"v{i + 1}"], axis=0) for i in range(count)]
+    made.append(helper.make_node("ReduceSum", [f"v{count}"], ["y"], axes=[0]))
+    model = old(nodes(made))
+    model.graph.output[0].type.tensor_type.shape.dim[0].dim_value = 1
+    return model
+
+
+def replaced(count: int) -> onnx.ModelProto:
+    """Return a model below operator set 18 of nodes each of which becomes two others."""
+    made = [helper.make_node("Softmax", ["x"], ["v0"], axis=-1)]
+    made += [helper.make_node("Clip", [f"v{i}"], [f"v{i + 1}"], min=-float(i)) for i in range(count)]
+    made.append(helper.make_node("Identity", [f"v{count}"], ["y"]))
+    model = nodes(made)
+    model.opset_import[0].version = 10
+    return model
+
+
 SLOWEST: dict[str, Callable[[], onnx.ModelProto]] = {
     "written": lambda: attentions(
         "k = Constant<value_ints=[-1]>() m = ReduceMax(s, k) d = Sub(s, m) e = Exp(d) t = ReduceSum(e, k) p = Div(e, t)"
@@ -253,6 +273,8 @@ SLOWEST: dict[str, Callable[[], onnx.ModelProto]] = {
     "logarithms": lambda: attentions("l = LogSoftmax<axis=-1>(s) p = Exp(l)"),
     "chain": lambda: chain("Abs(@)", 40_000),
     "old-functions": lambda: called(Limits().opened),
-    "old-chain": lambda: old(chain("Abs(@)", 26_000)),
+    "old-chain": lambda: old(chain("Abs(@)", 40_000)),
+    "old-shapes": lambda: growing(24_000),
+    "old-replaced": lambda: replaced(Limits().opened // 2 - 10),
 }
 """What takes longest to be converted among files of 1 MB."""

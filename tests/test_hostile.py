@@ -23,8 +23,9 @@ import softq
 from softq import limits
 from softq.cli import main
 from softq.errors import InputError, SoftqError, UsageError
+from softq.passes.raise_opset import RaiseOpset
 from softq.sweeps import records
-from tests.hostile import BOMBS, SLOWEST, WRONG, Make, called, calls, chain, text
+from tests.hostile import BOMBS, SLOWEST, WRONG, Make, called, calls, chain, old, replaced, text
 
 SECONDS = 10.0
 """The bound of docs/limits.md."""
@@ -44,11 +45,12 @@ def test_a_hostile_model_is_read_or_refused(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("option", ["", "--inline", "--qdq", "--fuse-attention"])
 @pytest.mark.parametrize("name", SLOWEST)
-def test_the_slowest_files_of_a_megabyte_are_converted_in_time(name: str, tmp_path: Path) -> None:
+def test_the_slowest_files_of_a_megabyte_are_converted_in_time(name: str, option: str, tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(SLOWEST[name]().SerializeToString())
     assert (tmp_path / "m.onnx").stat().st_size < 1_100_000
-    command = [sys.executable, "-m", "softq", "convert", "m.onnx", "o.onnx", "--all"]
+    command = [sys.executable, "-m", "softq", "convert", "m.onnx", "o.onnx", "--all", *filter(None, [option])]
     process = subprocess.Popen(command, cwd=tmp_path)
     # What this process took and those that it waited for; not what other tests have run.
     _, status, used = os.wait4(process.pid, 0)
@@ -92,6 +94,22 @@ def test_functions_that_are_opened_are_counted_before() -> None:
         softq.convert(called(100), all_sites=True)
         with pytest.raises(InputError, match=r"106 nodes; the limit is 100 \(--limit-opened"):
             softq.convert(called(106), all_sites=True)
+
+
+def test_nodes_of_older_operators_are_counted_before_they_are_replaced() -> None:
+    model = ir.from_proto(replaced(40))
+    before = ir.to_proto(model).SerializeToString(deterministic=True)
+    with (
+        limits.limited(opened=81),
+        pytest.raises(InputError, match=r"82 nodes; the limit is 81 \(--limit-opened"),
+    ):
+        RaiseOpset().call(model)
+    assert ir.to_proto(model).SerializeToString(deterministic=True) == before
+    with limits.limited(opened=82):
+        RaiseOpset().call(model)
+    assert len(model.graph) == 82
+    with limits.limited(opened=3):
+        RaiseOpset().call(ir.from_proto(old(chain("Abs(@)", 40))))  # Nothing of it is replaced.
 
 
 def test_commands_print_and_change_limits(tmp_path: Path) -> None:

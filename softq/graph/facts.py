@@ -66,9 +66,9 @@ class Facts:
         assumed = self.view.model.meta.get(ASSUMED_KEY)
         return assumed if isinstance(assumed, Assumed) else NOTHING
 
-    def ask_again(self) -> Facts:
-        """Return facts of the model, which has not changed: inference does not run again, all else is asked anew."""
-        return Facts(ModelView(self.view.model), self.__dict__.get("_inferred"))
+    def ask_again(self, model: ir.Model | None = None) -> Facts:
+        """Return facts of the model as it still is, or of an equal one: all but inference is asked anew."""
+        return Facts(ModelView(model or self.view.model), self.__dict__.get("_inferred"))
 
     def dtype(self, value: ir.Value | None) -> ir.DataType | None:
         """Return the element type of `value`, or None."""

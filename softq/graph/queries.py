@@ -116,22 +116,28 @@ def chain_above(value: ir.Value | None, *names: str) -> Iterator[ir.Value]:
 
 
 def values_above(value: ir.Value, enters: Callable[[ir.Node], bool], most: int) -> list[ir.Value]:
-    """Return `value` and what it is computed from, the nearest first.
+    """Return `value` and what it is computed from, the nearest first; see `walk_above`."""
+    return list(walk_above(value, enters, most))
+
+
+def walk_above(value: ir.Value, enters: Callable[[ir.Node], bool], most: int) -> Iterator[ir.Value]:
+    """Yield `value` and what it is computed from, the nearest first.
 
     Args:
         value: Where to begin.
         enters: Whether to go on above a node.
         most: How many values are enough.
     """
-    found = {value: None}
+    found = {value}
     waiting = deque(found)
+    yield value
     while waiting and len(found) < most:
         node = waiting.popleft().producer()
-        above = () if node is None or not enters(node) else node.inputs
-        new = dict.fromkeys(v for v in above if v is not None and v not in found)
-        found |= new
-        waiting += new
-    return list(found)
+        for above in () if node is None or not enters(node) else node.inputs:
+            if above is not None and above not in found:
+                found.add(above)
+                waiting.append(above)
+                yield above
 
 
 def cast_target(node: ir.Node) -> ir.DataType | None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 
 import numpy as np
@@ -20,6 +19,7 @@ class Names:
 
     def __init__(self, model: ir.Model) -> None:
         self._taken: set[str | None] = set()
+        self._counts: dict[tuple[str, int], int] = {}
         for container in ModelView(model).containers:
             operands = (value for node in container.body for value in node.inputs if value is not None)
             values = chain(container.values, container.graph.initializers.values(), operands)
@@ -27,16 +27,24 @@ class Names:
 
     def fresh(self, stem: str) -> str:
         """Return `stem`, with a number if need be, and remember it."""
-        return self._take(chain([stem], (f"{stem}_{count}" for count in itertools.count(2))))
+        return stem if self._take(stem) else self._count(stem, 2)
 
     def numbered(self, stem: str) -> str:
         """Return `stem` with the least number that is free, and remember it."""
-        return self._take(f"{stem}_{count}" for count in itertools.count())
+        return self._count(stem, 0)
 
-    def _take(self, names: Iterable[str]) -> str:
-        name = next(name for name in names if name not in self._taken)
+    def _count(self, stem: str, first: int) -> str:
+        """Return the stem with the least number from the first on that is free: no name becomes free again."""
+        number = self._counts.get((stem, first), first)
+        while not self._take(f"{stem}_{number}"):
+            number += 1
+        self._counts[stem, first] = number + 1
+        return f"{stem}_{number}"
+
+    def _take(self, name: str) -> bool:
+        free = name not in self._taken
         self._taken.add(name)
-        return name
+        return free
 
 
 class Rewriter:

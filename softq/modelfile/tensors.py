@@ -6,7 +6,6 @@ from collections.abc import Callable, Generator, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from typing import Literal, cast
 
 import onnx_ir as ir
@@ -52,26 +51,48 @@ def replace_tensors(model: ir.Model, change: Change) -> None:
 @contextmanager
 def swap_tensors(model: ir.Model, change: Change) -> Generator[None]:
     """Replace tensors as `replace_tensors` does, and put the model's own ones back on leaving."""
-    old = list(_places(model))
+    changed: list[tuple[Held, Put]] = []
     try:
-        replace_tensors(model, change)
+        for held, put in list(_places(model)):
+            if (new := change(held)) is not held.tensor:
+                changed.append((held, put))
+                put(new)
         yield
     finally:
-        for held, put in old:
+        for held, put in changed:
             put(held.tensor)
 
 
 def _places(model: ir.Model) -> Iterator[tuple[Held, Put]]:
     for function in model.functions.values():
         yield from _places_of(function.attributes, function.name)
-    tops = (model.graph, *(function.graph for function in model.functions.values()))
-    for graph in chain.from_iterable((top, *top.subgraphs()) for top in tops):
-        for value in graph.initializers.values():
-            if value.const_value is not None:
-                held = Held("initializer", value.name or "", value.const_value)
-                yield held, partial(setattr, value, "const_value")
-        for node in graph:
+    for top in (model.graph, *(function.graph for function in model.functions.values())):
+        yield from _places_in(top, set())
+
+
+def _places_in(graph: ir.Graph, seen: set[ir.Graph]) -> Iterator[tuple[Held, Put]]:
+    """Yield what a graph holds, and then what the graphs inside it do."""
+    seen.add(graph)
+    for value in graph.initializers.values():
+        if value.const_value is not None:
+            held = Held("initializer", value.name or "", value.const_value)
+            yield held, partial(setattr, value, "const_value")
+    inside: list[ir.Graph] = []
+    for node in graph:
+        if node.attributes:
             yield from _places_of(node.attributes, node_name(node))
+            inside += (graph for attribute in node.attributes.values() for graph in _graphs_of(attribute))
+    for nested in inside:
+        if nested not in seen:
+            yield from _places_in(nested, seen)
+
+
+def _graphs_of(attribute: ir.Attr) -> tuple[ir.Graph, ...]:
+    if attribute.is_ref():
+        return ()
+    if attribute.type == ir.AttributeType.GRAPH:
+        return (attribute.as_graph(),)
+    return attribute.as_graphs() if attribute.type == ir.AttributeType.GRAPHS else ()
 
 
 def node_name(node: ir.Node) -> str:
@@ -80,8 +101,6 @@ def node_name(node: ir.Node) -> str:
 
 
 def _places_of(attributes: MutableMapping[str, ir.Attr], owner: str) -> Iterator[tuple[Held, Put]]:
-    if not attributes:
-        return
     for key, attribute in list(attributes.items()):
         if attribute.is_ref() or attribute.type not in {ir.AttributeType.TENSOR, ir.AttributeType.TENSORS}:
             continue

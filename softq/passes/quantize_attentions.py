@@ -13,8 +13,6 @@ scale NaN, and with it all that is decoded.
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import onnx_ir as ir
 
@@ -155,14 +153,16 @@ class _Attention:
 
     def _quantize_weights(self) -> None:
         call, weights = self._call, self._call.outputs[0]
-        # Readers of the sum may stand in front of the product.
-        after = next(itertools.islice(itertools.dropwhile(lambda node: node is not call, graph_of(call)), 1, None))
+        # Readers of the sum may stand in front of the product: a node for a while keeps the place behind the call.
+        after = ir.Node("", "Identity", [], name=f"{call.name}.after")
+        graph_of(call).insert_after(call, after)
         name = weights.name or "weights"
         scale = self._rewriter.add_number(after, self._scale, ir.DataType.FLOAT, f"{name}.scale")
         decoded = self._codes(after, weights, (scale, scale), 0, name)
         self._second.replace_input_with(0, decoded)
         if self._scale != 1.0:
             self._sum_again(after, decoded)
+        graph_of(call).remove(after)
 
     def _sum_again(self, after: ir.Node, decoded: ir.Value) -> None:
         """Divide by the sum of the weights that are multiplied; where the method's own sum is NaN it stays so."""

@@ -15,13 +15,14 @@ import onnx
 import onnx_ir as ir
 from onnx import defs
 
-from softq.errors import RefusalError, root_line
+from softq.errors import InputError, RefusalError, root_line
 from softq.graph.edits import put_in_place
 from softq.graph.facts import Facts
 from softq.graph.inlining import InlineCalls
 from softq.graph.rewriter import Names
 from softq.graph.version_conversion import convert_graphs
 from softq.graph.view import ModelView
+from softq.limits import current
 from softq.modelfile import as_model
 from softq.modelfile.structure import check_opened
 from softq.modelfile.tensors import node_name
@@ -62,7 +63,7 @@ class RaiseOpset(ir.passes.InPlacePass):
 
         Raises:
             RefusalError: a node has no equal at operator set 18, or its meaning depends on a rank that is not known.
-            InputError: opening functions would make more nodes than `softq.limits` allows.
+            InputError: opening functions or replacing operators would make more nodes than `softq.limits` allows.
         """
         # Importing "ai.onnx" and importing "" are the same thing; onnx-ir keeps whichever was written.
         version = model.opset_imports.get("", model.opset_imports.get("ai.onnx"))
@@ -70,13 +71,15 @@ class RaiseOpset(ir.passes.InPlacePass):
             return ir.passes.PassResult(model, modified=False)
         facts, known = self._facts, dict[Key, onnx.GraphProto]()
         if model.functions:
-            facts = None
             check_opened(model, "the model")
             trial = as_model(model)
             _inline(trial)
-            _plan(trial, version, Facts(ModelView(trial)), known)
+            facts = Facts(ModelView(trial))
+            _check_size(trial, _plan(trial, version, facts, known))
             _inline(model)
+            facts = facts.ask_again(model)
         plan = _plan(model, version, facts or Facts(ModelView(model)), known)
+        _check_size(model, plan)
         names = Names(model)
         for replacement in plan:
             _apply(replacement, names)
@@ -176,6 +179,17 @@ class _Changes:
         if old.deprecated:
             raise ValueError(f"the operator is not part of version {self._version}")
         return old.since_version != new.since_version or new.deprecated
+
+
+def _check_size(model: ir.Model, plan: Sequence[_Replacement]) -> None:
+    """Refuse what would have more nodes than the limit; a model in which nothing is replaced has what it had."""
+    added = sum(len(one.converted.node) + len(one.converted.initializer) - 1 for one in plan)
+    nodes = sum(len(graph) for graph in (model.graph, *model.graph.subgraphs())) + added
+    if plan and nodes > (most := current().opened):
+        raise InputError(
+            f"the model is below operator set 18, and with the operators replaced that changed since it would have up "
+            f"to {nodes} nodes; the limit is {most} (--limit-opened changes it)"
+        )
 
 
 def _only_changes(node: ir.Node, proto: onnx.NodeProto, converted: onnx.GraphProto) -> onnx.GraphProto:

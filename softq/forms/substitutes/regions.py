@@ -18,6 +18,7 @@ from softq.graph.queries import (
     producer,
     subgraphs,
     values_above,
+    walk_above,
 )
 
 MOST_NODES = 120
@@ -191,7 +192,8 @@ def _first(node: ir.Node) -> int:
 
 def is_computed_from(value: ir.Value | None, scores: ir.Value) -> bool:
     """Return whether the elements of a value depend on the scores, as far as one function reaches."""
-    return value is not None and scores in values_above(value, lambda node: not is_op(node, "Shape"), MOST_NODES)
+    above = () if value is None else walk_above(value, lambda node: not is_op(node, "Shape"), MOST_NODES)
+    return any(found is scores for found in above)
 
 
 def are_weights(value: ir.Value) -> bool:
