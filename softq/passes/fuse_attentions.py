@@ -29,13 +29,13 @@ class FuseAttentions(ir.passes.InPlacePass):
         """Write the functions; `modified` says whether there are any."""
         refused: dict[str, str] = {}
         modified, view = False, ModelView(model)
-        facts = Facts(view)
+        facts, places = Facts(view), {node: place for place, node in enumerate(view.nodes)}
         for call in [node for node in view.nodes if _calls_rows(node, model)]:
             if isinstance(call.graph, ir.Function):
                 refused[_site(call)] = "it stands in a function of the model"
                 continue
             try:
-                _fuse(model, find_region(call, facts))
+                _fuse(model, find_region(call, facts), places)
                 modified = True
             except NotFusedError as error:
                 refused[_site(call)] = str(error)
@@ -59,10 +59,11 @@ def _site(call: ir.Node) -> str:
     return call.metadata_props.get(META_KEY, node_label(call))
 
 
-def _fuse(model: ir.Model, region: Region) -> None:
-    graph = graph_of(region.call)
+def _fuse(model: ir.Model, region: Region, places: dict[ir.Node, int]) -> None:
+    """Put the function of a region in its place; places say in which order nodes stand."""
+    graph, nodes = graph_of(region.call), sorted(region.nodes, key=places.__getitem__)
     given = [value for value in region.inputs() if value in region.call.inputs[1:] or not is_small(value)]
-    function = write_function(model, region, given)
+    function = write_function(model, region, nodes, given)
     model.functions.setdefault(function.identifier(), function)
     old = region.result
     new = ir.val(old.name, shape=old.shape, type=old.type)
@@ -70,12 +71,12 @@ def _fuse(model: ir.Model, region: Region) -> None:
         FUNCTION_DOMAIN, function.name, given, outputs=[new], name=f"{node_label(region.call)}.attention",
         metadata_props=region.call.metadata_props,
     )  # fmt: skip
-    last = max((n for n in graph if n in region.nodes), key={n: i for i, n in enumerate(graph)}.__getitem__)
-    graph.insert_after(last, node)
+    places[node] = places[nodes[-1]]
+    graph.insert_after(nodes[-1], node)
     ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
     read = {v: None for n in region.nodes for v in n.inputs if v is not None and v.producer() not in region.nodes}
     constants = [value.producer() for value in read if value not in given]
-    graph.remove([n for n in graph if n in region.nodes], safe=True)
+    graph.remove(nodes, safe=True)
     remove_if_unused(*constants)
     for value in read:
         idle = not (value.uses() or value.is_graph_input() or value.is_graph_output())

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from softq.graph.queries import constant_tensor, graph_of, is_op
+from softq.graph.queries import constant_tensor, is_op
 from softq.passes.rewriting.attention_regions import Region, Repeat
 from softq.rowprog.onnx.interface import DOMAIN
 
@@ -16,17 +16,18 @@ PREFIX = "Attention_"
 """What the names of functions of attentions begin with."""
 
 
-def write_function(model: ir.Model, region: Region, given: Sequence[ir.Value]) -> ir.Function:
+def write_function(model: ir.Model, region: Region, nodes: Sequence[ir.Node], given: Sequence[ir.Value]) -> ir.Function:
     """Return the function of a region; its name says what it computes, to the last constant.
 
     Args:
         model: The model, which has the row function.
         region: The attention.
+        nodes: Its nodes, in the order of the graph.
         given: What the function takes.
     """
     names = _names(region, given, model.functions[region.call.op_identifier()])
     body = _Body(given, names)
-    for node in (n for n in graph_of(region.call) if n in region.nodes):
+    for node in nodes:
         body.add(node, region.repeats.get(node))
     result = body.values[region.result]
     result.name = "result"
