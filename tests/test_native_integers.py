@@ -103,6 +103,14 @@ def test_products_of_words(right: str) -> None:
             np.testing.assert_array_equal(found[name], expected(left, matrix, zero), err_msg=name)
 
 
+@pytest.mark.parametrize("given", ["float[4, 4] a, int8[4, 4] b, int8[1] z", "int16[4, 4] a, int8[4, 4] b, int8[1] z"])
+def test_words_of_a_file_are_checked(given: str) -> None:
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 18, "softq.compiler" : 1]>
+        g ({given}) => (float[4, 4] y) {{ y = softq.compiler.MatMulWords(a, b, z) }}""")
+    with pytest.raises(softq.RefusalError, match="takes int16, bytes and a constant of theirs"):
+        build_program(model)
+
+
 def attention(kind: str, *, zeros: bool, beside: bool, mask: bool, scores: bool) -> onnx.ModelProto:
     """Return an attention of 3 heads between QuantizeLinear and DequantizeLinear, as onnxruntime's quantizer writes it.
 

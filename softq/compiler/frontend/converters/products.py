@@ -75,8 +75,11 @@ def integer_product(
 
 def _matmul_words(node: Node) -> list[relax.Expr]:
     """Return a product of int16 and bytes as float32; where there is no kernel for it, a product of floats."""
-    a, (b, transposed), zero = node.tensor(0), _right(node), node.array(2)
-    assert zero is not None
+    zero = node.array(2) if node.has(2) else None
+    types = [str(node.tensor(i).ty.dtype) for i in range(2)]
+    if zero is None or zero.size != 1 or types[0] != "int16" or types[1] != str(zero.dtype) or zero.dtype.itemsize != 1:
+        raise RefusalError(f"{node.operator} {node.name!r} takes int16, bytes and a constant of theirs, not {types}")
+    a, (b, transposed) = node.tensor(0), _right(node)
     if node.importer.supports(MatMulOp, "int16"):
         zeros = [constant(np.zeros(1, np.int16)), constant(zero)]
         return [_product(node, MatMulOp(transposed, integers=True), a, b, zeros, "float32")]
