@@ -101,6 +101,8 @@ def variants(
         assert not converted.warnings, converted.warnings
         written = folder / f"{len(name)}.onnx"
         save(converted.model, written, source=model)
+        if rest and name in (QDQ, EXACT):
+            yield name, written
         if rest or name == OVERRIDES:
             out = folder / f"{len(name)}-quantized.onnx"
             quantize(written, out, data["calibration"], **quantize_overrides(written), **chosen)
