@@ -96,6 +96,46 @@ def test_the_gradient_of_quantized_weights_is_the_jacobian_of_these_weights(
     torch.testing.assert_close(of_values, (p * keep).transpose(-2, -1) @ upstream, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("mask", masks())
+@pytest.mark.parametrize("backward", ["float", "quantized"])
+def test_in_blocks_of_queries_it_is_the_same(mask: str, backward: Any, qkv: tuple[Any, Any, Any]) -> None:
+    given: dict[str, Any] = {"enable_gqa": True, "bits": 3, "backward": backward, **masks()[mask]}
+    wanted = with_gradients(lambda: st.attention(*qkv, **given), qkv)
+    found = with_gradients(lambda: st.attention(*qkv, block=4, **given), qkv)
+    assert_all_close(found, wanted, 1e-5)
+
+
+def test_in_blocks_sinks_and_what_is_learned_have_their_gradients() -> None:
+    torch.manual_seed(0)
+    inputs = [torch.randn(2, 2, 9, 8, requires_grad=True) for _ in range(3)]
+    sinks = torch.randn(2, requires_grad=True)
+    module = st.Attention(method="ssmax", s="head", fitted={"s": (0.4, 0.5)}, learn=("s",))
+    every = (*inputs, sinks, *module.parameters())
+    whole, blocks = (
+        with_gradients(lambda: st.attention(*inputs, is_causal=True, method=module.method, sinks=sinks, block=block),  # noqa: B023
+                       every) for block in (None, 4)
+    )  # fmt: skip
+    assert_all_close(blocks, whole, 1e-5)
+
+
+@pytest.mark.slow
+def test_long_contexts_need_no_matrix_of_scores() -> None:
+    resource = pytest.importorskip("resource")
+    length = 16384
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(1, 1, length, 16, requires_grad=True) for _ in range(3))
+    # The first call takes what is needed once; a whole matrix of float32 alone is 1 GiB.
+    st.attention(query[..., :64, :], key[..., :64, :], value[..., :64, :], block=16).sum().backward()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    out = st.attention(query, key, value, is_causal=True, block=128)
+    out.sum().backward()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20
+    rows = slice(8000, 8004)
+    allowed = torch.arange(length) <= torch.arange(8000, 8004)[:, None]
+    torch.testing.assert_close(out[..., rows, :], st.attention(query[..., rows, :], key, value, allowed),
+                               rtol=1e-5, atol=1e-5)  # fmt: skip
+
+
 def test_cap_and_sinks_are_those_of_the_models_that_have_them(qkv: tuple[Any, Any, Any]) -> None:
     query, key, value = qkv
     key, value = key.repeat_interleave(2, 1), value.repeat_interleave(2, 1)
@@ -195,6 +235,8 @@ def test_what_is_learned_moves_and_stays_within_its_limits() -> None:
         (lambda x: st.softmax(x, method=st.weighing(), bits=3), "give them to weighing"),
         (lambda x: st.weighing("deferred-log", r="site", fitted={}), "fitted numbers are given for"),
         (lambda x: st.attention(x, x, x, attn_mask=x > 0, is_causal=True), "expected one of them"),
+        (lambda x: st.attention(x, x, x, block=0), "at least 1 query"),
+        (lambda x: st.attention(x, x, x, block=1, dropout_p=0.1), "no dropout"),
         (lambda x: st.attention(x.expand(4, 4, 4), x.expand(3, 4, 4), x, enable_gqa=True), "no multiple of 3"),
         (lambda x: st.Softmax(method="deferred-log", learn=("r",)), "r cannot be learned"),
     ],

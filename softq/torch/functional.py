@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import get_args
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from softq.errors import UsageError
 from softq.methods import DEFAULT_METHOD, METHODS, Fitted, Method, Options, OptionValue
-from softq.torch.gradients import Attend, Backward, StraightThrough, is_smooth
+from softq.torch.gradients import Attend, Backward, InBlocks, StraightThrough, is_smooth
 from softq.torch.rows import CARRIERS, RowFunction
 
 
@@ -127,7 +128,7 @@ def attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
     is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False, *,
     method: str | Weighing = DEFAULT_METHOD, softcap: float | None = None, sinks: Tensor | None = None,
-    backward: Backward = "auto", **settings: OptionValue,
+    block: int | None = None, backward: Backward = "auto", **settings: OptionValue,
 ) -> Tensor:  # fmt: skip
     """Return `torch.nn.functional.scaled_dot_product_attention` with a method in the softmax's place.
 
@@ -145,6 +146,8 @@ def attention(
         method: As in `softmax`.
         softcap: c, where c tanh(scores / c) takes the place of scaled scores (Gemma 2), before the mask.
         sinks: [heads]: a score beside those of the keys whose weight is multiplied with nothing (gpt-oss).
+        block: So many queries at a time: what is held is [..., heads, block, S], forward and backward, where it is
+            computed again. The result is the same. Not with dropout.
         backward: As in `weighing`.
         **settings: Options of the method.
 
@@ -159,32 +162,65 @@ def attention(
             raise UsageError(f"{query.shape[-3]} heads of queries are no multiple of {key.shape[-3]} heads of keys")
         groups = query.shape[-3] // key.shape[-3]
         key, value = key.repeat_interleave(groups, -3), value.repeat_interleave(groups, -3)
-    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = query @ key.transpose(-2, -1) * factor
-    kind = scores.dtype  # of autocast, where it is on
-    with torch.autocast(query.device.type, enabled=False):
-        scores = scores.float()
-        scores = scores if softcap is None else softcap * torch.tanh(scores / softcap)
-        if is_causal:
-            attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-        if attn_mask is not None:
-            masked = attn_mask.dtype is torch.bool
-            scores = scores.masked_fill(~attn_mask, -math.inf) if masked else scores + attn_mask.float()
-        values = value.float()
-        if sinks is not None:
-            beside = sinks.float().reshape(-1, 1, 1).expand(*scores.shape[:-1], 1)
-            scores = torch.cat([scores, beside], -1)
-            values = torch.cat([values, values.new_zeros(*values.shape[:-2], 1, values.shape[-1])], -2)
-        keep = None
-        if dropout_p > 0:
-            keep = torch.nn.functional.dropout(torch.ones_like(scores), dropout_p)
-        params = params_of(made, scores)
-        if made.smooth:
-            weights, normalizer = made.weigh.pair(scores, params)
-            out = (weights if keep is None else weights * keep) @ values / normalizer
-        else:
-            out = Attend.apply(scores, values, keep, made.weigh, params, made.quantized)
-        return out.to(kind)
+    part = _Part(made, 1 / math.sqrt(query.shape[-1]) if scale is None else scale, softcap, dropout_p, is_causal)
+    if block is None or block >= query.shape[-2]:
+        return part(query, key, value, attn_mask, sinks, 0)
+    if block < 1 or dropout_p > 0:
+        raise UsageError(f"block is {block} with dropout_p={dropout_p}; expected at least 1 query, and no dropout")
+    params = {name: value for name, value in made.params.items() if value.requires_grad}
+    given = (query, key, value, attn_mask, sinks, *params.values())
+    return InBlocks.apply(partial(_attend_part, part, tuple(params)), block, *given)
+
+
+def _attend_part(
+    part: _Part, names: tuple[str, ...], start: int, query: Tensor, key: Tensor, value: Tensor,
+    attn_mask: Tensor | None, sinks: Tensor | None, *learned: Tensor,
+) -> Tensor:  # fmt: skip
+    """Return the attention of some queries, with numbers that are learned as arguments."""
+    made = part.made.with_params({**part.made.params, **dict(zip(names, learned, strict=True))})
+    if attn_mask is not None and attn_mask.shape[-2] > 1:
+        attn_mask = attn_mask[..., start : start + query.shape[-2], :]
+    return replace(part, made=made)(query, key, value, attn_mask, sinks, start)
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """The attention of some queries, all heads alike."""
+
+    made: Weighing
+    scale: float
+    softcap: float | None
+    dropout: float
+    causal: bool
+
+    def __call__(
+        self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, sinks: Tensor | None, start: int
+    ) -> Tensor:
+        """Return the weighted means for queries that begin at a place, in the type of the products."""
+        scores = query @ key.transpose(-2, -1) * self.scale
+        kind = scores.dtype  # of autocast, where it is on
+        with torch.autocast(query.device.type, enabled=False):
+            scores = scores.float()
+            scores = scores if self.softcap is None else self.softcap * torch.tanh(scores / self.softcap)
+            if self.causal:
+                seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device)
+                attn_mask = seen.tril(start)
+            if attn_mask is not None:
+                masked = attn_mask.dtype is torch.bool
+                scores = scores.masked_fill(~attn_mask, -math.inf) if masked else scores + attn_mask.float()
+            values = value.float()
+            if sinks is not None:
+                beside = sinks.float().reshape(-1, 1, 1).expand(*scores.shape[:-1], 1)
+                scores = torch.cat([scores, beside], -1)
+                values = torch.cat([values, values.new_zeros(*values.shape[:-2], 1, values.shape[-1])], -2)
+            keep = torch.nn.functional.dropout(torch.ones_like(scores), self.dropout) if self.dropout > 0 else None
+            params = params_of(self.made, scores)
+            if self.made.smooth:
+                weights, normalizer = self.made.weigh.pair(scores, params)
+                out = (weights if keep is None else weights * keep) @ values / normalizer
+            else:
+                out = Attend.apply(scores, values, keep, self.made.weigh, params, self.made.quantized)
+            return out.to(kind)
 
 
 def params_of(made: Weighing, scores: Tensor) -> tuple[Tensor, ...]:

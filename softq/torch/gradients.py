@@ -12,6 +12,7 @@ The product with V has its own gradient in each: V sees the weights that it was 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -121,6 +122,50 @@ class Attend(torch.autograd.Function):
         of_weights = of_weights if keep is None else of_weights * keep
         p = weights / normalizer if ctx.quantized else torch.softmax(scores, -1)
         return through_softmax(p, of_weights), of_values, None, None, None, None
+
+
+class InBlocks(torch.autograd.Function):
+    """A function of queries and of what all of them share, some queries at a time; computed again for its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, function: Callable[..., Tensor], block: int, query: Tensor, *shared: Tensor | None) -> Tensor:
+        """Return the function's results side by side, [..., L, D].
+
+        Args:
+            ctx: What backward needs.
+            function: Called with the place of the first query, the queries, and what is shared.
+            block: Queries at a time.
+            query: [..., L, E].
+            shared: What every block takes; None where there is nothing.
+        """
+        ctx.function, ctx.block, ctx.given = function, block, tuple(x is not None for x in shared)
+        ctx.save_for_backward(query, *(x for x in shared if x is not None))
+        starts = range(0, query.shape[-2], block)
+        return torch.cat([function(at, query[..., at : at + block, :], *shared) for at in starts], -2)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of queries and of what is shared."""
+        query, *saved = ctx.saved_tensors
+        left = iter(saved)
+        shared = [next(left) if given else None for given in ctx.given]
+        wanted = ctx.needs_input_grad[3:]
+        sums: list[Tensor | None] = [torch.zeros_like(x) if x is not None and w else None
+                                     for x, w in zip(shared, wanted, strict=True)]  # fmt: skip
+        of_query: list[Tensor] = []
+        for at in range(0, query.shape[-2], ctx.block):
+            rows = slice(at, at + ctx.block)
+            inputs = [query[..., rows, :].detach().requires_grad_()]
+            inputs += [x if x is None else x.detach().requires_grad_(w) for x, w in zip(shared, wanted, strict=True)]
+            with torch.enable_grad():
+                out = ctx.function(at, *inputs)
+            asked = [x for x in inputs if x is not None and x.requires_grad]
+            found = list(torch.autograd.grad(out, asked, gradients[0][..., rows, :]))
+            of_query.append(found.pop(0))
+            for total in sums:
+                if total is not None:
+                    total += found.pop(0)
+        return None, None, torch.cat(of_query, -2), *sums
 
 
 def through_softmax(p: Tensor, gradient: Tensor) -> Tensor:

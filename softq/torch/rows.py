@@ -78,6 +78,24 @@ def _table(node: Node) -> Callable[..., Tensor]:
     return lambda row: values.to(device=row.device, dtype=row.dtype(node))
 
 
+def _multiply(node: Node) -> Callable[..., Tensor]:
+    """Return a product; one with a number that may be learned has no gradient where the other operand is infinite.
+
+    That is where an element is masked: its gradient is 0, and 0 times infinity would be NaN for all of the row.
+    """
+    if not any(inner.op == "param" and inner.dtype.is_float for inner in walk(node.args)):
+        return lambda row, a, b: torch.mul(a, b)
+
+    def multiply(row: Row, a: Tensor, b: Tensor) -> Tensor:
+        product = torch.mul(a, b)
+        if not product.requires_grad:
+            return product
+        finite = torch.isfinite(a) & torch.isfinite(b)
+        return torch.where(finite, torch.where(finite, a, 0.0) * torch.where(finite, b, 0.0), product.detach())
+
+    return multiply
+
+
 def _divide(node: Node) -> Callable[..., Tensor]:
     if node.dtype.is_float:
         return lambda row, a, b: a / b
@@ -179,7 +197,7 @@ RULES: Rules[Rule] = Rules(
         "length": lambda node: lambda row: torch.full((1,), row.shape[-1], dtype=torch.int32, device=row.device),
         "add": _elementwise(torch.add),
         "sub": _elementwise(torch.sub),
-        "mul": _elementwise(torch.mul),
+        "mul": _multiply,
         "divide": _divide,
         "min": _elementwise(_minimum),
         "max": _elementwise(_maximum),
@@ -226,6 +244,10 @@ class _Steps:
             else:
                 places[node] = self._add(len(given), RULES[node.op](node), taken)
         self._wanted = tuple(places[node] for node in wanted)
+        # Of a long row every value is large: each goes after its last use.
+        last = {at: number for number, (_, taken) in enumerate(self._calls) for at in taken}
+        last |= {at: len(self._calls) for at in self._wanted}
+        self._done = [tuple(at for at, use in last.items() if use == number) for number in range(len(self._calls))]
 
     def _add(self, given: int, call: Callable[..., Any], taken: tuple[int, ...]) -> int:
         self._calls.append((call, taken))
@@ -233,8 +255,10 @@ class _Steps:
 
     def __call__(self, row: Row, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
         values: list[Any] = list(given)
-        for call, taken in self._calls:
+        for (call, taken), done in zip(self._calls, self._done, strict=True):
             values.append(call(row, *(values[at] for at in taken)))
+            for at in done:
+                values[at] = None
         return tuple(values[at] for at in self._wanted)
 
 
