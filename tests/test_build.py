@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -90,8 +91,10 @@ def test_breaking_the_kernel_breaks_the_result(folder: Path, monkeypatch: pytest
     whole, method = kernels.row_kernel, softq.METHODS.get("deferred-log")
     other = method.program(method.configure({"bits": 2, "r": 0.5}))
 
-    def broken(program: Program, machine: Cpu, *, symbol: str, max_length: int) -> RowKernel:
-        return whole(other, machine, symbol=symbol, max_length=max_length)
+    def broken(
+        program: Program, machine: Cpu, *, symbol: str, max_length: int, outputs: Sequence[str] | None
+    ) -> RowKernel:
+        return whole(other, machine, symbol=symbol, max_length=max_length, outputs=outputs)
 
     model = converted("mnist_vit", "exact", folder)
     images = np.load(MODELS / "mnist_vit" / "data.npz")["images"][:32]
