@@ -1,7 +1,8 @@
 """How inspecting and converting grow with nodes, softmaxes and external weights: seconds, memory, fitted exponents.
 
-    python -m benchmarks.scale
+    python -m benchmarks.scale [UNIT ...]
 
+With units (nodes, softmaxes, GB) the rows of others stay as they were measured before.
 Each measurement is a process of its own: seconds are those of the processor, memory is the greatest that the process
 held. Weights are sparse files. Writes benchmarks/scale.json, from which docs/limits.md is generated.
 """
@@ -23,7 +24,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 RESULTS = Path(__file__).resolve().parent / "scale.json"
 COMMAND = "python -m benchmarks.scale"
-SIZES: Mapping[str, Sequence[int]] = {"nodes": (5000, 15000, 50000), "softmaxes": (300, 1000, 3000), "GB": (1, 5)}
+SIZES: Mapping[str, Sequence[int]] = {"nodes": (5000, 15000, 50000), "softmaxes": (300, 1000, 3000), "GB": (1, 5, 20)}
 
 _PROGRAM = """
 import gc, resource, sys, time
@@ -106,14 +107,15 @@ def fit(sizes: Sequence[float], seconds: Sequence[float]) -> float:
     return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
 
 
-def main() -> None:
-    """Measure, and write the table."""
-    rows: list[dict[str, Any]] = []
+def main(units: Sequence[str]) -> None:
+    """Measure these units, and write the table."""
+    rows: list[dict[str, Any]] = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"]
+    rows = [row for row in rows if row["unit"] not in units]
     with tempfile.TemporaryDirectory(dir=os.environ.get("SOFTQ_SCALE_FOLDER")) as name:
         folder = Path(name)
         path = folder / "m.onnx"
-        for unit, sizes in SIZES.items():
-            for size in sizes:
+        for unit in units:
+            for size in SIZES[unit]:
                 made = {"nodes": chain, "softmaxes": attentions}.get(unit)
                 onnx.save(made(size) if made is not None else weighty(size, folder), path)
                 does = [("inspect", ""), ("convert", "")] if unit != "GB" else [
@@ -127,6 +129,7 @@ def main() -> None:
                     print(rows[-1], flush=True)
                 for left in (folder / "other").iterdir():
                     left.unlink()
+    rows.sort(key=lambda row: list(SIZES).index(row["unit"]))
     RESULTS.write_text(json.dumps({"command": COMMAND, "rows": rows}, indent=1) + "\n", encoding="utf-8")
 
 
@@ -148,4 +151,4 @@ def document() -> str:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:] or list(SIZES))

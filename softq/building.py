@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from softq.address_space import check_address_space
 from softq.errors import UsageError
 from softq.input_shapes import InputShapes, fix_input_shapes
 from softq.modelfile import ModelLike, as_model, graph_hash, weights_fingerprint
@@ -96,7 +97,7 @@ def build(
         raise UsageError(f"target {spec.target.name} gives {spec.target.produces}; there is nothing to build")
     if importlib.util.find_spec("tvm") is None:
         raise UsageError(f"building for {spec.target.name} needs TVM; install it with: {INSTALL}")
-    _check_address_space()
+    check_address_space(_ADDRESS_SPACE, "building")
     from softq.artifact import check_folder, write
     from softq.artifact.operators.writing import write_operators
     from softq.artifact.signing import signer
@@ -128,17 +129,3 @@ def build(
         )
         notes = built.program.notes
     return BuiltArtifact(written, json.loads((written / "manifest.json").read_text(encoding="utf-8")), notes)
-
-
-def _check_address_space() -> None:
-    """Refuse where the C library would end the process, as it does when a thread of TVM gets no memory."""
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        return
-    most = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if most != resource.RLIM_INFINITY and most < _ADDRESS_SPACE:
-        raise UsageError(
-            f"building needs {_ADDRESS_SPACE >> 20} MiB of address space; "
-            f"this process may have {most >> 20} (ulimit -v)"
-        )

@@ -60,6 +60,13 @@ def test_building_asks_for_address_space_first(tmp_path: Path, monkeypatch: pyte
     assert list(tmp_path.iterdir()) == []
 
 
+def test_every_command_asks_for_address_space_before_libraries_do() -> None:
+    begin = "import resource; resource.setrlimit(resource.RLIMIT_AS, (160 << 20, 160 << 20))"
+    done = run_python(f"{begin}; from softq.cli import main; main(['inspect', 'm.onnx'])")
+    said = "softq: softq needs 208 MiB of address space; this process may have 160 (ulimit -v)\n"
+    assert (done.returncode, done.stderr) == (2, said)
+
+
 def interrupt(*given: object, **more: object) -> None:
     os.kill(os.getpid(), signal.SIGINT)
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import onnx
@@ -15,9 +16,9 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
-from softq import modelfile
+from softq import files, modelfile
 from softq.errors import InputError, SoftqError, UsageError
-from softq.modelfile import as_model, graph_hash, load, proto_without_weights, save, weights_fingerprint
+from softq.modelfile import as_model, graph_hash, load, proto_without_weights, save, staging, weights_fingerprint
 
 WEIGHTS = np.random.default_rng(5).normal(size=(3, 600)).astype(np.float32)
 
@@ -536,6 +537,27 @@ def test_outputs_that_are_no_place_for_a_file(tmp_path: Path) -> None:
     assert_refused("not a file name", lambda: save(model, str(tmp_path) + "/"), UsageError)
     os.mkfifo(tmp_path / "pipe")
     assert_refused("not a regular file", lambda: save(model, tmp_path / "pipe"), UsageError)
+
+
+def test_large_files_are_copied_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces of which some are on the disk and forgotten by the system while others are on their way."""
+    for module, name, size in ((files, "ON_ITS_WAY", 3000), (staging, "ON_ITS_WAY", 3000), (staging, "_CHUNK", 1000)):
+        monkeypatch.setattr(module, name, size)
+    path, let_go = write(tmp_path, external(), "w.bin"), files.let_go
+    contents, gone = (tmp_path / "w.bin").read_bytes(), list[str]()
+
+    def counted(file: BinaryIO) -> None:
+        gone.append(file.name)
+        let_go(file)
+
+    for module in (files, staging):
+        monkeypatch.setattr(module, "let_go", counted)
+    (tmp_path / "other").mkdir()
+    save(load(path), tmp_path / "other" / "out.onnx")
+    assert (tmp_path / "other" / "w.bin").read_bytes() == contents
+    assert len(contents) > 6000
+    assert str(tmp_path / "w.bin") in gone
+    assert any("softq-tmp" in name for name in gone)
 
 
 def test_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,12 @@ from typing import Any, NoReturn
 
 import click
 
+from softq.address_space import check_address_space
 from softq.errors import SoftqError
 from softq.visible import lines, visible
+
+_ADDRESS_SPACE = 208 << 20
+"""What NumPy, ONNX and their threads take to be loaded, with two cores; below it OpenBLAS ends the process."""
 
 EXIT_GATE, EXIT_BAD, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 130, 143
 
@@ -54,6 +58,8 @@ class Group(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         """Run a command and turn what it raises into one line."""
         try:
+            if "numpy" not in sys.modules:  # What is loaded has its room.
+                check_address_space(_ADDRESS_SPACE, "softq")
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort, KeyboardInterrupt, _Terminated):
             raise

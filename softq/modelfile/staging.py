@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
-from softq.files import SUFFIX, flush_folder, lock, remove, unless_locked, write_new
+from softq.files import ON_ITS_WAY, SUFFIX, flush_folder, let_go, lock, remove, unless_locked, write_new
 
 _CHUNK = 1 << 20
 
@@ -127,8 +127,13 @@ class Staging:
 
 
 def _chunks(file: BinaryIO) -> Iterator[bytes]:
+    kept = 0
     while chunk := file.read(_CHUNK):
         yield chunk
+        kept += len(chunk)
+        if kept >= ON_ITS_WAY:
+            let_go(file)
+            kept = 0
 
 
 def _same_contents(contents: BinaryIO, path: str) -> bool:
