@@ -97,6 +97,28 @@ def test_what_was_converted_is_trained() -> None:
     assert losses[-1] < 0.8 * losses[0]
 
 
+class Called(nn.Module):
+    """Tensors in a dictionary, a number, and a dropout between the softmax and the product."""
+
+    def forward(self, x: Any, times: int, d: Any) -> Any:
+        p = torch.special.softmax(x @ d["key"].transpose(-1, -2) * times, -1)
+        return nn.functional.dropout(p, 0.5, self.training) @ d["value"]
+
+
+def test_any_call_in_training_is_judged_and_fitted_as_in_evaluation() -> None:
+    calls = [(torch.randn(2, 7, 8), 2, {"value": torch.randn(2, 9, 8), "key": torch.randn(2, 9, 8)}) for _ in range(2)]
+    model = Called().train()
+    trained = st.convert(model, calls[0], calibration=calls, bits=3)
+    assert model.training
+    assert not torch.equal(trained.module(*calls[0]), trained.module(*calls[0]))
+    evaluated = st.convert(model.eval(), calls[0], calibration=calls, bits=3)
+    assert [site.verdict.action for site in trained.sites] == ["convert"]
+    assert trained.plan.to_text() == evaluated.plan.to_text()
+    half = [tuple(torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.bfloat16, call)) for call in calls]
+    with pytest.raises(UsageError, match="fit the module in float32"):
+        st.convert(model, half[0], calibration=half)
+
+
 class Branches(nn.Module):
     def forward(self, x: Any) -> Any:
         return torch.softmax(x, -1) @ x if x.sum() > 0 else x

@@ -8,7 +8,8 @@ was made here converts the exported model, and the other way round.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ import onnx_ir as ir
 import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
+from torch.utils._pytree import tree_leaves
 
 import softq.conversion
 from softq.errors import RefusalError, UsageError
@@ -57,13 +59,15 @@ def convert(
     """Return a module with softq's methods in the place of its softmaxes and attentions; the argument stays as it is.
 
     What is traced is the mode that the module is in: train it after `model.train()`, evaluate it after `model.eval()`.
+    Judged, fitted and exported is what it is in evaluation: nothing is dropped there.
 
     Args:
         model: The module; torch.export has to be able to trace it.
         args: Arguments of a call.
         kwargs: Arguments by name.
         dynamic_shapes: Which axes may change, as in `torch.export.export`.
-        calibration: Arguments of further calls, on which options are fitted: tensors in the order of the call's.
+        calibration: Arguments of further calls, on which options are fitted: tensors in the order of the call's; what
+            is no tensor is as in the first.
         backward: What gradients go through, as in `softq.torch.weighing`.
         **options: `method`, `bits`, `settings`, `plan`, `sites`, `all_sites` and others of `softq.convert`.
 
@@ -72,7 +76,11 @@ def convert(
         RefusalError: a softmax was converted that is no operator of torch; or as in `softq.convert`.
     """
     traced = _trace(model, args, kwargs, dynamic_shapes)
-    exported = _export(model, args, kwargs, dynamic_shapes)
+    trained = any(part.training for part in model.modules())
+    with _evaluating(model):
+        exported = _export(model, args, kwargs, dynamic_shapes)
+        if trained and _softmaxes(traced) != _softmaxes(_trace(model, args, kwargs, dynamic_shapes)):
+            raise UsageError("the module has other softmaxes in training than in evaluation: convert it after eval()")
     data = None if calibration is None else list(_feeds(exported, calibration))
     conversion = softq.conversion.convert(exported, calibration=data, **options)
     module = traced.module()
@@ -107,6 +115,21 @@ def calibrate(model: nn.Module, batches: Iterable[tuple[Tensor, ...]], **options
     return convert(model, calls[0], calibration=calls, **options).plan
 
 
+@contextmanager
+def _evaluating(model: nn.Module) -> Generator[None]:
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def _softmaxes(program: torch.export.ExportedProgram) -> list[tuple[str, Any]]:
+    return [(node.name, node.target) for node in program.graph.nodes if node.target in _REPLACED]
+
+
 def _trace(
     model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any
 ) -> torch.export.ExportedProgram:
@@ -121,19 +144,21 @@ def _export(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] |
     level = log.level
     log.setLevel(logging.ERROR)
     try:
-        # Traced once more, as users would: of a program that was traced, axes have other names.
+        # Traced once more, as users would: of a program that was traced, axes have other names. A dictionary at the end
+        # would be taken for arguments by name.
+        positional = (*args, {}) if args and isinstance(args[-1], dict) else args
         program = torch.onnx.export(
-            model, args, kwargs=dict(kwargs or {}), dynamic_shapes=dynamic_shapes, dynamo=True, verbose=False
+            model, positional, kwargs=dict(kwargs or {}), dynamic_shapes=dynamic_shapes, dynamo=True, verbose=False
         )
     except Exception as error:  # nor for what it cannot export
-        raise UsageError(f"torch.onnx cannot export the module: {_first_line(error)}") from error
+        raise UsageError(f"torch.onnx cannot export the module: {_first_line(error.__cause__ or error)}") from error
     finally:
         log.setLevel(level)
     assert program is not None
     return program.model
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
@@ -141,13 +166,16 @@ def _feeds(model: ir.Model, calls: Iterable[tuple[Tensor, ...]]) -> Iterator[dic
     """Yield calls as inputs of the exported model, by name.
 
     Raises:
-        UsageError: a call has another number of tensors than the model has inputs.
+        UsageError: a call has another number of tensors than the model has inputs, or of a type that NumPy has not.
     """
     names = [str(value.name) for value in model.graph.inputs]
     for call in calls:
-        if len(call) != len(names):
-            raise UsageError(f"calibration: a call has {len(call)} tensors; the module takes {len(names)}")
-        yield {name: value.detach().cpu().numpy() for name, value in zip(names, call, strict=True)}
+        values = [x for x in tree_leaves(call) if isinstance(x, Tensor)]
+        if len(values) != len(names):
+            raise UsageError(f"calibration: a call has {len(values)} tensors; the module takes {len(names)}")
+        if any(x.dtype is torch.bfloat16 for x in values):
+            raise UsageError("calibration: a tensor is bfloat16; fit the module in float32")
+        yield {name: value.detach().cpu().numpy() for name, value in zip(names, values, strict=True)}
 
 
 def _places(model: ir.Model) -> Iterator[tuple[str, str]]:
@@ -201,6 +229,7 @@ def _put(module: GraphModule, node: Node, made: nn.Module, args: tuple[Any, ...]
 
 _REPLACED: Mapping[Any, Callable[[GraphModule, Node, SitePlan, Backward], None]] = {
     torch.ops.aten.softmax.int: _replace_softmax,
+    torch.ops.aten.special_softmax.default: _replace_softmax,
     torch.ops.aten.scaled_dot_product_attention.default: _replace_attention,
 }
 """By the operators of torch that they replace."""
