@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -118,6 +119,32 @@ def test_in_blocks_sinks_and_what_is_learned_have_their_gradients() -> None:
     assert_all_close(blocks, whole, 1e-5)
 
 
+@pytest.mark.parametrize("backward", ["float", "quantized"])
+def test_in_blocks_the_gradient_is_computed_again_in_the_types_of_the_call(
+    backward: Any, qkv: tuple[Any, Any, Any]
+) -> None:
+    def attend(block: int | None) -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return st.attention(*qkv, enable_gqa=True, bits=2, backward=backward, block=block).float()
+
+    # One step of bfloat16 is 2^-8; another code would be a multiple of that.
+    assert_all_close(with_gradients(lambda: attend(4), qkv), with_gradients(lambda: attend(None), qkv), 2**-7)
+    long = [torch.randn(1, 512, 8).bfloat16().requires_grad_() for _ in range(3)]
+    whole, blocks = (torch.autograd.grad(st.attention(*long, block=block).sum(), long) for block in (None, 2))
+    for mine, other in zip(blocks, whole, strict=True):
+        # A sum of 256 parts in bfloat16 is off by several percent.
+        assert float((mine - other).float().norm()) < 2**-7 * float(other.float().norm())
+
+
+@pytest.mark.parametrize("block", [None, 4])
+@pytest.mark.parametrize("backward", ["float", "quantized"])
+def test_what_stands_for_a_derivative_has_none(block: int | None, backward: Any, qkv: tuple[Any, Any, Any]) -> None:
+    out = st.attention(*qkv, enable_gqa=True, backward=backward, block=block)
+    (first,) = torch.autograd.grad(out.square().sum(), qkv[0], create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first.square().sum().backward()
+
+
 @pytest.mark.slow
 def test_long_contexts_need_no_matrix_of_scores() -> None:
     resource = pytest.importorskip("resource")
@@ -205,7 +232,16 @@ def test_a_module_keeps_its_fitted_numbers(kind: Any, tmp_path: Any) -> None:
     other.load_state_dict(torch.load(tmp_path / "state.pt"))
     assert torch.equal(made(*inputs), other(*inputs))
     assert torch.equal(made(*inputs), copy.deepcopy(made)(*inputs))
+    assert torch.equal(made(*inputs), pickle.loads(pickle.dumps(made))(*inputs))
     assert "deferred-log, bits=4" in repr(made)
+
+
+def test_a_model_in_half_precision_keeps_the_numbers_of_its_methods() -> None:
+    module = st.Softmax(method="consmax", beta="head", gamma="site", fitted={"beta": (1.003, 2.0), "gamma": 50.77},
+                        learn=("beta",))  # fmt: skip
+    scores = torch.randn(2, 2, 5, 5)
+    wanted = module(scores)
+    assert torch.equal(torch.nn.Sequential(module).bfloat16()(scores), wanted)
 
 
 def test_what_is_learned_moves_and_stays_within_its_limits() -> None:
@@ -238,6 +274,7 @@ def test_what_is_learned_moves_and_stays_within_its_limits() -> None:
         (lambda x: st.attention(x, x, x, block=0), "at least 1 query"),
         (lambda x: st.attention(x, x, x, block=1, dropout_p=0.1), "no dropout"),
         (lambda x: st.attention(x.expand(4, 4, 4), x.expand(3, 4, 4), x, enable_gqa=True), "no multiple of 3"),
+        (lambda x: st.Softmax(method="ssmax", s="head", fitted={"s": (0.4, 0.5)})(x), "for 2 heads; scores are"),
         (lambda x: st.Softmax(method="deferred-log", learn=("r",)), "r cannot be learned"),
     ],
 )

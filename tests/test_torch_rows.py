@@ -17,6 +17,7 @@ from tests.conformance import SPECIAL
 
 torch = pytest.importorskip("torch")
 
+from softq.torch.functional import softmax, weighing  # noqa: E402
 from softq.torch.gradients import is_smooth  # noqa: E402
 from softq.torch.rows import RULES, RowFunction  # noqa: E402
 
@@ -119,6 +120,21 @@ def test_the_gradient_of_a_smooth_method_is_that_of_differences(name: str) -> No
 
     # Coefficients are those of f32, so that pieces of an approximation meet within 1e-7.
     assert torch.autograd.gradcheck(probabilities, scores, eps=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("method", METHODS.entries())
+def test_masked_scores_have_no_part_in_the_gradient(method: str) -> None:
+    scores = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    masked = torch.cat([scores, torch.full((2, 3, 2), -np.inf)], -1)
+    weights = torch.arange(5.0).sin()
+    made = weighing(method)
+    found = torch.autograd.grad((softmax(masked, method=made)[..., :5] * weights).sum(), scores)[0]
+    assert bool(found.isfinite().all())
+    valid = torch.ones(7, dtype=torch.bool)
+    valid[5:] = False
+    filled = torch.cat([scores, torch.zeros(2, 3, 2)], -1)
+    again = torch.autograd.grad((softmax(filled, valid=valid, method=made)[..., :5] * weights).sum(), scores)[0]
+    torch.testing.assert_close(again, found)
 
 
 def test_a_method_that_rounds_is_not_smooth() -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -46,6 +46,19 @@ class Weighing:
         """Return the same with other run-time parameters."""
         return Weighing(self.method, self.options, self.weigh, self.smooth, self.backward, params)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The program's functions cannot be pickled; they are made again.
+        return _of_options, (self.method.name, self.options, self.backward, self.params)
+
+
+def _of_options(method: str, options: Options, backward: Backward, params: Mapping[str, Tensor]) -> Weighing:
+    """Return a method with options that are resolved."""
+    chosen = METHODS.get(method)
+    program = chosen.program(options)
+    weigh = RowFunction(program, ("weights", "normalizer") if program.is_pair else ("probabilities",))
+    smooth = backward in ("auto", "exact") and is_smooth(program)
+    return Weighing(chosen, options, weigh, smooth, backward, params)
+
 
 def weighing(
     method: str = DEFAULT_METHOD,
@@ -76,18 +89,15 @@ def weighing(
         )
     if backward not in get_args(Backward):
         raise UsageError(f"backward is {backward!r}; allowed are {', '.join(get_args(Backward))}")
-    program = chosen.program(options)
-    smooth = is_smooth(program)
-    if backward == "exact" and not smooth:
+    made = _of_options(method, options, backward, {})
+    if backward == "exact" and not made.smooth:
         raise UsageError(f"{method} rounds, so that its own derivative is 0; backward may be float or quantized")
-    names = ("weights", "normalizer") if program.is_pair else ("probabilities",)
-    weigh = RowFunction(program, names)
-    dtypes = {param.name: CARRIERS[param.dtype] for param in program.params}
+    dtypes = {param.name: CARRIERS[param.dtype] for param in made.weigh.params}
     arrays = chosen.parameters(options, numbers)
     params = {name: torch.as_tensor(value).to(dtypes[name]) for name, value in arrays.items() if name in dtypes}
     if numbers and set(params) != set(dtypes):
         raise UsageError(f"{method}: parameters {sorted(dtypes)} do not follow from {sorted(numbers)}")
-    return Weighing(chosen, options, weigh, smooth and backward in ("auto", "exact"), backward, params)
+    return made.with_params(params)
 
 
 def softmax(
@@ -178,7 +188,7 @@ def _attend_part(
 ) -> Tensor:  # fmt: skip
     """Return the attention of some queries, with numbers that are learned as arguments."""
     made = part.made.with_params({**part.made.params, **dict(zip(names, learned, strict=True))})
-    if attn_mask is not None and attn_mask.shape[-2] > 1:
+    if attn_mask is not None and attn_mask.dim() > 1 and attn_mask.shape[-2] > 1:
         attn_mask = attn_mask[..., start : start + query.shape[-2], :]
     return replace(part, made=made)(query, key, value, attn_mask, sinks, start)
 
@@ -227,12 +237,19 @@ def params_of(made: Weighing, scores: Tensor) -> tuple[Tensor, ...]:
     """Return the run-time parameters where the scores are, in the order of the program.
 
     Raises:
-        UsageError: one is missing.
+        UsageError: one is missing, or those of heads are as many as the scores' third axis from the end is not.
     """
     missing = [param.name for param in made.weigh.params if param.name not in made.params]
     if missing:
         raise UsageError(f"{made.method.name}: {', '.join(made.options.fitted)} is per site or head; give `fitted`")
-    return tuple(made.params[param.name].to(scores.device) for param in made.weigh.params)
+    params = tuple(made.params[param.name].to(scores.device) for param in made.weigh.params)
+    for value in params:
+        if value.dim() == 3 and value.shape[0] not in (1, *scores.shape[-3:-2]):
+            raise UsageError(
+                f"{made.method.name}: numbers are fitted for {value.shape[0]} heads; scores are {tuple(scores.shape)}, "
+                "with heads third from the end"
+            )
+    return params
 
 
 def _made(method: str | Weighing, backward: Backward, settings: Mapping[str, OptionValue]) -> Weighing:

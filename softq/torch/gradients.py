@@ -7,7 +7,8 @@ A method that rounds has a derivative of zero almost everywhere, so backward tak
   taken off is that of the weights that were multiplied (Attn-QAT, arXiv 2603.00040);
 * `exact`: the program's own, for methods whose weights are smooth functions of the scores.
 
-The product with V has its own gradient in each: V sees the weights that it was multiplied with.
+The product with V has its own gradient in each: V sees the weights that it was multiplied with. None of what stands in
+place of a derivative has a derivative of its own: a second one is an error.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from softq.rowprog import Program
 from softq.rowprog.program import Node, walk
@@ -75,6 +77,7 @@ class StraightThrough(torch.autograd.Function):
         return weights / normalizer
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradient of the scores."""
         scores, *params = ctx.saved_tensors
@@ -111,6 +114,7 @@ class Attend(torch.autograd.Function):
         return (weights if keep is None else weights * keep) @ values / normalizer
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of scores and values; weights are computed again."""
         scores, values, *rest = ctx.saved_tensors
@@ -140,32 +144,37 @@ class InBlocks(torch.autograd.Function):
         """
         ctx.function, ctx.block, ctx.given = function, block, tuple(x is not None for x in shared)
         ctx.save_for_backward(query, *(x for x in shared if x is not None))
+        kind = query.device.type
+        ctx.autocast = (kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
         starts = range(0, query.shape[-2], block)
         return torch.cat([function(at, query[..., at : at + block, :], *shared) for at in starts], -2)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of queries and of what is shared."""
         query, *saved = ctx.saved_tensors
         left = iter(saved)
         shared = [next(left) if given else None for given in ctx.given]
         wanted = ctx.needs_input_grad[3:]
-        sums: list[Tensor | None] = [torch.zeros_like(x) if x is not None and w else None
-                                     for x, w in zip(shared, wanted, strict=True)]  # fmt: skip
+        # A sum of many blocks in half precision would lose what each of them adds.
+        sums = [torch.zeros_like(x, dtype=torch.promote_types(x.dtype, torch.float32)) if x is not None and w else None
+                for x, w in zip(shared, wanted, strict=True)]  # fmt: skip
         of_query: list[Tensor] = []
         for at in range(0, query.shape[-2], ctx.block):
             rows = slice(at, at + ctx.block)
             inputs = [query[..., rows, :].detach().requires_grad_()]
             inputs += [x if x is None else x.detach().requires_grad_(w) for x, w in zip(shared, wanted, strict=True)]
-            with torch.enable_grad():
+            with torch.enable_grad(), torch.autocast(*ctx.autocast):
                 out = ctx.function(at, *inputs)
             asked = [x for x in inputs if x is not None and x.requires_grad]
-            found = list(torch.autograd.grad(out, asked, gradients[0][..., rows, :]))
-            of_query.append(found.pop(0))
+            parts = list(torch.autograd.grad(out, asked, gradients[0][..., rows, :]))
+            of_query.append(parts.pop(0))
             for total in sums:
                 if total is not None:
-                    total += found.pop(0)
-        return None, None, torch.cat(of_query, -2), *sums
+                    total += parts.pop(0)
+        found = (s if s is None or x is None else s.to(x.dtype) for s, x in zip(sums, shared, strict=True))
+        return None, None, torch.cat(of_query, -2), *found
 
 
 def through_softmax(p: Tensor, gradient: Tensor) -> Tensor:

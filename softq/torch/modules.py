@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 
 from softq.errors import UsageError
@@ -44,6 +46,15 @@ class _Weighs(nn.Module):
                 self.register_parameter(name, nn.Parameter(value.clone()))
             else:
                 self.register_buffer(name, value.clone())
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> _Weighs:
+        """Return the module elsewhere, with its numbers in the types that the program takes: not in half precision."""
+
+        def keep_type(x: Tensor) -> Tensor:
+            moved = fn(x)
+            return moved if moved.dtype == x.dtype else x.to(moved.device)
+
+        return super()._apply(keep_type, recurse)  # pyright: ignore[reportPrivateUsage]
 
     @property
     def method(self) -> Weighing:

@@ -78,27 +78,27 @@ def _table(node: Node) -> Callable[..., Tensor]:
     return lambda row: values.to(device=row.device, dtype=row.dtype(node))
 
 
-def _multiply(node: Node) -> Callable[..., Tensor]:
-    """Return a product; one with a number that may be learned has no gradient where the other operand is infinite.
+def _guarded(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return a function without a gradient where it or an operand is infinite.
 
     That is where an element is masked: its gradient is 0, and 0 times infinity would be NaN for all of the row.
     """
-    if not any(inner.op == "param" and inner.dtype.is_float for inner in walk(node.args)):
-        return lambda row, a, b: torch.mul(a, b)
 
-    def multiply(row: Row, a: Tensor, b: Tensor) -> Tensor:
-        product = torch.mul(a, b)
-        if not product.requires_grad:
-            return product
-        finite = torch.isfinite(a) & torch.isfinite(b)
-        return torch.where(finite, torch.where(finite, a, 0.0) * torch.where(finite, b, 0.0), product.detach())
+    def guarded(row: Row, *args: Tensor) -> Tensor:
+        value = function(*args)
+        if not value.requires_grad:
+            return value
+        finite = torch.isfinite(value)
+        for x in args:
+            finite = finite & torch.isfinite(x)
+        return torch.where(finite, function(*(torch.where(finite, x, 1.0) for x in args)), value.detach())
 
-    return multiply
+    return guarded
 
 
 def _divide(node: Node) -> Callable[..., Tensor]:
     if node.dtype.is_float:
-        return lambda row, a, b: a / b
+        return _guarded(torch.div)
     return lambda row, a, b: torch.div(a, b, rounding_mode="floor")
 
 
@@ -197,7 +197,7 @@ RULES: Rules[Rule] = Rules(
         "length": lambda node: lambda row: torch.full((1,), row.shape[-1], dtype=torch.int32, device=row.device),
         "add": _elementwise(torch.add),
         "sub": _elementwise(torch.sub),
-        "mul": _multiply,
+        "mul": lambda node: _guarded(torch.mul),
         "divide": _divide,
         "min": _elementwise(_minimum),
         "max": _elementwise(_maximum),
@@ -215,7 +215,7 @@ RULES: Rules[Rule] = Rules(
         "lut": lambda node: _look_up,
         "exp2i": lambda node: _exp2,
         "normalize": _normalize,
-        "log2": _elementwise(torch.log2),
+        "log2": lambda node: _guarded(torch.log2),
         "sqrt": _elementwise(torch.sqrt),
         "row_max": _extreme(torch.amax),
         "row_min": _extreme(torch.amin),
