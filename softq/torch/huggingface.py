@@ -15,7 +15,7 @@ from softq.torch.functional import Weighing, attention, weighing
 from softq.torch.gradients import Backward
 
 CONFIG = "softq"
-"""What a model's config may name the method by: {"method": "deferred-log", "bits": 3}, and under "layers" others by the
+"""What a model's config may name a method by: {"method": NAME, "bits": 3}, and under "layers" others by the
 layer's number: {"layers": {"0": {"bits": 4}}}."""
 
 _LAYERS = "layers"
