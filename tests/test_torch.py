@@ -47,7 +47,8 @@ def masks() -> dict[str, dict[str, Any]]:
     some[..., 0] = True
     return {
         "none": {}, "causal": {"is_causal": True}, "bool": {"attn_mask": some},
-        "added": {"attn_mask": torch.randn(10, 12)}, "scale": {"scale": 0.3},
+        "added": {"attn_mask": torch.randn(10, 12)},
+        "empty": {"attn_mask": torch.arange(10)[:, None] > 2}, "scale": {"scale": 0.3},
     }  # fmt: skip
 
 

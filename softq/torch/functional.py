@@ -142,7 +142,8 @@ def attention(
 ) -> Tensor:  # fmt: skip
     """Return `torch.nn.functional.scaled_dot_product_attention` with a method in the softmax's place.
 
-    Weights are multiplied with V before they are divided, forward and backward; scores and weights are float32.
+    Weights are multiplied with V before they are divided, forward and backward; scores and weights are float32. A query
+    whose keys are all masked gets 0, as in torch.
 
     Args:
         query: [..., heads, L, E].
@@ -212,6 +213,7 @@ class _Part:
         with torch.autocast(query.device.type, enabled=False):
             scores = scores.float()
             scores = scores if self.softcap is None else self.softcap * torch.tanh(scores / self.softcap)
+            may_be_empty = attn_mask is not None and sinks is None
             if self.causal:
                 seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device)
                 attn_mask = seen.tril(start)
@@ -223,6 +225,8 @@ class _Part:
                 beside = sinks.float().reshape(-1, 1, 1).expand(*scores.shape[:-1], 1)
                 scores = torch.cat([scores, beside], -1)
                 values = torch.cat([values, values.new_zeros(*values.shape[:-2], 1, values.shape[-1])], -2)
+            empty = scores.amax(-1, keepdim=True) == -math.inf if may_be_empty and scores.shape[-1] else None
+            scores = scores if empty is None else scores.masked_fill(empty, 0.0)
             keep = torch.nn.functional.dropout(torch.ones_like(scores), self.dropout) if self.dropout > 0 else None
             params = params_of(self.made, scores)
             if self.made.smooth:
@@ -230,7 +234,7 @@ class _Part:
                 out = (weights if keep is None else weights * keep) @ values / normalizer
             else:
                 out = Attend.apply(scores, values, keep, self.made.weigh, params, self.made.quantized)
-            return out.to(kind)
+            return (out if empty is None else out.masked_fill(empty, 0.0)).to(kind)
 
 
 def params_of(made: Weighing, scores: Tensor) -> tuple[Tensor, ...]:
