@@ -34,7 +34,7 @@ class Limits:
     )
     functions: int = _limit(2_000, "functions of a model")
     opened: int = _limit(
-        16_000,
+        12_000,
         "nodes of a model below operator set 18 once its functions are opened, and nodes put in place of others",
     )
     softmaxes: int = _limit(1_500, "softmaxes of a model, whatever becomes of them")

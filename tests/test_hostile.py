@@ -45,7 +45,7 @@ def test_a_hostile_model_is_read_or_refused(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("option", ["", "--inline", "--fuse-attention"])
+@pytest.mark.parametrize("option", ["", "--inline", "--fuse-attention", "--qdq"])
 @pytest.mark.parametrize("name", SLOWEST)
 def test_the_slowest_files_of_a_megabyte_are_converted_in_time(name: str, option: str, tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(SLOWEST[name]().SerializeToString())
