@@ -27,7 +27,8 @@ PER_HEAD: dict[str, Any] = dict.fromkeys(CURVE, "head")
 @pytest.fixture
 def qkv() -> tuple[Any, Any, Any]:
     torch.manual_seed(0)
-    return tuple(torch.randn(2, h, n, 16, requires_grad=True) for h, n in ((6, 10), (3, 12), (3, 12)))  # type: ignore[return-value]
+    query, key, value = (torch.randn(2, h, n, 16, requires_grad=True) for h, n in ((6, 10), (3, 12), (3, 12)))
+    return query, key, value
 
 
 def with_gradients(attend: Callable[[], Any], inputs: tuple[Any, ...]) -> list[Any]:

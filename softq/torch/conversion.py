@@ -53,7 +53,7 @@ class Converted:
 
 def convert(
     model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None, *,
-    dynamic_shapes: Any = None, calibration: Iterable[tuple[Tensor, ...]] | None = None, backward: Backward = "auto",
+    dynamic_shapes: Any = None, calibration: Iterable[tuple[Any, ...]] | None = None, backward: Backward = "auto",
     **options: Any,
 ) -> Converted:  # fmt: skip
     """Return a module with softq's methods in the place of its softmaxes and attentions; the argument stays as it is.
@@ -97,7 +97,7 @@ def convert(
     return Converted(module, conversion.sites, conversion.plan, exported, conversion.warnings)
 
 
-def calibrate(model: nn.Module, batches: Iterable[tuple[Tensor, ...]], **options: Any) -> Plan:
+def calibrate(model: nn.Module, batches: Iterable[tuple[Any, ...]], **options: Any) -> Plan:
     """Return the plan that fits a module on batches; `plan.to_text()` is the file that `softq convert --plan` takes.
 
     Args:
@@ -162,7 +162,7 @@ def _first_line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
-def _feeds(model: ir.Model, calls: Iterable[tuple[Tensor, ...]]) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
+def _feeds(model: ir.Model, calls: Iterable[tuple[Any, ...]]) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
     """Yield calls as inputs of the exported model, by name.
 
     Raises:

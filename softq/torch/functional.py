@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, get_args
@@ -14,7 +14,8 @@ from torch import Tensor
 from softq.errors import UsageError
 from softq.methods import DEFAULT_METHOD, METHODS, Fitted, Method, Options, OptionValue
 from softq.torch.gradients import Attend, Backward, InBlocks, StraightThrough, is_smooth
-from softq.torch.rows import CARRIERS, RowFunction
+from softq.torch.rows import RowFunction
+from softq.torch.rules import CARRIERS
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,6 +263,3 @@ def _made(method: str | Weighing, backward: Backward, settings: Mapping[str, Opt
     if settings or backward != "auto":
         raise UsageError("options beside a method that has them: give them to weighing")
     return method
-
-
-__all__: Sequence[str] = ["Weighing", "attention", "softmax", "weighing"]

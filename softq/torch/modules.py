@@ -102,10 +102,10 @@ class Attention(_Weighs):
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
         is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False, *,
-        softcap: float | None = None, sinks: Tensor | None = None,
+        softcap: float | None = None, sinks: Tensor | None = None, block: int | None = None,
     ) -> Tensor:  # fmt: skip
         """Return what `softq.torch.attention` returns; nothing is dropped in evaluation mode."""
         return attention(
             query, key, value, attn_mask, dropout_p if self.training else 0.0, is_causal, scale, enable_gqa,
-            method=self.method, softcap=softcap, sinks=sinks,
+            method=self.method, softcap=softcap, sinks=sinks, block=block,
         )  # fmt: skip
