@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
@@ -119,8 +119,18 @@ class Program:
         return tuple(param_of(node) for node in self.nodes() if node.op == "param")
 
 
-def walk(roots: Iterable[Node], known: Container[Node] = ()) -> Iterator[Node]:
-    """Yield every node under the roots once, arguments before their users; not known ones nor what only they need."""
+def walk(
+    roots: Iterable[Node],
+    known: Container[Node] = (),
+    operands: Callable[[Node], Sequence[Node]] = lambda node: node.args,
+) -> Iterator[Node]:
+    """Yield every node under the roots once, arguments before their users; not known ones nor what only they need.
+
+    Args:
+        roots: Where to begin.
+        known: Nodes that are not entered.
+        operands: Of a node, the arguments that are followed.
+    """
     done: set[Node] = set()
     stack = [(root, False) for root in reversed(tuple(roots))]
     while stack:
@@ -132,7 +142,7 @@ def walk(roots: Iterable[Node], known: Container[Node] = ()) -> Iterator[Node]:
             yield node
         else:
             stack.append((node, True))
-            stack.extend((arg, False) for arg in reversed(node.args))
+            stack.extend((arg, False) for arg in reversed(operands(node)))
 
 
 def substitute(outputs: Mapping[str, Node], known: Mapping[Node, Node], *, assumptions: bool) -> dict[str, Node]:

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from softq.errors import UsageError
 from softq.methods import DEFAULT_METHOD, METHODS, Fitted, Method, Options, OptionValue
+from softq.torch.curves import Curve
 from softq.torch.gradients import Attend, Backward, InBlocks, StraightThrough, is_smooth
 from softq.torch.rows import RowFunction
-from softq.torch.rules import CARRIERS
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +29,7 @@ class Weighing:
         smooth: Whether the gradient is the program's own.
         backward: As it was asked for.
         params: The run-time parameters by name: numbers as [1] or [heads, 1, 1], tables as [size] or [heads, 1, size].
+        numbers: Where numbers are learned that the parameters follow from, all of these; `params` is empty then.
     """
 
     method: Method
@@ -37,6 +38,22 @@ class Weighing:
     smooth: bool
     backward: Backward
     params: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
+    numbers: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
+
+    @property
+    def curve(self) -> Curve:
+        """How the run-time parameters follow from fitted numbers."""
+        return Curve(self.method, self.options, self.weigh.params)
+
+    @property
+    def learned(self) -> dict[str, Tensor]:
+        """The parameters and numbers that have a gradient, by name."""
+        return {name: value for name, value in (*self.params.items(), *self.numbers.items()) if value.requires_grad}
+
+    def with_learned(self, values: Mapping[str, Tensor]) -> Weighing:
+        """Return the same with others in the place of some of `learned`."""
+        params = {name: values.get(name, value) for name, value in self.params.items()}
+        return replace(self, params=params, numbers={k: values.get(k, value) for k, value in self.numbers.items()})
 
     @property
     def quantized(self) -> bool:
@@ -44,21 +61,27 @@ class Weighing:
         return self.backward == "quantized"
 
     def with_params(self, params: Mapping[str, Tensor]) -> Weighing:
-        """Return the same with other run-time parameters."""
-        return Weighing(self.method, self.options, self.weigh, self.smooth, self.backward, params)
+        """Return the same with these run-time parameters."""
+        return replace(self, params=params, numbers={})
+
+    def with_numbers(self, numbers: Mapping[str, Tensor]) -> Weighing:
+        """Return the same with parameters that follow, at each call, from these numbers: [1] or [heads, 1, 1]."""
+        return replace(self, params={}, numbers=numbers)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The program's functions cannot be pickled; they are made again.
-        return _of_options, (self.method.name, self.options, self.backward, self.params)
+        return _of_options, (self.method.name, self.options, self.backward, self.params, self.numbers)
 
 
-def _of_options(method: str, options: Options, backward: Backward, params: Mapping[str, Tensor]) -> Weighing:
+def _of_options(
+    method: str, options: Options, backward: Backward, params: Mapping[str, Tensor], numbers: Mapping[str, Tensor]
+) -> Weighing:
     """Return a method with options that are resolved."""
     chosen = METHODS.get(method)
     program = chosen.program(options)
     weigh = RowFunction(program, ("weights", "normalizer") if program.is_pair else ("probabilities",))
     smooth = backward in ("auto", "exact") and is_smooth(program)
-    return Weighing(chosen, options, weigh, smooth, backward, params)
+    return Weighing(chosen, options, weigh, smooth, backward, params, numbers)
 
 
 def weighing(
@@ -83,22 +106,12 @@ def weighing(
     """
     chosen = METHODS.get(method)
     options = chosen.resolve(chosen.configure(settings), fitted is not None)
-    numbers = {} if fitted is None else fitted
-    if set(options.fitted) != set(numbers):
-        raise UsageError(
-            f"{method}: fitted numbers are given for {sorted(numbers)}; its options ask for {sorted(options.fitted)}"
-        )
     if backward not in get_args(Backward):
         raise UsageError(f"backward is {backward!r}; allowed are {', '.join(get_args(Backward))}")
-    made = _of_options(method, options, backward, {})
+    made = _of_options(method, options, backward, {}, {})
     if backward == "exact" and not made.smooth:
         raise UsageError(f"{method} rounds, so that its own derivative is 0; backward may be float or quantized")
-    dtypes = {param.name: CARRIERS[param.dtype] for param in made.weigh.params}
-    arrays = chosen.parameters(options, numbers)
-    params = {name: torch.as_tensor(value).to(dtypes[name]) for name, value in arrays.items() if name in dtypes}
-    if numbers and set(params) != set(dtypes):
-        raise UsageError(f"{method}: parameters {sorted(dtypes)} do not follow from {sorted(numbers)}")
-    return made.with_params(params)
+    return made.with_params(made.curve.tensors({} if fitted is None else fitted))
 
 
 def softmax(
@@ -131,7 +144,7 @@ def softmax(
             weights, normalizer = made.weigh.pair(rows, params)
             p = weights / normalizer
         else:
-            p = StraightThrough.apply(rows, made.weigh, params, made.quantized)
+            p = StraightThrough.apply(rows, made.weigh, params, made.quantized, *_numbers(made))
         return (p if last else p.movedim(-1, dim)).to(scores.dtype)
 
 
@@ -179,9 +192,8 @@ def attention(
         return part(query, key, value, attn_mask, sinks, 0)
     if block < 1 or dropout_p > 0:
         raise UsageError(f"block is {block} with dropout_p={dropout_p}; expected at least 1 query, and no dropout")
-    params = {name: value for name, value in made.params.items() if value.requires_grad}
-    given = (query, key, value, attn_mask, sinks, *params.values())
-    return InBlocks.apply(partial(_attend_part, part, tuple(params)), block, *given)
+    given = (query, key, value, attn_mask, sinks, *made.learned.values())
+    return InBlocks.apply(partial(_attend_part, part, tuple(made.learned)), block, *given)
 
 
 def _attend_part(
@@ -189,7 +201,7 @@ def _attend_part(
     attn_mask: Tensor | None, sinks: Tensor | None, *learned: Tensor,
 ) -> Tensor:  # fmt: skip
     """Return the attention of some queries, with numbers that are learned as arguments."""
-    made = part.made.with_params({**part.made.params, **dict(zip(names, learned, strict=True))})
+    made = part.made.with_learned(dict(zip(names, learned, strict=True)))
     if attn_mask is not None and attn_mask.dim() > 1 and attn_mask.shape[-2] > 1:
         attn_mask = attn_mask[..., start : start + query.shape[-2], :]
     return replace(part, made=made)(query, key, value, attn_mask, sinks, start)
@@ -234,7 +246,9 @@ class _Part:
                 weights, normalizer = self.made.weigh.pair(scores, params)
                 out = (weights if keep is None else weights * keep) @ values / normalizer
             else:
-                out = Attend.apply(scores, values, keep, self.made.weigh, params, self.made.quantized)
+                out = Attend.apply(
+                    scores, values, keep, self.made.weigh, params, self.made.quantized, *_numbers(self.made)
+                )
             return (out if empty is None else out.masked_fill(empty, 0.0)).to(kind)
 
 
@@ -244,10 +258,12 @@ def params_of(made: Weighing, scores: Tensor) -> tuple[Tensor, ...]:
     Raises:
         UsageError: one is missing, or those of heads are as many as the scores' third axis from the end is not.
     """
-    missing = [param.name for param in made.weigh.params if param.name not in made.params]
-    if missing:
+    if made.numbers:
+        params = tuple(value.to(scores.device) for value in made.curve.at(made.numbers))
+    elif all(param.name in made.params for param in made.weigh.params):
+        params = tuple(made.params[param.name].to(scores.device) for param in made.weigh.params)
+    else:
         raise UsageError(f"{made.method.name}: {', '.join(made.options.fitted)} is per site or head; give `fitted`")
-    params = tuple(made.params[param.name].to(scores.device) for param in made.weigh.params)
     for value in params:
         if value.dim() == 3 and value.shape[0] not in (1, *scores.shape[-3:-2]):
             raise UsageError(
@@ -255,6 +271,11 @@ def params_of(made: Weighing, scores: Tensor) -> tuple[Tensor, ...]:
                 "with heads third from the end"
             )
     return params
+
+
+def _numbers(made: Weighing) -> tuple[Any, ...]:
+    """Return what the gradient of numbers that are learned takes: how parameters follow from them, and themselves."""
+    return (made.curve, tuple(made.numbers), *made.numbers.values()) if made.numbers else (None, ())
 
 
 def _made(method: str | Weighing, backward: Backward, settings: Mapping[str, OptionValue]) -> Weighing:

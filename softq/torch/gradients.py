@@ -7,13 +7,14 @@ A method that rounds has a derivative of zero almost everywhere, so backward tak
   taken off is that of the weights that were multiplied (Attn-QAT, arXiv 2603.00040);
 * `exact`: the program's own, for methods whose weights are smooth functions of the scores.
 
+Numbers that tables follow from, where they are learned, have the gradient of `softq.torch.curves`.
 The product with V has its own gradient in each: V sees the weights that it was multiplied with. None of what stands in
 place of a derivative has a derivative of its own: a second one is an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -22,7 +23,9 @@ from torch.autograd.function import once_differentiable
 
 from softq.rowprog import Program
 from softq.rowprog.program import Node, walk
+from softq.torch.curves import Curve
 from softq.torch.rows import RowFunction
+from softq.torch.rules import operands
 
 Backward = Literal["auto", "float", "quantized", "exact"]
 
@@ -35,15 +38,10 @@ def is_smooth(program: Program) -> bool:
     """
     depends: set[Node] = set()
     for node in walk(program.outputs.values()):
-        if (node.op == "input" and node.attrs["name"] == "scores") or not depends.isdisjoint(_operands(node)):
+        if (node.op == "input" and node.attrs["name"] == "scores") or not depends.isdisjoint(operands(node)):
             depends.add(node)
     reached = _reached([node for name, node in program.outputs.items() if name != "codes"])
     return not any(node in depends and _rounds(node) for node in reached)
-
-
-def _operands(node: Node) -> tuple[Node, ...]:
-    # The second operand of an exponential is how it is computed where there is no other.
-    return node.args[:1] if node.op == "exp_minus" else node.args
 
 
 def _reached(roots: list[Node]) -> set[Node]:
@@ -57,7 +55,7 @@ def _reached(roots: list[Node]) -> set[Node]:
         found.add(node)
         if node.op == "exp2i":
             continue
-        left += [arg for arg in _operands(node) if not (node.op == "select" and arg is node.args[0])]
+        left += [arg for arg in operands(node) if not (node.op == "select" and arg is node.args[0])]
     return found
 
 
@@ -69,24 +67,34 @@ class StraightThrough(torch.autograd.Function):
     """Weights over their normalizer, with another function's gradient in the scores."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, weigh: RowFunction, params: tuple[Tensor, ...], quantized: bool) -> Tensor:
-        """Return the method's probabilities of scores [..., N], f32."""
-        ctx.weigh, ctx.quantized = weigh, quantized
-        ctx.save_for_backward(scores, *params)
+    def forward(
+        ctx: Any, scores: Tensor, weigh: RowFunction, params: tuple[Tensor, ...], quantized: bool, curve: Curve | None,
+        names: tuple[str, ...], *numbers: Tensor,
+    ) -> Tensor:  # fmt: skip
+        """Return the method's probabilities of scores [..., N], f32; the other arguments are those of `Attend`."""
+        ctx.weigh, ctx.quantized, ctx.curve, ctx.names = weigh, quantized, curve, names
+        ctx.save_for_backward(scores, *numbers, *params)
         weights, normalizer = weigh.pair(scores, params)
         return weights / normalizer
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradient of the scores."""
-        scores, *params = ctx.saved_tensors
+        """Return the gradients of scores and numbers."""
+        scores, *saved = ctx.saved_tensors
+        params = saved[len(ctx.names) :]
         if ctx.quantized:
             weights, normalizer = ctx.weigh.pair(scores, params)
             p = weights / normalizer
         else:
             p = torch.softmax(scores, -1)
-        return through_softmax(p, gradients[0]), None, None, None
+
+        def result(params: tuple[Tensor, ...]) -> Tensor:
+            weights, normalizer = ctx.weigh.pair(scores, params)
+            return weights / normalizer
+
+        of_numbers = _of_numbers(ctx, saved, ctx.needs_input_grad[6:], gradients[0], result)
+        return through_softmax(p, gradients[0]), None, None, None, None, None, *of_numbers
 
 
 class Attend(torch.autograd.Function):
@@ -95,7 +103,7 @@ class Attend(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, scores: Tensor, values: Tensor, keep: Tensor | None, weigh: RowFunction, params: tuple[Tensor, ...],
-        quantized: bool,
+        quantized: bool, curve: Curve | None, names: tuple[str, ...], *numbers: Tensor,
     ) -> Tensor:  # fmt: skip
         """Return the weighted means of values [..., N, D], f32.
 
@@ -107,25 +115,45 @@ class Attend(torch.autograd.Function):
             weigh: The method.
             params: Its run-time parameters.
             quantized: Whether the scores' gradient takes the method's weights or the exact softmax's.
+            curve: How the parameters follow from numbers that are learned, or None.
+            names: Names of these numbers.
+            numbers: [1] or [heads, 1, 1] each.
         """
-        ctx.weigh, ctx.quantized, ctx.dropped = weigh, quantized, keep is not None
-        ctx.save_for_backward(scores, values, *(() if keep is None else (keep,)), *params)
+        ctx.weigh, ctx.quantized, ctx.dropped, ctx.curve, ctx.names = weigh, quantized, keep is not None, curve, names
+        ctx.save_for_backward(scores, values, *(() if keep is None else (keep,)), *numbers, *params)
         weights, normalizer = weigh.pair(scores, params)
         return (weights if keep is None else weights * keep) @ values / normalizer
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients of scores and values; weights are computed again."""
+        """Return the gradients of scores, values and numbers; weights are computed again."""
         scores, values, *rest = ctx.saved_tensors
-        keep, params = (rest[0], rest[1:]) if ctx.dropped else (None, rest)
-        weights, normalizer = ctx.weigh.pair(scores, params)
+        keep, saved = (rest[0], rest[1:]) if ctx.dropped else (None, rest)
+        weights, normalizer = ctx.weigh.pair(scores, saved[len(ctx.names) :])
         gradient = gradients[0] / normalizer
-        of_values = (weights if keep is None else weights * keep).transpose(-1, -2) @ gradient
+        kept = weights if keep is None else weights * keep
+        of_values = kept.transpose(-1, -2) @ gradient
         of_weights = gradients[0] @ values.transpose(-1, -2)
         of_weights = of_weights if keep is None else of_weights * keep
+
+        def result(params: tuple[Tensor, ...]) -> Tensor:
+            weights, normalizer = ctx.weigh.pair(scores, params)
+            return (weights if keep is None else weights * keep) @ values / normalizer
+
+        of_numbers = _of_numbers(ctx, saved, ctx.needs_input_grad[8:], gradients[0], result)
         p = weights / normalizer if ctx.quantized else torch.softmax(scores, -1)
-        return through_softmax(p, of_weights), of_values, None, None, None, None
+        return through_softmax(p, of_weights), of_values, None, None, None, None, None, None, *of_numbers
+
+
+def _of_numbers(
+    ctx: Any, saved: list[Tensor], wanted: Sequence[bool], gradient: Tensor,
+    result: Callable[[tuple[Tensor, ...]], Tensor],
+) -> list[Tensor | None]:  # fmt: skip
+    """Return the gradients of the numbers that the first of the saved tensors are."""
+    if not any(wanted):
+        return [None] * len(ctx.names)
+    return ctx.curve.gradients(dict(zip(ctx.names, saved, strict=False)), wanted, gradient, result)
 
 
 class InBlocks(torch.autograd.Function):

@@ -8,23 +8,28 @@ from torch import Tensor, nn
 
 from softq.errors import UsageError
 from softq.methods import DEFAULT_METHOD, Fitted, OptionValue
+from softq.torch.curves import as_tensor
 from softq.torch.functional import Weighing, attention, softmax, weighing
 from softq.torch.gradients import Backward
 
+_TABLE = "made_"
+"""What the names of parameters that follow from the numbers begin with."""
+
 
 class _Weighs(nn.Module):
-    """A method whose run-time parameters are buffers, or parameters where they are learned.
+    """A method whose fitted numbers are buffers, or parameters where they are learned.
+
+    Tables that follow from the numbers are no part of the state: they are made of them.
 
     Args:
         method: Name of the method.
         backward: What gradients go through, as in `softq.torch.weighing`.
         fitted: Numbers for options that say `site` or `head`, as plans hold them.
-        learn: Names of those of them that are learned; the program has to take them as they are, and to be smooth.
+        learn: Names of those of them that are learned.
         **settings: Options of the method.
 
     Raises:
-        UsageError: as in `softq.torch.weighing`; an option to be learned is not fitted, becomes a table, or belongs to
-            a method that rounds.
+        UsageError: as in `softq.torch.weighing`; an option to be learned is not fitted, or chooses one of a few.
     """
 
     def __init__(
@@ -33,19 +38,25 @@ class _Weighs(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         made = weighing(method, backward=backward, fitted=fitted, **settings)
-        self._weighing = made
+        numbers = {} if fitted is None else fitted
+        # A smooth function takes such a number itself, and has its derivative.
+        able = [name for name in numbers
+                if (name in made.params if made.smooth else name not in dict(made.method.choices))]  # fmt: skip
         for name in learn:
-            if name not in made.params or name not in made.options.fitted or not made.smooth:
-                able = [one for one in made.options.fitted if one in made.params] if made.smooth else []
+            if name not in able:
                 raise UsageError(f"{method}: {name} cannot be learned; with these options {able or 'nothing'} can")
-        self._names = tuple(made.params)
-        self._limits = {param.name: (param.low, param.high) for param in made.weigh.params}
         self._learned = frozenset(learn)
-        for name, value in made.params.items():
+        for name, value in numbers.items():
             if name in self._learned:
-                self.register_parameter(name, nn.Parameter(value.clone()))
+                self.register_parameter(name, nn.Parameter(as_tensor(value).float()))
             else:
-                self.register_buffer(name, value.clone())
+                self.register_buffer(name, as_tensor(value))
+        self._names = tuple(numbers)
+        self._weighing = made if made.smooth or not learn else made.with_params({})
+        for name, value in self._weighing.params.items():
+            if name not in self._learned:
+                self.register_buffer(_TABLE + name, value.clone(), persistent=False)
+        self.register_load_state_dict_post_hook(_make_tables)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> _Weighs:
         """Return the module elsewhere, with its numbers in the types that the program takes: not in half precision."""
@@ -59,24 +70,39 @@ class _Weighs(nn.Module):
     @property
     def method(self) -> Weighing:
         """The method with the numbers that the module has now, learned ones within their limits."""
-        return self._weighing.with_params({name: self._number(name) for name in self._names})
+        if self._learned and not self._weighing.smooth:
+            return self._weighing.with_numbers({name: self._number(name) for name in self._names})
+        return self._weighing.with_params({
+            name: self._number(name) if name in self._learned else self.get_buffer(_TABLE + name)
+            for name in self._weighing.params
+        })  # fmt: skip
 
     def _number(self, name: str) -> Tensor:
-        value = self.get_parameter(name) if name in self._learned else self.get_buffer(name)
-        return value.clamp(*self._limits[name]) if name in self._learned else value
+        if name not in self._learned:
+            return self.get_buffer(name)
+        value = self.get_parameter(name)
+        within = value.detach().clamp(*self._weighing.curve.limits(name))
+        # A number beyond its limit has the gradient at the limit, which may lead it back.
+        return within + (value - value.detach())
 
     def fitted(self) -> Fitted:
-        """Return the numbers of options that are learned, as plans hold them: one, or one per head."""
-        found: dict[str, float | tuple[float, ...]] = {}
-        for name in sorted(self._learned):
-            numbers = tuple(map(float, self._number(name).detach().flatten()))
-            found[name] = numbers if self._weighing.options.fitted[name] == "head" else numbers[0]
-        return found
+        """Return the fitted and learned numbers as plans hold them: one, or one per head."""
+        return {name: self._weighing.curve.plain(name, self._number(name)) for name in self._names}
 
     def extra_repr(self) -> str:
         """Return what stands in the printed module."""
         options = ", ".join(f"{k}={v}" for k, v in self._weighing.options.to_json().items())
         return f"{self._weighing.method.name}, {options}, backward={self._weighing.backward}"
+
+
+def _make_tables(module: nn.Module, keys: object) -> None:
+    """Make the tables of a module anew, after its numbers were loaded."""
+    assert isinstance(module, _Weighs)
+    made = module._weighing  # pyright: ignore[reportPrivateUsage]
+    tables = dict(module.named_buffers())
+    for name, value in made.curve.tensors(module.fitted()).items():
+        if _TABLE + name in tables:
+            tables[_TABLE + name].copy_(value)
 
 
 class Softmax(_Weighs):

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from softq.errors import RefusalError, UsageError
 from softq.rowprog import Kind, Program
+from softq.rowprog.library import EXP_LIMIT
 from softq.rowprog.ops import Rules
 from softq.rowprog.program import Node, body_of, param_of, result_of, walk
-from softq.torch.rules import CARRIERS, OF_VALUES, Row, Rule
+from softq.torch.rules import CARRIERS, OF_VALUES, ExpMinus, Row, Rule, operands
 
 
 def _scan(node: Node) -> Callable[..., tuple[Tensor, ...]]:
@@ -41,7 +42,18 @@ def _scan(node: Node) -> Callable[..., tuple[Tensor, ...]]:
     return scan
 
 
-RULES: Rules[Rule] = Rules("PyTorch", {**OF_VALUES, "scan": _scan})
+def _exp_minus(node: Node) -> Callable[..., Tensor]:
+    steps = _Steps((node.args[1],), (node.args[0],))
+
+    def exp_minus(row: Row, d: Tensor) -> Tensor:
+        if row.real is not torch.float32:
+            return torch.where(d <= EXP_LIMIT, torch.exp(-torch.clamp(d, max=EXP_LIMIT)), 0.0)
+        return ExpMinus.apply(d, lambda x: steps(row, (x,))[0])
+
+    return exp_minus
+
+
+RULES: Rules[Rule] = Rules("PyTorch", {**OF_VALUES, "scan": _scan, "exp_minus": _exp_minus})
 
 
 class _Steps:
@@ -51,8 +63,8 @@ class _Steps:
         places = {node: at for at, node in enumerate(given)}
         loops: dict[int, int] = {}
         self._calls: list[tuple[Callable[..., Any], tuple[int, ...]]] = []
-        for node in walk(wanted, given):
-            taken = tuple(places[arg] for arg in node.args)
+        for node in walk(wanted, given, operands):
+            taken = tuple(places[arg] for arg in operands(node))
             if node.op == "scan":
                 loop = loops.get(id(body_of(node)))
                 if loop is None:

@@ -5,14 +5,15 @@ torch has no arithmetic of u16, u32 and u64: the first two are carried in wider 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from softq.rowprog import DType
-from softq.rowprog.library import EXP_LIMIT
 from softq.rowprog.ops import OPS
 from softq.rowprog.program import Node, number_of, table_of
 
@@ -48,8 +49,16 @@ class Row:
         return (*self.shape[:-1], 1)
 
 
+Derivative = Callable[..., tuple[Tensor, ...]]
+"""Gradients of a function's operands, from that of its value, the value and the operands; all of one shape."""
+
 Rule = Callable[[Node], Callable[..., "Tensor | tuple[Tensor, ...]"]]
 """What makes of a node a function of `Row` and its operands."""
+
+
+def operands(node: Node) -> Sequence[Node]:
+    """Return what a node is computed from; the second operand of an exponential is only how that is done."""
+    return node.args[:1] if node.op == "exp_minus" else node.args
 
 
 def _elementwise(function: Callable[..., Tensor]) -> Rule:
@@ -74,28 +83,74 @@ def _table(node: Node) -> Callable[..., Tensor]:
     return lambda row: values.to(device=row.device, dtype=row.dtype(node))
 
 
-def _guarded(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Return a function without a gradient where it or an operand is infinite.
+class _Guarded(torch.autograd.Function):
+    """A function of floats without a gradient where it or an operand is infinite.
 
     That is where an element is masked: its gradient is 0, and 0 times infinity would be NaN for all of the row.
     """
 
-    def guarded(row: Row, *args: Tensor) -> Tensor:
+    @staticmethod
+    def forward(ctx: Any, function: Callable[..., Tensor], derivative: Derivative, *args: Tensor) -> Tensor:
+        """Return the function of the operands."""
         value = function(*args)
-        if not value.requires_grad:
-            return value
+        ctx.derivative = derivative
+        ctx.save_for_backward(value, *args)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of the operands."""
+        value, *args = ctx.saved_tensors
         finite = torch.isfinite(value)
         for x in args:
             finite = finite & torch.isfinite(x)
-        return torch.where(finite, function(*(torch.where(finite, x, 1.0) for x in args)), value.detach())
+        safe = [torch.where(finite, x, 1.0) for x in (value, *args)]
+        given = torch.where(finite, gradients[0], 0.0)
+        found = [part.sum_to_size(x.shape) if wanted else None for part, x, wanted in
+                 zip(ctx.derivative(given, *safe), args, ctx.needs_input_grad[2:], strict=True)]  # fmt: skip
+        return None, None, *found
+
+
+def _guarded(function: Callable[..., Tensor], derivative: Derivative) -> Callable[..., Tensor]:
+    def guarded(row: Row, *args: Tensor) -> Tensor:
+        # Within another function's forward, too: torch.compile allows no further one there.
+        needed = torch.is_grad_enabled() and any(x.requires_grad for x in args)
+        return _Guarded.apply(function, derivative, *args) if needed else function(*args)
 
     return guarded
 
 
+def _of_product(gradient: Tensor, value: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+    return gradient * b, gradient * a
+
+
+def _of_square(gradient: Tensor, value: Tensor, x: Tensor) -> tuple[Tensor, ...]:
+    return (gradient * 2.0 * x,)
+
+
+def _of_quotient(gradient: Tensor, value: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+    # Not by the value: where it stands for 1 an operand does, too.
+    part = gradient / b
+    return part, -part * (a / b)
+
+
+def _of_log2(gradient: Tensor, value: Tensor, x: Tensor) -> tuple[Tensor, ...]:
+    return (gradient / (x * math.log(2)),)
+
+
 def _divide(node: Node) -> Callable[..., Tensor]:
     if node.dtype.is_float:
-        return _guarded(torch.div)
+        return _guarded(torch.div, _of_quotient)
     return lambda row, a, b: torch.div(a, b, rounding_mode="floor")
+
+
+def _multiply(node: Node) -> Callable[..., Tensor]:
+    if not node.dtype.is_float:
+        return lambda row, a, b: torch.mul(a, b)
+    if node.args[0] is node.args[1]:  # torch.compile takes no tensor twice
+        square = _guarded(torch.square, _of_square)
+        return lambda row, a, b: square(row, a)
+    return _guarded(torch.mul, _of_product)
 
 
 def _cast(node: Node) -> Callable[..., Tensor]:
@@ -147,13 +202,21 @@ def _row_sum(node: Node) -> Callable[..., Tensor]:
     return lambda row, x: x.expand(row.shape).sum(-1, keepdim=True, dtype=row.dtype(node))
 
 
-def _exp_minus(node: Node) -> Callable[..., Tensor]:
-    def exp_minus(row: Row, d: Tensor, written: Tensor) -> Tensor:
-        if row.real is torch.float32:
-            return written
-        return torch.where(d <= EXP_LIMIT, torch.exp(-torch.clamp(d, max=EXP_LIMIT)), 0.0)
+class ExpMinus(torch.autograd.Function):
+    """e^-d as the program writes it, with its own derivative: not that of polynomials and powers."""
 
-    return exp_minus
+    @staticmethod
+    def forward(ctx: Any, d: Tensor, written: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return what is written for the distance."""
+        value = written(d)
+        ctx.save_for_backward(value)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradient of the distance."""
+        (value,) = ctx.saved_tensors
+        return -value * gradients[0], None
 
 
 def _bound(node: Node) -> Callable[..., Tensor]:
@@ -169,7 +232,7 @@ OF_VALUES: Mapping[str, Rule] = {
     "length": lambda node: lambda row: torch.full((1,), row.shape[-1], dtype=torch.int32, device=row.device),
     "add": _elementwise(torch.add),
     "sub": _elementwise(torch.sub),
-    "mul": lambda node: _guarded(torch.mul),
+    "mul": _multiply,
     "divide": _divide,
     "min": _elementwise(_minimum),
     "max": _elementwise(_maximum),
@@ -187,12 +250,11 @@ OF_VALUES: Mapping[str, Rule] = {
     "lut": lambda node: _look_up,
     "exp2i": lambda node: _exp2,
     "normalize": _normalize,
-    "log2": lambda node: _guarded(torch.log2),
+    "log2": lambda node: _guarded(torch.log2, _of_log2),
     "sqrt": _elementwise(torch.sqrt),
     "row_max": _extreme(torch.amax),
     "row_min": _extreme(torch.amin),
     "row_sum": _row_sum,
-    "exp_minus": _exp_minus,
     "assume": _elementwise(lambda x: x),
 }
-"""The rules of all operators but the loop, which is made of them."""
+"""The rules of all operators but those that hold others: the loop, and what stands for an exponential."""
