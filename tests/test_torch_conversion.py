@@ -143,3 +143,66 @@ def test_what_cannot_be_traced_or_replaced_is_said(model: Any) -> None:
         st.convert(model, (X,), calibration=[(X, X)])
     with pytest.raises(UsageError, match="there is no batch"):
         st.calibrate(model, [])
+
+
+def test_what_was_learned_is_in_the_plan_and_in_the_onnx_model(model: Any, tmp_path: Path) -> None:
+    converted = st.convert(
+        model,
+        (X,),
+        dynamic_shapes=DYNAMIC,
+        bits=3,
+        learn=("r", "first"),
+        settings={"shift": 0.25, "r": 2.0, "steps": "growing"},
+    )
+    before = converted.plan.sites
+    assert all(set(site.fitted) == {"r", "first"} for site in before)
+    optimizer = torch.optim.SGD([p for n, p in converted.module.named_parameters() if n.startswith("softq")], lr=0.5)
+    converted.module(X)[..., 0].sum().backward()
+    optimizer.step()
+    plan = converted.trained_plan()
+    assert all(now.fitted != was.fitted for now, was in zip(plan.sites, before, strict=True))
+    (tmp_path / "plan.json").write_text(plan.to_text())
+    save(softq.convert(converted.exported, plan=load_plan(tmp_path / "plan.json")).model, tmp_path / "converted.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "converted.onnx")
+    (wanted,) = session.run(None, {session.get_inputs()[0].name: OTHER.numpy()})
+    np.testing.assert_allclose(converted.module(OTHER).detach().numpy(), np.asarray(wanted), rtol=0, atol=1e-6)
+
+
+def test_what_cannot_be_learned_is_said(model: Any) -> None:
+    with pytest.raises(UsageError, match="bits cannot be learned; r, first, shift, slope can"):
+        st.convert(model, (X,), dynamic_shapes=DYNAMIC, learn=("bits",))
+    with pytest.raises(UsageError, match="depth cannot be learned"):
+        st.convert(model, (X,), dynamic_shapes=DYNAMIC, learn=("depth",))
+
+
+class Dropping(nn.Module):
+    """Whatever knows its mode: dropout by itself and in an attention, and a mean over batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.drop = nn.BatchNorm1d(7), nn.Dropout(0.5)
+        self.attend = nn.MultiheadAttention(16, 2, dropout=0.5, batch_first=True)
+
+    def forward(self, x: Any) -> Any:
+        y = self.drop(self.norm(x))
+        return y + self.attend(y, y, y, need_weights=False)[0]
+
+
+def test_the_mode_of_what_was_traced_in_training_can_be_changed() -> None:
+    model = Dropping().train()
+    module = st.convert(model, (X,), method="exact").module
+    before = module.get_buffer("norm.running_mean").clone()
+    assert not torch.equal(module(X), module(X))
+    assert not torch.equal(module.get_buffer("norm.running_mean"), before)
+    for one in (module, copy.deepcopy(module)):
+        model.load_state_dict(one.state_dict(), strict=False)
+        evaluated = one.eval()(X)
+        assert torch.equal(evaluated, one(X))
+        torch.testing.assert_close(evaluated, model.eval()(X), rtol=1e-5, atol=1e-6)
+        assert not one.training
+        assert not any(child.training for child in one.children())
+        assert not torch.equal(one.train()(X), one(X))
+    fixed = st.convert(model.eval(), (X,), method="exact").module
+    torch.testing.assert_close(fixed.eval()(X), model(X), rtol=1e-5, atol=1e-6)
+    with pytest.raises(UsageError, match="convert it after train"):
+        fixed.train()

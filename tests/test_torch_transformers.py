@@ -106,7 +106,7 @@ def test_a_config_names_methods_and_is_saved_with_the_model(tmp_path: Any) -> No
 def test_the_page_runs() -> None:
     page = (Path(__file__).parent.parent / "docs" / "pytorch.md").read_text("utf-8")
     parts = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    assert len(parts) == 4
+    assert parts
     for part in parts:
         exec(part, {})
 

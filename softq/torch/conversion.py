@@ -7,29 +7,29 @@ was made here converts the exported model, and the other way round.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.fx import GraphModule, Node
-from torch.utils._pytree import tree_leaves
 
 import softq.conversion
+from softq.conversion import Conversion
 from softq.errors import RefusalError, UsageError
-from softq.methods import OptionValue
+from softq.methods import FITTED_SCOPES, METHODS, OptionValue
+from softq.modelfile import graph_hash, weights_fingerprint
 from softq.plans import Plan, SitePlan
 from softq.site import Site
 from softq.torch.gradients import Backward
 from softq.torch.modules import Attention, Softmax
+from softq.torch.traced_module import TRACED_IN_TRAINING, TracedModule
+from softq.torch.tracing import SOFTMAXES, Traced, feeds, places, trace
 
-_SCOPES = "pkg.torch.onnx.name_scopes"
-"""Where torch.onnx writes, at each node, the modules and at last the node of the trace that it was made of."""
+_OF_EXPORTS = ("allow_substitute", "inline", "fuse_attention", "qdq")
+"""Options of `softq.convert` that a plan does not settle."""
 
 
 @dataclass(frozen=True)
@@ -44,17 +44,49 @@ class Converted:
         warnings: What the user should know, one sentence each.
     """
 
-    module: GraphModule
+    module: TracedModule
     sites: tuple[Site, ...]
     plan: Plan
     exported: ir.Model
     warnings: tuple[str, ...]
+    _traced: Traced = field(repr=False)
+    _options: Mapping[str, Any] = field(repr=False)
+
+    def export(self) -> Conversion:
+        """Return the converted ONNX model with the weights and the numbers that the module has now.
+
+        The argument of `convert` is exported with these weights and its own softmaxes, and converted by
+        `trained_plan`. Its graph may be another one than before training: exporters leave out biases of zero.
+
+        Raises:
+            UsageError: as in `convert`.
+            RefusalError: as in `convert`.
+        """
+        exported = self._traced.export(self.module.state_dict())
+        before, after = dict(places(self.exported)), dict(places(exported))
+        now = {after[site.id]: site.id for site in softq.conversion.inspect(exported) if site.id in after}
+        plan = self.trained_plan()
+        sites = tuple(replace(site, id=now[before[site.id]]) for site in plan.sites)
+        plan = replace(plan, sites=sites, graph=graph_hash(exported), weights=weights_fingerprint(exported))
+        return softq.conversion.convert(exported, plan=plan, **self._options)
+
+    def trained_plan(self) -> Plan:
+        """Return the plan with the numbers that the module has now, where some of them are learned."""
+        sites: list[SitePlan] = []
+        for planned, made in zip(self.plan.sites, self._made(), strict=True):
+            now = made.fitted()
+            kept = {name: value for name, value in planned.spread.items() if now[name] == planned.fitted[name]}
+            sites.append(replace(planned, fitted=now, spread=kept))
+        return replace(self.plan, sites=tuple(sites))
+
+    def _made(self) -> list[Softmax | Attention]:
+        return [module for module in self.module.modules() if isinstance(module, (Softmax, Attention))]
 
 
 def convert(
     model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None, *,
     dynamic_shapes: Any = None, calibration: Iterable[tuple[Any, ...]] | None = None, backward: Backward = "auto",
-    **options: Any,
+    learn: Sequence[str] = (), **options: Any,
 ) -> Converted:  # fmt: skip
     """Return a module with softq's methods in the place of its softmaxes and attentions; the argument stays as it is.
 
@@ -69,32 +101,23 @@ def convert(
         calibration: Arguments of further calls, on which options are fitted: tensors in the order of the call's; what
             is no tensor is as in the first.
         backward: What gradients go through, as in `softq.torch.weighing`.
+        learn: Names of the method's options that are learned, per head where the heads are known: from what was fitted,
+            or from the option's own number.
         **options: `method`, `bits`, `settings`, `plan`, `sites`, `all_sites` and others of `softq.convert`.
 
     Raises:
         UsageError: torch cannot trace or export the module, or as in `softq.convert`.
         RefusalError: a softmax was converted that is no operator of torch; or as in `softq.convert`.
     """
-    traced = _trace(model, args, kwargs, dynamic_shapes)
-    trained = any(part.training for part in model.modules())
-    with _evaluating(model):
-        exported = _export(model, args, kwargs, dynamic_shapes)
-        if trained and _softmaxes(traced) != _softmaxes(_trace(model, args, kwargs, dynamic_shapes)):
-            raise UsageError("the module has other softmaxes in training than in evaluation: convert it after eval()")
-    data = None if calibration is None else list(_feeds(exported, calibration))
-    conversion = softq.conversion.convert(exported, calibration=data, **options)
-    module = traced.module()
-    assert isinstance(module, GraphModule)
-    nodes = {node.name: node for node in module.graph.nodes}
-    places = dict(_places(exported))
-    for planned in conversion.plan.sites:
-        node = nodes.get(places.get(planned.id, ""))
-        if node is None or node.target not in _REPLACED:
-            raise RefusalError(f"site {planned.id} is no softmax or attention of torch; name others with `sites`")
-        _REPLACED[node.target](module, node, planned, backward)
-    module.graph.lint()
-    module.recompile()
-    return Converted(module, conversion.sites, conversion.plan, exported, conversion.warnings)
+    traced = trace(model, args, kwargs, dynamic_shapes)
+    data = None if calibration is None else list(feeds(traced.exported, calibration))
+    conversion = softq.conversion.convert(traced.exported, calibration=data, **options)
+    known = {site.id: site for site in conversion.sites}
+    sites = tuple(_with_learned(planned, known[planned.id], learn) for planned in conversion.plan.sites)
+    plan = replace(conversion.plan, sites=sites)
+    module = replace_softmaxes(traced, plan, backward, learn)
+    kept = {name: value for name, value in options.items() if name in _OF_EXPORTS}
+    return Converted(module, conversion.sites, plan, traced.exported, conversion.warnings, traced, kept)
 
 
 def calibrate(model: nn.Module, batches: Iterable[tuple[Any, ...]], **options: Any) -> Plan:
@@ -115,92 +138,73 @@ def calibrate(model: nn.Module, batches: Iterable[tuple[Any, ...]], **options: A
     return convert(model, calls[0], calibration=calls, **options).plan
 
 
-@contextmanager
-def _evaluating(model: nn.Module) -> Generator[None]:
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
-
-
-def _softmaxes(program: torch.export.ExportedProgram) -> list[tuple[str, Any]]:
-    return [(node.name, node.target) for node in program.graph.nodes if node.target in _REPLACED]
-
-
-def _trace(
-    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any
-) -> torch.export.ExportedProgram:
-    try:
-        return torch.export.export(model, args, dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False)
-    except Exception as error:  # torch names no class for what it cannot trace
-        raise UsageError(f"torch.export cannot trace the module: {_first_line(error)}") from error
-
-
-def _export(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any) -> ir.Model:
-    log = logging.getLogger("torch.onnx")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        # Traced once more, as users would: of a program that was traced, axes have other names. A dictionary at the end
-        # would be taken for arguments by name.
-        positional = (*args, {}) if args and isinstance(args[-1], dict) else args
-        program = torch.onnx.export(
-            model, positional, kwargs=dict(kwargs or {}), dynamic_shapes=dynamic_shapes, dynamo=True, verbose=False
-        )
-    except Exception as error:  # nor for what it cannot export
-        raise UsageError(f"torch.onnx cannot export the module: {_first_line(error.__cause__ or error)}") from error
-    finally:
-        log.setLevel(level)
-    assert program is not None
-    return program.model
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
-
-
-def _feeds(model: ir.Model, calls: Iterable[tuple[Any, ...]]) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
-    """Yield calls as inputs of the exported model, by name.
+def replace_softmaxes(
+    traced: Traced, plan: Plan, backward: Backward = "auto", learn: Sequence[str] = ()
+) -> TracedModule:
+    """Return a new module of the trace with what a plan says in it; weights are shared, not copied.
 
     Raises:
-        UsageError: a call has another number of tensors than the model has inputs, or of a type that NumPy has not.
+        RefusalError: a site of the plan is no operator of torch.
     """
-    names = [str(value.name) for value in model.graph.inputs]
-    for call in calls:
-        values = [x for x in tree_leaves(call) if isinstance(x, Tensor)]
-        if len(values) != len(names):
-            raise UsageError(f"calibration: a call has {len(values)} tensors; the module takes {len(names)}")
-        if any(x.dtype is torch.bfloat16 for x in values):
-            raise UsageError("calibration: a tensor is bfloat16; fit the module in float32")
-        yield {name: value.detach().cpu().numpy() for name, value in zip(names, values, strict=True)}
+    own = traced.program.module()
+    assert isinstance(own, GraphModule)
+    module = TracedModule(own, own.graph)
+    module.meta[TRACED_IN_TRAINING] = traced.training
+    nodes = {node.name: node for node in module.graph.nodes}
+    origins = dict(places(traced.exported))
+    for planned in plan.sites:
+        node = nodes.get(origins.get(planned.id, ""))
+        if node is None or node.target not in _REPLACED:
+            raise RefusalError(f"site {planned.id} is no softmax or attention of torch; name others with `sites`")
+        _REPLACED[node.target](module, node, planned, backward, tuple(learn))
+    module.graph.lint()
+    # Sets the mode, of torch's own modules too.
+    return module.train(traced.training)
 
 
-def _places(model: ir.Model) -> Iterator[tuple[str, str]]:
-    """Yield each value's name with that of the node of the trace that it was made of."""
-    for node in model.graph:
-        scopes = node.metadata_props.get(_SCOPES)
-        if scopes is None:
+def _with_learned(planned: SitePlan, site: Site, learn: Sequence[str]) -> SitePlan:
+    """Return what a site gets, with numbers per head, or for the site, of the options that are learned.
+
+    Raises:
+        UsageError: the method has no such option, or it is none that is fitted.
+    """
+    heads = None if site.head_axis is None or site.shape is None else site.shape[site.head_axis]
+    options, fitted = dict(planned.options), dict(planned.fitted)
+    for name in learn:
+        if name in fitted:
             continue
-        # A list of names as Python prints it.
-        last = scopes.rsplit("'", 2)[-2] if scopes.count("'") > 1 else ""
-        for value in node.outputs:
-            yield str(value.name), last
+        method = METHODS.get(planned.method)
+        able = [key for key, spec in method.options.specs().items()
+                if set(FITTED_SCOPES) <= set(spec.words) and key not in dict(method.choices)]  # fmt: skip
+        if name not in able:
+            raise UsageError(f"{planned.method}: {name} cannot be learned; {', '.join(able) or 'nothing of it'} can")
+        number = options[name]
+        assert isinstance(number, (int, float)), "options are resolved, and what is fitted has its numbers"
+        # Numbers per head hold for the third axis from the end.
+        per_head = isinstance(heads, int) and site.head_axis == -3
+        options[name] = "head" if per_head else "site"
+        fitted[name] = (float(number),) * heads if isinstance(heads, int) and per_head else float(number)
+    return replace(planned, options=options, fitted=fitted)
 
 
-def _replace_softmax(module: GraphModule, node: Node, planned: SitePlan, backward: Backward) -> None:
+Replace = Callable[[GraphModule, Node, SitePlan, Backward, tuple[str, ...]], None]
+
+
+def _replace_softmax(
+    module: GraphModule, node: Node, planned: SitePlan, backward: Backward, learn: tuple[str, ...]
+) -> None:
     values, dim, *kind = _arguments(node, ("input", "dim", "dtype"))
     with module.graph.inserting_before(node):
         if kind and kind[0] is not None:
             values = module.graph.call_function(torch.ops.aten.to.dtype, (values, kind[0]))
-        made = Softmax(dim, planned.method, backward=backward, **_options(planned))
+        made = Softmax(dim, planned.method, backward=backward, learn=learn, **_options(planned))
         _put(module, node, made, (values,), {})
 
 
-def _replace_attention(module: GraphModule, node: Node, planned: SitePlan, backward: Backward) -> None:
-    made = Attention(planned.method, backward=backward, **_options(planned))
+def _replace_attention(
+    module: GraphModule, node: Node, planned: SitePlan, backward: Backward, learn: tuple[str, ...]
+) -> None:
+    made = Attention(planned.method, backward=backward, learn=learn, **_options(planned))
     _put(module, node, made, node.args, node.kwargs)
 
 
@@ -218,7 +222,6 @@ def _arguments(node: Node, names: Sequence[str]) -> list[Any]:
 
 def _put(module: GraphModule, node: Node, made: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     name = f"softq_{node.name}"
-    made.train(module.training)
     module.add_submodule(name, made)
     with module.graph.inserting_before(node):
         call = module.graph.call_module(name, args, dict(kwargs))
@@ -227,9 +230,7 @@ def _put(module: GraphModule, node: Node, made: nn.Module, args: tuple[Any, ...]
     module.graph.erase_node(node)
 
 
-_REPLACED: Mapping[Any, Callable[[GraphModule, Node, SitePlan, Backward], None]] = {
-    torch.ops.aten.softmax.int: _replace_softmax,
-    torch.ops.aten.special_softmax.default: _replace_softmax,
-    torch.ops.aten.scaled_dot_product_attention.default: _replace_attention,
-}
+_REPLACED: Mapping[Any, Replace] = dict(
+    zip(SOFTMAXES, (_replace_softmax, _replace_softmax, _replace_attention), strict=True)
+)
 """By the operators of torch that they replace."""
