@@ -82,6 +82,12 @@ def _counts() -> str:
     return table(json.loads(RESULTS.read_text(encoding="utf-8")))
 
 
+def _training() -> str:
+    from models.finetuned import results, table
+
+    return table(results())
+
+
 def _runtimes() -> str:
     from benchmarks.runtimes import RESULTS
 
@@ -203,6 +209,7 @@ COMMITTED: dict[str, Callable[[], str]] = {
     "counts": _counts,
     "accuracy": _accuracy,
     "synthetic": _synthetic,
+    "training": _training,
     "speed": _speed,
     "speed-gpu": _speed_gpu,
     "node-tests": _node_tests,

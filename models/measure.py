@@ -41,26 +41,36 @@ def samples(data: Path, batch: int) -> Iterator[dict[str, np.ndarray]]:
             yield {name: array[start : start + batch] for name, array in arrays.items()}
 
 
-def outputs(model: Path, data: Path, batch: int) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
+Model = Path | Callable[[dict[str, np.ndarray]], np.ndarray]
+"""An ONNX file, or what computes the first output from the inputs by name."""
+
+
+def outputs(model: Model, data: Path, batch: int) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
     """Yields the model's first output beside the arrays it came from."""
-    run = session(model)
-    names = [value.name for value in run.get_inputs()]
+    compute = _compute(model) if isinstance(model, Path) else model
     for arrays in samples(data, batch):
-        yield np.asarray(run.run(None, {name: arrays[name] for name in names})[0]), arrays
+        given = {name: array for name, array in arrays.items() if not name.startswith("label.")}
+        yield np.asarray(compute(given)), arrays
 
 
-def accuracy(model: Path, data: Path) -> float:
+def _compute(path: Path) -> Callable[[dict[str, np.ndarray]], np.ndarray]:
+    run = session(path)
+    names = [value.name for value in run.get_inputs()]
+    return lambda given: np.asarray(run.run(None, {name: given[name] for name in names})[0])
+
+
+def accuracy(model: Model, data: Path) -> float:
     """Returns the share of samples whose largest logit is their `label.digit`."""
     right = [logits.argmax(axis=-1) == arrays["label.digit"] for logits, arrays in outputs(model, data, _BATCH)]
     return float(np.concatenate(right).mean())
 
 
-def perplexity(model: Path, data: Path) -> float:
+def perplexity(model: Model, data: Path) -> float:
     """Returns exp of the mean negative log likelihood; the logits at t predict token t + 1 of `label.tokens`."""
     return float(np.exp(np.concatenate(window_losses(model, data)).mean()))
 
 
-def window_losses(model: Path, data: Path) -> list[np.ndarray]:
+def window_losses(model: Model, data: Path) -> list[np.ndarray]:
     """Returns for each window the negative log likelihoods of its tokens but the first, float64."""
     losses: list[np.ndarray] = []
     for logits, arrays in outputs(model, data, 1):
@@ -72,7 +82,7 @@ def window_losses(model: Path, data: Path) -> list[np.ndarray]:
     return losses
 
 
-def spearman(model: Path, data: Path) -> float:
+def spearman(model: Model, data: Path) -> float:
     """Returns the rank correlation of the pairwise cosines with `label.similarity`, above the diagonal."""
     pairs = list(outputs(model, data, _BATCH))
     vectors = np.concatenate([vector for vector, _ in pairs]).astype(np.float64)
@@ -88,7 +98,7 @@ def _ranks(values: np.ndarray) -> np.ndarray:
     return (np.cumsum(count) - (count - 1) / 2)[index]
 
 
-METRICS: dict[str, Callable[[Path, Path], float]] = {
+METRICS: dict[str, Callable[[Model, Path], float]] = {
     "accuracy": accuracy,
     "perplexity": perplexity,
     "spearman": spearman,

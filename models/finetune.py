@@ -1,0 +1,202 @@
+"""Trains the models of this folder on with another softmax: what a method costs without training, and after some.
+
+    python -m models.finetune [MODEL ...] [--methods NAME ...] [--seeds 0 1 2] [--develop] [--out FOLDER]
+
+Each run takes a trained model, puts a method in the place of its softmaxes (`softq.torch.convert`), trains it for a
+tenth of its own steps on the digits or articles that it was trained on, exports it with the exact softmax, and gives
+it the method again by the trained plan (`softq.convert`). Measured is the ONNX model in onnxruntime, before and after,
+and after as an artifact of `softq build` for this processor, on evaluation data. The float model is trained for the
+same steps with the same seed. Nothing was chosen by these figures: rates are half of those that made the models.
+
+Finished runs are in models/finetune.json and are not run again; a run that was stopped goes on from its last minute.
+docs/training.md has the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import math
+import os
+import time
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import softq
+import softq.torch as st
+from models._common import BuildError, cache_dir, replacing, run_builder, write_json
+from models._training import TASKS, Task, calibration
+from models.finetuned import CHOICES, RESULTS, SEEDS, Choice, results
+from models.splits import file_of, files_of
+from softq.artifact import load
+from softq.methods import METHODS
+from softq.modelfile import save
+
+_KEEP_EVERY = 60.0
+"""Seconds after which the state of a training is kept."""
+
+
+def run(task: Task, choice: Choice, seed: int, out: Path, part: str) -> dict[str, Any]:
+    """Return the figures of one run on a part of the data: `before`, `after` and `built` (no method: no `built`)."""
+    data = task.folder / files_of(task.name, part)[-1]
+    began = time.monotonic()
+    if choice.method is None:
+        model = task.module()
+        before = task.figure(task.model, data)
+        train(task, model.train(), seed, out / "state.pt")
+        after = task.figure(_write(_exported(task, model), out), data)
+        return {"before": before, "after": after, "seconds": round(time.monotonic() - began)}
+    made = _convert(task, task.module(), choice)
+    before = task.figure(_write(_with_method(made.exported, made.plan), out), data)
+    train(task, made.module, seed, out / "state.pt")
+    # Exported with the exact softmax, found in the graph again, and replaced as the trained plan says.
+    path = _write(made.export().model, out)
+    after = task.figure(path, data)
+    softq.build(path, out / "artifact", target="cpu")
+    artifact = load(out / "artifact")
+    name = artifact.outputs[0].name
+    built = task.figure(lambda given: artifact(_named(artifact, given))[name], data)
+    return {"before": before, "after": after, "built": built, "seconds": round(time.monotonic() - began)}
+
+
+def _named(artifact: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    return {spec.name: given[spec.name] for spec in artifact.inputs}
+
+
+def _shapes(task: Task) -> Any:
+    return None if not task.axes else ({axis: torch.export.Dim(name) for axis, name in task.axes.items()},)
+
+
+def _convert(task: Task, model: nn.Module, choice: Choice) -> st.Converted:
+    options: dict[str, Any] = {} if choice.bits is None else {"bits": choice.bits}
+    if METHODS.get(choice.method or "").calibration != "none":
+        options["calibration"] = calibration(task, file_of(task.name, "calibration"))
+    return st.convert(
+        model.train(), (task.example,), dynamic_shapes=_shapes(task), method=choice.method, learn=choice.learn,
+        backward="quantized" if choice.bits else "auto", allow_substitute=True, **options,
+    )  # fmt: skip
+
+
+def _exported(task: Task, model: nn.Module) -> Any:
+    program = torch.onnx.export(model.eval(), (task.example,), dynamic_shapes=_shapes(task), dynamo=True, verbose=False)
+    assert program is not None
+    return program.model
+
+
+def _with_method(model: Any, plan: Any) -> Any:
+    return softq.convert(model, plan=plan, allow_substitute=True).model
+
+
+def _write(model: Any, out: Path) -> Path:
+    path = out / "model.onnx"
+    save(model, path)
+    return path
+
+
+def train(task: Task, model: nn.Module, seed: int, state: Path) -> None:
+    """Train a module in place: the steps of its task, by AdamW; goes on from `state` if that is there."""
+    torch.manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(task.part in name or name.startswith("softq"))
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    parameters = list(trained.values())
+    matrices = [p for p in parameters if p.ndim == 2]
+    others = [p for p in parameters if p.ndim != 2]
+    groups = [{"params": matrices, "weight_decay": task.decay}, {"params": others, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=task.rate, betas=(0.9, 0.98))
+    warm = max(1, task.steps // 20)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer,
+        lambda s: (s + 1) / warm if s < warm else 0.5 * (1 + math.cos(math.pi * (s - warm) / (task.steps - warm))),
+    )
+    draw, first = task.draw(), 0
+    if state.exists():
+        kept = torch.load(state, weights_only=True)
+        model.load_state_dict(kept["model"], strict=False)
+        optimizer.load_state_dict(kept["optimizer"])
+        schedule.load_state_dict(kept["schedule"])
+        generator.set_state(kept["generator"])
+        torch.set_rng_state(kept["random"])
+        first = kept["step"]
+    compute = torch.compile(model) if task.compiled else model
+    last, smooth = time.monotonic(), math.nan
+    for step in range(first, task.steps):
+        inputs, labels = draw(generator)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=task.half):
+            outputs = compute(inputs)
+        loss = task.loss(outputs, labels)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        schedule.step()
+        smooth = loss.item() if math.isnan(smooth) else smooth + 0.05 * (loss.item() - smooth)
+        if step % 20 == 19:
+            print(f"  step {step + 1}/{task.steps} loss {smooth:.4f}", flush=True)
+        if time.monotonic() - last > _KEEP_EVERY:
+            last = time.monotonic()
+            with replacing(state) as scratch:
+                torch.save({"model": trained, "optimizer": optimizer.state_dict(), "step": step + 1,
+                            "schedule": schedule.state_dict(), "generator": generator.get_state(),
+                            "random": torch.get_rng_state()}, scratch)  # fmt: skip
+    if not math.isfinite(smooth):
+        raise BuildError(f"{task.name}: the loss is {smooth} after {task.steps} steps")
+
+
+def recipe(task: Task, choice: Choice) -> str:
+    """Return what distinguishes the runs of a choice: those of another recipe are run again."""
+    model = hashlib.sha256(task.model.read_bytes()).hexdigest()[:12]
+    return f"{task.steps} steps, rate {task.rate:g}, decay {task.decay:g}, learn {list(choice.learn)}, model {model}"
+
+
+def main() -> int:
+    """Return the exit status of the command line."""
+    parser = argparse.ArgumentParser(description="Train models on with another softmax; finished runs are kept.")
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(CHOICES)} (default: all)")
+    parser.add_argument("--methods", nargs="+", metavar="NAME", help="only these, as the table calls them")
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
+    parser.add_argument("--develop", action="store_true", help="measure on development data, and keep nothing")
+    parser.add_argument("--out", type=Path, default=None, help="folder for what is under way (default: in the cache)")
+    chosen = parser.parse_args()
+    # Everything comes from packages; a look at a model hub would only wait for a network.
+    os.environ["HF_HUB_OFFLINE"] = "1"
+
+    def build() -> None:
+        torch.set_num_threads(1)
+        warnings.filterwarnings("ignore")
+        for name in chosen.models or CHOICES:
+            if name not in CHOICES:
+                raise BuildError(f"unknown model {name!r}; allowed: {', '.join(CHOICES)}")
+        todo = [(name, choice, seed) for seed in chosen.seeds for name in chosen.models or CHOICES
+                for choice in CHOICES[name] if not chosen.methods or choice.label in chosen.methods]  # fmt: skip
+        if not todo:
+            raise BuildError(f"no method is called one of {chosen.methods}")
+        for name, choice, seed in todo:
+            task, key = TASKS[name](), f"{name}/{choice.label}/{seed}"
+            want = recipe(task, choice)
+            if not chosen.develop and results()["runs"].get(key, {}).get("recipe") == want:
+                print(f"{key}: kept", flush=True)
+                continue
+            print(f"{key}: begins", flush=True)
+            out = (chosen.out or cache_dir() / "finetune") / hashlib.sha256((key + want).encode()).hexdigest()[:16]
+            out.mkdir(parents=True, exist_ok=True)
+            found = run(task, choice, seed, out, "development" if chosen.develop else "evaluation") | {"recipe": want}
+            if not chosen.develop:
+                now = results()  # another process may have added its own
+                now["runs"][key] = found
+                write_json(RESULTS, now)
+            (out / "state.pt").unlink(missing_ok=True)
+            torch.compiler.reset()
+            print(f"{key}: {found}", flush=True)
+
+    return run_builder(build)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
