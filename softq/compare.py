@@ -253,12 +253,12 @@ def _interval(metric: Metric, measured: Measured) -> PairedInterval | None:
     return PairedInterval.about(subject, interval, int(np.count_nonzero(samples.weight)), flips)
 
 
-def versions() -> dict[str, str]:
-    """Return the versions of the packages that the values depend on, by name."""
+def versions(more: Sequence[str] = ()) -> dict[str, str]:
+    """Return the versions of the packages that the values depend on, and of more of them, by name."""
     from importlib.metadata import PackageNotFoundError, version
 
     versions: dict[str, str] = {}
-    for package in ("softq", "numpy", "onnx", "onnxruntime"):
+    for package in ("softq", "numpy", "onnx", "onnxruntime", *more):
         try:
             versions[package] = version(package)
         except PackageNotFoundError:

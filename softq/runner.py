@@ -26,6 +26,16 @@ _MOST_THREADS = 1024
 _DTYPES = {"float": "float32", "double": "float64", "string": "str"}
 
 
+def check_threads(threads: int | None) -> None:
+    """Refuse a number of threads that none can be started with.
+
+    Raises:
+        UsageError: it is below 1, or far too many.
+    """
+    if threads is not None and not 1 <= threads <= _MOST_THREADS:
+        raise UsageError(f"threads is {threads}; allowed is 1 to {_MOST_THREADS}")
+
+
 @runtime_checkable
 class Runner(Protocol):
     """A model that can be run: a name for the report, its inputs and outputs, and a call."""
@@ -74,8 +84,7 @@ class OnnxRunner:
         """
         import onnxruntime as ort
 
-        if threads is not None and not 1 <= threads <= _MOST_THREADS:
-            raise UsageError(f"threads is {threads}; allowed is 1 to {_MOST_THREADS}")
+        check_threads(threads)
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads or 0
         options.log_severity_level = 4  # What fails is raised; nothing is printed.

@@ -299,7 +299,7 @@ def test_a_worker_whose_bits_differ_is_left_out(caplog: pytest.LogCaptureFixture
 def test_another_model_and_other_data_on_a_worker(tmp_path: Path) -> None:
     """What a worker says of files that changed between the client's look and its own; in this process."""
     task = Task(str(VIT), str(IMAGES), "kl", Selection(batch=8), limit=40, threads=1)
-    planner, subject = Planner(VIT, Selection()), task.subject(task.runner())
+    planner, subject = Planner(VIT, Selection()), task.subject(task.open().runner())
     first, second = partition(subject)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker, "_worker", lambda: (str(tmp_path), 1))
@@ -318,7 +318,7 @@ def test_another_model_and_other_data_on_a_worker(tmp_path: Path) -> None:
 
 def test_limits_of_the_caller_hold_on_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = Task(str(VIT), str(IMAGES), "kl", Selection(batch=8), limit=40, threads=1)
-    planner, subject = Planner(VIT, Selection()), task.subject(task.runner())
+    planner, subject = Planner(VIT, Selection()), task.subject(task.open().runner())
     monkeypatch.setattr(worker, "_worker", lambda: (str(tmp_path), 1))
     with limited(nodes=5):
         sent = pickle.dumps(Workspace(task, (0, 40), planner.graph, planner.weights))
@@ -334,7 +334,7 @@ def test_shards_depend_on_data_and_batch_alone(tmp_path: Path) -> None:
         part = {name: array[start:stop] for name, array in cut.items()}
         np.savez(tmp_path / f"files/{number}.npz", **part)  # pyright: ignore
     task = Task(VIT, tmp_path / "files", "kl", Selection(batch=5), threads=1)
-    runner = task.runner()
+    runner = task.open().runner()
     shards = partition(task.subject(runner))
     # Batches end where files do: 5 of the first file, 1 of the second, 10 of the third.
     assert [(one.first, one.start, one.stop) for one in shards] == [(0, 0, 20), (4, 20, 34), (8, 34, 54), (12, 54, 70)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from softq.data import Array, TensorSpec, open_data
+from softq.data import Array, TensorSpec, look_at, open_data
 from softq.errors import InputError, UsageError
 
 X = TensorSpec("x", "float32", ("batch", "seq"))
@@ -71,6 +71,43 @@ def test_a_function_is_found_in_the_working_directory_and_called_for_each_pass(
         open_data("rows_here:number", SPECS)
     with pytest.raises(UsageError, match="cannot import not_there"):
         open_data("not_there:rows", SPECS)
+
+
+def test_a_function_of_a_file_finds_what_lies_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.path", ["/nowhere"])
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"lengths_{folder}.py").write_text(f"LENGTH = {len(folder) + (folder == 'two')}\n")
+        (tmp_path / folder / "types.py").write_text(  # as a module of Python's own
+            f"import numpy as np\nfrom lengths_{folder} import LENGTH\ncalls = [0]\n"
+            "def rows():\n    calls[0] += 1\n    n = LENGTH + 10 * calls[0]\n"
+            "    return [{'x': np.ones((n, 4), 'f'), 'mask': np.ones((n, 4), 'l'), 'label.y': np.ones(n)}]\n"
+        )
+    for folder, length in (("one", 3), ("two", 4)):
+        name = str(tmp_path / folder / "types.py:rows")
+        assert [part["x"].shape for part in look_at(name)] == [(10 + length, 4)]
+        # It is the same module the second time.
+        assert [part["label.y"].shape for part in look_at(name)] == [(20 + length,)]
+    assert next(open_data(str(tmp_path / "one/types.py:rows"), SPECS).batches(2)).samples == 2
+    with pytest.raises(UsageError, match=r"no such file: .*none\.py"):
+        open_data(str(tmp_path / "none.py:rows"), SPECS)
+    (tmp_path / "broken.py").write_text("raise ValueError('not\\nthis')\n")
+    for _ in range(2):
+        with pytest.raises(UsageError, match=r"cannot import .*broken\.py: not$"):
+            open_data(str(tmp_path / "broken.py:rows"), SPECS)
+
+
+def test_what_data_hold_before_a_model_is_there(tmp_path: Path) -> None:
+    for name, length in (("a", 3), ("b", 5)):
+        write(tmp_path / f"{name}.npz", sample(length=length))
+    assert [{key: header.shape for key, header in part.items()} for part in look_at(tmp_path)] == [
+        {"x": (5, length), "mask": (5, length), "label.y": (5,)} for length in (3, 5)
+    ]
+    assert [str(part["x"]) for part in look_at([sample(2)])] == ["float32[2, 3]"]
+    with pytest.raises(InputError, match="can be read only once"):
+        look_at(iter([sample()]))
+    with pytest.raises(InputError, match="yields no data"):
+        look_at([])
 
 
 def test_an_iterable_is_read_and_an_iterator_only_once() -> None:

@@ -42,6 +42,8 @@ NOT_RUN: Mapping[str, str] = {
     '#include "vectors.h"': "tests/test_vectors.py compiles a kernel against the header",
     "import torch": "tests/test_torch_transformers.py runs docs/pytorch.md",
     "import softq.torch": "likewise",
+    "# model.py": "tests/test_torch_sweep.py runs it, and the command that reads it",
+    "softq sweep model.py:make --framework torch": "likewise",
     "{": "schemas: tests/test_explain.py and tests/test_report_page.py hold what is printed against them",
 }
 """Beginnings of blocks, or of lines in blocks, that this file does not run, and what runs them."""

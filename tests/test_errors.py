@@ -22,7 +22,7 @@ from softq.artifact import check_folder, write
 from softq.calibration import Sampling
 from softq.compare import score
 from softq.conversion import expose
-from softq.data import TensorSpec, open_data
+from softq.data import TensorSpec, look_at, open_data
 from softq.errors import SoftqError
 from softq.modelfile import as_model, check_functions, check_output, data_files, load, save
 from softq.passes.prepare import prepare
@@ -74,6 +74,7 @@ OF_OTHERS: Mapping[str, Call] = {
     "read-study": records.read,
     "read-record": read_record,
     "open-data": lambda path: list(open_data(path, [TensorSpec("x", "float32", None)]).batches()),
+    "look-at": look_at,
     "check-output": lambda path: check_output(path / "under" / "it", source=path),
     "save-to": lambda path: save(as_model(GOOD), path / "under" / "it"),
     "check-folder": lambda path: check_folder(path / "under" / "it"),

@@ -12,6 +12,7 @@ from softq.errors import RefusalError
 from softq.plans import Plan
 from softq.runner import OnnxRunner
 from softq.sweeps import Selection, Task
+from softq.sweeps.evaluate.sessions import OnnxSessions
 from softq.sweeps.plan.frontier import Rung, State, choose
 from softq.sweeps.plan.gains import with_gains
 from softq.sweeps.planner import Planner
@@ -31,7 +32,7 @@ def log_probabilities(plan: Plan | None, images: np.ndarray[tuple[int, ...], np.
 def test_gains_are_the_divergence_over_the_squared_error(tmp_path: Path, widths: tuple[int, ...]) -> None:
     data = cut(IMAGES, tmp_path / "data.npz", 96)
     task = Task(VIT, data, "top1-accuracy", Selection(batch=32), threads=1)
-    planner, runner = Planner(VIT, task.selection), task.runner()
+    planner, runner = Planner(VIT, task.selection), task.open().runner()
     sites = planner.sites("deferred-log")
     # Errors of one's own choice: gains must make up for them, whatever they are.
     errors = [{bits: scale / bits**2 for bits in widths} for scale in (1.0, 2.0, 0.5, 7.0)]
@@ -44,7 +45,7 @@ def test_gains_are_the_divergence_over_the_squared_error(tmp_path: Path, widths:
         return planner.plan(choose(ladders, state))
 
     scaled = with_gains(
-        list(ladders.values()), plan_of, task.subject(runner), runner, planner.sessions(1), tmp_path
+        list(ladders.values()), plan_of, task.subject(runner), runner, OnnxSessions(planner.model, 1), tmp_path
     )  # fmt: skip
     with np.load(data) as arrays:
         images = arrays["images"]
@@ -62,7 +63,7 @@ def test_gains_are_the_divergence_over_the_squared_error(tmp_path: Path, widths:
 def test_a_site_without_a_gain_gets_the_median(tmp_path: Path) -> None:
     data = cut(IMAGES, tmp_path / "data.npz", 8)
     task = Task(VIT, data, "top1-accuracy", Selection(batch=8), threads=1)
-    planner, runner = Planner(VIT, task.selection), task.runner()
+    planner, runner = Planner(VIT, task.selection), task.open().runner()
     ladders = {
         site: (Rung(32, None, 0.0), Rung(4, ("deferred-log", {"bits": 4}), 0.1))
         for site in planner.sites("deferred-log")
@@ -76,7 +77,7 @@ def test_a_site_without_a_gain_gets_the_median(tmp_path: Path) -> None:
         return planner.plan(choose(ladders, state))
 
     scaled = with_gains(
-        list(ladders.values()), plan_of, task.subject(runner), runner, planner.sessions(1), tmp_path
+        list(ladders.values()), plan_of, task.subject(runner), runner, OnnxSessions(planner.model, 1), tmp_path
     )  # fmt: skip
     *others, last = (rungs[1].error for rungs in scaled)
     assert others[2] == 0

@@ -17,6 +17,7 @@ from softq.methods import METHODS, Method
 from softq.metrics import METRICS
 from softq.passes import PASSES
 from softq.registry import Folder, Named, _discover
+from softq.sweeps.frameworks import FRAMEWORKS
 from softq.targets import TARGETS
 
 TOY = '''
@@ -106,7 +107,9 @@ def test_two_owners_of_a_name_are_both_named(folder: Path, monkeypatch: pytest.M
         toys().entries()
 
 
-@pytest.mark.parametrize("folder", [METHODS, METRICS, FORMS, PASSES, TARGETS], ids=lambda folder: folder.noun)
+@pytest.mark.parametrize(
+    "folder", [METHODS, METRICS, FORMS, PASSES, TARGETS, FRAMEWORKS], ids=lambda folder: folder.noun
+)
 def test_every_file_of_the_folders_is_found(folder: Folder[Named]) -> None:
     home = Path(import_module(folder.package).__path__[0])
     expected: set[str] = set()

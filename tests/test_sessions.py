@@ -14,7 +14,7 @@ from softq.conversion import convert
 from softq.methods import METHODS
 from softq.plans import Plan
 from softq.runner import OnnxRunner
-from softq.sweeps.evaluate.sessions import Sessions
+from softq.sweeps.evaluate.sessions import OnnxSessions
 from softq.sweeps.planner import Planner, Selection
 from tests.test_methods import ALL
 
@@ -28,7 +28,7 @@ def images() -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
         return arrays["images"][:8]
 
 
-def outputs(plan: Plan, sessions: Sessions) -> tuple[bytes, bytes]:
+def outputs(plan: Plan, sessions: OnnxSessions) -> tuple[bytes, bytes]:
     """Return the outputs through a shared session, and those of the converted model."""
     feed = {"images": images()}
     shared, alone = sessions.runner(plan), OnnxRunner.open(convert(VIT, plan=plan).model, threads=1)
@@ -41,7 +41,7 @@ def outputs(plan: Plan, sessions: Sessions) -> tuple[bytes, bytes]:
 def test_every_width_of_a_method(name: str) -> None:
     spec = METHODS.get(name).options.specs().get("bits")
     planner = Planner(VIT, Selection())
-    sessions = planner.sessions(1)
+    sessions = OnnxSessions(planner.model, 1)
     found: list[bytes] = []
     for bits in WIDTHS:
         if spec is not None and not spec.low <= bits <= spec.high:
@@ -55,7 +55,7 @@ def test_every_width_of_a_method(name: str) -> None:
 
 def test_widths_share_a_session() -> None:
     planner = Planner(VIT, Selection())
-    sessions = planner.sessions(1)
+    sessions = OnnxSessions(planner.model, 1)
     opened = []
     for method, bits in (("uniform", 2), ("uniform", 8), ("deferred-log", 4), ("deferred-log", 7), ("uniform", 3)):
         sessions.runner(planner.everywhere((method, {"bits": bits})))
@@ -69,7 +69,7 @@ def test_widths_share_a_session() -> None:
 @pytest.mark.parametrize("r", ["site", "head"])
 def test_fitted_numbers_and_mixed_widths(r: str) -> None:
     planner = Planner(VIT, Selection(), CALIBRATION)
-    sessions = planner.sessions(1)
+    sessions = OnnxSessions(planner.model, 1)
     for widths in ((4, 4, 4, 4), (4, 3, 2, 4), (8, 4, 6, 8)):
         sites = planner.sites("deferred-log")
         plan = planner.plan({
@@ -89,7 +89,7 @@ def test_a_site_in_a_function_keeps_its_numbers() -> None:
         attend (q, k, v) => (y) { s = MatMul(q, k)  p = Softmax<axis = -1>(s)  y = MatMul(p, v) }""")
     onnx.checker.check_model(model)
     planner = Planner(ir.from_proto(model), Selection())
-    sessions = planner.sessions(1)
+    sessions = OnnxSessions(planner.model, 1)
     rng = np.random.default_rng(0)
     shapes = {"q": (2, 4, 5, 6), "k": (2, 4, 6, 7), "v": (2, 4, 7, 3)}
     feed = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}

@@ -137,6 +137,16 @@ def test_the_outputs_of_the_float_model_go_with_the_sweep(tmp_path: Path) -> Non
     assert {path.name for path in (tmp_path / "out").iterdir()} == {STUDY, OUTCOMES, ".softq-lock"}
 
 
+def test_a_framework_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name == "softq.torch" or name.startswith("softq.torch.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # pyright: ignore
+    command = ["sweep", "a:b", "--framework", "torch", "--data", str(IMAGES), "--metric", "kl"]
+    result = CliRunner().invoke(main, [*command, "--out", str(tmp_path / "out")])
+    assert result.exit_code == 2
+    assert result.output == "softq: models of the framework torch need PyTorch: pip install 'softq[torch]'\n"
+
+
 COMMAND = ["sweep", str(VIT), "--metric", "top1-accuracy", "--methods", "deferred-log,exact", "--bits", "2-6",
            "--limit", "96", "--threads", "1"]  # fmt: skip
 

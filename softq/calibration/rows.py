@@ -148,14 +148,15 @@ def _look(
 
 def input_specs(model: ir.Model) -> tuple[TensorSpec, ...]:
     """Return what data for the model must hold: its inputs without those that have a default."""
-    return tuple(
-        TensorSpec(
-            str(value.name),
-            "unknown" if value.dtype is None else str(value.dtype.numpy()),
-            None if value.shape is None else tuple(d if isinstance(d, int) else d.value for d in value.shape),
-        )
-        for value in model.graph.inputs
-        if value.name not in model.graph.initializers
+    return tuple(spec_of(value) for value in model.graph.inputs if value.name not in model.graph.initializers)
+
+
+def spec_of(value: ir.Value) -> TensorSpec:
+    """Return name, type and shape of an input or output."""
+    return TensorSpec(
+        str(value.name),
+        "unknown" if value.dtype is None else str(value.dtype.numpy()),
+        None if value.shape is None else tuple(d if isinstance(d, int) else d.value for d in value.shape),
     )
 
 

@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 
 _COMMON = (
     click.argument("model"),
+    click.option(
+        "--framework",
+        default="onnx",
+        show_default=True,
+        metavar="NAME",
+        help="What MODEL is of; torch: module:function or file.py:function, which gives a torch.nn.Module.",
+    ),
     options.DATA,
     click.option("--metric", required=True, metavar="NAME", help="The task's metric, or module:function."),
     click.option("--methods", default="all", show_default=True, metavar="LIST", help="Names with commas, or all."),

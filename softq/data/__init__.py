@@ -5,7 +5,8 @@ DATA has three forms:
 * one `.npz` file: an array for each model input under the input's name, labels as `label.NAME`; the first axis of every
   array is the samples;
 * a folder of such files, read in the order of their names; sample shapes may differ from file to file;
-* `package.module:function`: a function without arguments that returns an iterable of dicts with the same names.
+* `package.module:function` or `file.py:function`: a function without arguments that returns an iterable of dicts with
+  the same names.
 
 Nothing is cast, padded, dropped or unpickled. Everything that a file's headers say is checked before the first model
 runs, so that the last file of a folder cannot spoil an hour of work.
@@ -14,14 +15,14 @@ runs, so that the last file of a folder cannot spoil an hour of work.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from softq.data._arrays import LABEL, Array, TensorSpec, fixed_batch
+from softq.data._arrays import LABEL, Array, Header, TensorSpec, fixed_batch
 from softq.data._dataset import DEFAULT_BATCH, Batch, Dataset
-from softq.data._files import npz_files, open_files
-from softq.data._items import FUNCTION, load_function, open_items, repeat_call, repeat_items
+from softq.data._files import npz_files, open_files, read_headers
+from softq.data._items import FUNCTION, headers_of, load_function, open_items, repeat_call, repeat_items
 from softq.errors import InputError
 
 __all__ = [
@@ -31,8 +32,11 @@ __all__ = [
     "Batch",
     "DataSource",
     "Dataset",
+    "Header",
     "TensorSpec",
     "load_function",
+    "look_at",
+    "name_of",
     "open_data",
 ]
 
@@ -50,7 +54,7 @@ def open_data(
     """Return the data of `source`, checked against a model's inputs as far as that is possible without reading it all.
 
     Args:
-        source: A `.npz` file, a folder of them, `package.module:function`, or an iterable of dicts.
+        source: A `.npz` file, a folder of them, the name of a function, or an iterable of dicts.
         inputs: What the model takes.
         need_labels: True if at least one label must be there, or the names of the labels that must be there.
         reject_nan: Refuse inputs that contain a NaN (calibration).
@@ -63,12 +67,12 @@ def open_data(
     for spec in inputs:
         if spec.shape == ():
             raise InputError(f"input {spec.name!r} is a scalar; the first axis of every input must be the samples")
-    if not isinstance(source, (str, os.PathLike)):
-        data = open_items(f"<{type(source).__name__}>", repeat_items(source), inputs, reject_nan=reject_nan)
-    elif FUNCTION.fullmatch(name := os.fspath(source)) and not os.path.exists(name):
-        data = open_items(name, repeat_call(name), inputs, reject_nan=reject_nan)
-    else:
+    name = name_of(source)
+    items = _items(source)
+    if items is None:
         data = open_files(name, npz_files(Path(name)), inputs, reject_nan=reject_nan)
+    else:
+        data = open_items(name, items, inputs, reject_nan=reject_nan)
     missing = [need_labels] if isinstance(need_labels, str) else [] if isinstance(need_labels, bool) else need_labels
     for label in missing:
         if label not in data.labels:
@@ -77,3 +81,34 @@ def open_data(
     if need_labels and not data.labels:
         raise InputError(f"{data.source}: no labels; expected an array named '{LABEL}NAME'")
     return data
+
+
+def look_at(source: DataSource) -> list[dict[str, Header]]:
+    """Return type and shape of each array, labels too, of each file or dict: before a model says what it takes.
+
+    Raises:
+        InputError: the data cannot be read, or only once, or there are none.
+        UsageError: the function cannot be found.
+    """
+    name, items = name_of(source), _items(source)
+    if items is None:
+        return [read_headers(file) for file in npz_files(Path(name))]
+    if isinstance(source, Iterator):
+        raise InputError(f"{name}: can be read only once; pass a list, or a function")
+    found = [headers_of(f"{name}: item {number}", item) for number, item in enumerate(items())]
+    if not found:
+        raise InputError(f"{name}: yields no data")
+    return found
+
+
+def name_of(source: DataSource) -> str:
+    """Return what messages call the data."""
+    return os.fspath(source) if isinstance(source, (str, os.PathLike)) else f"<{type(source).__name__}>"
+
+
+def _items(source: DataSource) -> Callable[[], Iterator[object]] | None:
+    """Return what goes over the dicts, each time anew; None of files."""
+    if not isinstance(source, (str, os.PathLike)):
+        return repeat_items(source)
+    name = os.fspath(source)
+    return repeat_call(name) if FUNCTION.fullmatch(name) and not os.path.exists(name) else None

@@ -40,7 +40,7 @@ def open_files(name: str, files: Sequence[Path], inputs: Sequence[TensorSpec], *
     first: Mapping[str, Header] = {}
     counts: list[int] = []
     for path in files:
-        headers = _read_headers(path)
+        headers = read_headers(path)
         counts.append(check(str(path), headers, inputs))
         if not first:
             first = headers
@@ -53,7 +53,7 @@ def open_files(name: str, files: Sequence[Path], inputs: Sequence[TensorSpec], *
     return Dataset(name, inputs, parts, first, sum(counts), reject_nan=reject_nan)
 
 
-def _read_headers(path: Path) -> dict[str, Header]:
+def read_headers(path: Path) -> dict[str, Header]:
     """Type and shape of every array, from the first bytes of each: gigabytes stay on the disk."""
     headers: dict[str, Header] = {}
     try:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import itertools
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
 from typing import cast
 
 import numpy as np
@@ -16,35 +19,62 @@ from softq.data._arrays import Array, Header, TensorSpec, check, line
 from softq.data._dataset import Dataset, Part
 from softq.errors import InputError, UsageError
 
-FUNCTION = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
+FUNCTION = re.compile(r"(?:[^\W\d][\w.]*|.+\.py):[^\W\d][\w.]*")
 
 
 def load_function(text: str, noun: str) -> Callable[..., object]:
-    """Return the function that `package.module:function` names; modules in the working directory are found too.
+    """Return the function that `package.module:function` or `path/to/file.py:function` names.
+
+    Modules in the working directory are found too; a file finds those beside it.
 
     Args:
-        text: Module and function, joined by a colon.
+        text: Module or file and function, joined by a colon.
         noun: What the function is, for messages.
 
     Raises:
         UsageError: there is no such module or function, or the module cannot be imported.
     """
     if not FUNCTION.fullmatch(text):
-        raise UsageError(f"{noun} {text!r} is not of the form package.module:function")
-    module_name, _, path = text.partition(":")
+        raise UsageError(f"{noun} {text!r} is not of the form package.module:function or file.py:function")
+    module_name, _, path = text.rpartition(":")
+    is_file = module_name.endswith(".py")
+    if is_file and not os.path.isfile(module_name):
+        raise UsageError(f"{noun} {text!r}: no such file: {module_name}")
     # Stays on the path, as with other tools that take module:function: the function may import its neighbours later.
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    folder = os.path.dirname(os.path.abspath(module_name)) if is_file else os.getcwd()
+    if folder not in sys.path and (is_file or "" not in sys.path):
+        sys.path.insert(0, folder)
     importlib.invalidate_caches()
     try:
-        found: object = importlib.import_module(module_name)
+        found: object = _import_file(module_name) if is_file else importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
         raise UsageError(f"{noun} {text!r}: cannot import {module_name}: {line(error)}") from error
     for step in path.split("."):
         found = getattr(found, step, None)
     if not callable(found):
-        raise UsageError(f"{noun} {text!r}: module {module_name} has no function {path!r}")
+        what = "file" if is_file else "module"
+        raise UsageError(f"{noun} {text!r}: {what} {module_name} has no function {path!r}")
     return found
+
+
+def _import_file(file: str) -> ModuleType:
+    """Return the module that a file is; run once, however often it is asked for."""
+    path = os.path.realpath(file)
+    # Not by its own name, which another module may have.
+    name = f"_softq_file_{Path(path).stem}"
+    there = sys.modules.get(name)
+    if there is not None and there.__file__ == path:
+        return there
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None, path
+    assert spec.loader is not None, path
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
 
 
 def repeat_call(name: str) -> Callable[[], Iterator[object]]:
@@ -107,9 +137,14 @@ def open_items(
             yield Part(where, lambda where=where, item=item: _arrays(where, item))
 
     where = f"{name}: item 0"
-    headers = {key: Header(array.dtype, array.shape) for key, array in _arrays(where, first).items()}
+    headers = headers_of(where, first)
     check(where, headers, inputs)
     return Dataset(name, inputs, parts, headers, None, reject_nan=reject_nan)
+
+
+def headers_of(where: str, item: object) -> dict[str, Header]:
+    """Return type and shape of each array of an item."""
+    return {name: Header(array.dtype, array.shape) for name, array in _arrays(where, item).items()}
 
 
 def _arrays(where: str, item: object) -> dict[str, Array]:

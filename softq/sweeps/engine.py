@@ -15,11 +15,11 @@ from softq.calibration import Sampling
 from softq.compare import versions
 from softq.data import DataSource
 from softq.errors import ProofError, RefusalError, SoftqError
-from softq.modelfile import ModelLike
 from softq.progress import Progress
 from softq.sweeps.distributed import check_workers, connect, open_evaluator
 from softq.sweeps.eta import Eta
 from softq.sweeps.evaluate.evaluator import Candidate, Evaluator, Measurement, Subject
+from softq.sweeps.evaluate.framework import ModelSource, Opened
 from softq.sweeps.folder import check_same, clear_folder, make_scratch, open_folder, read_existing, write_study
 from softq.sweeps.planner import Planner, Selection, plan_for
 from softq.sweeps.records import Estimate, Outcome, Setting, SiteErrors, Study, append
@@ -64,7 +64,7 @@ not measured again, and a list that takes notes."""
 
 
 def run(
-    model: ModelLike,
+    model: ModelSource,
     data: DataSource,
     *,
     out: str | os.PathLike[str],
@@ -90,6 +90,7 @@ def run(
     scheduler: str | None = None,
     timeout: float | None = None,
     tls: Tls | None = None,
+    framework: str = "onnx",
     force: bool = False,
     command: str = "",
     progress: Progress | None = None,
@@ -97,11 +98,11 @@ def run(
     """Return the outcome of every setting, and leave it in the folder `out` as soon as it is there.
 
     With each go the errors of the rows of each site, from a sample; a site whose rows cannot be seen has none. A sweep
-    that was interrupted goes on where it stopped. Values are those of `softq.compare.check` of the model that
-    `softq.conversion.convert` makes, to the bit, on the same samples with the same batch and threads.
+    that was interrupted goes on where it stopped. Values of ONNX models are those of `softq.compare.check` of the model
+    that `softq.conversion.convert` makes, to the bit, on the same samples with the same batch and threads.
 
     Args:
-        model: A path or a model.
+        model: A path, a name or a model, as the framework has it.
         data: See `softq.data.open_data`; it is read once per setting, a batch at a time.
         out: The sweep's folder, made if it is not there; `softq.sweeps.records` says what is in it.
         metric: Name of the metric.
@@ -115,13 +116,14 @@ def run(
         sites, all_sites, masks, allow_float32, allow_substitute, max_length: As in `convert`.
         labels, output: As in `check`.
         batch: Samples per run, of the evaluation and of the calibration.
-        threads: Threads of onnxruntime; all cores if None.
+        threads: Threads of the runtime; all cores if None.
         workers: How many processes measure, each with so many threads; more than one need `softq[cluster]`. The
             values are those of one process to the bit, and in the same order.
         scheduler: The address of a dask scheduler whose workers measure instead; see `softq.sweeps.distributed`.
         timeout: Seconds after which a worker that gives no answer is reported and another one measures; by default ten
             times the longest so far, a minute at least.
         tls: The files with which the processes of a cluster know one another; dask's own configuration if None.
+        framework: What the model is of: `onnx`, or `torch` for a module (`softq.sweeps.frameworks`).
         force: Start anew in a folder that holds something else.
         command: What reproduces the sweep, for the study.
         progress: Called with a step's name, the milliseconds that passed, and those with the ones still to come.
@@ -134,7 +136,7 @@ def run(
     settings, notes = expand(methods, bits, options, calibration is not None, granularity)
     selection = Selection(tuple(sites), all_sites, tuple(masks), allow_float32, max_length, batch, allow_substitute)
     task = Task(model, data, metric, selection, calibration, limit, labels, output, threads, command, workers,
-                scheduler, timeout, sampling or Sampling(), tls)  # fmt: skip
+                scheduler, timeout, sampling or Sampling(), tls, framework)  # fmt: skip
     conditions = {"methods": methods, "bits": bits, "set": sorted(options), "granularity": granularity}
 
     def jobs(planner: Planner, subject: Subject, done: Container[str], notes: list[str]) -> list[Job]:
@@ -172,10 +174,11 @@ def measure(
         progress: As in `run`.
     """
     check_workers(task)
-    planner = Planner(task.model, task.selection, task.calibration, task.sampling)
-    runner = task.runner()
+    opened = task.open()
+    planner = Planner(opened.model, task.selection, task.calibration, task.sampling)
+    runner = opened.runner()
     subject = task.subject(runner)
-    known = identity(task, planner, subject, conditions)
+    known = identity(task, opened, planner, subject, conditions)
     before = None if force else read_existing(folder)
     if before is not None:
         check_same(folder, before[0], known)
@@ -189,7 +192,7 @@ def measure(
         with (
             make_scratch(folder) as place,
             connect(task, place) as client,
-            open_evaluator(client, task, planner, runner, subject, place, report) as evaluator,
+            open_evaluator(client, task, opened, planner, runner, subject, place, report) as evaluator,
         ):
             study = _study(task, known, planner, sorted({job.setting.method for job in jobs}), evaluator)
             if before is None:
@@ -236,17 +239,21 @@ def _candidate(planner: Planner, setting: Setting) -> Candidate:
     return Candidate(setting.method, describe(setting), plan)
 
 
-def identity(task: Task, planner: Planner, subject: Subject, conditions: Mapping[str, Any]) -> dict[str, Any]:
+def identity(
+    task: Task, opened: Opened, planner: Planner, subject: Subject, conditions: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the fields of a study that are known before the float model has run."""
     chosen, drawn = task.selection, asdict(task.sampling) if planner.calibrated else {}
     return {
         "softq": __version__,
-        "versions": versions(),
+        "versions": versions(opened.packages),
         "graph": planner.graph,
         "weights": planner.weights,
         "metric": task.metric,
         "conditions": {
             **conditions,
+            "framework": task.framework,
+            **opened.conditions,
             "limit": task.limit,
             "sites": list(chosen.sites),
             "all": chosen.all_sites,

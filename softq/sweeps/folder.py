@@ -31,6 +31,13 @@ _COMPARED = {
 }
 """Fields of a study that must be equal for a sweep to go on, and what a message calls them."""
 
+_TITLES = {
+    "calibration": "the calibration data",
+    "trace": "what was traced of the model",
+    "state": "the model's state",
+}
+"""Conditions that are no options, and what a message calls them."""
+
 AGAIN = "--force starts anew, another --out keeps both"
 
 
@@ -137,7 +144,7 @@ def _value(value: object) -> object:
 
 
 def _option(key: str) -> str:
-    return "the calibration data" if key == "calibration" else "--" + key.replace("_", "-")
+    return _TITLES.get(key) or "--" + key.replace("_", "-")
 
 
 def _same(path: Path, title: str, then: object, now: object) -> None:

@@ -20,7 +20,6 @@ from softq.plan_making import check_substitutes, plan_sites
 from softq.plans import DEFAULT_MAX_LENGTH, Plan, SitePlan
 from softq.site import META_KEY, Site
 from softq.sweeps.evaluate.evaluator import data_hash
-from softq.sweeps.evaluate.sessions import Sessions
 from softq.sweeps.records import Setting
 
 Choice = tuple[str, Mapping[str, OptionValue]]
@@ -174,10 +173,6 @@ class Planner:
             tuple(sorted(chosen.assumed.masks)),
             chosen.allow_float32,
         )
-
-    def sessions(self, threads: int | None, most: int = 1) -> Sessions:
-        """Return what runs the models that plans make of this one, with so many threads."""
-        return Sessions(self.model, threads, most)
 
 
 def plan_for(planner: Planner, setting: Setting) -> Plan:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from softq.calibration import Sampling
 from softq.data import DataSource
 from softq.errors import UsageError
-from softq.modelfile import ModelLike
-from softq.runner import OnnxRunner
+from softq.runner import Runner
 from softq.sweeps.evaluate.evaluator import Subject, open_subject
+from softq.sweeps.evaluate.framework import ModelSource, Opened
+from softq.sweeps.frameworks import FRAMEWORKS
 from softq.sweeps.planner import Selection
 
 
@@ -34,7 +35,7 @@ class Task:
     """What a sweep is asked for: a model, data, a metric, and what their values depend on.
 
     Attributes:
-        model: A path or a model.
+        model: A path, a name or a model, as the framework has it.
         data: See `softq.data.open_data`.
         metric: Name of the metric.
         selection: Which sites take a method.
@@ -42,16 +43,17 @@ class Task:
         limit: How many samples, from the first; None for all.
         labels: As in `softq.compare.check`.
         output: As in `softq.compare.check`.
-        threads: Threads of onnxruntime; all cores if None.
+        threads: Threads of the runtime; all cores if None.
         command: What reproduces the sweep, for the study.
         workers: How many processes measure, each with so many threads; more than one need `softq[cluster]`.
         scheduler: Address of a dask scheduler whose workers measure, or None.
         timeout: Seconds after which a worker that gives no answer hangs; None to judge by the longest answer so far.
         sampling: Which rows of the calibration data are fitted on.
         tls: How the processes of a cluster know one another; None for dask's own configuration, or no proof at all.
+        framework: What the model is of: see `softq.sweeps.frameworks`.
     """
 
-    model: ModelLike
+    model: ModelSource
     data: DataSource
     metric: str
     selection: Selection
@@ -66,6 +68,7 @@ class Task:
     timeout: float | None = None
     sampling: Sampling = field(default_factory=Sampling)
     tls: Tls | None = None
+    framework: str = "onnx"
 
     @property
     def name(self) -> str:
@@ -77,11 +80,17 @@ class Task:
         """Whether other processes than this one measure."""
         return self.workers > 1 or self.scheduler is not None
 
-    def runner(self) -> OnnxRunner:
-        """Return the float model, ready to run."""
-        return OnnxRunner.open(self.model, threads=self.threads)
+    def open(self) -> Opened:
+        """Return the model as its framework opens it.
 
-    def subject(self, runner: OnnxRunner, part: tuple[int, int | None] | None = None) -> Subject:
+        Raises:
+            UsageError: there is no such framework, or it is not installed.
+            SoftqError: the model cannot be opened.
+        """
+        data = [self.data] if self.calibration is None else [self.data, self.calibration]
+        return FRAMEWORKS.get(self.framework).open(self.model, data, self.selection.batch, self.threads)
+
+    def subject(self, runner: Runner, part: tuple[int, int | None] | None = None) -> Subject:
         """Return what is measured with, on some of the samples: those up to the limit if not said.
 
         Raises:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from softq.errors import InputError, UsageError
+from softq.sweeps.frameworks import FRAMEWORKS
 from softq.sweeps.task import Task, Tls
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ def check_workers(task: Task) -> None:
         if task.tls is not None:
             raise UsageError("the files of TLS are for --workers or --scheduler: this process talks to no other")
         return
+    if not FRAMEWORKS.get(task.framework).distributed:
+        raise UsageError(
+            f"--workers and --scheduler: a model of the framework {task.framework} is measured in one process"
+        )
     if task.tls is not None:
         _check_tls(task.tls, task.scheduler)
     if task.scheduler is not None and task.workers > 1:

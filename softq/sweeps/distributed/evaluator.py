@@ -22,6 +22,7 @@ from softq.sweeps.distributed.worker import Answer, Workspace
 from softq.sweeps.distributed.worker_state import Unit
 from softq.sweeps.eta import Eta
 from softq.sweeps.evaluate.evaluator import Candidate, Evaluator, LocalEvaluator, Measurement, Refused, Report, Subject
+from softq.sweeps.evaluate.framework import Opened
 from softq.sweeps.evaluate.intervals import estimate_candidate, estimate_reference
 from softq.sweeps.planner import Planner
 from softq.sweeps.task import Task
@@ -133,6 +134,7 @@ class DistributedEvaluator:
 def open_evaluator(
     client: Client | None,
     task: Task,
+    opened: Opened,
     planner: Planner,
     runner: Runner,
     subject: Subject,
@@ -144,14 +146,15 @@ def open_evaluator(
     Args:
         client: The cluster's client, or None.
         task: What is measured.
-        planner: The planner of its model.
+        opened: Its model.
+        planner: The planner of that.
         runner: The float model in this process.
         subject: What to measure with.
         folder: For scratch files.
         report: Called with the number of samples done of the float model.
     """
     if client is None:
-        yield LocalEvaluator(runner, subject, folder, planner.sessions(task.threads), report)
+        yield LocalEvaluator(runner, subject, folder, opened.sessions(planner.model), report)
         return
     workspace = Workspace(_portable(task), subject.part, planner.graph, planner.weights)
     with closing(Scheduler(client, workspace, task.timeout)) as scheduler:

@@ -117,10 +117,11 @@ class Workspace:
     def _load(self) -> None:
         task, part, graph, weights, _ = self._given
         try:
-            planner = Planner(task.model, task.selection)
+            opened = task.open()
+            planner = Planner(opened.model, task.selection)
             if (planner.graph, planner.weights) != (graph, weights):
                 raise UnfitError(f"it has another model at {task.name}; put the same file there")
-            self._runner = task.runner()
+            self._runner = opened.runner()
             self._subject = task.subject(self._runner, part)
         except SoftqError as error:
             raise UnfitError(
@@ -128,7 +129,7 @@ class Workspace:
             ) from error
         place, threads = _worker()
         # A session per thread: each may measure another setting.
-        self._sessions = planner.sessions(task.threads, threads)
+        self._sessions = opened.sessions(planner.model, threads)
         self._folder = Path(tempfile.mkdtemp(prefix="softq-", dir=place))
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self._meter = self._subject.start(self._folder)

@@ -19,8 +19,8 @@ from softq.metrics import Meter, Metric, Part, find_metric
 from softq.plans import Plan
 from softq.runner import Runner
 from softq.sweeps.eta import Eta
+from softq.sweeps.evaluate.framework import Sessions
 from softq.sweeps.evaluate.intervals import estimate_candidate, estimate_reference
-from softq.sweeps.evaluate.sessions import Sessions
 from softq.sweeps.records import Estimate
 
 Report = Callable[[int], None]
@@ -164,7 +164,7 @@ class Evaluator(Protocol):
 
         Raises:
             SoftqError: as in `softq.conversion.convert`.
-            InputError: onnxruntime cannot load or run it, or its outputs do not fit; or no worker can be used.
+            InputError: the framework cannot load or run it, or its outputs do not fit; or no worker can be used.
         """
         ...
 

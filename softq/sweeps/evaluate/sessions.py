@@ -1,4 +1,4 @@
-"""Runners of converted models: one session of onnxruntime serves all plans that differ in numbers and tables alone."""
+"""Runners of converted ONNX models: one session serves all plans that differ in numbers and tables alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from softq.plans import Plan
 
 
-class Sessions:
+class OnnxSessions:
     """Gives a runner for each plan of one model; the sessions used last stay open.
 
     To load a model takes as long as to evaluate it on some samples, and the widths of a method mostly differ in the

@@ -18,7 +18,7 @@ from softq.metrics import MEAN, PairedMetric, find_metric
 from softq.plans import Plan
 from softq.runner import Runner
 from softq.sweeps.evaluate.evaluator import Evaluator, LocalEvaluator, Subject
-from softq.sweeps.evaluate.sessions import Sessions
+from softq.sweeps.evaluate.framework import Sessions
 from softq.sweeps.plan.frontier import Rung, State
 
 BATCHES = 4

@@ -16,6 +16,7 @@ from softq.metrics import find_metric
 from softq.plans import Plan
 from softq.progress import Progress
 from softq.reports import Allowance, Gate, parse_drop
+from softq.runner import Runner
 from softq.scratch import scratch_folder
 from softq.sweeps.budget import Budget
 from softq.sweeps.distributed import check_workers, connect, open_evaluator
@@ -119,10 +120,11 @@ def find_plan(
         raise UsageError(f"methods {methods}: none has a width, so that there are no bits to save")
     for one in (task, task if verify is None else replace(task, data=verify)):
         check_workers(one)
-    planner = Planner(task.model, task.selection, task.calibration, task.sampling)
+    opened = task.open()
+    planner = Planner(opened.model, task.selection, task.calibration, task.sampling)
     planner.check(one.method for one in settings)
-    runner = task.runner()
-    parts, split = _split(task, verify)
+    runner = opened.runner()
+    parts, split = _split(task, runner, verify)
     subject = task.subject(runner, parts[0])
     unseen = task if verify is None else replace(task, data=verify)
     other = unseen.subject(runner, parts[1])
@@ -160,12 +162,12 @@ def find_plan(
         with tempfile.TemporaryDirectory(dir=home) as place:
             # In this process: its session is closed before the search opens its own.
             scaled = with_gains(
-                list(ladders.values()), plan_of, subject, runner, planner.sessions(task.threads), Path(place),
+                list(ladders.values()), plan_of, subject, runner, opened.sessions(planner.model), Path(place),
                 None if progress is None else partial(progress, "gains"),
             )  # fmt: skip
         with (
             tempfile.TemporaryDirectory(dir=home) as place,
-            open_evaluator(client, task, planner, runner, subject, Path(place), report(subject)) as first,
+            open_evaluator(client, task, opened, planner, runner, subject, Path(place), report(subject)) as first,
         ):
             budget = Budget(allowance, find_metric(task.metric), first.reference.value)
             uniform = sorted(
@@ -175,7 +177,9 @@ def find_plan(
             state, kept = search.run()
             with (
                 tempfile.TemporaryDirectory(dir=home) as elsewhere,
-                open_evaluator(client, unseen, planner, runner, other, Path(elsewhere), report(other)) as second,
+                open_evaluator(
+                    client, unseen, opened, planner, runner, other, Path(elsewhere), report(other)
+                ) as second,
             ):
                 last = Budget(allowance, find_metric(task.metric), second.reference.value)
                 verified = {state: second.measure(plan_of(state))}
@@ -233,11 +237,13 @@ def _name(ladders: Sequence[Sequence[Rung]], state: State) -> str:
     return ", ".join(f"{count} of {bits} bits" for bits, count in sorted(counts.items()))
 
 
-def _split(task: Task, verify: DataSource | None) -> tuple[tuple[tuple[int, int | None], tuple[int, int | None]], str]:
+def _split(
+    task: Task, runner: Runner, verify: DataSource | None
+) -> tuple[tuple[tuple[int, int | None], tuple[int, int | None]], str]:
     """Return which samples are searched and which verified."""
     if verify is not None:
         return ((0, task.limit), (0, None)), "searched on --data, verified on --verify"
-    data = open_data(task.data, task.runner().inputs)
+    data = open_data(task.data, runner.inputs)
     count = data.samples
     if count is None:
         count = sum(part.samples for part in data.batches(task.selection.batch))
