@@ -66,8 +66,11 @@ class Converted:
         before, after = dict(places(self.exported)), dict(places(exported))
         now = {after[site.id]: site.id for site in softq.conversion.inspect(exported) if site.id in after}
         plan = self.trained_plan()
-        sites = tuple(replace(site, id=now[before[site.id]]) for site in plan.sites)
-        plan = replace(plan, sites=sites, graph=graph_hash(exported), weights=weights_fingerprint(exported))
+        plan = replace(
+            plan, graph=graph_hash(exported), weights=weights_fingerprint(exported),
+            sites=tuple(replace(site, id=now[before[site.id]]) for site in plan.sites),
+            rewrites={now[before[name]]: rewrite for name, rewrite in plan.rewrites.items()},
+        )  # fmt: skip
         return softq.conversion.convert(exported, plan=plan, **self._options)
 
     def trained_plan(self) -> Plan:
@@ -88,8 +91,9 @@ def convert(
     dynamic_shapes: Any = None, calibration: Iterable[tuple[Any, ...]] | None = None, backward: Backward = "auto",
     learn: Sequence[str] = (), **options: Any,
 ) -> Converted:  # fmt: skip
-    """Return a module with softq's methods in the place of its softmaxes and attentions; the argument stays as it is.
+    """Return a module with softq's methods in the place of its softmaxes and attentions.
 
+    The argument keeps its own; weights are shared, so that training the one trains the other.
     What is traced is the mode that the module is in: train it after `model.train()`, evaluate it after `model.eval()`.
     Judged, fitted and exported is what it is in evaluation: nothing is dropped there.
 
