@@ -8,12 +8,13 @@ if importlib.util.find_spec("torch") is None:
     raise ModuleNotFoundError("softq.torch needs PyTorch: pip install 'softq[torch]'", name="torch")
 
 from softq.torch.conversion import Converted, calibrate, convert
+from softq.torch.flex import flex_attention
 from softq.torch.functional import Weighing, attention, softmax, weighing
 from softq.torch.gradients import Backward
 from softq.torch.huggingface import register
 from softq.torch.modules import Attention, Softmax
 
 __all__ = [
-    "Attention", "Backward", "Converted", "Softmax", "Weighing", "attention", "calibrate", "convert", "register",
-    "softmax", "weighing",
+    "Attention", "Backward", "Converted", "Softmax", "Weighing", "attention", "calibrate", "convert",
+    "flex_attention", "register", "softmax", "weighing",
 ]  # fmt: skip

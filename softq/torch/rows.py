@@ -91,6 +91,11 @@ class _Steps:
         return tuple(values[at] for at in self._wanted)
 
 
+def steps_of(wanted: Sequence[Node], given: Sequence[Node]) -> Callable[[Row, Sequence[Tensor]], tuple[Tensor, ...]]:
+    """Return what computes some nodes of a program from the values of given ones, in their order."""
+    return _Steps(wanted, given)
+
+
 def _pick(position: int) -> Callable[..., Tensor]:
     return lambda row, results: results[position]
 

@@ -33,11 +33,14 @@ class Row:
         shape: Of the scores.
         device: Where they are.
         real: The type that floats are computed in: float32, or float64 for the check of gradients.
+        head: Where a value is one element, without axes: its head, at which tables per head [heads, size] are
+            looked up.
     """
 
     shape: torch.Size
     device: torch.device
     real: torch.dtype
+    head: Tensor | None = None
 
     def dtype(self, node: Node) -> torch.dtype:
         """Return the type that a node is computed in."""
@@ -47,6 +50,11 @@ class Row:
     def scalar(self) -> tuple[int, ...]:
         """The shape of one number per row."""
         return (*self.shape[:-1], 1)
+
+    @property
+    def single(self) -> tuple[int, ...]:
+        """The shape of one number for all rows."""
+        return (1,) if self.head is None else ()
 
 
 Derivative = Callable[..., tuple[Tensor, ...]]
@@ -73,9 +81,14 @@ def _maximum(a: Tensor, b: Tensor) -> Tensor:
     return torch.where(b < a, a, b)
 
 
+def _extreme_of_two(kernel: Callable[..., Tensor], function: Callable[..., Tensor]) -> Rule:
+    # A kernel of elements has no NaN, and would compute each operand as often as it stands in a function.
+    return lambda node: lambda row, a, b: function(a, b) if row.head is None else kernel(a, b)
+
+
 def _const(node: Node) -> Callable[..., Tensor]:
     value = number_of(node)
-    return lambda row: torch.full((1,), value, dtype=row.dtype(node), device=row.device)
+    return lambda row: torch.full(row.single, value, dtype=row.dtype(node), device=row.device)
 
 
 def _table(node: Node) -> Callable[..., Tensor]:
@@ -160,6 +173,8 @@ def _cast(node: Node) -> Callable[..., Tensor]:
 def _look_up(row: Row, table: Tensor, at: Tensor) -> Tensor:
     if table.dim() == 1:
         return table[at.long()]
+    if row.head is not None:
+        return table[row.head, at.long()]
     lead = torch.broadcast_shapes(table.shape[:-1], at.shape[:-1])
     every = table.expand(*lead, table.shape[-1])
     return torch.gather(every, -1, at.long().expand(*lead, at.shape[-1]))
@@ -234,8 +249,8 @@ OF_VALUES: Mapping[str, Rule] = {
     "sub": _elementwise(torch.sub),
     "mul": _multiply,
     "divide": _divide,
-    "min": _elementwise(_minimum),
-    "max": _elementwise(_maximum),
+    "min": _extreme_of_two(torch.minimum, _minimum),
+    "max": _extreme_of_two(torch.maximum, _maximum),
     "shl": _elementwise(torch.bitwise_left_shift),
     "shr": _elementwise(torch.bitwise_right_shift),
     "lt": _elementwise(torch.lt),
