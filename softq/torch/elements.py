@@ -7,7 +7,7 @@ alone. Both are the program's own nodes, so nothing is said here of any method.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -61,6 +61,7 @@ class Elements:
         program: The program, without a mask.
 
     Attributes:
+        name: That of the program.
         params: Names of the run-time parameters.
         sweeps: In order.
         normalized: Whether the weights have to be divided by something else than their sum.
@@ -87,6 +88,7 @@ class Elements:
                 f"{program.name} carries a state from key to key, so that no weight follows from its score alone; "
                 "use softq.torch.attention(block=...)"
             )
+        self.name = program.name
         self.params = tuple(param.name for param in program.params)
         numbers = number_passes(whole)
         reductions = [node for node in whole.nodes() if is_reduction(node)]
@@ -101,7 +103,8 @@ class Elements:
         for number in sorted({numbers[node] for node in reductions}):
             here = tuple(node for node in reductions if numbers[node] == number)
             operands = [substitute({"": node.args[0]}, known, assumptions=False)[""] for node in here]
-            sweeps.append(Sweep(here, steps_of(operands, given), all(node.op in _BOUNDS for node in here)))
+            skips = "index" not in leaves and all(node.op in _BOUNDS for node in here)
+            sweeps.append(Sweep(here, steps_of(operands, given), skips))
             for node, operand in zip(here, operands, strict=True):
                 known[node] = holders[node]
                 if node.op in _BOUNDS:
@@ -111,7 +114,10 @@ class Elements:
             given += [holders[node] for node in here]
         self.sweeps = tuple(sweeps)
         cut = substitute(wanted, known, assumptions=False)
-        self._weight = steps_of([cut["weights"]], given)
+        # Of scalars an element takes those alone that it needs itself: a kernel would compute the others at each.
+        scalars = list(dict.fromkeys(_scalars_of(cut["weights"], leaves)))
+        self._scalars = steps_of(scalars, given)
+        self._weight = steps_of([cut["weights"]], [*given[: len(leaves) + len(self.params)], *scalars])
         self._factor = steps_of([cut[name] for name in ("total", "normalizer") if name in cut], given)
 
     def given(
@@ -124,10 +130,14 @@ class Elements:
             index: Positions of the keys, i32.
             length: The number of keys, i32.
             params: Run-time parameters in the order of `params`.
-            reductions: Those of the sweeps so far.
+            reductions: Those of the sweeps so far; for weights, what `scalars` returns.
         """
         leaves = {"scores": scores, "index": index, "length": length}
         return [*(leaves[name] for name in self._leaves), *params, *reductions]
+
+    def scalars(self, row: Row, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Return what the elements of a row take beside their scores, from its reductions."""
+        return self._scalars(row, given)
 
     def weigh(self, row: Row, given: Sequence[Tensor]) -> Tensor:
         """Return the weights of elements as floats."""
@@ -164,6 +174,15 @@ def _is_given(node: Node) -> bool:
 
 def _as_float(node: Node, kind: Kind) -> Node:
     return node if node.dtype is DType.F32 and node.kind is kind else Node("cast", (node,), DType.F32, kind)
+
+
+def _scalars_of(weights: Node, leaves: Mapping[str, Node]) -> Iterator[Node]:
+    """Yield the scalars that row values are computed from, but for constants and what is given everywhere."""
+    for node in walk([weights]):
+        for arg in node.args:
+            given = arg.op in ("const", "param") or arg in leaves.values()
+            if node.kind is Kind.ROW and arg.kind is Kind.SCALAR and not given:
+                yield arg
 
 
 def _guards(node: Node) -> bool:

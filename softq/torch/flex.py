@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import cast
 
 import torch
@@ -57,8 +57,8 @@ def flex_attention(
 
     Raises:
         UsageError: as in `softq.torch.weighing`; a tensor wants a gradient.
-        RefusalError: the method carries a state from key to key, or gives keys that are masked a weight; or
-            torch.compile makes no kernel of it here. `softq.torch.attention(block=...)` is the way then.
+        RefusalError: the method carries a state from key to key, gives keys that are masked a weight, or has weights
+            below 0; or torch.compile makes no kernel of it here. `softq.torch.attention(block=...)` is the way then.
     """
     if not isinstance(method, Weighing):
         method = weighing(method, **settings)  # pyright: ignore[reportArgumentType]
@@ -83,6 +83,9 @@ def flex_attention(
             raise RefusalError(
                 f"torch.compile makes no flex_attention here ({line}); use softq.torch.attention(block=...)"
             ) from error
+        none = out.isnan().any(-1, keepdim=True) & ~found.peak.isnan()
+        if bool(none.any()) and bool(value.isfinite().all()):
+            raise RefusalError(f"{elements.name} has weights below 0; use softq.torch.attention(block=...)")
         out = out if found.factor is None else (out.float() * found.factor).to(out.dtype)
         return out.masked_fill(found.peak.isnan(), math.nan).masked_fill(found.peak == -math.inf, 0.0)
 
@@ -93,12 +96,12 @@ class _Found:
 
     Attributes:
         peak: The greatest score: -inf where nothing takes part, NaN where a score is.
-        reductions: In the order of the sweeps.
+        scalars: What the row's elements take.
         factor: What a mean by the weights is to be multiplied by; None for 1.
     """
 
     peak: Tensor
-    reductions: tuple[Tensor, ...]
+    scalars: tuple[Tensor, ...]
     factor: Tensor | None
 
 
@@ -144,13 +147,12 @@ def _find(elements: Elements, params: tuple[Tensor, ...], scores: Scores) -> _Fo
         for one in elements.sweeps:
             known += sweep(one, rows, columns, known, left_out)
         row = Row(peak.shape, peak.device, torch.float32)
-        hidden = given(masked.expand(shape), slice(0, 1), known)
-        if scores.may_be_masked and bool(((elements.weigh(row, hidden) != 0) & ~left_out).any()):
-            raise RefusalError(
-                "flex_attention: the method gives masked keys a weight; use softq.torch.attention(block=...)"
-            )
-        factor = (elements.factor(row, hidden),) if elements.normalized else ()
-        parts.append(tuple(x.expand(shape) for x in (peak, *known, *factor)))
+        hidden = partial(given, masked.expand(shape), slice(0, 1))
+        scalars = elements.scalars(row, hidden(known))
+        if scores.may_be_masked and bool(((elements.weigh(row, hidden(scalars)) != 0) & ~left_out).any()):
+            raise RefusalError(f"{elements.name} gives masked keys a weight; use softq.torch.attention(block=...)")
+        factor = (elements.factor(row, hidden(known)),) if elements.normalized else ()
+        parts.append(tuple(x.expand(shape) for x in (peak, *scalars, *factor)))
     peak, *whole = (torch.cat(column, -2) for column in zip(*parts, strict=True))
     factor = whole.pop() if elements.normalized else None
     return _Found(peak, tuple(whole), factor)
@@ -161,7 +163,7 @@ def _mod_of(elements: Elements, params: tuple[Tensor, ...], found: _Found, score
     device, heads, inner = found.peak.device, scores.lead[1], scores.score_mod
     most = torch.finfo(torch.float32).max
     length = torch.full((), scores.keys, dtype=torch.int32, device=device)
-    scalars = tuple(x.squeeze(-1).contiguous() for x in found.reductions)
+    scalars = tuple(x.squeeze(-1).contiguous() for x in found.scalars)
     # Tables per head are looked up at the head (`Row.head`), numbers are taken there.
     tables = tuple(x.expand(heads, *x.shape[1:])[:, 0].contiguous() if x.dim() == 3 else x for x in params)
     is_number = tuple(x.shape[-1] == 1 for x in tables)
