@@ -108,7 +108,7 @@ class Logits(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         smollm2.build(SMOLLM2)
-        self.model = smollm2.pretrained()
+        self.model = smollm2.module()
 
     def forward(self, input_ids: Tensor) -> Tensor:
         """Return logits [batch, seq, vocabulary] of token ids [batch, seq]."""

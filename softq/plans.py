@@ -199,14 +199,14 @@ def _parse_site(entry: object, where: str) -> SitePlan:
     for key, value in s["options"].items():
         if isinstance(value, bool) or not isinstance(value, (int, float, str)):
             raise InputError(f"{where}: option {key} is {value!r}; expected a number or a word")
-    s["fitted"] = {key: _parse_fitted(value, f"{where}: fitted {key}") for key, value in s["fitted"].items()}
+    s["fitted"] = {key: parse_fitted(value, f"{where}: fitted {key}") for key, value in s["fitted"].items()}
     s["spread"] = {key: _parse_spread(value, f"{where}: spread {key}") for key, value in s["spread"].items()}
     return SitePlan(**s)
 
 
 def _parse_spread(value: object, where: str) -> Spread:
     numbers = _object(value, where, {"low": object, "high": object, "deviation": object})
-    return Spread(**{end: _parse_fitted(number, f"{where}: {end}") for end, number in numbers.items()})
+    return Spread(**{end: parse_fitted(number, f"{where}: {end}") for end, number in numbers.items()})
 
 
 def _object(data: object, where: str, fields: Mapping[str, type]) -> dict[str, Any]:
@@ -222,7 +222,12 @@ def _object(data: object, where: str, fields: Mapping[str, type]) -> dict[str, A
     return dict(data)
 
 
-def _parse_fitted(value: object, where: str) -> float | tuple[float, ...]:
+def parse_fitted(value: object, where: str) -> float | tuple[float, ...]:
+    """Return the fitted number, or numbers per head, that a plain value describes; `where` stands in messages.
+
+    Raises:
+        InputError: it is neither a number nor a list of numbers.
+    """
     numbers: list[Any] = value if isinstance(value, list) else [value]
     if any(isinstance(number, bool) or not isinstance(number, (int, float)) for number in numbers):
         raise InputError(f"{where} is {value!r}; expected a number or a list of numbers")

@@ -103,6 +103,60 @@ def test_a_config_names_methods_and_is_saved_with_the_model(tmp_path: Any) -> No
     assert torch.equal(run(again, "softq", **inputs), mixed)
 
 
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ("exact", "is 'exact'; expected an object"),
+        ({"layer": {"0": {"bits": 3}}}, "has no option 'layer'"),
+        ({"bits": 99}, "bits is 99"),
+        ({"bits": {3}}, "not JSON serializable"),
+        ({"layers": {"2": {"bits": 3}}}, "has layers 2; the model has 2"),
+        ({"layers": {"0": 3}}, "layer 0 is 3; expected an object"),
+        ({"r": "site", "fitted": {"r": 2.0}}, "fitted numbers are given for"),
+    ],
+)
+def test_a_config_that_says_nothing_known_is_refused(config: Any, message: str) -> None:
+    model = make("Llama", "ForCausalLM", **SIZES, **DECODERS["Llama"])
+    model.config.softq = config
+    with pytest.raises(UsageError, match=rf"^config\.softq.*{message}"):
+        run(model, "softq", input_ids=tokens())
+
+
+def test_layers_that_have_no_number_get_no_method_of_their_own() -> None:
+    model = make("ViT", "Model", hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+                 image_size=32, patch_size=8)  # fmt: skip
+    model.config.softq = {"layers": {"0": {"bits": 2}}}
+    with pytest.raises(UsageError, match="does not know its own number"):
+        run(model, "softq", pixel_values=torch.zeros(1, 3, 32, 32))
+
+
+@pytest.mark.parametrize("name", ["Llama", "GptOss"])
+def test_attentions_are_given_out_as_weights(name: str) -> None:
+    model = make(name, "ForCausalLM", **SIZES, **DECODERS[name])
+    outputs: dict[str, Any] = {}
+    for implementation in ("eager", "softq-exact", "softq"):
+        model.set_attn_implementation(implementation)
+        with torch.no_grad():
+            outputs[implementation] = model(input_ids=tokens(), output_attentions=True)
+    for own, exact in zip(outputs["eager"].attentions, outputs["softq-exact"].attentions, strict=True):
+        torch.testing.assert_close(exact, own, rtol=0, atol=1e-6)
+    for layer in outputs["softq"].attentions:
+        assert layer.shape == (2, 4, 20, 20)
+        # With 3 bits there are 8 codes, the last of which is 0.
+        assert all(len(row[row > 0].unique()) <= 7 for head in layer[0] for row in head)
+    torch.testing.assert_close(outputs["softq"].logits, run(model, "softq", input_ids=tokens()))
+
+
+def test_a_paged_cache_is_refused() -> None:
+    model = make("Llama", "ForCausalLM", **SIZES, **DECODERS["Llama"])
+    model.set_attn_implementation("softq")
+    attention = model.model.layers[0].self_attn
+    forward = transformers.AttentionInterface()["softq"]
+    parts = [torch.zeros(1, 4, 3, 8) for _ in range(3)]
+    with pytest.raises(UsageError, match="paged cache"):
+        forward(attention, *parts, None, cache=object())
+
+
 def test_the_page_runs() -> None:
     page = (Path(__file__).parent.parent / "docs" / "pytorch.md").read_text("utf-8")
     parts = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)

@@ -11,10 +11,10 @@ from softq.torch.conversion import Converted, calibrate, convert
 from softq.torch.flex import flex_attention
 from softq.torch.functional import Weighing, attention, softmax, weighing
 from softq.torch.gradients import Backward
-from softq.torch.huggingface import register
+from softq.torch.huggingface import apply_plan, register
 from softq.torch.modules import Attention, Softmax
 
 __all__ = [
-    "Attention", "Backward", "Converted", "Softmax", "Weighing", "attention", "calibrate", "convert",
+    "Attention", "Backward", "Converted", "Softmax", "Weighing", "apply_plan", "attention", "calibrate", "convert",
     "flex_attention", "register", "softmax", "weighing",
 ]  # fmt: skip
