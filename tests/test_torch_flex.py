@@ -12,8 +12,7 @@ from softq.errors import RefusalError, UsageError
 from softq.methods import METHODS
 
 torch = pytest.importorskip("torch")
-
-from torch.nn.attention.flex_attention import BlockMask, create_block_mask  # noqa: E402
+flex = pytest.importorskip("torch.nn.attention.flex_attention")
 
 import softq.torch as st  # noqa: E402
 import softq.torch.flex  # noqa: E402
@@ -57,7 +56,7 @@ def assert_close(found: Any, wanted: Any) -> None:
 def test_masks_biases_groups_and_numbers_per_head_are_those_of_the_attention() -> None:
     query, key, value = given()
     allowed, bias = dense_parts()
-    mask = create_block_mask(window, None, None, N, N, device="cpu", BLOCK_SIZE=32)
+    mask = flex.create_block_mask(window, None, None, N, N, device="cpu", BLOCK_SIZE=32)
     made = st.weighing("deferred-log", fitted=CURVE, **PER_HEAD)
     found = st.flex_attention(query, key, value, sloped, mask, enable_gqa=True, method=made)
     added = bias.masked_fill(~allowed, -math.inf)
@@ -73,9 +72,9 @@ def test_masks_biases_groups_and_numbers_per_head_are_those_of_the_attention() -
 def test_every_method_is_that_of_the_attention_without_a_compiler(
     method: str, masked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(softq.torch.flex, "_compiled", lambda *_: softq.torch.flex.flex.flex_attention)
+    monkeypatch.setattr(softq.torch.flex, "_compiled", lambda *_: softq.torch.flex.flex_attention)
     query, key, value = given()
-    mask = create_block_mask(window, None, None, N, N, device="cpu", BLOCK_SIZE=32) if masked else None
+    mask = flex.create_block_mask(window, None, None, N, N, device="cpu", BLOCK_SIZE=32) if masked else None
     made = st.weighing(method)
 
     def attend() -> Any:
@@ -124,11 +123,11 @@ def test_what_is_no_number_makes_its_row_none() -> None:
     assert bool(found.isfinite().all())
 
 
-def causal_blocks(length: int, block: int) -> BlockMask:
+def causal_blocks(length: int, block: int) -> Any:
     """Return the causal mask; `create_block_mask` would hold a matrix."""
     count = torch.arange(1, length // block + 1, dtype=torch.int32)
     indices = torch.arange(length // block, dtype=torch.int32).expand(len(count), -1).contiguous()
-    return BlockMask.from_kv_blocks(
+    return flex.BlockMask.from_kv_blocks(
         count[None, None], indices[None, None], BLOCK_SIZE=block, mask_mod=lambda b, h, i, j: i >= j,
         seq_lengths=(length, length),
     )  # fmt: skip
