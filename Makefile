@@ -4,6 +4,7 @@
 # make mutants   breaks softq in one place after the other and checks that a test finds each
 # make fuzz SECONDS=600   files that are nearly right, given to everything that reads one, and drivers in C, which need clang (tests/fuzz)
 # make runtimes  runs converted models in older releases of onnxruntime, with their compiled operators too
+# make integrations  tries softq inside other tools, each in an environment of its own under build/integrations (examples/integrations)
 # make figures   the figures of the README, from real models (needs the extra torch; hours are spared by a cache)
 # make soak SECONDS=600   four processes in one folder that are killed, while the disk is full or read-only (needs root)
 # make lock      requirements.txt anew: what softq with all extras but torch, cuda and dev needs, with hashes
@@ -16,7 +17,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: demo test test-all lint types pytest mutants fuzz wheel operators wheels figures runtimes soak docs lock release clean
+.PHONY: demo test test-all lint types pytest mutants fuzz wheel operators wheels figures runtimes integrations soak docs lock release clean
 
 $(VENV)/.base: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("softq needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
@@ -74,7 +75,7 @@ wheels: operators
 
 test-all: $(VENV)/.torch
 	$(MAKE) lint types wheel
-	$(BIN)/python -m pytest -n 2 --fail-on-skip -m 'not runtimes' tests
+	$(BIN)/python -m pytest -n 2 --fail-on-skip -m 'not runtimes and not integrations' tests
 
 fuzz: $(VENV)/.dev
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),600)
@@ -86,6 +87,9 @@ figures: $(VENV)/.torch
 runtimes: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.runtimes
 	$(BIN)/python -m pytest -m runtimes tests
+
+integrations:
+	$(PYTHON) examples/integrations/run.py
 
 soak: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.soak --seconds $(or $(SECONDS),600)

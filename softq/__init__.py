@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from softq.calibration import Sampling
     from softq.compare import Report, check
     from softq.conversion import Conversion, convert, inspect
+    from softq.conversion_pass import SoftqPass
     from softq.errors import InputError, ProofError, RefusalError, SoftqError, UsageError
     from softq.explanation import Explanation, explain
     from softq.methods import METHODS
@@ -34,6 +35,7 @@ _HOMES = {
     "softq.calibration": ("Sampling",),
     "softq.compare": ("Report", "check"),
     "softq.conversion": ("Conversion", "convert", "inspect"),
+    "softq.conversion_pass": ("SoftqPass",),
     "softq.explanation": ("Explanation", "explain"),
     "softq.errors": ("InputError", "ProofError", "RefusalError", "SoftqError", "UsageError"),
     "softq.methods": ("METHODS",),
@@ -57,6 +59,7 @@ __all__ = [
     "Site",
     "SitePlan",
     "SoftqError",
+    "SoftqPass",
     "UsageError",
     "Verdict",
     "__version__",

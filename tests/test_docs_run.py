@@ -44,6 +44,10 @@ NOT_RUN: Mapping[str, str] = {
     "import softq.torch": "likewise",
     "# model.py": "tests/test_torch_sweep.py runs it, and the command that reads it",
     "softq sweep model.py:make --framework torch": "likewise",
+    "make integrations": "tests/test_integrations.py runs each script",
+    "from softq.integrations": "lines of the scripts that tests/test_integrations.py runs",
+    "from softq.torch.brevitas": "likewise",
+    "program = torch.onnx.export": "likewise",
     "{": "schemas: tests/test_explain.py and tests/test_report_page.py hold what is printed against them",
 }
 """Beginnings of blocks, or of lines in blocks, that this file does not run, and what runs them."""

@@ -97,6 +97,10 @@ FILES: Mapping[str, bytes] = {
 }
 
 
+NOT_INSTALLED = frozenset({"tvm", "dask", "distributed", "torch", "brevitas", "olive", "onnxscript", "optimum"})
+"""What modules of softq may need that is not there."""
+
+
 def list_readers() -> dict[CodeType, str]:
     """Return the code of every public function that is given a place of a file, a model or data."""
     found: dict[CodeType, str] = {}
@@ -106,7 +110,7 @@ def list_readers() -> dict[CodeType, str]:
         try:
             module = importlib.import_module(place)
         except ModuleNotFoundError as error:
-            if error.name not in {"tvm", "dask", "distributed", "torch"}:
+            if error.name not in NOT_INSTALLED:
                 raise
             continue
         for name in getattr(module, "__all__", ()):

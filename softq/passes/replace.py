@@ -144,7 +144,7 @@ class Replace(ir.passes.InPlacePass):
         call = make_call(planned, context, exposed=exposes)
         function = added.get(call.function)
         if function is None:
-            function = added[call.function] = _add(model, call.function)
+            function = added[call.function] = add_function(model, call.function)
         for owner in (model, *_owners(model, node)):
             owner.opset_imports[FUNCTION_DOMAIN] = 1
         model.ir_version = max(model.ir_version, 8)  # the first version that knows functions
@@ -201,7 +201,7 @@ class Replace(ir.passes.InPlacePass):
         return result
 
 
-def _add(model: ir.Model, function: ir.Function) -> ir.Function:
+def add_function(model: ir.Model, function: ir.Function) -> ir.Function:
     """Put a copy of a function into the model, unless the same is there; return the one that is there then.
 
     Raises:

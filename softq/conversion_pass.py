@@ -1,0 +1,52 @@
+"""The whole conversion as one pass of onnx_ir, for pipelines that were written before softq was known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+
+from softq.conversion import convert
+from softq.methods import DEFAULT_METHOD, METHODS, OptionValue
+from softq.passes import NOTES_KEY
+
+
+class SoftqPass(ir.passes.FunctionalPass):
+    """`softq.convert` as a pass: the model that it is given stays, the result's model is the converted one.
+
+    `modified` says whether a softmax was replaced or made superfluous. Warnings are in the model's meta, under
+    `softq.passes.NOTES_KEY`. In a `Sequential` errors have the cause that softq raised.
+
+    Args:
+        method: Name of the method; `softq.methods.DEFAULT_METHOD` if None.
+        bits: Short for the setting `bits`.
+        settings: Options of the method by name.
+        **options: Others of `softq.convert`: `calibration`, `plan`, `sites`, `all_sites`, `qdq`, `inline`, ...
+
+    Raises:
+        UsageError: the method or an option of it is unknown, or a value not allowed.
+    """
+
+    def __init__(
+        self,
+        method: str | None = None,
+        *,
+        bits: int | None = None,
+        settings: dict[str, OptionValue] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        given = dict(settings or {}) | ({} if bits is None else {"bits": bits})
+        METHODS.get(DEFAULT_METHOD if method is None else method).configure(given)
+        self._options: dict[str, Any] = {**options, "method": method, "settings": given}
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Return the converted model.
+
+        Raises:
+            SoftqError: as in `softq.convert`.
+        """
+        made = convert(model, **self._options)
+        if made.warnings:
+            made.model.meta[NOTES_KEY] = made.warnings
+        return ir.passes.PassResult(made.model, any(site.verdict.action == "convert" for site in made.sites))
