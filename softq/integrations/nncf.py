@@ -43,7 +43,7 @@ def to_openvino(converted: ModelLike) -> openvino.Model:
         save(work, path)
         try:
             return openvino.convert_model(path)
-        except RuntimeError as error:
+        except Exception as error:  # OpenVINO's own kinds share no base
             raise InputError(f"OpenVINO cannot read the model: {root_line(error, 300)}") from error
 
 
