@@ -41,16 +41,19 @@ class Sorter(nn.Module):
         return self.think(x + self.mix(x, x, x, need_weights=False)[0])
 
 
-def draw(rows: int) -> tuple[Tensor, Tensor]:
-    """Return rows of tokens, and the same sorted."""
-    tokens = torch.randint(TOKENS, (rows, LENGTH))
+GENERATORS = {part: torch.Generator().manual_seed(seed) for seed, part in enumerate(("training", "calibration"))}
+
+
+def draw(rows: int, part: str) -> tuple[Tensor, Tensor]:
+    """Return rows of tokens, and the same sorted; what numbers are fitted on is not what is trained on."""
+    tokens = torch.randint(TOKENS, (rows, LENGTH), generator=GENERATORS[part])
     return tokens, tokens.sort(-1).values
 
 
 def loop(out: Path) -> None:
     """Train a module in a loop of one's own: its softmaxes are found in the trace, their curve is learned, too."""
     model = Sorter()
-    batches, shapes = [(draw(32)[0],) for _ in range(4)], {"tokens": {0: torch.export.Dim("batch")}}
+    batches, shapes = [(draw(32, "calibration")[0],) for _ in range(4)], {"tokens": {0: torch.export.Dim("batch")}}
     converted = st.convert(
         model, batches[0], bits=2, calibration=batches, learn=("r", "first", "shift"), backward="quantized",
         dynamic_shapes=shapes,
@@ -58,14 +61,14 @@ def loop(out: Path) -> None:
     print(f"{len(converted.plan.sites)} softmax, fitted on {len(batches)} batches: {converted.plan.sites[0].fitted}")
     optimizer = torch.optim.AdamW(converted.module.parameters(), lr=3e-3)
     for step in range(200):
-        tokens, wanted = draw(32)
+        tokens, wanted = draw(32, "training")
         loss = nn.functional.cross_entropy(converted.module(tokens).flatten(0, 1), wanted.flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         if step % 50 == 49:
             print(f"step {step + 1}: loss {loss.item():.3f}")
-    tokens, _ = draw(64)
+    tokens, _ = draw(64, "training")
     with torch.no_grad():
         check(converted.export().model, tokens, converted.module.eval()(tokens), out)
 
