@@ -72,7 +72,7 @@ def test_masks_biases_groups_and_numbers_per_head_are_those_of_the_attention() -
 def test_every_method_is_that_of_the_attention_without_a_compiler(
     method: str, masked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(softq.torch.flex, "_compiled", lambda *_: softq.torch.flex.flex_attention)
+    monkeypatch.setattr(softq.torch.flex, "_compiled", lambda *_: flex.flex_attention)
     query, key, value = given()
     mask = flex.create_block_mask(window, None, None, N, N, device="cpu", BLOCK_SIZE=32) if masked else None
     made = st.weighing(method)
