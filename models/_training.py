@@ -37,7 +37,6 @@ class Task:
         draw: Makes what draws batches of the training part.
         loss: Of outputs and labels.
         figure: Measures a model on a file of data.
-        better: `higher` or `lower`.
         steps: Steps of the training.
         rate: Greatest learning rate; it rises over the first twentieth and falls as a cosine.
         half: Whether products are in bfloat16 in training.
@@ -54,7 +53,6 @@ class Task:
     draw: Callable[[], Draw]
     loss: Callable[[Tensor, Tensor], Tensor]
     figure: Callable[[Any, Path], float]
-    better: str
     steps: int
     rate: float
     half: bool
@@ -140,17 +138,17 @@ TASKS: Mapping[str, Callable[[], Task]] = {
     "mnist_vit": lambda: Task(
         "mnist_vit", mnist_vit, torch.zeros(vit.BATCH, 1, 28, 28, dtype=torch.uint8), {0: "batch"}, _digits,
         lambda logits, labels: functional.cross_entropy(logits, labels, label_smoothing=vit.SMOOTHING),
-        accuracy, "higher", vit.EPOCHS * (len(DIGITS["training"]) // vit.BATCH) // 10, vit.PEAK_RATE / 2, False,
+        accuracy, vit.EPOCHS * (len(DIGITS["training"]) // vit.BATCH) // 10, vit.PEAK_RATE / 2, False,
         vit.WEIGHT_DECAY, HERE / "mnist_vit",
     ),
     "wikipedia_lm": lambda: Task(
         "wikipedia_lm", wikipedia_lm, torch.zeros(language.BATCH, language.CONTEXT, dtype=torch.int64),
-        {0: "batch", 1: "seq"}, _text, next_token_loss, perplexity, "lower", language.STEPS // 10,
+        {0: "batch", 1: "seq"}, _text, next_token_loss, perplexity, language.STEPS // 10,
         language.PEAK_RATE / 2, True, language.WEIGHT_DECAY, HERE / "wikipedia_lm",
     ),
     "smollm2": lambda: Task(
         "smollm2", Logits, torch.zeros(1, _TOKENS, dtype=torch.int64), {}, _windows, next_token_loss, perplexity,
-        "lower", 150, 1e-4, True, 0.0, SMOLLM2, part="self_attn", compiled=False,
+        150, 1e-4, True, 0.0, SMOLLM2, part="self_attn", compiled=False,
     ),
 }  # fmt: skip
 """By the name of the folder."""

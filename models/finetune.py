@@ -6,7 +6,8 @@ Each run takes a trained model, puts a method in the place of its softmaxes (`so
 tenth of its own steps on the digits or articles that it was trained on, exports it with the exact softmax, and gives
 it the method again by the trained plan (`softq.convert`). Measured is the ONNX model in onnxruntime, before and after,
 and after as an artifact of `softq build` for this processor, on evaluation data. The float model is trained for the
-same steps with the same seed. Nothing was chosen by these figures: rates are half of those that made the models.
+same steps with the same seed. Nothing was chosen by these figures: rates are half of those that made the models. Of
+SmolLM2 the weights of attentions alone are trained; its steps and rate are chosen on development data (`--develop`).
 
 Finished runs are in models/finetune.json and are not run again; a run that was stopped goes on from its last minute.
 docs/training.md has the table.

@@ -310,7 +310,7 @@ def test_the_gradient_of_a_learned_curve_is_the_slope_of_the_loss(
                     ends.append(loss().item())
                     number.view(-1)[at] = here
             slope = (ends[1] - ends[0]) / (2 * reach)
-            assert number.grad.flatten()[at].item() == pytest.approx(slope, rel=0.15, abs=0.02 * abs(slope) + 0.5), name
+            assert number.grad.flatten()[at].item() == pytest.approx(slope, rel=1e-3, abs=1e-2), name
 
 
 def test_a_softmax_learns_its_curve_and_says_it_as_plans_do() -> None:
