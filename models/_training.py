@@ -43,7 +43,9 @@ class Task:
         decay: Weight decay of matrices.
         folder: Where the model and its data are.
         part: What the names of the parameters that are trained hold.
-        compiled: Whether torch.compile is worth its time.
+        compiled: Whether torch.compile of the whole model is worth its time; else its softmaxes are compiled alone.
+        distilled: Whether the model with another softmax learns the outputs of the float model that was trained on,
+            in the place of the labels.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Task:
     folder: Path
     part: str = ""
     compiled: bool = True
+    distilled: bool = False
 
     @property
     def model(self) -> Path:
@@ -143,12 +146,12 @@ TASKS: Mapping[str, Callable[[], Task]] = {
     ),
     "wikipedia_lm": lambda: Task(
         "wikipedia_lm", wikipedia_lm, torch.zeros(language.BATCH, language.CONTEXT, dtype=torch.int64),
-        {0: "batch", 1: "seq"}, _text, next_token_loss, perplexity, language.STEPS // 10,
+        {0: "batch"}, _text, next_token_loss, perplexity, language.STEPS // 10,
         language.PEAK_RATE / 2, True, language.WEIGHT_DECAY, HERE / "wikipedia_lm",
     ),
     "smollm2": lambda: Task(
         "smollm2", Logits, torch.zeros(1, _TOKENS, dtype=torch.int64), {}, _windows, next_token_loss, perplexity,
-        150, 1e-4, True, 0.0, SMOLLM2, part="self_attn", compiled=False,
+        600, 3e-4, True, 0.0, SMOLLM2, part="self_attn", compiled=False, distilled=True,
     ),
 }  # fmt: skip
 """By the name of the folder."""

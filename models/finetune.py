@@ -8,6 +8,7 @@ it the method again by the trained plan (`softq.convert`). Measured is the ONNX 
 and after as an artifact of `softq build` for this processor, on evaluation data. The float model is trained for the
 same steps with the same seed. Nothing was chosen by these figures: rates are half of those that made the models. Of
 SmolLM2 the weights of attentions alone are trained; its steps and rate are chosen on development data (`--develop`).
+With 2 bits it learns the outputs of the float model that was trained on with the same seed, on the same tokens.
 
 Finished runs are in models/finetune.json and are not run again; a run that was stopped goes on from its last minute.
 docs/training.md has the table.
@@ -26,7 +27,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
 
 import softq
 import softq.torch as st
@@ -41,20 +43,29 @@ from softq.modelfile import save
 _KEEP_EVERY = 60.0
 """Seconds after which the state of a training is kept."""
 
+_SOFTMAXES = (st.Attention, st.Softmax)
 
-def run(task: Task, choice: Choice, seed: int, out: Path, part: str) -> dict[str, Any]:
-    """Return the figures of one run on a part of the data: `before`, `after` and `built` (no method: no `built`)."""
-    data = task.folder / files_of(task.name, part)[-1]
+
+def run(task: Task, choice: Choice, seed: int, root: Path | None, part: str) -> dict[str, Any]:
+    """Return the figures of one run on a part of the data: `before`, `after` and `built` (no method: no `built`).
+
+    Args:
+        task: What is trained on.
+        choice: With what.
+        seed: Of the batches.
+        root: Folder for what is under way; None is the cache.
+        part: Of the data that figures are of.
+    """
+    data, out = task.folder / files_of(task.name, part)[-1], folder_of(root, task, choice, seed)
     began = time.monotonic()
     if choice.method is None:
-        model = task.module()
         before = task.figure(task.model, data)
-        train(task, model.train(), seed, out / "state.pt")
-        after = task.figure(_write(_exported(task, model), out), data)
+        after = task.figure(_write(_exported(task, _trained_float(task, seed, root)), out), data)
         return {"before": before, "after": after, "seconds": round(time.monotonic() - began)}
+    teacher = _trained_float(task, seed, root) if task.distilled else None
     made = _convert(task, task.module(), choice)
     before = task.figure(_write(_with_method(made.exported, made.plan), out), data)
-    train(task, made.module, seed, out / "state.pt")
+    train(task, made.module, seed, out / "state.pt", teacher)
     # Exported with the exact softmax, found in the graph again, and replaced as the trained plan says.
     path = _write(made.export().model, out)
     after = task.figure(path, data)
@@ -63,6 +74,27 @@ def run(task: Task, choice: Choice, seed: int, out: Path, part: str) -> dict[str
     name = artifact.outputs[0].name
     built = task.figure(lambda given: artifact(_named(artifact, given))[name], data)
     return {"before": before, "after": after, "built": built, "seconds": round(time.monotonic() - began)}
+
+
+def folder_of(root: Path | None, task: Task, choice: Choice, seed: int) -> Path:
+    """Return the folder of what a run has under way; it is there then."""
+    what = f"{task.name}/{choice.label}/{seed}{recipe(task, choice)}"
+    out = (root or cache_dir() / "finetune") / hashlib.sha256(what.encode()).hexdigest()[:16]
+    out.mkdir(parents=True, exist_ok=True)
+    return out
+
+
+def _trained_float(task: Task, seed: int, root: Path | None) -> nn.Module:
+    """Return the model trained on with the exact softmax, as it was kept if it was trained before."""
+    out, model = folder_of(root, task, CHOICES[task.name][0], seed), task.module()
+    kept = out / "trained.pt"
+    if not kept.exists():
+        train(task, model.train(), seed, out / "state.pt")
+        with replacing(kept) as scratch:
+            torch.save(model.state_dict(), scratch)
+        (out / "state.pt").unlink(missing_ok=True)
+    model.load_state_dict(torch.load(kept, weights_only=True))
+    return model.eval().requires_grad_(False)
 
 
 def _named(artifact: Any, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,8 +131,11 @@ def _write(model: Any, out: Path) -> Path:
     return path
 
 
-def train(task: Task, model: nn.Module, seed: int, state: Path) -> None:
-    """Train a module in place: the steps of its task, by AdamW; goes on from `state` if that is there."""
+def train(task: Task, model: nn.Module, seed: int, state: Path, teacher: nn.Module | None = None) -> None:
+    """Train a module in place: the steps of its task, by AdamW; goes on from `state` if that is there.
+
+    With a teacher the loss is the divergence of the outputs from the teacher's, a mean over tokens.
+    """
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
@@ -126,12 +161,16 @@ def train(task: Task, model: nn.Module, seed: int, state: Path) -> None:
         torch.set_rng_state(kept["random"])
         first = kept["step"]
     compute = torch.compile(model) if task.compiled else model
+    for softmax in () if task.compiled else [part for part in model.modules() if isinstance(part, _SOFTMAXES)]:
+        softmax.compile()
     last, smooth = time.monotonic(), math.nan
     for step in range(first, task.steps):
         inputs, labels = draw(generator)
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=task.half):
             outputs = compute(inputs)
-        loss = task.loss(outputs, labels)
+            with torch.no_grad():
+                wanted = None if teacher is None else teacher(inputs)
+        loss = task.loss(outputs, labels) if wanted is None else _divergence(outputs, wanted)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(parameters, 1.0)
@@ -140,20 +179,27 @@ def train(task: Task, model: nn.Module, seed: int, state: Path) -> None:
         smooth = loss.item() if math.isnan(smooth) else smooth + 0.05 * (loss.item() - smooth)
         if step % 20 == 19:
             print(f"  step {step + 1}/{task.steps} loss {smooth:.4f}", flush=True)
-        if time.monotonic() - last > _KEEP_EVERY:
+        if time.monotonic() - last > _KEEP_EVERY or step == task.steps - 1:
             last = time.monotonic()
             with replacing(state) as scratch:
                 torch.save({"model": trained, "optimizer": optimizer.state_dict(), "step": step + 1,
                             "schedule": schedule.state_dict(), "generator": generator.get_state(),
                             "random": torch.get_rng_state()}, scratch)  # fmt: skip
-    if not math.isfinite(smooth):
+    if first < task.steps and not math.isfinite(smooth):
         raise BuildError(f"{task.name}: the loss is {smooth} after {task.steps} steps")
+
+
+def _divergence(logits: Tensor, wanted: Tensor) -> Tensor:
+    """Return the Kullback-Leibler divergence of the first from the second, [batch, seq, classes], a mean over seq."""
+    ours, theirs = (x.float().log_softmax(-1).flatten(0, 1) for x in (logits, wanted))
+    return functional.kl_div(ours, theirs, log_target=True, reduction="batchmean")
 
 
 def recipe(task: Task, choice: Choice) -> str:
     """Return what distinguishes the runs of a choice: those of another recipe are run again."""
     model = hashlib.sha256(task.model.read_bytes()).hexdigest()[:12]
-    return f"{task.steps} steps, rate {task.rate:g}, decay {task.decay:g}, learn {list(choice.learn)}, model {model}"
+    made = f"{task.steps} steps, rate {task.rate:g}, decay {task.decay:g}, learn {list(choice.learn)}, model {model}"
+    return made + (", distilled" if task.distilled and choice.method else "")
 
 
 def main() -> int:
@@ -185,14 +231,14 @@ def main() -> int:
                 print(f"{key}: kept", flush=True)
                 continue
             print(f"{key}: begins", flush=True)
-            out = (chosen.out or cache_dir() / "finetune") / hashlib.sha256((key + want).encode()).hexdigest()[:16]
-            out.mkdir(parents=True, exist_ok=True)
-            found = run(task, choice, seed, out, "development" if chosen.develop else "evaluation") | {"recipe": want}
+            part = "development" if chosen.develop else "evaluation"
+            found = run(task, choice, seed, chosen.out, part) | {"recipe": want}
+            # What was trained for development data is measured on evaluation data without another training.
             if not chosen.develop:
                 now = results()  # another process may have added its own
                 now["runs"][key] = found
                 write_json(RESULTS, now)
-            (out / "state.pt").unlink(missing_ok=True)
+                (folder_of(chosen.out, task, choice, seed) / "state.pt").unlink(missing_ok=True)
             torch.compiler.reset()
             print(f"{key}: {found}", flush=True)
 
