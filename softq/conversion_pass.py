@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import onnx_ir as ir
 
 from softq.conversion import convert
+from softq.errors import UsageError
 from softq.methods import DEFAULT_METHOD, METHODS, OptionValue
 from softq.passes import NOTES_KEY
+
+OWN = ("model", "method", "bits", "settings")
+"""Arguments of `softq.convert` that are no options of the pass: it is given them in another way."""
 
 
 class SoftqPass(ir.passes.FunctionalPass):
@@ -24,7 +30,7 @@ class SoftqPass(ir.passes.FunctionalPass):
         **options: Others of `softq.convert`: `calibration`, `plan`, `sites`, `all_sites`, `qdq`, `inline`, ...
 
     Raises:
-        UsageError: the method or an option of it is unknown, or a value not allowed.
+        UsageError: the method or an option is unknown, or a value not allowed.
     """
 
     def __init__(
@@ -32,10 +38,11 @@ class SoftqPass(ir.passes.FunctionalPass):
         method: str | None = None,
         *,
         bits: int | None = None,
-        settings: dict[str, OptionValue] | None = None,
+        settings: Mapping[str, OptionValue] | None = None,
         **options: Any,
     ) -> None:
         super().__init__()
+        _check(options)
         given = dict(settings or {}) | ({} if bits is None else {"bits": bits})
         METHODS.get(DEFAULT_METHOD if method is None else method).configure(given)
         self._options: dict[str, Any] = {**options, "method": method, "settings": given}
@@ -50,3 +57,13 @@ class SoftqPass(ir.passes.FunctionalPass):
         if made.warnings:
             made.model.meta[NOTES_KEY] = made.warnings
         return ir.passes.PassResult(made.model, any(site.verdict.action == "convert" for site in made.sites))
+
+
+def _check(options: Mapping[str, Any]) -> None:
+    # Here, because a pipeline may come to the pass late.
+    known = [name for name in inspect.signature(convert).parameters if name not in OWN]
+    for name, value in options.items():
+        if name not in known:
+            raise UsageError(f"unknown option {name!r} of softq.convert; there are: {', '.join(known)}")
+        if name in ("sites", "masks") and isinstance(value, str):
+            raise UsageError(f"{name} is {value!r}; expected a list of such")

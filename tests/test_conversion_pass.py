@@ -31,6 +31,12 @@ def test_options_of_convert() -> None:
     assert "Softmax" not in [node.op_type for node in result.model.graph]
 
 
+def test_a_plan_settles_everything() -> None:
+    plan = softq.convert(attention(), method="log2", bits=3).plan
+    result = softq.SoftqPass(plan=plan)(ir.from_proto(attention()))
+    assert [name for _, name, _ in result.model.functions] == ["Log2_b3"]
+
+
 def test_what_is_not_modified() -> None:
     plain = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["": 18]> g (float[2] x) => (float[2] y) {y = Abs(x)}'
@@ -43,6 +49,10 @@ def test_what_is_not_modified() -> None:
 def test_errors() -> None:
     with pytest.raises(UsageError, match="bits is 40"):
         softq.SoftqPass(bits=40)
+    with pytest.raises(UsageError, match=r"unknown option 'everything' of softq\.convert; there are: calibration, sam"):
+        softq.SoftqPass(everything=True)
+    with pytest.raises(UsageError, match="sites is 'raw'; expected a list"):
+        softq.SoftqPass(sites="raw")
     with pytest.raises(ir.passes.PassError) as caught:
         ir.passes.Sequential(softq.SoftqPass(sites=["nothing"]))(ir.from_proto(attention()))
     assert isinstance(caught.value.__cause__, UsageError)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -47,3 +48,20 @@ def test_runner_says_what_failed(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, HOME / "run.py", "nothing"], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 2
     assert "unknown: nothing; there are " in done.stderr
+
+
+def test_all_output_is_in_the_log_and_the_last_command_is_told(tmp_path: Path) -> None:
+    run, log = runpy.run_path(str(HOME / "run.py"))["_run"], tmp_path / "log"
+    log.write_text("before\n")
+    for code, text in ((0, "one\n\ntwo"), (3, "three")):
+        done, lines = run([sys.executable, "-c", f"import os; os.write(2, {text.encode()!r}); os._exit({code})"], log)
+        assert (done, lines) == (code == 0, text.split())
+    assert log.read_text() == "before\none\n\ntwothree"
+
+
+def test_an_environment_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    parts = runpy.run_path(str(HOME / "run.py"))
+    (tmp_path / "file").write_text("")
+    parts["_install"].__globals__["ENVIRONMENTS"] = tmp_path / "file"
+    why = parts["_install"]("tool", tmp_path / "none.txt", ["tool==1"], tmp_path / "log")
+    assert why.startswith("there is no environment: ")

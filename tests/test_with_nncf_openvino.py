@@ -73,6 +73,16 @@ def test_errors(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match="it is not of this converted model"):
         ignored_names(converted, openvino.convert_model(MODEL))
+    with pytest.raises(UsageError, match="the second model is a PosixPath; expected what to_openvino returns"):
+        ignored_names(converted, MODEL)
+    body = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 18]>
+        g (float[2, 5, 7] s, float[2, 7, 4] v, bool c) => (float[2, 5, 4] out) {
+            out = If (c) <
+                then_branch = a () => (float[2, 5, 4] x) { p = Softmax (s) x = MatMul (p, v) },
+                else_branch = b () => (float[2, 5, 4] y) { y = MatMul (s, v) } > }""")
+    nested = softq.convert(body, bits=4).model
+    with pytest.raises(UsageError, match="is called in a body or function; names are those of the main graph"):
+        ignored_names(nested, to_openvino(nested))
     unknown = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 18, "own": 1]>
         g (float[2, 10] x) => (float[2, 10] y) { scores = own.f(x) y = Softmax(scores) }""")
     with pytest.raises(InputError, match="OpenVINO cannot read the model"):

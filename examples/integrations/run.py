@@ -59,7 +59,11 @@ def _install(name: str, requirements: Path, pins: list[str], log: Path) -> str:
     stamp, wanted = home / ".installed", "\n".join([*pins, *needed])
     if stamp.is_file() and stamp.read_text("utf-8") == wanted:
         return ""
-    venv.create(home, clear=True, with_pip=True)
+    print(f"{name}: installing {pins[0]}; what pip says is in {log}", file=sys.stderr, flush=True)
+    try:
+        venv.create(home, clear=True, with_pip=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        return f"there is no environment: {error}"
     pip = [home / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     # torch alone first: asked for by others, it may come with the libraries of a GPU.
     torch = [pin for pin in pins if pin.startswith("torch==")]
@@ -72,11 +76,12 @@ def _install(name: str, requirements: Path, pins: list[str], log: Path) -> str:
 
 
 def _run(command: list[str | Path], log: Path, **how: object) -> tuple[bool, list[str]]:
-    """Run a command and append what it says to the log; return whether it succeeded, and the lines."""
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **how)  # pyright: ignore
-    with log.open("a", encoding="utf-8") as out:
-        out.write(done.stdout)
-    return done.returncode == 0, [line for line in done.stdout.splitlines() if line.strip()]
+    """Run a command that says all it says to the end of the log; return whether it succeeded, and the lines."""
+    start = log.stat().st_size
+    with log.open("ab") as out:
+        done = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, **how)  # pyright: ignore
+    said = log.read_bytes()[start:].decode("utf-8", "replace")
+    return done.returncode == 0, [line for line in said.splitlines() if line.strip()]
 
 
 def main(arguments: list[str]) -> int:

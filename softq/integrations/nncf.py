@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir as ir
 
 from softq.errors import InputError, UsageError, root_line
+from softq.graph.view import ModelView
 from softq.modelfile import ModelLike, as_model, save
 from softq.passes.inline_functions import InlineFunctions
 from softq.passes.replace import FUNCTION_DOMAIN
@@ -59,9 +60,16 @@ def ignored_names(converted: ModelLike, model: openvino.Model) -> list[str]:
 
     Raises:
         InputError: the file is no usable ONNX model, or OpenVINO's has none of its values.
-        UsageError: the converted model has no functions of softq in its main graph.
+        UsageError: the converted model has no functions of softq, or some that are not called in its main graph; or
+            `model` is no model of OpenVINO.
     """
-    calls = [node for node in as_model(converted).graph if node.domain == FUNCTION_DOMAIN]
+    if not hasattr(model, "get_ops"):
+        raise UsageError(f"the second model is a {type(model).__name__}; expected what to_openvino returns")
+    view = ModelView(as_model(converted))
+    outside = [c for c in view.containers if c.path and (c.function is None or c.function[0] != FUNCTION_DOMAIN)]
+    if hidden := [node for container in outside for node in container.body if node.domain == FUNCTION_DOMAIN]:
+        raise UsageError(f"{hidden[0].op_type} is called in a body or function; names are those of the main graph")
+    calls = [node for node in view.model.graph if node.domain == FUNCTION_DOMAIN]
     if not calls:
         raise UsageError("the model has no functions of softq: it is not converted, or was converted with --inline")
     operators = {name: out.get_node() for op in model.get_ops() for out in op.outputs() for name in out.get_names()}

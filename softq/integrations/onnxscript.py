@@ -15,6 +15,7 @@ from onnxscript.rewriter import MatchContext, MatchResult, RewriteRule, RewriteR
 from softq.errors import UsageError
 from softq.forms.matching.operators import FLOATS, NEWEST_OPSET
 from softq.graph.queries import is_op
+from softq.graph.view import ModelView
 from softq.methods import DEFAULT_METHOD, METHODS, OptionValue
 from softq.passes.normalize import MINIMUM_OPSET
 from softq.passes.replace import FUNCTION_DOMAIN, PAIR_KEY, Pair, add_function
@@ -46,8 +47,11 @@ def softmax_rules(
         max_length: Greatest length of a row that the proof covers.
 
     Raises:
-        UsageError: the method or an option is unknown, is to be fitted, or the method is no drop-in.
+        UsageError: the method or an option is unknown, is to be fitted, or the method is no drop-in; or `max_length` is
+            not allowed.
     """
+    if not 1 <= max_length < 2**31:
+        raise UsageError(f"max_length is {max_length}; allowed is 1 to {2**31 - 1}")
     chosen = METHODS.get(method)
     if not chosen.drop_in:
         raise UsageError(f"{method} is another function than the softmax; rules take methods that are drop-ins")
@@ -82,14 +86,19 @@ class _SoftmaxRule(RewriteRule):
     def _check(self, context: MatchContext, scores: ir.Value, weights: ir.Value) -> MatchResult:
         node, opset = weights.producer(), context.model.opset_imports.get("", 0)
         assert node is not None, "the pattern has it"
-        axis, shape = node.attributes.get_int("axis", -1), scores.shape
+        inside = next(each for each in ModelView(context.model).containers if each.graph is node.graph)
+        given, shape = node.attributes.get("axis"), scores.shape
+        axis = -1 if given is None or given.is_ref() else given.as_int()
         length = shape[-1] if shape is not None and len(shape) else None
-        inside = context.graph_or_function
         refusal = ""
-        if isinstance(inside, ir.Function) and inside.domain == FUNCTION_DOMAIN:
+        if inside.function is not None and inside.function[0] == FUNCTION_DOMAIN:
             refusal = "it is in a function of softq"
         elif not MINIMUM_OPSET <= opset <= NEWEST_OPSET:
             refusal = f"the model has opset {opset}; allowed is {MINIMUM_OPSET} to {NEWEST_OPSET}"
+        elif inside.opset != opset:
+            refusal = f"it is in a function of opset {inside.opset}; the model has opset {opset}"
+        elif given is not None and given.is_ref():
+            refusal = "its axis is an attribute of the function that it is in"
         elif axis != -1 and (shape is None or axis != len(shape) - 1):
             refusal = f"it reduces axis {axis}, which is not known to be the last"
         elif scores.dtype not in FLOATS:

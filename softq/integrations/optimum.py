@@ -8,13 +8,14 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import sys
+import tempfile
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from optimum.commands.base import BaseOptimumCLICommand, CommandInfo
 
-from softq.errors import InputError, RefusalError, SoftqError, UsageError
+from softq.errors import InputError, ProofError, RefusalError, SoftqError, UsageError
 from softq.visible import lines
 
 if TYPE_CHECKING:
@@ -55,7 +56,9 @@ class SoftqCommand(BaseOptimumCLICommand):
             sys.stderr.write(lines([f"error: {error}"]))
             raise SystemExit(2) from None
         for name, conversion in made.items():
-            said = f"{name}: {len(conversion.plan.sites)} of {len(conversion.sites)} softmaxes replaced"
+            plan = conversion.plan
+            said = f"{name}: {len(plan.sites)} of {len(conversion.sites)} softmaxes replaced"
+            said += f", {len(plan.rewrites)} superfluous" * bool(plan.rewrites)
             sys.stdout.write(lines([said, *(f"warning: {warning}" for warning in conversion.warnings)]))
 
 
@@ -69,32 +72,54 @@ def convert_folder(
     """Write a folder like another with its ONNX models converted; return what was done to each file.
 
     Args:
-        source: A folder with .onnx files, and others that are copied: configurations, tokenizers.
-        out: A folder that is not there yet.
+        source: A folder with .onnx files, in folders of it too, and others that are copied: configurations, tokenizers.
+        out: A folder that is not there yet; it appears whole or not at all.
         method: As in `softq.convert`.
         bits: As in `softq.convert`.
         settings: As in `softq.convert`.
 
+    Returns:
+        For the path of each model, from the folder on, what `softq.convert` returned.
+
     Raises:
-        InputError: there is no model in the folder, or one that cannot be used.
+        InputError: there is no model in the folder, or one that cannot be used; or `out` cannot be written.
         UsageError: the folder to write is there; or as in `softq.convert`.
         RefusalError: no softmax of any model is to be converted; or as in `softq.convert`.
     """
-    models = sorted(source.glob("*.onnx"))
+    if not source.is_dir():
+        raise InputError(f"{source}: no such folder")
+    models = sorted(path for path in source.rglob("*.onnx") if path.is_file())
     if not models:
         raise InputError(f"{source}: there is no .onnx file")
     if out.exists():
         raise UsageError(f"{out} is there; name a new folder")
     # Optimum reads this file at the start of every command.
     from softq.conversion import convert
-    from softq.modelfile import save
+    from softq.modelfile import data_files, save
 
-    made = {model.name: convert(model, method=method, bits=bits, settings=settings) for model in models}
-    if not any(conversion.plan.sites for conversion in made.values()):
+    made: dict[str, Conversion] = {}
+    for model in models:
+        name = model.relative_to(source).as_posix()
+        try:
+            made[name] = convert(model, method=method, bits=bits, settings=settings)
+        except (ProofError, RefusalError) as error:
+            raise type(error)(f"{name}: {error}") from error
+    if not any(conversion.plan.sites or conversion.plan.rewrites for conversion in made.values()):
         raise RefusalError("; ".join(f"{name}: {conversion.warnings[0]}" for name, conversion in made.items()))
-    shutil.copytree(source, out, ignore=shutil.ignore_patterns("*.onnx", "*.onnx_data*", "*.onnx.data*"))
-    for name, conversion in made.items():
-        save(conversion.model, out / name, source=source / name)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as folder:
+            # save brings the models and their weights; the temporary folder may lie in the source.
+            left = {Path(path).resolve() for model in models for path in (model, folder, *data_files(model))}
+            whole = Path(folder) / out.name
+            shutil.copytree(
+                source, whole, ignore=lambda here, names: {n for n in names if Path(here, n).resolve() in left}
+            )
+            for name, conversion in made.items():
+                save(conversion.model, whole / name, source=source / name)
+            whole.rename(out)
+    except OSError as error:
+        raise InputError(f"cannot write {out}: {error.strerror or error}") from error
     return made
 
 
@@ -103,13 +128,17 @@ def register() -> Path:
 
     Raises:
         UsageError: Optimum has no folder for commands.
+        InputError: the folder cannot be written.
     """
     spec = importlib.util.find_spec("optimum.commands.register")
     folders = list(spec.submodule_search_locations or ()) if spec is not None else []
     if not folders:
         raise UsageError("this Optimum has no optimum/commands/register: install optimum-onnx")
     file = Path(folders[0]) / FILE
-    file.write_text(f"from {__name__} import SoftqCommand\n\nREGISTER_COMMANDS = [SoftqCommand]\n", "utf-8")
+    try:
+        file.write_text(f"from {__name__} import SoftqCommand\n\nREGISTER_COMMANDS = [SoftqCommand]\n", "utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {file}: {error.strerror or error}") from error
     return file
 
 
