@@ -1,6 +1,6 @@
 """Trains the models of this folder on with another softmax: what a method costs without training, and after some.
 
-    python -m models.finetune [MODEL ...] [--methods NAME ...] [--seeds 0 1 2] [--develop] [--out FOLDER]
+    python -m models.finetune [MODEL ...] [--methods NAME ...] [--seeds 0 1 2] [--threads N] [--develop]
 
 Each run takes a trained model, puts a method in the place of its softmaxes (`softq.torch.convert`), trains it for a
 tenth of its own steps on the digits or articles that it was trained on, exports it with the exact softmax, and gives
@@ -208,6 +208,7 @@ def main() -> int:
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(CHOICES)} (default: all)")
     parser.add_argument("--methods", nargs="+", metavar="NAME", help="only these, as the table calls them")
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch")
     parser.add_argument("--develop", action="store_true", help="measure on development data, and keep nothing")
     parser.add_argument("--out", type=Path, default=None, help="folder for what is under way (default: in the cache)")
     chosen = parser.parse_args()
@@ -215,7 +216,7 @@ def main() -> int:
     os.environ["HF_HUB_OFFLINE"] = "1"
 
     def build() -> None:
-        torch.set_num_threads(1)
+        torch.set_num_threads(chosen.threads)
         warnings.filterwarnings("ignore")
         for name in chosen.models or CHOICES:
             if name not in CHOICES:

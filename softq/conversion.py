@@ -29,6 +29,8 @@ from softq.plans import (
     PLAN_KEY,
     VERSION_KEY,
     Plan,
+    check_max_length,
+    check_names,
     load_plan,
 )
 from softq.progress import Progress
@@ -92,6 +94,8 @@ def inspect(
         UsageError: a glob matches no site, the method is unknown, or there is no tensor of a mask's name.
     """
     chosen = METHODS.get(DEFAULT_METHOD if method is None else method)
+    check_names("sites", sites)
+    check_names("masks", masks)
     assumed = Assumed(frozenset(masks), allow_float32)
     work = as_model(model)
     fix_input_shapes(work, input_shapes)
@@ -171,8 +175,9 @@ def convert(
         max_length = DEFAULT_MAX_LENGTH if followed is None else followed.max_length
     if qdq and fuse_attention:
         raise UsageError("qdq and fuse_attention exclude each other: fused attentions are functions")
-    if not 1 <= max_length < 2**31:
-        raise UsageError(f"max_length is {max_length}; allowed is 1 to {2**31 - 1}")
+    check_max_length(max_length)
+    check_names("sites", sites)
+    check_names("masks", masks)
     chosen_settings = dict(settings or {}) | ({} if bits is None else {"bits": bits})
     given = {
         "method": method,

@@ -12,6 +12,7 @@ from softq.conversion import convert
 from softq.errors import UsageError
 from softq.methods import DEFAULT_METHOD, METHODS, OptionValue
 from softq.passes import NOTES_KEY
+from softq.plans import check_names
 
 OWN = ("model", "method", "bits", "settings")
 """Arguments of `softq.convert` that are no options of the pass: it is given them in another way."""
@@ -65,5 +66,5 @@ def _check(options: Mapping[str, Any]) -> None:
     for name, value in options.items():
         if name not in known:
             raise UsageError(f"unknown option {name!r} of softq.convert; there are: {', '.join(known)}")
-        if name in ("sites", "masks") and isinstance(value, str):
-            raise UsageError(f"{name} is {value!r}; expected a list of such")
+        if name in ("sites", "masks"):
+            check_names(name, value)

@@ -25,7 +25,7 @@ from softq.passes.locate import findings, locate
 from softq.passes.normalize import normalize
 from softq.passes.replace import canonical_nodes, uses_mask
 from softq.passes.rewriting.canonical import leaves_scores
-from softq.plans import DEFAULT_MAX_LENGTH
+from softq.plans import DEFAULT_MAX_LENGTH, check_names
 from softq.rowprog import Program
 from softq.rowprog.onnx import function_name
 from softq.rowprog.ops import OPS
@@ -124,6 +124,7 @@ def explain(
     chosen = METHODS.get(method)
     options = chosen.resolve(chosen.configure(settings or {}), False)
     work = as_model(model)
+    check_names("masks", masks)
     assumed = Assumed(frozenset(masks), allow_float32)
     locate(work, logarithms=chosen.logarithms, methods=method, assumed=assumed)
     facts = Facts(ModelView(work))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from softq.errors import InputError
+from softq.errors import InputError, UsageError
 from softq.files import read_json
 from softq.methods import METHODS, Fitted, Options, OptionValue, Spread
 from softq.site import Site
@@ -20,6 +20,18 @@ VERSION_KEY, PLAN_KEY = "softq.version", "softq.plan"
 
 DEFAULT_MAX_LENGTH = 65536
 """Length of a row that proofs cover where neither the graph nor the user bounds it."""
+
+
+def check_max_length(length: int) -> None:
+    """Raise UsageError for a length of a row that no proof can be for."""
+    if not 1 <= length < 2**31:
+        raise UsageError(f"max_length is {length}; allowed is 1 to {2**31 - 1}")
+
+
+def check_names(what: str, names: object) -> None:
+    """Raise UsageError for one text where several are expected: it would be read letter by letter."""
+    if isinstance(names, str):
+        raise UsageError(f"{what} is {names!r}; expected a list of such")
 
 
 @dataclass(frozen=True)

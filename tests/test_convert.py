@@ -390,3 +390,11 @@ def test_converted_models_share_no_function() -> None:
     assert first.functions.keys() == second.functions.keys()
     for key in first.functions:
         assert first.functions[key] is not second.functions[key]
+
+
+@pytest.mark.parametrize("given", [{"sites": "raw"}, {"masks": "raw"}])
+def test_one_text_is_not_read_letter_by_letter(given: dict[str, str]) -> None:
+    (what,) = given
+    for call in (softq.convert, softq.inspect):
+        with pytest.raises(softq.UsageError, match=f"^{what} is 'raw'; expected a list of such$"):
+            call(attention(), **given)  # pyright: ignore[reportArgumentType]

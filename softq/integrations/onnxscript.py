@@ -20,7 +20,7 @@ from softq.methods import DEFAULT_METHOD, METHODS, OptionValue
 from softq.passes.normalize import MINIMUM_OPSET
 from softq.passes.replace import FUNCTION_DOMAIN, PAIR_KEY, Pair, add_function
 from softq.passes.rewriting.calls import Call, CallContext, make_call
-from softq.plans import DEFAULT_MAX_LENGTH, SitePlan
+from softq.plans import DEFAULT_MAX_LENGTH, SitePlan, check_max_length
 
 NAME = "softq-softmax"
 """Name of the rule, which onnxscript leaves at the nodes that it writes."""
@@ -50,8 +50,7 @@ def softmax_rules(
         UsageError: the method or an option is unknown, is to be fitted, or the method is no drop-in; or `max_length` is
             not allowed.
     """
-    if not 1 <= max_length < 2**31:
-        raise UsageError(f"max_length is {max_length}; allowed is 1 to {2**31 - 1}")
+    check_max_length(max_length)
     chosen = METHODS.get(method)
     if not chosen.drop_in:
         raise UsageError(f"{method} is another function than the softmax; rules take methods that are drop-ins")
