@@ -359,7 +359,7 @@ def test_a_number_beyond_its_limit_finds_its_way_back() -> None:
         (lambda x: st.attention(x, x, x, attn_mask=x > 0, is_causal=True), "expected one of them"),
         (lambda x: st.attention(x, x, x, block=0), "at least 1 query"),
         (lambda x: st.attention(x, x, x, block=1, dropout_p=0.1), "no dropout"),
-        (lambda x: st.attention(x.expand(4, 4, 4), x.expand(3, 4, 4), x, enable_gqa=True), "no multiple of 3"),
+        (lambda x: st.attention(x.expand(4, 4, 4), *[x.expand(3, 4, 4)] * 2, enable_gqa=True), "no multiple of 3"),
         (lambda x: st.Softmax(method="ssmax", s="head", fitted={"s": (0.4, 0.5)})(x), "for 2 heads; scores are"),
         (lambda x: st.Softmax(method="deferred-log", learn=("r",)), "r cannot be learned"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -143,6 +144,58 @@ def test_what_cannot_be_traced_or_replaced_is_said(model: Any) -> None:
         st.convert(model, (X,), calibration=[(X, X)])
     with pytest.raises(UsageError, match="there is no batch"):
         st.calibrate(model, [])
+
+
+class Places(nn.Module):
+    """A slice of a buffer as long as the input: no more than 16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("places", torch.zeros(16, 16))
+
+    def forward(self, x: Any) -> Any:
+        x = x + self.places[: x.shape[1]]
+        return torch.softmax(x @ x.mT, -1) @ x
+
+
+class Flat(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return nn.functional.scaled_dot_product_attention(x, x, x)
+
+
+class Counts(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return torch.softmax(x[:, : int(x.sum().item())], -1) @ x
+
+
+@pytest.mark.parametrize(
+    ("module", "axes", "message"),
+    [
+        (
+            Places(), {"x": {1: torch.export.Dim("n")}},
+            r"cannot trace the module: Constraints violated \(n\): Not all values of n = .* <= 16\. Suggested fixes: "
+            r"n = Dim\('n', max=16\)$",
+        ),
+        (Places(), {"x": {2: torch.export.Dim("w")}}, r"to be a constant \(16\)\..* Suggested fixes: w = 16$"),
+        (Flat(), None, r"cannot export the module: only 4D query, key, and value are .* \(.*%scaled_dot_product"),
+        (Counts(), None, r"data-dependent expression .* Caused by: \(.*test_torch_conversion.py:\d+ in forward\)$"),
+    ],
+    ids=["a length", "a width", "no heads", "a number"],
+)  # fmt: skip
+def test_what_torch_says_is_one_line_with_its_reason(module: Any, axes: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as told:
+        st.convert(module.eval(), (X,), dynamic_shapes=axes)
+    assert "\n" not in str(told.value)
+    assert "TORCH_LOGS" not in str(told.value)
+
+
+def test_what_was_converted_is_copied_but_not_pickled_or_converted_again(model: Any) -> None:
+    module = st.convert(model, (X,), bits=3).module
+    assert torch.equal(copy.deepcopy(module)(X), module(X))
+    with pytest.raises(UsageError, match="cannot be pickled, since torch's own cannot; save its state_dict"):
+        pickle.dumps(module)
+    with pytest.raises(UsageError, match="was converted already"):
+        st.convert(module, (X,))
 
 
 def test_what_was_learned_is_in_the_plan_and_in_the_onnx_model(model: Any, tmp_path: Path) -> None:

@@ -242,6 +242,20 @@ def test_an_onnx_sweep_does_not_go_on_with_torch(here: Path) -> None:
     assert "for which --framework was onnx; now it is torch" in invoke(*COMMAND, "--out", "out")[1]
 
 
+def test_a_report_is_of_one_framework(here: Path) -> None:
+    assert invoke(*COMMAND, "--out", "out")[0] == 0
+    shutil.copytree("out", "onnx")
+    text = (here / "out/study.json").read_text()
+    # Records of earlier versions name none.
+    for named in ('"framework": "onnx",', ""):
+        (here / "onnx/study.json").write_text(text.replace('"framework": "torch",', named))
+        code, told = invoke("report", "out", "onnx", "--out", "out")
+        assert (code, told) == (
+            2, "softq: the folders cannot be one report: framework is 'torch' in the first and 'onnx'\n"
+        )  # fmt: skip
+    assert invoke("report", "onnx", "onnx", "--out", "out")[0] == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -7,15 +7,17 @@ numbers a little below and above it instead, all else as it is.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from softq.errors import UsageError
-from softq.methods import Fitted, Method, Options
+from softq.methods import METHODS, Fitted, Method, Options
 from softq.rowprog.program import Param
 from softq.torch.rules import CARRIERS
 
@@ -32,23 +34,48 @@ class Curve:
         method: The method.
         options: Its options, resolved.
         params: What the program takes.
+        limits: The least and the greatest number that each option may be which is fitted.
+        key: The method and its options as a text.
     """
 
     method: Method
     options: Options
     params: tuple[Param, ...]
+    limits: Mapping[str, tuple[float, float]]
+    key: str = field(repr=False)
+
+    @classmethod
+    def of(cls, method: Method, options: Options, params: tuple[Param, ...]) -> Curve:
+        """Return the curve of a method with its options; `params` are those of its program."""
+        specs, names = type(options).specs(), options.fitted
+        limits = {name: (float(specs[name].low), float(specs[name].high)) for name in names}
+        key = json.dumps([method.name, options.to_json()])
+        return cls(method, options, params, limits, key)
 
     def tensors(self, fitted: Fitted) -> dict[str, Tensor]:
         """Return the parameters by name: numbers as [1] or [heads, 1, 1], tables as [size] or [heads, 1, size].
 
         Raises:
-            UsageError: fitted are other options than those that say `site` or `head`.
+            UsageError: fitted are other options than those that say `site` or `head`, or a number is not allowed.
         """
-        if set(self.options.fitted) != set(fitted):
+        scopes = self.options.fitted
+        if set(scopes) != set(fitted):
             raise UsageError(
                 f"{self.method.name}: fitted numbers are given for {sorted(fitted)}; its options ask for "
-                f"{sorted(self.options.fitted)}"
+                f"{sorted(scopes)}"
             )
+        for name, value in fitted.items():
+            numbers = np.asarray(value, np.float64)
+            low, high = self.limits[name]
+            allowed = numbers.size and np.all((low <= numbers) & (numbers <= high))
+            if numbers.ndim != (scopes[name] == "head") or not allowed:
+                raise UsageError(
+                    f"{self.method.name}: {name} is {value}; expected one number per {scopes[name]}, "
+                    f"from {low:g} to {high:g}"
+                )
+        heads = {name: np.size(value) for name, value in fitted.items() if scopes[name] == "head"}
+        if len(set(heads.values())) > 1:
+            raise UsageError(f"{self.method.name}: fitted numbers are for another number of heads each: {heads}")
         arrays = self.method.parameters(self.options, fitted) if fitted else {}
         missing = [param.name for param in self.params if param.name not in arrays]
         if fitted and missing:
@@ -57,20 +84,13 @@ class Curve:
                 for param in self.params if param.name in arrays}  # fmt: skip
 
     def at(self, numbers: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-        """Return the parameters in the program's order, where the numbers are."""
-        device = next(iter(numbers.values())).device
-        made = self.tensors({name: self.plain(name, value) for name, value in numbers.items()})
-        return tuple(made[param.name].to(device) for param in self.params)
+        """Return the parameters in the program's order, where the numbers are; without a gradient."""
+        return tuple(_tables([numbers[name].detach() for name in self.limits], self.key))
 
     def plain(self, name: str, number: Tensor) -> float | tuple[float, ...]:
         """Return a number as plans hold it: one, or one per head."""
         values = tuple(map(float, number.detach().flatten()))
         return values if self.options.fitted[name] == "head" else values[0]
-
-    def limits(self, name: str) -> tuple[float, float]:
-        """Return the least and the greatest number that an option may be."""
-        spec = type(self.options).specs()[name]
-        return spec.low, spec.high
 
     def gradients(
         self, numbers: Mapping[str, Tensor], wanted: Sequence[bool], gradient: Tensor,
@@ -90,7 +110,7 @@ class Curve:
                 found.append(None)
                 continue
             reach = value.abs().clamp(min=1.0) * _REACH
-            low, high = ((value + side).clamp(*self.limits(name)) for side in (-reach, reach))
+            low, high = ((value + side).clamp(*self.limits[name]) for side in (-reach, reach))
             # Heads do not touch each other: all of them are moved at once.
             less, more = (result(self.at({**numbers, name: end})) for end in (low, high))
             change = gradient * (more - less)
@@ -98,6 +118,34 @@ class Curve:
             total = change.sum_to_size(value.shape) if value.dim() == 3 else change.sum().reshape(value.shape)
             found.append((total / (high - low)).to(value.dtype))
         return found
+
+
+@lru_cache(maxsize=256)
+def _of_key(key: str) -> Curve:
+    name, options = json.loads(key)
+    method = METHODS.get(name)
+    made = method.options(**options)
+    return Curve.of(method, made, method.program(made).params)
+
+
+@torch.library.custom_op("softq::tables", mutates_args=())
+def _tables(numbers: list[Tensor], key: str) -> list[Tensor]:
+    """Return run-time parameters from numbers: one operator, since torch.compile cannot trace how tables are made."""
+    curve = _of_key(key)
+    made = curve.tensors({name: curve.plain(name, value) for name, value in zip(curve.limits, numbers, strict=True)})
+    return [made[param.name].to(numbers[0].device) for param in curve.params]
+
+
+@torch.library.register_fake("softq::tables")
+def _(numbers: list[Tensor], key: str) -> list[Tensor]:
+    curve = _of_key(key)
+    heads = max(value.shape[0] for value in numbers)
+    return [
+        numbers[0].new_empty(
+            (param.size or 1,) if param.scope == "site" else (heads, 1, param.size or 1), dtype=CARRIERS[param.dtype]
+        )
+        for param in curve.params
+    ]
 
 
 def as_tensor(number: float | tuple[float, ...]) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from softq.errors import UsageError
 from softq.methods import DEFAULT_METHOD, METHODS, Fitted, Method, Options, OptionValue
+from softq.torch.arguments import check_attention, check_numbers, check_scores, without_autocast
 from softq.torch.curves import Curve
 from softq.torch.gradients import Attend, Backward, InBlocks, StraightThrough, is_smooth
 from softq.torch.rows import RowFunction
@@ -26,6 +27,7 @@ class Weighing:
         method: The method.
         options: Its options, resolved.
         weigh: Its weights and normalizer as a function of tensors.
+        curve: How the run-time parameters follow from fitted numbers.
         smooth: Whether the gradient is the program's own.
         backward: As it was asked for.
         params: The run-time parameters by name: numbers as [1] or [heads, 1, 1], tables as [size] or [heads, 1, size].
@@ -35,15 +37,11 @@ class Weighing:
     method: Method
     options: Options
     weigh: RowFunction
+    curve: Curve
     smooth: bool
     backward: Backward
     params: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
     numbers: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
-
-    @property
-    def curve(self) -> Curve:
-        """How the run-time parameters follow from fitted numbers."""
-        return Curve(self.method, self.options, self.weigh.params)
 
     @property
     def learned(self) -> dict[str, Tensor]:
@@ -81,7 +79,8 @@ def _of_options(
     program = chosen.program(options)
     weigh = RowFunction(program, ("weights", "normalizer") if program.is_pair else ("probabilities",))
     smooth = backward in ("auto", "exact") and is_smooth(program)
-    return Weighing(chosen, options, weigh, smooth, backward, params, numbers)
+    curve = Curve.of(chosen, options, weigh.params)
+    return Weighing(chosen, options, weigh, curve, smooth, backward, params, numbers)
 
 
 def weighing(
@@ -129,17 +128,18 @@ def softmax(
         **settings: Options of the method.
 
     Raises:
-        UsageError: as in `weighing`; scores are no floats.
+        UsageError: as in `weighing`; scores are no floats, the axis is none of theirs, or the mask is not of them;
+            numbers are per head, and the axis is that of heads or one before it.
     """
     made = _made(method, backward, settings)
-    if not scores.dtype.is_floating_point:
-        raise UsageError(f"scores are {scores.dtype}; expected floats")
-    with torch.autocast(scores.device.type, enabled=False):
+    check_scores(scores, dim, valid)
+    with without_autocast(scores.device):
         rows = scores.float()
         rows = rows if valid is None else rows.masked_fill(~valid, -math.inf)
-        last = dim in (-1, rows.dim() - 1)
+        behind = dim - rows.dim() if dim >= 0 else dim
+        last = behind == -1
         rows = rows if last else rows.movedim(dim, -1)
-        params = params_of(made, rows)
+        params = params_of(made, rows, moved=behind < -2)
         if made.smooth:
             weights, normalizer = made.weigh.pair(rows, params)
             p = weights / normalizer
@@ -177,23 +177,25 @@ def attention(
         **settings: Options of the method.
 
     Raises:
-        UsageError: as in `weighing`; heads that are no multiple; a mask beside `is_causal`.
+        UsageError: as in `weighing`; tensors that do not fit each other; a mask beside `is_causal`; a number that is
+            not allowed.
     """
     made = _made(method, backward, settings)
     if is_causal and attn_mask is not None:
         raise UsageError("attn_mask is given beside is_causal; expected one of them")
-    if enable_gqa and key.shape[-3] != query.shape[-3]:
-        if query.shape[-3] % key.shape[-3]:
-            raise UsageError(f"{query.shape[-3]} heads of queries are no multiple of {key.shape[-3]} heads of keys")
-        groups = query.shape[-3] // key.shape[-3]
-        key, value = key.repeat_interleave(groups, -3), value.repeat_interleave(groups, -3)
+    check_attention(query, key, value, attn_mask, sinks, grouped=enable_gqa)
+    check_numbers(dropout_p, softcap, block)
+    if enable_gqa:
+        key, value = (_repeat_heads(x, query.shape[-3]) for x in (key, value))
     part = _Part(made, 1 / math.sqrt(query.shape[-1]) if scale is None else scale, softcap, dropout_p, is_causal)
     if block is None or block >= query.shape[-2]:
         return part(query, key, value, attn_mask, sinks, 0)
-    if block < 1 or dropout_p > 0:
-        raise UsageError(f"block is {block} with dropout_p={dropout_p}; expected at least 1 query, and no dropout")
     given = (query, key, value, attn_mask, sinks, *made.learned.values())
     return InBlocks.apply(partial(_attend_part, part, tuple(made.learned)), block, *given)
+
+
+def _repeat_heads(x: Tensor, heads: int) -> Tensor:
+    return x if x.shape[-3] == heads else x.repeat_interleave(heads // x.shape[-3], -3)
 
 
 def _attend_part(
@@ -223,7 +225,7 @@ class _Part:
         """Return the weighted means for queries that begin at a place, in the type of the products."""
         scores = query @ key.transpose(-2, -1) * self.scale
         kind = scores.dtype  # of autocast, where it is on
-        with torch.autocast(query.device.type, enabled=False):
+        with without_autocast(query.device):
             scores = scores.float()
             scores = scores if self.softcap is None else self.softcap * torch.tanh(scores / self.softcap)
             may_be_empty = attn_mask is not None and sinks is None
@@ -238,7 +240,9 @@ class _Part:
                 beside = sinks.float().reshape(-1, 1, 1).expand(*scores.shape[:-1], 1)
                 scores = torch.cat([scores, beside], -1)
                 values = torch.cat([values, values.new_zeros(*values.shape[:-2], 1, values.shape[-1])], -2)
-            empty = scores.amax(-1, keepdim=True) == -math.inf if may_be_empty and scores.shape[-1] else None
+            if scores.shape[-1] == 0:
+                return (scores @ values).to(kind)  # 0, as in torch
+            empty = scores.amax(-1, keepdim=True) == -math.inf if may_be_empty else None
             scores = scores if empty is None else scores.masked_fill(empty, 0.0)
             keep = torch.nn.functional.dropout(torch.ones_like(scores), self.dropout) if self.dropout > 0 else None
             params = params_of(self.made, scores)
@@ -252,8 +256,13 @@ class _Part:
             return (out if empty is None else out.masked_fill(empty, 0.0)).to(kind)
 
 
-def params_of(made: Weighing, scores: Tensor) -> tuple[Tensor, ...]:
+def params_of(made: Weighing, scores: Tensor, *, moved: bool = False) -> tuple[Tensor, ...]:
     """Return the run-time parameters where the scores are, in the order of the program.
+
+    Args:
+        made: The method.
+        scores: The scores, whose rows are the last axis.
+        moved: Whether heads are no more third from the end, since the axis of the softmax was moved to the end.
 
     Raises:
         UsageError: one is missing, or those of heads are as many as the scores' third axis from the end is not.
@@ -265,10 +274,11 @@ def params_of(made: Weighing, scores: Tensor) -> tuple[Tensor, ...]:
     else:
         raise UsageError(f"{made.method.name}: {', '.join(made.options.fitted)} is per site or head; give `fitted`")
     for value in params:
-        if value.dim() == 3 and value.shape[0] not in (1, *scores.shape[-3:-2]):
+        if value.dim() == 3 and (moved or value.shape[0] not in (1, *scores.shape[-3:-2])):
+            behind = "heads are third from the end" + ", the softmax's axis has to be behind them" * moved
             raise UsageError(
-                f"{made.method.name}: numbers are fitted for {value.shape[0]} heads; scores are {tuple(scores.shape)}, "
-                "with heads third from the end"
+                f"{made.method.name}: numbers are fitted for {value.shape[0]} heads; scores are {tuple(scores.shape)}; "
+                f"{behind}"
             )
     return params
 

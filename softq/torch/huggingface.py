@@ -47,7 +47,7 @@ def register(
     except ImportError as error:
         raise UsageError(f"softq.torch.register needs transformers 4.53 or newer: {error}") from error
     usual = {_METHOD: method, _BACKWARD: backward, **settings}
-    _weighing(_text(usual))
+    own = _weighing(_text(usual))
 
     def forward(
         module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
@@ -62,7 +62,7 @@ def register(
         def attend(values: Tensor, dropout: float) -> Tensor:
             return attention(
                 query, key, values, attention_mask, dropout, scale=scaling, enable_gqa=True,
-                method=_of_layer(module, usual), softcap=softcap, sinks=s_aux,
+                method=_of_layer(module, usual, own), softcap=softcap, sinks=s_aux,
             ).to(query.dtype)  # fmt: skip
 
         out = attend(value, dropout if module.training else 0.0).transpose(1, 2).contiguous()
@@ -105,13 +105,15 @@ def apply_plan(model: nn.Module, plan: Plan) -> None:
     setattr(config, CONFIG, {_LAYERS: found})
 
 
-def _of_layer(module: nn.Module, usual: Mapping[str, OptionValue]) -> Weighing:
+def _of_layer(module: nn.Module, usual: Mapping[str, OptionValue], own: Weighing) -> Weighing:
     """Return the method of an attention: of its layer, of its model, or the one that was registered.
 
     Raises:
         UsageError: the config names no such option, or a layer that there is not.
     """
     config = getattr(module, "config", None)
+    if getattr(config, CONFIG, None) is None:
+        return own  # made already: torch.compile has nothing to look up
     given = _object(getattr(config, CONFIG, None), f"config.{CONFIG}")
     layers = {str(k): v for k, v in _object(given.get(_LAYERS), f"config.{CONFIG}: {_LAYERS}").items()}
     chosen = {k: v for k, v in given.items() if k != _LAYERS}

@@ -81,7 +81,7 @@ class _Weighs(nn.Module):
         if name not in self._learned:
             return self.get_buffer(name)
         value = self.get_parameter(name)
-        within = value.detach().clamp(*self._weighing.curve.limits(name))
+        within = value.detach().clamp(*self._weighing.curve.limits[name])
         # A number beyond its limit has the gradient at the limit, which may lead it back.
         return within + (value - value.detach())
 

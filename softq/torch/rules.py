@@ -181,6 +181,9 @@ def _look_up(row: Row, table: Tensor, at: Tensor) -> Tensor:
 
 
 def _exp2(row: Row, exponent: Tensor) -> Tensor:
+    if torch.onnx.is_in_onnx_export():  # which has no operator that looks at bits
+        powers = torch.tensor([2.0**n for n in range(-126, 128)], dtype=row.real, device=row.device)
+        return powers[(exponent + 126).clamp(0, 253).long()]  # Of a NaN, which is put aside later, it may be anything.
     return ((exponent + 127) << 23).view(torch.float32).to(row.real)
 
 

@@ -25,6 +25,9 @@ class TracedModule(GraphModule):
     What is chosen by the mode in Python code (`if self.training`) is as it was traced.
     """
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise UsageError("a traced module cannot be pickled, since torch's own cannot; save its state_dict()")
+
     def train(self, mode: bool = True) -> TracedModule:
         """Set the mode of every operator and module in the trace.
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import logging
+import re
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -15,10 +17,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from softq.errors import UsageError
+from softq.errors import UsageError, root_cause
+from softq.torch.traced_module import TracedModule
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
 """Where torch.onnx writes, at each node, the modules and at last the node of the trace that it was made of."""
+
+_ELSEWHERE = re.compile(r" (For more information, run with|See the stack trace) .*")
+"""Where messages of torch point to more."""
 
 SOFTMAXES = (
     torch.ops.aten.softmax.int,
@@ -67,8 +73,11 @@ def trace(
     """Return what `softq.torch.convert` replaces softmaxes in; its arguments are those of `convert`.
 
     Raises:
-        UsageError: torch cannot trace or export the module, or it has other softmaxes in training than in evaluation.
+        UsageError: torch cannot trace or export the module, or it has other softmaxes in training than in evaluation,
+            or is what `convert` returned.
     """
+    if isinstance(model, TracedModule):
+        raise UsageError("the module was converted already: convert the one that it was made from")
     program = _trace(model, args, kwargs, dynamic_shapes)
     training = any(part.training for part in model.modules())
     with evaluating(model):
@@ -100,7 +109,7 @@ def _trace(
     try:
         return torch.export.export(model, args, dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False)
     except Exception as error:  # torch names no class for what it cannot trace
-        raise UsageError(f"torch.export cannot trace the module: {_first_line(error)}") from error
+        raise UsageError(f"torch.export cannot trace the module: {_reason(error)}") from error
 
 
 def _export(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any) -> ir.Model:
@@ -115,15 +124,35 @@ def _export(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] |
             model, positional, kwargs=dict(kwargs or {}), dynamic_shapes=dynamic_shapes, dynamo=True, verbose=False
         )
     except Exception as error:  # nor for what it cannot export
-        raise UsageError(f"torch.onnx cannot export the module: {_first_line(error.__cause__ or error)}") from error
+        raise UsageError(f"torch.onnx cannot export the module: {_reason_of_node(error)}") from error
     finally:
         log.setLevel(level)
     assert program is not None
     return program.model
 
 
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+def _reason(error: BaseException) -> str:
+    """Return what torch says of an error as one line: the rest of its text is on where to read more.
+
+    Of axes that cannot change as was asked, the lines that follow say why not, and what to ask for instead.
+    """
+    first, *rest = str(error).strip().splitlines() or [type(error).__name__]
+    first = _ELSEWHERE.sub("", first)
+    if first.startswith("Constraints violated"):
+        why = [line.strip() for line in takewhile(str.strip, rest)]
+        told = " ".join([first.rstrip("!") + ":", *(line.removeprefix("- ") for line in why)])
+        return re.sub(r"\.? Suggested fixes:", ". Suggested fixes:", told)
+    if " " not in first:  # an operator's name
+        first = f"{type(error).__name__}: {first}"
+    told = first.endswith(":")
+    more = [line.strip() for line in rest if line.strip()]
+    return " ".join([first, *more[:told], *(line for line in more[told:] if line.startswith("Caused by:"))])
+
+
+def _reason_of_node(error: Exception) -> str:
+    """Return why torch.onnx cannot export, with the node of the trace that it was at."""
+    at, root = error.__cause__ or error, root_cause(error)
+    return _reason(at) if root is at else f"{_reason(root)} ({_reason(at)})"
 
 
 def feeds(model: ir.Model, calls: Iterable[tuple[Any, ...]]) -> Iterator[dict[str, np.ndarray[Any, Any]]]:

@@ -48,7 +48,7 @@ def report(
     The files are those of `softq.sweeps.records.REPORTS`.
 
     Args:
-        folders: One folder, or several of the same model, data and metric.
+        folders: One folder, or several of the same model, data, metric and framework.
         out: Where the files go; the first folder if not given.
         budget: The loss allowed, in the metric's unit, or a share of the float value as `X%`.
         plan: A plan's file as `softq plan` left it, with its record beside it.
@@ -56,7 +56,7 @@ def report(
     Raises:
         InputError: the plan cannot be used, or a folder holds no sweep, or `out` is no folder that can be written.
         UsageError: the budget is no number of at least 0, or the extra `report` is not installed, or
-            the folders are of different models, data or metrics, or the plan is of another model or metric.
+            the folders are of different models, data, metrics or frameworks, or the plan is of another model or metric.
     """
     study, outcomes = merge([read(folder) for folder in folders])
     content = gather(study, outcomes, budget)

@@ -69,13 +69,13 @@ def merge(found: Sequence[tuple[Study, Sequence[Outcome]]]) -> tuple[Study, tupl
     """Return several folders of one model, data and metric as one; of equal settings the first is kept.
 
     Raises:
-        UsageError: they are of different models, data or metrics.
+        UsageError: they are of different models, data, metrics or frameworks.
     """
     first, _ = found[0]
     outcomes: dict[str, Outcome] = {}
     for study, more in found:
-        for name in _COMMON:
-            one, other = getattr(first, name), getattr(study, name)
+        for name in (*_COMMON, _FRAMEWORK):
+            one, other = (_common(which, name) for which in (first, study))
             if one != other:
                 raise UsageError(f"the folders cannot be one report: {name} is {one!r} in the first and {other!r}")
         for outcome in more:
@@ -86,6 +86,14 @@ def merge(found: Sequence[tuple[Study, Sequence[Outcome]]]) -> tuple[Study, tupl
 
 _COMMON = ("graph", "weights", "data_hash", "samples", "metric", "relative")
 """What the numbers of one report have in common."""
+
+_FRAMEWORK = "framework"
+"""A condition that they have in common, too: a setting has other values in each."""
+
+
+def _common(study: Study, name: str) -> object:
+    # Records of earlier versions name no framework.
+    return study.conditions.get(name, "onnx") if name == _FRAMEWORK else getattr(study, name)
 
 
 def _budget(study: Study, budget: str | float | None) -> float | None:
