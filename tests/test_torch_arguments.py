@@ -82,6 +82,17 @@ def test_what_does_not_fit_is_one_line(call: Callable[[], Any], message: str) ->
     assert "\n" not in str(told.value)
 
 
+@pytest.mark.parametrize("method", ["deferred-log", "exact"])
+def test_transforms_of_torch_func_are_refused(method: str) -> None:
+    def call(x: Any) -> Any:
+        return st.softmax(x, method=method).square().sum()
+
+    for transform in (torch.func.vmap, torch.func.grad, torch.func.jacrev):
+        with pytest.raises(UsageError, match=r"runs under no transform of torch.func"):
+            transform(call)(X)
+    assert call(X).ndim == 0
+
+
 def test_a_learned_number_that_is_none_is_said() -> None:
     module = softmax_of(1.0, learn=("r",))
     module.get_parameter("r").data.fill_(math.nan)

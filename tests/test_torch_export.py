@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
 
 import softq.torch as st  # noqa: E402
+from softq.torch.curves import as_tensor  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 ROWS = torch.tensor([[1.0, torch.nan, 2.0, 0.5], [torch.inf, 0.0, 1.0, 2.0], [-torch.inf, 1.0, 3.0, 2.5]])
@@ -52,6 +53,15 @@ def learned(**more: Any) -> Any:
     return st.Attention(bits=3, fitted=CURVE, learn=("r", "first", "shift"), **dict.fromkeys(CURVE, "head"), **more)
 
 
+@pytest.mark.parametrize("scope", ["site", "head"])
+def test_the_operator_of_tables_has_the_shapes_that_it_says(scope: str) -> None:
+    heads = {name: values if scope == "head" else values[0] for name, values in CURVE.items()}
+    options: dict[str, Any] = dict.fromkeys(CURVE, scope)
+    made = st.weighing(bits=3, fitted=heads, **options)
+    numbers = [as_tensor(heads[name]).float() for name in made.curve.limits]
+    torch.library.opcheck(torch.ops.softq.tables.default, (numbers, made.curve.key))
+
+
 def test_torch_export_takes_a_module_that_learns() -> None:
     module, inputs = learned(), tuple(torch.randn(2, 2, 5, 8) for _ in range(3))
     exported = torch.export.export(module, inputs).module()
@@ -66,7 +76,7 @@ def test_torch_export_takes_a_module_that_learns() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backward", ["float", "quantized"])
-def test_a_module_that_learns_compiles_without_a_break(backward: str) -> None:
+def test_a_module_that_learns_compiles_without_a_break(backward: Any) -> None:
     module = learned(backward=backward)
     compiled = torch.compile(module, fullgraph=True)
     inputs = [torch.randn(2, 2, 5, 8, requires_grad=True) for _ in range(3)]

@@ -161,18 +161,54 @@ def test_what_every_element_needs_is_told_from_what_a_row_has() -> None:
             elements_of(name, st.weighing(name).options)
 
 
+def mask_of(queries: int, keys: int, heads: int | None = None) -> Any:
+    return flex.create_block_mask(lambda b, h, q, k: q >= k, None, heads, queries, keys, device="cpu")
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda q, k, v: st.flex_attention(q.requires_grad_(), k, v), "flex_attention has no gradient"),
+        (lambda q, k, v: st.flex_attention(q.requires_grad_(), k, v, enable_gqa=True), "has no gradient"),
         (lambda q, k, v: st.flex_attention(q[0], k, v), "expected .batch, heads, N, E."),
         (lambda q, k, v: st.flex_attention(q, k, v, method=st.weighing(), bits=3), "give them to weighing"),
         (lambda q, k, v: st.flex_attention(q, k, v, method="none-such"), "none-such"),
+        (lambda q, k, v: st.flex_attention(q, k, v), "expected leading axes that broadcast, or enable_gqa"),
+        (lambda q, k, v: st.flex_attention(q.int(), k.int(), v, enable_gqa=True), "torch.int32"),
+        # The kernel would read behind the values.
+        (lambda q, k, v: st.flex_attention(q, k, v[:, :, :3], enable_gqa=True), r"expected \[..., L, E\]"),
+        (lambda q, k, v: st.flex_attention(q, k, v[:, :1], enable_gqa=True), "keys as many as values"),
+        (lambda q, k, v: st.flex_attention(q, k, v, block_mask=mask_of(7, 8), enable_gqa=True), "block_mask is"),
+        (lambda q, k, v: st.flex_attention(q, k, v, block_mask=mask_of(8, 9), enable_gqa=True), "block_mask is"),
+        (lambda q, k, v: st.flex_attention(q, k, v, block_mask=mask_of(8, 8, 3), enable_gqa=True), "block_mask is"),
+        (
+            lambda q, k, v: st.flex_attention(
+                q, k, v, enable_gqa=True,
+                method=st.Attention(bits=3, r="site", steps="equal", distance="float", fitted={"r": 1.0},
+                                    learn=("r",)).method,
+            ),
+            "flex_attention has no gradient",
+        ),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_is_said_in_a_line(call: Callable[..., Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         call(*given(8))
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(0, 4), (3, 0)])
+def test_without_queries_or_keys_there_is_nothing_to_compile(queries: int, keys: int) -> None:
+    query, key = torch.ones(1, 2, queries, 8), torch.ones(1, 2, keys, 8)
+    assert torch.equal(st.flex_attention(query, key, key), torch.zeros(1, 2, queries, 8))
+
+
+@pytest.mark.slow
+def test_under_autocast_it_is_the_attention_of_halves() -> None:
+    query, key, value = given()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found, wanted = (attend(query, key, value, enable_gqa=True, bits=3)
+                         for attend in (st.flex_attention, st.attention))  # fmt: skip
+    assert found.dtype is wanted.dtype is torch.bfloat16
+    torch.testing.assert_close(found, wanted, rtol=2**-6, atol=2**-7)
 
 
 def test_without_a_compiler_it_is_refused() -> None:

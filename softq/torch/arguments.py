@@ -19,6 +19,25 @@ def without_autocast(device: torch.device) -> AbstractContextManager[object]:
     return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
 
 
+def cast_for_autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Return tensors in the type that autocast gives the operands of products, as they are where it is off."""
+    kind = tensors[0].device.type
+    return tuple(x.to(torch.get_autocast_dtype(kind)) for x in tensors) if _casts(kind) else tensors
+
+
+def check_transforms() -> None:
+    """Check that no transform of torch.func is at work.
+
+    Raises:
+        UsageError: one is.
+    """
+    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():  # pyright: ignore[reportPrivateUsage]
+        raise UsageError(
+            "softq.torch runs under no transform of torch.func (vmap, grad, jvp): any leading axes are a batch, "
+            "and torch.autograd has the gradients"
+        )
+
+
 def check_scores(scores: Any, dim: object, valid: Tensor | None) -> None:
     """Check the arguments of a softmax.
 
@@ -49,9 +68,7 @@ def check_attention(
     every = (query, key, value)
     if not all(map(_is_float, every)) or min(x.dim() for x in every) < 2:
         raise UsageError(f"{told}; expected floats with at least 2 axes")
-    kind = query.device.type
-    casts = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
-    if query.dtype is not key.dtype and not casts:
+    if query.dtype is not key.dtype and not _casts(query.device.type):
         raise UsageError(f"{told}; expected query and key of one type")
     if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2] or query.shape[-1] == 0:
         raise UsageError(f"{told}; expected [..., L, E], [..., S, E] and [..., S, D]")
@@ -85,6 +102,10 @@ def check_numbers(dropout_p: float, softcap: float | None, block: object) -> Non
         raise UsageError(f"softcap is {softcap}; expected a number above 0")
     if block is not None and (not isinstance(block, int) or block < 1 or dropout_p > 0):
         raise UsageError(f"block is {block} with dropout_p={dropout_p}; expected at least 1 query, and no dropout")
+
+
+def _casts(kind: str) -> bool:
+    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
 
 
 def _broadcast(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...] | None:

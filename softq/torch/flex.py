@@ -20,6 +20,7 @@ from torch.nn.attention.flex_attention import BlockMask, FlexKernelOptions
 
 from softq.errors import RefusalError, UsageError
 from softq.methods import DEFAULT_METHOD, Options, OptionValue
+from softq.torch.arguments import cast_for_autocast, check_attention, without_autocast
 from softq.torch.elements import Elements, Sweep, elements_of
 from softq.torch.functional import Weighing, params_of, weighing
 from softq.torch.rules import Row
@@ -56,7 +57,8 @@ def flex_attention(
         **settings: Options of the method.
 
     Raises:
-        UsageError: as in `softq.torch.weighing`; a tensor wants a gradient.
+        UsageError: as in `softq.torch.weighing`; tensors do not fit each other; one, or a number that is learned, wants
+            a gradient.
         RefusalError: the method carries a state from key to key, gives keys that are masked a weight, or has weights
             below 0; or torch.compile makes no kernel of it here. `softq.torch.attention(block=...)` is the way then.
     """
@@ -64,13 +66,32 @@ def flex_attention(
         method = weighing(method, **settings)  # pyright: ignore[reportArgumentType]
     elif settings:
         raise UsageError("options beside a method that has them: give them to weighing")
-    if query.dim() != 4 or key.dim() != 4 or query.shape[1] % key.shape[1]:
-        raise UsageError(f"query is {tuple(query.shape)}, key is {tuple(key.shape)}; expected [batch, heads, N, E]")
+    shapes = [tuple(x.shape) for x in (query, key, value)]
+    if {len(shape) for shape in shapes} != {4} or shapes[1][:2] != shapes[2][:2]:
+        raise UsageError(f"query, key, value are {shapes}; expected [batch, heads, N, E], keys as many as values")
+    check_attention(query, key, value, None, None, grouped=enable_gqa)
+    shape = (*query.shape[:-1], key.shape[-2])
+    if block_mask is not None and (
+        tuple(block_mask.seq_lengths) != shape[2:]
+        or any(given not in (1, size) for given, size in zip(block_mask.shape, shape[:2], strict=False))
+    ):
+        raise UsageError(f"block_mask is {tuple(block_mask.shape)}; the scores are {shape}")
+    query, key, value = cast_for_autocast(query, key, value)
+    with without_autocast(query.device):
+        return _attend(query, key, value, score_mod, block_mask, scale, enable_gqa, kernel_options, method)
+
+
+def _attend(
+    query: Tensor, key: Tensor, value: Tensor, score_mod: ScoreMod | None, block_mask: BlockMask | None,
+    scale: float | None, enable_gqa: bool, kernel_options: FlexKernelOptions | None, method: Weighing,
+) -> Tensor:  # fmt: skip
     scores = Scores(query, key, 1 / math.sqrt(query.shape[-1]) if scale is None else scale, score_mod, block_mask)
     params = params_of(method, scores.of_no_keys())
-    if torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value, *params)):
+    if torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value, *params, *method.learned.values())):
         raise UsageError("flex_attention has no gradient; use softq.torch.attention(block=...), or torch.no_grad()")
     elements = elements_of(method.method.name, method.options)
+    if scores.rows == 0 or scores.keys == 0:
+        return query.new_zeros(*query.shape[:-1], value.shape[-1])
     with torch.no_grad():
         found = _find(elements, params, scores)
         mod = _mod_of(elements, params, found, scores)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from softq.errors import UsageError
 from softq.methods import DEFAULT_METHOD, METHODS, Fitted, Method, Options, OptionValue
-from softq.torch.arguments import check_attention, check_numbers, check_scores, without_autocast
+from softq.torch.arguments import check_attention, check_numbers, check_scores, check_transforms, without_autocast
 from softq.torch.curves import Curve
 from softq.torch.gradients import Attend, Backward, InBlocks, StraightThrough, is_smooth
 from softq.torch.rows import RowFunction
@@ -289,6 +289,7 @@ def _numbers(made: Weighing) -> tuple[Any, ...]:
 
 
 def _made(method: str | Weighing, backward: Backward, settings: Mapping[str, OptionValue]) -> Weighing:
+    check_transforms()
     if not isinstance(method, Weighing):
         return weighing(method, backward=backward, **settings)  # pyright: ignore[reportArgumentType]
     if settings or backward != "auto":
