@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from softq.cli import main
+from softq.errors import UsageError
 from softq.plans import load_plan
 from softq.sweeps import Selection, Sweep, Task, run
 from softq.sweeps.plan.search import find_plan
@@ -291,6 +292,14 @@ def test_bad_input_is_one_line(arguments: list[str], message: str, here: Path) -
     assert result.exit_code == 2
     assert result.output.startswith(f"softq: {message}"), result.output
     assert result.output.count("\n") == 1
+
+
+def test_what_is_no_module_is_refused(here: Path) -> None:
+    with pytest.raises(UsageError, match="a model of torch is a Module, .* not a OrderedDict$"):
+        sweep(torch.nn.Linear(3, 3).state_dict(), "out")
+    module = torch.nn.Sequential(torch.nn.Softmax(-1))
+    with pytest.raises(UsageError, match="was converted already"):
+        sweep(st.convert(module, (torch.zeros(2, 3),), all_sites=True).module, "out", metric="relative-error")
 
 
 def test_a_module_for_one_number_of_samples_alone(here: Path) -> None:
