@@ -254,6 +254,17 @@ def test_a_module_keeps_its_fitted_numbers(kind: Any, tmp_path: Any) -> None:
     assert "deferred-log, bits=4" in repr(made)
 
 
+@pytest.mark.parametrize("learn", [(), ("r",)])
+def test_a_module_made_without_memory_has_what_it_loads(learn: tuple[str, ...]) -> None:
+    made = st.Softmax(fitted=CURVE, learn=learn, **PER_HEAD)
+    with torch.device("meta"):
+        other = st.Softmax(fitted={k: v[::-1] for k, v in CURVE.items()}, learn=learn, **PER_HEAD)
+    other.load_state_dict(made.state_dict(), assign=True)
+    scores = torch.randn(2, 2, 6, 6) * 3
+    assert torch.equal(other(scores), made(scores))
+    assert other.fitted() == made.fitted()
+
+
 def test_a_model_in_half_precision_keeps_the_numbers_of_its_methods() -> None:
     module = st.Softmax(method="consmax", beta="head", gamma="site", fitted={"beta": (1.003, 2.0), "gamma": 50.77},
                         learn=("beta",))  # fmt: skip

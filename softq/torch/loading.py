@@ -34,7 +34,9 @@ def load_module(model: object) -> tuple[str, nn.Module]:
     if isinstance(model, nn.Module):
         return f"<{type(model).__name__}>", model
     if not isinstance(model, str):
-        raise UsageError(f"a model of torch is a Module, or names a function that returns one; not a {type(model).__name__}")
+        raise UsageError(
+            f"a model of torch is a Module, or names a function that returns one; not a {type(model).__name__}"
+        )
     function = load_function(model, "model")
     if isinstance(function, nn.Module):
         return model, function

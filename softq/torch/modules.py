@@ -100,9 +100,15 @@ def _make_tables(module: nn.Module, keys: object) -> None:
     assert isinstance(module, _Weighs)
     made = module._weighing  # pyright: ignore[reportPrivateUsage]
     tables = dict(module.named_buffers())
+    numbers = list(module.state_dict(keep_vars=True).values())
+    if any(number.is_meta for number in numbers):
+        return  # Nothing was loaded that tables could be made of.
     for name, value in made.curve.tensors(module.fitted()).items():
-        if _TABLE + name in tables:
-            tables[_TABLE + name].copy_(value)
+        table = tables.get(_TABLE + name)
+        if table is not None and table.is_meta:
+            module.register_buffer(_TABLE + name, value.to(numbers[0].device), persistent=False)
+        elif table is not None:
+            table.copy_(value)
 
 
 class Softmax(_Weighs):
