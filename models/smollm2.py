@@ -111,7 +111,6 @@ def module(attention: str = "eager") -> Any:
     from models._export import quiet_transformers
 
     quiet_transformers()
-    torch.set_num_threads(1)
     return AutoModelForCausalLM.from_pretrained(
         source(), gguf_file=GGUF, attn_implementation=attention, dtype=torch.float32
     ).eval()
@@ -121,6 +120,8 @@ def _export(out: Path) -> None:
     import torch
 
     from models._export import export
+
+    torch.set_num_threads(1)
 
     class Logits(torch.nn.Module):
         """The language model without cache, its logits alone."""

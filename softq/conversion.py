@@ -29,15 +29,16 @@ from softq.plans import (
     PLAN_KEY,
     VERSION_KEY,
     Plan,
+    as_plan,
     check_max_length,
     check_names,
-    load_plan,
 )
 from softq.progress import Progress
 from softq.site import Site
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
     import onnx
     from typing_extensions import TypeVar
@@ -119,7 +120,7 @@ def convert(
     sampling: Sampling | None = None,
     sites: Sequence[str] = (),
     all_sites: bool = False,
-    plan: Plan | str | os.PathLike[str] | None = None,
+    plan: Plan | Mapping[str, Any] | str | os.PathLike[str] | None = None,
     require: bool = False,
     inline: bool = False,
     fuse_attention: bool = False,
@@ -144,7 +145,8 @@ def convert(
         sites: Globs over site ids: exactly the sites that match are converted, whatever their role. Without them the
             attention softmaxes are, and classifier heads, samplers and routers stay exact.
         all_sites: Convert every site that can be.
-        plan: A plan (or its file) to follow instead of method, bits, settings, calibration, sites and all_sites.
+        plan: A plan, its file, or the values in it, to follow instead of method, bits, settings, calibration, sites
+            and all_sites.
         require: Refuse a model in which nothing is converted, instead of returning it as it is.
         inline: Write plain operators instead of functions, for consumers that refuse functions.
         fuse_attention: Write each attention whose softmax is replaced as a function around the softmax's own, with
@@ -168,7 +170,7 @@ def convert(
         RefusalError: the model cannot be converted truthfully, or `require` and nothing is.
         ProofError: a method's program has no proof for the rows' greatest length.
     """
-    followed = load_plan(plan) if isinstance(plan, (str, os.PathLike)) else plan
+    followed = None if plan is None else as_plan(plan)
     if followed is not None and max_length not in (None, followed.max_length):
         raise UsageError(f"max_length is {max_length}; the plan was made for {followed.max_length}")
     if max_length is None:

@@ -158,6 +158,17 @@ def _shortened(names: Sequence[str]) -> str:
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "") if names else "none"
 
 
+def as_plan(plan: Plan | Mapping[str, Any] | str | os.PathLike[str]) -> Plan:
+    """Return a plan that is given as one, as its file, or as the plain values in it.
+
+    Raises:
+        InputError: as in `load_plan`.
+    """
+    if isinstance(plan, Plan):
+        return plan
+    return load_plan(plan) if isinstance(plan, (str, os.PathLike)) else parse_plan(plan)
+
+
 def load_plan(path: str | os.PathLike[str]) -> Plan:
     """Return the plan in a file.
 

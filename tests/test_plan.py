@@ -11,7 +11,7 @@ from softq.errors import InputError, UsageError
 from softq.methods import Fit, _steps_numbers
 from softq.methods._steps import SHAPE
 from softq.plan_making import plan_sites
-from softq.plans import Plan, SitePlan, load_plan, parse_plan
+from softq.plans import Plan, SitePlan, as_plan, load_plan, parse_plan
 from softq.site import Site, Verdict
 
 
@@ -34,6 +34,10 @@ def test_a_plan_survives_its_file(tmp_path: Path) -> None:
     path.write_text(plan().to_text())
     assert load_plan(path) == plan()
     assert load_plan(path).to_text() == plan().to_text()
+    for given in (plan(), str(path), path, json.loads(path.read_text())):
+        assert as_plan(given) == plan()
+    with pytest.raises(InputError, match="plan is list; expected an object"):
+        as_plan([])  # pyright: ignore[reportArgumentType]
 
 
 def test_a_plan_matches_its_graph_and_no_other() -> None:

@@ -28,7 +28,7 @@ from softq.errors import InputError, UsageError
 from softq.methods import DEFAULT_METHOD, OptionValue
 from softq.modelfile import data_files, load
 from softq.passes import NOTES_KEY
-from softq.plans import load_plan, parse_plan
+from softq.plans import load_plan
 from softq.visible import visible
 
 logger = logging.getLogger(__name__)
@@ -124,10 +124,7 @@ def _make_pass(
     with _telling_olive():
         if beside := [name for name in options or {} if name in OWN]:
             raise UsageError(f"{beside[0]} is among the options; it stands beside them")
-        given = dict(options or {})
-        if isinstance(given.get("plan"), Mapping):
-            given["plan"] = parse_plan(given["plan"])
-        return SoftqPass(method, bits=bits, settings=settings, **given)
+        return SoftqPass(method, bits=bits, settings=settings, **dict(options or {}))
 
 
 def _apply(step: SoftqPass, model: ir.Model) -> ir.Model:
