@@ -49,25 +49,38 @@ CHOICES: Mapping[str, tuple[Choice, ...]] = {
 """What each model is trained with: the first needs all that are for training."""
 
 
+_FIGURES = ("before", "after", "built")
+"""Of a run, as `models.finetune` names them."""
+
+
 def results() -> dict[str, Any]:
     """Return the finished runs, by `MODEL/METHOD/SEED`."""
     return json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"command": COMMAND, "runs": {}}
 
 
 def table(found: Mapping[str, Any]) -> str:
-    """Return the tables of docs/training.md: per model and method the figures of all seeds."""
+    """Return the tables of docs/training.md: per model and method the figures of all seeds.
+
+    Perplexities have two columns more: their ratio to the float model's, before and behind training with the same seed.
+    """
     runs: Mapping[str, Mapping[str, Any]] = found["runs"]
     parts = [
         f"From `{found['command']}`, on evaluation data: mean over seeds, and in brackets the least and the greatest."
     ]
     for name, choices in CHOICES.items():
-        lines = ["| method | without training | trained | built for cpu | seeds |", "|---|---|---|---|---|"]
-        for choice in choices:
-            mine = [one for key, one in runs.items() if key.rsplit("/", 1)[0] == f"{name}/{choice.label}"]
-            if mine:
-                cells = [_cell([one[key] for one in mine if key in one]) for key in ("before", "after", "built")]
-                lines.append(f"| {choice.label} | {' | '.join(cells)} | {len(mine)} |")
         unit = "accuracy" if name == "mnist_vit" else "perplexity"
+        ratios = ["without / float", "trained / float"] if unit == "perplexity" else []
+        heads = ["method", "without training", "trained", "built for cpu", *ratios, "seeds"]
+        lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+        for choice in choices:
+            mine = {seed: runs[key] for seed in SEEDS if (key := f"{name}/{choice.label}/{seed}") in runs}
+            if mine:
+                cells = [_cell([one[key] for one in mine.values() if key in one]) for key in _FIGURES]
+                floats = {seed: runs.get(f"{name}/{choices[0].label}/{seed}") for seed in mine}
+                for key in _FIGURES[: len(ratios)]:
+                    both = [(one, floats[seed]) for seed, one in mine.items()]
+                    cells.append(_cell([one[key] / other[key] for one, other in both if other is not None]))
+                lines.append(f"| {choice.label} | {' | '.join(cells)} | {len(mine)} |")
         if len(lines) > 2:
             parts.append(f"**{name}**, {unit}:\n\n" + "\n".join(lines))
     return "\n\n".join(parts)
