@@ -12,12 +12,10 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
 pytest.importorskip("onnxscript")
 
-from torch import Tensor, nn  # noqa: E402
-from torch.nn import functional  # noqa: E402
-
 from models import finetune  # noqa: E402
 from models._training import Task  # noqa: E402
 
+nn, functional = torch.nn, torch.nn.functional
 CLASSES = 5
 
 
@@ -31,7 +29,7 @@ class Tiny(nn.Module):
         self.drop = nn.Dropout(0.25)
         self.out = nn.Linear(4, CLASSES)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Any) -> Any:
         """Return logits [batch, seq, CLASSES] of [batch, seq, 4]."""
         p = torch.softmax(self.mix(x) @ x.transpose(1, 2), -1)
         return self.out(self.drop(p @ x))
@@ -40,10 +38,10 @@ class Tiny(nn.Module):
 def tiny(stop_at: int | None = None, **changed: Any) -> Task:
     """Return a training of 8 steps; drawing the batch of step `stop_at` raises KeyboardInterrupt."""
 
-    def draws() -> Callable[[torch.Generator], tuple[Tensor, Tensor]]:
+    def draws() -> Callable[[Any], tuple[Any, Any]]:
         drawn = 0
 
-        def draw(generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        def draw(generator: Any) -> tuple[Any, Any]:
             nonlocal drawn
             if drawn == stop_at:
                 raise KeyboardInterrupt
@@ -61,7 +59,7 @@ def tiny(stop_at: int | None = None, **changed: Any) -> Task:
     return Task(**settings | changed)
 
 
-def weights(model: nn.Module) -> dict[str, Tensor]:
+def weights(model: Any) -> dict[str, Any]:
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
