@@ -26,6 +26,19 @@ Draw = Callable[[torch.Generator], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
+class Distillation:
+    """A training on the outputs of a teacher in the place of labels.
+
+    Attributes:
+        steps: Its steps.
+        rate: Greatest learning rate.
+    """
+
+    steps: int
+    rate: float
+
+
+@dataclass(frozen=True)
 class Task:
     """A trained model and how it is trained on.
 
@@ -44,8 +57,8 @@ class Task:
         folder: Where the model and its data are.
         part: What the names of the parameters that are trained hold.
         compiled: Whether torch.compile of the whole model is worth its time; else its softmaxes are compiled alone.
-        distilled: Whether the model with another softmax learns the outputs of the float model that was trained on,
-            in the place of the labels.
+        distillation: What the model with another softmax does where it does not train as the float model does: it
+            begins with the weights of the float model that was trained on, and learns that one's outputs.
     """
 
     name: str
@@ -62,7 +75,7 @@ class Task:
     folder: Path
     part: str = ""
     compiled: bool = True
-    distilled: bool = False
+    distillation: Distillation | None = None
 
     @property
     def model(self) -> Path:
@@ -151,7 +164,7 @@ TASKS: Mapping[str, Callable[[], Task]] = {
     ),
     "smollm2": lambda: Task(
         "smollm2", Logits, torch.zeros(1, _TOKENS, dtype=torch.int64), {}, _windows, next_token_loss, perplexity,
-        600, 3e-4, True, 0.0, SMOLLM2, part="self_attn", compiled=False, distilled=True,
+        150, 1e-4, True, 0.0, SMOLLM2, part="self_attn", compiled=False, distillation=Distillation(200, 2e-4),
     ),
 }  # fmt: skip
 """By the name of the folder."""

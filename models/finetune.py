@@ -8,7 +8,8 @@ it the method again by the trained plan (`softq.convert`). Measured is the ONNX 
 and after as an artifact of `softq build` for this processor, on evaluation data. The float model is trained for the
 same steps with the same seed. Nothing was chosen by these figures: rates are half of those that made the models. Of
 SmolLM2 the weights of attentions alone are trained; its steps and rate are chosen on development data (`--develop`).
-With 2 bits it learns the outputs of the float model that was trained on with the same seed, on the same tokens.
+Both models are trained in float first, with the same seed on the same tokens; with 2 bits it then learns the outputs
+of that one (a float model that did the same would stay what it is: it has these outputs).
 
 Finished runs are in models/finetune.json and are not run again; a run that was stopped goes on from its last minute.
 docs/training.md has the table.
@@ -62,9 +63,12 @@ def run(task: Task, choice: Choice, seed: int, root: Path | None, part: str) -> 
         before = task.figure(task.model, data)
         after = task.figure(_write(_exported(task, _trained_float(task, seed, root)), out), data)
         return {"before": before, "after": after, "seconds": round(time.monotonic() - began)}
-    teacher = _trained_float(task, seed, root) if task.distilled else None
     made = _convert(task, task.module(), choice)
     before = task.figure(_write(_with_method(made.exported, made.plan), out), data)
+    teacher = None
+    if task.distillation is not None:
+        teacher, own = (_trained_float(task, seed, root) for _ in range(2))
+        made = _convert(task, own.requires_grad_(), choice)
     train(task, made.module, seed, out / "state.pt", teacher)
     # Exported with the exact softmax, found in the graph again, and replaced as the trained plan says.
     path = _write(made.export().model, out)
@@ -132,10 +136,12 @@ def _write(model: Any, out: Path) -> Path:
 
 
 def train(task: Task, model: nn.Module, seed: int, state: Path, teacher: nn.Module | None = None) -> None:
-    """Train a module in place: the steps of its task, by AdamW; goes on from `state` if that is there.
+    """Train a module in place by AdamW: the steps of its task; goes on from `state` if that is there.
 
-    With a teacher the loss is the divergence of the outputs from the teacher's, a mean over tokens.
+    With a teacher they are those of the task's distillation, whose loss is the divergence of the outputs from the
+    teacher's, a mean over tokens.
     """
+    given = task if teacher is None or task.distillation is None else task.distillation
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
@@ -145,11 +151,11 @@ def train(task: Task, model: nn.Module, seed: int, state: Path, teacher: nn.Modu
     matrices = [p for p in parameters if p.ndim == 2]
     others = [p for p in parameters if p.ndim != 2]
     groups = [{"params": matrices, "weight_decay": task.decay}, {"params": others, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=task.rate, betas=(0.9, 0.98))
-    warm = max(1, task.steps // 20)
+    optimizer = torch.optim.AdamW(groups, lr=given.rate, betas=(0.9, 0.98))
+    warm = max(1, given.steps // 20)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer,
-        lambda s: (s + 1) / warm if s < warm else 0.5 * (1 + math.cos(math.pi * (s - warm) / (task.steps - warm))),
+        lambda s: (s + 1) / warm if s < warm else 0.5 * (1 + math.cos(math.pi * (s - warm) / (given.steps - warm))),
     )
     draw, first = task.draw(), 0
     if state.exists():
@@ -164,7 +170,7 @@ def train(task: Task, model: nn.Module, seed: int, state: Path, teacher: nn.Modu
     for softmax in () if task.compiled else [part for part in model.modules() if isinstance(part, _SOFTMAXES)]:
         softmax.compile()
     last, smooth = time.monotonic(), math.nan
-    for step in range(first, task.steps):
+    for step in range(first, given.steps):
         inputs, labels = draw(generator)
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=task.half):
             outputs = compute(inputs)
@@ -178,15 +184,15 @@ def train(task: Task, model: nn.Module, seed: int, state: Path, teacher: nn.Modu
         schedule.step()
         smooth = loss.item() if math.isnan(smooth) else smooth + 0.05 * (loss.item() - smooth)
         if step % 20 == 19:
-            print(f"  step {step + 1}/{task.steps} loss {smooth:.4f}", flush=True)
-        if time.monotonic() - last > _KEEP_EVERY or step == task.steps - 1:
+            print(f"  step {step + 1}/{given.steps} loss {smooth:.4f}", flush=True)
+        if time.monotonic() - last > _KEEP_EVERY or step == given.steps - 1:
             last = time.monotonic()
             with replacing(state) as scratch:
                 torch.save({"model": trained, "optimizer": optimizer.state_dict(), "step": step + 1,
                             "schedule": schedule.state_dict(), "generator": generator.get_state(),
                             "random": torch.get_rng_state()}, scratch)  # fmt: skip
-    if first < task.steps and not math.isfinite(smooth):
-        raise BuildError(f"{task.name}: the loss is {smooth} after {task.steps} steps")
+    if first < given.steps and not math.isfinite(smooth):
+        raise BuildError(f"{task.name}: the loss is {smooth} after {given.steps} steps")
 
 
 def _divergence(logits: Tensor, wanted: Tensor) -> Tensor:
@@ -199,7 +205,8 @@ def recipe(task: Task, choice: Choice) -> str:
     """Return what distinguishes the runs of a choice: those of another recipe are run again."""
     model = hashlib.sha256(task.model.read_bytes()).hexdigest()[:12]
     made = f"{task.steps} steps, rate {task.rate:g}, decay {task.decay:g}, learn {list(choice.learn)}, model {model}"
-    return made + (", distilled" if task.distilled and choice.method else "")
+    after = task.distillation
+    return made + (f", then {after.steps} of distillation, rate {after.rate:g}" if after and choice.method else "")
 
 
 def main() -> int:
