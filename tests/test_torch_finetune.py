@@ -13,6 +13,7 @@ pytest.importorskip("tokenizers")
 pytest.importorskip("onnxscript")
 
 from models import finetune  # noqa: E402
+from models._common import BuildError  # noqa: E402
 from models._training import Distillation, Task  # noqa: E402
 
 nn, functional = torch.nn, torch.nn.functional
@@ -80,6 +81,15 @@ def test_a_stopped_run_ends_as_one_that_was_not(
     for name, value in weights(whole).items():
         assert torch.equal(value, weights(again)[name]), name
     assert not torch.equal(whole.out.weight, Tiny().out.weight)
+
+
+def test_a_loss_that_is_not_finite_is_no_finished_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finetune, "_KEEP_EVERY", 0.0)
+    losses = iter([1.0] * 7)
+    task = tiny(loss=lambda logits, labels: logits.sum() * next(losses, float("nan")))
+    for _ in range(2):
+        with pytest.raises(BuildError, match=r"^tiny: the loss is nan at step 8$"):
+            finetune.train(task, Tiny().train(), 5, tmp_path / "state.pt")
 
 
 def test_a_finished_training_is_taken_as_it_is(tmp_path: Path) -> None:
