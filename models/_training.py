@@ -26,19 +26,6 @@ Draw = Callable[[torch.Generator], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
-class Distillation:
-    """A training on the outputs of a teacher in the place of labels.
-
-    Attributes:
-        steps: Its steps.
-        rate: Greatest learning rate.
-    """
-
-    steps: int
-    rate: float
-
-
-@dataclass(frozen=True)
 class Task:
     """A trained model and how it is trained on.
 
@@ -57,8 +44,8 @@ class Task:
         folder: Where the model and its data are.
         part: What the names of the parameters that are trained hold.
         compiled: Whether torch.compile of the whole model is worth its time; else its softmaxes are compiled alone.
-        distillation: What the model with another softmax does where it does not train as the float model does: it
-            begins with the weights of the float model that was trained on, and learns that one's outputs.
+        distilled: Whether what is learned are the outputs of the model itself as it was before, in float, in the place
+            of labels.
     """
 
     name: str
@@ -75,7 +62,7 @@ class Task:
     folder: Path
     part: str = ""
     compiled: bool = True
-    distillation: Distillation | None = None
+    distilled: bool = False
 
     @property
     def model(self) -> Path:
@@ -164,7 +151,7 @@ TASKS: Mapping[str, Callable[[], Task]] = {
     ),
     "smollm2": lambda: Task(
         "smollm2", Logits, torch.zeros(1, _TOKENS, dtype=torch.int64), {}, _windows, next_token_loss, perplexity,
-        150, 1e-4, True, 0.0, SMOLLM2, part="self_attn", compiled=False, distillation=Distillation(200, 2e-4),
+        200, 2e-4, True, 0.0, SMOLLM2, part="self_attn", compiled=False, distilled=True,
     ),
 }  # fmt: skip
 """By the name of the folder."""

@@ -8,10 +8,10 @@ tenth of its own steps on the digits or articles that it was trained on, exports
 it the method again by the trained plan (`softq.convert`). Measured is the ONNX model in onnxruntime, before and after,
 and after as an artifact of `softq build` for this processor, on evaluation data. The float model is trained for the
 same steps with the same seed. Of the small models nothing was chosen by these figures: rates are half of those that
-made them. Of SmolLM2 the weights of attentions alone are trained; steps, rates and loss are chosen on development data
-(`--develop`), but for one: 600 steps in float were given up when they made that model worse on evaluation data. It is
-trained in float first; with 2 bits it then learns the outputs of that float model, which would stay what it is if it
-did the same.
+made them. Of SmolLM2 the weights of attentions alone are trained, and what is learned are the outputs of the model
+itself as it was in float (distillation); the float model learns them too, and stays what it is. Steps, rate and loss
+are chosen on development data (`--develop`), but for one: 600 steps of next tokens were given up when they made the
+float model worse on evaluation data.
 
 Finished runs are in models/finetune.json and are not run again; a run that was stopped goes on from its last minute.
 docs/training.md has the table.
@@ -61,16 +61,14 @@ def run(task: Task, choice: Choice, seed: int, root: Path | None, part: str) -> 
     """
     data, out = task.folder / files_of(task.name, part)[-1], folder_of(root, task, choice, seed)
     began = time.monotonic()
+    teacher = task.module().eval().requires_grad_(False) if task.distilled else None
     if choice.method is None:
-        before = task.figure(task.model, data)
-        after = task.figure(_write(_exported(task, _trained_float(task, seed, root)), out), data)
+        before, model = task.figure(task.model, data), task.module()
+        train(task, model.train(), seed, out / "state.pt", teacher)
+        after = task.figure(_write(_exported(task, model), out), data)
         return {"before": before, "after": after, "seconds": round(time.monotonic() - began)}
     made = _convert(task, task.module(), choice)
     before = task.figure(_write(_with_method(made.exported, made.plan), out), data)
-    teacher = None
-    if task.distillation is not None:
-        teacher, own = (_trained_float(task, seed, root) for _ in range(2))
-        made = _convert(task, own.requires_grad_(), choice)
     train(task, made.module, seed, out / "state.pt", teacher)
     # Exported with the exact softmax, found in the graph again, and replaced as the trained plan says.
     path = _write(made.export().model, out)
@@ -88,19 +86,6 @@ def folder_of(root: Path | None, task: Task, choice: Choice, seed: int) -> Path:
     out = (root or cache_dir() / "finetune") / hashlib.sha256(what.encode()).hexdigest()[:16]
     out.mkdir(parents=True, exist_ok=True)
     return out
-
-
-def _trained_float(task: Task, seed: int, root: Path | None) -> nn.Module:
-    """Return the model trained on with the exact softmax, as it was kept if it was trained before."""
-    out, model = folder_of(root, task, CHOICES[task.name][0], seed), task.module()
-    kept = out / "trained.pt"
-    if not kept.exists():
-        train(task, model.train(), seed, out / "state.pt")
-        with replacing(kept) as scratch:
-            torch.save(model.state_dict(), scratch)
-        (out / "state.pt").unlink(missing_ok=True)
-    model.load_state_dict(torch.load(kept, weights_only=True))
-    return model.eval().requires_grad_(False)
 
 
 def _named(artifact: Any, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,10 +125,8 @@ def _write(model: Any, out: Path) -> Path:
 def train(task: Task, model: nn.Module, seed: int, state: Path, teacher: nn.Module | None = None) -> None:
     """Train a module in place by AdamW: the steps of its task; goes on from `state` if that is there.
 
-    With a teacher they are those of the task's distillation, whose loss is the divergence of the outputs from the
-    teacher's, a mean over tokens.
+    With a teacher the loss is the divergence of the outputs from the teacher's, a mean over tokens.
     """
-    given = task if teacher is None or task.distillation is None else task.distillation
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
@@ -153,11 +136,11 @@ def train(task: Task, model: nn.Module, seed: int, state: Path, teacher: nn.Modu
     matrices = [p for p in parameters if p.ndim == 2]
     others = [p for p in parameters if p.ndim != 2]
     groups = [{"params": matrices, "weight_decay": task.decay}, {"params": others, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=given.rate, betas=(0.9, 0.98))
-    warm = max(1, given.steps // 20)
+    optimizer = torch.optim.AdamW(groups, lr=task.rate, betas=(0.9, 0.98))
+    warm = max(1, task.steps // 20)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer,
-        lambda s: (s + 1) / warm if s < warm else 0.5 * (1 + math.cos(math.pi * (s - warm) / (given.steps - warm))),
+        lambda s: (s + 1) / warm if s < warm else 0.5 * (1 + math.cos(math.pi * (s - warm) / (task.steps - warm))),
     )
     draw, first = task.draw(), 0
     if state.exists():
@@ -172,7 +155,7 @@ def train(task: Task, model: nn.Module, seed: int, state: Path, teacher: nn.Modu
     for softmax in () if task.compiled else [part for part in model.modules() if isinstance(part, _SOFTMAXES)]:
         softmax.compile()
     last, smooth = time.monotonic(), math.nan
-    for step in range(first, given.steps):
+    for step in range(first, task.steps):
         inputs, labels = draw(generator)
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=task.half):
             outputs = compute(inputs)
@@ -190,8 +173,8 @@ def train(task: Task, model: nn.Module, seed: int, state: Path, teacher: nn.Modu
         schedule.step()
         smooth = value if math.isnan(smooth) else smooth + 0.05 * (value - smooth)
         if step % 20 == 19:
-            print(f"  step {step + 1}/{given.steps} loss {smooth:.4f}", flush=True)
-        if time.monotonic() - last > _KEEP_EVERY or step == given.steps - 1:
+            print(f"  step {step + 1}/{task.steps} loss {smooth:.4f}", flush=True)
+        if time.monotonic() - last > _KEEP_EVERY or step == task.steps - 1:
             last = time.monotonic()
             with replacing(state) as scratch:
                 torch.save({"model": trained, "optimizer": optimizer.state_dict(), "step": step + 1,
@@ -209,8 +192,7 @@ def recipe(task: Task, choice: Choice) -> str:
     """Return what distinguishes the runs of a choice: those of another recipe are run again."""
     model = hashlib.sha256(task.model.read_bytes()).hexdigest()[:12]
     made = f"{task.steps} steps, rate {task.rate:g}, decay {task.decay:g}, learn {list(choice.learn)}, model {model}"
-    after = task.distillation
-    return made + (f", then {after.steps} of distillation, rate {after.rate:g}" if after and choice.method else "")
+    return made + (", distilled" if task.distilled else "")
 
 
 def main() -> int:
