@@ -9,9 +9,9 @@ it the method again by the trained plan (`softq.convert`). Measured is the ONNX 
 and after as an artifact of `softq build` for this processor, on evaluation data. The float model is trained for the
 same steps with the same seed. Of the small models nothing was chosen by these figures: rates are half of those that
 made them. Of SmolLM2 the weights of attentions alone are trained, and what is learned are the outputs of the model
-itself as it was in float (distillation); the float model learns them too, and stays what it is. Steps, rate and loss
-are chosen on development data (`--develop`), but for one: 600 steps of next tokens were given up when they made the
-float model worse on evaluation data.
+itself as it was in float (distillation); the float model learns them too, from products that are rounded to bfloat16.
+Steps, rate and loss are chosen on development data (`--develop`), but for one: 600 steps of next tokens were given up
+when they made the float model worse on evaluation data.
 
 Finished runs are in models/finetune.json and are not run again; a run that was stopped goes on from its last minute.
 docs/training.md has the table.
