@@ -15,7 +15,7 @@ from softq.errors import UsageError
 from softq.input_shapes import InputShapes, fix_input_shapes
 from softq.modelfile import ModelLike, as_model, graph_hash, weights_fingerprint
 from softq.progress import Progress
-from softq.targets import TARGETS, BuiltOperators, Target, TargetOptions
+from softq.targets import TARGETS, BuiltFirmware, BuiltOperators, Target, TargetOptions
 
 INSTALL = "pip install 'softq[tvm]'"
 """What installs TVM."""
@@ -117,6 +117,13 @@ def build(
     notes: tuple[str, ...] = ()
     if isinstance(built, BuiltOperators):
         written = write_operators(built.library, built.machine, folder, target=target, model=model_hashes, sign=signing)
+    elif isinstance(built, BuiltFirmware):
+        from softq.artifact.firmware.writing import write_firmware
+
+        written = write_firmware(
+            built.firmware, built.machine, folder, name=built.name, target=target, model=model_hashes, sign=signing
+        )
+        notes = built.firmware.program.notes
     else:
         written = write(
             built.program,

@@ -18,7 +18,13 @@ from numpy.typing import NDArray
 
 pytest.importorskip("tvm")
 
+from tvm import tirx
+
 from softq.artifact.machine import Cpu
+from softq.codegen.c.function import Function, constants_of
+from softq.codegen.c.lowering import lower
+from softq.codegen.c.machines import CORTEX_M, portable
+from softq.codegen.c.prelude import prelude
 from softq.codegen.cpu.machines import X86_64
 from softq.codegen.cpu.object_code import object_code
 from softq.codegen.cpu.rows import RowKernel, row_kernel
@@ -63,6 +69,12 @@ PLAIN = Cpu(
     vector_bytes=0,
     vectors=16,
 )
+IN_C = portable("c")
+IN_C_FUSED = CORTEX_M.machine("m7", "single")
+"""What is written for a processor with multiply-adds; in C it runs here, too."""
+C_COMPILER = ("gcc", "-std=c99", "-O2", "-fPIC", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wconversion",
+              "-Wshadow", "-Werror")  # fmt: skip
+"""Every warning is an error, but for parameters of other forms of a kernel."""
 GUARD = 64
 
 
@@ -80,7 +92,8 @@ def available() -> list[Cpu]:
         return []
     newest = [AVX512] * all(f in features for f in ("avx512f", "avx512bw", "avx512dq", "avx512vl"))
     permutes = [VBMI] * all(f in features for f in ("avx512_vbmi2", "avx512_vnni", "avx512_bitalg", "vpclmulqdq"))
-    return [*permutes, *newest, *[AVX2] * ("avx2" in features and "fma" in features), SSE2, PLAIN]
+    fused = "avx2" in features and "fma" in features
+    return [*permutes, *newest, *[AVX2] * fused, SSE2, PLAIN, IN_C, *[IN_C_FUSED] * fused]
 
 
 MACHINES = available()
@@ -89,13 +102,17 @@ HOST = MACHINES[0] if MACHINES else SSE2
 MIDDLE = amount(AVX2 if AVX2 in MACHINES else HOST, HOST)
 """For the arithmetic of methods; each operator of theirs is tested on HOST. In the quick run kernels half as long."""
 
-FEW = (HOST, AVX2, PLAIN)
-"""For what machines do alike: the newest vectors, narrower ones, and none."""
+FEW = (HOST, AVX2, PLAIN, IN_C)
+"""For what machines do alike: the newest vectors, narrower ones, and none; and what is compiled by a compiler of C."""
 
 
-def each_machine(quick: Container[Cpu] = MACHINES) -> list[Any]:
+COMPILED = tuple(m for m in MACHINES if not m.in_c)
+"""Whose kernels LLVM makes."""
+
+
+def each_machine(quick: Container[Cpu] = COMPILED) -> list[Any]:
     """Return cases for `parametrize`: every machine whose code runs here, those that are not in `quick` slow."""
-    names = {f"{machine.cpu}-{machine.vector_bytes}": machine for machine in MACHINES or [HOST]}
+    names = {f"{m.cpu}-{m.vector_bytes}" + "-in-c" * m.in_c: m for m in MACHINES or [HOST]}
     return [pytest.param(m, id=name, marks=() if m in quick else pytest.mark.slow) for name, m in names.items()]
 
 
@@ -157,6 +174,13 @@ def call_of(kernel: RowKernel, program: Program, scores: Array, valid: Array | N
     return Call(tuple(inputs), tuple(outputs), (scores.shape[-1], heads, queries, *strides, begin, end))
 
 
+def c_source(function: tirx.PrimFunc, fused: bool) -> str:
+    """Return the text of a kernel in C."""
+    lowered = lower(function, fused)
+    text = Function(lowered, "kernel", constants_of(lowered))
+    return f"{prelude(text.used)}\nvoid {text.head()};\nvoid {text.head()}\n{text.body()}"
+
+
 def placed(size: int, shift: int) -> tuple[Array, Array]:
     """Return memory with guards and the part between them, so many bytes behind an address divisible by 64."""
     raw = np.full(size + 2 * GUARD + 64, 0xA5, np.uint8)
@@ -177,10 +201,19 @@ class Host:
         # A library gets a path of its own each time: a changed file that is open corrupts the process.
         folder = Path(tempfile.mkdtemp(prefix="softq-rows-"))
         try:
-            (folder / "kernel.o").write_bytes(object_code([self.kernel.function], machine))
-            # Without any library: whatever is undefined fails here.
-            subprocess.run(["gcc", "-shared", "-nostdlib", "-Wl,-z,defs", "-o", str(folder / "kernel.so"),
-                            str(folder / "kernel.o")], check=True)  # fmt: skip
+            if machine.in_c:
+                (folder / "kernel.c").write_text(c_source(self.kernel.function, machine.fused))
+                subprocess.run(
+                    [*C_COMPILER, *["-mfma"] * machine.fused, "-o", "kernel.o", "-c", "kernel.c"],
+                    check=True,
+                    cwd=folder,
+                )
+            else:
+                (folder / "kernel.o").write_bytes(object_code([self.kernel.function], machine))
+            # Without any library: whatever is undefined fails here. Compilers of C make loops calls of memset.
+            alone = () if machine.in_c else ("-nostdlib",)
+            subprocess.run(["gcc", "-shared", *alone, "-Wl,-z,defs", "-o", str(folder / "kernel.so"),
+                            str(folder / "kernel.o"), *["-lm"] * machine.in_c], check=True)  # fmt: skip
             self._function = ctypes.CDLL(str(folder / "kernel.so")).kernel
         finally:
             shutil.rmtree(folder)

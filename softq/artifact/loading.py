@@ -73,9 +73,13 @@ def _open(path: str | os.PathLike[str], threads: int, signature: str | os.PathLi
 
 def _load(name: str, folder: Path, threads: int) -> Artifact:
     """Open what lies in a folder under another name."""
-    facts = manifest.read(folder)
+    facts = manifest.read(folder, kind=(manifest.KIND, manifest.FIRMWARE))
     try:
         code = read_library(name, folder, facts, "libmodel.so")
+        if facts["kind"] == manifest.FIRMWARE:
+            from softq.artifact.firmware.loading import FirmwareArtifact
+
+            return FirmwareArtifact(name, folder, facts)
         if manifest.LAUNCHES in cast("Mapping[str, object]", facts["files"]):
             from softq.artifact.device.loading import DeviceArtifact
 

@@ -21,6 +21,9 @@ KIND = "softq artifact"
 OPERATORS = "softq operators"
 """The kind of a library of custom operators."""
 
+FIRMWARE = "softq firmware"
+"""The kind of a model in C."""
+
 NAME = "manifest.json"
 
 SIGNATURE = "manifest.sig"
@@ -77,6 +80,7 @@ def describe(
     model: Mapping[str, str],
     files: Mapping[str, tuple[int, str]],
     library: DeviceLibrary | None = None,
+    kind: str = KIND,
 ) -> dict[str, object]:
     """Return the manifest of a program.
 
@@ -87,13 +91,14 @@ def describe(
         model: Hashes of the model that it was made from, by name.
         files: Size and SHA-256 of each file.
         library: Of an artifact for a device, what became of its library.
+        kind: What the artifact is.
     """
     sites: dict[str, list[str]] = {}
     for step in program.steps:
         if step.site is not None and step.kernel not in sites.setdefault(step.site, []):
             sites[step.site].append(step.kernel)
     return {
-        **describe_build(KIND, machine, target, model),
+        **describe_build(kind, machine, target, model),
         "inputs": [_tensor(program.tensors[position]) for position in program.inputs],
         "outputs": [_tensor(program.tensors[position]) for position in program.outputs],
         "dims": list(dimensions(program)),
@@ -157,12 +162,12 @@ def _version(package: str) -> str | None:
         return None
 
 
-def read(folder: Path, kind: str | None = KIND) -> dict[str, object]:
+def read(folder: Path, kind: str | Sequence[str] | None = KIND) -> dict[str, object]:
     """Return the manifest of an artifact folder.
 
     Args:
         folder: The folder.
-        kind: What it has to be; None for anything that `build` writes.
+        kind: What it has to be, or one of these; None for anything that `build` writes.
 
     Raises:
         InputError: the folder has none, or one of another form; the message says where.
@@ -185,7 +190,7 @@ def read(folder: Path, kind: str | None = KIND) -> dict[str, object]:
     except ValueError as error:
         raise InputError(f"{path}: not JSON: {error}") from error
     try:
-        return _checked(value, (KIND, OPERATORS) if kind is None else (kind,))
+        return _checked(value, tuple(_CHECKS) if kind is None else (kind,) if isinstance(kind, str) else kind)
     except ValueError as error:
         raise InputError(f"{path}: {error}") from error
 
@@ -201,7 +206,7 @@ def _checked(value: object, kinds: Sequence[str]) -> dict[str, object]:
     if not all(isinstance(machine.get(key), str) for key in ("name", "triple", "cpu")):
         raise ValueError("machine has no name, triple and cpu")
     files = _object(manifest.get("files"), "files")
-    (_check_operators if kind == OPERATORS else _check_model)(manifest, files)
+    _CHECKS[str(kind)](manifest, files)
     for name, entry in files.items():
         facts = _object(entry, f"files[{name!r}]")
         if not isinstance(facts.get("bytes"), int) or not isinstance(facts.get("sha256"), str):
@@ -231,9 +236,29 @@ def _check_model(manifest: Mapping[str, object], files: Mapping[str, object]) ->
     for site, kernels in _object(manifest.get("sites"), "sites").items():
         if not all(isinstance(kernel, str) for kernel in _list(kernels, f"sites[{site!r}]")):
             raise ValueError(f"sites[{site!r}] is no list of kernels")
+    if manifest.get("kind") == FIRMWARE:
+        _check_firmware(manifest, files)
+        return
     wanted = _OF_DEVICES if LAUNCHES in files else FILES
     if not set(wanted) <= set(files) <= {*wanted, *(_OF_SOME_DEVICES if LAUNCHES in files else ())}:
         raise ValueError(f"files are {', '.join(files) or 'none'}; expected {', '.join(wanted)}")
+
+
+def _check_firmware(manifest: Mapping[str, object], files: Mapping[str, object]) -> None:
+    name = manifest.get("name")
+    if not isinstance(name, str):
+        raise ValueError("there is no name")
+    wanted = firmware_files(name)
+    if set(files) != set(wanted):
+        raise ValueError(f"files are {', '.join(files) or 'none'}; expected {', '.join(wanted)}")
+
+
+_CHECKS = {KIND: _check_model, OPERATORS: _check_operators, FIRMWARE: _check_model}
+
+
+def firmware_files(name: str) -> tuple[str, ...]:
+    """Return the files beside the manifest of a model in C whose symbols begin with a name."""
+    return tuple(f"{name}{ending}" for ending in (".h", ".c", "_kernels.h", "_kernels.c", "_weights.c"))
 
 
 def _object(value: object, what: str) -> dict[str, object]:

@@ -169,6 +169,7 @@ class Program(StepList):
         scratch: Bytes of scratch that each thread needs; they start at a multiple of 64.
         measured: Names of the dimensions that data decide: no input's axis has them, a step measures them.
         notes: What the user should know, one sentence each.
+        lives: Where each slot belongs to one tensor, the first and the last step that needs it, slot by slot.
     """
 
     weights: Mapping[int, NDArray[np.generic]]
@@ -176,3 +177,4 @@ class Program(StepList):
     scratch: Size = 0
     measured: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    lives: tuple[tuple[int, int], ...] = ()

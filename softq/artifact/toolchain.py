@@ -62,6 +62,20 @@ def compiler(machine: Cpu, cc: str | None = None) -> list[str]:
     raise UsageError(f"{missing}; install one with: {INSTALL}, or name one with cc=")
 
 
+def host_compiler() -> list[str]:
+    """Return the command that compiles C for this computer.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if shutil.which("cc") is not None:
+        return ["cc"]
+    package = importlib.util.find_spec("ziglang")
+    if package is not None and package.origin is not None:
+        return [str(Path(package.origin).with_name("zig")), "cc", "-fno-sanitize=all"]
+    raise UsageError(f"there is no C compiler for this computer; install one with: {INSTALL}")
+
+
 def host_architecture() -> str:
     """Return the architecture of this computer, as `architecture` names that of a machine."""
     return family(platform.machine().lower())

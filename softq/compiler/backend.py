@@ -193,6 +193,10 @@ class Backend(Protocol):
         """Whether products of integers may have epilogues, as those of floats."""
 
     @property
+    def shares_slots(self) -> bool:
+        """Whether tensors that are never alive together share a slot of the arena, for shapes that are not known."""
+
+    @property
     def widens_values(self) -> bool:
         """Whether an attention reads values of 16 bits that the graph widens for its second product."""
 

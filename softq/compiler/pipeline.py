@@ -71,7 +71,7 @@ def compile_model(
 
 def _lower(imported: Imported, backend: Backend) -> Program:
     module = _legalize(imported.module, backend)
-    walk = _Walk(module, imported.operators, imported.weights, backend, Builder(backend.tir))
+    walk = _Walk(module, imported.operators, imported.weights, backend, Builder(backend.tir, backend.shares_slots))
     return walk.program(imported)
 
 

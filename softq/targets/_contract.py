@@ -13,6 +13,7 @@ from softq.errors import UsageError
 
 if TYPE_CHECKING:
     from softq.artifact.device.steps import DeviceProgram
+    from softq.artifact.firmware.program import Firmware
     from softq.artifact.machine import Cpu, Machine
     from softq.artifact.operators.library import OperatorLibrary
     from softq.artifact.program import Program
@@ -71,6 +72,21 @@ class BuiltOperators:
 
 
 @dataclass(frozen=True)
+class BuiltFirmware:
+    """A model in C.
+
+    Attributes:
+        firmware: The model.
+        machine: What it is for.
+        name: What files and symbols begin with; empty for the name of the folder.
+    """
+
+    firmware: Firmware
+    machine: Cpu
+    name: str = ""
+
+
+@dataclass(frozen=True)
 class Target:
     """Something that a converted model is lowered to.
 
@@ -91,7 +107,7 @@ class Target:
     needs: str
     passes: Callable[[], Sequence[ir.passes.InPlacePass]]
     options: type[TargetOptions] = TargetOptions
-    build: Callable[[ir.Model, TargetOptions], Built | BuiltOperators] | None = None
+    build: Callable[[ir.Model, TargetOptions], Built | BuiltOperators | BuiltFirmware] | None = None
 
     def configure(self, settings: Mapping[str, str]) -> TargetOptions:
         """Return the options with these settings over the defaults.

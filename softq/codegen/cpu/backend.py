@@ -71,6 +71,7 @@ class CpuBackend:
     min_max: Mapping[str, min_max.Legalize] = min_max.LEGALIZE
     fuses_integers = False
     widens_values = False
+    shares_slots = True
 
     def __init__(self, machine: Cpu) -> None:
         self.machine = machine

@@ -53,6 +53,7 @@ class GpuBackend:
     min_max: Mapping[str, min_max.Legalize] = min_max.IN_STEPS
     fuses_integers = True
     widens_values = True
+    shares_slots = True
     # A thread of a GPU has no memory for blocks.
     convolution = integer_convolution = greatest = recurrence = packed_product = None
 

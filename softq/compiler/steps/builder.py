@@ -83,6 +83,8 @@ class Builder:
 
     Attributes:
         tir: The kernels that are TIR functions.
+        shares_slots: Whether tensors that are never alive together share a slot; else each has one of its own, and
+            where it lies is planned when all shapes are known.
         steps: The steps in their order.
         buffers: The memory that the steps write.
         weights: The arrays of the weights file by their offset.
@@ -94,6 +96,7 @@ class Builder:
     """
 
     tir: TirKernels
+    shares_slots: bool = True
     steps: list[StepCall] = field(default_factory=list)
     buffers: list[Buffer] = field(default_factory=list)
     weights: dict[int, Array] = field(default_factory=dict)
@@ -224,7 +227,12 @@ class Builder:
         dims = sorted(self.dims)
         place = {value.at: position for position, (_, value) in enumerate(outputs)}
         kept = [i for i in range(len(self.buffers)) if i not in place]
-        chosen, sizes_ = slots([self.buffers[i] for i in kept], dims)
+        lives: tuple[tuple[int, int], ...] = ()
+        if self.shares_slots:
+            chosen, sizes_ = slots([self.buffers[i] for i in kept], dims)
+        else:
+            chosen, sizes_ = list(range(len(kept))), [self.buffers[i].bytes for i in kept]
+            lives = tuple((self.buffers[i].first, self.buffers[i].last) for i in kept)
         slot = dict(zip(kept, chosen, strict=True))
         tensors: list[Tensor] = []
         numbers: dict[object, int] = {}
@@ -257,4 +265,5 @@ class Builder:
             objects=objects,
             scratch=functools.reduce(lambda a, b: computed("room", a, b), needed, 0),
             measured=tuple(self.measured),
+            lives=lives,
         )

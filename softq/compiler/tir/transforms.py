@@ -12,9 +12,18 @@ from tvm import s_tir, tirx
 
 
 def to_plain_loops(
-    opaque: Sequence[tvm.ir.transform.Pass] = (), simplified: Sequence[tvm.ir.transform.Pass] = ()
+    opaque: Sequence[tvm.ir.transform.Pass] = (),
+    simplified: Sequence[tvm.ir.transform.Pass] = (),
+    *,
+    shared: bool = True,
 ) -> list[tvm.ir.transform.Pass]:
-    """Return the passes in order, with others behind the making of opaque blocks and behind the simplification."""
+    """Return the passes in order, with others behind the making of opaque blocks and behind the simplification.
+
+    Args:
+        opaque: The passes behind the making of opaque blocks.
+        simplified: Those behind the simplification.
+        shared: Whether memory of the function's own that is never in use together becomes one.
+    """
     return [
         s_tir.transform.LowerInitBlock(),
         s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
@@ -22,7 +31,7 @@ def to_plain_loops(
         *opaque,
         s_tir.transform.LowerMatchBuffer(),
         s_tir.transform.LowerOpaqueBlock(),
-        *flattened(),
+        *flattened(shared),
         *simplified,
         tirx.transform.BF16StorageLegalize(),
         tirx.transform.LowerIntrin(),
@@ -31,12 +40,12 @@ def to_plain_loops(
     ]
 
 
-def flattened() -> list[tvm.ir.transform.Pass]:
+def flattened(shared: bool = True) -> list[tvm.ir.transform.Pass]:
     """Return the passes from buffers of several axes to flat ones, in order."""
     return [
         tirx.transform.FlattenBuffer(),
         tirx.transform.BF16ComputeLegalize(),
-        tirx.transform.StorageRewrite(),
+        *[tirx.transform.StorageRewrite()] * shared,
         tirx.transform.UnrollLoop(),
         tirx.transform.StmtSimplify(),
         tirx.transform.RemoveNoOp(),

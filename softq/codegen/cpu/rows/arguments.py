@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 
+import numpy as np
+import tvm
 from tvm import tirx
 from tvm.ir import Expr
 from tvm.script.ir_builder import tirx as script
@@ -17,12 +19,15 @@ from softq.codegen.cpu.rows.integers import long_division
 from softq.codegen.cpu.rows.load_store import Line, RowMemory, place_stored_rows, written
 from softq.codegen.cpu.rows.processor import Processor
 from softq.codegen.cpu.rows.rules import RULES
-from softq.codegen.cpu.rows.tables import Table, constant_table, given_table
+from softq.codegen.cpu.rows.tables import Table, constant_table, entry_type, given_table
 from softq.codegen.cpu.rows.tir import Local, Memory, cast, opaque, type_name
 from softq.rowprog.phases import phases
-from softq.rowprog.program import Node, Program, param_of, table_size, walk
+from softq.rowprog.program import Node, Program, param_of, table_of, table_size, walk
 from softq.rowprog.ranges import prove
 from softq.rowprog.types import DType, Kind
+
+CONSTANTS = "softq.constants"
+"""Attribute of a function whose last parameters point to constant arrays: these by the names of the parameters."""
 
 _STRIDES = ("valid_outer", "valid_head", "valid_query", "valid_element")
 
@@ -55,11 +60,17 @@ class Arguments:
         pointers = {label: script.arg(label, script.handle(name)) for label, name in types.items()}
         numbers = ["length", "heads", "queries", *_STRIDES * whole.masked, "begin", "end"]
         given = {name: script.arg(name, script.int64()) for name in numbers}
+        constant = [node for node in _tables(program) if node.op == "table" and processor.machine.in_c]
+        tables = {f"table_{i}": entry_type(node) for i, node in enumerate(constant)}
+        pointers |= {label: script.arg(label, script.handle(name)) for label, name in tables.items()}
+        types |= tables
         # All parameters come before the first statement.
         memory = {label: Memory.behind(pointers[label], name, self.index) for label, name in types.items()}
         self._scores, self._valid, self._scratch = memory["scores"], memory.get("valid"), memory.get("scratch")
         self._params = {param.name: memory[f"param_{param.name}"] for param in whole.params}
         self._outputs = {name: memory[f"output_{name}"] for name in program.outputs}
+        given_tables = {node: memory[f"table_{i}"] for i, node in enumerate(constant)}
+        self.constants = {f"table_{i}": _array(node) for i, node in enumerate(constant)}
         sizes = {name: self.position(cast(value, "int64", self.index, 1)) for name, value in given.items()}
         self.length, self._heads, self._queries = sizes["length"], sizes["heads"], sizes["queries"]
         self.begin, self._end = sizes["begin"], sizes["end"]
@@ -82,7 +93,7 @@ class Arguments:
         )
         for node in _tables(program):
             if node.op == "table":
-                self.kernel.tables[node] = constant_table(node, self.index)
+                self.kernel.tables[node] = constant_table(node, self.index, given_tables.get(node))
             elif param_of(node).scope == "site":
                 self.kernel.tables[node] = self._given_table(node, tirx.const(0, self.index))
         self._common = Emission(self.kernel)
@@ -185,6 +196,10 @@ class RowNumber:
 
     def _local(self, x: Expr) -> Local:
         return Local.of(x, self._index, 1)
+
+
+def _array(node: Node) -> tvm.runtime.Tensor:
+    return tvm.runtime.tensor(np.array(table_of(node), entry_type(node)))
 
 
 def _held(dtype: DType) -> str:

@@ -71,9 +71,9 @@ def exp_minus(e: Emission, node: Node) -> Expr:
 
     Relative error below 1.95e-7, with multiply-add in one rounding or two. The integer that is nearest to d / ln 2
     stands in the low bits of a sum, and is added to the exponent of the polynomial: no conversion, no clamp, and one
-    comparison for what is beyond the limit. Scalar code takes what the program says.
+    comparison for what is beyond the limit. Scalar code of LLVM takes what the program says.
     """
-    if e.lanes == 1:
+    if e.lanes == 1 and not e.processor.machine.in_c:
         return e.operand(node, 1)
     if e.processor.is_x86 and e.lanes == 16 and e.processor.machine.vector_bytes == 64:
         return _exp_of_parts(e, node)

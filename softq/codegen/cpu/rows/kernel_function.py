@@ -11,7 +11,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as script
 
 from softq.artifact.machine import Cpu
-from softq.codegen.cpu.rows.arguments import Arguments
+from softq.codegen.cpu.rows.arguments import CONSTANTS, Arguments
 from softq.codegen.cpu.rows.emission import Emission, KernelContext
 from softq.codegen.cpu.rows.joint_passes import JointPasses
 from softq.codegen.cpu.rows.load_store import RowMemory
@@ -92,6 +92,8 @@ def row_kernel(
     parameters = tuple(param.name for param in program.params)
     function = builder.get()
     assert isinstance(function, tirx.PrimFunc)
+    if arguments.constants:
+        function = function.with_attr(CONSTANTS, arguments.constants)
     return RowKernel(symbol, function, parameters, tuple(names), arguments.scratch_rows * _SCRATCH_BYTES)
 
 
@@ -172,7 +174,7 @@ class _RowLoops:
         # The pass with the most to compute has the most time for the memory to bring the next row.
         longest = max(self._passes[1:], key=lambda phase: len(phase.rows), default=None)
         ahead = longest, self._distance_of_next_row()
-        if self._has_scans or not 1 < len(self._passes) <= MOST_PASSES:
+        if self._has_scans or given.processor.machine.in_c or not 1 < len(self._passes) <= MOST_PASSES:
             self._each_row(lambda kernel, row, scalars: self._pass_by_pass(kernel, row, scalars, ahead))
             return
         found = split_stages(self._passes, self._outputs)

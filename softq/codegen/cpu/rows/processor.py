@@ -87,7 +87,9 @@ class Processor:
     @property
     def is_32_bit(self) -> bool:
         """Whether 64-bit division and conversions would be library calls."""
-        return self.machine.triple.startswith(("arm", "thumb", "riscv32", "i386", "i686", "wasm32"))
+        return self.machine.in_c or self.machine.triple.startswith(
+            ("arm", "thumb", "riscv32", "i386", "i686", "wasm32")
+        )
 
     @property
     def flushes_vectors(self) -> bool:

@@ -24,6 +24,13 @@ from softq.rowprog.phases import Phase
 from softq.rowprog.program import Node
 from softq.rowprog.types import Kind
 
+UNROLLED = "softq.unrolled"
+"""Annotation of a loop of which a compiler of C is told to do so many turns in one."""
+
+_UNROLLED = 4
+_SHORT = 12
+"""Operators up to which a turn is little beside the counting of turns."""
+
 
 class RowLoop:
     """The emitter of one pass.
@@ -149,7 +156,8 @@ class RowLoop:
     def _one_by_one(self, results: Mapping[Node, Local]) -> None:
         place = Emission(self._kernel, self._scalars, bits=self._bits)
         sums = [Accumulators(node, place, 1) for node in self._reduced]
-        with script.serial(self._kernel.length) as j:
+        unrolled = {UNROLLED: _UNROLLED} if len(self._phase.rows) <= _SHORT else None
+        with script.serial(self._kernel.length, annotations=unrolled) as j:
             at = Local.of(j, self._kernel.index, 1).get()
             e = Emission(self._kernel, self._scalars, bits=self._bits, at=at)
             for node in self._phase.loads:
@@ -162,6 +170,8 @@ class RowLoop:
             for s in sums:
                 s.add([e])
             for write in self._writes():
-                store(e, write.line, write.value(e, self._phase.rows))
+                # A compiler of C may copy and fill as it likes.
+                hide = None if self._kernel.processor.machine.in_c else self._phase.rows
+                store(e, write.line, write.value(e, hide))
         for s in sums:
             results[s.node].set(s.result())

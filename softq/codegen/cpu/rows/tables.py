@@ -122,11 +122,24 @@ def _shifted(shift: Shift, at: Expr, index: str, result: str, lanes: int) -> Exp
     return x if shift.scale == 1.0 else tirx.Mul(x, const(shift.scale, F32, lanes))
 
 
-def constant_table(node: Node, index: str) -> Table:
-    """Return a table of the program, written to the stack; positions are of type `index`."""
+def entry_type(node: Node) -> str:
+    """Return the type of a table's entries in memory."""
+    return "uint8" if node.dtype is DType.BOOL else type_name(node.dtype)
+
+
+def constant_table(node: Node, index: str, given: Memory | None = None) -> Table:
+    """Return a table of the program; positions are of type `index`.
+
+    Args:
+        node: The table.
+        index: The type.
+        given: Where its entries stand; None to write them to the stack.
+    """
     values = table_of(node)
     shift = as_shift(values) if node.dtype is not DType.BOOL else None
-    name = "uint8" if node.dtype is DType.BOOL else type_name(node.dtype)
+    if given is not None:
+        return Table(given, tirx.const(0, index), len(values), values, shift)
+    name = entry_type(node)
     held = entry_bits(values, name)
     memory, unsigned = _copy(len(values), name, index), f"uint{bits_of(name)}"
     for first in range(0, len(values), _CHUNK):

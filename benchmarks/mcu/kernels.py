@@ -1,0 +1,184 @@
+"""Row kernels in C on a board: instructions per element, and bytes of code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.mcu.boards import Board, code_bytes, run
+from softq.artifact.firmware.numbers import ctype, literal
+from softq.codegen.c.function import Function, constants_of
+from softq.codegen.c.prelude import prelude
+from softq.codegen.c.specialization import specialize
+from softq.codegen.common.patterns import output_type
+from softq.codegen.cpu.rows import row_kernel
+from softq.errors import UsageError
+from softq.methods import METHODS
+from softq.rowprog import DType, Kind, Program
+from softq.rowprog import run as interpret
+from softq.rowprog.tabulate import tabulate_or_keep
+
+LENGTH, ROWS, TURNS = 197, 8, 4
+SCALE = 0.0625
+
+
+@dataclass(frozen=True)
+class Work:
+    """A row kernel.
+
+    Attributes:
+        name: What tables call it.
+        method: The method.
+        settings: Its options.
+        scores: The type of its scores.
+        outputs: What it writes; None for what the interface has.
+        nibbles: Outputs of which two elements share a byte.
+    """
+
+    name: str
+    method: str
+    settings: Mapping[str, object] = field(default_factory=dict)
+    scores: DType = DType.I8
+    outputs: tuple[str, ...] | None = None
+    nibbles: tuple[str, ...] = ()
+
+    def program(self) -> Program:
+        """Return its program, with tables for 8-bit scores."""
+        method = METHODS.get(self.method)
+        try:
+            program = method.program(method.resolve(method.configure(self.settings), False), scores=self.scores)
+        except UsageError:
+            scaled = {**self.settings, "step": SCALE}
+            program = method.program(method.resolve(method.configure(scaled), False), scores=self.scores)
+        return tabulate_or_keep(program)[0] if self.scores is not DType.F32 else program
+
+
+WORKS = (
+    Work("deferred-log, int8 to codes", "deferred-log", {"bits": 4, "r": 1.0, "step": 0.1}, DType.I8,
+         ("codes", "normalizer")),
+    Work("deferred-log, int8 to codes of 4 bits", "deferred-log", {"bits": 4, "r": 1.0, "step": 0.1}, DType.I8,
+         ("codes", "normalizer"), ("codes",)),
+    Work("ita", "ita"),
+    Work("index-softmax", "index-softmax"),
+    Work("tflite-int8 to int8", "tflite-int8", {"output": "int8"}),
+    Work("exact", "exact", {}, DType.F32),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a kernel takes on a board.
+
+    Attributes:
+        instructions: Per element.
+        bytes: Of code and tables.
+    """
+
+    instructions: float
+    bytes: int
+
+
+def measure(work: Work, board: Board, folder: Path) -> Cost:
+    """Return what a kernel takes, after its results were compared with the interpreter's.
+
+    Raises:
+        AssertionError: they differ.
+    """
+    program = work.program()
+    names = tuple(program.outputs) if work.outputs is None else work.outputs
+    kernel = row_kernel(
+        program, board.cpu, symbol="kernel", max_length=1024, outputs=names, nibbles=work.nibbles, small=True
+    )
+    pointers = 1 + len(kernel.outputs) + bool(kernel.scratch_bytes)
+    found = specialize([kernel.function], {"kernel": [[*[None] * pointers, None, 1, 1, 0, None]]}, board.cpu.fused)
+    function = found.functions["kernel"]
+    text = Function(function, "kernel", constants_of(function))
+    source = folder / "kernel.c"
+    source.write_text(f"{prelude(text.used)}\nvoid {text.head()};\nvoid {text.head()}\n{text.body()}")
+    scores = rows_of(work.scores)
+    ours = interpret(program, scores)
+    wanted = [np.ascontiguousarray(_packed(ours[name]) if name in work.nibbles else
+              ours[name].astype(output_type(program, name).numpy)) for name in kernel.outputs]  # fmt: skip
+    memory = ["scores", *(f"out{i}" for i in range(len(wanted))), *["scratch"] * bool(kernel.scratch_bytes)]
+    given = [*(f"(void *){name}" for name in memory), "length", "1", "1", "0", "rows"]
+    call = f"kernel({', '.join(given[at] for at in found.kept['kernel'])});"
+    (folder / "main.c").write_text(_main(text.head(), scores, wanted, kernel.scratch_bytes, call))
+    lines = [int(line, 16) for line in run(board, folder, [folder / "main.c", source])]
+    _compare(work, board, [program.outputs[name].kind for name in kernel.outputs], wanted, lines[1:])
+    instructions = lines[0] * board.tick / (TURNS * scores.size)
+    return Cost(instructions, code_bytes(board, source, folder))
+
+
+def rows_of(kind: DType) -> NDArray[Any]:
+    """Return rows of scores."""
+    rng = np.random.default_rng(0)
+    if kind.is_float:
+        return (rng.normal(size=(ROWS, LENGTH)) * 3).astype(np.float32)
+    return rng.integers(kind.low, kind.high + 1, (ROWS, LENGTH)).astype(kind.numpy)
+
+
+def _packed(codes: NDArray[Any]) -> NDArray[np.uint8]:
+    whole = np.concatenate([codes, np.zeros((len(codes), codes.shape[-1] % 2), codes.dtype)], axis=-1).astype(np.uint8)
+    return np.bitwise_or(whole[:, ::2], np.left_shift(whole[:, 1::2], 4)).astype(np.uint8)
+
+
+def _main(head: str, scores: NDArray[Any], wanted: Sequence[NDArray[Any]], scratch: int, call: str) -> str:
+    """Return the program: it counts, and tells the sum of all bytes of each output, by their places."""
+    kind = str(scores.dtype)
+    values = ", ".join(literal(value, kind) for value in scores.ravel().tolist())
+    outputs = "\n".join(f"static {ctype(str(x.dtype))} out{i}[{x.size}];" for i, x in enumerate(wanted))
+    told = "\n".join(f"    tell(out{i}, sizeof out{i});" for i in range(len(wanted)))
+    memory = f"static uint64_t scratch[{-(-scratch * scores.size // 8)}];\n" if scratch else ""
+    return f"""#include <stdbool.h>
+#include <stdint.h>
+
+void print_number(uint32_t value);
+uint32_t count_now(void);
+uint32_t count_from(uint32_t before);
+{prelude(())}
+void {head};
+static const {ctype(kind)} scores[{scores.size}] = {{{values}}};
+{outputs}
+{memory}
+volatile int32_t length = {LENGTH}, rows = {ROWS};
+
+static void tell(const void *bytes, uint32_t count)
+{{
+    for (uint32_t i = 0; i < count; i += 4) {{
+        uint32_t word = 0;
+        memcpy(&word, (const uint8_t *)bytes + i, count - i < 4 ? count - i : 4);
+        print_number(word);
+    }}
+}}
+
+int measured(void)
+{{
+    const uint32_t before = count_now();
+    for (int turn = 0; turn < {TURNS}; ++turn) {{
+        {call}
+    }}
+    print_number(count_from(before));
+{told}
+    return 0;
+}}
+"""
+
+
+def _compare(
+    work: Work, board: Board, kinds: Sequence[Kind], wanted: Sequence[NDArray[Any]], words: Sequence[int]
+) -> None:
+    whole, at = np.array(words, np.uint32), 0
+    for expected in wanted:
+        count = -(-expected.nbytes // 4)
+        bytes_ = whole[at : at + count].tobytes()[: expected.nbytes]
+        got = np.frombuffer(bytes_, expected.dtype).reshape(expected.shape)
+        at += count
+        if expected.dtype.kind == "f" and work.scores is DType.F32:
+            np.testing.assert_allclose(got, expected, rtol=2e-6, atol=1e-12, err_msg=f"{work.name} on {board.machine}")
+        else:
+            np.testing.assert_array_equal(got, expected, f"{work.name} on {board.machine}")

@@ -1,0 +1,75 @@
+"""Names and numbers in C: types, constants that are exact, what a run returns."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+
+from softq.errors import RefusalError
+
+NATIVE = 32
+"""Bits of C's int on every target: narrower operands are promoted to it."""
+
+_CTYPES: Mapping[str, str] = {
+    "bool": "bool", "float32": "float", "float64": "double",
+    **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}  # fmt: skip
+"""C's name of each type of values."""
+
+
+def ctype(name: str) -> str:
+    """Return C's name of a type of values.
+
+    Raises:
+        RefusalError: C has no such type.
+    """
+    if name not in _CTYPES:
+        raise RefusalError(f"numbers of type {name} have no form in C")
+    return _CTYPES[name]
+
+
+def literal(value: float, name: str) -> str:
+    """Return a constant, exact, with its type."""
+    if name.startswith("float"):
+        return _float_literal(float(value), "f" if name == "float32" else "")
+    if name == "bool":
+        return "true" if value else "false"
+    whole, bits = int(value), bits_of(name)
+    suffix = "u" if name.startswith("u") else ""
+    if bits == 64:
+        least = -(1 << 63)
+        text = f"(INT64_C({least + 1}) - 1)" if whole == least else f"{suffix.upper()}INT64_C({whole})"
+        return text if whole >= 0 or whole == least else f"({text})"
+    if whole == -(1 << 31):
+        return "(-2147483647 - 1)"
+    return f"({whole})" if whole < 0 else f"{whole}{suffix if bits == NATIVE else ''}"
+
+
+def _float_literal(value: float, suffix: str) -> str:
+    if math.isnan(value):
+        return f"({'float' if suffix else 'double'})NAN"
+    sign = "-" if math.copysign(1.0, value) < 0 else ""
+    if math.isinf(value):
+        text = f"{'(float)' if suffix else '(double)'}INFINITY"
+    else:
+        short = repr(abs(value))
+        # What everyone reads, where it is short and exact.
+        plain = re.fullmatch(r"\d{1,6}\.\d{1,3}", short) is not None and abs(value) * 1024 % 1 == 0
+        text = (short if plain else abs(value).hex()) + suffix
+    return f"(-{text})" if sign else text
+
+
+def bits_of(name: str) -> int:
+    """Return the width of a type in memory."""
+    return 8 if name == "bool" else int("".join(c for c in name if c.isdigit()))
+
+
+CODES = ("OK", "NULL_POINTER", "ARENA_TOO_SMALL", "MISALIGNED", "BAD_DATA")
+"""What a run returns, by the number."""
+
+
+def identifier(text: str) -> str:
+    """Return a name in C for a name of a model."""
+    plain = re.sub(r"\W", "_", text, flags=re.ASCII)
+    return plain if plain[:1].isalpha() else f"x{plain}"

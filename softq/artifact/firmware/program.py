@@ -1,0 +1,48 @@
+"""What such a model is before it is files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from softq.artifact.program import Program
+
+
+@dataclass(frozen=True)
+class KernelText:
+    """A kernel in C.
+
+    Attributes:
+        symbol: Its name in the program's steps.
+        head: Its first line, without `static` and without an end.
+        body: What stands in its braces, with them.
+        kept: Which of a step's arguments it takes: tensors, then scalars, then the range of work items.
+    """
+
+    symbol: str
+    head: str
+    body: str
+    kept: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Firmware:
+    """A model in C.
+
+    Attributes:
+        program: The steps; all sizes are numbers, and each slot belongs to one tensor.
+        kernels: The kernels, each behind those that it calls.
+        prelude: What stands before them.
+        offsets: Where each slot lies in the arena, in bytes.
+        scratch: Where the scratch of a step lies, by the step's number.
+        arena: Bytes of the arena.
+        least: The most bytes that are needed at once, which no arena can be smaller than.
+    """
+
+    program: Program
+    kernels: Sequence[KernelText]
+    prelude: str
+    offsets: Sequence[int]
+    scratch: Mapping[int, int]
+    arena: int
+    least: int

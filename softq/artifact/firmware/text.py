@@ -1,0 +1,236 @@
+"""The texts of a model in C: what its users include, what runs it, its kernels and its weights."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from softq.artifact.ctext import comment
+from softq.artifact.firmware.numbers import CODES, ctype, identifier, literal
+from softq.artifact.firmware.program import Firmware, KernelText
+from softq.artifact.manifest import firmware_files
+from softq.artifact.program import Jump, Step, Tensor, evaluate
+
+Array = NDArray[np.generic]
+
+
+class FirmwareText:
+    """The files of a model, all of whose symbols begin with its name.
+
+    Args:
+        firmware: The model.
+        name: The name: a C identifier.
+    """
+
+    def __init__(self, firmware: Firmware, name: str) -> None:
+        self._firmware, self._program, self.name = firmware, firmware.program, name
+        self._kernels = {kernel.symbol: kernel for kernel in firmware.kernels}
+        self._macro = name.upper()
+
+    def files(self) -> Iterator[tuple[str, str]]:
+        """Yield the name of each file and its text."""
+        texts = (self.header, self.runner, self.kernel_header, self.kernels, self.weights)
+        for file, text in zip(firmware_files(self.name), texts, strict=True):
+            yield file, text()
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights in flash."""
+        return sum(array.nbytes for array in self._weights().values())
+
+    def header(self) -> str:
+        """Return what users include, from C or C++."""
+        macro = self._macro
+        inputs, outputs = (
+            [self._program.tensors[at] for at in given] for given in (self._program.inputs, self._program.outputs)
+        )
+        lines = [
+            f"/* {self.name}: a model in C, written by softq build. */",
+            f"#ifndef {macro}_H",
+            f"#define {macro}_H",
+            "",
+            "#include <stdint.h>",
+            "",
+        ]
+        lines += [
+            "/* Bytes of memory that a run needs beside its inputs and outputs. */",
+            f"#define {macro}_ARENA_BYTES {self._firmware.arena}",
+        ]
+        lines += [
+            "/* Alignment of that memory in bytes; of inputs and outputs it is that of their type. */",
+            f"#define {macro}_ALIGNMENT 16",
+            "",
+        ]
+        for tensor in (*inputs, *outputs):
+            shape = " x ".join(map(str, tensor.shape)) or "one number"
+            lines.append(f"#define {macro}_{identifier(tensor.name).upper()}_LENGTH {_count(tensor)} /* {shape} */")
+        lines += ["", "/* What a run returns. */"]
+        lines += [f"#define {macro}_{what} {code}" for code, what in enumerate(CODES)]
+        lines += ["", "#ifdef __cplusplus", 'extern "C" {', "#endif", ""]
+        lines += [
+            "/* Run the model once.",
+            " *",
+            " * arena: memory of the caller's, which runs that are under way at once may not share.",
+            " * Nothing is kept from one run to the next. An error leaves the outputs as they were, but for bad data.",
+            " */",
+            f"int {self.name}_run_in({self._parameters()}, void *arena, uint32_t bytes);",
+            "",
+            f"/* The same in memory of its own, unless {macro}_NO_ARENA is defined where {self.name}.c is compiled. */",
+            f"int {self.name}_run({self._parameters()});",
+            "",
+            "#ifdef __cplusplus",
+            "}",
+            "#endif",
+            "",
+            "#endif",
+        ]
+        return "\n".join(lines) + "\n"
+
+    def _parameters(self) -> str:
+        given = [
+            f"const {ctype(t.dtype)} *{identifier(t.name)}"
+            for t in map(self._program.tensors.__getitem__, self._program.inputs)
+        ]
+        given += [
+            f"{ctype(t.dtype)} *{identifier(t.name)}"
+            for t in map(self._program.tensors.__getitem__, self._program.outputs)
+        ]
+        return ", ".join(given)
+
+    def kernel_header(self) -> str:
+        """Return the declarations of the kernels and the weights, for the other files alone."""
+        macro = f"{self._macro}_KERNELS_H"
+        weights = [
+            f"extern const {ctype(str(a.dtype))} {self._weight(at)}[{a.size}];" for at, a in self._weights().items()
+        ]
+        called = dict.fromkeys(step.kernel for step in self._program.steps)
+        kernels = [f"void {self._head(self._kernels[symbol])};" for symbol in called]
+        return (
+            "\n".join(
+                [
+                    f"#ifndef {macro}",
+                    f"#define {macro}",
+                    "",
+                    self._firmware.prelude,
+                    *weights,
+                    "",
+                    *kernels,
+                    "",
+                    "#endif",
+                ]
+            )
+            + "\n"
+        )
+
+    def _head(self, kernel: KernelText) -> str:
+        return self._named(kernel.head)
+
+    def _named(self, text: str) -> str:
+        """Return a text in which kernels have the model's name before theirs."""
+        names = "|".join(sorted(self._kernels, key=len, reverse=True))
+        return re.sub(rf"\b({names})(?=\()", rf"{self.name}_\1", text)
+
+    def kernels(self) -> str:
+        """Return the kernels."""
+        parts = [f'#include "{self.name}_kernels.h"\n']
+        called = {step.kernel for step in self._program.steps}
+        for kernel in self._firmware.kernels:
+            storage = "void" if kernel.symbol in called else "static void"
+            parts.append(f"{storage} {self._head(kernel)}\n{self._named(kernel.body)}")
+        return "\n".join(parts)
+
+    def _weights(self) -> Mapping[int, Array]:
+        used = {
+            tensor.at
+            for step in self._program.steps
+            for at in step.tensors
+            if (tensor := self._program.tensors[at]).place == "weight"
+        }
+        return {at: array for at, array in sorted(self._program.weights.items()) if at in used}
+
+    def _weight(self, at: int) -> str:
+        return f"{self.name}_weight_{at}"
+
+    def weights(self) -> str:
+        """Return the weights as constant arrays."""
+        parts = [f'#include "{self.name}_kernels.h"\n']
+        for at, array in self._weights().items():
+            dtype = str(array.dtype)
+            values = [literal(value, dtype) for value in array.ravel().tolist()]
+            lines = [", ".join(values[i : i + 8]) for i in range(0, len(values), 8)]
+            parts.append(
+                f"const {ctype(dtype)} {self._weight(at)}[{array.size}] = {{\n    " + ",\n    ".join(lines) + "};\n"
+            )
+        return "\n".join(parts)
+
+    def runner(self) -> str:
+        """Return what checks the arguments and calls one kernel after the other."""
+        macro = self._macro
+        pointers = [
+            identifier(self._program.tensors[at].name) for at in (*self._program.inputs, *self._program.outputs)
+        ]
+        lines = [f'#include "{self.name}.h"', f'#include "{self.name}_kernels.h"', ""]
+        lines += [f"int {self.name}_run_in({self._parameters()}, void *arena, uint32_t bytes)", "{"]
+        lines += ["    uint8_t *const m = (uint8_t *)arena;", ""]
+        nothing = " || ".join(f"{pointer} == NULL" for pointer in (*pointers, "m"))
+        lines += [f"    if ({nothing}) {{", f"        return {macro}_NULL_POINTER;", "    }"]
+        lines += [f"    if (bytes < {macro}_ARENA_BYTES) {{", f"        return {macro}_ARENA_TOO_SMALL;", "    }"]
+        lines += [f"    if ((uintptr_t)m % {macro}_ALIGNMENT != 0) {{", f"        return {macro}_MISALIGNED;", "    }"]
+        goals = {step.then.target for step in self._program.steps if isinstance(step.then, Jump)}
+        for position, step in enumerate(self._program.steps):
+            if position in goals:
+                lines.append(f"step_{position}:")
+            lines += [f"    {line}" for line in self._step(position, step)]
+        if len(self._program.steps) in goals:
+            lines.append(f"step_{len(self._program.steps)}:")
+        lines += [f"    return {macro}_OK;", "}", "", f"#ifndef {macro}_NO_ARENA"]
+        lines += [
+            "static union {",
+            f"    uint8_t bytes[{macro}_ARENA_BYTES];",
+            "    uint64_t aligned;",
+            f"}} {self.name}_arena SQ_ALIGNED;",
+            "",
+        ]
+        lines += [
+            f"int {self.name}_run({self._parameters()})",
+            "{",
+            f"    return {self.name}_run_in({', '.join(pointers)}, {self.name}_arena.bytes, sizeof {self.name}_arena);",
+            "}",
+            "#endif",
+        ]
+        return "\n".join(lines) + "\n"
+
+    def _step(self, position: int, step: Step) -> Iterator[str]:
+        kernel = self._kernels[step.kernel]
+        if step.site is not None:
+            yield f"/* The softmax {comment(step.site)}. */"
+        given = [f"(void *)({self._pointer(position, self._program.tensors[at])})" for at in step.tensors]
+        given += [str(evaluate(size, {})) for size in (*step.scalars, 0, step.items)]
+        if step.error is not None:
+            yield f"*(int32_t *){self._pointer(position, self._program.tensors[step.tensors[0]])} = 0;"
+        yield f"{self.name}_{step.kernel}({', '.join(given[at] for at in kernel.kept)});"
+        if step.error is not None:
+            yield f"if (*(const int32_t *)({self._pointer(position, self._program.tensors[step.tensors[0]])}) != 0) {{"
+            yield f"    return {self._macro}_BAD_DATA; /* {comment(step.error)} */"
+            yield "}"
+        if isinstance(step.then, Jump):
+            yield f"if (*(const sq_int32 *)({self._pointer(position, self._program.tensors[step.tensors[0]])}) != 0) {{"
+            yield f"    goto step_{step.then.target};"
+            yield "}"
+
+    def _pointer(self, position: int, tensor: Tensor) -> str:
+        if tensor.place in ("input", "output"):
+            given = self._program.inputs if tensor.place == "input" else self._program.outputs
+            return identifier(self._program.tensors[given[tensor.at]].name)
+        if tensor.place == "weight":
+            return self._weight(tensor.at)
+        at = self._firmware.scratch[position] if tensor.place == "scratch" else self._firmware.offsets[tensor.at]
+        return f"m + {at}"
+
+
+def _count(tensor: Tensor) -> int:
+    return math.prod(evaluate(size, {}) for size in tensor.shape)

@@ -1,0 +1,76 @@
+"""Writing a model in C so that its folder appears whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from softq.artifact import manifest
+from softq.artifact.firmware.program import Firmware
+from softq.artifact.firmware.text import FirmwareText
+from softq.artifact.folder import NewFolder, check_folder
+from softq.artifact.machine import Cpu
+from softq.artifact.signing import Signer
+from softq.artifact.writing import hash_files, write_manifest
+from softq.errors import InputError, UsageError
+from softq.files import write_new
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}", re.ASCII)
+
+
+def write_firmware(
+    firmware: Firmware,
+    machine: Cpu,
+    folder: str | os.PathLike[str],
+    *,
+    name: str = "",
+    target: str = "",
+    model: Mapping[str, str] | None = None,
+    sign: Signer | None = None,
+) -> Path:
+    """Write a model in C and a manifest, and return the folder.
+
+    Args:
+        firmware: The model.
+        machine: What it is for.
+        folder: Where the files go; its parent must exist. An artifact that is there is replaced.
+        name: What files and symbols begin with; by default the folder's name.
+        target: The target with its options, for the manifest.
+        model: Hashes of the model that it was made from, for the manifest.
+        sign: Signs the manifest, if that is wanted.
+
+    Raises:
+        UsageError: the folder is something else than an artifact, or the name is no name in C.
+        InputError: the folder cannot be written, or the disk is full.
+    """
+    goal = check_folder(folder)
+    chosen = name or re.sub(r"\W", "_", goal.name.lower(), flags=re.ASCII)
+    if not _NAME.fullmatch(chosen):
+        raise UsageError(
+            f"name is {chosen!r}; symbols begin with it: at most 31 small letters, digits and _, a letter first"
+        )
+    text = FirmwareText(firmware, chosen)
+    try:
+        with NewFolder(goal) as new:
+            for file, content in text.files():
+                write_new(new.path / file, [content.encode()])
+            facts = {
+                **manifest.describe(
+                    firmware.program,
+                    machine,
+                    target=target,
+                    model=model or {},
+                    files=hash_files(new.path),
+                    kind=manifest.FIRMWARE,
+                ),
+                "name": chosen,
+                "compiler_flags": list(machine.compiler_flags),
+                "memory": {"arena": firmware.arena, "arena_least": firmware.least, "weights": text.weight_bytes},
+            }
+            write_manifest(new.path, facts, sign)
+            new.commit()
+    except OSError as error:
+        raise InputError(f"cannot write '{goal}': {error.strerror or error}") from error
+    return goal

@@ -1,0 +1,86 @@
+"""A model in C: the kernels of processors without vectors, for the sizes of one model, and the plan of its memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from softq.artifact.firmware.program import Firmware, KernelText
+from softq.artifact.machine import Cpu
+from softq.artifact.program import Measure, Program
+from softq.codegen.c.function import Function, constants_of
+from softq.codegen.c.prelude import prelude
+from softq.codegen.c.specialization import specialize
+from softq.codegen.cpu.backend import CpuBackend
+from softq.compiler.pipeline import compile_model
+from softq.compiler.steps.offset_plan import ALIGNMENT, Span, plan_offsets
+from softq.errors import RefusalError
+
+_LARGEST = (1 << 31) - 1
+"""Bytes of memory whose positions are 32-bit integers."""
+
+
+class CBackend(CpuBackend):
+    """A processor whose kernels are C; see `compiler.backend.Backend`."""
+
+    shares_slots = False
+
+    def objects(self) -> Sequence[bytes]:
+        """Return none: the kernels are text, of `firmware`."""
+        return ()
+
+
+def firmware(model: ir.Model, machine: Cpu) -> Firmware:
+    """Return a converted model, which is not changed, in C.
+
+    Raises:
+        RefusalError: an operator or a shape has no form there; the message names it.
+    """
+    backend = CBackend(machine)
+    program = compile_model(model, backend)
+    _check_static(program)
+    calls: dict[str, list[list[int | None]]] = {}
+    for step in program.steps:
+        numbers = [int(size) for size in (*step.scalars, 0, step.items) if isinstance(size, int)]
+        calls.setdefault(step.kernel, []).append([*[None] * len(step.tensors), *numbers])
+    found = specialize(backend.tir.functions(), calls, fused=machine.fused)
+    used: set[str] = set()
+    kernels: list[KernelText] = []
+    for symbol, function in found.functions.items():
+        text = Function(function, symbol, constants_of(function))
+        kernels.append(KernelText(symbol, text.head(), text.body(), found.kept[symbol]))
+        used |= text.used
+    return _planned(program, kernels, prelude(used))
+
+
+def _check_static(program: Program) -> None:
+    for at in (*program.inputs, *program.outputs):
+        tensor = program.tensors[at]
+        loose = [size for size in tensor.shape if not isinstance(size, int)]
+        if loose:
+            raise RefusalError(
+                f"{tensor.name!r} has a length that is not known, {loose[0]}; a model in C has fixed shapes: give them "
+                "by --input-shape NAME:1,3,224,224"
+            )
+    if any(isinstance(step.then, Measure) for step in program.steps) or program.measured:
+        raise RefusalError("lengths in the model depend on data; a model in C has fixed shapes")
+
+
+def _planned(program: Program, kernels: Sequence[KernelText], before: str) -> Firmware:
+    slots = [int(size) for size in program.slots if isinstance(size, int)]
+    spans = [Span(size, *life) for size, life in zip(slots, program.lives, strict=True)]
+    scratch: list[int] = []
+    for position, step in enumerate(program.steps):
+        needed = [math.prod(int(size) for size in program.tensors[at].shape if isinstance(size, int))
+                  for at in step.tensors if program.tensors[at].place == "scratch"]  # fmt: skip
+        if needed:
+            scratch.append(position)
+            spans.append(Span(max(needed), position, position))
+    plan = plan_offsets(spans)
+    if plan.bytes > _LARGEST:
+        raise RefusalError(f"the model needs {plan.bytes} bytes of memory; a model in C has at most {_LARGEST}")
+    offsets, of_scratch = plan.offsets[: len(slots)], plan.offsets[len(slots) :]
+    arena = max(plan.bytes, ALIGNMENT)  # C has no empty arrays.
+    return Firmware(program, kernels, before, offsets, dict(zip(scratch, of_scratch, strict=True)), arena, plan.least)

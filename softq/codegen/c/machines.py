@@ -1,0 +1,135 @@
+"""Processors without a system: what a compiler of C is told of them, and what kernels may count on.
+
+To add one, add an entry to `FAMILIES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from softq.artifact.machine import Cpu
+from softq.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Core:
+    """One kind of processor.
+
+    Attributes:
+        flags: What gcc and clang are told, but for floats.
+        zig: The triple of zig's compiler, and its name of the processor.
+        floats: What they are told of the units for floats that it may have, by the name of the unit.
+    """
+
+    flags: tuple[str, ...]
+    zig: tuple[str, str]
+    floats: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """Processors that are one target.
+
+    Attributes:
+        name: The target's name.
+        summary: One line.
+        default: The processor if the user names none.
+        cores: The processors by the name that users give.
+    """
+
+    name: str
+    summary: str
+    default: str
+    cores: Mapping[str, Core]
+
+    def machine(self, cpu: str, fpu: str) -> Cpu:
+        """Return a processor.
+
+        Args:
+            cpu: Its name.
+            fpu: Its unit for floats; empty for the one that it usually has, `none` for none.
+
+        Raises:
+            UsageError: there is no such processor, or it has no such unit.
+        """
+        core = self.cores.get(cpu)
+        if core is None:
+            raise UsageError(f"target {self.name}: cpu is {cpu!r}; allowed: {', '.join(self.cores)}")
+        units = {"none": self._soft(core), **core.floats}
+        chosen = fpu or next(reversed(units))
+        if chosen not in units:
+            raise UsageError(f"target {self.name}: fpu of {cpu} is {fpu!r}; allowed: {', '.join(units)}")
+        triple, known = core.zig
+        has_floats = chosen != "none"
+        return Cpu(
+            name=self.name,
+            triple=triple,
+            cpu=known,
+            features=(),
+            zig=f"{triple}{'hf' if has_floats and triple.startswith('thumb') else ''}",
+            vectors=0,
+            float_abi="hard" if has_floats else "soft",
+            fused=has_floats,
+            in_c=True,
+            compiler_flags=(*core.flags, *units[chosen]),
+        )
+
+    def _soft(self, core: Core) -> tuple[str, ...]:
+        return ("-mfloat-abi=soft",) if core.zig[0].startswith("thumb") else ()
+
+
+def _cortex(name: str, **floats: tuple[str, ...]) -> Core:
+    return Core(
+        flags=(f"-mcpu=cortex-{name}", "-mthumb"),
+        zig=("thumb-freestanding-eabi", f"cortex_{name}"),
+        floats={unit: ("-mfloat-abi=hard", *flags) for unit, flags in floats.items()},
+    )
+
+
+def _riscv(march: str, mabi: str, **floats: tuple[str, ...]) -> Core:
+    return Core(
+        flags=(f"-march={march}", f"-mabi={mabi}"),
+        zig=("riscv32-freestanding", f"generic_rv32+{'+'.join(march.removeprefix('rv32i'))}"),
+        floats=floats,
+    )
+
+
+CORTEX_M = Family(
+    name="cortex-m",
+    summary="Arm Cortex-M without a system: C that drops into a project, no heap, one block of memory.",
+    default="m4",
+    cores={
+        "m0": _cortex("m0"),
+        "m0plus": _cortex("m0plus"),
+        "m3": _cortex("m3"),
+        "m4": _cortex("m4", single=("-mfpu=fpv4-sp-d16",)),
+        "m7": _cortex("m7", single=("-mfpu=fpv5-sp-d16",), double=("-mfpu=fpv5-d16",)),
+        "m33": _cortex("m33", single=("-mfpu=fpv5-sp-d16",)),
+        "m55": _cortex("m55", double=("-mfpu=auto",)),
+        "m85": _cortex("m85", double=("-mfpu=auto",)),
+    },
+)
+
+RISCV32 = Family(
+    name="riscv32",
+    summary="32-bit RISC-V without a system: C that drops into a project, no heap, one block of memory.",
+    default="imc",
+    cores={
+        "imc": _riscv("rv32imc", "ilp32"),
+        "imac": _riscv("rv32imac", "ilp32"),
+        "imafc": _riscv("rv32imac", "ilp32", single=("-march=rv32imafc", "-mabi=ilp32f")),
+    },
+)
+
+FAMILIES = (CORTEX_M, RISCV32)
+"""The families that are targets of their own."""
+
+
+def portable(name: str) -> Cpu:
+    """Return a processor of which nothing is known but that it has integers of 32 bits.
+
+    Args:
+        name: The target's name.
+    """
+    return Cpu(name=name, triple="unknown", cpu="generic", features=(), zig="", vectors=0, in_c=True)

@@ -1,0 +1,85 @@
+"""What the writers of C ask of TIR's expressions, and how texts become operands."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from softq.artifact.firmware.numbers import NATIVE, bits_of, ctype
+
+
+def memory_type(name: str) -> str:
+    """Return C's name of the elements of memory of a type."""
+    return "uint8_t" if name == "bool" else f"sq_{name}" if bits_of(name) > 8 else ctype(name)
+
+
+def dtype(x: Any) -> str:
+    """Return the type of an expression or a variable."""
+    return str(x.ty.dtype)
+
+
+def unsigned(name: str) -> str:
+    """Return the unsigned type in which integers of a type are shifted to the left."""
+    return f"uint{max(bits_of(name), NATIVE)}"
+
+
+def is_pointer(param: Any) -> bool:
+    """Say whether a parameter is a pointer."""
+    return not hasattr(param.ty, "dtype") or "handle" in str(getattr(param.ty, "dtype", "handle"))
+
+
+def pointee(param: Any) -> str:
+    """Return the type of what a parameter points to."""
+    return str(param.ty.element_type.dtype)
+
+
+def is_address(x: Any) -> bool:
+    """Say whether an expression is the address of an element."""
+    return isinstance(x, tvm.ir.Call) and str(x.op.name) == "tirx.address_of"
+
+
+def is_zero(x: Any) -> bool:
+    """Say whether an expression is the number 0."""
+    return isinstance(x, tirx.IntImm) and int(x) == 0
+
+
+def count(buffer: Any) -> int:
+    """Return how many elements a buffer has."""
+    return math.prod(int(size) for size in buffer.shape)
+
+
+def bare(text: str) -> str:
+    """Return an expression without brackets around all of it."""
+    return text[1:-1] if text.startswith("(") and _matches(text) else text
+
+
+def within(text: str) -> str:
+    """Return a condition in exactly one pair of brackets."""
+    return text if text.startswith("(") and _matches(text) else f"({text})"
+
+
+def _matches(text: str) -> bool:
+    depth = 0
+    for at, c in enumerate(text):
+        depth += (c == "(") - (c == ")")
+        if depth == 0:
+            return at == len(text) - 1
+    return False
+
+
+def promoted(name: str) -> str:
+    """Return the type that C computes operands of a type in."""
+    return "int32" if bits_of(name) < NATIVE else name
+
+
+def as_type(text: str, old: str, new: str) -> str:
+    """Return an operand in another type."""
+    return text if old == new else f"({ctype(new)}){text}"
+
+
+def converted(text: str, old: str, new: str) -> str:
+    """Return an operation, which C computes in one type, in another."""
+    return f"({text})" if old == new else f"({ctype(new)})({text})"
