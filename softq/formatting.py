@@ -134,5 +134,8 @@ def artifact_to_text(folder: str, manifest: Mapping[str, Any]) -> str:
         for tensor in manifest[key]:
             shape = ", ".join(str(d) for d in tensor["shape"])
             told.append(f"{key[:-1]:<6}  {tensor['name']}  {tensor['dtype']} [{shape}]")
+    if "memory" in manifest:
+        memory = manifest["memory"]
+        told.append(f"memory  {memory['arena']:,} bytes at a time, {memory['weights']:,} bytes of weights")
     sites = [(site, ", ".join(names)) for site, names in manifest["sites"].items()]
     return lines([*told, ""]) + table(("site", "kernel"), sites)

@@ -173,6 +173,17 @@ def test_open_shapes_and_wrong_names_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_a_model_takes_the_place_of_another(tmp_path: Path) -> None:
+    softq.build(small_model(), tmp_path / "out", target="c,name=one")
+    softq.build(small_model(), tmp_path / "out", target="c,name=two")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "manifest.json", "two.c", "two.h", "two_kernels.c", "two_kernels.h", "two_weights.c",
+    }  # fmt: skip
+    (tmp_path / "out" / "mine.c").write_text("")
+    with pytest.raises(UsageError, match=r"'mine\.c' in it is not of softq"):
+        softq.build(small_model(), tmp_path / "out", target="c,name=one")
+
+
 def test_an_artifact_that_was_changed_is_not_run(digits: Path, tmp_path: Path) -> None:
     shutil.copytree(digits, tmp_path / "digits")
     source = tmp_path / "digits" / "digits.c"

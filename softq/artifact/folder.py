@@ -7,7 +7,9 @@ import errno
 import os
 import secrets
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 from softq.artifact import manifest
 from softq.errors import InputError, UsageError
@@ -50,10 +52,12 @@ def _check_replaceable(goal: Path) -> None:
     if not names:
         return
     try:
-        manifest.read(goal, kind=None)
+        facts = manifest.read(goal, kind=None)
     except InputError as error:
         raise UsageError(f"output '{goal}' is a folder with other things; only an artifact is replaced") from error
-    strange = sorted(names - manifest.KNOWN)
+    # Only of a model in C the files have names of their own, which reading it has checked.
+    own = cast("Mapping[str, object]", facts["files"]).keys() if facts["kind"] == manifest.FIRMWARE else ()
+    strange = sorted(names - manifest.KNOWN - set(own))
     if strange:
         raise UsageError(f"output '{goal}' is an artifact, but {strange[0]!r} in it is not of softq; move that first")
 
