@@ -9,6 +9,7 @@ import tvm
 from tvm import tirx
 from tvm_ffi.structural import structural_map
 
+from softq.codegen.c.terms import pointed_to
 from softq.compiler.tir.expressions import found
 from softq.compiler.tir.symbolic import key
 
@@ -23,9 +24,7 @@ def _cleaned(body: Any) -> Any:
     own = {key(a.buffer): a for a in found(body, tirx.AllocBuffer)}
     views: dict[int, int] = {}
     for view in found(body, tirx.DeclBuffer):
-        source = view.data
-        while isinstance(source, (tvm.ir.Call, tvm.ir.TensorLoad)):
-            source = source.args[0] if isinstance(source, tvm.ir.Call) else source.source
+        source = pointed_to(view.data)
         views[key(view.buffer)] = views.get(key(source), key(source))
     uses = _Uses(views)
     uses.collect(body, ())

@@ -11,6 +11,7 @@ import tvm
 from tvm import tirx
 from tvm_ffi.structural import structural_map
 
+from softq.codegen.c.terms import pointed_to
 from softq.compiler.tir.expressions import found
 from softq.compiler.tir.symbolic import key
 
@@ -42,10 +43,16 @@ class _Inlining:
     def __init__(self, body: Any) -> None:
         self._body = body
         self._uses = {key(a.buffer): _Use() for a in found(body, tirx.AllocBuffer) if _is_scalar(a.buffer)}
+        self._roots: dict[int, int] = {}
         for view in found(body, tirx.DeclBuffer):
             for var in found(view.data, tirx.Var):
                 self._uses.pop(key(var), None)
-        self._written = {key(store.buffer) for store in found(body, tirx.BufferStore)}
+            of = pointed_to(view.data)
+            self._roots[key(view.buffer)] = self._root(of)
+        self._written = {self._root(store.buffer) for store in found(body, tirx.BufferStore)}
+        # Whoever is given an address may write there.
+        given = [arg for call in found(body, tvm.ir.Call) if _has_effect(call) for arg in call.args]
+        self._written |= {self._root(of) for arg in given if (of := pointed_to(arg)) is not None}
         self._count(body, 0)
         self._pending: dict[int, Any] = {}
 
@@ -83,10 +90,9 @@ class _Inlining:
                 use = self._uses[key(load.source)]
                 use.loads += 1
                 use.loops.add(loop)
-        for call in found(x, tvm.ir.Call):
-            for arg in call.args:
-                # An address is given to someone.
-                self._uses.pop(key(arg), None) if isinstance(arg, tirx.Var) else None
+        # An address is given to someone.
+        for arg in [arg for call in found(x, tvm.ir.Call) for arg in call.args if isinstance(arg, tirx.Var)]:
+            self._uses.pop(key(arg), None)
 
     def _is_inlined(self, store: tirx.BufferStore, value: Any) -> bool:
         use = self._uses.get(key(store.buffer))
@@ -98,11 +104,14 @@ class _Inlining:
             use.loads == 1
             and len(use.loops) == 1
             and all(
-                key(load.source) not in self._written or self._is_once(load.source)
+                self._root(load.source) not in self._written or self._is_once(load.source)
                 for load in found(value, tvm.ir.TensorLoad)
             )
             and not any(_has_effect(call) for call in found(value, tvm.ir.Call))
         )
+
+    def _root(self, buffer: Any) -> int:
+        return self._roots.get(key(buffer), key(buffer))
 
     def _is_once(self, buffer: Any) -> bool:
         use = self._uses.get(key(buffer))

@@ -7,6 +7,7 @@ and of constants alone. Numbers of 64 bits that stand in memory stay what they a
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -22,6 +23,7 @@ _BINARY = (
     tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod, tirx.Min, tirx.Max,
     tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE,
 )  # fmt: skip
+_EXACT = {tirx.Add: operator.add, tirx.Sub: operator.sub, tirx.Mul: operator.mul}
 _OF_BITS = (tirx.LShift, tirx.RShift, tirx.BitwiseAnd, tirx.BitwiseOr, tirx.BitwiseXor)
 """What they give hangs on the width, as no position does."""
 
@@ -115,8 +117,11 @@ class _Narrowing:
         return _constant(mutator.mutate(index))
 
     def _binary(self, x: Any, mutator: Any) -> Any:
-        a, b = _alike(mutator.mutate(x.a), mutator.mutate(x.b))
-        return type(x)(a, b)
+        a, b = mutator.mutate(x.a), mutator.mutate(x.b)
+        if type(x) in _EXACT and _dtype(x) == _WIDE and isinstance(a, tirx.IntImm) and isinstance(b, tirx.IntImm):
+            # Numbers alone may need their 64 bits.
+            return _constant(tirx.IntImm(_WIDE, _EXACT[type(x)](int(a), int(b))))
+        return type(x)(*_alike(a, b))
 
     def _of_bits(self, x: Any, mutator: Any) -> Any:
         return type(x)(*(_widened(mutator.mutate(part), _dtype(x)) for part in (x.a, x.b)))

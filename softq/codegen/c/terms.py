@@ -41,6 +41,15 @@ def is_address(x: Any) -> bool:
     return isinstance(x, tvm.ir.Call) and str(x.op.name) == "tirx.address_of"
 
 
+def pointed_to(x: Any) -> Any:
+    """Return the buffer or the parameter that an expression points into; None if it is no pointer."""
+    if is_address(x):
+        return x.args[0].source
+    if isinstance(x, tvm.ir.Call) and str(x.op.name) == "tirx.buffer_data":
+        return x.args[0]
+    return x if isinstance(x, tirx.Var) and is_pointer(x) else None
+
+
 def is_zero(x: Any) -> bool:
     """Say whether an expression is the number 0."""
     return isinstance(x, tirx.IntImm) and int(x) == 0
