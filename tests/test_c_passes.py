@@ -16,6 +16,7 @@ pytest.importorskip("tvm")
 from tvm import tirx
 from tvm.script.ir_builder import tirx as script
 
+from softq.artifact.firmware.numbers import literal
 from softq.codegen.c.function import Function, constants_of
 from softq.codegen.c.lowering import lower
 from softq.codegen.c.prelude import prelude
@@ -120,3 +121,24 @@ def test_what_calls_agree_on_is_no_argument(tmp_path: Path) -> None:
     given = np.zeros(4, np.int32)
     called(f"{prelude(())}void {text.head()};\nvoid {text.head()}\n{text.body()}", tmp_path, given, 20)
     assert given.tolist() == [20, 23, 26, 29]
+
+
+def test_literals_are_exact(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    bits = np.concatenate([rng.integers(0, 1 << 32, 200, np.uint32), np.array([0, 1, 1 << 31, 0x7F7FFFFF], np.uint32)])
+    floats = bits.view(np.float32)
+    whole = [-(1 << 63), (1 << 63) - 1, -1, 0, *rng.integers(-(1 << 62), 1 << 62, 20).tolist()]
+    texts = [literal(value, "float32") for value in floats.tolist()]
+    numbers = [literal(value, "int64") for value in whole]
+    lines = [prelude(())]
+    for kind, name, values in (("float", "f", texts), ("int64_t", "n", numbers)):
+        table = f"    static const {kind} x[] = {{{', '.join(values)}}};"
+        lines += [f"{kind} {name}(int at);", f"{kind} {name}(int at)", "{", table, "    return x[at];", "}"]
+    (tmp_path / "x.c").write_text("\n".join(lines) + "\n")
+    subprocess.run(["gcc", *STRICT, "-shared", "-fPIC", "x.c", "-o", "x.so"], check=True, cwd=tmp_path)
+    library = ctypes.CDLL(str(tmp_path / "x.so"))
+    library.f.restype, library.n.restype = ctypes.c_float, ctypes.c_int64
+    found = np.array([library.f(at) for at in range(len(bits))], np.float32)
+    same = (found.view(np.uint32) == bits) | (np.isnan(found) & np.isnan(floats))
+    assert same.all(), [texts[at] for at in np.flatnonzero(~same)]
+    assert [library.n(at) for at in range(len(whole))] == whole

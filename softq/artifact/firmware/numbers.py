@@ -6,6 +6,8 @@ import math
 import re
 from collections.abc import Mapping
 
+import numpy as np
+
 from softq.errors import RefusalError
 
 NATIVE = 32
@@ -32,7 +34,7 @@ def ctype(name: str) -> str:
 def literal(value: float, name: str) -> str:
     """Return a constant, exact, with its type."""
     if name.startswith("float"):
-        return _float_literal(float(value), "f" if name == "float32" else "")
+        return _float_literal(float(np.dtype(name).type(value)), "f" if name == "float32" else "")
     if name == "bool":
         return "true" if value else "false"
     whole, bits = int(value), bits_of(name)
@@ -56,7 +58,7 @@ def _float_literal(value: float, suffix: str) -> str:
         short = repr(abs(value))
         # What everyone reads, where it is short and exact.
         plain = re.fullmatch(r"\d{1,6}\.\d{1,3}", short) is not None and abs(value) * 1024 % 1 == 0
-        text = (short if plain else abs(value).hex()) + suffix
+        text = (short if plain else re.sub(r"\.?0*p", "p", abs(value).hex())) + suffix
     return f"(-{text})" if sign else text
 
 
