@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tvm import tirx
@@ -17,7 +17,7 @@ from softq.codegen.cpu.rows.block_loop import BlockLoop
 from softq.codegen.cpu.rows.block_results import Write
 from softq.codegen.cpu.rows.emission import Emission, KernelContext
 from softq.codegen.cpu.rows.lane_widths import LaneWidths, find_widths
-from softq.codegen.cpu.rows.load_store import RowMemory, load, store
+from softq.codegen.cpu.rows.load_store import RowMemory, load, store, store_pair
 from softq.codegen.cpu.rows.tir import Local, const, type_name
 from softq.rowprog.ops import OPS
 from softq.rowprog.phases import Phase
@@ -156,22 +156,46 @@ class RowLoop:
     def _one_by_one(self, results: Mapping[Node, Local]) -> None:
         place = Emission(self._kernel, self._scalars, bits=self._bits)
         sums = [Accumulators(node, place, 1) for node in self._reduced]
-        unrolled = {UNROLLED: _UNROLLED} if len(self._phase.rows) <= _SHORT else None
-        with script.serial(self._kernel.length, annotations=unrolled) as j:
-            at = Local.of(j, self._kernel.index, 1).get()
-            e = Emission(self._kernel, self._scalars, bits=self._bits, at=at)
-            for node in self._phase.loads:
-                e.keep(node, load(e, node, self._row))
-            for step in order_steps(self._phase.rows, {node: loop for loop in self._scans for node in loop.nodes}):
-                if isinstance(step, Node):
-                    e.compute(step)
-                else:
-                    step.step(e)
-            for s in sums:
-                s.add([e])
-            for write in self._writes():
-                # A compiler of C may copy and fill as it likes.
-                hide = None if self._kernel.processor.machine.in_c else self._phase.rows
-                store(e, write.line, write.value(e, hide))
+        length, one = self._kernel.length, tirx.const(1, self._kernel.index)
+        if self._kernel.processor.machine.in_c and any(write.line.nibbles for write in self._writes()):
+            # Two that share a byte at a time, and then the one that is left.
+            with script.serial(script.shift_right(length, one), annotations={UNROLLED: _UNROLLED // 2}) as j:
+                first = Local.of(tirx.Add(j, j), self._kernel.index, 1).get()
+                second = Local.of(tirx.Add(first, one), self._kernel.index, 1).get()
+                self._write_pair(self._element(first, sums), self._element(second, sums))
+            with script.If(tirx.NE(script.bitwise_and(length, one), tirx.const(0, self._kernel.index))), script.Then():
+                self._write(self._element(Local.of(tirx.Sub(length, one), self._kernel.index, 1).get(), sums))
+        else:
+            unrolled = {UNROLLED: _UNROLLED} if len(self._phase.rows) <= _SHORT else None
+            with script.serial(length, annotations=unrolled) as j:
+                self._write(self._element(Local.of(j, self._kernel.index, 1).get(), sums))
         for s in sums:
             results[s.node].set(s.result())
+
+    def _element(self, at: Expr, sums: Sequence[Accumulators]) -> Emission:
+        """Compute an element of the row, and take it into the reductions."""
+        e = Emission(self._kernel, self._scalars, bits=self._bits, at=at)
+        for node in self._phase.loads:
+            e.keep(node, load(e, node, self._row))
+        for step in order_steps(self._phase.rows, {node: loop for loop in self._scans for node in loop.nodes}):
+            if isinstance(step, Node):
+                e.compute(step)
+            else:
+                step.step(e)
+        for s in sums:
+            s.add([e])
+        return e
+
+    def _write(self, e: Emission) -> None:
+        for write in self._writes():
+            # A compiler of C may copy and fill as it likes.
+            hide = None if self._kernel.processor.machine.in_c else self._phase.rows
+            store(e, write.line, write.value(e, hide))
+
+    def _write_pair(self, first: Emission, second: Emission) -> None:
+        for write in self._writes():
+            if write.line.nibbles:
+                store_pair(first, write.line, write.value(first), write.value(second))
+            else:
+                for e in (first, second):
+                    store(e, write.line, write.value(e))
