@@ -82,6 +82,12 @@ def _counts() -> str:
     return table(json.loads(RESULTS.read_text(encoding="utf-8")))
 
 
+def _mcu() -> str:
+    from benchmarks.mcu.results import results, table
+
+    return table(results())
+
+
 def _training() -> str:
     from models.finetuned import results, table
 
@@ -209,6 +215,7 @@ COMMITTED: dict[str, Callable[[], str]] = {
     "counts": _counts,
     "accuracy": _accuracy,
     "synthetic": _synthetic,
+    "mcu": _mcu,
     "training": _training,
     "speed": _speed,
     "speed-gpu": _speed_gpu,

@@ -122,6 +122,12 @@ def run(
     return lines[:-1]
 
 
+def version(board: Board) -> str:
+    """Return the compiler of a board with its version."""
+    done = subprocess.run([board.compiler[0], "-dumpversion"], capture_output=True, text=True, check=True)
+    return f"{board.compiler[0]} {done.stdout.strip()}"
+
+
 def code_bytes(board: Board, source: Path, folder: Path, opt: str = "-O2") -> int:
     """Return the bytes of code and constants of one file in C."""
     out = folder / "size.o"
