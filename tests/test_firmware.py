@@ -190,6 +190,8 @@ def test_an_artifact_that_was_changed_is_not_run(digits: Path, tmp_path: Path) -
     source.write_text(source.read_text().replace("return DIGITS_OK", "return 0       "))
     with pytest.raises(InputError, match=r"digits\.c: .*"):
         softq.load(tmp_path / "digits")
+    with pytest.raises(UsageError, match="threads is 2; a model in C runs on one"):
+        softq.load(digits, threads=2)
 
 
 @pytest.mark.parametrize("spans", [[(100, 0, 3), (50, 1, 2), (70, 3, 5), (10, 4, 4)], []])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +14,12 @@ pytest.importorskip("tvm")
 import softq
 from benchmarks.mcu.boards import BOARDS, missing, run
 from benchmarks.mcu.kernels import WORKS, measure
+from softq.codegen.c.machines import FAMILIES, Family
 
 VIT = Path(__file__).parent.parent / "models" / "mnist_vit"
 QUICK = ("m4",)
+UNKNOWN = "m85"
+"""gcc has it from version 13 on."""
 
 
 def boards() -> list[object]:
@@ -29,6 +34,39 @@ def board(request: pytest.FixtureRequest) -> str:
     if absent:
         pytest.skip(f"needs {absent}")
     return request.param
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("family", "cpu", "fpu"),
+    [
+        (family, cpu, fpu)
+        for family in FAMILIES
+        for cpu, core in family.cores.items()
+        for fpu in ("none", *core.floats)
+        if cpu != UNKNOWN
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)
+def test_every_processor_compiles_the_kernels_and_asks_for_little(
+    family: Family, cpu: str, fpu: str, tmp_path: Path
+) -> None:
+    compiler = next(board.compiler for board in BOARDS.values() if board.cpu.name == family.name)
+    if shutil.which(compiler[0]) is None:
+        pytest.skip(f"needs {compiler[0]}")
+    machine = family.machine(cpu, fpu)
+    target = f"{family.name},cpu={cpu},fpu={fpu},name=digits"
+    softq.build(VIT / "mnist_vit.onnx", tmp_path / "out", target=target, input_shapes={"images": [1, 1, 28, 28]})
+    flags = [*machine.compiler_flags, "-std=c99", "-O2", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
+    command = [*compiler, *flags, "-c", "digits_kernels.c", "-o", "kernels.o"]
+    subprocess.run(command, check=True, cwd=tmp_path / "out")
+    listed = subprocess.run([compiler[0].replace("gcc", "nm"), "-u", str(tmp_path / "out" / "kernels.o")],
+                            capture_output=True, text=True, check=True).stdout.split()  # fmt: skip
+    needed = {name for name in listed if name != "U"}
+    # What the compiler's own library has where the processor has no unit for floats or divides nothing.
+    own = {name for name in needed if name.startswith("__")}
+    assert needed - own <= {"memset", "memcpy", "sqrtf"}
+    assert not own or fpu == "none"
 
 
 @pytest.mark.parametrize("board", boards(), indirect=True)

@@ -79,6 +79,8 @@ def _load(name: str, folder: Path, threads: int) -> Artifact:
         if facts["kind"] == manifest.FIRMWARE:
             from softq.artifact.firmware.loading import FirmwareArtifact
 
+            if threads > 1:
+                raise UsageError(f"{name}: threads is {threads}; a model in C runs on one")
             return FirmwareArtifact(name, folder, facts)
         if manifest.LAUNCHES in cast("Mapping[str, object]", facts["files"]):
             from softq.artifact.device.loading import DeviceArtifact

@@ -52,10 +52,9 @@ def compiler(machine: Cpu, cc: str | None = None) -> list[str]:
         if not command or shutil.which(command[0]) is None:
             raise UsageError(f"cc is {cc!r}; there is no such program")
         return command
-    package = importlib.util.find_spec("ziglang")
-    if package is not None and package.origin is not None:
-        # `python -m ziglang` does no more than to start it.
-        return [str(Path(package.origin).with_name("zig")), "cc", "-target", machine.zig]
+    zig = _zig()
+    if zig:
+        return [*zig, "-target", machine.zig]
     if architecture(machine) == host_architecture() and shutil.which("cc") is not None:
         return ["cc"]
     missing = f"there is no C compiler for machine {machine.name} ({machine.zig})"
@@ -70,10 +69,17 @@ def host_compiler() -> list[str]:
     """
     if shutil.which("cc") is not None:
         return ["cc"]
-    package = importlib.util.find_spec("ziglang")
-    if package is not None and package.origin is not None:
-        return [str(Path(package.origin).with_name("zig")), "cc", "-fno-sanitize=all"]
+    zig = _zig()
+    if zig:
+        return [*zig, "-fno-sanitize=all"]
     raise UsageError(f"there is no C compiler for this computer; install one with: {INSTALL}")
+
+
+def _zig() -> list[str]:
+    """Return the command of zig's C compiler; empty if it is not installed."""
+    package = importlib.util.find_spec("ziglang")
+    # `python -m ziglang` does no more than to start it.
+    return [] if package is None or package.origin is None else [str(Path(package.origin).with_name("zig")), "cc"]
 
 
 def host_architecture() -> str:
