@@ -119,3 +119,53 @@ def test_other_quantizations_stay_floats() -> None:
     signed.ir_version = 10
     for proto in (rows, wide, signed):
         assert operators(applied(MultiplyIntegers(), proto)) == {"DequantizeLinear": 2, "MatMul": 1}
+
+
+def gemm(columns: bool, attributes: str, shape: str, axis: int) -> onnx.ModelProto:
+    scale = (
+        "float[5] t = {0.5, 0.25, 3, 0.01, 1}, int8[5] w = {4, 4, 4, 4, 4}"
+        if columns
+        else "float t = {0.02}, int8 w = {4}"
+    )
+    return model(
+        f"""
+        g (uint8[3, 8] a, int8[{shape}] b) => (float[3, 5] y)
+        <float s = {{0.1}}, uint8 z = {{128}}, {scale}, int32[5] c = {{-400, 3, 0, 91, 17}},
+         float u = {{0.3}}, int32 v = {{0}}>
+        {{
+            x = DequantizeLinear(a, s, z)
+            m = DequantizeLinear <axis = {axis}> (b, t, w)
+            bias = DequantizeLinear(c, u, v)
+            y = Gemm <{attributes}> (x, m, bias)
+        }}
+        """,
+        20,
+    )
+
+
+@pytest.mark.parametrize("columns", [False, True])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("factors", [(1.0, 1.0), (0.5, -2.0)])
+def test_gemm_is_a_product_of_integers(columns: bool, transposed: bool, factors: tuple[float, float]) -> None:
+    given = f"alpha = {factors[0]}, beta = {factors[1]}, transB = {int(transposed)}"
+    before = gemm(columns, given, "5, 8" if transposed else "8, 5", 0 if transposed else 1)
+    after = applied(MultiplyIntegers(), before)
+    assert operators(after)["MatMulInteger"] == 1
+    assert "Gemm" not in operators(after)
+    rng = np.random.default_rng(1)
+    b = rng.integers(-128, 128, (5, 8) if transposed else (8, 5)).astype(np.int8)
+    feed = {"a": rng.integers(0, 256, (3, 8)).astype(np.uint8), "b": b}
+    whole = (feed["a"].astype(float) - 128) @ ((b.T if transposed else b).astype(float) - 4)
+    scale = np.array([0.5, 0.25, 3, 0.01, 1], np.float32) if columns else np.float32(0.02)
+    exact = whole * (np.float32(0.1) * scale) * factors[0]
+    exact += np.array([-400, 3, 0, 91, 17]) * np.float64(np.float32(0.3)) * factors[1]
+    assert_close(by_onnxruntime(after, feed), [np.asarray(exact, np.float32)], rtol=1e-6, atol=1e-4)
+
+
+def test_scales_of_the_wrong_axis_and_transposed_left_operands_stay_floats() -> None:
+    rows = gemm(True, "transB = 1", "5, 5", 1)
+    rows.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 5
+    turned = gemm(False, "transA = 1", "3, 5", 1)
+    turned.graph.output[0].type.tensor_type.shape.dim[0].dim_value = 8
+    for proto in (rows, turned):
+        assert operators(applied(MultiplyIntegers(), proto))["Gemm"] == 1

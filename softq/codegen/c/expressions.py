@@ -31,7 +31,7 @@ _SAME = ("llvm.arithmetic.fence",)
 _WITHOUT_MEANING = ("llvm.prefetch", "llvm.prefetch.p0")
 """Those that such a processor has no use for: it has no cache, or asks for memory by itself."""
 
-_OF_MATH: Mapping[str, str] = {"llvm.sqrt": "sqrt", "llvm.fabs": "fabs"}
+_OF_MATH: Mapping[str, str] = {"llvm.sqrt": "sqrt", "llvm.fabs": "fabs", "llvm.fma": "fma"}
 """Those that are functions of math.h, which compilers know as instructions."""
 
 _MATH_H = frozenset(

@@ -24,7 +24,7 @@ class Quantization:
     """What codes stand for: (code - zero) * scale.
 
     Attributes:
-        scale: Normal float32 numbers between 0 and 2^100: one, or one for each element of the last axis.
+        scale: Normal float32 numbers between 0 and 2^100: one, or one for each element of an axis.
         zero: The same zero point for all.
         dtype: The type of the codes.
     """
@@ -44,8 +44,13 @@ class Quantization:
         return (self.zero, self.dtype) == (other.zero, other.dtype) and np.array_equal(self.scale, other.scale)
 
 
-def read_quantization(node: ir.Node) -> Quantization | None:
-    """Return what the codes of a QuantizeLinear or DequantizeLinear stand for, if it is float32 and of this form."""
+def read_quantization(node: ir.Node, axis: int = -1) -> Quantization | None:
+    """Return what the codes of a QuantizeLinear or DequantizeLinear stand for, if it is float32 and of this form.
+
+    Args:
+        node: The node.
+        axis: The axis that scales may be of, counted from the end.
+    """
     codes = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
     real = node.inputs[0] if node.op_type == "QuantizeLinear" else node.outputs[0]
     scale, zero = constant(operand(node, 1), _COLUMNS), constant(operand(node, 2), _COLUMNS)
@@ -61,7 +66,7 @@ def read_quantization(node: ir.Node) -> Quantization | None:
         return None
     if scale.size > 1:
         rank = None if codes.shape is None else len(codes.shape)
-        axis = node.attributes.get_int("axis", 1)
-        if scale.ndim != 1 or rank is None or axis not in (-1, rank - 1):
+        own = node.attributes.get_int("axis", 1)
+        if scale.ndim != 1 or rank is None or own not in (axis, rank + axis):
             return None
     return Quantization(scale if scale.size > 1 else scale.reshape(()), points.pop(), dtype)
