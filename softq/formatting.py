@@ -135,7 +135,35 @@ def artifact_to_text(folder: str, manifest: Mapping[str, Any]) -> str:
             shape = ", ".join(str(d) for d in tensor["shape"])
             told.append(f"{key[:-1]:<6}  {tensor['name']}  {tensor['dtype']} [{shape}]")
     if "memory" in manifest:
-        memory = manifest["memory"]
-        told.append(f"memory  {memory['arena']:,} bytes at a time, {memory['weights']:,} bytes of weights")
+        return lines([*told, ""]) + sizes_to_text(manifest)
     sites = [(site, ", ".join(names)) for site, names in manifest["sites"].items()]
     return lines([*told, ""]) + table(("site", "kernel"), sites)
+
+
+def sizes_to_text(sizes: Mapping[str, Any]) -> str:
+    """Return what `softq size` prints: what a model in C takes as a whole, then each step."""
+    memory, layers = sizes["memory"], sizes["layers"]
+    told = [f"arena   {memory['arena']:,} bytes; no plan is below {memory['arena_least']:,}"]
+    if memory["flash"] is None:
+        told.append(
+            f"flash   {memory['weights']:,} bytes of weights; that of code is not known: no compiler for it was found"
+        )
+    else:
+        parts = f"{memory['weights']:,} weights, {memory['code']:,} code, {memory['tables']:,} tables"
+        told.append(f"flash   {memory['flash']:,} bytes: {parts} ({memory['compiler']})")
+    if memory["stack"] is not None:
+        told.append(f"stack   {memory['stack']:,} bytes: {' > '.join(memory['calls'])}")
+    elif memory["flash"] is not None:
+        told.append("stack   not known: the compiler does not tell it")
+    if memory["library"]:
+        told.append(f"beside  {', '.join(memory['library'])}, which are the compiler's and the C library's")
+    told.append(f"work    {sizes['multiply_adds']:,} multiply-adds")
+    rows = [
+        (
+            str(number), layer["site"] or "", layer["kernel"].removeprefix("softq_"),
+            "x".join(map(str, layer["shape"])), f"{layer['multiply_adds']:,}",
+            f"{layer['weights']:,}", f"{layer['arena']:,}",
+        )
+        for number, layer in enumerate(layers)
+    ]  # fmt: skip
+    return lines([*told, ""]) + table(("step", "site", "kernel", "result", "multiply-adds", "weights", "arena"), rows)

@@ -108,6 +108,8 @@ class Step:
         error: Where it is given, the first tensor is one int32 in the arena that the driver sets to 0 before the step;
             if it is something else behind it, the run ends with this message.
         then: What the driver does behind the step instead of going on with the next one.
+        multiply_adds: How many terms the sums of its products have, all together: of matrices, convolutions and
+            attentions.
     """
 
     kernel: str
@@ -118,6 +120,7 @@ class Step:
     site: str | None = None
     error: str | None = None
     then: Jump | Measure | None = None
+    multiply_adds: Size = 0
 
 
 @dataclass(frozen=True)

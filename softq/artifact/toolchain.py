@@ -52,9 +52,8 @@ def compiler(machine: Cpu, cc: str | None = None) -> list[str]:
         if not command or shutil.which(command[0]) is None:
             raise UsageError(f"cc is {cc!r}; there is no such program")
         return command
-    zig = _zig()
-    if zig:
-        return [*zig, "-target", machine.zig]
+    if found := zig():
+        return [*found, "-target", machine.zig]
     if architecture(machine) == host_architecture() and shutil.which("cc") is not None:
         return ["cc"]
     missing = f"there is no C compiler for machine {machine.name} ({machine.zig})"
@@ -69,13 +68,12 @@ def host_compiler() -> list[str]:
     """
     if shutil.which("cc") is not None:
         return ["cc"]
-    zig = _zig()
-    if zig:
-        return [*zig, "-fno-sanitize=all"]
+    if found := zig():
+        return [*found, "-fno-sanitize=all"]
     raise UsageError(f"there is no C compiler for this computer; install one with: {INSTALL}")
 
 
-def _zig() -> list[str]:
+def zig() -> list[str]:
     """Return the command of zig's C compiler; empty if it is not installed."""
     package = importlib.util.find_spec("ziglang")
     # `python -m ziglang` does no more than to start it.

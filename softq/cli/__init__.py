@@ -29,6 +29,7 @@ for _command in (
     check.check,
     build.build,
     build.run,
+    build.size,
     sweep.sweep,
     sweep.sensitivity,
     plan.plan,

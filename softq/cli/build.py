@@ -1,4 +1,4 @@
-"""The commands around an artifact: `softq build` writes it, `softq run` runs it on data."""
+"""The commands around an artifact: `softq build` writes it, `softq run` runs it, `softq size` tells what it takes."""
 
 from __future__ import annotations
 
@@ -81,3 +81,20 @@ def run(
             against = load(reference, threads, signature=require_signature) if folder else reference
             report = check_models(against, artifact, data, max_drop=max_drop, **given)
     print_report(report, markdown, as_json)
+
+
+@click.command()
+@click.argument("out_dir")
+@click.option("--compile", is_flag=True, help="Compile the files again, for flash and stack.")
+@click.option("--cc", metavar="COMMAND", help="The same by this compiler with its options.")
+@options.JSON
+def size(out_dir: str, compile: bool, cc: str | None, as_json: bool) -> None:
+    """Print what the model in C in OUT_DIR takes: flash, arena, stack and multiply-adds, whole and for each step."""
+    from softq.artifact.firmware.sizes import read_sizes
+    from softq.formatting import sizes_to_text
+
+    sizes = read_sizes(out_dir, compile=compile, cc=cc)
+    if as_json:
+        print_json(sizes)
+    else:
+        print_text(sizes_to_text(sizes))

@@ -23,6 +23,7 @@ from softq.compiler.steps.builder import Array, Builder, StepCall, Value
 from softq.compiler.steps.product import Epilogue, Product, Weight
 from softq.compiler.steps.tir_kernels import TirKernels
 from softq.compiler.tir.loop_nests import Nest
+from softq.compiler.tir.products import count_products
 from softq.compiler.tir.symbolic import is_number, key, plain, size
 from softq.errors import RefusalError
 from softq.rowprog import Program
@@ -103,6 +104,7 @@ class Lowering(ABC):
         known = self._known(call, [*inputs, *outputs])
         by_param = {key(p): v for p, v in zip(buffers, [*inputs, *outputs], strict=True)}
         temporary: dict[int, Value] = {}
+        terms = count_products(function)
         for nest in self._nests(call.args[0].name_hint, function, rows):
             used: list[Value] = []
             for buffer in nest.buffers:
@@ -116,7 +118,8 @@ class Lowering(ABC):
             cost = max((v.elements for v in used), key=lambda s: (not isinstance(s, int), str(s)))
             scalars = [self._size(v, known) for v in nest.scalars]
             symbol = str(nest.function.attrs["global_symbol"])
-            yield StepCall(symbol, used, scalars, size(nest.items, known), cost)
+            yield StepCall(symbol, used, scalars, size(nest.items, known), cost, multiply_adds=terms)
+            terms = 0  # They are those of all kernels of the function.
 
     def _nests(self, name: str, function: Any, rows: bool) -> list[Nest]:
         try:

@@ -17,12 +17,35 @@ class KernelText:
         head: Its first line, without `static` and without an end.
         body: What stands in its braces, with them.
         kept: Which of a step's arguments it takes: tensors, then scalars, then the range of work items.
+        writes: Which of them it writes to.
     """
 
     symbol: str
     head: str
     body: str
     kept: tuple[int, ...]
+    writes: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What a step takes.
+
+    Attributes:
+        kernel: The kernel.
+        site: The softmax that it computes, or None.
+        shape: Of what it makes.
+        multiply_adds: Terms of the sums of its products.
+        weights: Bytes of the weights that it reads; other steps may read the same.
+        arena: Bytes of the arena that are needed while it runs.
+    """
+
+    kernel: str
+    site: str | None
+    shape: tuple[int, ...]
+    multiply_adds: int
+    weights: int
+    arena: int
 
 
 @dataclass(frozen=True)
@@ -37,6 +60,7 @@ class Firmware:
         scratch: Where the scratch of a step lies, by the step's number.
         arena: Bytes of the arena.
         least: The most bytes that are needed at once, which no arena can be smaller than.
+        layers: What each step takes.
     """
 
     program: Program
@@ -46,3 +70,4 @@ class Firmware:
     scratch: Mapping[int, int]
     arena: int
     least: int
+    layers: Sequence[Layer]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 from softq.artifact import manifest
+from softq.artifact.firmware.compiling import measure
 from softq.artifact.firmware.program import Firmware
+from softq.artifact.firmware.sizes import compiled_facts
 from softq.artifact.firmware.text import FirmwareText
 from softq.artifact.folder import NewFolder, check_folder
 from softq.artifact.machine import Cpu
@@ -56,7 +60,7 @@ def write_firmware(
         with NewFolder(goal) as new:
             for file, content in text.files():
                 write_new(new.path / file, [content.encode()])
-            facts = {
+            described = {
                 **manifest.describe(
                     firmware.program,
                     machine,
@@ -67,7 +71,15 @@ def write_firmware(
                 ),
                 "name": chosen,
                 "compiler_flags": list(machine.compiler_flags),
-                "memory": {"arena": firmware.arena, "arena_least": firmware.least, "weights": text.weight_bytes},
+            }
+            exact = {"arena": firmware.arena, "arena_least": firmware.least, "weights": text.weight_bytes}
+            machine_facts = cast("Mapping[str, object]", described["machine"])
+            compiled = measure(new.path, chosen, machine_facts, machine.compiler_flags)
+            facts = {
+                **described,
+                "memory": {**exact, **compiled_facts(compiled, text.weight_bytes)},
+                "multiply_adds": sum(layer.multiply_adds for layer in firmware.layers),
+                "layers": list(map(dataclasses.asdict, firmware.layers)),
             }
             write_manifest(new.path, facts, sign)
             new.commit()

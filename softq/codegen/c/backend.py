@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import onnx_ir as ir
@@ -11,15 +10,13 @@ from softq.artifact.firmware.program import Firmware, KernelText
 from softq.artifact.machine import Cpu
 from softq.artifact.program import Measure, Program
 from softq.codegen.c.function import Function, constants_of
+from softq.codegen.c.layers import describe_layers
+from softq.codegen.c.memory import plan_memory
 from softq.codegen.c.prelude import prelude
 from softq.codegen.c.specialization import specialize
 from softq.codegen.cpu.backend import CpuBackend
 from softq.compiler.pipeline import compile_model
-from softq.compiler.steps.offset_plan import ALIGNMENT, Span, plan_offsets
 from softq.errors import RefusalError
-
-_LARGEST = (1 << 31) - 1
-"""Bytes of memory whose positions are 32-bit integers."""
 
 
 class CBackend(CpuBackend):
@@ -50,9 +47,13 @@ def firmware(model: ir.Model, machine: Cpu) -> Firmware:
     kernels: list[KernelText] = []
     for symbol, function in found.functions.items():
         text = Function(function, symbol, constants_of(function))
-        kernels.append(KernelText(symbol, text.head(), text.body(), found.kept[symbol]))
+        kept = found.kept[symbol]
+        writes = frozenset(at for at, written in zip(kept, text.writes(), strict=True) if written)
+        kernels.append(KernelText(symbol, text.head(), text.body(), kept, writes))
         used |= text.used
-    return _planned(program, kernels, prelude(used))
+    memory = plan_memory(program)
+    layers = describe_layers(program, kernels, memory)
+    return Firmware(program, kernels, prelude(used), memory.offsets, memory.scratch, memory.bytes, memory.least, layers)
 
 
 def _check_static(program: Program) -> None:
@@ -66,21 +67,3 @@ def _check_static(program: Program) -> None:
             )
     if any(isinstance(step.then, Measure) for step in program.steps) or program.measured:
         raise RefusalError("lengths in the model depend on data; a model in C has fixed shapes")
-
-
-def _planned(program: Program, kernels: Sequence[KernelText], before: str) -> Firmware:
-    slots = [int(size) for size in program.slots if isinstance(size, int)]
-    spans = [Span(size, *life) for size, life in zip(slots, program.lives, strict=True)]
-    scratch: list[int] = []
-    for position, step in enumerate(program.steps):
-        needed = [math.prod(int(size) for size in program.tensors[at].shape if isinstance(size, int))
-                  for at in step.tensors if program.tensors[at].place == "scratch"]  # fmt: skip
-        if needed:
-            scratch.append(position)
-            spans.append(Span(max(needed), position, position))
-    plan = plan_offsets(spans)
-    if plan.bytes > _LARGEST:
-        raise RefusalError(f"the model needs {plan.bytes} bytes of memory; a model in C has at most {_LARGEST}")
-    offsets, of_scratch = plan.offsets[: len(slots)], plan.offsets[len(slots) :]
-    arena = max(plan.bytes, ALIGNMENT)  # C has no empty arrays.
-    return Firmware(program, kernels, before, offsets, dict(zip(scratch, of_scratch, strict=True)), arena, plan.least)

@@ -68,6 +68,12 @@ class Function(Expressions):
         tables = "".join(f"    {line}\n" for line in self._tables())
         return "{\n" + tables + "".join(self._lines) + "}\n"
 
+    def writes(self) -> list[bool]:
+        """Return which parameters are pointers to memory that it writes."""
+        return [
+            key(param) in self._written for param in self._function.params if str(param.name) not in self._constants
+        ]
+
     def _parameter_type(self, param: Any) -> str:
         if not is_pointer(param):
             return ctype(dtype(param)) + " "

@@ -65,6 +65,7 @@ class StepCall:
         site: The softmax that the step computes.
         error: What it means if the first tensor, a flag, is set.
         then: What comes behind it instead of the next step, by what the first tensor holds.
+        multiply_adds: How many terms the sums of its products have, all together.
     """
 
     kernel: str
@@ -75,6 +76,7 @@ class StepCall:
     site: str | None = None
     error: str | None = None
     then: Jump | Measure | None = None
+    multiply_adds: Size = 0
 
 
 @dataclass
@@ -250,7 +252,17 @@ class Builder:
         first = tuple(number(value, name) for name, value in inputs)
         last = tuple(number(value, name) for name, value in outputs)
         steps = tuple(
-            Step(s.kernel, tuple(map(number, s.tensors)), tuple(s.scalars), s.items, s.cost, s.site, s.error, s.then)
+            Step(
+                s.kernel,
+                tuple(map(number, s.tensors)),
+                tuple(s.scalars),
+                s.items,
+                s.cost,
+                s.site,
+                s.error,
+                s.then,
+                s.multiply_adds,
+            )
             for s in self.steps
         )
         needed = dict.fromkeys(t.elements for s in self.steps for t in s.tensors if t.place == "scratch")

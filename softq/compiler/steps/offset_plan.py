@@ -38,20 +38,25 @@ class OffsetPlan:
     Attributes:
         offsets: The place of each in bytes, multiples of `ALIGNMENT`.
         bytes: Size of the whole block.
-        least: Lower bound of it: the most that is alive at one step.
+        alive: Bytes that each step needs, up to the last one that needs any.
     """
 
     offsets: tuple[int, ...]
     bytes: int
-    least: int
+    alive: tuple[int, ...]
+
+    @property
+    def least(self) -> int:
+        """Lower bound of the block: the most that is alive at one step."""
+        return max(self.alive, default=0)
 
 
 def plan_offsets(spans: Sequence[Span], alignment: int = ALIGNMENT) -> OffsetPlan:
     """Return where tensors lie; the same for the same tensors."""
     sizes = [-(-span.bytes // alignment) * alignment for span in spans]
     steps = range(max((span.last for span in spans), default=-1) + 1)
-    least = max((sum(s for s, span in zip(sizes, spans, strict=True) if span.first <= at <= span.last) for at in steps),
-                default=0)  # fmt: skip
+    alive = tuple(sum(s for s, span in zip(sizes, spans, strict=True) if span.first <= at <= span.last) for at in steps)
+    least = max(alive, default=0)
     rivals = [[j for j, other in enumerate(spans) if j != i and other.first <= span.last and span.first <= other.last]
               for i, span in enumerate(spans)]  # fmt: skip
     orders = [
@@ -72,7 +77,7 @@ def plan_offsets(spans: Sequence[Span], alignment: int = ALIGNMENT) -> OffsetPla
         found = _place(changed, sizes, rivals)
         if found[0] <= best[0]:
             best, order = found, changed
-    return OffsetPlan(tuple(best[1]), best[0], least)
+    return OffsetPlan(tuple(best[1]), best[0], alive)
 
 
 def _place(order: Sequence[int], sizes: Sequence[int], rivals: Sequence[Sequence[int]]) -> tuple[int, list[int]]:

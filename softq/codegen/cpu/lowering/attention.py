@@ -89,15 +89,16 @@ def lower_attention(kernels: CpuKernels, lowering: Lowering, attention: Attentio
         needed = multiplied([counts[rows_of], counts[each], element])
         memory = computed("add", memory, multiplied([ceiling(needed, 64), 64]))
     scores = multiplied([matrices, rows, length])
-    multiplying = kernels.cost(multiplied([scores, computed("add", width, columns)]))
+    terms = multiplied([scores, computed("add", width, columns)])
     out.append(
         StepCall(
             kernels.attention(form),
             [*left.tensors, *right, result, *stages.others, out.scratch(memory)],
             [*sizes.values(), *stages.scalars],
             multiplied([matrices, ceiling(rows, block)]),
-            computed("add", multiplying, multiplied([scores, ROW_COST])),
+            computed("add", kernels.cost(terms), multiplied([scores, ROW_COST])),
             stages.site,
+            multiply_adds=terms,
         )
     )
     return result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -96,8 +96,9 @@ def _panels(kernels: CpuKernels, builder: Builder, given: Convolution, kernel: W
     w = builder.weight(("channels", kernel.name, operator.groups), packed)
     items = [x.dims[0], operator.groups, ceiling(sizes["rows"], sizes["block"]), ceiling(outer, sizes["most"])]
     tensors = [x, w, given.bias, out, *given.others, builder.scratch(panels.scratch_bytes(sizes, tile, padded))]
-    cost = kernels.cost(multiplied([out.elements, *kernel.array.shape[1:]]))
-    builder.append(StepCall(symbol, tensors, [*sizes.values()], multiplied(items), cost))
+    terms = multiplied([out.elements, *kernel.array.shape[1:]])
+    cost = kernels.cost(terms)
+    builder.append(StepCall(symbol, tensors, [*sizes.values()], multiplied(items), cost, multiply_adds=terms))
 
 
 def _is_padded(operator: ConvolutionOp, x: Value, out: Value, kernel: Sequence[int]) -> bool:
@@ -138,7 +139,7 @@ def _direct(kernels: CpuKernels, builder: Builder, given: _Given, outer: Size, o
     tensors = [x, given.kernel, given.bias, out, *given.others, memory]
     blocks = [ceiling(sizes[axis], sizes[f"block_{axis}"]) for axis in ("rows", "columns")]
     items = multiplied([x.dims[0], operator.groups, *blocks])
-    builder.append(StepCall(symbol, tensors, [*sizes.values()], items, _cost(kernels, given, out)))
+    _append(kernels, builder, given, StepCall(symbol, tensors, [*sizes.values()], items, 0), out)
 
 
 def _flat(kernels: CpuKernels, builder: Builder, given: _Given, outer: Size, out: Value) -> None:
@@ -156,7 +157,7 @@ def _flat(kernels: CpuKernels, builder: Builder, given: _Given, outer: Size, out
     blocks = [ceiling(sizes[a], sizes[b]) for a, b in (("rows", "block_rows"), ("columns", "block_columns"))]
     items = multiplied([x.dims[0], *blocks, ceiling(outer, sizes["most"])])
     tensors = [x, given.kernel, given.bias, out, *given.others, builder.scratch(flat.scratch_bytes(sizes, tile))]
-    builder.append(StepCall(symbol, tensors, [*sizes.values()], items, _cost(kernels, given, out)))
+    _append(kernels, builder, given, StepCall(symbol, tensors, [*sizes.values()], items, 0), out)
 
 
 def _depthwise(kernels: CpuKernels, builder: Builder, given: _Given, outer: Size, out: Value) -> None:
@@ -172,7 +173,7 @@ def _depthwise(kernels: CpuKernels, builder: Builder, given: _Given, outer: Size
     symbol = _kernel(kernels, depthwise.symbol_of(stride), given.epilogue, make)
     tensors = [x, given.kernel, given.bias, out, *given.others, memory]
     items = multiplied(x.dims[:2])
-    builder.append(StepCall(symbol, tensors, [*sizes.values()], items, _cost(kernels, given, out)))
+    _append(kernels, builder, given, StepCall(symbol, tensors, [*sizes.values()], items, 0), out)
 
 
 def lower_greatest(kernels: CpuKernels, builder: Builder, operator: GreatestOp, x: Value, result: Any) -> Value:
@@ -215,7 +216,7 @@ def _many(kernels: CpuKernels, builder: Builder, given: _Given, outer: Size, out
     memory = builder.scratch(windows.scratch_bytes(steps, multiplied(kernel), block, tile))
     tensors = [x, given.kernel, given.bias, out, *given.others, memory]
     items = multiplied([x.dims[0], operator.groups, ceiling(positions, block), ceiling(outer, most)])
-    builder.append(StepCall(symbol, tensors, [*sizes.values()], items, _cost(kernels, given, out)))
+    _append(kernels, builder, given, StepCall(symbol, tensors, [*sizes.values()], items, 0), out)
 
 
 def _neighbours(kernels: CpuKernels, builder: Builder, given: _Given, out: Value) -> tuple[Value, tuple[Size, Size]]:
@@ -252,5 +253,7 @@ def _kernel(kernels: CpuKernels, name: str, epilogue: Epilogue | None, make: Cal
     return kernels.tir.add(symbol, lambda: make(symbol))
 
 
-def _cost(kernels: CpuKernels, given: _Given, out: Value) -> Size:
-    return kernels.cost(multiplied([out.elements, *given.kernel.dims[1:]]))
+def _append(kernels: CpuKernels, builder: Builder, given: _Given, step: StepCall, out: Value) -> None:
+    """Append a step, with what it takes."""
+    terms = multiplied([out.elements, *given.kernel.dims[1:]])
+    builder.append(replace(step, cost=kernels.cost(terms), multiply_adds=terms))

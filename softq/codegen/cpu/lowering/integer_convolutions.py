@@ -47,5 +47,6 @@ def lower_integer_convolution(kernels: CpuKernels, builder: Builder, given: Inte
     cost = kernels.cost(multiplied([out.elements, packed[0].size]))
     memory = builder.scratch(integers.scratch_bytes(steps, tile))
     tensors = [image, *weights, given.kernel_zeros, given.zero, out, memory]
-    builder.append(StepCall(symbol, tensors, scalars, items, computed("max", cost, 1)))
+    terms = multiplied([out.elements, *w.array.shape[1:]])
+    builder.append(StepCall(symbol, tensors, scalars, items, computed("max", cost, 1), multiply_adds=terms))
     return out

@@ -30,13 +30,14 @@ def lower_matmul(kernels: CpuKernels, out: Builder, given: Product, result: Any)
         out.append(StepCall(packing, [b, panels], [inner, columns], multiplied([lead, count]), b.elements))
     product = out.new(result)
     items = multiplied([lead, ceiling(rows, matmul.ROWS), count])
-    cost = kernels.cost(multiplied([lead, rows, inner, columns]))
+    terms = multiplied([lead, rows, inner, columns])
+    cost = kernels.cost(terms)
     parts = matmul.is_long(inner)
     name = matmul.MATMUL + "_parts" * parts
     symbol = name if given.epilogue is None else f"{name}_{given.epilogue.suffix}"
     kernel = kernels.tir.add(symbol, lambda: matmul.matmul_kernel(tile, symbol, given.epilogue, parts=parts))
     tensors = [given.left, panels, product, *given.others]
-    out.append(StepCall(kernel, tensors, [rows, inner, columns, given.step], items, cost))
+    out.append(StepCall(kernel, tensors, [rows, inner, columns, given.step], items, cost, multiply_adds=terms))
     return product
 
 
@@ -63,7 +64,8 @@ def lower_packed_matmul(
     memory = out.scratch(multiplied([half, 2 * tile.columns * 4]))
     symbol = kernels.tir.add(packed_bits.packed_symbol(op.block), lambda: packed_bits.packed_kernel(tile, op.block))
     cost = kernels.cost(multiplied([computed("add", rows, 4), inner, columns]))
-    out.append(StepCall(symbol, [left, *panels, product, memory], [rows, inner, columns], count, cost))
+    terms, tensors = multiplied([rows, inner, columns]), [left, *panels, product, memory]
+    out.append(StepCall(symbol, tensors, [rows, inner, columns], count, cost, multiply_adds=terms))
     return product
 
 
@@ -91,9 +93,10 @@ def lower_integer_matmul(kernels: CpuKernels, out: Builder, given: Product, resu
         integer_matmul.matmul_symbol(left_type, right_type),
         lambda: integer_matmul.integer_matmul_kernel(tile, dot, left_type, right_type),
     )
-    cost = kernels.cost(multiplied([lead, rows, inner, columns]))
+    terms = multiplied([lead, rows, inner, columns])
+    cost = kernels.cost(terms)
     tensors = [given.left, *right, *given.zeros, product, memory]
-    out.append(StepCall(kernel, tensors, [rows, inner, columns, given.step], items, cost))
+    out.append(StepCall(kernel, tensors, [rows, inner, columns, given.step], items, cost, multiply_adds=terms))
     return product
 
 
@@ -113,8 +116,10 @@ def _lower_words(kernels: CpuKernels, out: Builder, given: Product, result: Any)
     kernel = kernels.tir.add(symbol, lambda: integer_matmul.words_matmul_kernel(tile, WORDS, kernels.parts(), symbol))
     items = multiplied([lead, ceiling(rows, integer_matmul.ROWS), ceiling(columns, tile.columns)])
     memory = out.scratch(integer_matmul.scratch_bytes(inner, WORDS))
-    cost = kernels.cost(multiplied([lead, rows, inner, columns]))
-    out.append(StepCall(kernel, [given.left, right, product, memory], [rows, inner, columns, given.step], items, cost))
+    terms = multiplied([lead, rows, inner, columns])
+    cost = kernels.cost(terms)
+    tensors = [given.left, right, product, memory]
+    out.append(StepCall(kernel, tensors, [rows, inner, columns, given.step], items, cost, multiply_adds=terms))
     return product
 
 

@@ -47,9 +47,11 @@ def lower_recurrence(
         f"{PREFIX}{op.symbol}_{tile.rows}", lambda: recurrence_kernel(f"{PREFIX}{op.symbol}_{tile.rows}", op, tile)
     )
     memory = builder.scratch(scratch_bytes(op, hidden, tile))
-    cost = kernels.cost(multiplied([steps, directions, batch, op.gates, hidden, hidden]))
+    terms = multiplied([steps, directions, batch, op.gates, hidden, hidden])
     tensors = [x, *panels, *others, *outputs, memory]
-    builder.append(StepCall(symbol, tensors, [steps, batch, hidden], items(op, batch, tile), cost))
+    numbers: list[Size] = [steps, batch, hidden]
+    cost = kernels.cost(terms)
+    builder.append(StepCall(symbol, tensors, numbers, items(op, batch, tile), cost, multiply_adds=terms))
     return tuple(outputs)
 
 
