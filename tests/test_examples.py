@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+
+
+def test_microcontroller(tmp_path: Path) -> None:
+    pytest.importorskip("tvm")
+    for program in ("make", "arm-none-eabi-gcc", "qemu-system-arm"):
+        if shutil.which(program) is None:
+            pytest.skip(f"needs {program}")
+    given = [f"PYTHON={sys.executable}", f"SOFTQ={sys.executable} -m softq", f"BUILD={tmp_path}"]
+    with np.load(EXAMPLES.parent / "models" / "mnist_vit" / "data.npz") as data:
+        labels = data["label.digit"]
+    for image in (3, 5):
+        done = subprocess.run(
+            ["make", "--no-print-directory", "-C", EXAMPLES / "microcontroller", "run", f"IMAGE={image}", *given],
+            check=True, capture_output=True, text=True,
+        )  # fmt: skip
+        assert f"digit {labels[image]}, label {labels[image]}" in (done.stdout + done.stderr).splitlines()
+        assert "warning" not in done.stderr
+    flags = json.loads((tmp_path / "digits" / "manifest.json").read_text())["compiler_flags"]
+    assert f"CPU := {' '.join(flags)}" in (EXAMPLES / "microcontroller" / "Makefile").read_text().splitlines()
 
 
 @pytest.mark.slow

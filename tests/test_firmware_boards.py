@@ -7,16 +7,23 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
+from onnx import parser
 
 pytest.importorskip("tvm")
 
 import softq
 from benchmarks.mcu.boards import BOARDS, missing, run
 from benchmarks.mcu.kernels import WORKS, measure
+from benchmarks.mcu.models import WORKS as MODELS
+from benchmarks.mcu.models import digits
+from benchmarks.mcu.models import measure as measure_model
+from benchmarks.mcu.running import model_objects
 from softq.codegen.c.machines import FAMILIES, Family
 
 VIT = Path(__file__).parent.parent / "models" / "mnist_vit"
+FLOAT = MODELS[0]
 QUICK = ("m4",)
 UNKNOWN = "m85"
 """gcc has it from version 13 on."""
@@ -78,26 +85,80 @@ def test_rows_are_those_of_the_interpreter(board: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("board", boards(), indirect=True)
-def test_a_vision_transformer_is_that_of_this_computer(board: str, tmp_path: Path) -> None:
-    cpu = BOARDS[board].cpu
-    target = f"{cpu.name},cpu={board},name=digits"
-    softq.build(VIT / "mnist_vit.onnx", tmp_path / "digits", target=target, input_shapes={"images": [1, 1, 28, 28]})
-    with np.load(VIT / "data.npz") as data:
-        image = data["images"][:1]
-    with softq.load(tmp_path / "digits") as model:
-        wanted = model({"images": image})["logits"].ravel()
-    pixels = ", ".join(map(str, image.ravel().tolist()))
-    (tmp_path / "main.c").write_text(
-        '#include "digits.h"\n#include <string.h>\nvoid print_number(uint32_t value);\nuint32_t stack_used(void);\n'
-        f"static const uint8_t pixels[DIGITS_IMAGES_LENGTH] = {{{pixels}}};\n"
-        "int measured(void)\n{\n    float logits[DIGITS_LOGITS_LENGTH];\n    uint32_t bits;\n"
-        "    const int code = digits_run(pixels, logits);\n    for (int i = 0; i < DIGITS_LOGITS_LENGTH; ++i) {\n"
-        "        memcpy(&bits, &logits[i], sizeof bits);\n        print_number(bits);\n    }\n"
-        "    print_number(stack_used());\n    return code;\n}\n"
+def test_a_vision_transformer_is_that_of_this_computer_and_of_onnxruntime(board: str, tmp_path: Path) -> None:
+    # Of this computer's functions of math.h only those are used that are exact: the bits are the same.
+    found = measure_model(FLOAT, BOARDS[board], tmp_path, count=1)
+    assert found.stack < 2048
+    assert found.arena < 100_000
+
+
+PROGRAM = """#include "board.h"
+#include "digits.h"
+#include "second.h"
+#include <string.h>
+
+static const uint8_t pixels[DIGITS_IMAGES_LENGTH] = {%(pixels)s};
+static const float x[SECOND_X_LENGTH] = {0.5f, -1.0f, 2.0f, 0.25f, 8.0f, 0.0f, -3.0f, 1.0f,
+                                         1.0f, 1.0f, 1.0f, 1.0f, -9.0f, 2.5f, 0.0f, 0.0f};
+static union {
+    uint8_t bytes[DIGITS_ARENA_BYTES + 16];
+    uint64_t aligned[2];
+} memory __attribute__((aligned(16)));
+static float logits[DIGITS_LOGITS_LENGTH], first[DIGITS_LOGITS_LENGTH];
+static float y[SECOND_Y_LENGTH];
+
+int main(void)
+{
+    uint8_t *const m = memory.bytes;
+
+    print_number((uint32_t)digits_run_in(NULL, logits, m, DIGITS_ARENA_BYTES));
+    print_number((uint32_t)digits_run_in(pixels, NULL, m, DIGITS_ARENA_BYTES));
+    print_number((uint32_t)digits_run_in(pixels, logits, NULL, DIGITS_ARENA_BYTES));
+    print_number((uint32_t)digits_run_in(pixels, logits, m, DIGITS_ARENA_BYTES - 1));
+    print_number((uint32_t)digits_run_in(pixels, logits, m + 8, DIGITS_ARENA_BYTES));
+    print_bytes(logits, sizeof logits);
+    print_number((uint32_t)digits_run(pixels, first));
+    for (int i = 0; i < %(runs)d; ++i) {
+        memset(memory.bytes, 37 * i, sizeof memory);
+        if (digits_run_in(pixels, logits, m, DIGITS_ARENA_BYTES) != DIGITS_OK || memcmp(first, logits, sizeof first)) {
+            return 1;
+        }
+    }
+    print_number((uint32_t)second_run(x, y));
+    print_bytes(first, sizeof first);
+    print_bytes(y, sizeof y);
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("runs", [3, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("board", ["m4"], indirect=True)
+def test_two_models_run_again_and_again_and_refuse_wrong_arguments(board: str, runs: int, tmp_path: Path) -> None:
+    target = BOARDS[board].target
+    shapes = {"images": [1, 1, 28, 28]}
+    softq.build(VIT / "mnist_vit.onnx", tmp_path / "digits", target=f"{target},name=digits", input_shapes=shapes)
+    small = parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 21]> f (float[2, 8] x) => (float[2, 8] y) { y = Softmax <axis = -1> (x) }'
     )
-    sources = [tmp_path / "main.c", *sorted((tmp_path / "digits").glob("*.c"))]
-    *bits, stack = (int(line, 16) for line in run(BOARDS[board], tmp_path, sources, [tmp_path / "digits"]))
-    found = np.array(bits, np.uint32).view(np.float32)
-    # Of this computer's functions of math.h only those are used that are exact.
-    np.testing.assert_array_equal(found, wanted)
-    assert stack < 2048
+    softq.build(small, tmp_path / "second", target=f"{target},name=second")
+    image = digits(1)[0]["images"]
+    pixels = ", ".join(map(str, image.ravel().tolist()))
+    (tmp_path / "main.c").write_text(PROGRAM % {"pixels": pixels, "runs": runs})
+    objects: list[Path] = []
+    for name in ("digits", "second"):
+        (tmp_path / f"{name}_objects").mkdir()
+        objects += model_objects(BOARDS[board], tmp_path / name, tmp_path / f"{name}_objects")
+    include = [tmp_path / "digits", tmp_path / "second"]
+    words = np.array([int(line, 16) for line in run(BOARDS[board], tmp_path, [tmp_path / "main.c", *objects], include)])
+    null, small_arena, misaligned = 1, 2, 3
+    assert words[:5].tolist() == [null, null, null, small_arena, misaligned]
+    assert not words[5:15].any(), "an error writes nothing"
+    assert words[15] == words[16] == 0
+    results = words[17:].astype(np.uint32).view(np.float32)
+    session = onnxruntime.InferenceSession(VIT / "mnist_vit.onnx", providers=["CPUExecutionProvider"])
+    wanted = np.asarray(session.run(None, {"images": image})[0]).ravel()
+    np.testing.assert_allclose(results[:10], wanted, rtol=1e-6, atol=1e-6)
+    x = np.array([[0.5, -1, 2, 0.25, 8, 0, -3, 1], [1, 1, 1, 1, -9, 2.5, 0, 0]])
+    powers = np.exp(x)
+    np.testing.assert_allclose(results[10:].reshape(2, 8), powers / powers.sum(-1, keepdims=True), rtol=1e-6)

@@ -11,21 +11,13 @@ from pathlib import Path
 from softq.artifact.machine import Cpu
 from softq.codegen.c.machines import CORTEX_M, RISCV32
 
-_START = Path(__file__).with_name("start.c")
-_LINK = """ENTRY({entry})
-MEMORY {{
-  code (rx) : ORIGIN = {code:#x}, LENGTH = {code_bytes:#x}
-  ram (rwx) : ORIGIN = {ram:#x}, LENGTH = {ram_bytes:#x}
-  far (r) : ORIGIN = {far:#x}, LENGTH = {far_bytes:#x}
-}}
-SECTIONS {{
-  .weights : {{ *(.rodata.*_weight_*) }} > far
-  .text : {{ KEEP(*(.vectors)) *(.text*) *(.rodata*) *(.srodata*) *(.ARM.ex*) . = ALIGN(16); }} > code
-  .data : {{ _data_begin = .; *(.data*) *(.sdata*) . = ALIGN(16); _data_end = .; }} > ram AT > code
-  _data_load = LOADADDR(.data);
-  .bss (NOLOAD) : {{ _bss_begin = .; *(.bss*) *(.sbss*) *(COMMON) . = ALIGN(16); _bss_end = .; }} > ram
-  _stack_limit = _bss_end;
-  _stack_top = ORIGIN(ram) + LENGTH(ram);
+_EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "microcontroller"
+"""Has start code and a linker script, which serve every board."""
+
+_MEMORY = """MEMORY {{
+  code (rx) : ORIGIN = {code[0]:#x}, LENGTH = {code[1]:#x}
+  weights (r) : ORIGIN = {weights[0]:#x}, LENGTH = {weights[1]:#x}
+  ram (rwx) : ORIGIN = {ram[0]:#x}, LENGTH = {ram[1]:#x}
 }}
 """
 
@@ -43,6 +35,7 @@ class Board:
         ram: The same of memory.
         tick: Instructions to a tick of the counter.
         far: Where weights lie.
+        target: What `softq build` is told.
     """
 
     machine: str
@@ -53,19 +46,22 @@ class Board:
     ram: tuple[int, int]
     tick: float
     far: tuple[int, int]
+    target: str
 
 
 def _arm(
     machine: str, cpu: str, code: tuple[int, int], ram: tuple[int, int], clock: int, far: tuple[int, int]
 ) -> Board:
     processor, compiler = CORTEX_M.machine(cpu, ""), ("arm-none-eabi-gcc",)
-    return Board(machine, processor, "qemu-system-arm", compiler, code, ram, 1000 / clock, far)
+    target = f"{CORTEX_M.name},cpu={cpu}"
+    return Board(machine, processor, "qemu-system-arm", compiler, code, ram, 1000 / clock, far, target)
 
 
 def _riscv(cpu: str) -> Board:
     compiler = ("riscv64-unknown-elf-gcc", "--specs=picolibc.specs")
     code, ram, far = (0x80000000, 2 << 20), (0x80800000, 4 << 20), (0x80200000, 6 << 20)
-    return Board("virt", RISCV32.machine(cpu, ""), "qemu-system-riscv32", compiler, code, ram, 1.0, far)
+    processor, target = RISCV32.machine(cpu, ""), f"{RISCV32.name},cpu={cpu}"
+    return Board("virt", processor, "qemu-system-riscv32", compiler, code, ram, 1.0, far, target)
 
 
 _MPS2 = ((0x00000000, 2 << 20), (0x20000000, 4 << 20), 25, (0x00200000, 2 << 20))
@@ -92,12 +88,12 @@ def missing(board: Board) -> str | None:
 def run(
     board: Board, folder: Path, sources: Sequence[Path], include: Sequence[Path] = (), opt: str = "-O2"
 ) -> list[str]:
-    """Return the lines that a program prints, whose `measured()` is in one of the sources.
+    """Return the lines that a program prints, whose `main()` is in one of the sources.
 
     Args:
         board: Where it runs.
         folder: For what is made.
-        sources: Its files in C.
+        sources: Its files in C, and objects.
         include: Folders of headers.
         opt: How the compiler optimizes.
 
@@ -105,21 +101,18 @@ def run(
         subprocess.CalledProcessError: it does not compile.
         AssertionError: it does not end as it should.
     """
-    link = folder / "link.ld"
-    entry = "start" if board.system.endswith("arm") else "_start"
-    link.write_text(_LINK.format(entry=entry, code=board.code[0], code_bytes=board.code[1], ram=board.ram[0],
-                                 ram_bytes=board.ram[1], far=board.far[0], far_bytes=board.far[1]))  # fmt: skip
-    flags = [*board.cpu.compiler_flags, opt, "-std=c99", "-ffunction-sections", "-fdata-sections"]
-    command = [*board.compiler, *flags, *(f"-I{path}" for path in include), "-nostartfiles", "-Wl,--gc-sections",
-               f"-T{link}", str(_START), *map(str, sources), "-lm", "-o", str(folder / "program.elf")]  # fmt: skip
+    (folder / "memory.ld").write_text(_MEMORY.format(code=board.code, weights=board.far, ram=board.ram))
+    command = [*board.compiler, *_flags(board, opt), *(f"-I{path}" for path in (_EXAMPLE, *include)), "-nostartfiles",
+               "-Wl,--gc-sections", f"-L{folder}", f"-T{_EXAMPLE / 'link.ld'}", str(_EXAMPLE / "start.c"),
+               *map(str, sources), "-lm", "-o", str(folder / "program.elf")]  # fmt: skip
     subprocess.run(command, check=True)
     emulator = [board.system, "-M", board.machine, "-nographic", "-semihosting", "-icount", "shift=0"]
     emulator += ["-bios", "none"] if board.system.endswith("riscv32") else []
     done = subprocess.run([*emulator, "-kernel", str(folder / "program.elf")], capture_output=True, text=True,
-                          timeout=120, check=False)  # fmt: skip
+                          timeout=300, check=False)  # fmt: skip
     lines = (done.stdout + done.stderr).splitlines()
-    assert lines[-1:] == ["done"], (board.machine, lines[-3:])
-    return lines[:-1]
+    assert done.returncode == 0, (board.machine, lines[-3:])
+    return lines
 
 
 def version(board: Board) -> str:
@@ -130,8 +123,27 @@ def version(board: Board) -> str:
 
 def code_bytes(board: Board, source: Path, folder: Path, opt: str = "-O2") -> int:
     """Return the bytes of code and constants of one file in C."""
-    out = folder / "size.o"
-    flags = [*board.cpu.compiler_flags, opt, "-std=c99"]
-    subprocess.run([*board.compiler, *flags, "-c", str(source), "-o", str(out)], check=True)
-    size = board.compiler[0].replace("gcc", "size")
-    return int(subprocess.run([size, str(out)], capture_output=True, text=True, check=True).stdout.split()[6])
+    return sum(sections(board, compile_object(board, source, folder / "size.o", opt=opt)).values())
+
+
+def compile_object(board: Board, source: Path, out: Path, include: Sequence[Path] = (), opt: str = "-O2") -> Path:
+    """Compile a file in C, and return the object.
+
+    Raises:
+        subprocess.CalledProcessError: it does not compile.
+    """
+    told = [*_flags(board, opt), *(f"-I{path}" for path in include)]
+    subprocess.run([*board.compiler, *told, "-c", str(source), "-o", str(out)], check=True)
+    return out
+
+
+def sections(board: Board, made: Path) -> Mapping[str, int]:
+    """Return the bytes of the sections of an object that flash has: code and constants."""
+    size = [board.compiler[0].replace("gcc", "size"), "-A", str(made)]
+    lines = subprocess.run(size, capture_output=True, text=True, check=True).stdout.splitlines()
+    fields = [line.split() for line in lines if line.startswith((".text", ".rodata", ".srodata", ".data", ".sdata"))]
+    return {name: int(count) for name, count, _ in fields}
+
+
+def _flags(board: Board, opt: str) -> Sequence[str]:
+    return (*board.cpu.compiler_flags, opt, "-std=c99", "-ffunction-sections", "-fdata-sections")

@@ -128,18 +128,14 @@ def _packed(codes: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def _main(head: str, scores: NDArray[Any], wanted: Sequence[NDArray[Any]], scratch: int, call: str) -> str:
-    """Return the program: it counts, and tells the sum of all bytes of each output, by their places."""
+    """Return the program: it counts, and prints the bytes of each output."""
     kind = str(scores.dtype)
     values = ", ".join(literal(value, kind) for value in scores.ravel().tolist())
     outputs = "\n".join(f"static {ctype(str(x.dtype))} out{i}[{x.size}];" for i, x in enumerate(wanted))
-    told = "\n".join(f"    tell(out{i}, sizeof out{i});" for i in range(len(wanted)))
+    told = "\n".join(f"    print_bytes(out{i}, sizeof out{i});" for i in range(len(wanted)))
     memory = f"static uint64_t scratch[{-(-scratch * scores.size // 8)}];\n" if scratch else ""
-    return f"""#include <stdbool.h>
-#include <stdint.h>
-
-void print_number(uint32_t value);
-uint32_t count_now(void);
-uint32_t count_from(uint32_t before);
+    return f"""#include "board.h"
+#include <stdbool.h>
 {prelude(())}
 void {head};
 static const {ctype(kind)} scores[{scores.size}] = {{{values}}};
@@ -147,16 +143,7 @@ static const {ctype(kind)} scores[{scores.size}] = {{{values}}};
 {memory}
 volatile int32_t length = {LENGTH}, rows = {ROWS};
 
-static void tell(const void *bytes, uint32_t count)
-{{
-    for (uint32_t i = 0; i < count; i += 4) {{
-        uint32_t word = 0;
-        memcpy(&word, (const uint8_t *)bytes + i, count - i < 4 ? count - i : 4);
-        print_number(word);
-    }}
-}}
-
-int measured(void)
+int main(void)
 {{
     const uint32_t before = count_now();
     for (int turn = 0; turn < {TURNS}; ++turn) {{

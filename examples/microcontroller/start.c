@@ -1,9 +1,9 @@
-/* Starting without a system, printing by semihosting, and counting instructions. */
-#include <stdint.h>
+/* Starting without a system, printing by semihosting, and counting instructions: Cortex-M and 32-bit RISC-V. */
+#include "board.h"
+
 #include <string.h>
 
 extern uint32_t _stack_top, _bss_begin, _bss_end, _data_begin, _data_end, _data_load;
-extern int measured(void);
 
 #if defined(__arm__)
 static int semihost(int operation, const void *argument)
@@ -14,24 +14,34 @@ static int semihost(int operation, const void *argument)
     return r0;
 }
 
-/* SysTick counts down in ticks of the board's clock; with -icount shift=0 an instruction is a nanosecond. */
+/* SysTick counts down 24 bits in ticks of the board's clock, and interrupts when it begins again. With qemu's
+ * -icount shift=0 an instruction is a nanosecond. */
 static volatile uint32_t *const systick = (volatile uint32_t *)0xE000E010;
+static volatile uint32_t turns;
+
+static void count_turn(void)
+{
+    ++turns;
+}
 
 static void count_begin(void)
 {
     systick[1] = 0xFFFFFF;
     systick[2] = 0;
-    systick[0] = 5;
+    systick[0] = 7;
+    while (systick[2] == 0) { /* It begins at its next tick. */
+    }
+    turns = 0;
 }
 
 uint32_t count_now(void)
 {
-    return systick[2];
-}
-
-uint32_t count_from(uint32_t before)
-{
-    return (before - systick[2]) & 0xFFFFFF;
+    uint32_t turn, ticks;
+    do {
+        turn = turns;
+        ticks = 0xFFFFFF - systick[2];
+    } while (turn != turns);
+    return (turn << 24) + ticks;
 }
 #else
 static int semihost(int operation, const void *argument)
@@ -55,12 +65,12 @@ uint32_t count_now(void)
     __asm volatile(".option push\n.option arch, +zicsr\ncsrr %0, minstret\n.option pop" : "=r"(count));
     return count;
 }
+#endif
 
 uint32_t count_from(uint32_t before)
 {
     return count_now() - before;
 }
-#endif
 
 void print_text(const char *text)
 {
@@ -79,14 +89,24 @@ void print_number(uint32_t value)
     print_text(text);
 }
 
+void print_bytes(const void *bytes, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i += 4) {
+        uint32_t word = 0;
+        memcpy(&word, (const uint8_t *)bytes + i, count - i < 4 ? count - i : 4);
+        print_number(word);
+    }
+}
+
 /* The stack is painted before, and looked at afterwards. */
 #define PAINT 0xA5A5A5A5u
 extern uint32_t _stack_limit;
 
 static void paint(void)
 {
-    uint32_t here;
-    for (uint32_t *at = &_stack_limit; at < &here - 64; ++at) {
+    /* This function's own words, which lie at the top, are left. */
+    uint32_t *const end = (uint32_t *)((uintptr_t)__builtin_frame_address(0) - 64);
+    for (uint32_t *at = &_stack_limit; at < end; ++at) {
         *at = PAINT;
     }
 }
@@ -110,20 +130,19 @@ void start(void)
     memcpy(&_data_begin, &_data_load, (size_t)((char *)&_data_end - (char *)&_data_begin));
     paint();
     count_begin();
-    const int code = measured();
-    print_text(code == 0 ? "done\n" : "failed\n");
-#if defined(__arm__)
-    semihost(0x18, (void *)0x20026);
-#else
-    static const uint32_t ended[2] = {0x20026, 0};
-    semihost(0x18, ended);
-#endif
+    const int code = main();
+    /* The reasons "application exit" and "run-time error", which qemu makes its exit codes 0 and 1. */
+    semihost(0x18, (const void *)(uintptr_t)(code == 0 ? 0x20026 : 0x20023));
     for (;;) {
     }
 }
 
 #if defined(__arm__)
-__attribute__((section(".vectors"), used)) static const void *const vectors[16] = {&_stack_top, (void *)start};
+__attribute__((section(".vectors"), used)) static void *const vectors[16] = {
+    [0] = (void *)&_stack_top,
+    [1] = (void *)start,
+    [15] = (void *)count_turn,
+};
 #else
 __attribute__((section(".vectors"), naked, used)) void _start(void)
 {

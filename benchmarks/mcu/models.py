@@ -1,0 +1,152 @@
+"""Whole models in C on emulated microcontrollers; writes benchmarks/mcu_models.json.
+
+    python -m benchmarks.mcu.models [--models NAME ...] [--boards m4 ...]
+
+With arguments nothing is written. Results are compared first: with those of the same C on this computer, to the bit.
+It needs what `python -m benchmarks.mcu` does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+import softq
+from benchmarks.mcu.boards import BOARDS, Board, missing, version
+from benchmarks.mcu.results import MODELS, MODELS_COMMAND, ModelRow
+from benchmarks.mcu.running import Feeds, Run, run_model
+
+VIT = Path(__file__).resolve().parents[2] / "models" / "mnist_vit"
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model.
+
+    Attributes:
+        name: What tables call it.
+        write: Writes it into a folder and returns its path.
+        shapes: Lengths of the inputs.
+        feeds: Returns so many inputs.
+        integer: Whether its numbers between layers are integers: then a result of onnxruntime's, which rounds some of
+            them to the other side, is near, and else within 1e-6.
+    """
+
+    name: str
+    write: Callable[[Path], Path]
+    shapes: Mapping[str, Sequence[int]]
+    feeds: Callable[[int], Sequence[Feeds]]
+    integer: bool = False
+
+
+def int8_vit(folder: Path) -> Path:
+    """Write the vision transformer as onnxruntime's static quantization makes it, and return its path.
+
+    Activations and weights are int8 with zero point 0, weights with a scale for each column.
+    """
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    class Reader(CalibrationDataReader):
+        def __init__(self) -> None:
+            with np.load(VIT / "calibration.npz") as data:
+                images = data["images"]
+            self._feeds: Iterator[Feeds] = iter([{"images": images[i : i + 16]} for i in range(0, len(images), 16)])
+
+        def get_next(self) -> Feeds | None:  # pyright: ignore[reportIncompatibleMethodOverride]
+            return next(self._feeds, None)
+
+    logging.disable(logging.WARNING)
+    quant_pre_process(str(VIT / "mnist_vit.onnx"), str(folder / "prepared.onnx"), skip_symbolic_shape=True)
+    quantize_static(folder / "prepared.onnx", folder / "int8.onnx", Reader(), quant_format=QuantFormat.QDQ,
+                    activation_type=QuantType.QInt8, weight_type=QuantType.QInt8, per_channel=True,
+                    extra_options={"ActivationSymmetric": True})  # fmt: skip
+    logging.disable(logging.NOTSET)
+    return folder / "int8.onnx"
+
+
+def digits(count: int) -> Sequence[Feeds]:
+    """Return images of the test data, each alone."""
+    with np.load(VIT / "data.npz") as data:
+        images = data["images"][:count]
+    return [{"images": image[None]} for image in images]
+
+
+SHAPES = {"images": (1, 1, 28, 28)}
+
+WORKS = (
+    Model("ViT, float", lambda _: VIT / "mnist_vit.onnx", SHAPES, digits),
+    Model("ViT, int8", int8_vit, SHAPES, digits, integer=True),
+)
+
+
+def measure(model: Model, board: Board, folder: Path, count: int = 2) -> Run:
+    """Return what a model does on a board, after its results were compared.
+
+    Args:
+        model: The model.
+        board: The board.
+        folder: For what is made.
+        count: How many inputs it is given.
+
+    Raises:
+        AssertionError: its results differ from those of this computer, or, of floats, from onnxruntime's.
+    """
+    path, feeds = model.write(folder), model.feeds(count)
+    shapes = {name: list(shape) for name, shape in model.shapes.items()}
+    softq.build(path, folder / "model", target=board.target, input_shapes=shapes)
+    found = run_model(board, folder / "model", folder, feeds)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    with softq.load(folder / "model") as artifact:
+        for feed, outputs in zip(feeds, found.outputs, strict=True):
+            here = artifact(feed)
+            wanted = dict(
+                zip((spec.name for spec in session.get_outputs()), session.run(None, dict(feed)), strict=True)
+            )
+            for name, output in outputs.items():
+                np.testing.assert_array_equal(output, here[name], f"{model.name} on {board.machine}: {name}")
+                if not model.integer:
+                    np.testing.assert_allclose(output, np.asarray(wanted[name]), rtol=1e-6, atol=1e-6)
+    return found
+
+
+def main() -> int:
+    """Return the exit status of the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.mcu.models", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser.add_argument("--models", nargs="+", choices=[work.name for work in WORKS], help="only these")
+    parser.add_argument("--boards", nargs="+", choices=list(BOARDS), help="only these")
+    chosen = parser.parse_args()
+    rows: list[ModelRow] = []
+    for work in WORKS:
+        for name in chosen.boards or BOARDS:
+            if chosen.models and work.name not in chosen.models:
+                continue
+            absent = missing(BOARDS[name])
+            if absent:
+                print(f"{name}: needs {absent}", file=sys.stderr)
+                return 2
+            with tempfile.TemporaryDirectory() as folder:
+                run = measure(work, BOARDS[name], Path(folder))
+            million = round(run.instructions[0] / 1e6, 2)
+            rows.append(ModelRow(work.name, name, million, run.code, run.tables, run.weights, run.arena, run.stack))
+            print(json.dumps(asdict(rows[-1])), flush=True)
+    if not chosen.boards and not chosen.models:
+        compilers = sorted({version(board) for board in BOARDS.values()})
+        found: dict[str, Any] = {"command": MODELS_COMMAND, "compilers": compilers, "rows": list(map(asdict, rows))}
+        MODELS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
