@@ -15,14 +15,24 @@ from softq.codegen.c.memory import plan_memory
 from softq.codegen.c.prelude import prelude
 from softq.codegen.c.specialization import specialize
 from softq.codegen.cpu.backend import CpuBackend
+from softq.compiler.backend import KernelOperator
+from softq.compiler.ops.linear import MatMulOp
 from softq.compiler.pipeline import compile_model
+from softq.compiler.steps.product import Epilogue
 from softq.errors import RefusalError
 
 
 class CBackend(CpuBackend):
     """A processor whose kernels are C; see `compiler.backend.Backend`."""
 
+    fuses_integers = True
     shares_slots = False
+
+    def can_fuse(self, operator: KernelOperator, epilogue: Epilogue, result: str) -> bool:
+        """Say whether a product's kernel can apply an epilogue: those of integers take every result."""
+        if isinstance(operator, MatMulOp) and operator.integers:
+            return all(operand.where != "channel" for operand in epilogue.operands)
+        return super().can_fuse(operator, epilogue, result)
 
     def objects(self) -> Sequence[bytes]:
         """Return none: the kernels are text, of `firmware`."""

@@ -20,6 +20,27 @@ def drop_dead_stores(module: tvm.IRModule, context: Any) -> tvm.IRModule:
     return tvm.IRModule({v: f.with_body(_cleaned(f.body)) for v, f in module.functions.items()})
 
 
+def drop_unused_names(body: Any) -> Any:
+    """Return a body without names of values, and of views of memory, that nothing reads."""
+    nothing = tirx.Evaluate(0)
+    while True:
+        read = {key(var) for bind in found(body, tirx.Bind) for var in found(bind.value, tirx.Var)}
+        own = {key(x.var) for x in found(body, tirx.Bind)} | {key(x.buffer) for x in found(body, tirx.DeclBuffer)}
+        rest = structural_map(body, ((tirx.Bind, lambda _: nothing), (tirx.DeclBuffer, lambda _: nothing)))
+        read |= {key(var) for var in found(rest, tirx.Var)}
+        read |= {key(var) for view in found(body, tirx.DeclBuffer) for var in found(view.data, tirx.Var)}
+        unused = own - read
+        if not unused:
+            return body
+        body = structural_map(
+            body,
+            (
+                (tirx.Bind, lambda x, unused=unused: nothing if key(x.var) in unused else x),
+                (tirx.DeclBuffer, lambda x, unused=unused: nothing if key(x.buffer) in unused else x),
+            ),
+        )
+
+
 def _cleaned(body: Any) -> Any:
     own = {key(a.buffer): a for a in found(body, tirx.AllocBuffer)}
     views: dict[int, int] = {}

@@ -14,7 +14,18 @@ import tvm
 from tvm import tirx
 
 from softq.artifact.firmware.numbers import NATIVE, bits_of, ctype, literal
-from softq.codegen.c.terms import as_type, bare, converted, dtype, is_address, is_pointer, promoted, unsigned
+from softq.codegen.c.terms import (
+    HELPER,
+    as_type,
+    bare,
+    converted,
+    dtype,
+    is_address,
+    is_kernel_call,
+    is_pointer,
+    promoted,
+    unsigned,
+)
 from softq.compiler.tir.symbolic import key
 from softq.errors import RefusalError
 
@@ -222,6 +233,8 @@ class Expressions:
     def kernel(self, x: Any) -> str:
         """Return the call of another kernel."""
         name, *given = x.args
+        if not is_kernel_call(x):
+            self.used.add(str(name.value).removeprefix(HELPER))
         return f"{name.value}({', '.join(map(self._argument, given))})"
 
     def _argument(self, x: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from softq.artifact.firmware.numbers import ctype
 
@@ -20,11 +20,90 @@ _EXTREME = """static inline {of} {name}({of} a, {of} b)
 """
 
 
+_WORDS = """#if defined(__ARM_FEATURE_DSP) && defined(__GNUC__)
+/* Of four bytes the first and the third, and the second and the fourth, as two numbers of 16 bits each. */
+static inline uint32_t sq_even(uint32_t x)
+{
+    uint32_t y;
+    __asm__("sxtb16 %0, %1" : "=r"(y) : "r"(x));
+    return y;
+}
+
+static inline uint32_t sq_odd(uint32_t x)
+{
+    uint32_t y;
+    __asm__("sxtb16 %0, %1, ror #8" : "=r"(y) : "r"(x));
+    return y;
+}
+
+static inline int32_t sq_add_products(uint32_t x, uint32_t y, int32_t sum)
+{
+    int32_t result;
+    __asm__("smlad %0, %1, %2, %3" : "=r"(result) : "r"(x), "r"(y), "r"(sum));
+    return result;
+}
+
+static inline uint32_t sq_word(const int8_t *from)
+{
+    uint32_t x;
+    memcpy(&x, from, sizeof x);
+    return x;
+}
+#endif
+"""
+_DOTS = """/* The products of {count} and two columns of so many groups of four bytes are added to sums. */
+static inline SQ_INLINE void sq_dots_{rows}(const int8_t *a, int32_t a_row, const int8_t *b, int32_t b_row,
+                                        int32_t groups, sq_int32 *sums)
+{{
+{begin}
+#if defined(__ARM_FEATURE_DSP) && defined(__GNUC__)
+    const int8_t *const end = b0 + 4 * groups;
+    while (b0 != end) {{
+{words}
+    }}
+#else
+    for (int32_t k = 0; k < 4 * groups; ++k) {{
+{bytes}
+    }}
+#endif
+{end}
+}}
+"""
+_COLUMNS = 2
+
+
+def _dots(rows: int) -> str:
+    """Return the function that multiplies so many rows and two columns."""
+    sides = [("a", i) for i in range(rows)], [("b", j) for j in range(_COLUMNS)]
+    places = [(i, j) for i in range(rows) for j in range(_COLUMNS)]
+    begin = [
+        f"const int8_t *{s}{i} = {s}{f' + {s}_row' if i else ''};" for side in reversed(sides) for s, i in side
+    ] + [f"int32_t s{i}{j} = sums[{i * _COLUMNS + j}];" for i, j in places]
+    begin += ["(void)a_row;"] if rows == 1 else []
+    words = [f"const uint32_t {s}w{i} = sq_word({s}{i});" for side in sides for s, i in side]
+    for half in ("even", "odd"):
+        words += [f"const uint32_t {s}{half}{i} = sq_{half}({s}w{i});" for side in sides for s, i in side]
+        words += [f"s{i}{j} = sq_add_products(a{half}{i}, b{half}{j}, s{i}{j});" for i, j in places]
+    words += [f"{s}{i} += 4;" for side in sides for s, i in side]
+    products = [f"s{i}{j} += (int32_t)a{i}[k] * (int32_t)b{j}[k];" for i, j in places]
+    end = [f"sums[{i * _COLUMNS + j}] = s{i}{j};" for i, j in places]
+
+    def lines(texts: Sequence[str], depth: int) -> str:
+        return "\n".join("    " * depth + text for text in texts)
+
+    return _DOTS.format(
+        rows=rows, count="one row" if rows == 1 else "two rows", begin=lines(begin, 1), words=lines(words, 2),
+        bytes=lines(products, 2), end=lines(end, 1),
+    )  # fmt: skip
+
+
 def helper(name: str) -> str:
     """Return the definition of a function that texts call."""
     operation, *rest = name.split("_", 1)
     if operation in ("min", "max"):
         return _EXTREME.format(of=ctype(rest[0]), name=f"sq_{name}", sign="<" if operation == "min" else ">")
+    if operation == "dots":
+        return _dots(int(rest[0]))
     to, of = name.split("_of_")
     return _BITS_OF.format(to=ctype(to), of=ctype(of), name=f"sq_{name}")
 
@@ -58,6 +137,13 @@ PRELUDE = """#include <float.h>
 #endif
 #define SQ_PRAGMA(text) _Pragma(#text)
 
+/* What is short once it is known what is passed. */
+#if defined(__GNUC__)
+#define SQ_INLINE __attribute__((always_inline))
+#else
+#define SQ_INLINE
+#endif
+
 /* Elements of memory that steps share, one type after another. */
 #if defined(__GNUC__)
 #define SQ_MAY_ALIAS __attribute__((may_alias))
@@ -73,4 +159,5 @@ def prelude(helpers: Collection[str]) -> str:
     """Return what stands before functions that call these helpers."""
     names = ("int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64")
     types = "".join(f"typedef {ctype(name)} SQ_MAY_ALIAS sq_{name};\n" for name in names)
-    return "\n".join([PRELUDE + types, *map(helper, sorted(helpers))])
+    words = [_WORDS] if any(name.startswith("dots_") for name in helpers) else []
+    return "\n".join([PRELUDE + types, *words, *map(helper, sorted(helpers))])

@@ -14,7 +14,9 @@ import tvm
 from tvm import tirx
 from tvm_ffi.structural import structural_map
 
+from softq.codegen.c.dead_stores import drop_unused_names
 from softq.codegen.c.lowering import lower
+from softq.codegen.c.terms import is_kernel_call
 from softq.codegen.cpu.rows.arguments import CONSTANTS
 from softq.compiler.tir.expressions import found
 from softq.compiler.tir.symbolic import key
@@ -62,7 +64,7 @@ def specialize(
         result.functions[symbol] = function
     result.functions = dict(reversed(result.functions.items()))
     for symbol, function in result.functions.items():
-        body = _trimmed(function.body, result.kept)
+        body = drop_unused_names(_trimmed(function.body, result.kept))
         used = {key(var) for var in found(body, tirx.Var)}
         constant = set(map(str, function.attrs.get(CONSTANTS, {}))) if function.attrs is not None else set()
         kept = [at for at, param in enumerate(function.params) if key(param) in used]
@@ -89,9 +91,7 @@ def _filled(function: tirx.PrimFunc, known: Mapping[Any, Any]) -> tirx.PrimFunc:
 
 def _calls(function: tirx.PrimFunc) -> list[tuple[str, Sequence[Any]]]:
     """Return the calls of other kernels, with their arguments."""
-    every = [
-        call for call in found(function.body, tvm.ir.Call) if str(getattr(call.op, "name", "")) == "tirx.call_extern"
-    ]
+    every = [call for call in found(function.body, tvm.ir.Call) if is_kernel_call(call)]
     return [(str(call.args[0].value), list(call.args[1:])) for call in every]
 
 
@@ -113,7 +113,7 @@ def _trimmed(body: Any, kept: Mapping[str, Sequence[int]]) -> Any:
     """Return a kernel's body without the arguments that what it calls does not take any more."""
 
     def call(x: tvm.ir.Call) -> Any:
-        if str(getattr(x.op, "name", "")) != "tirx.call_extern":
+        if not is_kernel_call(x):
             return x
         name, *given = x.args
         return tirx.call_extern("void", str(name.value), *(given[at] for at in kept[str(name.value)]))

@@ -10,6 +10,9 @@ from tvm import tirx
 
 from softq.artifact.firmware.numbers import NATIVE, bits_of, ctype
 
+HELPER = "sq_"
+"""What the names of functions that stand before kernels begin with."""
+
 
 def memory_type(name: str) -> str:
     """Return C's name of the elements of memory of a type."""
@@ -48,6 +51,12 @@ def pointed_to(x: Any) -> Any:
     if isinstance(x, tvm.ir.Call) and str(x.op.name) == "tirx.buffer_data":
         return x.args[0]
     return x if isinstance(x, tirx.Var) and is_pointer(x) else None
+
+
+def is_kernel_call(x: tvm.ir.Call) -> bool:
+    """Say whether a call is that of another kernel, and not of a function that stands before them (`prelude`)."""
+    is_call = str(getattr(x.op, "name", "")) == "tirx.call_extern"
+    return is_call and not str(x.args[0].value).startswith(HELPER)
 
 
 def is_zero(x: Any) -> bool:

@@ -11,6 +11,7 @@ from softq.codegen.cpu.attention.form import Form
 from softq.codegen.cpu.attention.kernel import attention_kernel
 from softq.codegen.cpu.gemm.dot_prepack import rows_kernel, rows_symbol
 from softq.codegen.cpu.gemm.dot_product import WORDS, Dot, dot_of, part_kernel, sum_kernel
+from softq.codegen.cpu.gemm.dot_runs import runs_sum_kernel
 from softq.codegen.cpu.gemm.matmul import BLOCK, PACK_BLOCK, block_kernel, pack_kernel
 from softq.codegen.cpu.gemm.scaled_sums import ScaledSums
 from softq.codegen.cpu.gemm.tiles import Tile, tile_of, tile_of_block
@@ -70,6 +71,8 @@ class CpuKernels:
     def sums(self, scaled: ScaledSums | None = None) -> str:
         """Return the symbol of the kernel of a block of rows of 8-bit integers, whose sums may be scaled."""
         symbol = f"{self.dot.symbol}_{'sums' if scaled is None else scaled.suffix}"
+        if self.dot.runs:
+            return self.tir.add(symbol, lambda: runs_sum_kernel(self.dot, symbol, scaled))
         return self.tir.add(symbol, lambda: sum_kernel(self.machine, self.dot, symbol, scaled))
 
     def block(self, scaled: ScaledSums | None = None) -> str:

@@ -34,12 +34,15 @@ class Dot:
         count: How many numbers are in 32 bits.
         left: Type of the rows' numbers.
         right: Type of the columns' numbers.
+        runs: Whether the numbers of a column lie one behind another in a panel; else groups of them do, of one column
+            after the other.
     """
 
     symbol: str
     count: int
     left: str
     right: str
+    runs: bool = False
 
     def left_offset(self, given: str) -> int:
         """Return what is added to bytes of a type to have those that the left operand holds, in any type."""
@@ -55,6 +58,7 @@ class Dot:
 BYTES = Dot("softq_dot_bytes", 4, "uint8", "int8")
 SIGNED = Dot("softq_dot_signed", 4, "int8", "int8")
 WORDS = Dot("softq_dot_words", 2, "int16", "int16")
+RUNS = Dot("softq_dot_runs", 4, "int8", "int8", runs=True)
 
 _INSTRUCTIONS = (
     ("avx512vnni", 16, BYTES, "llvm.x86.avx512.vpdpbusd.512"),
@@ -66,7 +70,12 @@ _INSTRUCTIONS = (
 
 
 def dot_of(machine: Cpu) -> Dot:
-    """Return the faster kind of product of bytes: without an instruction for them, their sums of words are."""
+    """Return the faster kind of product of bytes: without an instruction for them, their sums of words are.
+
+    In C they are `dot_runs`: bytes take half the flash, and words are made of them where they are multiplied.
+    """
+    if machine.in_c:
+        return RUNS
     return next((dot for dot in (BYTES, SIGNED) if _instruction(machine, dot)), WORDS)
 
 

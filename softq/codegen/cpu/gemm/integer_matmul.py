@@ -35,13 +35,17 @@ def matmul_symbol(left: str, right: str) -> str:
 
 
 def pack_weight(array: NDArray[Any], tile: Tile, dot: Dot, transposed: bool) -> tuple[NDArray[Any], NDArray[np.int32]]:
-    """Return a matrix [K, N] (`transposed`: [N, K]) as panels [panels, groups, columns, count], and columns' sums."""
+    """Return a matrix [K, N] (`transposed`: [N, K]) as panels, and columns' sums.
+
+    Panels are [panels, groups, columns, count], or [panels, columns, groups, count] if the product is of runs.
+    """
     matrix = np.asarray(array.T if transposed else array).astype(np.int16) + dot.right_offset(str(array.dtype))
     inner, columns = matrix.shape
     panels, groups = -(-columns // tile.columns), -(-inner // dot.count)
     whole = np.zeros((groups * dot.count, panels * tile.columns), dot.right)
     whole[:inner, :columns] = matrix
-    result = whole.reshape(groups, dot.count, panels, tile.columns).transpose(2, 0, 3, 1)
+    order = (2, 3, 0, 1) if dot.runs else (2, 0, 3, 1)
+    result = whole.reshape(groups, dot.count, panels, tile.columns).transpose(order)
     sums = whole.sum(axis=0, dtype=np.int32).reshape(panels, tile.columns)
     return np.ascontiguousarray(result), sums
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from softq.artifact.program import Size
-from softq.codegen.cpu.gemm import integer_matmul, matmul, packed_bits
+from softq.codegen.cpu.gemm import dot_runs, integer_matmul, matmul, packed_bits
 from softq.codegen.cpu.gemm.dot_prepack import pack_dots_kernel
 from softq.codegen.cpu.gemm.dot_product import WORDS
 from softq.codegen.cpu.kernels import CpuKernels
@@ -71,18 +72,13 @@ def lower_packed_matmul(
 
 def lower_integer_matmul(kernels: CpuKernels, out: Builder, given: Product, result: Any) -> Value:
     """Append the steps of a product of 8-bit integers, less their zero points, and return the result."""
+    if kernels.dot.runs:
+        return _lower_runs(kernels, out, given, result)
     assert given.epilogue is None
     if given.left.dtype == WORDS.left:
         return _lower_words(kernels, out, given, result)
-    (rows, inner, columns), b, tile, dot = given.sizes, given.right, kernels.block_tile, kernels.dot
-    if isinstance(b, Weight):
-        panels, sums = integer_matmul.pack_weight(b.array, tile, dot, given.transposed)
-        right = [out.weight((part, b.name, given.transposed), x) for part, x in (("dots", panels), ("sums", sums))]
-        right_type = str(b.array.dtype)
-    else:
-        right_type, heads = b.dtype, multiplied(given.lead)
-        strides = (1, b.dims[-1], multiplied(b.dims[-2:]), 0)
-        right = pack_integers(kernels, out, b, (heads, columns, inner), strides, given.transposed)
+    (rows, inner, columns), tile, dot = given.sizes, kernels.block_tile, kernels.dot
+    right, right_type = _right_panels(kernels, out, given)
     product, lead = out.new(result), multiplied(given.lead)
     items = multiplied([lead, ceiling(rows, integer_matmul.ROWS), ceiling(columns, tile.columns)])
     memory = out.scratch(integer_matmul.scratch_bytes(inner, dot))
@@ -98,6 +94,49 @@ def lower_integer_matmul(kernels: CpuKernels, out: Builder, given: Product, resu
     tensors = [given.left, *right, *given.zeros, product, memory]
     out.append(StepCall(kernel, tensors, [rows, inner, columns, given.step], items, cost, multiply_adds=terms))
     return product
+
+
+def _right_panels(kernels: CpuKernels, out: Builder, given: Product) -> tuple[list[Value], str]:
+    """Return the panels of the right operand and the sums of their columns, and the type that it is given in."""
+    (_, inner, columns), b = given.sizes, given.right
+    if isinstance(b, Weight):
+        panels, sums = integer_matmul.pack_weight(b.array, kernels.block_tile, kernels.dot, given.transposed)
+        parts = (("dots", panels), ("sums", sums))
+        return [out.weight((part, b.name, given.transposed), x) for part, x in parts], str(b.array.dtype)
+    strides = (1, b.dims[-1], multiplied(b.dims[-2:]), 0)
+    sizes = (multiplied(given.lead), columns, inner)
+    return pack_integers(kernels, out, b, sizes, strides, given.transposed), b.dtype
+
+
+def _lower_runs(kernels: CpuKernels, out: Builder, given: Product, result: Any) -> Value:
+    """Append the steps of a product of 8-bit integers in C, and of what is done to its sums, and return the result."""
+    (rows, inner, columns), lead, dot = given.sizes, multiplied(given.lead), kernels.dot
+    right, right_type = _right_panels(kernels, out, given)
+    left_type = given.left.dtype
+    offsets = dot.left_offset(left_type), dot.right_offset(right_type)
+    zeros = [_may_be_set(out, zero, offset) for zero, offset in zip(given.zeros, offsets, strict=True)]
+    # Rows are read to the end of their last group.
+    in_place = left_type == dot.left and not zeros[1] and isinstance(inner, int) and inner % dot.count == 0
+    product = out.new(result)
+    kernel = dot_runs.RunsMatmul(
+        dot, kernels.block_tile, left_type, right_type, in_place, (zeros[0], zeros[1]), product.dtype, given.epilogue
+    )
+    tensors = [given.left, *(right if zeros[0] else right[:1])]
+    tensors += [zero for zero, needed in zip(given.zeros, zeros, strict=True) if needed]
+    tensors += [product, *given.others]
+    if not in_place:
+        kernels.left_rows(left_type)
+        tensors.append(out.scratch(multiplied([dot_runs.ROWS, ceiling(inner, dot.count), dot.count])))
+    symbol = kernels.tir.add(kernel.symbol, kernel.function)
+    items, terms = multiplied([lead, ceiling(rows, dot_runs.ROWS)]), multiplied([lead, rows, inner, columns])
+    numbers = [rows, inner, columns, given.step]
+    out.append(StepCall(symbol, tensors, numbers, items, kernels.cost(terms), multiply_adds=terms))
+    return product
+
+
+def _may_be_set(out: Builder, zero: Value, offset: int) -> bool:
+    """Say whether a zero point may be other than 0 behind an offset."""
+    return zero.place != "weight" or int(out.weights[zero.at].item()) + offset != 0
 
 
 def _lower_words(kernels: CpuKernels, out: Builder, given: Product, result: Any) -> Value:
@@ -149,9 +188,13 @@ def pack_integers(
     panels = out.allocated((matrices, count, groups, tile.columns, dot.count), dot.right)
     sums = out.allocated((matrices, count, tile.columns), "int32")
     symbol = integer_matmul.pack_symbol(dot, given.dtype, transposed, zero_point)
+    less: dict[str, Any] = {} if zero_point is None else {"factor": 0, "zero_point": zero_point}
     options: dict[str, Any] = {"transposed": transposed, "given": given.dtype}
-    options |= {} if zero_point is None else {"factor": 0, "zero_point": zero_point}
-    kernel = kernels.tir.add(symbol, lambda: pack_dots_kernel(kernels.machine, dot, symbol, **options))
+    if dot.runs:
+        made = partial(dot_runs.pack_runs_kernel, tile, dot, symbol, **options)
+    else:
+        made = partial(pack_dots_kernel, kernels.machine, dot, symbol, **options, **less)
+    kernel = kernels.tir.add(symbol, made)
     items = multiplied([matrices, count])
     out.append(StepCall(kernel, [given, panels, sums], [rows, columns, *strides], items, given.elements))
     return [panels, sums]

@@ -1,0 +1,104 @@
+"""Products of 8-bit integers in models in C: NumPy's sums on this computer and, by DSP instructions, on boards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper, parser
+
+pytest.importorskip("tvm")
+
+import softq
+from benchmarks.mcu.boards import BOARDS, missing
+from benchmarks.mcu.running import run_model
+from tests.built import Array
+from tests.test_firmware import COMPILERS, compiled
+from tests.test_native_integers import CASES, attention, codes, product
+
+SHAPES = ((1, 1, 3, 1), (2, 7, 3, 5), (1, 9, 33, 10), (1, 16, 64, 16), (1, 1, 260, 7))
+"""Batch, rows, length of the sums, columns."""
+
+
+def products(left: str, right: str, shape: tuple[int, int, int, int]) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """Return a model of products with constants and with inputs, with zero points and without, and its feed."""
+    b, m, k, n = shape
+    low = -128 if right == "int8" else 0
+    model = parser.parse_model(f"""
+    <ir_version: 8, opset_import: ["" : 18]>
+    products ({left}[{b}, {m}, {k}] a, {right}[{b}, {n}, {k}] bt, {left} z)
+             => (int32[{b}, {m}, {n}] turned, int32[{b}, {m}, {n}] plain, int32[{b}, {m}, {n}] fixed)
+    <{right} w = {{{low + 100}}}, {left} y = {{7}}>
+    {{
+        b = Transpose <perm = [0, 2, 1]> (bt)
+        turned = MatMulInteger(a, b, z, w)
+        plain = MatMulInteger(a, c)
+        fixed = MatMulInteger(a, c, y, w)
+    }}
+    """)
+    model.graph.initializer.append(numpy_helper.from_array(codes(3, right, k, n), "c"))
+    z = (-128 if left == "int8" else 0) + 250
+    return model, {"a": codes(1, left, b, m, k), "bt": codes(2, right, b, n, k), "z": np.array(z, left)}
+
+
+def wanted(model: onnx.ModelProto, feed: Mapping[str, Array]) -> list[Array]:
+    numbers = {x.name: numpy_helper.to_array(x) for x in model.graph.initializer}
+    a, c, w, y = feed["a"], numbers["c"], int(numbers["w"]), int(numbers["y"])
+    turned = product(a, feed["bt"].swapaxes(1, 2), (int(feed["z"]), w))
+    return [turned, product(a, c, (0, 0)), product(a, c, (y, w))]
+
+
+@pytest.mark.parametrize("right", ["int8", "uint8"])
+@pytest.mark.parametrize("left", ["int8", "uint8"])
+def test_products_are_those_of_numpy(left: str, right: str, tmp_path: Path) -> None:
+    for at, shape in enumerate(SHAPES):
+        model, feed = products(left, right, shape)
+        softq.build(model, tmp_path / f"sums{at}", target="c")
+        with softq.load(tmp_path / f"sums{at}") as built:
+            found = built(feed)
+        for output, expected in zip(model.graph.output, wanted(model, feed), strict=True):
+            np.testing.assert_array_equal(found[output.name], expected, f"{shape} {output.name}")
+
+
+@pytest.mark.parametrize(("kind", "form", "method"), CASES, ids=[f"{c[0]}-{c[2]}" for c in CASES])
+def test_attentions_are_those_of_the_processor(kind: str, form: dict[str, bool], method: str, tmp_path: Path) -> None:
+    """Codes may differ where a score is beside a boundary: multiply-adds are rounded once or twice."""
+    model = softq.convert(attention(kind, **form), method=method).model
+    n, m, c, d = 50, 13, 17, 16
+    lengths = {"q": (m, c), "k": (n, c), "v": (n, d)}
+    feed: dict[str, Array] = {
+        x: codes(i, kind, 2, *((w[0], 3, w[1]) if form["beside"] else (3, *w)))
+        for i, (x, w) in enumerate(lengths.items())
+    }
+    if form["mask"]:
+        feed["bias"] = np.where(np.arange(n) % 5 == 3, np.float32(-1e9), np.float32(0))[None, None, None].repeat(2, 0)
+    shapes = {name: list(array.shape) for name, array in feed.items()}
+    found: list[Array] = []
+    for target in ("cpu", "c"):
+        softq.build(model, tmp_path / target, target=target, input_shapes=shapes)
+        with softq.load(tmp_path / target) as built:
+            found.append(np.asarray(built(feed)["out"]).astype(int))
+    (tmp_path / "libraries").mkdir()
+    for compiler in COMPILERS:
+        compiled(tmp_path / "c", tmp_path / "libraries", "-O2", compiler=compiler)
+    difference = np.abs(found[0] - found[1])
+    assert difference.max() <= 1
+    assert (difference > 0).mean() < 0.001
+
+
+@pytest.mark.parametrize("name", ["m4", pytest.param("m3", marks=pytest.mark.slow)])
+def test_products_on_boards(name: str, tmp_path: Path) -> None:
+    """A Cortex-M4 multiplies by DSP instructions, a Cortex-M3 has none: both give NumPy's sums."""
+    board = BOARDS[name]
+    absent = missing(board)
+    if absent:
+        pytest.skip(f"needs {absent}")
+    model, feed = products("int8", "int8", (1, 9, 34, 7))
+    softq.build(model, tmp_path / "model", target=f"cortex-m,cpu={name},name=sums")
+    (found,) = run_model(board, tmp_path / "model", tmp_path, [feed]).outputs
+    for output, expected in zip(model.graph.output, wanted(model, feed), strict=True):
+        np.testing.assert_array_equal(found[output.name], expected, output.name)
+    assert "smlad" in (tmp_path / "model" / "sums_kernels.h").read_text()
