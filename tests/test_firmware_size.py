@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from click.testing import CliRunner
 from numpy.typing import NDArray
@@ -112,6 +113,20 @@ def test_memory_of_steps_is_that_of_the_plan(digits: Path) -> None:
     made = read_object((digits.parent / "weights.o").read_bytes(), "weights.o")
     assert 0 <= made.data - memory["weights"] < 32 * len(made.defined)  # Arrays are aligned.
     assert all(name.startswith("digits_weight_") for name in made.defined)
+
+
+def test_a_vision_transformer_is_small_and_that_of_onnxruntime(digits: Path) -> None:
+    memory = json.loads((digits / "manifest.json").read_text())["memory"]
+    # The hidden numbers of an MLP, what it reads and what is added to it: 50 rows of 256 + 64 + 64.
+    assert memory["arena"] == memory["arena_least"] == 4 * 50 * (256 + 64 + 64)
+    assert memory["code"] is None or memory["code"] <= 32 << 10
+    with np.load(VIT / "data.npz") as data:
+        images = data["images"][:20]
+    session = onnxruntime.InferenceSession(VIT / "mnist_vit.onnx", providers=["CPUExecutionProvider"])
+    wanted = np.asarray(session.run(None, {"images": images})[0])
+    with softq.load(digits) as model:
+        found = np.concatenate([model({"images": image[np.newaxis]})["logits"] for image in images])
+    assert float(np.abs(found - wanted).max()) <= 1e-6 * float(np.abs(wanted).max())
 
 
 def test_flash_and_stack_are_those_of_the_compiler(digits: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -59,7 +60,7 @@ def _cleaned(body: Any) -> Any:
         return root in own and root not in needed
 
     nothing = tirx.Evaluate(0)
-    return structural_map(
+    cleaned = structural_map(
         body,
         (
             (tirx.BufferStore, lambda s: nothing if is_dead(s.buffer) else s),
@@ -67,6 +68,19 @@ def _cleaned(body: Any) -> Any:
             (tirx.DeclBuffer, lambda d: nothing if is_dead(d.buffer) or key(d.buffer) not in used else d),
         ),
     )
+    return _without_unused_names(cleaned)
+
+
+def _without_unused_names(body: Any) -> Any:
+    """Return a body without values that have a name and are read by nobody."""
+    binds = found(body, tirx.Bind)
+    read = Counter(key(var) for var in found(body, tirx.Var))
+    # A name stands once where it is bound.
+    unused = {key(bind.var) for bind in binds if read[key(bind.var)] <= 1 and not found(bind.value, tvm.ir.Call)}
+    if not unused:
+        return body
+    changed = structural_map(body, (tirx.Bind, lambda b: tirx.Evaluate(0) if key(b.var) in unused else b))
+    return _without_unused_names(changed)
 
 
 class _Uses:

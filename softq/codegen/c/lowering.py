@@ -9,6 +9,7 @@ from tvm import tirx
 from tvm_ffi.structural import structural_map
 
 from softq.codegen.c.dead_stores import drop_dead_stores
+from softq.codegen.c.hoisting import hoist_invariants
 from softq.codegen.c.inlining import inline_values
 from softq.codegen.c.narrowing import narrow_positions
 from softq.codegen.c.scalars import split_arrays
@@ -32,6 +33,9 @@ def lower(function: tirx.PrimFunc, fused: bool = False) -> tirx.PrimFunc:
     cleaned = [
         split_arrays,
         inline_values,
+        tirx.transform.StmtSimplify(),
+        hoist_invariants,
+        tirx.transform.CommonSubexprElim(),
         *([fuse_multiply_adds] if fused else []),
         drop_dead_stores,
         tirx.transform.RemoveNoOp(),

@@ -105,9 +105,9 @@ def matmul_kernel(
 
             with T.serial(number(0), tirx.truncdiv(rows, number(tile.rows))):
                 strip(tile.rows)
-            size = tile.rows // 2
+            left, size = tirx.truncmod(rows, number(tile.rows)), 1 << (tile.rows - 1).bit_length() - 1
             while size:  # what is left, in halves
-                with T.If((rows & number(size)) != number(0)), T.Then():
+                with T.If((left & number(size)) != number(0)), T.Then():
                     strip(size)
                 size //= 2
             if epilogue is not None:

@@ -36,7 +36,7 @@ class Tile:
 def tile_of(machine: Cpu) -> Tile:
     """Return the tile for a machine: accumulators fill its registers but for one row of the right operand."""
     if not machine.vector_bytes:
-        return Tile(4, 4, 1)
+        return Tile(6, 4, 1) if machine.in_c and machine.fused else Tile(4, 4, 1)
     lanes = machine.lanes(32)
     # Of 32 registers 8 x 3 + 3 are in use, of 16 4 x 3 + 3 or, where there is no multiply by a broadcast load, 1 more.
     return Tile(8, 3, lanes) if machine.vectors >= 32 else Tile(4, 3, lanes)
@@ -48,7 +48,7 @@ def tile_of_block(machine: Cpu) -> Tile:
     Six rows, because their addresses fit the general registers: of eight some are reloaded in every step.
     """
     if not machine.vector_bytes:
-        return Tile(4, 4, 1)
+        return Tile(6, 4, 1) if machine.in_c and machine.fused else Tile(4, 4, 1)
     return Tile(6, 4 if machine.vectors >= 32 else 2, machine.lanes(32))
 
 

@@ -43,7 +43,11 @@ def lower_attention(kernels: CpuKernels, lowering: Lowering, attention: Attentio
     heads, columns = size(attention.heads), values.width
     first, first_zeros = _integers(kernels, lowering, attention.scores)
     second, second_zeros = _integers(kernels, lowering, attention.product)
-    left = _given(lowering, attention, values) if attention.scores is None else _left(kernels, lowering, attention)
+    left = (
+        _given(kernels, lowering, attention, values)
+        if attention.scores is None
+        else _left(kernels, lowering, attention)
+    )
     width, matrices, rows, length, block = left.width, left.matrices, left.rows, left.length, left.block
     value_strides = (tile.columns, *values.strides(heads))
     right = [values.value]
@@ -135,12 +139,12 @@ class _Left:
     key_strides: Sequence[Size] = (0, 0, 0)
 
 
-def _given(lowering: Lowering, attention: Attention, values: Matrices) -> _Left:
+def _given(kernels: CpuKernels, lowering: Lowering, attention: Attention, values: Matrices) -> _Left:
     """Return what is known of scores that are given, which may have other axes than the product's left operand."""
     left = lowering.builder.typed(attention.product.value.args[1].fields[0].ty, "scratch", 0)
     queries, length = left.dims[-2:]
     rows = multiplied([attention.group, queries])
-    return _Left((), values.matrices, rows, length, _block(rows, length), queries)
+    return _Left((), values.matrices, rows, length, _block(kernels, rows, length), queries)
 
 
 def _left(kernels: CpuKernels, lowering: Lowering, attention: Attention) -> _Left:
@@ -151,7 +155,7 @@ def _left(kernels: CpuKernels, lowering: Lowering, attention: Attention) -> _Lef
     transposed = _operator(lowering, attention.scores).transposed
     length = keys.rows if transposed else keys.width
     rows = multiplied([group, queries.rows])
-    block = _block(rows, length)
+    block = _block(kernels, rows, length)
     out, packing = lowering.builder, ""
     if _operator(lowering, attention.scores).integers:
         packed, strides = 1, (heads, *keys.strides(heads))
@@ -211,8 +215,13 @@ def _is_near(values: Matrices, length: Size) -> bool:
     return not values.bsnh or (isinstance(length, int) and length <= MOST_IN_PLACE)
 
 
-def _block(rows: Size, length: Size) -> Size:
-    """Return the rows of a block: as many as the cache has room for, but no more than there are."""
+def _block(kernels: CpuKernels, rows: Size, length: Size) -> Size:
+    """Return the rows of a block: as many as the cache has room for, but no more than there are.
+
+    In C, for processors whose memory is small and has no caches, they are those of a tile.
+    """
+    if kernels.machine.in_c:
+        return computed("max", 1, computed("min", rows, kernels.block_tile.rows))
     room = computed("floordiv", SCORES // STEP, computed("max", length, 1))
     most = computed("max", 1, computed("min", BLOCK // STEP, room))
     return computed("max", 1, computed("min", rows, multiplied([most, STEP])))
