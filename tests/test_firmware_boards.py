@@ -23,7 +23,7 @@ from benchmarks.mcu.running import model_objects
 from softq.codegen.c.machines import FAMILIES, Family
 
 VIT = Path(__file__).parent.parent / "models" / "mnist_vit"
-FLOAT = MODELS[0]
+FLOAT, VOICE = MODELS[0], MODELS[2]
 QUICK = ("m4",)
 UNKNOWN = "m85"
 """gcc has it from version 13 on."""
@@ -162,3 +162,11 @@ def test_two_models_run_again_and_again_and_refuse_wrong_arguments(board: str, r
     x = np.array([[0.5, -1, 2, 0.25, 8, 0, -3, 1], [1, 1, 1, 1, -9, 2.5, 0, 0]])
     powers = np.exp(x)
     np.testing.assert_allclose(results[10:].reshape(2, 8), powers / powers.sum(-1, keepdims=True), rtol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("board", ["m4", "m55"], indirect=True)
+def test_a_model_of_voice_activity_is_that_of_onnxruntime(board: str, tmp_path: Path) -> None:
+    found = measure_model(VOICE, BOARDS[board], tmp_path, count=4)
+    assert len({outputs["hn"].tobytes() for outputs in found.outputs}) == 4
+    assert found.stack < 2048
