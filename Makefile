@@ -5,6 +5,7 @@
 # make fuzz SECONDS=600   files that are nearly right, given to everything that reads one, and drivers in C, which need clang (tests/fuzz)
 # make runtimes  runs converted models in older releases of onnxruntime, with their compiled operators too
 # make integrations  tries softq inside other tools, each in an environment of its own under build/integrations (examples/integrations)
+# make packages  checks packages of models in C by the tools that take them, in an environment of its own (build/packages)
 # make figures   the figures of the README, from real models (needs the extra torch; hours are spared by a cache)
 # make soak SECONDS=600   four processes in one folder that are killed, while the disk is full or read-only (needs root)
 # make lock      requirements.txt anew: what softq with all extras but torch, cuda and dev needs, with hashes
@@ -17,7 +18,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: demo test test-all lint types pytest mutants fuzz wheel operators wheels figures runtimes integrations soak docs lock release clean
+.PHONY: demo test test-all lint types pytest mutants fuzz wheel operators wheels figures runtimes integrations packages soak docs lock release clean
 
 $(VENV)/.base: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("softq needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
@@ -75,7 +76,7 @@ wheels: operators
 
 test-all: $(VENV)/.torch
 	$(MAKE) lint types wheel
-	$(BIN)/python -m pytest -n 2 --fail-on-skip -m 'not runtimes and not integrations' tests
+	$(BIN)/python -m pytest -n 2 --fail-on-skip -m 'not runtimes and not integrations and not packages' tests
 
 fuzz: $(VENV)/.dev
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),600)
@@ -90,6 +91,22 @@ runtimes: $(VENV)/.dev
 
 integrations:
 	$(PYTHON) examples/integrations/run.py
+
+# The schemas of packs and of modules stand in no package.
+PACKAGES := build/packages
+RAW := https://raw.githubusercontent.com
+$(PACKAGES)/.done: Makefile
+	test -x $(PACKAGES)/bin/python || $(PYTHON) -m venv $(PACKAGES)
+	$(PACKAGES)/bin/python -m pip install --quiet --disable-pip-version-check platformio==6.2.0 idf-component-manager==3.1.2 \
+	  xmlschema==4.3.2 pykwalify==1.8.0 kconfiglib==14.1.0 pyyaml
+	test -f $(PACKAGES)/PACK.xsd || \
+	  curl -fsSL -o $(PACKAGES)/PACK.xsd $(RAW)/Open-CMSIS-Pack/Open-CMSIS-Pack-Spec/v1.7.58/schema/PACK.xsd
+	test -f $(PACKAGES)/zephyr_module.py || \
+	  curl -fsSL -o $(PACKAGES)/zephyr_module.py $(RAW)/zephyrproject-rtos/zephyr/v4.1.0/scripts/zephyr_module.py
+	touch $@
+
+packages: $(VENV)/.dev $(PACKAGES)/.done
+	$(BIN)/python -m pytest -m packages --fail-on-skip tests/test_packages.py
 
 soak: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.soak --seconds $(or $(SECONDS),600)

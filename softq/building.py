@@ -14,6 +14,7 @@ from softq.address_space import check_address_space
 from softq.errors import UsageError
 from softq.input_shapes import InputShapes, fix_input_shapes
 from softq.modelfile import ModelLike, as_model, graph_hash, weights_fingerprint
+from softq.packages import PACKAGES, Package, PackageOptions
 from softq.progress import Progress
 from softq.targets import TARGETS, BuiltFirmware, BuiltOperators, Target, TargetOptions
 
@@ -53,17 +54,33 @@ def parse_target(text: str) -> TargetSpec:
     Raises:
         UsageError: the target or an option is unknown, or the text has another form.
     """
-    name, *pairs = text.split(",")
+    name, settings = _split(text, "target")
     target = TARGETS.get(name)
+    return TargetSpec(target, target.configure(settings))
+
+
+def parse_package(text: str) -> tuple[Package, PackageOptions]:
+    """Return the form of a package that a text names, with its options: `name[,key=value...]`.
+
+    Raises:
+        UsageError: the form or an option is unknown, or the text has another form.
+    """
+    name, settings = _split(text, "package")
+    package = PACKAGES.get(name)
+    return package, package.configure(settings)
+
+
+def _split(text: str, noun: str) -> tuple[str, Mapping[str, str]]:
+    name, *pairs = text.split(",")
     settings: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not key or not equals:
-            raise UsageError(f"target {text!r}: {pair!r} is no option; expected NAME,KEY=VALUE")
+            raise UsageError(f"{noun} {text!r}: {pair!r} is no option; expected NAME,KEY=VALUE")
         if key in settings:
-            raise UsageError(f"target {text!r}: {key} is given twice")
+            raise UsageError(f"{noun} {text!r}: {key} is given twice")
         settings[key] = value
-    return TargetSpec(target, target.configure(settings))
+    return name, settings
 
 
 def build(
@@ -72,6 +89,7 @@ def build(
     *,
     target: str,
     input_shapes: InputShapes | None = None,
+    package: str | None = None,
     sign: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> BuiltArtifact:
@@ -84,6 +102,8 @@ def build(
         target: Name of the target, with its options behind commas: `name,key=value`.
         input_shapes: For an input's name its lengths (None for an axis that stays open), or lengths by the names of its
             axes; the artifact takes these alone.
+        package: Of a model in C, the form of package that its files get for projects of another tool, with its options
+            behind commas: `name,key=value`.
         sign: PEM file of the private Ed25519 key that the artifact is signed with, if that is wanted.
         progress: Called with a step's name, the work done and the work there is, if known.
 
@@ -93,6 +113,7 @@ def build(
         RefusalError: an operator or a shape has no form in a built model; the message names it.
     """
     spec = parse_target(target)
+    packing = None if package is None else parse_package(package)
     if spec.target.build is None:
         raise UsageError(f"target {spec.target.name} gives {spec.target.produces}; there is nothing to build")
     if importlib.util.find_spec("tvm") is None:
@@ -112,6 +133,8 @@ def build(
     fix_input_shapes(loaded, input_shapes)
     step(0, "compile")
     built = spec.target.build(loaded, spec.options)
+    if packing is not None and not isinstance(built, BuiltFirmware):
+        raise UsageError(f"package {packing[0].name} is for a model in C; target {spec.target.name} builds none")
     step(1, "write")
     model_hashes = {"graph": graph_hash(loaded), "weights": weights_fingerprint(loaded)}
     notes: tuple[str, ...] = ()
@@ -121,7 +144,14 @@ def build(
         from softq.artifact.firmware.writing import write_firmware
 
         written = write_firmware(
-            built.firmware, built.machine, folder, name=built.name, target=target, model=model_hashes, sign=signing
+            built.firmware,
+            built.machine,
+            folder,
+            name=built.name,
+            target=target,
+            model=model_hashes,
+            package=packing,
+            sign=signing,
         )
         notes = built.firmware.program.notes
     else:

@@ -9,6 +9,7 @@ from typing import Any
 
 from softq.forms import FORMS
 from softq.methods import Spread
+from softq.packages import PACKAGES, Package
 from softq.plans import Plan
 from softq.site import Site
 from softq.targets import TARGETS, Target
@@ -119,6 +120,19 @@ def target_to_text(target: Target) -> str:
     text = f"{target.name}: {target.summary}\n\n{about}\n\nproduces  {target.produces}\nneeds     {target.needs}\n"
     options = [(n, str(getattr(target.options(), n)), help) for n, help in target.options.help().items()]
     return text + ("\n" + table(("option", "default", "what it does"), options) if options else "")
+
+
+def packages_to_text() -> str:
+    """Return what `softq packages` prints."""
+    return table(("package", "what it is"), [(p.name, p.summary) for p in PACKAGES.entries().values()])
+
+
+def package_to_text(package: Package) -> str:
+    """Return what `softq packages NAME` prints."""
+    about = getdoc(modules[package.around.__module__]) or ""
+    options = [(n, str(getattr(package.options(), n)), help) for n, help in package.options.help().items()]
+    told = f"{package.name}: {package.summary}\n\n{about}\n\n"
+    return told + table(("option", "default", "what it does"), options)
 
 
 def artifact_to_text(folder: str, manifest: Mapping[str, Any]) -> str:

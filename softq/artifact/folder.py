@@ -7,7 +7,7 @@ import errno
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import cast
 
@@ -48,18 +48,28 @@ def check_folder(path: str | os.PathLike[str]) -> Path:
 def _check_replaceable(goal: Path) -> None:
     if not goal.is_dir():
         raise UsageError(f"output '{goal}' is a file; an artifact is a folder")
-    names = {entry.name for entry in os.scandir(goal)}
-    if not names:
+    if not any(goal.iterdir()):
         return
     try:
         facts = manifest.read(goal, kind=None)
     except InputError as error:
         raise UsageError(f"output '{goal}' is a folder with other things; only an artifact is replaced") from error
-    # Only of a model in C the files have names of their own, which reading it has checked.
+    # Only of a model in C the files have names of their own, which reading it has checked, and folders.
     own = cast("Mapping[str, object]", facts["files"]).keys() if facts["kind"] == manifest.FIRMWARE else ()
-    strange = sorted(names - manifest.KNOWN - set(own))
+    strange = sorted(set(_ends(goal)) - manifest.KNOWN - set(own))
     if strange:
         raise UsageError(f"output '{goal}' is an artifact, but {strange[0]!r} in it is not of softq; move that first")
+
+
+def _ends(folder: Path) -> Iterator[str]:
+    """Yield the paths of all files below a folder, and of empty folders."""
+    for place, folders, files in os.walk(folder):
+        inside = Path(place).relative_to(folder)
+        # A link to a folder is not entered.
+        links = [name for name in folders if os.path.islink(os.path.join(place, name))]
+        yield from ((inside / name).as_posix() for name in (*files, *links))
+        if not (files or folders):
+            yield inside.as_posix()
 
 
 class NewFolder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -23,6 +24,9 @@ OPERATORS = "softq operators"
 
 FIRMWARE = "softq firmware"
 """The kind of a model in C."""
+
+FIRMWARE_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}", re.ASCII)
+"""What files and symbols of a model in C begin with."""
 
 NAME = "manifest.json"
 
@@ -246,14 +250,30 @@ def _check_model(manifest: Mapping[str, object], files: Mapping[str, object]) ->
 
 def _check_firmware(manifest: Mapping[str, object], files: Mapping[str, object]) -> None:
     name = manifest.get("name")
-    if not isinstance(name, str):
-        raise ValueError("there is no name")
-    wanted = firmware_files(name)
-    if set(files) != set(wanted):
-        raise ValueError(f"files are {', '.join(files) or 'none'}; expected {', '.join(wanted)}")
+    if not isinstance(name, str) or not FIRMWARE_NAME.fullmatch(name):
+        raise ValueError(f"name is {name!r}; expected a C identifier of small letters")
+    where, package = manifest.get("sources", ""), manifest.get("package")
+    if not isinstance(where, str):
+        raise ValueError(f"sources is {where!r}; expected a folder")
+    wanted = {f"{where}/{file}".removeprefix("/") for file in firmware_files(name)}
+    if not wanted <= set(files) or (package is None and wanted != set(files)):
+        raise ValueError(f"files are {', '.join(files) or 'none'}; expected {', '.join(sorted(wanted))}")
+    for file in files:
+        if "\\" in file or not all(part.strip(".") for part in file.split("/")):
+            raise ValueError(f"files has {file!r}; expected a path inside the folder")
 
 
 _CHECKS = {KIND: _check_model, OPERATORS: _check_operators, FIRMWARE: _check_model}
+
+
+def source_folder(folder: Path, manifest: Mapping[str, object]) -> Path:
+    """Return the folder of the C files of a model in C.
+
+    Args:
+        folder: The folder that `build` wrote.
+        manifest: Its manifest, which was read.
+    """
+    return folder / str(manifest.get("sources", ""))
 
 
 def firmware_files(name: str) -> tuple[str, ...]:

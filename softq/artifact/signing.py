@@ -101,6 +101,7 @@ def signed_copy(folder: Path, public_key: str | os.PathLike[str]) -> Generator[P
         files = cast("Mapping[str, Mapping[str, int]]", manifest.read(copy, kind=None)["files"])
         try:
             for name, facts in files.items():
+                (copy / name).parent.mkdir(parents=True, exist_ok=True)
                 _copy(folder / name, copy / name, facts["bytes"])
         except OSError as error:
             raise InputError(f"{error.filename or folder}: cannot be copied: {error.strerror or error}") from error

@@ -19,7 +19,7 @@ from softq.artifact.signing import Signer
 from softq.artifact.toolchain import DEVICE, compiler, link_library
 from softq.artifact.weights import WeightsStream
 from softq.errors import InputError, UsageError
-from softq.files import write_new
+from softq.files import flush_folder, write_new
 
 
 def write(
@@ -84,8 +84,12 @@ def write(
 
 
 def hash_files(folder: Path) -> dict[str, tuple[int, str]]:
-    """Return size and SHA-256 of each file of a folder, after they have reached the disk."""
-    return {path.name: _facts(path) for path in sorted(folder.iterdir())}
+    """Return size and SHA-256 of each file of a folder and those in it, after they have reached the disk."""
+    paths = sorted(folder.rglob("*"))
+    for path in paths:
+        if path.is_dir():
+            flush_folder(path)
+    return {path.relative_to(folder).as_posix(): _facts(path) for path in paths if path.is_file()}
 
 
 def write_manifest(folder: Path, facts: Mapping[str, object], sign: Signer | None) -> None:

@@ -37,5 +37,5 @@ for _command in (
     vectors.vectors,
 ):
     main.add_command(options.limits(_command))
-for _command in (inspect.methods, inspect.targets, inspect.limits):
+for _command in (inspect.methods, inspect.targets, inspect.packages, inspect.limits):
     main.add_command(_command)

@@ -19,6 +19,11 @@ from softq.errors import UsageError
 @click.argument("model")
 @click.argument("out_dir")
 @click.option("--target", required=True, metavar="NAME[,KEY=VALUE...]", help="What to build for; softq targets lists.")
+@click.option(
+    "--package",
+    metavar="NAME[,KEY=VALUE...]",
+    help="Of a model in C: lay the files out for another tool; softq packages lists.",
+)
 @click.option("--sign", metavar="KEY", help="Sign with a private Ed25519 key (PEM); softq[sign].")
 @options.INPUT_SHAPES
 @options.JSON

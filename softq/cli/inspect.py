@@ -104,6 +104,16 @@ def targets(name: str | None, as_json: bool) -> None:
 
 
 @click.command()
+@click.argument("name", required=False)
+def packages(name: str | None) -> None:
+    """List the forms of packages that a model in C may get, or describe one."""
+    from softq.formatting import package_to_text, packages_to_text
+    from softq.packages import PACKAGES
+
+    print_text(packages_to_text() if name is None else package_to_text(PACKAGES.get(name)))
+
+
+@click.command()
 @options.JSON
 def limits(as_json: bool) -> None:
     """List how much is read of a file at most; every command that reads one has --limit-NAME to change it."""

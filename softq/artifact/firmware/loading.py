@@ -34,7 +34,8 @@ class FirmwareArtifact(Artifact):
         """
         self.describe(name, facts, 1)
         symbol = str(facts["name"])
-        sources = [str(folder.resolve() / file) for file in manifest.firmware_files(symbol) if file.endswith(".c")]
+        where = manifest.source_folder(folder, facts).resolve()
+        sources = [str(where / file) for file in manifest.firmware_files(symbol) if file.endswith(".c")]
         with scratch_folder() as scratch:
             library = scratch / "model.so"
             run([*host_compiler(), "-std=c99", "-O2", "-fPIC", "-shared", *sources, "-lm", "-o", str(library)], scratch)

@@ -60,7 +60,7 @@ def read_sizes(folder: str | os.PathLike[str], *, compile: bool = False, cc: str
         raise InputError(f"{path}: is a {facts['kind']} for {facts['target']}; only of a model in C the size is known")
     memory = _checked(path, facts)
     if compile or cc is not None:
-        found = _compile(path, facts, cc)
+        found = _compile(manifest.source_folder(path, facts), facts, cc)
         memory = {**memory, **compiled_facts(found, cast("int", memory["weights"]))}
     return {"target": facts["target"], "memory": memory, "multiply_adds": facts["multiply_adds"],
             "layers": facts["layers"]}  # fmt: skip

@@ -11,6 +11,7 @@ from typing import cast
 
 from softq.artifact import manifest
 from softq.artifact.firmware.compiling import measure
+from softq.artifact.firmware.numbers import ctype, identifier
 from softq.artifact.firmware.program import Firmware
 from softq.artifact.firmware.sizes import compiled_facts
 from softq.artifact.firmware.text import FirmwareText
@@ -20,8 +21,7 @@ from softq.artifact.signing import Signer
 from softq.artifact.writing import hash_files, write_manifest
 from softq.errors import InputError, UsageError
 from softq.files import write_new
-
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}", re.ASCII)
+from softq.packages import Contents, Package, PackageOptions
 
 
 def write_firmware(
@@ -32,6 +32,7 @@ def write_firmware(
     name: str = "",
     target: str = "",
     model: Mapping[str, str] | None = None,
+    package: tuple[Package, PackageOptions] | None = None,
     sign: Signer | None = None,
 ) -> Path:
     """Write a model in C and a manifest, and return the folder.
@@ -43,6 +44,7 @@ def write_firmware(
         name: What files and symbols begin with; by default the folder's name.
         target: The target with its options, for the manifest.
         model: Hashes of the model that it was made from, for the manifest.
+        package: The form of a package that the files get, with its options, if that is wanted.
         sign: Signs the manifest, if that is wanted.
 
     Raises:
@@ -51,15 +53,18 @@ def write_firmware(
     """
     goal = check_folder(folder)
     chosen = name or re.sub(r"\W", "_", goal.name.lower(), flags=re.ASCII)
-    if not _NAME.fullmatch(chosen):
+    if not manifest.FIRMWARE_NAME.fullmatch(chosen):
         raise UsageError(
             f"name is {chosen!r}; symbols begin with it: at most 31 small letters, digits and _, a letter first"
         )
     text = FirmwareText(firmware, chosen)
     try:
         with NewFolder(goal) as new:
-            for file, content in text.files():
-                write_new(new.path / file, [content.encode()])
+            files = {file: content.encode() for file, content in text.files()}
+            where, around = _package(firmware, chosen, machine, files, package)
+            for file, content in {**{f"{where}/{file}".lstrip("/"): files[file] for file in files}, **around}.items():
+                (new.path / file).parent.mkdir(parents=True, exist_ok=True)
+                write_new(new.path / file, [content])
             described = {
                 **manifest.describe(
                     firmware.program,
@@ -71,10 +76,11 @@ def write_firmware(
                 ),
                 "name": chosen,
                 "compiler_flags": list(machine.compiler_flags),
+                **({} if package is None else {"package": package[0].name, "sources": where}),
             }
             exact = {"arena": firmware.arena, "arena_least": firmware.least, "weights": text.weight_bytes}
             machine_facts = cast("Mapping[str, object]", described["machine"])
-            compiled = measure(new.path, chosen, machine_facts, machine.compiler_flags)
+            compiled = measure(new.path / where, chosen, machine_facts, machine.compiler_flags)
             facts = {
                 **described,
                 "memory": {**exact, **compiled_facts(compiled, text.weight_bytes)},
@@ -86,3 +92,25 @@ def write_firmware(
     except OSError as error:
         raise InputError(f"cannot write '{goal}': {error.strerror or error}") from error
     return goal
+
+
+def _package(
+    firmware: Firmware,
+    name: str,
+    machine: Cpu,
+    files: Mapping[str, bytes],
+    package: tuple[Package, PackageOptions] | None,
+) -> tuple[str, Mapping[str, bytes]]:
+    """Return the folder of the C files, and what the package has besides."""
+    if package is None:
+        return "", {}
+    chosen, options = package
+    tensors = firmware.program.tensors
+    given, taken = (
+        [(identifier(tensors[at].name), ctype(tensors[at].dtype)) for at in positions]
+        for positions in (firmware.program.inputs, firmware.program.outputs)
+    )
+    contents = Contents(
+        name=name, files=files, inputs=given, outputs=taken, has_floats=machine.float_abi == "hard", options=options
+    )
+    return chosen.sources, chosen.around(contents)
