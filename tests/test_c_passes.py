@@ -82,7 +82,7 @@ def test_what_another_kernel_may_write_is_read_before(tmp_path: Path) -> None:
         zero, one = (tirx.IntImm("int64", n) for n in (0, 1))
         script.evaluate(script.call_extern("void", "inner", script.address_of(x[0]), zero, one))
         script.buffer_store(x, before, [1])
-    found = specialize([inner.function, outer.function], {"kernel": [[None, 0, 1]]})
+    found = specialize([inner.function, outer.function], {"kernel": [[None, 0, 1]]}, lower)
     texts = [Function(f, symbol, {}) for symbol, f in found.functions.items()]
     whole = "\n".join(f"void {t.head()};\nvoid {t.head()}\n{t.body()}" for t in texts)
     given = np.array([2.0, 7.0], np.float32)
@@ -113,7 +113,7 @@ def test_what_calls_agree_on_is_no_argument(tmp_path: Path) -> None:
         return made.function
 
     calls = [[None, None, 3, b, 0, 4] for b in (10, 20)]
-    found = specialize([kernel()], {"kernel": calls})
+    found = specialize([kernel()], {"kernel": calls}, lower)
     assert found.kept == {"kernel": (0, 3)}
     (function,) = found.functions.values()
     text = Function(function, "kernel", {})

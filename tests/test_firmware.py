@@ -170,7 +170,30 @@ def test_open_shapes_and_wrong_names_are_refused(tmp_path: Path) -> None:
     for name in ("Upper", "1st", "a b", "x" * 32):
         with pytest.raises(UsageError, match=r"^name is .*; symbols begin with it"):
             softq.build(small_model(), tmp_path / "out", target=f"c,name={name}")
+    with pytest.raises(UsageError, match=r"^target cortex-m: kernels of m4 is 'object'; allowed: c$"):
+        softq.build(small_model(), tmp_path / "out", target="cortex-m,cpu=m4,kernels=object")
+    with pytest.raises(UsageError, match=r"^target cortex-m: kernels of m55 is 'llvm'; allowed: c, object$"):
+        softq.build(small_model(), tmp_path / "out", target="cortex-m,cpu=m55,kernels=llvm")
     assert not (tmp_path / "out").exists()
+
+
+def test_kernels_as_an_object_have_a_form_in_c_beside_them(tmp_path: Path) -> None:
+    softq.build(small_model(), tmp_path / "out", target="cortex-m,cpu=m55,name=one")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "manifest.json", "one.c", "one.h", "one_kernels.h", "one_kernels.o", "one_weights.c", "one_host.c",
+    }  # fmt: skip
+    given = np.random.default_rng(0).normal(size=(2, 8)).astype(np.float32)
+    wanted = np.exp(given) / np.exp(given).sum(-1, keepdims=True)
+    with softq.load(tmp_path / "out") as model:
+        assert np.abs(model({"x": given})["y"].astype(np.float32) - wanted).max() < 1e-6
+    object_file = (tmp_path / "out" / "one_kernels.o").read_bytes()
+    assert b"one_softq_exact" in object_file
+    # A project may take all files in C: the one for other processors is empty there.
+    command = ["gcc", *STRICT, "-c", "-o", "host.o", str(tmp_path / "out" / "one_host.c")]
+    subprocess.run(command, check=True, cwd=tmp_path)
+    listed = subprocess.run(["nm", "host.o"], capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+    assert "_run" not in listed
+    subprocess.run([*command, "-DONE_HOST"], check=True, cwd=tmp_path)
 
 
 def test_a_model_takes_the_place_of_another(tmp_path: Path) -> None:

@@ -15,12 +15,13 @@ pytest.importorskip("tvm")
 
 import softq
 from benchmarks.mcu.boards import BOARDS, missing, run
-from benchmarks.mcu.kernels import WORKS, measure
+from benchmarks.mcu.kernels import WORKS, Work, execute, measure
 from benchmarks.mcu.models import WORKS as MODELS
 from benchmarks.mcu.models import digits
 from benchmarks.mcu.models import measure as measure_model
 from benchmarks.mcu.running import model_objects
 from softq.codegen.c.machines import FAMILIES, Family
+from softq.rowprog import DType
 
 VIT = Path(__file__).parent.parent / "models" / "mnist_vit"
 FLOAT, VOICE = MODELS[0], MODELS[2]
@@ -62,7 +63,7 @@ def test_every_processor_compiles_the_kernels_and_asks_for_little(
     if shutil.which(compiler[0]) is None:
         pytest.skip(f"needs {compiler[0]}")
     machine = family.machine(cpu, fpu)
-    target = f"{family.name},cpu={cpu},fpu={fpu},name=digits"
+    target = f"{family.name},cpu={cpu},fpu={fpu},kernels=c,name=digits"
     softq.build(VIT / "mnist_vit.onnx", tmp_path / "out", target=target, input_shapes={"images": [1, 1, 28, 28]})
     flags = [*machine.compiler_flags, "-std=c99", "-O2", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
     command = [*compiler, *flags, "-c", "digits_kernels.c", "-o", "kernels.o"]
@@ -74,6 +75,40 @@ def test_every_processor_compiles_the_kernels_and_asks_for_little(
     own = {name for name in needed if name.startswith("__")}
     assert needed - own <= {"memset", "memcpy", "sqrtf"}
     assert not own or fpu == "none"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("board", ["m55", "m55 mve"], indirect=True)
+def test_vectors_of_floats_have_no_subnormal_numbers(board: str, tmp_path: Path) -> None:
+    work = Work("relu", "relu", {}, DType.F32, ("weights",))
+    scores = np.linspace(-1e-38, 3e-38, 38, dtype=np.float32).reshape(2, 19)
+    _, (found,), (wanted,) = execute(work, BOARDS[board], tmp_path, scores)
+    is_subnormal = (wanted > 0) & (wanted < np.finfo(np.float32).smallest_normal)
+    assert is_subnormal.sum() > 8
+    if not BOARDS[board].cpu.in_c:
+        wanted = np.where(is_subnormal, 0, wanted)
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cpu", ["m55", "m85"])
+def test_objects_have_no_symbols_of_others(cpu: str, tmp_path: Path) -> None:
+    if shutil.which("arm-none-eabi-nm") is None:
+        pytest.skip("needs arm-none-eabi-nm")
+    target = f"cortex-m,cpu={cpu},name=digits"
+    softq.build(VIT / "mnist_vit.onnx", tmp_path / "out", target=target, input_shapes={"images": [1, 1, 28, 28]})
+    listed = subprocess.run(["arm-none-eabi-nm", "-g", str(tmp_path / "out" / "digits_kernels.o")],
+                            capture_output=True, text=True, check=True).stdout.splitlines()  # fmt: skip
+    needed = {line.split()[-1] for line in listed if line.split()[0] == "U"}
+    defined = {line.split()[-1] for line in listed if line.split()[0] != "U"}
+    assert len(defined) > 5
+    assert all(symbol.startswith("digits_") for symbol in defined)
+    # Of the calls that a compiler's library has, those that compute on floats would mean a wrong convention for them.
+    assert needed <= {"__aeabi_memcpy4", "__aeabi_memclr4", "__aeabi_memset4", "__aeabi_uldivmod"}
+    sections = subprocess.run(["arm-none-eabi-objdump", "-h", str(tmp_path / "out" / "digits_kernels.o")],
+                              capture_output=True, text=True, check=True).stdout  # fmt: skip
+    assert ".debug" not in sections
+    assert ".ARM.exidx" not in sections
 
 
 @pytest.mark.parametrize("board", boards(), indirect=True)

@@ -50,10 +50,16 @@ class Board:
 
 
 def _arm(
-    machine: str, cpu: str, code: tuple[int, int], ram: tuple[int, int], clock: int, far: tuple[int, int]
+    machine: str,
+    cpu: str,
+    code: tuple[int, int],
+    ram: tuple[int, int],
+    clock: int,
+    far: tuple[int, int],
+    kernels: str = "c",
 ) -> Board:
-    processor, compiler = CORTEX_M.machine(cpu, ""), ("arm-none-eabi-gcc",)
-    target = f"{CORTEX_M.name},cpu={cpu}"
+    processor, compiler = CORTEX_M.machine(cpu, "", kernels), ("arm-none-eabi-gcc",)
+    target = f"{CORTEX_M.name},cpu={cpu},kernels={kernels}"
     return Board(machine, processor, "qemu-system-arm", compiler, code, ram, 1000 / clock, far, target)
 
 
@@ -64,6 +70,7 @@ def _riscv(cpu: str) -> Board:
     return Board("virt", processor, "qemu-system-riscv32", compiler, code, ram, 1.0, far, target)
 
 
+_MPS3 = ((0x10000000, 512 << 10), (0x31000000, 2 << 20), 32, (0x70000000, 16 << 20))
 _MPS2 = ((0x00000000, 2 << 20), (0x20000000, 4 << 20), 25, (0x00200000, 2 << 20))
 
 
@@ -72,11 +79,12 @@ BOARDS: Mapping[str, Board] = {
     "m4": _arm("mps2-an386", "m4", *_MPS2),
     "m7": _arm("mps2-an500", "m7", *_MPS2),
     "m33": _arm("mps2-an505", "m33", (0x10000000, 2 << 20), (0x38000000, 2 << 20), 20, (0x10200000, 2 << 20)),
-    "m55": _arm("mps3-an547", "m55", (0x10000000, 512 << 10), (0x31000000, 2 << 20), 32, (0x70000000, 16 << 20)),
+    "m55": _arm("mps3-an547", "m55", *_MPS3),
+    "m55 mve": _arm("mps3-an547", "m55", *_MPS3, kernels="object"),
     "imc": _riscv("imc"),
     "imafc": _riscv("imafc"),
 }
-"""By the name of the processor."""
+"""By the name of the processor, with `mve` where kernels are an object with vectors."""
 
 
 def missing(board: Board) -> str | None:
@@ -122,8 +130,9 @@ def version(board: Board) -> str:
 
 
 def code_bytes(board: Board, source: Path, folder: Path, opt: str = "-O2") -> int:
-    """Return the bytes of code and constants of one file in C."""
-    return sum(sections(board, compile_object(board, source, folder / "size.o", opt=opt)).values())
+    """Return the bytes of code and constants of one file in C, or of an object."""
+    made = source if source.suffix == ".o" else compile_object(board, source, folder / "size.o", opt=opt)
+    return sum(sections(board, made).values())
 
 
 def compile_object(board: Board, source: Path, out: Path, include: Sequence[Path] = (), opt: str = "-O2") -> Path:

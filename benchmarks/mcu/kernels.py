@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,16 @@ from numpy.typing import NDArray
 
 from benchmarks.mcu.boards import Board, code_bytes, run
 from softq.artifact.firmware.numbers import ctype, literal
+from softq.codegen.c import object_kernels
 from softq.codegen.c.function import Function, constants_of
+from softq.codegen.c.lowering import lower
 from softq.codegen.c.prelude import prelude
 from softq.codegen.c.specialization import specialize
 from softq.codegen.common.patterns import output_type
 from softq.codegen.cpu.rows import row_kernel
 from softq.errors import UsageError
 from softq.methods import METHODS
-from softq.rowprog import DType, Kind, Program
+from softq.rowprog import DType, Program
 from softq.rowprog import run as interpret
 from softq.rowprog.tabulate import tabulate_or_keep
 
@@ -89,29 +92,46 @@ def measure(work: Work, board: Board, folder: Path) -> Cost:
     Raises:
         AssertionError: they differ.
     """
+    cost, found, wanted = execute(work, board, folder, rows_of(work.scores))
+    for got, expected in zip(found, wanted, strict=True):
+        if expected.dtype.kind == "f" and work.scores is DType.F32:
+            np.testing.assert_allclose(got, expected, rtol=2e-6, atol=1e-12, err_msg=f"{work.name} on {board.machine}")
+        else:
+            np.testing.assert_array_equal(got, expected, f"{work.name} on {board.machine}")
+    return cost
+
+
+def execute(
+    work: Work, board: Board, folder: Path, scores: NDArray[Any]
+) -> tuple[Cost, list[NDArray[Any]], list[NDArray[Any]]]:
+    """Return what a kernel takes for rows of scores, its outputs, and those of the interpreter."""
     program = work.program()
     names = tuple(program.outputs) if work.outputs is None else work.outputs
     kernel = row_kernel(
         program, board.cpu, symbol="kernel", max_length=1024, outputs=names, nibbles=work.nibbles, small=True
     )
     pointers = 1 + len(kernel.outputs) + bool(kernel.scratch_bytes)
-    found = specialize([kernel.function], {"kernel": [[*[None] * pointers, None, 1, 1, 0, None]]}, board.cpu.fused)
-    function = found.functions["kernel"]
-    text = Function(function, "kernel", constants_of(function))
-    source = folder / "kernel.c"
-    source.write_text(f"{prelude(text.used)}\nvoid {text.head()};\nvoid {text.head()}\n{text.body()}")
-    scores = rows_of(work.scores)
+    calls = {"kernel": [[*[None] * pointers, None, 1, 1, 0, None]]}
+    if board.cpu.in_c:
+        found = specialize([kernel.function], calls, partial(lower, fused=board.cpu.fused))
+        function = found.functions["kernel"]
+        text = Function(function, "row_kernel", constants_of(function))
+        source, head = folder / "kernel.c", text.head()
+        source.write_text(f"{prelude(text.used)}\nvoid {head};\nvoid {head}\n{text.body()}")
+    else:
+        found = specialize([kernel.function], calls, partial(object_kernels.lower, machine=board.cpu))
+        source, head = folder / "kernel.o", object_kernels.head(found.functions["kernel"], "row_kernel")
+        source.write_bytes(object_kernels.kernel_object(found.functions, {*calls}, board.cpu, "row"))
     ours = interpret(program, scores)
     wanted = [np.ascontiguousarray(_packed(ours[name]) if name in work.nibbles else
               ours[name].astype(output_type(program, name).numpy)) for name in kernel.outputs]  # fmt: skip
     memory = ["scores", *(f"out{i}" for i in range(len(wanted))), *["scratch"] * bool(kernel.scratch_bytes)]
     given = [*(f"(void *){name}" for name in memory), "length", "1", "1", "0", "rows"]
-    call = f"kernel({', '.join(given[at] for at in found.kept['kernel'])});"
-    (folder / "main.c").write_text(_main(text.head(), scores, wanted, kernel.scratch_bytes, call))
+    call = f"row_kernel({', '.join(given[at] for at in found.kept['kernel'])});"
+    (folder / "main.c").write_text(_main(head, scores, wanted, kernel.scratch_bytes, call))
     lines = [int(line, 16) for line in run(board, folder, [folder / "main.c", source])]
-    _compare(work, board, [program.outputs[name].kind for name in kernel.outputs], wanted, lines[1:])
     instructions = lines[0] * board.tick / (TURNS * scores.size)
-    return Cost(instructions, code_bytes(board, source, folder))
+    return Cost(instructions, code_bytes(board, source, folder)), _typed(lines[1:], wanted), wanted
 
 
 def rows_of(kind: DType) -> NDArray[Any]:
@@ -141,7 +161,7 @@ void {head};
 static const {ctype(kind)} scores[{scores.size}] = {{{values}}};
 {outputs}
 {memory}
-volatile int32_t length = {LENGTH}, rows = {ROWS};
+volatile int32_t length = {scores.shape[1]}, rows = {scores.shape[0]};
 
 int main(void)
 {{
@@ -156,16 +176,12 @@ int main(void)
 """
 
 
-def _compare(
-    work: Work, board: Board, kinds: Sequence[Kind], wanted: Sequence[NDArray[Any]], words: Sequence[int]
-) -> None:
-    whole, at = np.array(words, np.uint32), 0
+def _typed(words: Sequence[int], wanted: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Return what a program told, with the types and shapes of what is wanted."""
+    whole, at, found = np.array(words, np.uint32), 0, list[NDArray[Any]]()
     for expected in wanted:
         count = -(-expected.nbytes // 4)
         bytes_ = whole[at : at + count].tobytes()[: expected.nbytes]
-        got = np.frombuffer(bytes_, expected.dtype).reshape(expected.shape)
+        found.append(np.frombuffer(bytes_, expected.dtype).reshape(expected.shape))
         at += count
-        if expected.dtype.kind == "f" and work.scores is DType.F32:
-            np.testing.assert_allclose(got, expected, rtol=2e-6, atol=1e-12, err_msg=f"{work.name} on {board.machine}")
-        else:
-            np.testing.assert_array_equal(got, expected, f"{work.name} on {board.machine}")
+    return found

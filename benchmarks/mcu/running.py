@@ -89,7 +89,8 @@ def run_model(board: Board, built: Path, folder: Path, feeds: Sequence[Feeds], *
 def model_objects(board: Board, built: Path, folder: Path, opt: str = "-O2") -> list[Path]:
     """Return the objects of a model in C for a board."""
     sources = sorted(built.glob("*.c"))
-    return [compile_object(board, source, folder / f"{source.stem}.o", opt=opt) for source in sources]
+    made = [compile_object(board, source, folder / f"{source.stem}.o", opt=opt) for source in sources]
+    return [*made, *sorted(built.glob("*.o"))]
 
 
 def _main(facts: Mapping[str, Any], feeds: Sequence[Feeds]) -> str:

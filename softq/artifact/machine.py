@@ -41,8 +41,9 @@ class Cpu(Machine):
         requires: Features that the driver looks for before it runs anything, as the system names them.
         float_abi: `hard` or `soft` where the architecture has both, else empty.
         abi: Name of the calling convention where LLVM needs one, else empty.
-        in_c: Whether kernels are C: with constant arrays of their own, which LLVM's objects have not, for shapes that
-            are known, with positions of 32 bits.
+        in_c: Whether kernels are C: with constant arrays of their own, which LLVM's objects have not.
+        in_flash: Whether there is no system: kernels are for shapes that are known, with positions of 32 bits, and
+            their code is to be short.
         compiler_flags: What a compiler of C is told of the processor, as gcc and clang have it.
     """
 
@@ -53,6 +54,7 @@ class Cpu(Machine):
     float_abi: str = ""
     abi: str = ""
     in_c: bool = False
+    in_flash: bool = False
     compiler_flags: tuple[str, ...] = ()
 
 

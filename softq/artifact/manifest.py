@@ -255,7 +255,10 @@ def _check_firmware(manifest: Mapping[str, object], files: Mapping[str, object])
     where, package = manifest.get("sources", ""), manifest.get("package")
     if not isinstance(where, str):
         raise ValueError(f"sources is {where!r}; expected a folder")
-    wanted = {f"{where}/{file}".removeprefix("/") for file in firmware_files(name)}
+    form = manifest.get("kernels")
+    if form not in ("c", "object"):
+        raise ValueError(f"kernels are {form!r}; expected c or object")
+    wanted = {f"{where}/{file}".removeprefix("/") for file in firmware_files(name, str(form))}
     if not wanted <= set(files) or (package is None and wanted != set(files)):
         raise ValueError(f"files are {', '.join(files) or 'none'}; expected {', '.join(sorted(wanted))}")
     for file in files:
@@ -276,9 +279,15 @@ def source_folder(folder: Path, manifest: Mapping[str, object]) -> Path:
     return folder / str(manifest.get("sources", ""))
 
 
-def firmware_files(name: str) -> tuple[str, ...]:
-    """Return the files beside the manifest of a model in C whose symbols begin with a name."""
-    return tuple(f"{name}{ending}" for ending in (".h", ".c", "_kernels.h", "_kernels.c", "_weights.c"))
+def firmware_files(name: str, kernels: str) -> tuple[str, ...]:
+    """Return the files beside the manifest of a model in C.
+
+    Args:
+        name: What its symbols begin with.
+        kernels: The form of its kernels, `c` or `object`.
+    """
+    form = ("_kernels.c",) if kernels == "c" else ("_kernels.o", "_host.c")
+    return tuple(f"{name}{ending}" for ending in (".h", ".c", "_kernels.h", "_weights.c", *form))
 
 
 def _object(value: object, what: str) -> dict[str, object]:

@@ -13,7 +13,7 @@ from dataclasses import make_dataclass
 
 import onnx_ir as ir
 
-from softq.codegen.c.machines import FAMILIES, Family
+from softq.codegen.c.machines import FAMILIES, KERNELS, Family
 from softq.targets._contract import BuiltFirmware, Target, TargetOptions, option
 
 
@@ -22,7 +22,7 @@ def build_for(family: Family, model: ir.Model, options: TargetOptions) -> BuiltF
     from softq.codegen.c.backend import firmware
 
     chosen = options.settings()
-    machine = family.machine(chosen["cpu"], chosen["fpu"])
+    machine = family.machine(chosen["cpu"], chosen["fpu"], chosen["kernels"])
     return BuiltFirmware(firmware(model, machine), machine, chosen["name"])
 
 
@@ -31,6 +31,7 @@ def _target(family: Family) -> Target:
     fields = [
         ("cpu", str, option(family.default, f"the processor: {', '.join(family.cores)}")),
         ("fpu", str, option("", f"its unit for floats: none, {', '.join(units)}; by default what it usually has")),
+        ("kernels", str, option("", f"their form: {', '.join(KERNELS)}; object where there are vectors, by default")),
         ("name", str, option("", "what files and symbols begin with; the name of the folder by default")),
     ]
     return Target(

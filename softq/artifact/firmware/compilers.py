@@ -59,7 +59,7 @@ def compilers(machine: Mapping[str, object], flags: tuple[str, ...]) -> Iterator
         if shutil.which(command[0]) is not None:
             yield [*command, *flags]
     if command := zig():
-        cpu = str(machine["cpu"]) + "".join(_ZIG.get(flag, "") for flag in flags)
+        cpu = str(machine["cpu"]).replace("-", "_") + "".join(_ZIG.get(flag, "") for flag in flags)
         yield [*command, "-target", str(machine["zig"]), f"-mcpu={cpu}", "-fno-sanitize=all", "-g0"]
 
 

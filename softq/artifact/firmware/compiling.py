@@ -70,7 +70,9 @@ def measure_with(folder: Path, name: str, command: list[str]) -> CompiledSizes:
         SoftqError: it fails; the message has its first error.
         InputError: what it makes is no object file.
     """
-    sources = [file for file in manifest.firmware_files(name) if file.endswith(".c") and "_weights" not in file]
+    files = manifest.firmware_files(name, "object" if (folder / f"{name}_kernels.o").exists() else "c")
+    sources = [file for file in files if file.endswith(".c") and not file.endswith(("_weights.c", "_host.c"))]
+    made_already = [file for file in files if file.endswith(".o")]
     with scratch_folder() as scratch:
         options = [
             *write_headers(command, scratch / "include"),
@@ -79,7 +81,7 @@ def measure_with(folder: Path, name: str, command: list[str]) -> CompiledSizes:
             "-ffunction-sections",
             "-fdata-sections",
         ]
-        objects: list[ObjectFile] = []
+        objects: list[ObjectFile] = [read_object((folder / file).read_bytes(), file) for file in made_already]
         told = ""
         for source in sources:
             made = scratch / f"{source}.o"
@@ -88,7 +90,8 @@ def measure_with(folder: Path, name: str, command: list[str]) -> CompiledSizes:
             usage = made.with_suffix(".su")
             told += usage.read_text(encoding="utf-8") if usage.exists() else ""
     texts = [(folder / file).read_text(encoding="utf-8") for file in (*sources, f"{name}_kernels.h")]
-    stack, calls = _deepest(f"{name}_run", told, texts)
+    # Nobody tells the stack of kernels in an object.
+    stack, calls = (None, ()) if made_already else _deepest(f"{name}_run", told, texts)
     defined = frozenset[str]().union(*(file.defined for file in objects))
     needed = frozenset[str]().union(*(file.needed for file in objects)) - defined
     return CompiledSizes(

@@ -35,13 +35,14 @@ class FirmwareArtifact(Artifact):
         self.describe(name, facts, 1)
         symbol = str(facts["name"])
         where = manifest.source_folder(folder, facts).resolve()
-        sources = [str(where / file) for file in manifest.firmware_files(symbol) if file.endswith(".c")]
+        files = [f"{symbol}_host.c"] if facts["kernels"] == "object" else manifest.firmware_files(symbol, "c")
+        sources = [f"-D{symbol.upper()}_HOST", *(str(where / file) for file in files if file.endswith(".c"))]
         with scratch_folder() as scratch:
             library = scratch / "model.so"
             run([*host_compiler(), "-std=c99", "-O2", "-fPIC", "-shared", *sources, "-lm", "-o", str(library)], scratch)
             self._code = ctypes.CDLL(str(library))
         self._run = getattr(self._code, f"{symbol}_run_in")
-        arena = int(cast("Mapping[str, int]", facts["memory"])["arena"])
+        arena = int(cast("int", facts.get("host_arena", cast("Mapping[str, int]", facts["memory"])["arena"])))
         self._memory = np.zeros(arena + _ALIGNMENT, np.uint8)
         self._turn = threading.Lock()
         self._finalizer = weakref.finalize(self, _nothing)

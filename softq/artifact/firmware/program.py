@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from softq.artifact.program import Program
@@ -15,7 +15,7 @@ class KernelText:
     Attributes:
         symbol: Its name in the program's steps.
         head: Its first line, without `static` and without an end.
-        body: What stands in its braces, with them.
+        body: What stands in its braces, with them; empty of a kernel that is no text.
         kept: Which of a step's arguments it takes: tensors, then scalars, then the range of work items.
         writes: Which of them it writes to.
     """
@@ -61,6 +61,8 @@ class Firmware:
         arena: Bytes of the arena.
         least: The most bytes that are needed at once, which no arena can be smaller than.
         layers: What each step takes.
+        kernel_object: Makes the object file of kernels that are no text, whose symbols begin with a name.
+        host: The model all in C, for other processors, where kernels are an object.
     """
 
     program: Program
@@ -71,3 +73,5 @@ class Firmware:
     arena: int
     least: int
     layers: Sequence[Layer]
+    kernel_object: Callable[[str], bytes] | None = None
+    host: Firmware | None = None

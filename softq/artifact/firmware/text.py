@@ -24,18 +24,39 @@ class FirmwareText:
     Args:
         firmware: The model.
         name: The name: a C identifier.
+        whole: Whether the texts are to stand in one file.
     """
 
-    def __init__(self, firmware: Firmware, name: str) -> None:
+    def __init__(self, firmware: Firmware, name: str, *, whole: bool = False) -> None:
+        self._whole = whole
         self._firmware, self._program, self.name = firmware, firmware.program, name
         self._kernels = {kernel.symbol: kernel for kernel in firmware.kernels}
         self._macro = name.upper()
 
-    def files(self) -> Iterator[tuple[str, str]]:
-        """Yield the name of each file and its text."""
-        texts = (self.header, self.runner, self.kernel_header, self.kernels, self.weights)
-        for file, text in zip(firmware_files(self.name), texts, strict=True):
-            yield file, text()
+    def files(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the name of each file and what is in it."""
+        make = self._firmware.kernel_object
+        endings = {".h": self.header, ".c": self.runner, "_kernels.h": self.kernel_header,
+                   "_kernels.c": self.kernels, "_weights.c": self.weights, "_host.c": self.host}  # fmt: skip
+        for file in firmware_files(self.name, "c" if make is None else "object"):
+            text = endings.get(file.removeprefix(self.name))
+            if text is not None:
+                yield file, text().encode()
+            else:
+                assert make is not None
+                yield file, make(self.name)
+
+    def host(self) -> str:
+        """Return the model for other processors in one file, which is empty where nobody asks for it."""
+        assert self._firmware.host is not None
+        text, asked = FirmwareText(self._firmware.host, self.name, whole=True), f"{self._macro}_HOST"
+        parts = (text.header(), text.kernel_header(), text.kernels(), text.weights(), text.runner())
+        return "\n".join([f"/* The same for other processors, if {asked} is defined. */", f"#ifdef {asked}", "",
+                          *parts, "#else", "/* C has no empty files. */", f"typedef int {self.name}_no_host;",
+                          "#endif", ""])  # fmt: skip
+
+    def _include(self, *endings: str) -> list[str]:
+        return [] if self._whole else [f'#include "{self.name}{ending}"' for ending in endings]
 
     @property
     def weight_bytes(self) -> int:
@@ -136,7 +157,7 @@ class FirmwareText:
 
     def kernels(self) -> str:
         """Return the kernels."""
-        parts = [f'#include "{self.name}_kernels.h"\n']
+        parts = ["\n".join([*self._include("_kernels.h"), ""])]
         called = {step.kernel for step in self._program.steps}
         for kernel in self._firmware.kernels:
             storage = "void" if kernel.symbol in called else "static void"
@@ -157,7 +178,7 @@ class FirmwareText:
 
     def weights(self) -> str:
         """Return the weights as constant arrays."""
-        parts = [f'#include "{self.name}_kernels.h"\n']
+        parts = ["\n".join([*self._include("_kernels.h"), ""])]
         for at, array in self._weights().items():
             dtype = str(array.dtype)
             values = [literal(value, dtype) for value in array.ravel().tolist()]
@@ -173,7 +194,7 @@ class FirmwareText:
         pointers = [
             identifier(self._program.tensors[at].name) for at in (*self._program.inputs, *self._program.outputs)
         ]
-        lines = [f'#include "{self.name}.h"', f'#include "{self.name}_kernels.h"', ""]
+        lines = [*self._include(".h", "_kernels.h"), ""]
         lines += [f"int {self.name}_run_in({self._parameters()}, void *arena, uint32_t bytes)", "{"]
         lines += ["    uint8_t *const m = (uint8_t *)arena;", ""]
         nothing = " || ".join(f"{pointer} == NULL" for pointer in (*pointers, "m"))

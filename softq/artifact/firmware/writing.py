@@ -60,7 +60,7 @@ def write_firmware(
     text = FirmwareText(firmware, chosen)
     try:
         with NewFolder(goal) as new:
-            files = {file: content.encode() for file, content in text.files()}
+            files = dict(text.files())
             where, around = _package(firmware, chosen, machine, files, package)
             for file, content in {**{f"{where}/{file}".lstrip("/"): files[file] for file in files}, **around}.items():
                 (new.path / file).parent.mkdir(parents=True, exist_ok=True)
@@ -75,6 +75,8 @@ def write_firmware(
                     kind=manifest.FIRMWARE,
                 ),
                 "name": chosen,
+                "kernels": "c" if firmware.host is None else "object",
+                **({} if firmware.host is None else {"host_arena": firmware.host.arena}),
                 "compiler_flags": list(machine.compiler_flags),
                 **({} if package is None else {"package": package[0].name, "sources": where}),
             }
@@ -104,6 +106,8 @@ def _package(
     """Return the folder of the C files, and what the package has besides."""
     if package is None:
         return "", {}
+    if firmware.host is not None:
+        raise UsageError("packages have kernels in C alone; add kernels=c to the target")
     chosen, options = package
     tensors = firmware.program.tensors
     given, taken = (

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 import onnx_ir as ir
 
 from softq.artifact.firmware.program import Firmware, KernelText
 from softq.artifact.machine import Cpu
 from softq.artifact.program import Measure, Program
+from softq.codegen.c import object_kernels
 from softq.codegen.c.function import Function, constants_of
 from softq.codegen.c.layers import describe_layers
+from softq.codegen.c.lowering import lower
 from softq.codegen.c.memory import plan_memory
 from softq.codegen.c.prelude import prelude
 from softq.codegen.c.specialization import specialize
@@ -23,7 +27,7 @@ from softq.errors import RefusalError
 
 
 class CBackend(CpuBackend):
-    """A processor whose kernels are C; see `compiler.backend.Backend`."""
+    """A processor without a system; see `compiler.backend.Backend`."""
 
     fuses_integers = True
     shares_slots = False
@@ -35,7 +39,7 @@ class CBackend(CpuBackend):
         return super().can_fuse(operator, epilogue, result)
 
     def objects(self) -> Sequence[bytes]:
-        """Return none: the kernels are text, of `firmware`."""
+        """Return none: the kernels are made for the sizes of the model, by `firmware`."""
         return ()
 
 
@@ -45,6 +49,13 @@ def firmware(model: ir.Model, machine: Cpu) -> Firmware:
     Raises:
         RefusalError: an operator or a shape has no form there; the message names it.
     """
+    made = _firmware(model, machine)
+    if machine.in_c:
+        return made
+    return replace(made, host=_firmware(model, replace(machine, vector_bytes=0, vectors=0, in_c=True)))
+
+
+def _firmware(model: ir.Model, machine: Cpu) -> Firmware:
     backend = CBackend(machine)
     program = compile_model(model, backend)
     _check_static(program)
@@ -52,7 +63,24 @@ def firmware(model: ir.Model, machine: Cpu) -> Firmware:
     for step in program.steps:
         numbers = [int(size) for size in (*step.scalars, 0, step.items) if isinstance(size, int)]
         calls.setdefault(step.kernel, []).append([*[None] * len(step.tensors), *numbers])
-    found = specialize(backend.tir.functions(), calls, fused=machine.fused)
+    if machine.in_c:
+        kernels, before = _texts(backend, calls)
+        make = None
+    else:
+        found = specialize(backend.tir.functions(), calls, partial(object_kernels.lower, machine=machine))
+        kernels = [KernelText(symbol, object_kernels.head(f, symbol), "", found.kept[symbol],
+                              object_kernels.writes(f, found.kept[symbol]))
+                   for symbol, f in found.functions.items() if symbol in calls]  # fmt: skip
+        before = prelude(())
+        make = partial(object_kernels.kernel_object, found.functions, {*calls}, machine)
+    memory = plan_memory(program)
+    layers = describe_layers(program, kernels, memory)
+    return Firmware(program, kernels, before, memory.offsets, memory.scratch, memory.bytes, memory.least, layers, make)
+
+
+def _texts(backend: CBackend, calls: Mapping[str, list[list[int | None]]]) -> tuple[list[KernelText], str]:
+    """Return the kernels in C, and what stands before them."""
+    found = specialize(backend.tir.functions(), calls, partial(lower, fused=backend.machine.fused))
     used: set[str] = set()
     kernels: list[KernelText] = []
     for symbol, function in found.functions.items():
@@ -61,9 +89,7 @@ def firmware(model: ir.Model, machine: Cpu) -> Firmware:
         writes = frozenset(at for at, written in zip(kept, text.writes(), strict=True) if written)
         kernels.append(KernelText(symbol, text.head(), text.body(), kept, writes))
         used |= text.used
-    memory = plan_memory(program)
-    layers = describe_layers(program, kernels, memory)
-    return Firmware(program, kernels, prelude(used), memory.offsets, memory.scratch, memory.bytes, memory.least, layers)
+    return kernels, prelude(used)
 
 
 def _check_static(program: Program) -> None:

@@ -6,10 +6,30 @@ To add one, add an entry to `FAMILIES`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from softq.artifact.machine import Cpu
 from softq.errors import UsageError
+
+KERNELS = ("c", "object")
+"""Forms of kernels: text, or an object file of LLVM's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vectors:
+    """Vectors, and the processor as LLVM knows it.
+
+    Attributes:
+        triple: LLVM's triple; of four parts, or LLVM takes the wrong conventions for calls.
+        cpu: LLVM's name of the processor.
+        bytes: Width of a vector.
+        registers: How many there are.
+    """
+
+    triple: str
+    cpu: str
+    bytes: int
+    registers: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,11 +40,13 @@ class Core:
         flags: What gcc and clang are told, but for floats.
         zig: The triple of zig's compiler, and its name of the processor.
         floats: What they are told of the units for floats that it may have, by the name of the unit.
+        vectors: What LLVM is told where there are vectors, which C has not; they need the unit for floats.
     """
 
     flags: tuple[str, ...]
     zig: tuple[str, str]
     floats: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    vectors: Vectors | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,15 +65,16 @@ class Family:
     default: str
     cores: Mapping[str, Core]
 
-    def machine(self, cpu: str, fpu: str) -> Cpu:
+    def machine(self, cpu: str, fpu: str, kernels: str = "") -> Cpu:
         """Return a processor.
 
         Args:
             cpu: Its name.
             fpu: Its unit for floats; empty for the one that it usually has, `none` for none.
+            kernels: One of `KERNELS`; empty for `object` where there are vectors, else `c`.
 
         Raises:
-            UsageError: there is no such processor, or it has no such unit.
+            UsageError: there is no such processor, or it has no such unit or form of kernels.
         """
         core = self.cores.get(cpu)
         if core is None:
@@ -62,7 +85,7 @@ class Family:
             raise UsageError(f"target {self.name}: fpu of {cpu} is {fpu!r}; allowed: {', '.join(units)}")
         triple, known = core.zig
         has_floats = chosen != "none"
-        return Cpu(
+        machine = Cpu(
             name=self.name,
             triple=triple,
             cpu=known,
@@ -72,7 +95,25 @@ class Family:
             float_abi="hard" if has_floats else "soft",
             fused=has_floats,
             in_c=True,
+            in_flash=True,
             compiler_flags=(*core.flags, *units[chosen]),
+        )
+        vectors = core.vectors if has_floats else None
+        form = kernels or KERNELS[vectors is not None]
+        if form not in KERNELS[: 2 if vectors else 1]:
+            raise UsageError(
+                f"target {self.name}: kernels of {cpu} is {kernels!r}; allowed: "
+                f"{', '.join(KERNELS[: 2 if vectors else 1])}"
+            )
+        if vectors is None or form == "c":
+            return machine
+        return replace(
+            machine,
+            triple=vectors.triple,
+            cpu=vectors.cpu,
+            vector_bytes=vectors.bytes,
+            vectors=vectors.registers,
+            in_c=False,
         )
 
     def _soft(self, core: Core) -> tuple[str, ...]:
@@ -85,6 +126,10 @@ def _cortex(name: str, **floats: tuple[str, ...]) -> Core:
         zig=("thumb-freestanding-eabi", f"cortex_{name}"),
         floats={unit: ("-mfloat-abi=hard", *flags) for unit, flags in floats.items()},
     )
+
+
+def _mve(name: str) -> Vectors:
+    return Vectors(triple="thumbv8.1m.main-unknown-none-eabihf", cpu=f"cortex-{name}", bytes=16, registers=8)
 
 
 def _riscv(march: str, mabi: str, **floats: tuple[str, ...]) -> Core:
@@ -106,8 +151,8 @@ CORTEX_M = Family(
         "m4": _cortex("m4", single=("-mfpu=fpv4-sp-d16",)),
         "m7": _cortex("m7", single=("-mfpu=fpv5-sp-d16",), double=("-mfpu=fpv5-d16",)),
         "m33": _cortex("m33", single=("-mfpu=fpv5-sp-d16",)),
-        "m55": _cortex("m55", double=("-mfpu=auto",)),
-        "m85": _cortex("m85", double=("-mfpu=auto",)),
+        "m55": replace(_cortex("m55", double=("-mfpu=auto",)), vectors=_mve("m55")),
+        "m85": replace(_cortex("m85", double=("-mfpu=auto",)), vectors=_mve("m85")),
     },
 )
 
@@ -132,4 +177,4 @@ def portable(name: str) -> Cpu:
     Args:
         name: The target's name.
     """
-    return Cpu(name=name, triple="unknown", cpu="generic", features=(), zig="", vectors=0, in_c=True)
+    return Cpu(name=name, triple="unknown", cpu="generic", features=(), zig="", vectors=0, in_c=True, in_flash=True)

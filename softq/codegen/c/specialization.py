@@ -6,7 +6,7 @@ its code stands in flash once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,6 @@ from tvm import tirx
 from tvm_ffi.structural import structural_map
 
 from softq.codegen.c.dead_stores import drop_unused_names
-from softq.codegen.c.lowering import lower
 from softq.codegen.c.terms import is_kernel_call
 from softq.codegen.cpu.rows.arguments import CONSTANTS
 from softq.compiler.tir.expressions import found
@@ -36,17 +35,19 @@ class Specialized:
 
 
 def specialize(
-    functions: Iterable[tirx.PrimFunc], calls: Mapping[str, Sequence[Sequence[int | None]]], fused: bool = False
+    functions: Iterable[tirx.PrimFunc],
+    calls: Mapping[str, Sequence[Sequence[int | None]]],
+    lower: Callable[[tirx.PrimFunc], tirx.PrimFunc],
 ) -> Specialized:
     """Return the kernels that calls need, lowered, for what these agree on.
 
     Args:
         functions: The kernels; each has its `global_symbol`.
         calls: Of each symbol that the model calls, the arguments of every call: None for a pointer.
-        fused: Whether sums of products are rounded once.
+        lower: Brings a kernel into the form that is printed or compiled, with positions of 32 bits.
     """
     by_symbol = {str(f.attrs["global_symbol"]): f for f in functions}
-    lowered = {symbol: lower(f, fused) for symbol, f in by_symbol.items()}
+    lowered = {symbol: lower(f) for symbol, f in by_symbol.items()}
     callers = _callers_first(lowered)
     every: dict[str, list[Sequence[int | None]]] = {symbol: list(map(tuple, given)) for symbol, given in calls.items()}
     result = Specialized()
@@ -58,7 +59,7 @@ def specialize(
         if agreed:
             params = list(by_symbol[symbol].params)
             known = {params[at]: tirx.IntImm(str(params[at].ty.dtype), value) for at, value in agreed.items()}
-            function = lower(_filled(by_symbol[symbol], known), fused)
+            function = lower(_filled(by_symbol[symbol], known))
         for callee, given in _calls(function):
             every.setdefault(callee, []).append([int(x) if isinstance(x, tirx.IntImm) else None for x in given])
         result.functions[symbol] = function

@@ -80,6 +80,8 @@ def target_of(machine: Cpu) -> tvm.target.Target:
         description["mattr"] = [f"+{feature}" for feature in machine.features]
     if machine.float_abi:
         description["mfloat-abi"] = machine.float_abi
+    if machine.in_flash:
+        description["vector-width"] = machine.vector_bytes * 8  # which TVM would warn that it guesses
     if machine.abi:
         description["mabi"] = machine.abi
     return tvm.target.Target(description)
@@ -102,7 +104,7 @@ def _objects(functions: Sequence[tirx.PrimFunc], machine: Cpu) -> Sequence[bytes
     symbols = [str(f.attrs["global_symbol"]) for f in functions]
     texts = dict(zip(symbols, Results([partial(_text, f) for f in functions], [1] * len(functions)), strict=True))
     by_symbol = dict(zip(symbols, functions, strict=True))
-    shared = (*_compiler(), str(target_of(machine)))
+    shared = (*compiler_key(), str(target_of(machine)))
 
     def compiled(group: Sequence[str]) -> bytes:
         key = (*shared, *(text for symbol in group for text in (symbol, texts[symbol])))
@@ -131,7 +133,8 @@ def _groups(texts: dict[str, str]) -> list[list[str]]:
 
 
 @cache
-def _compiler() -> tuple[str, ...]:
+def compiler_key() -> tuple[str, ...]:
+    """Return what of softq and TVM object code hangs on."""
     llvm = tvm.get_global_func("target.llvm_version_major")()
     here = tuple(inspect.getsource(module) for module in (sys.modules[__name__], transforms, bindings))
     return (str(tvm.__version__), str(llvm), *here)
@@ -143,10 +146,21 @@ def object_code(functions: Sequence[tirx.PrimFunc], machine: Cpu) -> bytes:
     Raises:
         RefusalError: TVM cannot generate code for the machine.
     """
-    runtime = _generate(functions, machine)
-    with scratch_folder() as folder, refusing(_refusal(functions, machine)):
+    refusal = _refusal(functions, machine)
+    with refusing(refusal):
+        lowered = lower(functions, machine)
+    return lowered_code(lowered, machine, refusal)
+
+
+def lowered_code(lowered: tvm.IRModule, machine: Cpu, refusal: str) -> bytes:
+    """Return an ELF object file with kernels that are lowered already.
+
+    Raises:
+        RefusalError: TVM cannot generate code for the machine; the message begins with `refusal`.
+    """
+    with scratch_folder() as folder, refusing(refusal):
         path = folder / "kernels.o"
-        runtime.write_to_file(str(path))
+        _build(lowered, machine).write_to_file(str(path))
         return path.read_bytes()
 
 
@@ -157,7 +171,11 @@ def source(functions: Sequence[tirx.PrimFunc], machine: Cpu, form: str = "asm") 
 
 def _generate(functions: Sequence[tirx.PrimFunc], machine: Cpu) -> tvm.runtime.Module:
     with refusing(_refusal(functions, machine)):
-        return tvm.get_global_func("target.build.llvm")(lower(functions, machine), target_of(machine))
+        return _build(lower(functions, machine), machine)
+
+
+def _build(lowered: tvm.IRModule, machine: Cpu) -> tvm.runtime.Module:
+    return tvm.get_global_func("target.build.llvm")(lowered, target_of(machine))
 
 
 def _refusal(functions: Sequence[tirx.PrimFunc], machine: Cpu) -> str:

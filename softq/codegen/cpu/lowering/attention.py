@@ -218,9 +218,9 @@ def _is_near(values: Matrices, length: Size) -> bool:
 def _block(kernels: CpuKernels, rows: Size, length: Size) -> Size:
     """Return the rows of a block: as many as the cache has room for, but no more than there are.
 
-    In C, for processors whose memory is small and has no caches, they are those of a tile.
+    For processors whose memory is small and has no caches they are those of a tile.
     """
-    if kernels.machine.in_c:
+    if kernels.machine.in_flash:
         return computed("max", 1, computed("min", rows, kernels.block_tile.rows))
     room = computed("floordiv", SCORES // STEP, computed("max", length, 1))
     most = computed("max", 1, computed("min", BLOCK // STEP, room))

@@ -174,7 +174,7 @@ class _RowLoops:
         # The pass with the most to compute has the most time for the memory to bring the next row.
         longest = max(self._passes[1:], key=lambda phase: len(phase.rows), default=None)
         ahead = longest, self._distance_of_next_row()
-        if self._has_scans or given.processor.machine.in_c or not 1 < len(self._passes) <= MOST_PASSES:
+        if self._has_scans or given.processor.machine.in_flash or not 1 < len(self._passes) <= MOST_PASSES:
             self._each_row(lambda kernel, row, scalars: self._pass_by_pass(kernel, row, scalars, ahead))
             return
         found = split_stages(self._passes, self._outputs)

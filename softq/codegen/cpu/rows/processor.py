@@ -87,14 +87,17 @@ class Processor:
     @property
     def is_32_bit(self) -> bool:
         """Whether 64-bit division and conversions would be library calls."""
-        return self.machine.in_c or self.machine.triple.startswith(
+        return self.machine.in_flash or self.machine.triple.startswith(
             ("arm", "thumb", "riscv32", "i386", "i686", "wasm32")
         )
 
     @property
-    def flushes_vectors(self) -> bool:
-        """Whether float vectors lose subnormal numbers: NEON of 32-bit ARM does, its scalar unit does not."""
-        return self.machine.triple.startswith(("arm", "thumb"))
+    def avoids_float_vectors(self) -> bool:
+        """Whether floats are scalars because vectors lose subnormal numbers: NEON of 32-bit ARM does.
+
+        MVE does, too, where it is that or several times the instructions.
+        """
+        return self.machine.triple.startswith("arm")
 
     @property
     def rounds(self) -> bool:
@@ -109,11 +112,11 @@ class Processor:
     @property
     def unroll(self) -> int:
         """How many vectors a step of a loop takes, each with accumulators of its own."""
-        if self.small:
+        if self.small or self.machine.in_flash:
             return 1
         return 4 if self.machine.vectors >= 32 else 2
 
     def lanes(self, bits: int, floats: bool) -> int:
         """Return how many elements of this width are computed at once; 1 for plain scalar code."""
         lanes = self.machine.vector_bytes * 8 // bits
-        return 1 if lanes < 2 or (floats and self.flushes_vectors) else lanes
+        return 1 if lanes < 2 or (floats and self.avoids_float_vectors) else lanes
