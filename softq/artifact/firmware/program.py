@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from softq.artifact.program import Program
 
@@ -18,6 +18,7 @@ class KernelText:
         body: What stands in its braces, with them; empty of a kernel that is no text.
         kept: Which of a step's arguments it takes: tensors, then scalars, then the range of work items.
         writes: Which of them it writes to.
+        replaces: For a result the operands whose place it may take, which are read before it is written.
     """
 
     symbol: str
@@ -25,6 +26,7 @@ class KernelText:
     body: str
     kept: tuple[int, ...]
     writes: frozenset[int]
+    replaces: Mapping[int, frozenset[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

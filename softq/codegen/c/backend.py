@@ -13,6 +13,7 @@ from softq.artifact.machine import Cpu
 from softq.artifact.program import Measure, Program
 from softq.codegen.c import object_kernels
 from softq.codegen.c.function import Function, constants_of
+from softq.codegen.c.in_place import replaced_operands
 from softq.codegen.c.layers import describe_layers
 from softq.codegen.c.lowering import lower
 from softq.codegen.c.memory import plan_memory
@@ -73,7 +74,7 @@ def _firmware(model: ir.Model, machine: Cpu) -> Firmware:
                    for symbol, f in found.functions.items() if symbol in calls]  # fmt: skip
         before = prelude(())
         make = partial(object_kernels.kernel_object, found.functions, {*calls}, machine)
-    memory = plan_memory(program)
+    memory = plan_memory(program, {kernel.symbol: kernel.replaces for kernel in kernels})
     layers = describe_layers(program, kernels, memory)
     return Firmware(program, kernels, before, memory.offsets, memory.scratch, memory.bytes, memory.least, layers, make)
 
@@ -87,7 +88,8 @@ def _texts(backend: CBackend, calls: Mapping[str, list[list[int | None]]]) -> tu
         text = Function(function, symbol, constants_of(function))
         kept = found.kept[symbol]
         writes = frozenset(at for at, written in zip(kept, text.writes(), strict=True) if written)
-        kernels.append(KernelText(symbol, text.head(), text.body(), kept, writes))
+        places = {kept[at]: frozenset(kept[i] for i in of) for at, of in replaced_operands(function).items()}
+        kernels.append(KernelText(symbol, text.head(), text.body(), kept, writes, places))
         used |= text.used
     return kernels, prelude(used)
 
