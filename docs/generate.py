@@ -88,6 +88,12 @@ def _mcu() -> str:
     return table(results())
 
 
+def _mcu_models() -> str:
+    from benchmarks.mcu.results import models_table
+
+    return models_table()
+
+
 def _training() -> str:
     from models.finetuned import results, table
 
@@ -216,6 +222,7 @@ COMMITTED: dict[str, Callable[[], str]] = {
     "accuracy": _accuracy,
     "synthetic": _synthetic,
     "mcu": _mcu,
+    "mcu-models": _mcu_models,
     "training": _training,
     "speed": _speed,
     "speed-gpu": _speed_gpu,

@@ -24,7 +24,7 @@ from softq.codegen.c.machines import FAMILIES, Family
 from softq.rowprog import DType
 
 VIT = Path(__file__).parent.parent / "models" / "mnist_vit"
-FLOAT, VOICE = MODELS[0], MODELS[2]
+FLOAT, INT8, VOICE = MODELS
 QUICK = ("m4",)
 UNKNOWN = "m85"
 """gcc has it from version 13 on."""
@@ -125,6 +125,35 @@ def test_a_vision_transformer_is_that_of_this_computer_and_of_onnxruntime(board:
     found = measure_model(FLOAT, BOARDS[board], tmp_path, count=1)
     assert found.stack < 2048
     assert found.arena < 100_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("board", boards(), indirect=True)
+def test_an_int8_vision_transformer_is_that_of_this_computer_to_the_bit(board: str, tmp_path: Path) -> None:
+    found = measure_model(INT8, BOARDS[board], tmp_path, count=20)
+    with np.load(VIT / "data.npz") as data:
+        labels = data["label.digit"][:20]
+    assert len({found.outputs[i]["logits"].tobytes() for i in range(20)}) == 20
+    assert np.mean([outputs["logits"].argmax() for outputs in found.outputs] == labels) >= 0.9
+    assert found.stack < 2048
+
+
+@pytest.mark.slow
+def test_an_int8_vision_transformer_in_c_knows_as_many_digits_as_in_onnxruntime(tmp_path: Path) -> None:
+    model = INT8.write(tmp_path)
+    softq.build(model, tmp_path / "digits", target="c", input_shapes={"images": [1, 1, 28, 28]})
+    with np.load(VIT / "data.npz") as data:
+        images, labels = data["images"], data["label.digit"]
+    with softq.load(tmp_path / "digits") as artifact:
+        found = np.concatenate([artifact({"images": image[None]})["logits"] for image in images])
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    wanted = np.concatenate(
+        [np.asarray(session.run(None, {"images": images[i : i + 100]})[0]) for i in range(0, 2000, 100)]
+    )
+    accuracy, reference = (float(np.mean(logits.argmax(-1) == labels)) for logits in (found, wanted))
+    assert reference > 0.97
+    assert abs(accuracy - reference) <= 0.003
+    assert np.mean(found.argmax(-1) == wanted.argmax(-1)) >= 0.99
 
 
 PROGRAM = """#include "board.h"
