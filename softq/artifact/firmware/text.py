@@ -74,6 +74,7 @@ class FirmwareText:
             f"#ifndef {macro}_H",
             f"#define {macro}_H",
             "",
+            *["#include <stdbool.h>"] * any(tensor.dtype == "bool" for tensor in (*inputs, *outputs)),
             "#include <stdint.h>",
             "",
         ]

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from softq.artifact.firmware.program import Firmware, KernelText
 from softq.artifact.machine import Cpu
-from softq.artifact.program import Measure, Program
+from softq.artifact.program import Program
 from softq.codegen.c import object_kernels
 from softq.codegen.c.function import Function, constants_of
 from softq.codegen.c.in_place import replaced_operands
@@ -103,5 +103,8 @@ def _check_static(program: Program) -> None:
                 f"{tensor.name!r} has a length that is not known, {loose[0]}; a model in C has fixed shapes: give them "
                 "by --input-shape NAME:1,3,224,224"
             )
-    if any(isinstance(step.then, Measure) for step in program.steps) or program.measured:
+    # The number of a Loop's round is measured, too; what matters is whether a size hangs on what is measured.
+    sizes = [*program.slots, *(size for tensor in program.tensors for size in tensor.shape)]
+    sizes += [size for step in program.steps for size in (*step.scalars, step.items)]
+    if not all(isinstance(size, int) for size in sizes):
         raise RefusalError("lengths in the model depend on data; a model in C has fixed shapes")

@@ -206,6 +206,11 @@ class Expressions:
             raise RefusalError(f"the function {name.value} of {self.name} has no form in C")
         return f"{name.value}({', '.join(map(self.position, given))})"
 
+    def no_number(self, x: Any) -> str:
+        """Return whether a float is none: what is not equal to itself."""
+        inner = self.expression(x.args[0])
+        return f"({inner} != {inner})"
+
     def bitwise(self, x: Any) -> str:
         """Return an operation on bits."""
         kind = dtype(x)
@@ -264,6 +269,7 @@ class Expressions:
 
 _CALLS: Mapping[str, Callable[[Expressions, Any], str]] = {
     "prim.if_then_else": Expressions.choice,
+    "tirx.isnan": Expressions.no_number,
     "tirx.reinterpret": Expressions.reinterpreted,
     "tirx.call_llvm_pure_intrin": Expressions.intrinsic,
     "tirx.call_pure_extern": Expressions.of_math,
