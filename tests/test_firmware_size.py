@@ -169,6 +169,14 @@ def test_depth_of_calls_is_the_sum_along_the_deepest(tmp_path: Path) -> None:
     assert found.library == ("use",)
 
 
+@pytest.mark.parametrize("cpu", ["m0", "m55"])
+def test_the_compiler_of_the_processor_is_the_first(cpu: str) -> None:
+    needs(GCC)
+    machine = CORTEX_M.machine(cpu, "")
+    first = next(compilers(vars(machine), machine.compiler_flags))
+    assert first == [GCC, *machine.compiler_flags]
+
+
 def test_the_command_prints_what_the_folder_says(digits: Path, tmp_path: Path) -> None:
     code, text = invoke("size", str(digits))
     facts = json.loads((digits / "manifest.json").read_text())

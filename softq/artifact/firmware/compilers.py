@@ -17,7 +17,7 @@ _COMMANDS: Mapping[str, tuple[tuple[str, ...], ...]] = {
         ("clang", "--target=riscv32-unknown-elf"),
     ),
 }  # fmt: skip
-"""By the first part of a machine's triple; zig's is the last to be asked."""
+"""By the beginning of a machine's triple; zig's is the last to be asked."""
 
 _ZIG: Mapping[str, str] = {
     "-mfpu=fpv4-sp-d16": "+vfp4d16sp", "-mfpu=fpv5-sp-d16": "+fp_armv8d16sp", "-mfpu=fpv5-d16": "+fp_armv8d16",
@@ -55,7 +55,8 @@ def compilers(machine: Mapping[str, object], flags: tuple[str, ...]) -> Iterator
     """
     if not flags:
         return
-    for command in _COMMANDS.get(str(machine["triple"]).partition("-")[0], ()):
+    triple = str(machine["triple"])
+    for command in [command for begin, known in _COMMANDS.items() if triple.startswith(begin) for command in known]:
         if shutil.which(command[0]) is not None:
             yield [*command, *flags]
     if command := zig():
