@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -73,3 +74,105 @@ def test_gemm_gives_what_matmul_gives(zero: int, target: str, tmp_path: Path) ->
     codes, real = by_onnxruntime(*product("Gemm", zero))
     np.testing.assert_allclose(found["Gemm"][1], real, rtol=0, atol=50 * 7.3 * 2**-23)
     assert np.abs(found["Gemm"][0].astype(int) - codes).max() <= 1
+
+
+CHAINS = {
+    "gelu-by-erf": "a = Mul(x, r) b = Erf(a) c = Add(b, one) d = Mul(x, c) y = Mul(d, half)",
+    "gelu": "y = Gelu(x)",
+    "gelu-tanh": 'y = Gelu <approximate = "tanh"> (x)',
+    "silu": "a = Sigmoid(x) y = Mul(a, x)",
+    "tanh": "y = Tanh(x)",
+    "sigmoid": "y = Sigmoid(x)",
+    "clip": "a = HardSwish(x) b = Clip(a, half, four) y = Sub(b, one)",
+    "codes-alone": "y = Identity(x)",
+    "twice": "a = Tanh(x) b = QuantizeLinear(a, fine, z) c = DequantizeLinear(b, fine, z) y = Mul(c, c)",
+    "number-that-is-quantized": "n = DequantizeLinear(quarter, fine, z) y = Mul(x, n)",
+}
+
+
+def chain(name: str, kind: str, shape: str = "4, 64") -> onnx.ModelProto:
+    zero = {"int8": 3, "uint8": 131}[kind]
+    return model_of(f"""
+    g ({kind}[{shape}] q) => ({kind}[{shape}] out)
+    <float s = {{0.047}}, {kind} z = {{{zero}}}, float t = {{0.0213}}, {kind} w = {{{zero + 20}}}, float one = {{1.0}},
+     float half = {{0.5}}, float four = {{4.0}}, float r = {{0.70710677}}, float fine = {{0.008}},
+     {kind} quarter = {{{zero + 31}}}>
+    {{
+        x = DequantizeLinear(q, s, z)
+        {CHAINS[name]}
+        out = QuantizeLinear(y, t, w)
+    }}
+    """)
+
+
+def steps_of(folder: Path) -> list[str]:
+    return [step["kernel"] for step in json.loads((folder / "manifest.json").read_text())["steps"]]
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+@pytest.mark.parametrize("name", CHAINS)
+def test_chains_between_quantizations_are_tables(name: str, kind: str, tmp_path: Path) -> None:
+    """Of all 256 codes those of onnxruntime: no result of these is within its error of a boundary between codes."""
+    low = np.iinfo(kind).min
+    feed = {"q": np.arange(low, low + 256).astype(kind).reshape(4, 64)}
+    model = chain(name, kind)
+    expected = by_onnxruntime(model, feed)
+    assert len(np.unique(expected[0])) > 16
+    for target in ("cpu", "c"):
+        folder = tmp_path / target
+        np.testing.assert_array_equal(results(model, feed, target, folder), expected)
+        assert all("look_up" in kernel for kernel in steps_of(folder))
+
+
+OTHERS = {
+    "two-tensors": ("q2", "b = DequantizeLinear(q2, s, z) y = Add(x, b)"),
+    "columns": ("q2", "y = Mul(x, many)"),
+    "rows": ("q2", "y = Softmax(x)"),
+    "floats": ("q2", "y = Add(x, real)"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_is_not_made_of_one_code_is_no_table(name: str, tmp_path: Path) -> None:
+    model = model_of(f"""
+    g (int8[4, 8] q, int8[4, 8] q2, float[4, 8] real) => (int8[4, 8] out)
+    <float s = {{0.047}}, int8 z = {{3}}, float t = {{0.0213}}, float[8] many = {{1, 2, 3, 4, 5, 6, 7, 8}}>
+    {{
+        x = DequantizeLinear(q, s, z)
+        {OTHERS[name][1]}
+        out = QuantizeLinear(y, t, z)
+    }}
+    """)
+    rng = np.random.default_rng(0)
+    feed = {
+        "q": rng.integers(-128, 128, (4, 8)).astype(np.int8),
+        "q2": rng.integers(-128, 128, (4, 8)).astype(np.int8),
+        "real": rng.standard_normal((4, 8), np.float32),
+    }
+    found = results(model, feed, "cpu", tmp_path / "cpu")
+    np.testing.assert_array_equal(found, by_onnxruntime(model, feed))
+    assert not any("look_up" in kernel for kernel in steps_of(tmp_path / "cpu"))
+
+
+def test_a_table_stands_behind_a_product_that_quantizes(tmp_path: Path) -> None:
+    """The product keeps what is done to its sums; the table is a step of its own."""
+    model, feed = product("Gemm", 7)
+    model.graph.node.extend(
+        onnx.helper.make_node(*node)
+        for node in (
+            ("DequantizeLinear", ["y", "u", "p"], ["back"]),
+            ("Gelu", ["back"], ["bent"]),
+            ("QuantizeLinear", ["bent", "u", "p"], ["last"]),
+        )
+    )
+    model.graph.output[1].CopyFrom(onnx.helper.make_tensor_value_info("last", onnx.TensorProto.INT8, [7, 11]))
+    model.graph.output.pop(0)
+    (found,), (plain,) = results(model, feed, "c", tmp_path / "c"), results(model, feed, "cpu", tmp_path / "cpu")
+    assert np.abs(found.astype(int) - plain).max() <= 1
+    (expected,) = by_onnxruntime(model, feed)
+    assert np.abs(found.astype(int) - expected).max() <= 1
+    steps = steps_of(tmp_path / "c")
+    assert len(steps) == 2, steps
+    assert "matmul" in steps[0]
+    assert "quantize" in steps[0]
+    assert "look_up" in steps[1]

@@ -20,6 +20,7 @@ from softq.compiler.fusion import bindings
 from softq.compiler.fusion.attention import find_attentions
 from softq.compiler.fusion.epilogue import FUSING, find_epilogues
 from softq.compiler.legalize import elementwise, quantization
+from softq.compiler.look_up_codes import LookUpCodes
 from softq.compiler.multiply_words import MultiplyWords
 from softq.compiler.ops.linear import MatMulOp
 from softq.compiler.steps.builder import Builder, Value, tensor_types
@@ -62,7 +63,8 @@ def compile_model(
     RemoveInitializersFromInputsPass()(opened)  # In a built model they are constants.
     prepared = prepare(opened)
     widen = WidenHalves(sums=not backend.supports(MatMulOp, "float16"))
-    for step in (FoldRecurrentWeights(), MoveIntegers(), MultiplyIntegers(), MultiplyWords(), SplitProducts(), widen):
+    integers = (MoveIntegers(), LookUpCodes(), MultiplyIntegers(), MultiplyWords())
+    for step in (FoldRecurrentWeights(), *integers, SplitProducts(), widen):
         step(prepared)
     with refusing("TVM cannot compile the model"):
         program = _lower(import_model(prepared, functions, backend.supports), backend)

@@ -1,0 +1,36 @@
+"""Tables of 8-bit codes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from tvm import relax, te, tirx
+
+from softq.compiler.frontend.onnx_node import Converter, Node
+from softq.compiler.look_up_codes import DOMAIN, OPERATOR
+
+_OPAQUE = 8
+"""TVM's number of functions that are fused with nothing: an element that is read by a code is no element's own."""
+
+
+def _look_up(node: Node) -> list[relax.Expr]:
+    codes, table = node.tensor(0), node.tensor(1)
+    least = int(np.iinfo(str(codes.ty.dtype)).min)
+
+    def compute(codes: Any, table: Any) -> Any:
+        return te.compute(
+            codes.shape,
+            lambda *at: table[codes[at].astype("int32") - tirx.IntImm("int32", least)],
+            name="look_up",
+        )
+
+    made = node.importer.bb.emit_te(
+        compute, codes, table, primfunc_name_hint="look_up", primfunc_attrs={"op_pattern": _OPAQUE}
+    )
+    return [made]
+
+
+CONVERTERS: Mapping[str, Converter] = {f"{DOMAIN}::{OPERATOR}": _look_up}
+"""The operator of `compiler.look_up_codes`."""
