@@ -117,7 +117,7 @@ def execute(
         function = found.functions["kernel"]
         text = Function(function, "row_kernel", constants_of(function))
         source, head = folder / "kernel.c", text.head()
-        source.write_text(f"{prelude(text.used)}\nvoid {head};\nvoid {head}\n{text.body()}")
+        source.write_text(f"{prelude(text.used, board.cpu.extremes)}\nvoid {head};\nvoid {head}\n{text.body()}")
     else:
         found = specialize([kernel.function], calls, partial(object_kernels.lower, machine=board.cpu))
         source, head = folder / "kernel.o", object_kernels.head(found.functions["kernel"], "row_kernel")

@@ -44,6 +44,8 @@ class Cpu(Machine):
         in_c: Whether kernels are C: with constant arrays of their own, which LLVM's objects have not.
         in_flash: Whether there is no system: kernels are for shapes that are known, with positions of 32 bits, and
             their code is to be short.
+        extremes: Whether the lesser and the greater of two numbers of float32 is an instruction, which compilers of
+            C know as fminf and fmaxf.
         compiler_flags: What a compiler of C is told of the processor, as gcc and clang have it.
     """
 
@@ -55,6 +57,7 @@ class Cpu(Machine):
     abi: str = ""
     in_c: bool = False
     in_flash: bool = False
+    extremes: bool = False
     compiler_flags: tuple[str, ...] = ()
 
 

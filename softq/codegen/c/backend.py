@@ -30,8 +30,11 @@ from softq.errors import RefusalError
 class CBackend(CpuBackend):
     """A processor without a system; see `compiler.backend.Backend`."""
 
-    fuses_integers = True
     shares_slots = False
+
+    def __init__(self, machine: Cpu) -> None:
+        super().__init__(machine)
+        self.fuses_integers = self.kernels.dot.runs
 
     def can_fuse(self, operator: KernelOperator, epilogue: Epilogue, result: str) -> bool:
         """Say whether a product's kernel can apply an epilogue: those of integers take every result."""
@@ -91,7 +94,7 @@ def _texts(backend: CBackend, calls: Mapping[str, list[list[int | None]]]) -> tu
         places = {kept[at]: frozenset(kept[i] for i in of) for at, of in replaced_operands(function).items()}
         kernels.append(KernelText(symbol, text.head(), text.body(), kept, writes, places))
         used |= text.used
-    return kernels, prelude(used)
+    return kernels, prelude(used, backend.machine.extremes)
 
 
 def _check_static(program: Program) -> None:

@@ -6,6 +6,7 @@ narrow result is converted to its type again, so that no conversion is implicit.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -160,8 +161,12 @@ class Expressions:
         return f"!{self.expression(x.a)}"
 
     def extreme(self, x: Any) -> str:
-        """Return the lesser or the greater of two numbers."""
-        function = self._help(f"{'min' if isinstance(x, tirx.Min) else 'max'}_{dtype(x)}")
+        """Return the lesser or the greater of two numbers, the second one if the first is NaN."""
+        names = ("min", "max")
+        if isinstance(x.b, tirx.FloatImm) and dtype(x) == "float32" and x.b.value not in (0.0, math.inf, -math.inf):
+            # Beside a number NaN and the sign of zero make no difference between this and the function of math.h.
+            names = ("least", "greatest") if not math.isnan(x.b.value) else names
+        function = self._help(f"{names[isinstance(x, tirx.Max)]}_{dtype(x)}")
         return f"{function}({self.position(x.a)}, {self.position(x.b)})"
 
     def choice(self, x: Any) -> str:

@@ -32,6 +32,10 @@ class Vectors:
     registers: int
 
 
+_EXTREMES = ("-mfpu=fpv5", "-mfpu=auto")
+"""Units for floats with VMINNM and VMAXNM; those of `auto` here are newer ones."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Core:
     """One kind of processor.
@@ -96,6 +100,7 @@ class Family:
             fused=has_floats,
             in_c=True,
             in_flash=True,
+            extremes=has_floats and any(flag.startswith(_EXTREMES) for flag in units[chosen]),
             compiler_flags=(*core.flags, *units[chosen]),
         )
         vectors = core.vectors if has_floats else None

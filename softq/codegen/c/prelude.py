@@ -18,6 +18,11 @@ _EXTREME = """static inline {of} {name}({of} a, {of} b)
     return a {sign} b ? a : b;
 }}
 """
+_NUMBER = """static inline float {name}(float a, float b)
+{{
+    return {function}(a, b);
+}}
+"""
 
 
 _WORDS = """#if defined(__ARM_FEATURE_DSP) && defined(__GNUC__)
@@ -97,9 +102,18 @@ def _dots(rows: int) -> str:
     )  # fmt: skip
 
 
-def helper(name: str) -> str:
-    """Return the definition of a function that texts call."""
+def helper(name: str, extremes: bool = False) -> str:
+    """Return the definition of a function that texts call.
+
+    Args:
+        name: Its name without what all such names begin with.
+        extremes: See `Cpu`.
+    """
     operation, *rest = name.split("_", 1)
+    if operation in ("least", "greatest"):
+        if extremes:
+            return _NUMBER.format(name=f"sq_{name}", function="fminf" if operation == "least" else "fmaxf")
+        return _EXTREME.format(of=ctype(rest[0]), name=f"sq_{name}", sign="<" if operation == "least" else ">")
     if operation in ("min", "max"):
         return _EXTREME.format(of=ctype(rest[0]), name=f"sq_{name}", sign="<" if operation == "min" else ">")
     if operation == "dots":
@@ -155,9 +169,9 @@ PRELUDE = """#include <float.h>
 """
 
 
-def prelude(helpers: Collection[str]) -> str:
-    """Return what stands before functions that call these helpers."""
+def prelude(helpers: Collection[str], extremes: bool = False) -> str:
+    """Return what stands before functions that call these helpers, for a processor with `Cpu.extremes` or without."""
     names = ("int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64")
     types = "".join(f"typedef {ctype(name)} SQ_MAY_ALIAS sq_{name};\n" for name in names)
     words = [_WORDS] if any(name.startswith("dots_") for name in helpers) else []
-    return "\n".join([PRELUDE + types, *words, *map(helper, sorted(helpers))])
+    return "\n".join([PRELUDE + types, *words, *(helper(name, extremes) for name in sorted(helpers))])
