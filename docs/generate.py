@@ -94,6 +94,12 @@ def _mcu_models() -> str:
     return models_table()
 
 
+def _mcu_rivals() -> str:
+    from benchmarks.mcu.results import rivals_table
+
+    return rivals_table()
+
+
 def _training() -> str:
     from models.finetuned import results, table
 
@@ -223,6 +229,7 @@ COMMITTED: dict[str, Callable[[], str]] = {
     "synthetic": _synthetic,
     "mcu": _mcu,
     "mcu-models": _mcu_models,
+    "mcu-rivals": _mcu_rivals,
     "training": _training,
     "speed": _speed,
     "speed-gpu": _speed_gpu,

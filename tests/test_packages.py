@@ -134,6 +134,12 @@ def test_only_a_model_in_c_goes_into_a_package(tmp_path: Path) -> None:
         build("zephyr", tmp_path / "out", target="cpu")
 
 
+def test_an_object_of_kernels_goes_into_no_package(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="packages have kernels in C alone; add kernels=c to the target"):
+        build("zephyr", tmp_path / "out", target="cortex-m,cpu=m55,kernels=object,name=rows")
+    build("zephyr", tmp_path / "out", target="cortex-m,cpu=m55,kernels=c,name=rows")
+
+
 def test_an_arduino_sketch_compiles_and_runs(tmp_path: Path) -> None:
     out = build("arduino", tmp_path / "out")
     properties = dict(line.split("=", 1) for line in (out / "library.properties").read_text().splitlines())

@@ -146,11 +146,15 @@ def compile_object(board: Board, source: Path, out: Path, include: Sequence[Path
     return out
 
 
-def sections(board: Board, made: Path) -> Mapping[str, int]:
-    """Return the bytes of the sections of an object that flash has: code and constants."""
+FLASH = (".text", ".rodata", ".srodata", ".data", ".sdata")
+"""Sections of code, constants, and what is copied to memory."""
+
+
+def sections(board: Board, made: Path, kinds: tuple[str, ...] = FLASH) -> Mapping[str, int]:
+    """Return the bytes of the sections of an object, of those that flash has or of other kinds."""
     size = [board.compiler[0].replace("gcc", "size"), "-A", str(made)]
     lines = subprocess.run(size, capture_output=True, text=True, check=True).stdout.splitlines()
-    fields = [line.split() for line in lines if line.startswith((".text", ".rodata", ".srodata", ".data", ".sdata"))]
+    fields = [line.split() for line in lines if line.startswith(kinds)]
     return {name: int(count) for name, count, _ in fields}
 
 

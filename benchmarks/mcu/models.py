@@ -2,9 +2,9 @@
 
     python -m benchmarks.mcu.models [--models NAME ...] [--boards m4 ...]
 
-With arguments nothing is written. Results are compared first: with those of the same C on this computer, to the bit;
-those of vectors within 1e-6, since they add up in another order.
-It needs what `python -m benchmarks.mcu` does.
+With arguments only these rows are written anew. Results are compared first: with those of the same C on this computer,
+to the bit; those of vectors within 1e-6, since they add up in another order. It needs what `python -m benchmarks.mcu`
+does.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnxruntime
 
 import softq
 from benchmarks.mcu.boards import BOARDS, Board, missing, version
-from benchmarks.mcu.results import MODELS, MODELS_COMMAND, ModelRow
+from benchmarks.mcu.results import ModelRow, store_models
 from benchmarks.mcu.running import Feeds, Run, run_model
 from benchmarks.third_party.models import MODELS as THIRD_PARTY
 from benchmarks.third_party.packages import extract
@@ -160,10 +159,9 @@ def main() -> int:
             million = round(run.instructions[0] / 1e6, 2)
             rows.append(ModelRow(work.name, name, million, run.code, run.tables, run.weights, run.arena, run.stack))
             print(json.dumps(asdict(rows[-1])), flush=True)
-    if not chosen.boards and not chosen.models:
-        compilers = sorted({version(board) for board in BOARDS.values()})
-        found: dict[str, Any] = {"command": MODELS_COMMAND, "compilers": compilers, "rows": list(map(asdict, rows))}
-        MODELS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    places = [(work.name, name) for work in WORKS for name in BOARDS]
+    compilers = sorted({version(board) for board in BOARDS.values() if missing(board) is None})
+    store_models(rows, compilers, places)
     return 0
 
 

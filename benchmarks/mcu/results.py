@@ -11,6 +11,8 @@ from typing import Any
 RESULTS = Path(__file__).parent.with_suffix(".json")
 COMMAND = "python -m benchmarks.mcu"
 MODELS = RESULTS.with_name("mcu_models.json")
+RIVALS = RESULTS.with_name("mcu_rivals.json")
+RIVALS_COMMAND = f"{COMMAND}.rivals"
 MODELS_COMMAND = f"{COMMAND}.models"
 
 
@@ -56,10 +58,57 @@ class ModelRow:
     stack: int
 
 
+@dataclass(frozen=True)
+class RivalRow:
+    """The float ViT by another generator of C.
+
+    Attributes:
+        rival: Its name.
+        version: Its release or commit.
+        board: The processor.
+        instructions: Millions of a run.
+        flash: Bytes of code and constants.
+        memory: Bytes of variables.
+        stack: Bytes of stack at most.
+        difference: The greatest of a logit from onnxruntime's.
+    """
+
+    rival: str
+    version: str
+    board: str
+    instructions: float
+    flash: int
+    memory: int
+    stack: int
+    difference: float
+
+
 def store(rows: Sequence[Row], compiler: Sequence[str]) -> None:
     """Write the rows, and which compilers made the kernels."""
     found = {"command": COMMAND, "compilers": list(compiler), "rows": [asdict(row) for row in rows]}
     RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def store_models(rows: Sequence[ModelRow], compilers: Sequence[str], places: Sequence[tuple[str, str]]) -> None:
+    """Write rows beside those of other places that are stored.
+
+    Args:
+        rows: The rows.
+        compilers: Which compilers there were.
+        places: Model and board of all rows, in their order.
+    """
+    before = json.loads(MODELS.read_text(encoding="utf-8"))["rows"] if MODELS.exists() else []
+    known = {(row.model, row.board): row for row in (*(ModelRow(**row) for row in before), *rows)}
+    found = {"command": MODELS_COMMAND, "compilers": list(compilers),
+             "rows": [asdict(known[place]) for place in places if place in known]}  # fmt: skip
+    MODELS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def store_rivals(rows: Sequence[RivalRow], compilers: Sequence[str], commands: Mapping[str, str]) -> None:
+    """Write the rows, which compilers there were, and how each rival was called."""
+    found = {"command": RIVALS_COMMAND, "compilers": list(compilers), "calls": dict(commands),
+             "rows": [asdict(row) for row in rows]}  # fmt: skip
+    RIVALS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 def results() -> dict[str, Any]:
@@ -93,3 +142,21 @@ def models_table() -> str:
         lines.append(f"| {row.model} | {row.board} | {row.instructions:.1f} | {cells} |")
     made = f"From `{found['command']}` ({', '.join(found['compilers'])}, -O2)"
     return f"{made}: of one run, in bytes.\n\n" + "\n".join(lines)
+
+
+def rivals_table() -> str:
+    """Return the table of docs/microcontrollers.md of the float ViT by other generators, with softq's beside."""
+    found = json.loads(RIVALS.read_text(encoding="utf-8"))
+    rows = [RivalRow(**row) for row in found["rows"]]
+    lines = ["| generator | processor | M instructions | flash | memory | stack |", "|---" * 6 + "|"]
+    for ours in (ModelRow(**row) for row in json.loads(MODELS.read_text(encoding="utf-8"))["rows"]):
+        if ours.model == "ViT, float" and any(row.board == ours.board for row in rows):
+            cells = (ours.code + ours.tables + ours.weights, ours.arena, ours.stack)
+            told = " | ".join(f"{cell:,}" for cell in cells)
+            lines.append(f"| softq | {ours.board} | {ours.instructions:.1f} | {told} |")
+    for row in rows:
+        told = " | ".join(f"{cell:,}" for cell in (row.flash, row.memory, row.stack))
+        lines.append(f"| {row.rival} {row.version} | {row.board} | {row.instructions:.1f} | {told} |")
+    calls = ", ".join(f"`{call}`" for call in found["calls"].values())
+    made = f"From `{found['command']}` and `{MODELS_COMMAND}` ({', '.join(found['compilers'])}, -O2)"
+    return f"{made}; called as {calls}.\n\n" + "\n".join(lines)
