@@ -15,7 +15,7 @@ pytest.importorskip("tvm")
 
 import softq
 from benchmarks.mcu.boards import BOARDS, missing, run
-from benchmarks.mcu.kernels import WORKS, Work, execute, measure
+from benchmarks.mcu.kernels import WORKS, Work, execute, measure, rows_of
 from benchmarks.mcu.models import WORKS as MODELS
 from benchmarks.mcu.models import digits
 from benchmarks.mcu.models import measure as measure_model
@@ -75,6 +75,18 @@ def test_every_processor_compiles_the_kernels_and_asks_for_little(
     own = {name for name in needed if name.startswith("__")}
     assert needed - own <= {"memset", "memcpy", "sqrtf"}
     assert not own or fpu == "none"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("board", ["m55 mve"], indirect=True)
+@pytest.mark.parametrize("length", [1, 3, 15, 16, 17, 33])
+def test_rows_of_any_length_are_those_of_the_interpreter(board: str, length: int, tmp_path: Path) -> None:
+    for work in WORKS:
+        scores = rows_of(work.scores)[:, :length]
+        _, found, wanted = execute(work, BOARDS[board], tmp_path, np.ascontiguousarray(scores))
+        for got, expected in zip(found, wanted, strict=True):
+            close = 2e-6 if work.scores is DType.F32 else 0
+            np.testing.assert_allclose(got, expected, rtol=close, atol=0, err_msg=work.name)
 
 
 @pytest.mark.slow

@@ -120,7 +120,7 @@ PRODUCT = -1
 def scratch_parts(form: Form) -> list[tuple[str, int, str, str]]:
     """Return the parts of the thread's memory: name, bytes of an element, and what counts rows and elements of a row.
 
-    Beside `SIZES` these are `panel`, the columns of a panel, `query_groups` and `weight_groups`, numbers of 32 bits of
+    Beside `SIZES` these are `panel`, the columns of a panel, `query_groups` and `weight_groups`, groups of numbers of
     a row, and `one`.
     """
     parts = [(f"region{i}", size, "block", "length") for i, size in enumerate(form.regions)]
@@ -128,7 +128,7 @@ def scratch_parts(form: Form) -> list[tuple[str, int, str, str]]:
         parts.append(("panel", 4, "width", "panel"))
     for product, name in ((form.first, "query"), (form.second, "weight")):
         if product is not None:
-            parts += [] if product.in_place else [(f"{name}_rows", 4, "block", f"{name}_groups")]
+            parts += [] if product.in_place else [(f"{name}_rows", product.dot.group_bytes, "block", f"{name}_groups")]
             parts.append((f"{name}_sums", 4, "block", "one"))
     if form.finish is not None:
         parts.append((f"region{PRODUCT}", 4, "block", "columns"))

@@ -18,7 +18,7 @@ from tvm.script.ir_builder import tirx as T
 from softq.artifact.machine import Cpu
 from softq.codegen.cpu.gemm.scaled_sums import ScaledSums
 from softq.codegen.cpu.gemm.tiles import Matrix, Sums, block_tiles, number, tile_of_block, vector
-from softq.codegen.cpu.rows.tir import broadcast, cast, intrinsic, reinterpret, shuffle
+from softq.codegen.cpu.rows.tir import bits_of, broadcast, cast, intrinsic, reinterpret, shuffle
 from softq.compiler.tir.kernel_function import KernelFunction, kernel_function
 
 OFFSET = 128
@@ -31,7 +31,7 @@ class Dot:
 
     Attributes:
         symbol: Name of the kernel.
-        count: How many numbers are in 32 bits.
+        count: How many numbers are in a group: in 32 bits, or in a vector of bytes.
         left: Type of the rows' numbers.
         right: Type of the columns' numbers.
         runs: Whether the numbers of a column lie one behind another in a panel; else groups of them do, of one column
@@ -43,6 +43,11 @@ class Dot:
     left: str
     right: str
     runs: bool = False
+
+    @property
+    def group_bytes(self) -> int:
+        """Bytes of a group of the left operand."""
+        return self.count * bits_of(self.left) // 8
 
     def left_offset(self, given: str) -> int:
         """Return what is added to bytes of a type to have those that the left operand holds, in any type."""
@@ -59,6 +64,7 @@ BYTES = Dot("softq_dot_bytes", 4, "uint8", "int8")
 SIGNED = Dot("softq_dot_signed", 4, "int8", "int8")
 WORDS = Dot("softq_dot_words", 2, "int16", "int16")
 RUNS = Dot("softq_dot_runs", 4, "int8", "int8", runs=True)
+VECTORS = Dot("softq_dot_vectors", 16, "int8", "int8", runs=True)
 
 _INSTRUCTIONS = (
     ("avx512vnni", 16, BYTES, "llvm.x86.avx512.vpdpbusd.512"),
@@ -72,10 +78,11 @@ _INSTRUCTIONS = (
 def dot_of(machine: Cpu) -> Dot:
     """Return the faster kind of product of bytes: without an instruction for them, their sums of words are.
 
-    In C they are `dot_runs`: bytes take half the flash, and words are made of them where they are multiplied.
+    Without a system they are `dot_runs`: bytes take half the flash, and words are made of them where they are
+    multiplied; vectors of 16 bytes are multiplied and added up at once (MVE).
     """
-    if machine.in_c:
-        return RUNS
+    if machine.in_flash:
+        return RUNS if machine.in_c else VECTORS
     return next((dot for dot in (BYTES, SIGNED) if _instruction(machine, dot)), WORDS)
 
 

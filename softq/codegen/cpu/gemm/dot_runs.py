@@ -2,7 +2,8 @@
 
 Panels are [panels, columns, groups * count], so columns are rows of one matrix, each with zeros behind its end. Two
 rows of the left operand and two columns are multiplied at once by a function that stands before kernels in C: by the
-DSP instructions of a processor that has them, four bytes a word, else byte by byte. All give the same integers.
+DSP instructions of a processor that has them, four bytes a word, else byte by byte. With vectors there is no such
+function: the products of 16 bytes are added up by an instruction. All give the same integers.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from softq.codegen.cpu.gemm.dot_prepack import of_right, rows_symbol
-from softq.codegen.cpu.gemm.dot_product import Dot
+from softq.codegen.cpu.gemm.dot_product import RUNS, VECTORS, Dot
 from softq.codegen.cpu.gemm.scaled_sums import ScaledSums
-from softq.codegen.cpu.gemm.tiles import Tile, call, ceil_divide, matrix_start, number
-from softq.codegen.cpu.rows.tir import cast
+from softq.codegen.cpu.gemm.tiles import Tile, call, ceil_divide, matrix_start, number, vector
+from softq.codegen.cpu.rows.tir import cast, intrinsic, reinterpret
 from softq.compiler.steps.product import Epilogue
 from softq.compiler.tir.kernel_function import KernelFunction, kernel_function
 
@@ -57,16 +58,18 @@ def multiply_runs(
     start: Callable[[Any, Any], Any],
     store: Callable[[Any, Any, Any], None],
     short: bool,
+    count: int,
 ) -> None:
     """Emit the product of some rows and some columns.
 
     Args:
         left: The rows.
         right: The columns; there is an even number of them in memory.
-        sizes: Groups of four numbers of a row, the number of rows, and that of columns.
+        sizes: Groups of numbers of a row, the number of rows, and that of columns.
         start: Gives what products are added to, for a row and a column.
         store: Writes the sum of a row and a column.
         short: Whether that is little code, which may stand there for each of the sums.
+        count: Numbers of a group.
     """
     zero, pair = number(0), number(_PAIR)
     groups, rows, columns = sizes
@@ -79,12 +82,12 @@ def multiply_runs(
                 # Of a row that is not there the sum of the last one is begun, and not used.
                 there = row + (tirx.min(number(i), high - number(1)) if i else zero)
                 T.buffer_store(sums, start(there, column + number(j)), [number(i * _PAIR + j)])
-        given = left.row, right.address(column), right.row, groups, T.address_of(sums[zero])
+        multiply = _call_dots if count == RUNS.count else _multiply_vectors
         with T.If(number(1) < high):
             with T.Then():
-                call(f"{DOTS}_2", left.address(row), *given)
+                multiply(_PAIR, (left, row), (right, column), groups, sums)
             with T.Else():
-                call(f"{DOTS}_1", left.address(row), *given)
+                multiply(1, (left, row), (right, column), groups, sums)
         if short:
             for i in range(_PAIR):
                 for j in range(_PAIR):
@@ -93,6 +96,33 @@ def multiply_runs(
         else:
             with T.serial(zero, high) as i, T.serial(zero, wide) as j:
                 store(row + i, column + j, sums[i * pair + j])
+
+
+def _call_dots(rows: int, left: tuple[RunsMatrix, Any], right: tuple[RunsMatrix, Any], groups: Any, sums: Any) -> None:
+    """Emit the sums of one row or two with two columns, by a function in C."""
+    (a, row), (b, column) = left, right
+    call(f"{DOTS}_{rows}", a.address(row), a.row, b.address(column), b.row, groups, T.address_of(sums[number(0)]))
+
+
+def _multiply_vectors(
+    rows: int, left: tuple[RunsMatrix, Any], right: tuple[RunsMatrix, Any], groups: Any, sums: Any
+) -> None:
+    """Emit the same by vectors, whose products a processor adds up to one number in an instruction."""
+    (a, row), (b, column) = left, right
+    lanes = VECTORS.count
+
+    def load(matrix: RunsMatrix, at: Any, group: Any) -> Any:
+        position = matrix.start + at * matrix.row + group * number(lanes)
+        # Scratch is memory of unsigned bytes.
+        return cast(reinterpret(matrix.buffer[vector(position, lanes)], "int8", lanes), "int8", "int32", lanes)
+
+    with T.serial(number(0), groups) as group:
+        ours = [load(a, row + number(i), group) for i in range(rows)]
+        theirs = [load(b, column + number(j), group) for j in range(_PAIR)]
+        for i, x in enumerate(ours):
+            for j, y in enumerate(theirs):
+                at = number(i * _PAIR + j)
+                T.buffer_store(sums, sums[at] + intrinsic("llvm.vector.reduce.add", "int32", 1, x * y), [at])
 
 
 def runs_sum_kernel(dot: Dot, symbol: str, epilogue: ScaledSums | None = None) -> tirx.PrimFunc:
@@ -116,7 +146,7 @@ def runs_sum_kernel(dot: Dot, symbol: str, epilogue: ScaledSums | None = None) -
 
         left = RunsMatrix(memory["a"], begin * a_row, a_row)
         right = RunsMatrix(memory["panel"], number(0), groups * number(dot.count))
-        multiply_runs(left, right, (groups, end - begin, width), start, store, epilogue is None)
+        multiply_runs(left, right, (groups, end - begin, width), start, store, epilogue is None, dot.count)
     return kernel.function
 
 
@@ -212,7 +242,7 @@ class RunsMatmul:
             at = (target + row) * n + column
             T.buffer_store(memory["c"], self._finished(memory, value, at, column), [at])
 
-        multiply_runs(left, right, (groups, rows, n), start, store, self.epilogue is None)
+        multiply_runs(left, right, (groups, rows, n), start, store, self.epilogue is None, self.dot.count)
 
     def _offsets(self) -> tuple[int, int]:
         return self.dot.left_offset(self.left), self.dot.right_offset(self.right)

@@ -10,7 +10,7 @@ from tvm.ir import Expr
 from tvm.script.ir_builder import tirx as script
 
 from softq.codegen.common.patterns import marked
-from softq.codegen.cpu.rows import planes
+from softq.codegen.cpu.rows import mve, planes
 from softq.codegen.cpu.rows.emission import Emission
 from softq.codegen.cpu.rows.lanes import Combine, halve, reduce_lanes, reduce_parts, reduce_rows
 from softq.codegen.cpu.rows.processor import Processor
@@ -190,8 +190,9 @@ class ByteSums:
         self.node = node
         self._processor, self._scale, self._wide = processor, scale, wide
         self._dots = processor.has_dots and not short
+        self._whole = processor.has_mve
         self._name = "int32" if self._dots else planes.sum_type(processor)
-        self._lanes = processor.machine.vector_bytes * 8 // bits_of(self._name)
+        self._lanes = 1 if self._whole else processor.machine.vector_bytes * 8 // bits_of(self._name)
         zero = const(0, self._name, self._lanes)
         # Several planes keep the processor busy by themselves, and registers are few.
         count = max(1, count // bytes_each)
@@ -203,6 +204,9 @@ class ByteSums:
             for parts, x in zip(self._parts, bytes_of, strict=True):
                 y = x if e.counted is None else tirx.Select(e.counted.get(), x, e.const(0, planes.U8))
                 part = parts[i % len(parts)]
+                if self._whole:
+                    part.set(mve.add_up(part.get(), y, e.lanes))
+                    continue
                 if self._dots:
                     part.set(planes.add_up(part.get(), y, e.lanes))
                     continue
@@ -232,7 +236,7 @@ class ByteSums:
 
     @property
     def _is_doubled(self) -> bool:
-        return self._wide and bits_of(self._name) == 32
+        return self._wide and bits_of(self._name) == 32 and not self._whole
 
     def _typed(self, total: Expr, name: str, count: int) -> Expr:
         unsigned = f"uint{bits_of(name)}"

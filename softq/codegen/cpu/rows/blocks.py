@@ -74,8 +74,10 @@ class Block:
             counted = None
             if rest is not None and first + lanes > least:
                 limit = rest if masks else tirx.Sub(tirx.const(vectors * widths.size, index), rest)
-                left = broadcast(cast(tirx.Sub(limit, tirx.const(first, index)), index, "int32", 1), lanes)
-                lane = lane_numbers(tirx.const(0, "int32"), "int32", lanes)
+                # A mask of MVE has a bit for each byte, and one of narrower lanes is not made of wider ones.
+                each = f"int{bits}" if kernel.processor.has_mve else "int32"
+                left = broadcast(cast(tirx.Sub(limit, tirx.const(first, index)), index, each, 1), lanes)
+                lane = lane_numbers(tirx.const(0, each), each, lanes)
                 counted = Local.of(tirx.LT(lane, left) if masks else tirx.LE(left, lane), BOOL, lanes)
             return Emission(
                 kernel, scalars, lanes=lanes, bits=bits, at=here, counted=counted, masked=masks and counted is not None,

@@ -103,7 +103,8 @@ def find_widths(
     """
     writes, proof, vector_bytes = list(writes), kernel.proof, kernel.processor.machine.vector_bytes
     plain = LaneWidths(vector_bytes, carriers.width((*loads, *rows, *(node for node, _ in writes)), reductions, proof))
-    if not kernel.processor.packs or kernel.longest > _LONGEST_SUM:
+    processor = kernel.processor
+    if not (processor.packs or processor.has_mve) or kernel.longest > _LONGEST_SUM:
         return plain
     found = _Narrow(kernel, loads)
     for node in rows:
@@ -120,6 +121,8 @@ def find_widths(
     needed = [carriers.width(wide, reduced, proof)] if wide or reduced else []
     needed += [32 if name == F32 else carriers.bits(node, proof) for node, name in writes if node not in packed]
     bits = next(w for w in (8, 16, 32, 64) if w >= max(needed)) if needed else 0
+    if processor.has_mve and bits > 8:
+        return plain  # Bytes do not come together from wider vectors there.
     return LaneWidths(vector_bytes, bits, frozenset(found.narrow), found.planes, in_bytes, fixed, True)
 
 

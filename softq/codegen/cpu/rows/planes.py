@@ -9,6 +9,7 @@ from tvm import tirx
 from tvm.ir import Expr
 from tvm.script.ir_builder import tirx as script
 
+from softq.codegen.cpu.rows import mve
 from softq.codegen.cpu.rows.processor import Processor
 from softq.codegen.cpu.rows.tables import Table, entry_bits
 from softq.codegen.cpu.rows.tir import Local, bits_of, cast, const, intrinsic, reinterpret, shuffle, vector_of
@@ -26,7 +27,9 @@ _OF_REGISTER, _OF_STAIR = 4, 2
 
 
 def are_possible(table: Node, processor: Processor) -> bool:
-    """Say whether a table is looked up by permutes of bytes: one that is known, or a short one of the caller's."""
+    """Say whether a table is looked up in vectors of bytes: one that is known, or a short one of the caller's."""
+    if processor.has_mve:
+        return mve.is_possible(table)
     if table.op == "table":
         return len(_distinct(table_of(table))) <= processor.byte_entries
     param = param_of(table)
@@ -47,6 +50,8 @@ def look_up(table: Table, at: Expr, lanes: int, count: int, name: str, processor
         name: Type of the entries.
         processor: What it is for.
     """
+    if processor.has_mve:
+        return mve.look_up(table.values, at, lanes, count)
     if table.registers:
         return [_of_registers([r.get() for r in plane], at, lanes, processor) for plane in table.registers[:count]]
     if not table.values and bits_of(table.memory.name) == 8:

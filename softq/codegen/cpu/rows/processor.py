@@ -29,6 +29,11 @@ class Processor:
         return feature in self.machine.requires or feature in self.machine.features
 
     @property
+    def has_mve(self) -> bool:
+        """Whether vectors are those of Cortex-M."""
+        return self.machine.triple.startswith("thumbv8.1m") and self.machine.vector_bytes == 16
+
+    @property
     def packs(self) -> bool:
         """Whether vectors of bytes stand beside wider ones, packed and summed by instructions of their own."""
         if self.is_x86:

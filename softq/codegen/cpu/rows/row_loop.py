@@ -114,7 +114,7 @@ class RowLoop:
 
     def _row_tables(self, plan: LaneWidths) -> row_tables.RowTables | None:
         """Return what a long row looks up in tables of its own; None if the pass computes in no vectors of bytes."""
-        if self._kernel.row_tables or self._scan_groups or not plan.in_bytes:
+        if not self._kernel.processor.byte_entries or self._kernel.row_tables or self._scan_groups or not plan.in_bytes:
             return None
         wanted = [w.node for w in self._writes()] + [arg for node in self._reduced for arg in node.args]
         return row_tables.find(self._kernel, self._phase, [node for node in wanted if node.kind is Kind.ROW])
