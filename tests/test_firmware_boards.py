@@ -128,7 +128,7 @@ def test_rows_are_those_of_the_interpreter(board: str, tmp_path: Path) -> None:
     for work in WORKS:
         cost = measure(work, BOARDS[board], tmp_path)
         assert 1 < cost.instructions < 1e4
-        assert 50 < cost.bytes < 2e4
+        assert 50 < cost.code < 2e4
 
 
 @pytest.mark.parametrize("board", boards(), indirect=True)

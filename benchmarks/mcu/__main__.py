@@ -33,8 +33,8 @@ def main() -> int:
                 return 2
             with tempfile.TemporaryDirectory() as folder:
                 cost = measure(work, BOARDS[name], Path(folder))
-            rows.append(Row(work.name, name, round(cost.instructions, 2), cost.bytes))
-            print(f"{work.name:40} {name:6} {cost.instructions:8.1f} {cost.bytes:6}", flush=True)
+            rows.append(Row(work.name, name, round(cost.instructions, 2), cost.code, cost.tables))
+            print(f"{work.name:40} {name:6} {cost.instructions:8.1f} {cost.code:6} {cost.tables:6}", flush=True)
     if not chosen.boards:
         store(rows, sorted({version(board) for board in BOARDS.values()}))
     return 0

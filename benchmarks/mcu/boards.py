@@ -129,10 +129,12 @@ def version(board: Board) -> str:
     return f"{board.compiler[0]} {done.stdout.strip()}"
 
 
-def code_bytes(board: Board, source: Path, folder: Path, opt: str = "-O2") -> int:
-    """Return the bytes of code and constants of one file in C, or of an object."""
+def code_bytes(board: Board, source: Path, folder: Path, opt: str = "-O2") -> tuple[int, int]:
+    """Return the bytes of code and those of constants of one file in C, or of an object."""
     made = source if source.suffix == ".o" else compile_object(board, source, folder / "size.o", opt=opt)
-    return sum(sections(board, made).values())
+    sizes = sections(board, made)
+    code = sum(size for name, size in sizes.items() if name.startswith(".text"))
+    return code, sum(sizes.values()) - code
 
 
 def compile_object(board: Board, source: Path, out: Path, include: Sequence[Path] = (), opt: str = "-O2") -> Path:

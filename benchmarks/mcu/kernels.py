@@ -18,7 +18,7 @@ from softq.codegen.c.function import Function, constants_of
 from softq.codegen.c.lowering import lower
 from softq.codegen.c.prelude import prelude
 from softq.codegen.c.specialization import specialize
-from softq.codegen.common.patterns import output_type
+from softq.codegen.common.patterns import INTEGERS, output_type, with_integers
 from softq.codegen.cpu.rows import row_kernel
 from softq.errors import UsageError
 from softq.methods import METHODS
@@ -41,6 +41,7 @@ class Work:
         scores: The type of its scores.
         outputs: What it writes; None for what the interface has.
         nibbles: Outputs of which two elements share a byte.
+        stored: What the weights are written as, if that is no float.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Work:
     scores: DType = DType.I8
     outputs: tuple[str, ...] | None = None
     nibbles: tuple[str, ...] = ()
+    stored: DType | None = None
 
     def program(self) -> Program:
         """Return its program, with tables for 8-bit scores."""
@@ -58,7 +60,8 @@ class Work:
         except UsageError:
             scaled = {**self.settings, "step": SCALE}
             program = method.program(method.resolve(method.configure(scaled), False), scores=self.scores)
-        return tabulate_or_keep(program)[0] if self.scores is not DType.F32 else program
+        program = tabulate_or_keep(program)[0] if self.scores is not DType.F32 else program
+        return program if self.stored is None else with_integers(program, self.stored)
 
 
 WORKS = (
@@ -68,7 +71,7 @@ WORKS = (
          ("codes", "normalizer"), ("codes",)),
     Work("ita", "ita"),
     Work("index-softmax", "index-softmax"),
-    Work("tflite-int8 to int8", "tflite-int8", {"output": "int8"}),
+    Work("tflite-int8 to int8", "tflite-int8", {"output": "int8"}, DType.I8, (INTEGERS,), (), DType.U8),
     Work("exact", "exact", {}, DType.F32),
 )  # fmt: skip
 
@@ -79,11 +82,13 @@ class Cost:
 
     Attributes:
         instructions: Per element.
-        bytes: Of code and tables.
+        code: Bytes of code.
+        tables: Bytes of tables.
     """
 
     instructions: float
-    bytes: int
+    code: int
+    tables: int
 
 
 def measure(work: Work, board: Board, folder: Path) -> Cost:
@@ -111,7 +116,7 @@ def execute(
         program, board.cpu, symbol="kernel", max_length=1024, outputs=names, nibbles=work.nibbles, small=True
     )
     pointers = 1 + len(kernel.outputs) + bool(kernel.scratch_bytes)
-    calls = {"kernel": [[*[None] * pointers, None, 1, 1, 0, None]]}
+    calls = {"kernel": [[*[None] * pointers, scores.shape[1], 1, 1, 0, None]]}
     if board.cpu.in_c:
         found = specialize([kernel.function], calls, partial(lower, fused=board.cpu.fused))
         function = found.functions["kernel"]
@@ -126,12 +131,12 @@ def execute(
     wanted = [np.ascontiguousarray(_packed(ours[name]) if name in work.nibbles else
               ours[name].astype(output_type(program, name).numpy)) for name in kernel.outputs]  # fmt: skip
     memory = ["scores", *(f"out{i}" for i in range(len(wanted))), *["scratch"] * bool(kernel.scratch_bytes)]
-    given = [*(f"(void *){name}" for name in memory), "length", "1", "1", "0", "rows"]
+    given = [*(f"(void *){name}" for name in memory), "", "1", "1", "0", "rows"]
     call = f"row_kernel({', '.join(given[at] for at in found.kept['kernel'])});"
     (folder / "main.c").write_text(_main(head, scores, wanted, kernel.scratch_bytes, call))
     lines = [int(line, 16) for line in run(board, folder, [folder / "main.c", source])]
     instructions = lines[0] * board.tick / (TURNS * scores.size)
-    return Cost(instructions, code_bytes(board, source, folder)), _typed(lines[1:], wanted), wanted
+    return Cost(instructions, *code_bytes(board, source, folder)), _typed(lines[1:], wanted), wanted
 
 
 def rows_of(kind: DType) -> NDArray[Any]:
@@ -161,7 +166,7 @@ void {head};
 static const {ctype(kind)} scores[{scores.size}] = {{{values}}};
 {outputs}
 {memory}
-volatile int32_t length = {scores.shape[1]}, rows = {scores.shape[0]};
+volatile int32_t rows = {scores.shape[0]};
 
 int main(void)
 {{

@@ -24,13 +24,15 @@ class Row:
         work: What the kernel computes.
         board: The processor.
         instructions: Per element.
-        bytes: Of code and tables.
+        code: Bytes of code.
+        tables: Bytes of tables.
     """
 
     work: str
     board: str
     instructions: float
-    bytes: int
+    code: int
+    tables: int
 
 
 @dataclass(frozen=True)
@@ -122,10 +124,14 @@ def table(found: Mapping[str, Any]) -> str:
     boards, works = (list(dict.fromkeys(names)) for names in ([r.board for r in rows], [r.work for r in rows]))
     lines = [f"| kernel | {' | '.join(boards)} |", "|---" * (len(boards) + 1) + "|"]
     for work in works:
-        cells = {row.board: f"{row.instructions:.1f}, {row.bytes}" for row in rows if row.work == work}
+        cells = {row.board: f"{row.instructions:.1f}, {_bytes(row)}" for row in rows if row.work == work}
         lines.append(f"| {work} | {' | '.join(cells.get(board, '-') for board in boards)} |")
     made = f"From `{found['command']}` ({', '.join(found['compilers'])}, -O2)"
-    return f"{made}: instructions per element, and bytes of code and tables.\n\n" + "\n".join(lines)
+    return f"{made}: instructions per element, and bytes of code + tables.\n\n" + "\n".join(lines)
+
+
+def _bytes(row: Row) -> str:
+    return f"{row.code} + {row.tables}" if row.tables else str(row.code)
 
 
 def models_table() -> str:

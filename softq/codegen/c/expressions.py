@@ -15,6 +15,7 @@ import tvm
 from tvm import tirx
 
 from softq.artifact.firmware.numbers import NATIVE, bits_of, ctype, literal
+from softq.codegen.c.four_bytes import FOUR_BYTES, HAS_DSP
 from softq.codegen.c.terms import (
     HELPER,
     as_type,
@@ -42,6 +43,9 @@ _SAME = ("llvm.arithmetic.fence",)
 
 _WITHOUT_MEANING = ("llvm.prefetch", "llvm.prefetch.p0")
 """Those that such a processor has no use for: it has no cache, or asks for memory by itself."""
+
+_OF_BITS: Mapping[str, str] = {"llvm.ctlz": "zeros_uint32"}
+"""Those that are helpers, of their first argument."""
 
 _OF_MATH: Mapping[str, str] = {"llvm.sqrt": "sqrt", "llvm.fabs": "fabs", "llvm.fma": "fma"}
 """Those that are functions of math.h, which compilers know as instructions."""
@@ -197,6 +201,8 @@ class Expressions:
         name = str(tvm.get_global_func("target.llvm_get_intrinsic_name")(int(x.args[0])))
         if name in _WITHOUT_MEANING:
             return "(void)0"
+        if name in _OF_BITS:
+            return f"{self._help(_OF_BITS[name])}({self.position(x.args[1])})"
         given = [self.expression(arg) for arg in x.args[1:]]
         if name in _SAME:
             return given[0]
@@ -205,8 +211,14 @@ class Expressions:
         raise RefusalError(f"the intrinsic {name} of {self.name} has no form in C")
 
     def of_math(self, x: Any) -> str:
-        """Return the call of a function of math.h."""
+        """Return the call of a function of math.h, or of a helper."""
         name, *given = x.args
+        if str(name.value) == HAS_DSP:
+            self.used.add(HAS_DSP)
+            return "(SQ_DSP != 0)"
+        if str(name.value) in FOUR_BYTES:
+            texts = [self.address(arg) if is_address(arg) else self.position(arg) for arg in given]
+            return f"{self._help(str(name.value))}({', '.join(texts)})"
         if str(name.value) not in _MATH_H:
             raise RefusalError(f"the function {name.value} of {self.name} has no form in C")
         return f"{name.value}({', '.join(map(self.position, given))})"

@@ -18,7 +18,6 @@ from softq.artifact.firmware.numbers import ctype, literal
 from softq.codegen.c.expressions import Expressions
 from softq.codegen.c.terms import bare, count, dtype, is_address, is_pointer, is_zero, memory_type, pointee, within
 from softq.codegen.cpu.rows.arguments import CONSTANTS
-from softq.codegen.cpu.rows.row_loop import UNROLLED
 from softq.compiler.tir.expressions import found
 from softq.compiler.tir.symbolic import key
 from softq.errors import RefusalError
@@ -193,8 +192,6 @@ class Function(Expressions):
             end = self.name_of(statement, f"{name}_end")
             self._line(f"const {kind} {end} = {last};")
             last = end
-        if UNROLLED in (statement.annotations or {}):
-            self._line(f"SQ_UNROLL({int(statement.annotations[UNROLLED])})")
         self._line(f"for ({kind} {name} = {first}; {name} < {last}; ++{name}) {{")
         self._block(statement.body)
         self._line("}")

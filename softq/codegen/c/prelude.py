@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from softq.artifact.firmware.numbers import ctype
+from softq.codegen.c.four_bytes import DSP, FOUR_BYTES, HAS_DSP
 
 _BITS_OF = """static inline {to} {name}({of} x)
 {{
@@ -100,6 +101,20 @@ def _dots(rows: int) -> str:
         rows=rows, count="one row" if rows == 1 else "two rows", begin=lines(begin, 1), words=lines(words, 2),
         bytes=lines(products, 2), end=lines(end, 1),
     )  # fmt: skip
+_ZEROS = """/* Zeros above the first bit that is set, of a number that is not 0. */
+static inline int32_t sq_zeros_uint32(uint32_t x)
+{
+#if defined(__ARM_FEATURE_CLZ)
+    return __builtin_clz(x);
+#else
+    int32_t zeros = 0;
+    for (; x < 0x80000000u; x <<= 1) {
+        ++zeros;
+    }
+    return zeros;
+#endif
+}
+"""
 
 
 def helper(name: str, extremes: bool = False) -> str:
@@ -109,6 +124,10 @@ def helper(name: str, extremes: bool = False) -> str:
         name: Its name without what all such names begin with.
         extremes: See `Cpu`.
     """
+    if name in FOUR_BYTES:
+        return FOUR_BYTES[name]
+    if name == "zeros_uint32":
+        return _ZEROS
     operation, *rest = name.split("_", 1)
     if operation in ("least", "greatest"):
         if extremes:
@@ -141,16 +160,6 @@ PRELUDE = """#include <float.h>
 #pragma GCC optimize("-ffp-contract=off")
 #endif
 
-/* Loops whose turns are short; GCC 8 and later. */
-#if defined(__clang__)
-#define SQ_UNROLL(turns) SQ_PRAGMA(unroll turns)
-#elif defined(__GNUC__) && __GNUC__ >= 8
-#define SQ_UNROLL(turns) SQ_PRAGMA(GCC unroll turns)
-#else
-#define SQ_UNROLL(turns)
-#endif
-#define SQ_PRAGMA(text) _Pragma(#text)
-
 /* What is short once it is known what is passed. */
 #if defined(__GNUC__)
 #define SQ_INLINE __attribute__((always_inline))
@@ -174,4 +183,6 @@ def prelude(helpers: Collection[str], extremes: bool = False) -> str:
     names = ("int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64")
     types = "".join(f"typedef {ctype(name)} SQ_MAY_ALIAS sq_{name};\n" for name in names)
     words = [_WORDS] if any(name.startswith("dots_") for name in helpers) else []
-    return "\n".join([PRELUDE + types, *words, *(helper(name, extremes) for name in sorted(helpers))])
+    dsp = [DSP] * any(name in FOUR_BYTES or name == HAS_DSP for name in helpers)
+    named = [helper(name, extremes) for name in sorted(helpers) if name != HAS_DSP]
+    return "\n".join([PRELUDE + types, *dsp, *words, *named])

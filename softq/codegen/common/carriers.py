@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from softq.rowprog.ops import OPS
 from softq.rowprog.program import Node
-from softq.rowprog.ranges import Proof
+from softq.rowprog.ranges import Interval, Proof
 from softq.rowprog.types import Kind
 
 _WORD = 32
@@ -60,9 +60,24 @@ def carrier(low: int, high: int, bits: int) -> str:
     return f"int{bits}" if _signed_bits(low, high) <= bits else f"uint{bits}"
 
 
+def word(low: int, high: int) -> str:
+    """Return the integer type of 32 bits that holds an interval, or that of 64 if none does."""
+    return carrier(low, high, next(w for w in (32, 64) if w >= _bits(low, high)))
+
+
 def interval(node: Node, proof: Proof) -> tuple[int, int]:
     """Return what an integer value of a filled row lies in."""
     return _interval(proof, [node])
+
+
+def filled_interval(nodes: Iterable[Node], proof: Proof) -> tuple[int, int]:
+    """Return what the integer values among some of a filled row lie in."""
+    return _interval(proof, [node for node in nodes if node.dtype.is_integer])
+
+
+def whole_interval(nodes: Iterable[Node], proof: Proof) -> tuple[int, int]:
+    """Return what the integer values among some lie in, in rows without elements too."""
+    return _hull(proof.intervals[node] for node in nodes if node.dtype.is_integer)
 
 
 def bits(node: Node, proof: Proof) -> int:
@@ -71,9 +86,12 @@ def bits(node: Node, proof: Proof) -> int:
 
 
 def _interval(proof: Proof, nodes: Iterable[Node]) -> tuple[int, int]:
-    found = [proof.filled[node] for node in nodes]
+    return _hull(proof.filled[node] for node in nodes)
+
+
+def _hull(intervals: Iterable[Interval]) -> tuple[int, int]:
     # An interval without numbers (low above high) belongs to a value that no row has.
-    found = [i for i in found if i.low <= i.high]
+    found = [i for i in intervals if i.low <= i.high]
     return (int(min((i.low for i in found), default=0)), int(max((i.high for i in found), default=0)))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from softq.errors import UsageError
@@ -22,6 +22,16 @@ _LEAST_NORMAL = 2.0**-126
 def output_type(program: Program, name: str) -> DType:
     """Return the element type of an output as kernels write it."""
     return DType.F32 if name in INTERFACE else program.outputs[name].dtype
+
+
+INTEGERS = "integers"
+"""The output that `with_integers` adds."""
+
+
+def with_integers(program: Program, dtype: DType) -> Program:
+    """Return a program with an output more: its weights, which are integers, in a type that is written."""
+    integers = Node("cast", (program.outputs["weights"],), dtype, Kind.ROW)
+    return replace(program, outputs={**program.outputs, INTEGERS: integers})
 
 
 def check_nibbles(program: Program, name: str, proof: Proof) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from softq.artifact.machine import Cpu
 from softq.artifact.program import Size
+from softq.codegen.common.patterns import INTEGERS, with_integers
 from softq.codegen.common.symbols import row_symbol
 from softq.codegen.cpu.attention.form import Form
 from softq.codegen.cpu.attention.kernel import attention_kernel
@@ -18,7 +17,7 @@ from softq.codegen.cpu.gemm.tiles import Tile, tile_of, tile_of_block
 from softq.codegen.cpu.rows import RowKernel, row_kernel
 from softq.compiler.steps.tir_kernels import PREFIX, TirKernels
 from softq.compiler.tir.symbolic import ceiling
-from softq.rowprog import DType, Kind, Node, Program
+from softq.rowprog import DType, Program
 from softq.rowprog.onnx.emitter import output_names
 
 
@@ -48,9 +47,8 @@ class CpuKernels:
         if identity not in self._rows:
             own, outputs = program, None
             if stored is not None:
-                integers = Node("cast", (program.outputs["weights"],), stored, Kind.ROW)
-                own = replace(program, outputs={**program.outputs, "integers": integers})
-                outputs = tuple("integers" if name == "weights" else name for name in output_names(program, None))
+                own = with_integers(program, stored)
+                outputs = tuple(INTEGERS if name == "weights" else name for name in output_names(program, None))
             symbol = row_symbol(own, self.tir)
             kernel = row_kernel(own, self.machine, symbol=symbol, max_length=max_length, outputs=outputs)
             self._rows[identity] = kernel

@@ -69,7 +69,11 @@ class Accumulators:
         self._least_word = place.processor.has_least_word
         self._tests = place.processor.tests_vectors
         self._fresh = False
-        start = OPS[node.op].of_empty_row(dtype_of(self.name)) if self.condition is None else 0
+        held = dtype_of(self.name)
+        empty = OPS[node.op].of_empty_row(node.dtype) if self.condition is None else 0
+        start = empty if held.is_float else min(max(empty, held.low), held.high)
+        self.starts_empty = start == empty
+        """Whether they begin with what the reduction is of a row without elements."""
         first, count = place.const(start, self.name), 1 if self.condition else count
         self.parts = [Local.of(first, self.name, self.lanes) for _ in range(count)]
 
@@ -93,6 +97,10 @@ class Accumulators:
             if e.counted is not None and self.node.op == "row_sum":
                 x = tirx.Select(e.counted.get(), x, e.const(0, self.name))
             part.set(x if first else self._combine(part.get(), x))
+
+    def take(self, x: Expr) -> None:
+        """Take in one value of the type of the accumulators."""
+        self.parts[0].set(self._combine(self.parts[0].get(), x))
 
     def whole(self) -> Local:
         """Return all accumulators in one vector."""

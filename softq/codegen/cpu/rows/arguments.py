@@ -19,7 +19,7 @@ from softq.codegen.cpu.rows.integers import long_division
 from softq.codegen.cpu.rows.load_store import Line, RowMemory, place_stored_rows, written
 from softq.codegen.cpu.rows.processor import Processor
 from softq.codegen.cpu.rows.rules import RULES
-from softq.codegen.cpu.rows.tables import Table, constant_table, entry_type, given_table
+from softq.codegen.cpu.rows.tables import Table, constant_table, given_table, least_entry_type
 from softq.codegen.cpu.rows.tir import Local, Memory, cast, opaque, type_name
 from softq.rowprog.phases import phases
 from softq.rowprog.program import Node, Program, param_of, table_of, table_size, walk
@@ -61,7 +61,7 @@ class Arguments:
         numbers = ["length", "heads", "queries", *_STRIDES * whole.masked, "begin", "end"]
         given = {name: script.arg(name, script.int64()) for name in numbers}
         constant = [node for node in _tables(program) if node.op == "table" and processor.machine.in_c]
-        tables = {f"table_{i}": entry_type(node) for i, node in enumerate(constant)}
+        tables = {f"table_{i}": least_entry_type(node) for i, node in enumerate(constant)}
         pointers |= {label: script.arg(label, script.handle(name)) for label, name in tables.items()}
         types |= tables
         # All parameters come before the first statement.
@@ -138,7 +138,15 @@ class Arguments:
         for name in self._nibbles:
             bytes_of = script.shift_right(tirx.Add(self.length, tirx.const(1, self.index)), tirx.const(1, self.index))
             outputs[name] = Line(self._outputs[name], self.position(tirx.Mul(row, bytes_of)), nibbles=True)
-        return RowMemory(Line(self._scores, base), valid, outputs, self._stored, slots)
+        scores = Line(self._scores, base)
+        if self.processor.machine.in_c:
+            # Compilers of C keep fewer positions where rows have pointers of their own.
+            scores = scores.alone()
+            outputs = {name: line.alone() for name, line in outputs.items() if self._is_row(name)}
+        return RowMemory(scores, valid, outputs, self._stored, slots)
+
+    def _is_row(self, name: str) -> bool:
+        return self.program.outputs[name].kind is Kind.ROW
 
     def write_scalars(self, scalars: Emission, row: Expr, names: Iterable[str], filled: bool = False) -> None:
         """Write numbers of a row, or of as many rows from it on as the scalars have lanes.
@@ -199,7 +207,7 @@ class RowNumber:
 
 
 def _array(node: Node) -> tvm.runtime.Tensor:
-    return tvm.runtime.tensor(np.array(table_of(node), entry_type(node)))
+    return tvm.runtime.tensor(np.array(table_of(node), least_entry_type(node)))
 
 
 def _held(dtype: DType) -> str:

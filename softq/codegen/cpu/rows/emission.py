@@ -91,15 +91,36 @@ class Emission:
 
     # Types
 
+    def interval(self, *nodes: Node) -> tuple[int, int]:
+        """Return what the integer values among some lie in here: elements belong to rows that have some."""
+        if self.bits:
+            return carriers.filled_interval(nodes, self.kernel.proof)
+        return carriers.whole_interval(nodes, self.kernel.proof)
+
     def type_of(self, node: Node) -> str:
         """Return the type that a value is computed in here."""
+        if node.dtype.is_integer and self.processor.fits_words:
+            return carriers.word(*self.interval(node))
         if node.dtype.is_integer and self.bits:
             return carriers.carrier(*carriers.interval(node, self.kernel.proof), self.bits)
         return type_name(node.dtype)
 
+    def modular(self, node: Node) -> str:
+        """Return the type in which a sum, a difference or a product is computed.
+
+        Integers wrap, so that the width of the result is enough for the operands too; in C they must not.
+        """
+        if node.dtype.is_integer and self.processor.fits_words:
+            return carriers.word(*self.interval(node, *node.args))
+        return self.type_of(node)
+
     def common(self, node: Node) -> str:
         """Return the type that holds the operands and the result of an operator with operands of one type."""
         operand = node.args[-1]
+        if operand.dtype.is_integer and self.processor.fits_words:
+            if self.bits and carriers.limit(node, self.kernel.proof) is not None:
+                return carriers.word(*carriers.common(node, self.kernel.proof))
+            return carriers.word(*self.interval(node, *node.args))
         if operand.dtype.is_integer and self.bits:
             return carriers.carrier(*carriers.common(node, self.kernel.proof), self.bits)
         return type_name(operand.dtype)
@@ -153,7 +174,7 @@ class Emission:
     def of_row(self, node: Node) -> Expr:
         """Return a number of the row in its own type."""
         assert self.outer is not None
-        return self.outer.value(node)
+        return self.outer.arg(node, type_name(node.dtype))
 
     def convert(self, x: Expr, old: str, new: str) -> Expr:
         """Return integers in another integer type; they wrap."""

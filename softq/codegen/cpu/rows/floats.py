@@ -10,7 +10,6 @@ from tvm import tirx
 from tvm.ir import Expr
 from tvm.script.ir_builder import tirx as script
 
-from softq.codegen.common import carriers
 from softq.codegen.common.patterns import rounded
 from softq.codegen.cpu.rows.emission import Emission
 from softq.codegen.cpu.rows.tir import F32, F64, bits_of, cast, fence, intrinsic, is_signed, reinterpret, vector_of
@@ -234,7 +233,7 @@ def _is_wide(e: Emission, x: Expr, name: str) -> Expr:
 
 def to_integer(e: Emission, node: Node, x: Expr, name: str) -> Expr:
     """Return a float without its fraction as an integer; it is proved to fit."""
-    low, high = carriers.interval(node, e.kernel.proof)
+    low, high = e.interval(node)
     nearest = _nearest(e, node.args[0]) if name == "int32" else None
     if nearest is not None:
         return nearest

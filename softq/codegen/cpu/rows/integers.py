@@ -6,9 +6,8 @@ from tvm import tirx
 from tvm.ir import Expr
 from tvm.script.ir_builder import tirx as script
 
-from softq.codegen.common import carriers
 from softq.codegen.cpu.rows.emission import Emission
-from softq.codegen.cpu.rows.tir import F64, Local, bits_of, broadcast, cast, is_signed
+from softq.codegen.cpu.rows.tir import F64, Local, bits_of, broadcast, cast, intrinsic, is_signed
 from softq.rowprog.program import Node
 
 
@@ -17,16 +16,17 @@ def shift(e: Emission, node: Node) -> Expr:
     name = e.common(node)
     operation = script.shift_left if node.op == "shl" else script.shift_right
     amount = e.operand(node, 1, name)
-    if e.bits and e.bits < node.dtype.bits:
+    width = bits_of(name)
+    if width < node.dtype.bits:
         # The carrier may be narrower than the type: all shifts from its width on give what the last one gives.
-        _, most = carriers.interval(node.args[1], e.kernel.proof)
-        if most >= e.bits:
+        _, most = e.interval(node.args[1])
+        if most >= width:
             return _far_shift(e, node, name)
     return e.convert(operation(e.operand(node, 0, name), amount), name, e.type_of(node))
 
 
 def _far_shift(e: Emission, node: Node, name: str) -> Expr:
-    amount, last = e.operand(node, 1, name), e.const(e.bits - 1, name)
+    amount, last = e.operand(node, 1, name), e.const(bits_of(name) - 1, name)
     near = tirx.Select(tirx.LT(amount, last), amount, last)
     x = e.operand(node, 0, name)
     if node.op == "shr" and not is_signed(name):
@@ -78,6 +78,11 @@ def long_division(a: Expr, b: Expr, name: str, lanes: int) -> Expr:
 def normalize(e: Emission, node: Node) -> Expr:
     """Return the mantissa or the shift of a positive u32 scalar: leading zeros by bisection, without a library."""
     name = "uint32"
+    if e.processor.machine.in_c:
+        # A function of the text, which asks the compiler where the processor has an instruction.
+        x = e.share(e.operand(node, 0, name), name)
+        zeros = intrinsic("llvm.ctlz", "int32", 1, x)
+        return zeros if node.attrs["part"] == "shift" else script.shift_left(x, cast(zeros, "int32", name, 1))
     x = Local.of(e.operand(node, 0, name), name, 1)
     count = Local.of(tirx.const(0, "int32"), "int32", 1)
     for step in (16, 8, 4, 2, 1):

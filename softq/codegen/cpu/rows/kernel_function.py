@@ -18,6 +18,7 @@ from softq.codegen.cpu.rows.load_store import RowMemory
 from softq.codegen.cpu.rows.pipeline import MOST_PASSES, Rows, split_stages
 from softq.codegen.cpu.rows.processor import Processor
 from softq.codegen.cpu.rows.row_loop import RowLoop
+from softq.codegen.cpu.rows.short_forms import shorten
 from softq.codegen.cpu.rows.short_rows import Form, ShortRows
 from softq.rowprog.onnx.emitter import output_names
 from softq.rowprog.phases import Phase
@@ -82,6 +83,8 @@ def row_kernel(
         ProofError: the program has no complete proof.
         UsageError: an output is unknown or named twice, or has numbers that four bits do not hold.
     """
+    if machine.in_c:
+        program = shorten(program)
     names = output_names(program, outputs)
     chosen = replace(program, outputs={name: program.outputs[name] for name in names})
     with IRBuilder() as builder, script.prim_func():

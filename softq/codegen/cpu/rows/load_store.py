@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tvm import tirx
 from tvm.ir import Expr
@@ -44,6 +44,11 @@ class Line:
     base: Expr
     nibbles: bool = False
     alike: bool = False
+
+    def alone(self) -> Line:
+        """Return the same row as an array that begins with it."""
+        base = tirx.const(0, self.memory.index)
+        return replace(self, memory=self.memory.beginning_at(self.base), base=base)
 
     def at(self, position: Expr) -> Expr:
         """Return where an element stands."""

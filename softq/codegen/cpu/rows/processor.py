@@ -105,6 +105,16 @@ class Processor:
         return self.machine.triple.startswith("arm")
 
     @property
+    def fits_words(self) -> bool:
+        """Whether each integer is computed in as many words as its own values need: there are no vectors."""
+        return self.machine.in_c
+
+    @property
+    def has_bytes_of_words(self) -> bool:
+        """Whether a processor like this may compute on the four bytes of a word at once."""
+        return self.machine.in_c and self.machine.triple.startswith(("thumb", "unknown"))
+
+    @property
     def rounds(self) -> bool:
         """Whether rounding to integers half to even is one instruction; else LLVM may call the C library."""
         return self.machine.triple.startswith("aarch64") or (self.is_x86 and self.machine.vector_bytes >= 32)

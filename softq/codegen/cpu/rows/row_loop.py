@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tvm import tirx
@@ -10,26 +10,21 @@ from tvm.ir import Expr
 from tvm.script.ir_builder import tirx as script
 
 from softq.codegen.common import carriers
-from softq.codegen.common.patterns import group, order_steps
+from softq.codegen.common.patterns import group
 from softq.codegen.cpu.rows import row_tables, scans
-from softq.codegen.cpu.rows.accumulators import Accumulators
 from softq.codegen.cpu.rows.block_loop import BlockLoop
 from softq.codegen.cpu.rows.block_results import Write
+from softq.codegen.cpu.rows.element_loop import ElementLoop
 from softq.codegen.cpu.rows.emission import Emission, KernelContext
 from softq.codegen.cpu.rows.lane_widths import LaneWidths, find_widths
-from softq.codegen.cpu.rows.load_store import RowMemory, load, store, store_pair
+from softq.codegen.cpu.rows.load_store import RowMemory
 from softq.codegen.cpu.rows.tir import Local, const, type_name
 from softq.rowprog.ops import OPS
 from softq.rowprog.phases import Phase
 from softq.rowprog.program import Node
 from softq.rowprog.types import Kind
 
-UNROLLED = "softq.unrolled"
-"""Annotation of a loop of which a compiler of C is told to do so many turns in one."""
-
-_UNROLLED = 4
-_SHORT = 12
-"""Operators up to which a turn is little beside the counting of turns."""
+_WORD = 32
 
 
 class RowLoop:
@@ -59,17 +54,21 @@ class RowLoop:
         self._scans: list[scans.Scan] = []
         self._reduced = [node for node in phase.reductions if node.op != "scan"]
         used = (*phase.loads, *phase.rows, *self._outputs.values())
-        self._bits = carriers.width(used, self._reduced, kernel.proof)
+        self._bits = _WORD if kernel.processor.fits_words else carriers.width(used, self._reduced, kernel.proof)
         has_floats = any(node.dtype.is_float for node in (*used, *self._reduced))
         self._is_scalar = bool(self._scan_groups) or kernel.processor.lanes(self._bits, has_floats) == 1
 
     def emit(self) -> None:
         """Emit the pass; the results of its reductions are scalars then."""
         self._scans = [scans.Scan(nodes, self._scalars) for nodes in self._scan_groups]
-        results = self._of_empty_row()
         some = tirx.LT(tirx.const(0, self._kernel.index), self._kernel.length)
         plan = None if self._is_scalar else self._find_widths()
         tables = None if plan is None else self._row_tables(plan)
+        loop = self._element_loop() if plan is None and self._kernel.processor.machine.in_c else None
+        if loop is not None and loop.takes_none:
+            results = {node: Local.of(x, type_name(node.dtype), 1) for node, x in loop.emit().items()}
+            return self._finish(results)
+        results = self._of_empty_row()
         if plan is None:
             with script.If(some), script.Then():
                 self._one_by_one(results)
@@ -81,6 +80,10 @@ class RowLoop:
                     self._by_tables(tables, results)
                 with script.Else():
                     self._element_by_element(plan, results, some)
+        return self._finish(results)
+
+    def _finish(self, results: Mapping[Node, Local]) -> None:
+        """Let the results of reductions and scans be scalars."""
         self._bind(results)
         for loop in self._scans:
             loop.finish()
@@ -151,51 +154,10 @@ class RowLoop:
         stored = [Write(node, self._row.stored(node), True) for node in self._phase.stored]
         return stored + [Write(node, self._row.outputs[name], False) for name, node in self._outputs.items()]
 
-    # An element at a time
-
     def _one_by_one(self, results: Mapping[Node, Local]) -> None:
-        place = Emission(self._kernel, self._scalars, bits=self._bits)
-        sums = [Accumulators(node, place, 1) for node in self._reduced]
-        length, one = self._kernel.length, tirx.const(1, self._kernel.index)
-        if self._kernel.processor.machine.in_c and any(write.line.nibbles for write in self._writes()):
-            # Two that share a byte at a time, and then the one that is left.
-            with script.serial(script.shift_right(length, one), annotations={UNROLLED: _UNROLLED // 2}) as j:
-                first = Local.of(tirx.Add(j, j), self._kernel.index, 1).get()
-                second = Local.of(tirx.Add(first, one), self._kernel.index, 1).get()
-                self._write_pair(self._element(first, sums), self._element(second, sums))
-            with script.If(tirx.NE(script.bitwise_and(length, one), tirx.const(0, self._kernel.index))), script.Then():
-                self._write(self._element(Local.of(tirx.Sub(length, one), self._kernel.index, 1).get(), sums))
-        else:
-            unrolled = {UNROLLED: _UNROLLED} if len(self._phase.rows) <= _SHORT else None
-            with script.serial(length, annotations=unrolled) as j:
-                self._write(self._element(Local.of(j, self._kernel.index, 1).get(), sums))
-        for s in sums:
-            results[s.node].set(s.result())
+        for node, x in self._element_loop().emit().items():
+            results[node].set(x)
 
-    def _element(self, at: Expr, sums: Sequence[Accumulators]) -> Emission:
-        """Compute an element of the row, and take it into the reductions."""
-        e = Emission(self._kernel, self._scalars, bits=self._bits, at=at)
-        for node in self._phase.loads:
-            e.keep(node, load(e, node, self._row))
-        for step in order_steps(self._phase.rows, {node: loop for loop in self._scans for node in loop.nodes}):
-            if isinstance(step, Node):
-                e.compute(step)
-            else:
-                step.step(e)
-        for s in sums:
-            s.add([e])
-        return e
-
-    def _write(self, e: Emission) -> None:
-        for write in self._writes():
-            # A compiler of C may copy and fill as it likes.
-            hide = None if self._kernel.processor.machine.in_c else self._phase.rows
-            store(e, write.line, write.value(e, hide))
-
-    def _write_pair(self, first: Emission, second: Emission) -> None:
-        for write in self._writes():
-            if write.line.nibbles:
-                store_pair(first, write.line, write.value(first), write.value(second))
-            else:
-                for e in (first, second):
-                    store(e, write.line, write.value(e))
+    def _element_loop(self) -> ElementLoop:
+        return ElementLoop(self._kernel, self._phase, self._row, self._scalars, self._writes(), self._reduced,
+                           self._scans, self._bits)  # fmt: skip

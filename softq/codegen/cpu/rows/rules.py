@@ -21,7 +21,9 @@ def _param(e: Emission, node: Node) -> Expr:
     param, memory = param_of(node), e.kernel.params[param_of(node).name]
     at = e.kernel.head if param.scope == "head" else tirx.const(0, e.kernel.index)
     x = memory.load(at, 1)
-    return tirx.NE(x, tirx.const(0, memory.name)) if type_name(node.dtype) == BOOL else x
+    if type_name(node.dtype) == BOOL:
+        return tirx.NE(x, tirx.const(0, memory.name))
+    return x if memory.name == F32 else e.convert(x, memory.name, e.type_of(node))
 
 
 def _index(e: Emission, node: Node) -> Expr:
@@ -52,10 +54,10 @@ def hidden(e: Emission, node: Node, at: int) -> Expr:
 
 def _arithmetic(constructor: Callable[[Expr, Expr], Expr]) -> Rule:
     def rule(e: Emission, node: Node) -> Expr:
-        # Integers wrap, so that the width of the result is enough for the operands too.
-        name = e.type_of(node)
-        a, b = (hidden(e, node, at) if name == F32 else e.operand(node, at, name) for at in (0, 1))
-        return constructor(a, b)
+        name = e.modular(node)
+        if name == F32:
+            return constructor(hidden(e, node, 0), hidden(e, node, 1))
+        return e.convert(constructor(*(e.operand(node, at, name) for at in (0, 1))), name, e.type_of(node))
 
     return rule
 

@@ -35,14 +35,14 @@ class Scan:
         for holder, state in zip(body.states, self._states, strict=True):
             inner.bind(holder, state)
         for holder, row in zip(body.elements, self._args[len(body.states) :], strict=False):
-            inner.keep(holder, e.arg(row, type_name(holder.dtype)))
+            inner.keep(holder, e.arg(row, inner.type_of(holder)))
         inner.compute(*self._inner)
         for node in self.nodes:
             at = result_of(node) - len(body.states)
             if at >= 0:
                 e.keep(node, inner.arg(body.outputs[at], e.type_of(node)))
         # All of them from the old states: a step may exchange two.
-        after = [Local.of(inner.value(node), type_name(node.dtype), 1) for node in body.next]
+        after = [Local.of(inner.arg(node, type_name(node.dtype)), type_name(node.dtype), 1) for node in body.next]
         for state, new in zip(self._states, after, strict=True):
             state.set(new.get())
 

@@ -31,6 +31,8 @@ from softq.rowprog.types import DType
 _CHUNK = 16
 """Entries that are copied at once; copies are padded to it."""
 
+_BY_WIDTH = (DType.U8, DType.I8, DType.U16, DType.I16, DType.I32, DType.U32, DType.I64, DType.U64)
+
 _LARGEST = {16: 256, 8: 32}
 """By lanes of 32 bits: entries up to which permutes are used; beyond, loading each lane costs no more."""
 
@@ -125,6 +127,15 @@ def _shifted(shift: Shift, at: Expr, index: str, result: str, lanes: int) -> Exp
 def entry_type(node: Node) -> str:
     """Return the type of a table's entries in memory."""
     return "uint8" if node.dtype is DType.BOOL else type_name(node.dtype)
+
+
+def least_entry_type(node: Node) -> str:
+    """Return the narrowest type of integers that holds a table's entries; floats keep theirs."""
+    values = table_of(node)
+    if not node.dtype.is_integer:
+        return entry_type(node)
+    low, high = int(min(values, default=0)), int(max(values, default=0))
+    return type_name(next(t for t in _BY_WIDTH if t.low <= low and high <= t.high))
 
 
 def constant_table(node: Node, index: str, given: Memory | None = None) -> Table:

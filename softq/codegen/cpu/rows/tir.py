@@ -186,6 +186,12 @@ class Memory:
         size = tirx.const(_ANY_SIZE if index == "int64" else (1 << 31) - 1, index)
         return Memory(script.decl_buffer((size,), name, data=pointer, align=bits_of(name) // 8), name, index)
 
+    def beginning_at(self, at: Expr) -> Memory:
+        """Return the part of the array that begins with an element."""
+        size = self.buffer.shape[0]
+        inside = script.decl_buffer((size,), self.name, data=self.address(at), align=bits_of(self.name) // 8)
+        return replace(self, buffer=inside)
+
     def load(self, at: Expr, lanes: int) -> Expr:
         """Return the elements from a position on; with `lanes` 1 those at positions of their own, if there are more."""
         return tirx.BufferLoad(self.buffer, [lane_numbers(at, self.index, lanes)])
