@@ -192,7 +192,7 @@ class Host:
     """A kernel of this machine."""
 
     def __init__(self, program: Program, machine: Cpu = HOST, *, outputs: Sequence[str] | None = None,
-                 max_length: int = 65536, nibbles: Sequence[str] = ()) -> None:  # fmt: skip
+                 max_length: int = 65536, nibbles: Sequence[str] = (), flags: Sequence[str] = ()) -> None:  # fmt: skip
         self.program = program
         self.kernel = row_kernel(
             program, machine, symbol="kernel", max_length=max_length, outputs=outputs, nibbles=nibbles
@@ -204,7 +204,7 @@ class Host:
             if machine.in_c:
                 (folder / "kernel.c").write_text(c_source(self.kernel.function, machine.fused))
                 subprocess.run(
-                    [*C_COMPILER, *["-mfma"] * machine.fused, "-o", "kernel.o", "-c", "kernel.c"],
+                    [*C_COMPILER, *["-mfma"] * machine.fused, *flags, "-o", "kernel.o", "-c", "kernel.c"],
                     check=True,
                     cwd=folder,
                 )

@@ -16,6 +16,7 @@ from tvm import tirx
 
 from softq.artifact.firmware.numbers import NATIVE, bits_of, ctype, literal
 from softq.codegen.c.four_bytes import FOUR_BYTES, HAS_DSP
+from softq.codegen.c.names import MATH_H, RESERVED
 from softq.codegen.c.terms import (
     HELPER,
     as_type,
@@ -50,21 +51,6 @@ _OF_BITS: Mapping[str, str] = {"llvm.ctlz": "zeros_uint32"}
 _OF_MATH: Mapping[str, str] = {"llvm.sqrt": "sqrt", "llvm.fabs": "fabs", "llvm.fma": "fma"}
 """Those that are functions of math.h, which compilers know as instructions."""
 
-_MATH_H = frozenset(
-    name + suffix
-    for name in (
-        "sqrt", "fabs", "floor", "ceil", "trunc", "round", "nearbyint", "exp", "exp2", "log", "log2", "log10", "pow",
-        "sin", "cos", "tan", "tanh", "erf", "fma",
-    )
-    for suffix in ("", "f")
-)  # fmt: skip
-_RESERVED = frozenset((
-    "auto", "bool", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern",
-    "false", "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed",
-    "sizeof", "static", "struct", "switch", "true", "typedef", "union", "unsigned", "void", "volatile", "while",
-))  # fmt: skip
-"""Names that are no names in C99 with stdbool.h."""
-
 
 class Expressions:
     """The expressions of one function, and the names in them.
@@ -94,7 +80,7 @@ class Expressions:
             plain = re.sub(r"\W", "_", wanted) or "x"
             plain = plain if plain[0].isalpha() else f"x{plain}"
             name, number = plain, 0
-            while name in self._taken or name in _RESERVED:
+            while name in self._taken or name in RESERVED:
                 number += 1
                 name = f"{plain}_{number}"
             self._taken.add(name)
@@ -219,7 +205,7 @@ class Expressions:
         if str(name.value) in FOUR_BYTES:
             texts = [self.address(arg) if is_address(arg) else self.position(arg) for arg in given]
             return f"{self._help(str(name.value))}({', '.join(texts)})"
-        if str(name.value) not in _MATH_H:
+        if str(name.value) not in MATH_H:
             raise RefusalError(f"the function {name.value} of {self.name} has no form in C")
         return f"{name.value}({', '.join(map(self.position, given))})"
 

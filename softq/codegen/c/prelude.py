@@ -101,6 +101,8 @@ def _dots(rows: int) -> str:
         rows=rows, count="one row" if rows == 1 else "two rows", begin=lines(begin, 1), words=lines(words, 2),
         bytes=lines(products, 2), end=lines(end, 1),
     )  # fmt: skip
+
+
 _ZEROS = """/* Zeros above the first bit that is set, of a number that is not 0. */
 static inline int32_t sq_zeros_uint32(uint32_t x)
 {

@@ -1,0 +1,122 @@
+"""Row kernels in C: words where the program says 64 bits, and four scores at once, to the bit."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tvm")
+
+from softq.codegen.c.four_bytes import FOUR_BYTES
+from softq.codegen.c.prelude import prelude
+from softq.codegen.common.patterns import INTEGERS, with_integers
+from softq.codegen.cpu.rows.short_forms import shorten
+from softq.rowprog import DType, Trace, run
+from softq.rowprog.tabulate import tabulate_or_keep
+from tests.test_native_rows import IN_C, Host, all_outputs, assert_same, needs_host, program_of, rows_of
+
+FORMS = {"plain": (), "four-bytes": ("-DSQ_DSP=1",)}
+"""What the text is told: by itself it knows that this processor has no instructions on the bytes of a word."""
+
+METHODS = [
+    ("deferred-log", {"bits": 4, "r": 1, "step": 0.1}),
+    ("index-softmax", {"step": 0.0625}),
+    ("ita", {}),
+    ("tflite-int8", {"step": 0.0625, "output": "int8"}),
+    ("tflite-int8", {"step": 0.0625, "output": "int16"}),
+]
+
+
+def every_pair(kind: DType) -> np.ndarray[Any, Any]:
+    """Return rows of two: every maximum and every score that is not above it."""
+    greatest, least = np.triu_indices(256)
+    return np.stack([least + kind.low, greatest + kind.low], axis=-1).astype(kind.numpy)
+
+
+@needs_host
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", [DType.I8, DType.U8], ids=str)
+@pytest.mark.parametrize(("name", "settings"), METHODS, ids=lambda x: x if isinstance(x, str) else str(len(x)))
+def test_every_pair_of_a_maximum_and_a_score(name: str, settings: Any, kind: DType, form: str) -> None:
+    program = tabulate_or_keep(program_of(name, settings, kind, False))[0]
+    host = Host(program, IN_C, outputs=all_outputs(program), max_length=4096, flags=FORMS[form])
+    pairs = every_pair(kind)
+    assert len(pairs) == 32896
+    assert_same(host, pairs)
+    # In the middle of a word, and of a row.
+    assert_same(host, np.concatenate([np.full((len(pairs), 3), pairs.min(), kind.numpy), pairs], axis=-1)[::7])
+    for length in (0, 1, 3, 4, 5, 8, 31, 197, 1024, 4096):
+        assert_same(host, rows_of((3, length), kind, length))
+
+
+@needs_host
+def test_codes_that_are_written_as_integers(tmp_path: Path) -> None:
+    program = tabulate_or_keep(program_of("tflite-int8", {"step": 0.0625, "output": "int8"}, DType.I8, False))[0]
+    program = with_integers(program, DType.U8)
+    assert_same(Host(program, IN_C, outputs=[INTEGERS], max_length=1024), every_pair(DType.I8))
+
+
+@needs_host
+def test_what_needs_64_bits_has_them() -> None:
+    t = Trace("wide", structure="x", scores=DType.I32)
+    x = t.assume(t.scores, -(2**31), 2**31 - 1, "all there is")
+    wide = t.cast(x, DType.I64)
+    product = wide * wide - 1
+    low = t.cast(t.clamp(product >> 20, -5, 1000), DType.I32)
+    program = t.program(weights=low, normalizer=t.row_sum(product >> 3))
+    x = np.array([[-(2**31), 2**31 - 1, 0, 1, -1, 46341, 1 << 20]], np.int32)
+    assert_same(Host(program, IN_C, outputs=all_outputs(program), max_length=7), x)
+
+
+def test_a_shift_that_rounds_is_the_same_in_fewer_bits() -> None:
+    t = Trace("rounding", structure="x", scores=DType.I8)
+    x = t.cast(t.scores, DType.I64)
+    right = t.cast(t.cast(t.row_max(t.scores), DType.I32), DType.I64)
+    right = t.clamp(right, 1, 50)
+    rounded = ((x << 20) + (t.const(1, DType.I64) << (right - 1))) >> right
+    program = t.program(weights=t.cast(t.clamp(rounded, -1000, 1000), DType.I32), normalizer=t.length())
+    short = shorten(program)
+    assert [n.op for n in short.nodes()].count("shl") == 1 < [n.op for n in program.nodes()].count("shl")
+    scores = np.stack([np.arange(-128, 128), np.roll(np.arange(-128, 128), 1)]).astype(np.int8)
+    scores = np.minimum(scores[:, :, None], np.arange(60, dtype=np.int8)[:, None, None].reshape(1, 1, -1)).swapaxes(
+        1, 2
+    )
+    np.testing.assert_array_equal(run(short, scores)["weights"], run(program, scores)["weights"])
+    assert shorten(short).nodes() == short.nodes()
+
+
+@needs_host
+def test_functions_on_four_bytes(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 1 << 32, (2, 4000), np.uint32)
+    a[:256] = np.arange(256, dtype=np.uint32) * 0x01010101
+    b[:256] = a[:256][::-1]
+    names = [name for name in FOUR_BYTES if name != "load_four"]
+    text = (
+        prelude(FOUR_BYTES)
+        + "uint32_t load(const uint8_t *x);\nuint32_t load(const uint8_t *x)\n{\n    return sq_load_four(x);\n}\n"
+    )
+    for name in names:
+        head = f"uint32_t {name}(uint32_t a, uint32_t b)"
+        text += f"{head};\n{head}\n{{\n    return sq_{name}(a, b);\n}}\n"
+    (tmp_path / "x.c").write_text(text)
+    strict = ("-std=c99", "-O2", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror")
+    subprocess.run(["gcc", *strict, "-shared", "-fPIC", "x.c", "-o", "x.so"], check=True, cwd=tmp_path)
+    library = ctypes.CDLL(str(tmp_path / "x.so"))
+    wanted = {"sub_four": (a.view(np.uint8) - b.view(np.uint8)).view(np.uint32)}
+    for kind in (np.int8, np.uint8):
+        for which, take in (("max", np.maximum), ("min", np.minimum)):
+            wanted[f"{which}_four_{kind.__name__}"] = take(a.view(kind), b.view(kind)).view(np.uint32)
+    assert set(wanted) == set(names)
+    for name in names:
+        function = getattr(library, name)
+        function.restype = ctypes.c_uint32
+        found = [function(ctypes.c_uint32(x), ctypes.c_uint32(y)) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
+        np.testing.assert_array_equal(np.array(found, np.uint32), wanted[name], name)
+    library.load.restype = ctypes.c_uint32
+    assert library.load(b"\x01\x82\x03\xff") == 0xFF038201
