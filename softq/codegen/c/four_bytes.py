@@ -49,12 +49,12 @@ _EXTREME = """/* The {which} of each two bytes. */
 static inline uint32_t sq_{name}(uint32_t a, uint32_t b)
 {{
 #if defined(__ARM_FEATURE_SIMD32)
-    (void)__{compare}(a, b);
+    (void)__{compare}(({kind}x4_t)a, ({kind}x4_t)b);
     return __sel({chosen});
 #else
     uint32_t chosen = 0;
     for (uint32_t shift = 0; shift < 32; shift += 8) {{
-        const {kind} x = ({kind})(a >> shift), y = ({kind})(b >> shift);
+        const {kind}_t x = ({kind}_t)(a >> shift), y = ({kind}_t)(b >> shift);
         chosen |= (uint32_t)(uint8_t)(x {sign} y ? x : y) << shift;
     }}
     return chosen;
@@ -66,7 +66,7 @@ static inline uint32_t sq_{name}(uint32_t a, uint32_t b)
 def _extreme(operation: str, kind: str) -> str:
     most = operation == "max"
     return _EXTREME.format(
-        which="greater" if most else "lesser", name=f"{operation}_four_{kind}", kind=f"{kind}_t",
+        which="greater" if most else "lesser", name=f"{operation}_four_{kind}", kind=kind,
         compare="usub8" if kind == "uint8" else "ssub8", chosen="a, b" if most else "b, a", sign=">" if most else "<",
     )  # fmt: skip
 
