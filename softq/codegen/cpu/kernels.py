@@ -8,6 +8,7 @@ from softq.codegen.common.patterns import INTEGERS, with_integers
 from softq.codegen.common.symbols import row_symbol
 from softq.codegen.cpu.attention.form import Form
 from softq.codegen.cpu.attention.kernel import attention_kernel
+from softq.codegen.cpu.attention.shifting import SUFFIX, shift_memory
 from softq.codegen.cpu.gemm.dot_prepack import rows_kernel, rows_symbol
 from softq.codegen.cpu.gemm.dot_product import WORDS, Dot, dot_of, part_kernel, sum_kernel
 from softq.codegen.cpu.gemm.dot_runs import runs_sum_kernel
@@ -97,11 +98,19 @@ class CpuKernels:
                 self.left_rows(product.left)
         if form not in self._attentions:
             row = next(stage.symbol for stage in form.stages if stage.symbol in self._row_symbols)
-            symbol = f"{PREFIX}attention_{row.removeprefix(PREFIX)}"
+            symbol = f"{PREFIX}attention_{row.removeprefix(PREFIX).removesuffix(SUFFIX)}"
             while symbol in self.tir:
                 symbol += "_"
             self._attentions[form] = self.tir.add(symbol, lambda: attention_kernel(symbol, form))
         return self._attentions[form]
+
+    def shifted(self, symbol: str, pointers: tuple[int, ...]) -> str:
+        """Return the symbol of a kernel that takes by how many elements places of these pointers are too high."""
+        known = {str(f.attrs["global_symbol"]): f for f in self.tir.functions()}
+        name = f"{symbol}{SUFFIX}"
+        if symbol in self._row_symbols:
+            self._row_symbols.add(name)
+        return self.tir.add(name, lambda: shift_memory(known[symbol], name, pointers))
 
     def cost(self, products: Size) -> Size:
         """Return what so many multiply-adds of tiles cost, in elements that are moved."""

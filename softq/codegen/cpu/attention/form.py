@@ -42,11 +42,14 @@ class Stage:
         symbol: Its name.
         pointers: For each of its pointers a region, or the number of one of the attention's own further pointers.
         scalars: How many it has.
+        widths: Bytes of an element of each pointer to a region, where it takes by how many elements places there are
+            too high (`shifting`); empty where memory seems to start before the region.
     """
 
     symbol: str
     pointers: tuple[Region | int, ...]
     scalars: int
+    widths: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,7 @@ class Form:
     Attributes:
         tile: The tile of its products.
         pack: Symbol of the kernel that packs keys, if they are floats.
+        shifted: Whether that takes by how many elements places of panels are too high.
         stages: What lies between the products; scores start in region 0.
         regions: Bytes of an element of each region.
         last: The region that the product with the values reads.
@@ -101,6 +105,7 @@ class Form:
     given: bool = False
     block: str = ""
     operands: tuple[int, ...] = ()
+    shifted: bool = False
 
     @property
     def sizes(self) -> tuple[str, ...]:

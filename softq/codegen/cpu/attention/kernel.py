@@ -180,22 +180,34 @@ class _Builder:
                 with T.Then():
                     multiply(self._at("panels", at * each))
                 with T.Else():
-                    # The panel is where the kernel expects the one of this number.
-                    there = self._at("scratch", self._start["panel"] - at * each * number(4))
                     sizes = [size[name] for name in ("width", "length", "heads", "key_row", "key_outer", "key_inner")]
-                    call(self._form.pack, self._pointers["keys"], there, *sizes, at, at + 1)
+                    # The panel is where the kernel expects the one of this number.
+                    before = number(0) if self._form.shifted else at * each * number(4)
+                    there = self._at("scratch", self._start["panel"] - before)
+                    shifts = [at * each] if self._form.shifted else []
+                    call(self._form.pack, self._pointers["keys"], there, *sizes, *shifts, at, at + 1)
                     multiply(self._part("panel"))
 
     def _stage(self, stage: Stage, scalars: Sequence[Any], first: Any, items: tuple[Any, Any]) -> None:
-        """Call a kernel for the rows; it takes their numbers among all rows, so memory seems to start before them."""
+        """Call a kernel for the rows; it takes their numbers among all rows.
+
+        So memory seems to start before them, or it is told where the rows of memory begin.
+        """
         pointers: list[Any] = []
+        shifts: list[Any] = []
+        widths = iter(stage.widths)
         for pointer in stage.pointers:
             if isinstance(pointer, int):
                 pointers.append(self._pointers[f"other{pointer}"])
             else:
-                each = self._size["columns" if pointer.number == PRODUCT else "length"] * number(pointer.bytes)
-                pointers.append(self._at("scratch", self._start[f"region{pointer.number}"] - first * each))
-        call(stage.symbol, *pointers, *scalars, *items)
+                length, start = self._size["columns" if pointer.number == PRODUCT else "length"], self._start
+                if stage.widths:
+                    pointers.append(self._at("scratch", start[f"region{pointer.number}"]))
+                    shifts.append(first * length * number(pointer.bytes // next(widths)))
+                    continue
+                before = first * length * number(pointer.bytes)
+                pointers.append(self._at("scratch", start[f"region{pointer.number}"] - before))
+        call(stage.symbol, *pointers, *scalars, *shifts, *items)
 
     def _result(self, matrix: Any, first: Any, rows: Any) -> None:
         size, columns, zero = self._size, self._columns, number(0)

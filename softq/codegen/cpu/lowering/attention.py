@@ -79,7 +79,7 @@ def lower_attention(kernels: CpuKernels, lowering: Lowering, attention: Attentio
     found, regions = tuple(stages.found), tuple(stages.regions)
     form = Form(tile, left.packing, found, regions, last, finish, to_bsnh, first, second, stages.given)
     if first is None and not stages.given:
-        form = replace(form, block=kernels.block(how), operands=operands)
+        form = replace(form, block=kernels.block(how), operands=operands, shifted=kernels.machine.in_c)
     result_heads = result.dims[-2] if to_bsnh else 1
     strides = (*left.query_strides, left.queries, result_heads, *left.key_strides, *value_strides)
     numbers = (rows, length, width, columns, block, left.packed, heads, *strides, *first_zeros, *second_zeros)
@@ -167,6 +167,7 @@ def _left(kernels: CpuKernels, lowering: Lowering, attention: Attention) -> _Lef
         panels = [_packed(kernels, out, keys, (heads, length, width), transposed, packed)]
         read = panels[0] if packed == 1 else keys.value
         packing = kernels.pack(PACK_BLOCK, kernels.block_tile, transposed)
+        packing = kernels.shifted(packing, (1,)) if kernels.machine.in_c else packing
     query_row, query_outer, query_inner = queries.strides(heads)
     if group != 1:
         query_outer, query_inner = (multiplied([group, x]) for x in (query_outer, query_inner))

@@ -124,13 +124,21 @@ class Stages:
 
     def _stage(self, step: StepCall) -> None:
         pointers: list[Region | int] = []
+        widths: list[int] = []
         for tensor in step.tensors:
             if tensor.place == "scratch":
                 size = self.regions[tensor.at] if tensor.at > 1 else np.dtype(tensor.dtype).itemsize
                 pointers.append(Region(tensor.at, size))
+                widths.append(np.dtype(tensor.dtype).itemsize)
             else:
                 pointers.append(self._number(tensor))
-        self.found.append(Stage(step.kernel, tuple(pointers), len(step.scalars)))
+        symbol = step.kernel
+        if self.kernels.machine.in_c and widths:
+            moved = tuple(at for at, pointer in enumerate(pointers) if isinstance(pointer, Region))
+            symbol = self.kernels.shifted(symbol, moved)
+        else:
+            widths = []
+        self.found.append(Stage(symbol, tuple(pointers), len(step.scalars), tuple(widths)))
         self.scalars += step.scalars
 
     def _number(self, tensor: Value) -> int:
