@@ -31,7 +31,8 @@ _HEADERS: Mapping[str, str] = {
 #define SQ_OF_ONE(name) double name(double); float name##f(float);
 SQ_OF_ONE(sqrt) SQ_OF_ONE(fabs) SQ_OF_ONE(floor) SQ_OF_ONE(ceil) SQ_OF_ONE(trunc) SQ_OF_ONE(round)
 SQ_OF_ONE(nearbyint) SQ_OF_ONE(exp) SQ_OF_ONE(exp2) SQ_OF_ONE(log) SQ_OF_ONE(log2) SQ_OF_ONE(log10)
-SQ_OF_ONE(sin) SQ_OF_ONE(cos) SQ_OF_ONE(tan) SQ_OF_ONE(tanh) SQ_OF_ONE(erf)
+SQ_OF_ONE(sin) SQ_OF_ONE(cos) SQ_OF_ONE(tan) SQ_OF_ONE(asin) SQ_OF_ONE(acos) SQ_OF_ONE(atan)
+SQ_OF_ONE(sinh) SQ_OF_ONE(cosh) SQ_OF_ONE(tanh) SQ_OF_ONE(asinh) SQ_OF_ONE(acosh) SQ_OF_ONE(atanh) SQ_OF_ONE(erf)
 double pow(double, double); float powf(float, float); double fma(double, double, double);
 float fmaf(float, float, float);
 """,

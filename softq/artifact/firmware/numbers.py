@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -71,7 +71,37 @@ CODES = ("OK", "NULL_POINTER", "ARENA_TOO_SMALL", "MISALIGNED", "BAD_DATA")
 """What a run returns, by the number."""
 
 
-def identifier(text: str) -> str:
-    """Return a name in C for a name of a model."""
-    plain = re.sub(r"\W", "_", text, flags=re.ASCII)
-    return plain if plain[:1].isalpha() else f"x{plain}"
+WORDS = frozenset((
+    "alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "bool", "break", "case", "catch",
+    "char", "char8_t", "char16_t", "char32_t", "class", "compl", "concept", "const", "consteval", "constexpr",
+    "constinit", "const_cast", "continue", "co_await", "co_return", "co_yield", "decltype", "default", "delete",
+    "do", "double", "dynamic_cast", "else", "enum", "explicit", "export", "extern", "false", "float", "for",
+    "friend", "goto", "if", "inline", "int", "long", "mutable", "namespace", "new", "noexcept", "not", "not_eq",
+    "nullptr", "operator", "or", "or_eq", "private", "protected", "public", "register", "reinterpret_cast",
+    "requires", "restrict", "return", "short", "signed", "sizeof", "static", "static_assert", "static_cast",
+    "struct", "switch", "template", "this", "thread_local", "throw", "true", "try", "typedef", "typeid", "typename",
+    "union", "unsigned", "using", "virtual", "void", "volatile", "wchar_t", "while", "xor", "xor_eq", "NULL", "NAN",
+    "INFINITY", "uintptr_t",
+))  # fmt: skip
+"""Words of C99 and C++20, and what their headers define, which name nothing else."""
+
+
+def identifiers(names: Iterable[str], prefix: str, taken: Iterable[str]) -> list[str]:
+    """Return a name in C for each name of a model; they differ in capitals, too.
+
+    Args:
+        names: The model's names.
+        prefix: What names of the model's own begin with; softq's begin with `sq_`.
+        taken: Further names that are not free.
+    """
+    reserved = {*WORDS, *_CTYPES.values(), *taken}
+    found: dict[str, str] = {}
+    for text in names:
+        plain = re.sub(r"\W", "_", text, flags=re.ASCII)
+        if not plain[:1].isalpha() or plain.lower().startswith((prefix, "sq_")):
+            plain = f"x{plain}"
+        name, count = plain, 1
+        while name in reserved or name.upper() in found:
+            name, count = f"{plain}_{count}", count + 1
+        found[name.upper()] = name
+    return list(found.values())

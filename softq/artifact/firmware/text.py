@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softq.artifact.ctext import comment
-from softq.artifact.firmware.numbers import CODES, ctype, identifier, literal
+from softq.artifact.firmware.numbers import CODES, ctype, identifiers, literal
 from softq.artifact.firmware.program import Firmware, KernelText
 from softq.artifact.manifest import firmware_files
 from softq.artifact.program import Jump, Step, Tensor, evaluate
@@ -25,6 +25,11 @@ class FirmwareText:
         firmware: The model.
         name: The name: a C identifier.
         whole: Whether the texts are to stand in one file.
+
+    Attributes:
+        name: The name.
+        inputs: The name in C and the type of elements of each input.
+        outputs: Likewise.
     """
 
     def __init__(self, firmware: Firmware, name: str, *, whole: bool = False) -> None:
@@ -32,6 +37,11 @@ class FirmwareText:
         self._firmware, self._program, self.name = firmware, firmware.program, name
         self._kernels = {kernel.symbol: kernel for kernel in firmware.kernels}
         self._macro = name.upper()
+        self._tensors = [self._program.tensors[at] for at in (*self._program.inputs, *self._program.outputs)]
+        names = identifiers([tensor.name for tensor in self._tensors], f"{name}_", ("m", "arena", "bytes"))
+        arguments = [(name, ctype(tensor.dtype)) for name, tensor in zip(names, self._tensors, strict=True)]
+        count = len(self._program.inputs)
+        self.inputs, self.outputs = arguments[:count], arguments[count:]
 
     def files(self) -> Iterator[tuple[str, bytes]]:
         """Yield the name of each file and what is in it."""
@@ -66,15 +76,12 @@ class FirmwareText:
     def header(self) -> str:
         """Return what users include, from C or C++."""
         macro = self._macro
-        inputs, outputs = (
-            [self._program.tensors[at] for at in given] for given in (self._program.inputs, self._program.outputs)
-        )
         lines = [
             f"/* {self.name}: a model in C, written by softq build. */",
             f"#ifndef {macro}_H",
             f"#define {macro}_H",
             "",
-            *["#include <stdbool.h>"] * any(tensor.dtype == "bool" for tensor in (*inputs, *outputs)),
+            *["#include <stdbool.h>"] * any(tensor.dtype == "bool" for tensor in self._tensors),
             "#include <stdint.h>",
             "",
         ]
@@ -87,9 +94,10 @@ class FirmwareText:
             f"#define {macro}_ALIGNMENT 16",
             "",
         ]
-        for tensor in (*inputs, *outputs):
-            shape = " x ".join(map(str, tensor.shape)) or "one number"
-            lines.append(f"#define {macro}_{identifier(tensor.name).upper()}_LENGTH {_count(tensor)} /* {shape} */")
+        for name, tensor in zip(self._names(), self._tensors, strict=True):
+            what = " x ".join(map(str, tensor.shape)) or "one number"
+            what += "" if name == tensor.name else f", {comment(tensor.name)} in the model"
+            lines.append(f"#define {macro}_{name.upper()}_LENGTH {_count(tensor)} /* {what} */")
         lines += ["", "/* What a run returns. */"]
         lines += [f"#define {macro}_{what} {code}" for code, what in enumerate(CODES)]
         lines += ["", "#ifdef __cplusplus", 'extern "C" {', "#endif", ""]
@@ -112,16 +120,13 @@ class FirmwareText:
         ]
         return "\n".join(lines) + "\n"
 
+    def _names(self) -> list[str]:
+        return [name for name, _ in (*self.inputs, *self.outputs)]
+
     def _parameters(self) -> str:
-        given = [
-            f"const {ctype(t.dtype)} *{identifier(t.name)}"
-            for t in map(self._program.tensors.__getitem__, self._program.inputs)
-        ]
-        given += [
-            f"{ctype(t.dtype)} *{identifier(t.name)}"
-            for t in map(self._program.tensors.__getitem__, self._program.outputs)
-        ]
-        return ", ".join(given)
+        return ", ".join(
+            [f"const {kind} *{name}" for name, kind in self.inputs] + [f"{kind} *{name}" for name, kind in self.outputs]
+        )
 
     def kernel_header(self) -> str:
         """Return the declarations of the kernels and the weights, for the other files alone."""
@@ -192,13 +197,10 @@ class FirmwareText:
     def runner(self) -> str:
         """Return what checks the arguments and calls one kernel after the other."""
         macro = self._macro
-        pointers = [
-            identifier(self._program.tensors[at].name) for at in (*self._program.inputs, *self._program.outputs)
-        ]
         lines = [*self._include(".h", "_kernels.h"), ""]
         lines += [f"int {self.name}_run_in({self._parameters()}, void *arena, uint32_t bytes)", "{"]
         lines += ["    uint8_t *const m = (uint8_t *)arena;", ""]
-        nothing = " || ".join(f"{pointer} == NULL" for pointer in (*pointers, "m"))
+        nothing = " || ".join(f"{pointer} == NULL" for pointer in (*self._names(), "m"))
         lines += [f"    if ({nothing}) {{", f"        return {macro}_NULL_POINTER;", "    }"]
         lines += [f"    if (bytes < {macro}_ARENA_BYTES) {{", f"        return {macro}_ARENA_TOO_SMALL;", "    }"]
         lines += [f"    if ((uintptr_t)m % {macro}_ALIGNMENT != 0) {{", f"        return {macro}_MISALIGNED;", "    }"]
@@ -210,6 +212,7 @@ class FirmwareText:
         if len(self._program.steps) in goals:
             lines.append(f"step_{len(self._program.steps)}:")
         lines += [f"    return {macro}_OK;", "}", "", f"#ifndef {macro}_NO_ARENA"]
+        memory = f"{self.name}_arena.bytes"
         lines += [
             "static union {",
             f"    uint8_t bytes[{macro}_ARENA_BYTES];",
@@ -220,7 +223,7 @@ class FirmwareText:
         lines += [
             f"int {self.name}_run({self._parameters()})",
             "{",
-            f"    return {self.name}_run_in({', '.join(pointers)}, {self.name}_arena.bytes, sizeof {self.name}_arena);",
+            f"    return {self.name}_run_in({', '.join([*self._names(), memory, f'sizeof {memory}'])});",
             "}",
             "#endif",
         ]
@@ -233,21 +236,24 @@ class FirmwareText:
         given = [f"(void *)({self._pointer(position, self._program.tensors[at])})" for at in step.tensors]
         given += [str(evaluate(size, {})) for size in (*step.scalars, 0, step.items)]
         if step.error is not None:
-            yield f"*(int32_t *){self._pointer(position, self._program.tensors[step.tensors[0]])} = 0;"
+            yield f"{self._flag(position, step)} = 0;"
         yield f"{self.name}_{step.kernel}({', '.join(given[at] for at in kernel.kept)});"
         if step.error is not None:
-            yield f"if (*(const int32_t *)({self._pointer(position, self._program.tensors[step.tensors[0]])}) != 0) {{"
+            yield f"if ({self._flag(position, step)} != 0) {{"
             yield f"    return {self._macro}_BAD_DATA; /* {comment(step.error)} */"
             yield "}"
         if isinstance(step.then, Jump):
-            yield f"if (*(const sq_int32 *)({self._pointer(position, self._program.tensors[step.tensors[0]])}) != 0) {{"
+            yield f"if ({self._flag(position, step)} != 0) {{"
             yield f"    goto step_{step.then.target};"
             yield "}"
 
+    def _flag(self, position: int, step: Step) -> str:
+        """Return what a step's kernel says to the one that calls it."""
+        return f"*(sq_int32 *)({self._pointer(position, self._program.tensors[step.tensors[0]])})"
+
     def _pointer(self, position: int, tensor: Tensor) -> str:
         if tensor.place in ("input", "output"):
-            given = self._program.inputs if tensor.place == "input" else self._program.outputs
-            return identifier(self._program.tensors[given[tensor.at]].name)
+            return (self.inputs if tensor.place == "input" else self.outputs)[tensor.at][0]
         if tensor.place == "weight":
             return self._weight(tensor.at)
         at = self._firmware.scratch[position] if tensor.place == "scratch" else self._firmware.offsets[tensor.at]

@@ -11,7 +11,6 @@ from typing import cast
 
 from softq.artifact import manifest
 from softq.artifact.firmware.compiling import measure
-from softq.artifact.firmware.numbers import ctype, identifier
 from softq.artifact.firmware.program import Firmware
 from softq.artifact.firmware.sizes import compiled_facts
 from softq.artifact.firmware.text import FirmwareText
@@ -61,7 +60,7 @@ def write_firmware(
     try:
         with NewFolder(goal) as new:
             files = dict(text.files())
-            where, around = _package(firmware, chosen, machine, files, package)
+            where, around = _package(firmware, text, machine, files, package)
             for file, content in {**{f"{where}/{file}".lstrip("/"): files[file] for file in files}, **around}.items():
                 (new.path / file).parent.mkdir(parents=True, exist_ok=True)
                 write_new(new.path / file, [content])
@@ -98,7 +97,7 @@ def write_firmware(
 
 def _package(
     firmware: Firmware,
-    name: str,
+    text: FirmwareText,
     machine: Cpu,
     files: Mapping[str, bytes],
     package: tuple[Package, PackageOptions] | None,
@@ -109,12 +108,8 @@ def _package(
     if firmware.host is not None:
         raise UsageError("packages have kernels in C alone; add kernels=c to the target")
     chosen, options = package
-    tensors = firmware.program.tensors
-    given, taken = (
-        [(identifier(tensors[at].name), ctype(tensors[at].dtype)) for at in positions]
-        for positions in (firmware.program.inputs, firmware.program.outputs)
-    )
     contents = Contents(
-        name=name, files=files, inputs=given, outputs=taken, has_floats=machine.float_abi == "hard", options=options
-    )
+        name=text.name, files=files, inputs=text.inputs, outputs=text.outputs, has_floats=machine.float_abi == "hard",
+        options=options,
+    )  # fmt: skip
     return chosen.sources, chosen.around(contents)

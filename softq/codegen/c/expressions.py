@@ -14,9 +14,9 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from softq.artifact.firmware.numbers import NATIVE, bits_of, ctype, literal
+from softq.artifact.firmware.numbers import NATIVE, WORDS, bits_of, ctype, literal
 from softq.codegen.c.four_bytes import FOUR_BYTES, HAS_DSP
-from softq.codegen.c.names import MATH_H, RESERVED
+from softq.codegen.c.names import MATH_H, OF_BITS, OF_MATH
 from softq.codegen.c.terms import (
     HELPER,
     as_type,
@@ -44,12 +44,6 @@ _SAME = ("llvm.arithmetic.fence",)
 
 _WITHOUT_MEANING = ("llvm.prefetch", "llvm.prefetch.p0")
 """Those that such a processor has no use for: it has no cache, or asks for memory by itself."""
-
-_OF_BITS: Mapping[str, str] = {"llvm.ctlz": "zeros_uint32"}
-"""Those that are helpers, of their first argument."""
-
-_OF_MATH: Mapping[str, str] = {"llvm.sqrt": "sqrt", "llvm.fabs": "fabs", "llvm.fma": "fma"}
-"""Those that are functions of math.h, which compilers know as instructions."""
 
 
 class Expressions:
@@ -80,7 +74,7 @@ class Expressions:
             plain = re.sub(r"\W", "_", wanted) or "x"
             plain = plain if plain[0].isalpha() else f"x{plain}"
             name, number = plain, 0
-            while name in self._taken or name in RESERVED:
+            while name in self._taken or name in WORDS:
                 number += 1
                 name = f"{plain}_{number}"
             self._taken.add(name)
@@ -187,13 +181,13 @@ class Expressions:
         name = str(tvm.get_global_func("target.llvm_get_intrinsic_name")(int(x.args[0])))
         if name in _WITHOUT_MEANING:
             return "(void)0"
-        if name in _OF_BITS:
-            return f"{self._help(_OF_BITS[name])}({self.position(x.args[1])})"
+        if name in OF_BITS:
+            return f"{self._help(OF_BITS[name])}({self.position(x.args[1])})"
         given = [self.expression(arg) for arg in x.args[1:]]
         if name in _SAME:
             return given[0]
-        if name in _OF_MATH:
-            return f"{_OF_MATH[name]}{'f' if dtype(x) == 'float32' else ''}({', '.join(given)})"
+        if name in OF_MATH:
+            return f"{OF_MATH[name]}{'f' if dtype(x) == 'float32' else ''}({', '.join(given)})"
         raise RefusalError(f"the intrinsic {name} of {self.name} has no form in C")
 
     def of_math(self, x: Any) -> str:
@@ -213,6 +207,10 @@ class Expressions:
         """Return whether a float is none: what is not equal to itself."""
         inner = self.expression(x.args[0])
         return f"({inner} != {inner})"
+
+    def magnitude(self, x: Any) -> str:
+        """Return a float without its sign."""
+        return f"fabs{'f' if dtype(x) == 'float32' else ''}({self.position(x.args[0])})"
 
     def bitwise(self, x: Any) -> str:
         """Return an operation on bits."""
@@ -273,6 +271,7 @@ class Expressions:
 _CALLS: Mapping[str, Callable[[Expressions, Any], str]] = {
     "prim.if_then_else": Expressions.choice,
     "tirx.isnan": Expressions.no_number,
+    "tirx.fabs": Expressions.magnitude,
     "tirx.reinterpret": Expressions.reinterpreted,
     "tirx.call_llvm_pure_intrin": Expressions.intrinsic,
     "tirx.call_pure_extern": Expressions.of_math,

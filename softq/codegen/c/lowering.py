@@ -14,7 +14,9 @@ from softq.codegen.c.inlining import inline_values
 from softq.codegen.c.narrowing import narrow_positions
 from softq.codegen.c.scalars import split_arrays
 from softq.codegen.cpu.bindings import names_to_locals
+from softq.compiler.tir.expressions import found
 from softq.compiler.tir.transforms import to_plain_loops
+from softq.errors import RefusalError
 
 _C = tvm.target.Target("c")
 """Of which TVM knows no instructions of its own: it takes no multiply-add for one."""
@@ -26,7 +28,12 @@ def lower(function: tirx.PrimFunc, fused: bool = False) -> tirx.PrimFunc:
     Args:
         function: It has its `global_symbol` and only pointers and scalars as parameters, no buffer map.
         fused: Whether sums of products are rounded once, which has to be an instruction.
+
+    Raises:
+        RefusalError: it has a loop whose end is not known where it begins.
     """
+    if found(function.body, tirx.While):
+        raise RefusalError(f"a loop of {function.attrs['global_symbol']} that ends by a condition has no form in C")
     module = tvm.IRModule({str(function.attrs["global_symbol"]): function})
     passes = [tirx.transform.ConvertSSA(), tirx.transform.VectorizeLoop(False), tirx.transform.BindTarget(_C)]
     loops = [*to_plain_loops([], [tirx.transform.CommonSubexprElim()], shared=False), names_to_locals]
