@@ -131,7 +131,8 @@ def measure(model: Model, board: Board, folder: Path, count: int = 2) -> Run:
             )
             for name, output in outputs.items():
                 same, what = 0 if board.cpu.in_c else 1e-6, f"{model.name} on {board.machine}: {name}"
-                np.testing.assert_allclose(output, np.asarray(here[name]), rtol=0, atol=same, err_msg=what)
+                ours: Any = here[name]
+                np.testing.assert_allclose(output, ours, rtol=0, atol=same, err_msg=what)
                 if model.tolerance is not None:
                     exact, close = np.asarray(wanted[name]), model.tolerance
                     np.testing.assert_allclose(output, exact, rtol=close, atol=close)
