@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.mcu.boards import Board, compile_object, run, sections
-from softq.artifact.firmware.numbers import ctype, identifier, literal
+from softq.artifact.firmware.numbers import ctype, literal
 
 Array = NDArray[Any]
 Feeds = Mapping[str, Array]
@@ -101,10 +101,10 @@ def _main(facts: Mapping[str, Any], feeds: Sequence[Feeds]) -> str:
     for spec in facts["inputs"]:
         arrays = [np.ascontiguousarray(feed[spec["name"]], spec["dtype"]) for feed in feeds]
         rows = [", ".join(literal(value, spec["dtype"]) for value in array.ravel().tolist()) for array in arrays]
-        given.append(f"in_{identifier(spec['name'])}")
+        given.append(f"in_{len(given)}")
         head = f"static const {ctype(spec['dtype'])} {given[-1]}[{len(feeds)}][{arrays[0].size}]"
         lines.append(f"{head} = {{{', '.join(f'{{{row}}}' for row in rows)}}};")
-    taken = [f"out_{identifier(spec['name'])}" for spec in facts["outputs"]]
+    taken = [f"out_{i}" for i in range(len(facts["outputs"]))]
     for spec, out in zip(facts["outputs"], taken, strict=True):
         lines.append(f"static {ctype(spec['dtype'])} {out}[{int(np.prod(spec['shape'], dtype=int))}];")
     call = f"{name}_run({', '.join([*(f'{array}[i]' for array in given), *taken])})"
