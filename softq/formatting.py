@@ -154,21 +154,22 @@ def artifact_to_text(folder: str, manifest: Mapping[str, Any]) -> str:
     return lines([*told, ""]) + table(("site", "kernel"), sites)
 
 
+_LAYER_COLUMNS = ("step", "site", "kernel", "result", "multiply-adds", "weight bytes", "arena bytes")
+
+
 def sizes_to_text(sizes: Mapping[str, Any]) -> str:
     """Return what `softq size` prints: what a model in C takes as a whole, then each step."""
     memory, layers = sizes["memory"], sizes["layers"]
     told = [f"arena   {memory['arena']:,} bytes; no plan is below {memory['arena_least']:,}"]
     if memory["flash"] is None:
-        told.append(
-            f"flash   {memory['weights']:,} bytes of weights; that of code is not known: no compiler for it was found"
-        )
+        told.append(f"flash   {memory['weights']:,} bytes of weights; that of code is not known; --cc names a compiler")
     else:
         parts = f"{memory['weights']:,} weights, {memory['code']:,} code, {memory['tables']:,} tables"
         told.append(f"flash   {memory['flash']:,} bytes: {parts} ({memory['compiler']})")
     if memory["stack"] is not None:
         told.append(f"stack   {memory['stack']:,} bytes: {' > '.join(memory['calls'])}")
     elif memory["flash"] is not None:
-        told.append("stack   not known: the compiler does not tell it")
+        told.append("stack   not known: no compiler told that of all functions")
     if memory["library"]:
         told.append(f"beside  {', '.join(memory['library'])}, which are the compiler's and the C library's")
     told.append(f"work    {sizes['multiply_adds']:,} multiply-adds")
@@ -180,4 +181,4 @@ def sizes_to_text(sizes: Mapping[str, Any]) -> str:
         )
         for number, layer in enumerate(layers)
     ]  # fmt: skip
-    return lines([*told, ""]) + table(("step", "site", "kernel", "result", "multiply-adds", "weights", "arena"), rows)
+    return lines([*told, ""]) + table(_LAYER_COLUMNS, rows)

@@ -13,7 +13,7 @@ from onnx import helper, parser
 pytest.importorskip("tvm")
 
 import softq
-from softq.errors import InputError
+from softq.errors import InputError, UsageError
 from tests.test_firmware import COMPILERS, STRICT
 
 pytestmark = pytest.mark.skipif(not COMPILERS, reason="needs gcc or clang")
@@ -66,3 +66,11 @@ def test_an_index_outside_its_axis_is_bad_data(tmp_path: Path) -> None:
             with pytest.raises(InputError, match="the run ends with BAD_DATA"):
                 built({"x": x, "i": np.array(bad)})
         np.testing.assert_array_equal(built({"x": x, "i": np.array([2, 3])})["y"], x[2:4])
+
+
+@pytest.mark.parametrize("name", ["math", "string"])
+def test_no_model_takes_the_place_of_a_header(name: str, tmp_path: Path) -> None:
+    model = parser.parse_model(HEAD + "g (float[4] x) => (float[4] y) { y = Neg(x) }")
+    with pytest.raises(UsageError, match=rf"^name is '{name}'; {name}\.h is a header of C's"):
+        softq.build(model, tmp_path / "model", target=f"c,name={name}")
+    assert not (tmp_path / "model").exists()

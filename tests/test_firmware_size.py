@@ -177,6 +177,15 @@ def test_the_compiler_of_the_processor_is_the_first(cpu: str) -> None:
     assert first == [GCC, *machine.compiler_flags]
 
 
+def test_zig_counts_no_tables_for_exceptions(digits: Path) -> None:
+    machine = CORTEX_M.machine("m4", "")
+    command = list(compilers(vars(machine), machine.compiler_flags))[-1]
+    if "-target" not in command:
+        pytest.skip("needs zig")
+    found = measure_with(digits, "digits", command)
+    assert not [name for name in found.library if "unwind" in name]
+
+
 def test_the_command_prints_what_the_folder_says(digits: Path, tmp_path: Path) -> None:
     code, text = invoke("size", str(digits))
     facts = json.loads((digits / "manifest.json").read_text())

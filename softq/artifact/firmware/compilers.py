@@ -62,7 +62,9 @@ def compilers(machine: Mapping[str, object], flags: tuple[str, ...]) -> Iterator
             yield [*command, *flags]
     if command := zig():
         cpu = str(machine["cpu"]).replace("-", "_") + "".join(_ZIG.get(flag, "") for flag in flags)
-        yield [*command, "-target", str(machine["zig"]), f"-mcpu={cpu}", "-fno-sanitize=all", "-g0"]
+        # As gcc for such processors, which writes no tables for exceptions.
+        plain = ("-fno-sanitize=all", "-g0", "-fno-unwind-tables", "-fno-asynchronous-unwind-tables")
+        yield [*command, "-target", str(machine["zig"]), f"-mcpu={cpu}", *plain]
 
 
 def write_headers(command: list[str], folder: Path) -> list[str]:

@@ -22,6 +22,9 @@ from softq.errors import InputError, UsageError
 from softq.files import write_new
 from softq.packages import Contents, Package, PackageOptions
 
+_HEADERS = ("float.h", "math.h", "stdbool.h", "stddef.h", "stdint.h", "string.h")
+"""What the texts include, and what these include."""
+
 
 def write_firmware(
     firmware: Firmware,
@@ -56,6 +59,8 @@ def write_firmware(
         raise UsageError(
             f"name is {chosen!r}; symbols begin with it: at most 31 small letters, digits and _, a letter first"
         )
+    if f"{chosen}.h" in _HEADERS:
+        raise UsageError(f"name is {chosen!r}; {chosen}.h is a header of C's, and would be taken for it")
     text = FirmwareText(firmware, chosen)
     try:
         with NewFolder(goal) as new:
