@@ -13,7 +13,7 @@ from onnx import helper, parser
 pytest.importorskip("tvm")
 
 import softq
-from softq.errors import InputError, UsageError
+from softq.errors import InputError, RefusalError, UsageError
 from tests.test_firmware import COMPILERS, STRICT
 
 pytestmark = pytest.mark.skipif(not COMPILERS, reason="needs gcc or clang")
@@ -74,3 +74,9 @@ def test_no_model_takes_the_place_of_a_header(name: str, tmp_path: Path) -> None
     with pytest.raises(UsageError, match=rf"^name is '{name}'; {name}\.h is a header of C's"):
         softq.build(model, tmp_path / "model", target=f"c,name={name}")
     assert not (tmp_path / "model").exists()
+
+
+def test_a_length_that_data_decide_is_no_matter_of_input_shapes(tmp_path: Path) -> None:
+    model = parser.parse_model(HEAD + "g (float[4] x) => (int64[1, N] y) { y = NonZero(x) }")
+    with pytest.raises(RefusalError, match=r"^lengths in the model depend on data; a model in C has fixed shapes$"):
+        softq.build(model, tmp_path / "model", target="c")
