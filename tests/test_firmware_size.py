@@ -19,13 +19,14 @@ from onnx import numpy_helper, parser
 pytest.importorskip("tvm")
 
 import softq
+from softq.artifact.firmware import compiling
 from softq.artifact.firmware.compilers import compilers
 from softq.artifact.firmware.compiling import measure_with
 from softq.artifact.firmware.objects import read_object
 from softq.artifact.firmware.sizes import read_sizes
 from softq.cli import main
 from softq.codegen.c.machines import CORTEX_M
-from softq.errors import InputError, UsageError
+from softq.errors import InputError, SoftqError, UsageError
 
 VIT = Path(__file__).parent.parent / "models" / "mnist_vit"
 GCC = "arm-none-eabi-gcc"
@@ -221,6 +222,25 @@ def test_what_no_compiler_told_is_not_guessed(tmp_path: Path) -> None:
         read_sizes(tmp_path / "small", compile=True)
     with pytest.raises(UsageError, match=r"^cc is 'nosuchcc -O2'; there is no such program$"):
         read_sizes(tmp_path / "small", cc="nosuchcc -O2")
+
+
+def test_a_compiler_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model is built where no compiler takes it, and its size says what the first one says."""
+    model = parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 21]> f (float[2, 8] x) => (float[2, 8] y) { y = Softmax <axis = -1> (x) }'
+    )
+    for name in ("first", "second"):
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\necho 'error: {name} knows no such processor' >&2\nexit 1\n")
+        program.chmod(0o755)
+    commands = [[str(tmp_path / name)] for name in ("first", "second")]
+    monkeypatch.setattr(compiling, "compilers", lambda machine, flags: iter(commands))
+    softq.build(model, tmp_path / "small", target="cortex-m,cpu=m4")
+    memory = read_sizes(tmp_path / "small")["memory"]
+    assert isinstance(memory, dict)
+    assert memory["flash"] is None
+    with pytest.raises(SoftqError, match="first knows no such processor"):
+        read_sizes(tmp_path / "small", compile=True)
 
 
 def test_other_folders_are_refused_in_one_line(tmp_path: Path) -> None:

@@ -148,7 +148,9 @@ def test_an_arduino_sketch_compiles_and_runs(tmp_path: Path) -> None:
     assert properties["includes"] == "rows.h"
     (tmp_path / "main.cpp").write_text(
         "#include <cstdio>\n#include <cstdlib>\nstruct { void begin(long) {} void print(const char *) {}\n"
-        'void println(float x) { std::printf("%a\\n", double(x)); } } Serial;\n'
+        'void println(double x, int) { std::printf("%a\\n", x); }\n'
+        'void println(unsigned long x) { std::printf("%lu\\n", x); }\n'
+        'void println(int x) { std::printf("%d\\n", x); } } Serial;\n'
         "unsigned long micros() { return 0; }\nvoid delay(int) { std::exit(0); }\n"
         f'#include "{out}/examples/rows/rows.ino"\nint main() {{ setup(); for (;;) {{ loop(); }} }}\n'
     )

@@ -30,9 +30,15 @@ def _properties(given: Contents) -> str:
 
 def _sketch(given: Contents) -> str:
     macro = given.name.upper()
-    arrays = [f"static {kind} {name}[{macro}_{name.upper()}_LENGTH];" for name, kind in (*given.inputs, *given.outputs)]
-    names = ", ".join(name for name, _ in (*given.inputs, *given.outputs))
-    first = given.outputs[0][0]
+    # A sketch has functions and variables of its own: arrays have the model's name before theirs.
+    own = {name: f"{given.name}_{name}" for name, _ in (*given.inputs, *given.outputs)}
+    arrays = [
+        f"static {kind} {own[name]}[{macro}_{name.upper()}_LENGTH];" for name, kind in (*given.inputs, *given.outputs)
+    ]
+    names = ", ".join(own.values())
+    first, kind = given.outputs[0]
+    # Boards print no integers of 64 bits, and of floats two digits unless they are asked for more.
+    shown = f"{own[first]}[i], 6" if kind in ("float", "double") else f"static_cast<long>({own[first]}[i])"
     return "\n".join(
         [
             f"#include <{given.header}>",
@@ -55,7 +61,7 @@ def _sketch(given: Contents) -> str:
             "        Serial.println(code);",
             "    }",
             f"    for (unsigned long i = 0; i < {macro}_{first.upper()}_LENGTH; ++i) {{",
-            f"        Serial.println({first}[i]);",
+            f"        Serial.println({shown});",
             "    }",
             '    Serial.print("microseconds: ");',
             "    Serial.println(after - before);",

@@ -49,12 +49,18 @@ def measure(folder: Path, name: str, machine: Mapping[str, object], flags: Seque
         name: What symbols and files begin with.
         machine: What it is for, as manifests have it.
         flags: What gcc and clang are told of that.
+
+    Raises:
+        SoftqError: there are compilers, and none takes it; the message is of the first.
     """
+    first: SoftqError | None = None
     for command in compilers(machine, tuple(flags)):
         try:
             return measure_with(folder, name, command)
-        except SoftqError:
-            continue  # It may be too old for the processor.
+        except SoftqError as error:
+            first = first or error  # It may be too old for the processor.
+    if first is not None:
+        raise first
     return None
 
 

@@ -18,7 +18,7 @@ from softq.artifact.folder import NewFolder, check_folder
 from softq.artifact.machine import Cpu
 from softq.artifact.signing import Signer
 from softq.artifact.writing import hash_files, write_manifest
-from softq.errors import InputError, UsageError
+from softq.errors import InputError, SoftqError, UsageError
 from softq.files import write_new
 from softq.packages import Contents, Package, PackageOptions
 
@@ -86,7 +86,10 @@ def write_firmware(
             }
             exact = {"arena": firmware.arena, "arena_least": firmware.least, "weights": text.weight_bytes}
             machine_facts = cast("Mapping[str, object]", described["machine"])
-            compiled = measure(new.path / where, chosen, machine_facts, machine.compiler_flags)
+            try:
+                compiled = measure(new.path / where, chosen, machine_facts, machine.compiler_flags)
+            except SoftqError:
+                compiled = None  # The model is whole without; `softq size --compile` says why.
             facts = {
                 **described,
                 "memory": {**exact, **compiled_facts(compiled, text.weight_bytes)},
