@@ -9,6 +9,7 @@ import tvm
 from tvm import tirx
 from tvm_ffi.structural import structural_map
 
+from softq.codegen.cpu.rows.arguments import CONSTANTS
 from softq.compiler.tir.expressions import found
 from softq.compiler.tir.symbolic import key
 
@@ -42,7 +43,9 @@ def shift_memory(function: tirx.PrimFunc, symbol: str, pointers: Sequence[int]) 
         return x if shift is None else tirx.BufferStore(x.buffer, x.value, _moved(x.indices, shift))
 
     body = structural_map(function.body, ((tvm.ir.TensorLoad, load), (tirx.BufferStore, store)))
-    given = [*params[:-2], *shifts.values(), *params[-2:]]
+    # Behind the work items stand tables that no caller gives.
+    items = len(params) - len(function.attrs.get(CONSTANTS, {})) - 2
+    given = [*params[:items], *shifts.values(), *params[items:]]
     return tirx.PrimFunc(given, body, function.ret_type, attrs=function.attrs).with_attr("global_symbol", symbol)
 
 
