@@ -13,6 +13,7 @@ from onnx import parser
 
 import softq
 from tests.built import Array
+from tests.native import build_program
 
 pytest.importorskip("tvm")
 
@@ -176,3 +177,16 @@ def test_a_table_stands_behind_a_product_that_quantizes(tmp_path: Path) -> None:
     assert "matmul" in steps[0]
     assert "quantize" in steps[0]
     assert "look_up" in steps[1]
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["int8[4] q, int8[255] t", "int16[4] q, int8[256] t", "int8[4] q, float[256] t", "uint8[4] q, uint8[16, 16] t"],
+)
+def test_tables_of_a_file_are_checked(given: str) -> None:
+    """A code would be read behind a shorter table."""
+    made = "float" if "float" in given else given.partition(" t")[0].rpartition(", ")[2].partition("[")[0]
+    model = parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 18, "softq.compiler" : 1]>
+        g ({given}) => ({made}[4] y) {{ y = softq.compiler.LookUpCodes(q, t) }}""")
+    with pytest.raises(softq.RefusalError, match="takes bytes and a table of 256 bytes"):
+        build_program(model)

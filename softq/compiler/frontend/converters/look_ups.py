@@ -10,6 +10,7 @@ from tvm import relax, te, tirx
 
 from softq.compiler.frontend.onnx_node import Converter, Node
 from softq.compiler.look_up_codes import DOMAIN, OPERATOR
+from softq.errors import RefusalError
 
 _OPAQUE = 8
 """TVM's number of functions that are fused with nothing: an element that is read by a code is no element's own."""
@@ -17,6 +18,11 @@ _OPAQUE = 8
 
 def _look_up(node: Node) -> list[relax.Expr]:
     codes, table = node.tensor(0), node.tensor(1)
+    of_codes, of_table = str(codes.ty.dtype), [str(table.ty.dtype), *node.shape(1)]
+    if of_codes not in ("int8", "uint8") or of_table not in (["int8", 256], ["uint8", 256]):
+        raise RefusalError(
+            f"{node.operator} {node.name!r} takes bytes and a table of 256 bytes, not {of_codes} and {of_table}"
+        )
     least = int(np.iinfo(str(codes.ty.dtype)).min)
 
     def compute(codes: Any, table: Any) -> Any:
