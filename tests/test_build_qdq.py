@@ -185,7 +185,7 @@ def test_a_table_stands_behind_a_product_that_quantizes(tmp_path: Path) -> None:
 )
 def test_tables_of_a_file_are_checked(given: str) -> None:
     """A code would be read behind a shorter table."""
-    made = "float" if "float" in given else given.partition(" t")[0].rpartition(", ")[2].partition("[")[0]
+    made = given.split()[2].partition("[")[0]
     model = parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 18, "softq.compiler" : 1]>
         g ({given}) => ({made}[4] y) {{ y = softq.compiler.LookUpCodes(q, t) }}""")
     with pytest.raises(softq.RefusalError, match="takes bytes and a table of 256 bytes"):
