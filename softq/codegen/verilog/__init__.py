@@ -1,0 +1,1 @@
+"""Row programs as streaming cores in Verilog-2001."""

@@ -1,0 +1,166 @@
+"""The text of a module of Verilog-2001, part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from softq.codegen.verilog.signals import Signal, literal
+
+CLOCK = "aclk"
+RESET = "aresetn"
+
+
+@dataclass(frozen=True)
+class Port:
+    """A port of a module.
+
+    Attributes:
+        name: Its name.
+        width: Its bits.
+        output: Whether the module drives it.
+        meaning: What it is.
+    """
+
+    name: str
+    width: int
+    output: bool
+    meaning: str
+
+
+@dataclass
+class _Part:
+    title: str
+    declared: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    clocked: list[tuple[str, str]] = field(default_factory=list)
+    resets: list[tuple[str, str]] = field(default_factory=list)
+
+
+class Module:
+    """A module that is being written.
+
+    Args:
+        name: Its name.
+        reset: Whether it has a synchronous reset, active when low.
+    """
+
+    def __init__(self, name: str, *, reset: bool) -> None:
+        self.name = name
+        self._reset = reset
+        self._parts: list[_Part] = []
+        self._taken: set[str] = set()
+
+    def part(self, title: str) -> None:
+        """Begin a part; what follows stands under this comment."""
+        self._parts.append(_Part(title))
+
+    def line(self, text: str) -> None:
+        """Add a line."""
+        self._parts[-1].lines.append(text)
+
+    def wire(self, name: str, width: int, expression: str, *, signed: bool = False) -> Signal:
+        """Add a wire and what drives it."""
+        self._claim(name)
+        self._parts[-1].declared.append(f"wire {_range(width)}{name};")
+        self.line(f"assign {name} = {expression};")
+        return Signal(name, width, signed)
+
+    def undriven(self, name: str, width: int, *, signed: bool = False) -> Signal:
+        """Add a wire that `drive` drives later."""
+        self._claim(name)
+        self._parts[-1].declared.append(f"wire {_range(width)}{name};")
+        return Signal(name, width, signed)
+
+    def drive(self, signal: Signal, expression: str) -> None:
+        """Say what drives a wire."""
+        self.line(f"assign {signal.name} = {expression};")
+
+    def register(
+        self,
+        name: str,
+        width: int,
+        expression: str = "",
+        *,
+        when: str = "",
+        start: int | None = None,
+        signed: bool = False,
+    ) -> Signal:
+        """Add a register.
+
+        Args:
+            name: Its name.
+            width: Its bits.
+            expression: What it takes at each clock; empty: `clocked` says it later.
+            when: The condition under which it does.
+            start: What it begins with, and has after a reset; None: nothing depends on that.
+            signed: Whether it is two's complement.
+        """
+        self._claim(name)
+        begin = "" if start is None else f" = {literal(start, width)}"
+        self._parts[-1].declared.append(f"reg {_range(width)}{name}{begin};")
+        if start is not None:
+            self._parts[-1].resets.append((name, literal(start, width)))
+        if expression:
+            self.clocked(name, expression, when=when)
+        return Signal(name, width, signed)
+
+    def clocked(self, name: str, expression: str, *, when: str = "") -> None:
+        """Say what a register takes at each clock, where a condition holds; the last one that holds counts."""
+        self._parts[-1].clocked.append((when, f"{name} <= {expression};"))
+
+    def memory(self, name: str, width: int, depth: int, style: str) -> None:
+        """Add a memory; `style` is what synthesis is told of it."""
+        self._claim(name)
+        self._parts[-1].declared.append(f"(* {style} *) reg {_range(width)}{name} [0:{depth - 1}];")
+
+    def text(self, ports: Sequence[Port], head: Iterable[str] = ()) -> str:
+        """Return the whole module."""
+        given = [Port(CLOCK, 1, False, "clock")]
+        given += [Port(RESET, 1, False, "reset, synchronous, active when low")] if self._reset else []
+        given += ports
+        lines = [*(f"// {line}".rstrip() for line in head), f"module {self.name} ("]
+        for at, port in enumerate(given):
+            comma = "," if at + 1 < len(given) else ""
+            lines.append(
+                f"    {'output' if port.output else 'input'} wire {_range(port.width)}{port.name}{comma} // {port.meaning}"
+            )
+        lines.append(");")
+        for part in self._parts:
+            lines += ["", f"    // {part.title}: signals", *(f"    {line}" for line in part.declared)]
+        for part in self._parts:
+            lines += ["", f"    // {part.title}"]
+            lines += [f"    {line}" for line in part.lines]
+            lines += [f"    {line}" for line in self._always(part)]
+        return "\n".join([*lines, "", "endmodule", ""])
+
+    def _always(self, part: _Part) -> list[str]:
+        if not part.clocked:
+            return []
+        lines = [f"always @(posedge {CLOCK}) begin"]
+        at = 0
+        while at < len(part.clocked):
+            when = part.clocked[at][0]
+            group = []
+            while at < len(part.clocked) and part.clocked[at][0] == when:
+                group.append(part.clocked[at][1])
+                at += 1
+            if not when:
+                lines += [f"    {line}" for line in group]
+            elif len(group) == 1:
+                lines.append(f"    if ({when}) {group[0]}")
+            else:
+                lines += [f"    if ({when}) begin", *(f"        {line}" for line in group), "    end"]
+        if self._reset and part.resets:
+            lines.append(f"    if (!{RESET}) begin")
+            lines += [f"        {name} <= {value};" for name, value in part.resets]
+            lines.append("    end")
+        return [*lines, "end"]
+
+    def _claim(self, name: str) -> None:
+        assert name not in self._taken, name
+        self._taken.add(name)
+
+
+def _range(width: int) -> str:
+    return f"[{width - 1}:0] " if width > 1 else ""

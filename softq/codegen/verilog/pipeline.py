@@ -1,0 +1,175 @@
+"""The elements of a row on their way through one pass: which clock computes what, and the registers between clocks.
+
+A beat of elements, one for each lane, enters at stage 0 and goes one stage further at each clock; nothing stops it. An
+operator is placed in the first stage that has its operands, unless the logic of that stage grows too long: then in the
+next one. A value that a later stage asks for goes there through registers, which are made when it asks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from softq.codegen.verilog.division import divide_in_stages
+from softq.codegen.verilog.module import Module
+from softq.codegen.verilog.rules import RULES, product
+from softq.codegen.verilog.signals import Signal, constant, shape
+from softq.codegen.verilog.simplification import Simplified
+from softq.codegen.verilog.tables import Table, Tables
+from softq.rowprog.program import Node, table_of
+from softq.rowprog.types import Kind
+
+LEVELS = 3.0
+"""Tables of four inputs that stand one behind the other in one clock."""
+
+VALID, FIRST, LAST = "valid", "first", "last"
+
+
+@dataclass(frozen=True, order=True)
+class Time:
+    """When a value is there.
+
+    Attributes:
+        stage: In which clock of the pass.
+        level: Behind how many tables of four inputs in this clock.
+    """
+
+    stage: int
+    level: float = 0.0
+
+    def within(self, levels: float) -> Time:
+        """Return when logic of so many levels may begin: in this clock, or in the next if it would grow too long."""
+        return self if self.level == 0 or self.level + levels <= LEVELS else Time(self.stage + 1)
+
+
+Key = tuple[Node | str, int]
+"""A value, and its lane; lane -1 of what all lanes share."""
+
+SHARED = -1
+
+
+class Pipeline:
+    """One pass.
+
+    Args:
+        module: Where it is written.
+        tables: Its tables.
+        prefix: What its names begin with.
+        simplified: The program.
+    """
+
+    def __init__(self, module: Module, tables: Tables, prefix: str, simplified: Simplified) -> None:
+        self._module = module
+        self._tables = tables
+        self._prefix = prefix
+        self._simplified = simplified
+        self._signals: dict[Key, dict[int, Signal]] = {}
+        self._times: dict[Key, Time] = {}
+        self._names: dict[Node | str, str] = {}
+
+    def put(self, value: Node | str, lane: int, signal: Signal, time: Time) -> None:
+        """Say where a value comes from."""
+        self._times[value, lane] = time
+        self._signals[value, lane] = {time.stage: signal}
+
+    def name(self, value: Node | str, lane: int, stage: int) -> str:
+        """Return the name of a value in a stage."""
+        short = value if isinstance(value, str) else self._names.setdefault(value, f"v{len(self._names)}_{value.op}")
+        side = "" if lane == SHARED else f"_{lane}"
+        return f"{self._prefix}_{short}{side}_{stage}"
+
+    def time(self, value: Node | str, lane: int) -> Time:
+        """Return when a value is there; it is computed if it is not yet."""
+        if isinstance(value, Node) and self._simplified.constant(value) is not None:
+            return Time(0)
+        key = self._key(value, lane)
+        if key not in self._times:
+            assert isinstance(value, Node), key
+            self._compute(value, lane)
+        return self._times[key]
+
+    def at(self, value: Node | str, lane: int, stage: int) -> Signal:
+        """Return a value in a stage, not before it is there."""
+        if isinstance(value, Node) and (fixed := self._simplified.constant(value)) is not None:
+            return constant(fixed)
+        time, key = self.time(value, lane), self._key(value, lane)
+        known = self._signals[key]
+        assert stage >= time.stage, (key, stage, time)
+        for later in range(time.stage + 1, stage + 1):
+            if later not in known:
+                before = known[later - 1]
+                known[later] = self._module.register(
+                    self.name(value, key[1], later),
+                    before.width,
+                    before.name,
+                    start=0 if value == VALID else None,
+                    signed=before.signed,
+                )
+        return known[stage]
+
+    def _key(self, value: Node | str, lane: int) -> Key:
+        return (value, SHARED) if (value, SHARED) in self._times else (value, lane)
+
+    def _compute(self, node: Node, lane: int) -> None:
+        rows = [arg for arg in node.args if arg.kind is not Kind.TABLE]
+        ready = max((self.time(arg, lane) for arg in rows), default=Time(0))
+        if node.op == "lut":
+            self._look_up(node, lane, ready)
+        elif node.op == "mul":
+            self._multiply(node, lane, ready)
+        elif node.op == "divide":
+            self._divide(node, lane, ready)
+        else:
+            rule = RULES[node.op]
+            width, signed = shape(self._simplified.intervals[node])
+            levels = rule.levels([self.at(arg, lane, ready.stage) for arg in rows], width)
+            begin = ready.within(levels)
+            args = [self.at(arg, lane, begin.stage) for arg in rows]
+            self._wire(node, lane, rule.expression(args, width), Time(begin.stage, begin.level + levels))
+
+    def _wire(self, node: Node, lane: int, expression: str, time: Time) -> None:
+        width, signed = shape(self._simplified.intervals[node])
+        name = self.name(node, lane, time.stage)
+        self.put(node, lane, self._module.wire(name, width, expression, signed=signed), time)
+
+    def _look_up(self, node: Node, lane: int, ready: Time) -> None:
+        table = table_for(node, self._simplified)
+        position = node.args[1]
+        if not table.in_memory:
+            begin = ready.within(table.levels)
+            entry = self._tables.look_up(table, self.at(position, lane, begin.stage))
+            self._wire(node, lane, entry, Time(begin.stage, begin.level + table.levels))
+            return
+        begin = ready.within(LEVELS - 1)
+        name = self.name(node, lane, begin.stage + 1)
+        raw = self._tables.read(table, self.at(position, lane, begin.stage), name)
+        # What a block of memory gives comes late in its clock: a register behind it.
+        self.put(node, lane, Signal(raw.base, *shape(self._simplified.intervals[node])), Time(begin.stage + 1, LEVELS))
+
+    def _multiply(self, node: Node, lane: int, ready: Time) -> None:
+        begin = ready.within(LEVELS)
+        a, b = (self.at(arg, lane, begin.stage) for arg in node.args)
+        width, signed = shape(self._simplified.intervals[node])
+        name = self.name(node, lane, begin.stage + 1)
+        whole = self._module.wire(f"{name}_whole", a.width + b.width, product(a, b))
+        register = self._module.register(name, width, whole.to_width(width), signed=signed)
+        self.put(node, lane, register, Time(begin.stage + 1))
+
+    def _divide(self, node: Node, lane: int, ready: Time) -> None:
+        begin = ready.within(LEVELS).stage
+        dividend, divisor = node.args
+        width, _ = shape(self._simplified.intervals[node])
+        quotient = divide_in_stages(
+            self._module,
+            self.name(node, lane, begin),
+            self.at(dividend, lane, begin),
+            lambda stage: self.at(divisor, lane, begin + stage),
+            width,
+        )
+        self.put(node, lane, quotient, Time(begin + width))
+
+
+def table_for(node: Node, simplified: Simplified) -> Table:
+    """Return the table that a look-up reads, as long as its greatest position asks."""
+    length = int(simplified.intervals[node.args[1]].high) + 1
+    entries = tuple(int(entry) for entry in table_of(node.args[0]))[:length]
+    return Table(entries, shape(simplified.intervals[node])[0])
