@@ -11,13 +11,17 @@ from softq.cli.options import METHOD_SETTINGS
 from softq.cli.printing import print_json, print_line
 from softq.errors import UsageError
 
+FITTED = click.option(
+    "--fitted", multiple=True, metavar="KEY=X", help="A number for an option that is fitted (KEY=site)."
+)
+
 
 @click.command()
 @click.argument("name")
 @click.argument("out")
 @click.option("--bits", type=int, metavar="N", help="Short for --set bits=N.")
 @METHOD_SETTINGS
-@click.option("--fitted", multiple=True, metavar="KEY=X", help="A number for an option that is fitted (KEY=site).")
+@FITTED
 @click.option("--scores", default="f32", show_default=True, metavar="TYPE", help="f32, i8, u8 or i16.")
 @click.option("--masked", is_flag=True, help="The kernel takes a mask.")
 @click.option("--length", "lengths", type=int, multiple=True, metavar="N", help="Elements of a row; may be repeated.")
@@ -41,7 +45,7 @@ def vectors(
     made = make(
         name,
         parse_settings(settings, bits),
-        fitted={key: _number(key, value) for key, value in parse_settings(fitted, None).items()},
+        fitted={key: parse_number(key, value) for key, value in parse_settings(fitted, None).items()},
         lengths=lengths or DEFAULT_LENGTHS,
         **given,
     )
@@ -53,7 +57,12 @@ def vectors(
     print_line(f"{count} rows, {elements} scores; wrote {' and '.join(map(str, written))}")
 
 
-def _number(key: str, value: object) -> float:
+def parse_number(key: str, value: object) -> float:
+    """Return the number that `--fitted` gives.
+
+    Raises:
+        UsageError: it is none.
+    """
     try:
         return float(str(value))
     except ValueError:

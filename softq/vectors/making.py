@@ -87,7 +87,7 @@ def vectors(
     lengths = _lengths(lengths, rows)
     if not 0 <= seed < 2**32:
         raise UsageError(f"seed is {seed}; allowed is 0 to {2**32 - 1}")
-    options, params, numbers = _configured(chosen, settings or {}, fitted or {})
+    options, params, numbers = configured(chosen, settings or {}, fitted or {})
     program = chosen.program(options, scores=DType(scores), masked=masked)
     proof = prove(program, max_length=lengths[-1])
     found = choose(program, params, lengths, rows, seed)
@@ -137,7 +137,7 @@ def _lengths(lengths: Sequence[int], rows: int) -> tuple[int, ...]:
     return chosen
 
 
-def _configured(
+def configured(
     method: Method, settings: Mapping[str, object], fitted: Mapping[str, float]
 ) -> tuple[Options, Mapping[str, Array], dict[str, float]]:
     """Return the options, the run-time parameters, and the numbers that they are made from."""

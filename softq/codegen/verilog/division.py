@@ -35,9 +35,7 @@ def divide_in_stages(
         trial = module.wire(f"{at}_trial", bits + 1, f"{{{left}, {top}}}")
         less = module.wire(f"{at}_less", bits + 2, f"{{1'b0, {trial.name}}} - {divisor(stage).to_width(bits + 2)}")
         fits = module.wire(f"{at}_fits", 1, f"~{less.name}[{bits + 1}]")
-        taken = module.register(
-            f"{at}_left", bits, f"{fits.name} ? {less.to_width(bits)} : {trial.to_width(bits)}"
-        )
+        taken = module.register(f"{at}_left", bits, f"{fits.name} ? {less.to_width(bits)} : {trial.to_width(bits)}")
         left = taken.name
         quotient = module.register(
             f"{at}_quotient", stage + 1, f"{{{quotient}, {fits.name}}}" if quotient else fits.name

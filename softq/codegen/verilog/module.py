@@ -122,9 +122,8 @@ class Module:
         lines = [*(f"// {line}".rstrip() for line in head), f"module {self.name} ("]
         for at, port in enumerate(given):
             comma = "," if at + 1 < len(given) else ""
-            lines.append(
-                f"    {'output' if port.output else 'input'} wire {_range(port.width)}{port.name}{comma} // {port.meaning}"
-            )
+            side = "output" if port.output else "input"
+            lines.append(f"    {side} wire {_range(port.width)}{port.name}{comma} // {port.meaning}")
         lines.append(");")
         for part in self._parts:
             lines += ["", f"    // {part.title}: signals", *(f"    {line}" for line in part.declared)]

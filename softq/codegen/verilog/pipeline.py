@@ -120,7 +120,7 @@ class Pipeline:
             self._divide(node, lane, ready)
         else:
             rule = RULES[node.op]
-            width, signed = shape(self._simplified.intervals[node])
+            width, _ = shape(self._simplified.intervals[node])
             levels = rule.levels([self.at(arg, lane, ready.stage) for arg in rows], width)
             begin = ready.within(levels)
             args = [self.at(arg, lane, begin.stage) for arg in rows]

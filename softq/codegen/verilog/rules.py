@@ -49,7 +49,9 @@ def _comparison(sign: str) -> Rule:
 def _choice(sign: str) -> Rule:
     """The first operand where it is less (or greater), else the second."""
     return Rule(
-        lambda args, width: f"{compare(args[0], sign, args[1])} ? {args[0].to_width(width)} : {args[1].to_width(width)}",
+        lambda args, width: (
+            f"{compare(args[0], sign, args[1])} ? {args[0].to_width(width)} : {args[1].to_width(width)}"
+        ),
         lambda args, width: 1 + _chain(args, width),
     )
 
@@ -108,8 +110,6 @@ RULES: Mapping[str, Rule] = Rules(
         "and": _logic(lambda args, width: f"{args[0].name} & {args[1].name}"),
         "or": _logic(lambda args, width: f"{args[0].name} | {args[1].name}"),
         "not": _logic(lambda args, width: f"~{args[0].name}", 0),
-        "select": _logic(
-            lambda args, width: f"{args[0].name} ? {args[1].to_width(width)} : {args[2].to_width(width)}"
-        ),
+        "select": _logic(lambda args, width: f"{args[0].name} ? {args[1].to_width(width)} : {args[2].to_width(width)}"),
     },
 )

@@ -18,7 +18,6 @@ from softq.codegen.verilog.tables import Tables
 from softq.rowprog.program import Node
 from softq.rowprog.types import Kind
 
-
 _SERIAL = ("mul", "divide", "normalize")
 
 

@@ -58,7 +58,11 @@ def multiply(module: Module, name: str, jobs: Sequence[Job], clocks: int, is_ste
         module.clocked(f"{name}_bits", bits.to_width(clocks), when=at)
         whole = Signal(f"{name}_result", width + 1 + clocks, True)
         module.clocked(job.result.name, whole.to_width(job.result.width), when=is_step(job.step + clocks))
-    module.wire(f"{name}_result", width + 1 + clocks, f"{{{name}_next[{width + 1}:1], {name}_next[0]{', ' if rest else ''}{rest}}}")
+    module.wire(
+        f"{name}_result",
+        width + 1 + clocks,
+        f"{{{name}_next[{width + 1}:1], {name}_next[0]{', ' if rest else ''}{rest}}}",
+    )
 
 
 def _order(a: Signal, b: Signal) -> tuple[Signal, Signal]:

@@ -87,4 +87,3 @@ def common(a: Signal, b: Signal) -> tuple[int, bool]:
         return max(a.width, b.width), a.signed
     plain, other = (b, a) if a.signed else (a, b)
     return max(plain.width + 1, other.width), True
-

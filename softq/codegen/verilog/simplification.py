@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from softq.codegen.verilog.signals import constant
 from softq.errors import RefusalError
 from softq.rowprog.ops import names_of
 from softq.rowprog.program import Node, Program, ScanBody, body_of, number_of, walk

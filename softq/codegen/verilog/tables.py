@@ -81,7 +81,9 @@ class Tables:
         position = f"[{table.address - 1}:0] " if table.address > 1 else ""
         self._module.line(f"function {width}{name}(input {position}at);")
         self._module.line("    case (at)")
-        cases = [f"{literal(at, table.address)}: {name} = {literal(e, table.width)};" for at, e in enumerate(table.entries)]
+        cases = [
+            f"{literal(at, table.address)}: {name} = {literal(e, table.width)};" for at, e in enumerate(table.entries)
+        ]
         for line in _lines(cases):
             self._module.line(f"        {line}")
         self._module.line(f"        default: {name} = {table.width}'bx;")

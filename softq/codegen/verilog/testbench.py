@@ -80,11 +80,12 @@ module {name}_tb;
                 quiet <= 0;
             end
 {check_numbers}            if (result == RESULTS && number == NUMBERS && quiet == 64) begin
-                $display("%s: %0d beats, %0d numbers, %0d wrong, %0d clocks", wrong == 0 ? "PASS" : "FAIL", result, number, wrong, ended - began + 1);
+                if (wrong == 0) $write("PASS"); else $write("FAIL");
+                $display(": %0d beats, %0d numbers, %0d wrong, %0d clocks", result, number, wrong, ended - began + 1);
                 $finish;
             end
             if (quiet == PATIENCE) begin
-                $display("FAIL: nothing moves after %0d of %0d results, %0d of %0d numbers", result, RESULTS, number, NUMBERS);
+                $display("FAIL: nothing moves after %0d of %0d results", result, RESULTS);
                 $finish;
             end
         end
@@ -108,10 +109,11 @@ def testbench(name: str, ports: Sequence[Port], *, beats: int, results: int, num
     given = [n for n in ("s_axis_tlast", "s_axis_tuser", "s_axis_tkeep", "s_axis_tdata") if n in widths]
     back = [n for n in ("m_axis_tlast", "m_axis_tkeep", "m_axis_tdata") if n in widths]
     has_numbers = "n_axis_tdata" in widths
-    signals = [
-        f"    wire {f'[{port.width - 1}:0] ' if port.width > 1 else ''}{port.name};" for port in ports
+    signals = [f"    wire {f'[{port.width - 1}:0] ' if port.width > 1 else ''}{port.name};" for port in ports]
+    assigns = [
+        f"    assign {{{', '.join(given)}}} = now;",
+        "    assign s_axis_tvalid = running & offered & (beat < BEATS);",
     ]
-    assigns = [f"    assign {{{', '.join(given)}}} = now;", "    assign s_axis_tvalid = running & offered & (beat < BEATS);"]
     lanes = widths.get("m_axis_tkeep", 1)
     field = widths["m_axis_tdata"] // lanes
     kept = "{" + ", ".join(f"{{{field}{{m_axis_tkeep[{lane}]}}}}" for lane in reversed(range(lanes))) + "}"
@@ -119,7 +121,10 @@ def testbench(name: str, ports: Sequence[Port], *, beats: int, results: int, num
         kept = f"{{{field}{{1'b1}}}}"
     before = sum(widths[n] for n in back if n != "m_axis_tdata")
     assigns.append(f"    wire [{before + field * lanes - 1}:0] cares = {{{{{before}{{1'b1}}}}, {kept}}};")
-    assigns += ["    assign m_axis_tready = ready;", f"    wire [{sum(widths[n] for n in back) - 1}:0] m_now = {{{', '.join(back)}}};"]
+    assigns += [
+        "    assign m_axis_tready = ready;",
+        f"    wire [{sum(widths[n] for n in back) - 1}:0] m_now = {{{', '.join(back)}}};",
+    ]
     check = ""
     if has_numbers:
         assigns.append("    assign n_axis_tready = number_ready;")
@@ -127,18 +132,31 @@ def testbench(name: str, ports: Sequence[Port], *, beats: int, results: int, num
             "            if (n_axis_tvalid & n_axis_tready) begin\n"
             "                if (number >= NUMBERS || n_axis_tdata !== numbers[number]) begin\n"
             "                    wrong <= wrong + 1;\n"
-            '                    if (wrong < 10) $display("number %0d: %h, expected %h", number, n_axis_tdata, numbers[number]);\n'
+            '                    if (wrong < 10) $display("number %0d: %h, expected %h", number,\n'
+            "                                             n_axis_tdata, numbers[number]);\n"
             "                end\n"
             "                number <= number + 1;\n"
             "                quiet <= 0;\n"
             "            end\n"
         )
-    connections = [f"        .{CLOCK}(clock)", f"        .{RESET}(running)", *(f"        .{p.name}({p.name})" for p in ports)]
+    connections = [
+        f"        .{CLOCK}(clock)",
+        f"        .{RESET}(running)",
+        *(f"        .{p.name}({p.name})" for p in ports),
+    ]
     return _TEXT.format(
-        name=name, beats=beats, results=results, numbers=numbers, patience=patience,
-        given_top=sum(widths[n] for n in given) - 1, result_top=sum(widths[n] for n in back) - 1,
+        name=name,
+        beats=beats,
+        results=results,
+        numbers=numbers,
+        patience=patience,
+        given_top=sum(widths[n] for n in given) - 1,
+        result_top=sum(widths[n] for n in back) - 1,
         number_memory=f"    reg [{widths['n_axis_tdata'] - 1}:0] numbers [0:NUMBERS-1];" if has_numbers else "",
         read_numbers=f'        $readmemh("{name}_numbers.hex", numbers);\n' if has_numbers else "",
         and_numbers=f" and {name}_numbers.hex" if has_numbers else "",
-        signals="\n".join(signals), connections=",\n".join(connections), assigns="\n".join(assigns), check_numbers=check,
-    )  # fmt: skip
+        signals="\n".join(signals),
+        connections=",\n".join(connections),
+        assigns="\n".join(assigns),
+        check_numbers=check,
+    )

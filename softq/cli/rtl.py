@@ -1,0 +1,63 @@
+"""The command `softq rtl`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from softq.cli.arguments import parse_settings
+from softq.cli.options import METHOD_BITS, METHOD_SETTINGS
+from softq.cli.printing import print_json, print_line
+from softq.cli.vectors import FITTED, parse_number
+
+
+@click.command()
+@click.argument("name")
+@METHOD_BITS
+@METHOD_SETTINGS
+@FITTED
+@click.option("--scores", default="i8", show_default=True, metavar="TYPE", help="i8 or u8.")
+@click.option("--masked", is_flag=True, help="A bit beside each score says that it takes part.")
+@click.option("--outputs", metavar="NAMES", default="", help="What the core gives: codes,normalizer for example.")
+@click.option("--length", type=int, default=1024, show_default=True, metavar="N", help="Elements of the longest row.")
+@click.option("--lanes", type=int, default=1, show_default=True, metavar="P", help="Elements of a beat: 1, 2, 4 or 8.")
+@click.option("--no-reset", "reset", flag_value=False, default=True, help="Without a reset.")
+@click.option("--name", "module", default="", metavar="MODULE", help="The module's name; by default the method's.")
+@click.option("--rows", type=int, default=10, show_default=True, metavar="R", help="Random rows of each length.")
+@click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="Seed of the random rows.")
+@click.option("--out", required=True, metavar="DIR", help="The folder that the files go into.")
+@click.option("--json", "as_json", is_flag=True, help="Print what the core is as JSON.")
+def rtl(
+    name: str,
+    bits: int | None,
+    settings: tuple[str, ...],
+    fitted: tuple[str, ...],
+    outputs: str,
+    module: str,
+    out: str,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Write the method NAME as a streaming core in Verilog-2001, with a testbench and golden vectors."""
+    from softq.rtl import rtl as make
+    from softq.rtl import write_rtl
+
+    made = make(
+        name,
+        parse_settings(settings, bits),
+        fitted={key: parse_number(key, value) for key, value in parse_settings(fitted, None).items()},
+        outputs=tuple(part for part in outputs.split(",") if part),
+        name=module,
+        **given,
+    )
+    written = write_rtl(made, out)
+    if as_json:
+        print_json(dict(made.facts))
+        return
+    core = made.core
+    longest = core.plan.settings.length
+    print_line(
+        f"{core.name}: {len(core.clocks)} passes, {core.latency(longest)} clocks for a row of {longest} elements"
+    )
+    print_line(f"wrote {', '.join(path.name for path in written)} into {out}")

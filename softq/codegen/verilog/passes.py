@@ -1,0 +1,312 @@
+"""One pass of a core: what enters, its reductions, and what leaves.
+
+Nothing stops a beat that has entered; so a pass takes one only where what is behind has room, and what is on its way
+counts as taken. At most two rows are between the first beat of a pass and the next pass: one whose numbers wait in
+`hold`, and one whose reductions are under way, or stay where they are until `hold` is free.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from softq.codegen.verilog.module import Module
+from softq.codegen.verilog.pipeline import FIRST, LAST, LEVELS, SHARED, VALID, Pipeline, Time
+from softq.codegen.verilog.plan import CorePlan
+from softq.codegen.verilog.reductions import KEEP, accumulate, count_elements, join_lanes
+from softq.codegen.verilog.scalars import Scalars
+from softq.codegen.verilog.signals import Signal, literal
+from softq.codegen.verilog.tables import Tables
+from softq.rowprog.program import Node
+
+LOAD = 2
+"""Stage of a pass behind a memory in which its elements and the numbers of the row are there."""
+
+_LEAST_RESULTS = 16
+"""Words of the smallest memory of results: distributed memory comes in pieces of 16."""
+
+
+@dataclass(frozen=True)
+class PassClocks:
+    """When a pass does what, in clocks from the one in which a beat enters.
+
+    Attributes:
+        joined: The stage in which a beat is joined with those before it.
+        numbers: Clocks that the numbers behind the pass take beside; None if there are none to compute.
+        results: The stage in which the last pass has its results, else 0.
+    """
+
+    joined: int
+    numbers: int | None
+    results: int
+
+
+class Pass:
+    """A pass that is being written.
+
+    Args:
+        plan: The core.
+        module: Where it is written.
+        tables: The module's tables.
+        number: The number of the pass.
+    """
+
+    def __init__(self, plan: CorePlan, module: Module, tables: Tables, number: int) -> None:
+        self._plan, self._module, self._tables = plan, module, tables
+        self._phase = plan.phases[number]
+        self._number = number
+        self._lanes = plan.settings.lanes
+        self._pipeline = Pipeline(module, tables, f"p{number}", plan.simplified)
+        self._has_numbers = plan.has_numbers(number)
+        self._is_last = plan.is_last(number)
+        self._results = _LEAST_RESULTS
+        self._clocks: int | None = None
+
+    def write(self) -> PassClocks:
+        """Write it."""
+        module = self._module
+        module.part(f"Pass {self._number}: beats that enter")
+        for name in ("enter", "enter_first", "room", "leave", *(["may_begin", "taken"] if self._has_numbers else [])):
+            module.undriven(self._name(name), 1)
+        if self._number == 0:
+            self._take_stream()
+        else:
+            self._take_memory()
+        module.part(f"Pass {self._number}: elements")
+        stage = self._reduce()
+        given = self._find_results() if self._is_last else 0
+        self._results = max(_LEAST_RESULTS, 1 << (given + 3).bit_length())
+        self._write_room()
+        if self._has_numbers:
+            self._finish(stage)
+        if self._is_last:
+            self._give(given)
+        else:
+            self._keep(stage)
+        return PassClocks(stage, self._clocks, given)
+
+    def _name(self, name: str, before: int = 0) -> str:
+        return f"p{self._number - before}_{name}"
+
+    # Beats that enter
+
+    def _write_room(self) -> None:
+        """Write whether another beat, and another row, may enter."""
+        module = self._module
+        module.part(f"Pass {self._number}: room for beats and rows")
+        beats, enter, leave = (self._name(name) for name in ("beats", "enter", "leave"))
+        width = self._results.bit_length() if self._is_last else self._plan.address_bits + 1
+        self._count(beats, width, enter, leave)
+        # Memories between passes are full at three quarters: that is seen in three bits, and is more than a row.
+        full = f"{beats}[{width - 1}]"
+        if not self._is_last:
+            full = f"{full} | ({beats}[{width - 2}] & {beats}[{width - 3}])"
+        module.line(f"assign {self._name('room')} = ~({full});")
+        if self._has_numbers:
+            self._count(self._name("rows"), 2, self._name("enter_first"), self._name("taken"))
+            module.line(f"assign {self._name('may_begin')} = ~{self._name('rows')}[1];")
+
+    def _count(self, name: str, width: int, more: str, less: str) -> None:
+        self._module.register(name, width, start=0)
+        self._module.clocked(name, f"{name} + {width}'d1", when=f"{more} & ~{less}")
+        self._module.clocked(name, f"{name} - {width}'d1", when=f"{less} & ~{more}")
+
+    def _may_begin(self) -> str:
+        return self._name("may_begin") if self._has_numbers else "1'b1"
+
+    def _take_stream(self) -> None:
+        module, pipe, zero = self._module, self._pipeline, Time(0)
+        enter, begins = self._name("enter"), self._name("begins")
+        module.register(begins, 1, "s_axis_tlast", when=enter, start=1)
+        module.line(f"assign s_axis_tready = {self._name('room')} & (~{begins} | {self._may_begin()});")
+        module.line(f"assign {enter} = s_axis_tvalid & s_axis_tready;")
+        module.line(f"assign {self._name('enter_first')} = {enter} & {begins};")
+        pipe.put(VALID, SHARED, module.register(pipe.name(VALID, SHARED, 0), 1, enter, start=0), zero)
+        pipe.put(FIRST, SHARED, module.register(pipe.name(FIRST, SHARED, 0), 1, begins), zero)
+        pipe.put(LAST, SHARED, module.register(pipe.name(LAST, SHARED, 0), 1, "s_axis_tlast"), zero)
+        scores = self._plan.score_field
+        for lane in range(self._lanes):
+            low = scores.width * lane
+            part = f"s_axis_tdata[{low + scores.width - 1}:{low}]"
+            name = pipe.name(scores.node, lane, 0)
+            pipe.put(scores.node, lane, module.register(name, scores.width, part, signed=scores.signed), zero)
+            if "valid" in self._plan.inputs:
+                self._take_bit(self._plan.inputs["valid"], lane, "s_axis_tuser")
+            if lane:
+                self._take_bit(KEEP, lane, "s_axis_tkeep")
+
+    def _take_bit(self, value: Node | str, lane: int, port: str) -> None:
+        bit = f"{port}[{lane}]" if self._lanes > 1 else port
+        self._pipeline.put(value, lane, self._module.register(self._pipeline.name(value, lane, 0), 1, bit), Time(0))
+
+    def _take_memory(self) -> None:
+        module, pipe, address = self._module, self._pipeline, self._plan.address_bits
+        read, end, more, enter, first = (self._name(n) for n in ("read", "end", "more", "enter", "enter_first"))
+        module.register(read, address, f"{read} + {address}'d1", when=enter, start=0)
+        module.register(end, address, self._name("hold_end", 1), when=first, start=0)
+        begun = module.register(pipe.name(FIRST, SHARED, 1), 1, first, start=0)
+        module.wire(more, 1, f"{read} != {end}")
+        # The numbers in `hold` are taken one clock after a row begins: until then they are not of the next row.
+        begins = f"{self._name('hold_full', 1)} & ~{begun.name} & {self._may_begin()}"
+        module.line(f"assign {enter} = {self._name('room')} & ({more} | ({begins}));")
+        module.line(f"assign {first} = {enter} & ~{more};")
+        module.line(f"assign {self._name('leave', 1)} = {enter};")
+        module.line(f"assign {self._name('taken', 1)} = {begun.name};")
+        pipe.put(VALID, SHARED, Signal(enter, 1, False), Time(0))
+        pipe.put(FIRST, SHARED, begun, Time(1))
+        ended = module.wire(self._name("ended"), 1, f"~{more}")
+        pipe.put(LAST, SHARED, ended, Time(1, LEVELS - 1))
+        word = self._word(self._number)
+        raw, whole, low = self._name("word"), sum(part[2] for part in word), 0
+        module.register(raw, whole, f"{self._name('memory', 1)}[{read}]")
+        for value, lane, width, signed in word:
+            # What a block of memory gives comes late in its clock: a register behind it.
+            pipe.put(value, lane, Signal(raw, width, signed, None, low, whole), Time(1, LEVELS))
+            low += width
+        for position, field in enumerate(self._plan.carried(self._number)):
+            name = pipe.name(field.node, SHARED, LOAD)
+            held = self._name(f"hold_{position}", 1)
+            number = module.register(name, field.width, held, when=begun.name, signed=field.signed)
+            pipe.put(field.node, SHARED, number, Time(LOAD))
+
+    def _word(self, number: int) -> list[tuple[Node | str, int, int, bool]]:
+        """Return what a word of the memory before a pass holds: values, lanes, bits, and whether they have a sign."""
+        word: list[tuple[Node | str, int, int, bool]] = []
+        for lane in range(self._lanes):
+            word += [(field.node, lane, field.width, field.signed) for field in self._plan.kept(number)]
+            if lane:
+                word.append((KEEP, lane, 1, False))
+        return word
+
+    # Reductions, and the numbers of a row
+
+    def _reduce(self) -> int:
+        """Write the reductions; return the stage in which beats are joined."""
+        pipe, plan = self._pipeline, self._plan
+        reduced = [
+            join_lanes(self._module, pipe, plan, node, f"r{at}") for at, node in enumerate(self._phase.reductions)
+        ]
+        times = [part.time for part in reduced]
+        if not self._is_last:
+            times += [pipe.time(f.node, lane) for f in plan.kept(self._number + 1) for lane in range(self._lanes)]
+        least = LOAD if self._number else 0
+        stage = max((least, *(time.stage + (time.level > LEVELS - 1) for time in times)))
+        self._totals: dict[Node, Signal] = {}
+        if self._has_numbers:
+            self._totals = accumulate(self._module, pipe, plan, reduced, stage)
+            for node in plan.lengths(self._phase):
+                self._totals[node] = count_elements(self._module, pipe, plan, node, stage)
+        return stage
+
+    def _finish(self, stage: int) -> None:
+        """Write what follows the last beat of a row: its numbers, until the next pass or the reader takes them."""
+        module, pipe, plan = self._module, self._pipeline, self._plan
+        module.part(f"Pass {self._number}: the row's numbers")
+        wanted = [field.node for field in plan.carried(self._number + 1)]
+        computed = [node for node in self._phase.scalars if plan.simplified.constant(node) is None]
+        used = {*wanted, *(arg for node in computed for arg in node.args)}
+        given = {node: total for node, total in self._totals.items() if node in used}
+        for field in plan.carried(self._number):
+            if field.node in used:
+                given[field.node] = pipe.at(field.node, SHARED, stage + 1)
+        valid, last = (pipe.at(flag, SHARED, stage).name for flag in (VALID, LAST))
+        done, waits, pending, full, go = (self._name(n) for n in ("done", "waits", "pending", "hold_full", "go"))
+        module.register(done, 1, f"{valid} & {last}", start=0)
+        module.register(waits, 1, start=0)
+        module.wire(pending, 1, f"{done} | {waits}")
+        module.undriven(go, 1)
+        module.register(full, 1, f"{go} | ({full} & ~{self._name('taken')})", start=0)
+        free = f"(~{full} | {self._name('taken')})"
+        end = self._name("write")
+        if computed:
+            given, end = self._compute(given, computed, wanted, free)
+        else:
+            module.line(f"assign {go} = {pending} & {free};")
+            module.clocked(waits, f"{pending} & ~{go}")
+        if not self._is_last:
+            module.register(self._name("hold_end"), plan.address_bits, end, when=go)
+        for position, node in enumerate(wanted):
+            held = given[node]
+            module.register(self._name(f"hold_{position}"), held.width, held.name, when=go, signed=held.signed)
+        if self._is_last:
+            self._give_numbers(wanted)
+
+    def _compute(
+        self, given: dict[Node, Signal], computed: list[Node], wanted: list[Node], free: str
+    ) -> tuple[dict[Node, Signal], str]:
+        """Write the numbers that follow from others, and return those that are wanted and where the row ends."""
+        module = self._module
+        start, busy, go, pending = (self._name(n) for n in ("start", "busy", "go", "pending"))
+        module.wire(start, 1, f"{pending} & ~{busy}")
+        module.register(busy, 1, f"{start} | ({busy} & ~{go})", start=0)
+        module.clocked(self._name("waits"), f"{pending} & ~{start}")
+        caught = {
+            node: module.register(self._name(f"given_{at}"), s.width, s.name, when=start, signed=s.signed)
+            for at, (node, s) in enumerate(given.items())
+        }
+        end = self._name("given_end")
+        if not self._is_last:
+            module.register(end, self._plan.address_bits, self._name("write"), when=start)
+        scalars = Scalars(module, self._tables, f"p{self._number}", self._plan.simplified, caught, computed)
+        self._clocks = scalars.compute()
+        step, last = scalars.step, scalars.is_step(self._clocks)
+        module.line(f"assign {go} = {busy} & {last} & {free};")
+        module.clocked(step.name, f"{step.name} + {step.width}'d1", when=f"{busy} & ~{last}")
+        module.clocked(step.name, f"{step.width}'d0", when=f"~{busy}")
+        return {node: scalars.at(node, self._clocks) for node in wanted}, end
+
+    # What leaves
+
+    def _keep(self, stage: int) -> None:
+        module, pipe, address = self._module, self._pipeline, self._plan.address_bits
+        module.part(f"Pass {self._number}: the memory behind it")
+        word = self._word(self._number + 1)
+        memory, write = self._name("memory"), self._name("write")
+        module.memory(memory, sum(part[2] for part in word), 1 << address, 'ram_style = "block", no_rw_check')
+        valid = pipe.at(VALID, SHARED, stage).name
+        module.register(write, address, f"{write} + {address}'d1", when=valid, start=0)
+        parts = ", ".join(pipe.at(value, lane, stage).name for value, lane, _, _ in reversed(word))
+        module.clocked(f"{memory}[{write}]", f"{{{parts}}}", when=valid)
+
+    def _find_results(self) -> int:
+        """Return the stage in which results are there."""
+        times = [self._pipeline.time(self._plan.row, lane) for lane in range(self._lanes)]
+        return max(time.stage + (time.level > 0) for time in times)
+
+    def _give(self, stage: int) -> None:
+        module, pipe, lanes, leave = self._module, self._pipeline, self._lanes, self._name("leave")
+        row, valid = self._plan.field(self._plan.row), pipe.at(VALID, SHARED, stage).name
+        module.part("Results")
+        parts = [pipe.at(row.node, lane, stage).to_width(row.width) for lane in range(lanes)]
+        parts += [pipe.at(KEEP, lane, stage).name for lane in range(1, lanes)]
+        parts.append(pipe.at(LAST, SHARED, stage).name)
+        whole, bits = row.width * lanes + lanes, (self._results - 1).bit_length()
+        module.memory("results", whole, self._results, 'ram_style = "distributed"')
+        module.register("results_write", bits, f"results_write + {bits}'d1", when=valid, start=0)
+        module.clocked("results[results_write]", f"{{{', '.join(reversed(parts))}}}", when=valid)
+        module.register("results_read", bits, f"results_read + {bits}'d1", when=leave, start=0)
+        self._count("results_held", bits + 1, valid, leave)
+        module.wire("results_beat", whole, "results[results_read]")
+        module.line("assign m_axis_tvalid = |results_held;")
+        module.line(f"assign {leave} = m_axis_tvalid & m_axis_tready;")
+        fields = [
+            Signal("results_beat", row.width, row.signed, None, row.width * lane, whole).to_width(row.padded)
+            for lane in reversed(range(lanes))
+        ]
+        module.line(f"assign m_axis_tdata = {{{', '.join(fields)}}};")
+        module.line(f"assign m_axis_tlast = results_beat[{whole - 1}];")
+        if lanes > 1:
+            kept = ", ".join(f"results_beat[{row.width * lanes + lane - 1}]" for lane in reversed(range(1, lanes)))
+            module.line(f"assign m_axis_tkeep = {{{kept}, 1'b1}};")
+
+    def _give_numbers(self, wanted: list[Node]) -> None:
+        parts: list[str] = []
+        for node in self._plan.numbers.values():
+            field, fixed = self._plan.field(node), self._plan.simplified.constant(node)
+            if fixed is None:
+                held = Signal(self._name(f"hold_{wanted.index(node)}"), field.width, field.signed)
+                parts.append(held.to_width(field.padded))
+            else:
+                parts.append(literal(fixed, field.padded))
+        self._module.line(f"assign n_axis_tdata = {{{', '.join(reversed(parts))}}};")
+        self._module.line(f"assign n_axis_tvalid = {self._name('hold_full')};")
+        self._module.line(f"assign {self._name('taken')} = n_axis_tvalid & n_axis_tready;")

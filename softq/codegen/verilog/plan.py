@@ -1,0 +1,200 @@
+"""What a core is made of, before it is written: its passes, what stands between them, and its ports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from softq.codegen.verilog.module import Port
+from softq.codegen.verilog.rules import RULES
+from softq.codegen.verilog.signals import shape
+from softq.codegen.verilog.simplification import Simplified, simplify
+from softq.errors import RefusalError, UsageError
+from softq.rowprog.ops import names_of
+from softq.rowprog.phases import Phase, phases
+from softq.rowprog.program import Node, Program, walk
+from softq.rowprog.ranges import prove
+from softq.rowprog.text import node_to_text
+from softq.rowprog.types import DType, Kind
+
+LANES = (1, 2, 4, 8)
+LONGEST = 1 << 16
+
+_OWN = frozenset(("mul", "divide", "lut", "normalize", "const", "table", "input", "length"))
+"""Operators that have a form of their own beside those of `RULES`."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a core is built for.
+
+    Attributes:
+        length: Elements of the longest row.
+        lanes: Elements of a beat.
+        reset: Whether there is a synchronous reset; else registers begin with what the device is configured with.
+    """
+
+    length: int
+    lanes: int = 1
+    reset: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse what no core can be built for."""
+        if self.lanes not in LANES:
+            raise UsageError(f"lanes is {self.lanes}; allowed is {', '.join(map(str, LANES))}")
+        if not 1 <= self.length <= LONGEST:
+            raise UsageError(f"length is {self.length}; allowed is 1 to {LONGEST}")
+
+    @property
+    def beats(self) -> int:
+        """Beats of the longest row."""
+        return -(-self.length // self.lanes)
+
+
+@dataclass(frozen=True)
+class Field:
+    """A value of each lane in a stream or a memory.
+
+    Attributes:
+        node: The value.
+        width: Its bits.
+        signed: Whether it has a sign.
+    """
+
+    node: Node
+    width: int
+    signed: bool
+
+    @property
+    def padded(self) -> int:
+        """Bits that it takes in a stream: whole bytes."""
+        return -(-self.width // 8) * 8
+
+
+class CorePlan:
+    """A core that can be written.
+
+    Args:
+        program: An integer program with one row among its outputs; numbers of the row may stand beside it.
+        settings: What the core is for.
+
+    Raises:
+        RefusalError: the program has a value that a core cannot compute; the message names it.
+        ProofError: the program has no proof for rows of this length.
+    """
+
+    def __init__(self, program: Program, settings: Settings) -> None:
+        self.settings = settings
+        self.source = program
+        self.simplified: Simplified = simplify(program, prove(program, max_length=settings.length))
+        self.program = self.simplified.program
+        rows = {name: node for name, node in self.program.outputs.items() if node.kind is Kind.ROW}
+        if len(rows) != 1:
+            raise RefusalError(
+                f"program {program.name}: a core gives one value of each element; outputs per element are "
+                f"{', '.join(rows) or 'none'}"
+            )
+        ((self.row_name, self.row),) = rows.items()
+        self.numbers = {name: node for name, node in self.program.outputs.items() if node.kind is not Kind.ROW}
+        self._refuse_operators()
+        self.phases = phases(self.program, streamed=True)
+
+    def _refuse_operators(self) -> None:
+        for node in self.source.nodes():
+            if node.op in RULES or node.op in _OWN or node.op in names_of("proof") or node.op == "cast":
+                continue
+            if node.op not in names_of("reduction"):
+                text = node_to_text(self.source, node) if node.op != "index" else node.op
+                raise RefusalError(f"program {self.source.name}: {text} has no form in a core")
+
+    def field(self, node: Node) -> Field:
+        """Return a value with the bits that it takes."""
+        return Field(node, *shape(self.simplified.intervals[node]))
+
+    @cached_property
+    def inputs(self) -> Mapping[str, Node]:
+        """The rows that are given, by name: `scores`, and `valid` of a masked program."""
+        found = {str(n.attrs["name"]): n for n in walk([self.row, *self.numbers.values()]) if n.op == "input"}
+        if "scores" not in found:
+            raise RefusalError(f"program {self.source.name}: its outputs do not follow from the scores")
+        return found
+
+    @cached_property
+    def score_field(self) -> Field:
+        """The scores."""
+        signed = self.source.scores.is_signed
+        return Field(self.inputs["scores"], self.source.scores.bits, signed)
+
+    @property
+    def address_bits(self) -> int:
+        """Bits of a position in a memory between two passes: it holds the longest row twice."""
+        return max((self.settings.beats - 1).bit_length(), 2) + 1
+
+    def is_last(self, number: int) -> bool:
+        """Say whether no pass follows."""
+        return number + 1 == len(self.phases)
+
+    def has_numbers(self, number: int) -> bool:
+        """Say whether a pass leaves something of a whole row: numbers, or the next pass."""
+        return not self.is_last(number) or bool(self.numbers)
+
+    def lengths(self, phase: Phase) -> list[Node]:
+        """Return the length of a row, which the first pass finishes, where the program asks for it."""
+        nodes = walk(self.program.outputs.values())
+        return [node for node in nodes if node.op == "length"] if phase.number == 0 else []
+
+    def kept(self, number: int) -> list[Field]:
+        """Return the values of an element that the memory before a pass keeps."""
+        wanted = {load for phase in self.phases[number:] for load in phase.loads}
+        found = [*self.inputs.values(), *(node for phase in self.phases[:number] for node in phase.stored)]
+        return [self.field(node) for node in dict.fromkeys(found) if node in wanted]
+
+    def carried(self, number: int) -> list[Field]:
+        """Return the numbers of a row that are known before a pass and that it, or what follows, needs."""
+        known: dict[Node, None] = {}
+        for phase in self.phases[:number]:
+            known.update(dict.fromkeys((*self.lengths(phase), *phase.reductions, *phase.scalars)))
+        needed: set[Node] = set(self.numbers.values())
+        for phase in self.phases[number:]:
+            needed.update(arg for node in walk([*phase.rows, *phase.reductions], known) for arg in node.args)
+            needed.update(arg for node in phase.scalars for arg in node.args)
+        return [self.field(node) for node in known if node in needed]
+
+    @cached_property
+    def ports(self) -> tuple[Port, ...]:
+        """The ports beside clock and reset: three AXI4-Streams."""
+        lanes, mask = self.settings.lanes, "valid" in self.inputs
+        out, numbers = self.field(self.row), [self.field(node) for node in self.numbers.values()]
+        signs = {True: "two's complement", False: "unsigned"}
+        found = [
+            Port("s_axis_tdata", self.score_field.width * lanes, False, f"scores, {signs[self.score_field.signed]}"),
+            Port("s_axis_tvalid", 1, False, "scores are offered"),
+            Port("s_axis_tready", 1, True, "scores are taken"),
+            Port("s_axis_tlast", 1, False, "the row ends with this beat"),
+        ]
+        if lanes > 1:
+            found.append(Port("s_axis_tkeep", lanes, False, "lanes that hold an element, from the lowest on"))
+        if mask:
+            found.append(Port("s_axis_tuser", lanes, False, "elements that take part"))
+        found += [
+            Port("m_axis_tdata", out.padded * lanes, True, f"{self.row_name}, {signs[out.signed]}"),
+            Port("m_axis_tvalid", 1, True, "results are offered"),
+            Port("m_axis_tready", 1, False, "results are taken"),
+            Port("m_axis_tlast", 1, True, "the row ends with this beat"),
+        ]
+        if lanes > 1:
+            found.append(Port("m_axis_tkeep", lanes, True, "lanes that hold an element"))
+        if numbers:
+            names = ", ".join(f"{name} {signs[f.signed]}" for name, f in zip(self.numbers, numbers, strict=True))
+            found += [
+                Port("n_axis_tdata", sum(f.padded for f in numbers), True, f"of each row, lowest first: {names}"),
+                Port("n_axis_tvalid", 1, True, "numbers of a row are offered"),
+                Port("n_axis_tready", 1, False, "numbers of a row are taken"),
+            ]
+        return tuple(found)
+
+
+def takes(program: Program) -> bool:
+    """Say whether scores are of a type that a stream carries."""
+    return program.scores in (DType.I8, DType.U8)

@@ -1,0 +1,83 @@
+"""Rows as the beats of streams, and what a core is to give for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from softq.codegen.verilog.plan import CorePlan, Field
+from softq.rowprog import run
+from softq.vectors.rows import Row
+
+Array = NDArray[np.generic]
+
+
+@dataclass
+class Beats:
+    """The words of three streams; each is data, then bits of the lanes, then the end of the row, from the lowest on.
+
+    Attributes:
+        scores: What goes in.
+        results: What comes back; lanes without an element hold zeros.
+        numbers: The numbers of the rows.
+    """
+
+    scores: list[int] = field(default_factory=list)
+    results: list[int] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+
+
+def beats(plan: CorePlan, rows: Sequence[Row]) -> Beats:
+    """Return the beats of rows, and what the interpreter of the program makes of them."""
+    found = Beats()
+    result, numbers = plan.field(plan.row), [plan.field(node) for node in plan.numbers.values()]
+    for row, values in zip(rows, _run(plan, rows), strict=True):
+        marks = [row.valid] if "valid" in plan.inputs else []
+        found.scores += _pack(plan, row.scores, plan.score_field.width, marks)
+        found.results += _pack(plan, values[plan.row_name], result.padded, [])
+        if numbers:
+            found.numbers.append(_join([values[name].item() for name in plan.numbers], numbers))
+    return found
+
+
+def _run(plan: CorePlan, rows: Sequence[Row]) -> Iterator[Mapping[str, Array]]:
+    """Yield what each row comes to; rows of one length are computed together."""
+    by_length: dict[int, list[int]] = {}
+    for at, row in enumerate(rows):
+        by_length.setdefault(row.scores.size, []).append(at)
+    found: dict[int, Mapping[str, Array]] = {}
+    for places in by_length.values():
+        scores = np.stack([rows[at].scores for at in places])
+        valid = np.stack([rows[at].valid for at in places]) if plan.source.masked else None
+        out = run(plan.source, scores, valid=valid)
+        for position, at in enumerate(places):
+            found[at] = {name: values[position] for name, values in out.items()}
+    for at in range(len(rows)):
+        yield found[at]
+
+
+def _pack(plan: CorePlan, values: Array, width: int, marks: Sequence[Array]) -> Iterator[int]:
+    """Yield the words of a row: a value of each lane, which lanes hold one, marks of the lanes, and the end."""
+    lanes = plan.settings.lanes
+    for start in range(0, values.size, lanes):
+        part = values[start : start + lanes].tolist()
+        word = sum((int(value) & ((1 << width) - 1)) << (width * lane) for lane, value in enumerate(part))
+        at = width * lanes
+        if lanes > 1:
+            word |= ((1 << len(part)) - 1) << at
+            at += lanes
+        for mark in marks:
+            word |= sum(int(bit) << lane for lane, bit in enumerate(mark[start : start + lanes].tolist())) << at
+            at += lanes
+        yield word | (start + lanes >= values.size) << at
+
+
+def _join(values: Sequence[int], fields: Sequence[Field]) -> int:
+    word, at = 0, 0
+    for value, each in zip(values, fields, strict=True):
+        word |= (value & ((1 << each.padded) - 1)) << at
+        at += each.padded
+    return word

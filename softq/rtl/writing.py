@@ -1,0 +1,56 @@
+"""The files of a core."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from softq.errors import InputError, UsageError
+from softq.files import write_files
+from softq.rtl.making import MadeCore
+
+_PERIOD = 5.0
+"""Nanoseconds of the clock in the constraints: a place to begin from."""
+
+
+def write_rtl(made: MadeCore, folder: str | os.PathLike[str]) -> tuple[Path, ...]:
+    """Write the files of a core, all or none, and return their names.
+
+    NAME.v is the core; NAME_tb.v its testbench, which reads NAME_scores.hex, NAME_results.hex and NAME_numbers.hex;
+    NAME.sdc says how fast the clock is; NAME.json is what the core is.
+
+    Args:
+        made: The core.
+        folder: Where they go; it is made if it is not there.
+
+    Raises:
+        UsageError: there is a file of that name.
+        InputError: the folder cannot be made or written, or the disk is full.
+    """
+    path, name = Path(folder), made.core.name
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"output '{path}' is a file; a core is a folder")
+    try:
+        path.mkdir(exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write '{path}': {error.strerror or error}") from error
+    found = made.beats
+    contents = {
+        f"{name}.v": made.core.text,
+        f"{name}_tb.v": made.testbench,
+        f"{name}_scores.hex": _to_hex(found.scores),
+        f"{name}_results.hex": _to_hex(found.results),
+        f"{name}.sdc": f"create_clock -name aclk -period {_PERIOD:.3f} [get_ports aclk]\n",
+        f"{name}.json": json.dumps(dict(made.facts), indent=1, allow_nan=False) + "\n",
+    }
+    if found.numbers:
+        contents[f"{name}_numbers.hex"] = _to_hex(found.numbers)
+    files = {path / file: text.encode() for file, text in contents.items()}
+    write_files(files)
+    return tuple(files)
+
+
+def _to_hex(words: Sequence[int]) -> str:
+    return "".join(f"{word:x}\n" for word in words)
