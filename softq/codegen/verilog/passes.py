@@ -65,7 +65,7 @@ class Pass:
         """Write it."""
         module = self._module
         module.part(f"Pass {self._number}: beats that enter")
-        for name in ("enter", "enter_first", "room", "leave", *(["may_begin", "taken"] if self._has_numbers else [])):
+        for name in ("enter", "enter_first", "room", "left", *(["may_begin", "taken"] if self._has_numbers else [])):
             module.undriven(self._name(name), 1)
         if self._number == 0:
             self._take_stream()
@@ -74,7 +74,7 @@ class Pass:
         module.part(f"Pass {self._number}: elements")
         stage = self._reduce()
         given = self._find_results() if self._is_last else 0
-        self._results = max(_LEAST_RESULTS, 1 << (given + 3).bit_length())
+        self._results = max(_LEAST_RESULTS, 1 << (4 * (given + 5) // 3).bit_length())
         self._write_room()
         if self._has_numbers:
             self._finish(stage)
@@ -93,22 +93,23 @@ class Pass:
         """Write whether another beat, and another row, may enter."""
         module = self._module
         module.part(f"Pass {self._number}: room for beats and rows")
-        beats, enter, leave = (self._name(name) for name in ("beats", "enter", "leave"))
         width = self._results.bit_length() if self._is_last else self._plan.address_bits + 1
-        self._count(beats, width, enter, leave)
-        # Memories between passes are full at three quarters: that is seen in three bits, and is more than a row.
-        full = f"{beats}[{width - 1}]"
-        if not self._is_last:
-            full = f"{full} | ({beats}[{width - 2}] & {beats}[{width - 3}])"
+        # What comes and goes is counted a clock later, so that the way to the counter is short; no more than three
+        # quarters of a memory, which is seen in three bits, are filled. Between passes that is more than a row.
+        beats, entered = self._name("beats"), self._pipeline.at(VALID, SHARED, min(self._number, 1)).name
+        self._count(beats, width, entered, self._name("left"))
+        full = f"{beats}[{width - 1}] | ({beats}[{width - 2}] & {beats}[{width - 3}])"
         module.line(f"assign {self._name('room')} = ~({full});")
         if self._has_numbers:
-            self._count(self._name("rows"), 2, self._name("enter_first"), self._name("taken"))
+            # A stream may begin a row at each clock, a pass behind a memory only when the row before is counted.
+            begun = self._pipeline.at(FIRST, SHARED, 1).name if self._number else self._name("enter_first")
+            self._count(self._name("rows"), 2, begun, self._name("taken"))
             module.line(f"assign {self._name('may_begin')} = ~{self._name('rows')}[1];")
 
     def _count(self, name: str, width: int, more: str, less: str) -> None:
-        self._module.register(name, width, start=0)
-        self._module.clocked(name, f"{name} + {width}'d1", when=f"{more} & ~{less}")
-        self._module.clocked(name, f"{name} - {width}'d1", when=f"{less} & ~{more}")
+        # One adder: of 1, or of -1, which is all ones.
+        down = f"{{{width - 1}{{{less}}}}}"
+        self._module.register(name, width, f"{name} + {{{down}, 1'b1}}", when=f"{more} ^ {less}", start=0)
 
     def _may_begin(self) -> str:
         return self._name("may_begin") if self._has_numbers else "1'b1"
@@ -141,20 +142,22 @@ class Pass:
     def _take_memory(self) -> None:
         module, pipe, address = self._module, self._pipeline, self._plan.address_bits
         read, end, more, enter, first = (self._name(n) for n in ("read", "end", "more", "enter", "enter_first"))
-        module.register(read, address, f"{read} + {address}'d1", when=enter, start=0)
-        module.register(end, address, self._name("hold_end", 1), when=first, start=0)
+        ahead, hold = self._name("ahead"), self._name("hold_end", 1)
+        module.register(read, address, ahead, when=enter, start=0)
+        module.register(ahead, address, f"{ahead} + {address}'d1", when=enter, start=1)
+        module.register(end, address, hold, when=first, start=0)
         begun = module.register(pipe.name(FIRST, SHARED, 1), 1, first, start=0)
-        module.wire(more, 1, f"{read} != {end}")
+        module.register(more, 1, f"{more} ? {ahead} != {end} : {ahead} != {hold}", when=enter, start=0)
         # The numbers in `hold` are taken one clock after a row begins: until then they are not of the next row.
         begins = f"{self._name('hold_full', 1)} & ~{begun.name} & {self._may_begin()}"
         module.line(f"assign {enter} = {self._name('room')} & ({more} | ({begins}));")
         module.line(f"assign {first} = {enter} & ~{more};")
-        module.line(f"assign {self._name('leave', 1)} = {enter};")
         module.line(f"assign {self._name('taken', 1)} = {begun.name};")
         pipe.put(VALID, SHARED, Signal(enter, 1, False), Time(0))
+        module.line(f"assign {self._name('left', 1)} = {pipe.at(VALID, SHARED, 1).name};")
         pipe.put(FIRST, SHARED, begun, Time(1))
         ended = module.wire(self._name("ended"), 1, f"~{more}")
-        pipe.put(LAST, SHARED, ended, Time(1, LEVELS - 1))
+        pipe.put(LAST, SHARED, ended, Time(1))
         word = self._word(self._number)
         raw, whole, low = self._name("word"), sum(part[2] for part in word), 0
         module.register(raw, whole, f"{self._name('memory', 1)}[{read}]")
@@ -273,21 +276,24 @@ class Pass:
         return max(time.stage + (time.level > 0) for time in times)
 
     def _give(self, stage: int) -> None:
-        module, pipe, lanes, leave = self._module, self._pipeline, self._lanes, self._name("leave")
+        module, pipe, lanes, leave = self._module, self._pipeline, self._lanes, "results_leave"
         row, valid = self._plan.field(self._plan.row), pipe.at(VALID, SHARED, stage).name
         module.part("Results")
         parts = [pipe.at(row.node, lane, stage).to_width(row.width) for lane in range(lanes)]
         parts += [pipe.at(KEEP, lane, stage).name for lane in range(1, lanes)]
         parts.append(pipe.at(LAST, SHARED, stage).name)
-        whole, bits = row.width * lanes + lanes, (self._results - 1).bit_length()
+        module.undriven(leave, 1)
+        # Positions have a bit more than the memory asks for: they are equal only where it is empty.
+        whole, bits = row.width * lanes + lanes, self._results.bit_length()
         module.memory("results", whole, self._results, 'ram_style = "distributed"')
         module.register("results_write", bits, f"results_write + {bits}'d1", when=valid, start=0)
-        module.clocked("results[results_write]", f"{{{', '.join(reversed(parts))}}}", when=valid)
+        module.clocked(f"results[results_write[{bits - 2}:0]]", f"{{{', '.join(reversed(parts))}}}", when=valid)
         module.register("results_read", bits, f"results_read + {bits}'d1", when=leave, start=0)
-        self._count("results_held", bits + 1, valid, leave)
-        module.wire("results_beat", whole, "results[results_read]")
-        module.line("assign m_axis_tvalid = |results_held;")
+        module.wire("results_beat", whole, f"results[results_read[{bits - 2}:0]]")
+        module.line("assign m_axis_tvalid = results_write != results_read;")
         module.line(f"assign {leave} = m_axis_tvalid & m_axis_tready;")
+        module.register("results_left", 1, leave, start=0)
+        module.line(f"assign {self._name('left')} = results_left;")
         fields = [
             Signal("results_beat", row.width, row.signed, None, row.width * lane, whole).to_width(row.padded)
             for lane in reversed(range(lanes))
