@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from softq.codegen.verilog.division import divide_in_stages
 from softq.codegen.verilog.module import Module
-from softq.codegen.verilog.rules import RULES, product
+from softq.codegen.verilog.products import Term, joined, pieces, shifted, terms_of_constant
+from softq.codegen.verilog.rules import CARRY_BITS, RULES, product
 from softq.codegen.verilog.signals import Signal, constant, shape
 from softq.codegen.verilog.simplification import Simplified
 from softq.codegen.verilog.tables import Table, Tables
@@ -73,9 +74,13 @@ class Pipeline:
 
     def name(self, value: Node | str, lane: int, stage: int) -> str:
         """Return the name of a value in a stage."""
-        short = value if isinstance(value, str) else self._names.setdefault(value, f"v{len(self._names)}_{value.op}")
+        short = value if isinstance(value, str) else self.short(value)
         side = "" if lane == SHARED else f"_{lane}"
         return f"{self._prefix}_{short}{side}_{stage}"
+
+    def short(self, value: Node) -> str:
+        """Return what the names of a value have in common."""
+        return self._names.setdefault(value, f"v{len(self._names)}_{value.op}")
 
     def time(self, value: Node | str, lane: int) -> Time:
         """Return when a value is there; it is computed if it is not yet."""
@@ -146,13 +151,54 @@ class Pipeline:
         self.put(node, lane, Signal(raw.base, *shape(self._simplified.intervals[node])), Time(begin.stage + 1, LEVELS))
 
     def _multiply(self, node: Node, lane: int, ready: Time) -> None:
-        begin = ready.within(LEVELS)
-        a, b = (self.at(arg, lane, begin.stage) for arg in node.args)
-        width, signed = shape(self._simplified.intervals[node])
-        name = self.name(node, lane, begin.stage + 1)
-        whole = self._module.wire(f"{name}_whole", a.width + b.width, product(a, b))
-        register = self._module.register(name, width, whole.to_width(width), signed=signed)
-        self.put(node, lane, register, Time(begin.stage + 1))
+        """Write a product as a sum of parts: shifted values, or products of one multiplier with a register behind."""
+        width, _ = shape(self._simplified.intervals[node])
+        fixed = [self._simplified.constant(arg) for arg in node.args]
+        parts: list[tuple[str, int, bool]] = []
+        if (factor := next((value for value in fixed if value is not None), None)) is not None:
+            value = next(arg for arg, known in zip(node.args, fixed, strict=True) if known is None)
+            for at, term in enumerate(terms_of_constant(self.at(value, lane, ready.stage), factor)):
+                key = self._part(node, at)
+                self.put(key, lane, term.value, ready)
+                parts.append((key, term.shift, term.minus))
+        else:
+            begin = ready.within(LEVELS).stage
+            a, b = (self.at(arg, lane, begin) for arg in node.args)
+            pairs = [(x, i, y, j) for x, i in pieces(a) for y, j in pieces(b)]
+            for at, (x, i, y, j) in enumerate(pairs):
+                key = self._part(node, at)
+                name = self.name(key, lane, begin + 1)
+                bits = x.width + y.width
+                whole = self._module.wire(f"{name}_whole", bits, product(x, y))
+                register = self._module.register(name, bits, whole.name, signed=x.signed or y.signed)
+                self.put(key, lane, register, Time(begin + 1))
+                parts.append((key, i + j, False))
+        key, shift, minus = parts[0]
+        for at, (other, by, less) in enumerate(parts[1:]):
+            (key, shift), minus = self._join(node, at, lane, (key, shift, minus), (other, by, less), width), False
+        time = self.time(key, lane)
+        last = Term(self.at(key, lane, time.stage), shift, minus)
+        text = shifted(last, width)
+        self._wire(node, lane, f"-({text})" if minus else text, time)
+
+    def _part(self, node: Node, at: int) -> str:
+        return f"{self.short(node)}_part{at}"
+
+    def _join(
+        self, node: Node, at: int, lane: int, a: tuple[str, int, bool], b: tuple[str, int, bool], width: int
+    ) -> tuple[str, int]:
+        """Write the sum of two parts of a product; return its key and how far it stands to the left."""
+        low = min(a[1], b[1])
+        bits = width - low
+        levels = 1 + bits / CARRY_BITS
+        begin = max(self.time(a[0], lane), self.time(b[0], lane)).within(levels)
+        x, y = (Term(self.at(key, lane, begin.stage), shift - low, minus) for key, shift, minus in (a, b))
+        x, y = (y, x) if x.minus else (x, y)
+        key = f"{self.short(node)}_sum{at}"
+        text = joined(x, y, bits) if not x.minus else f"-({shifted(x, bits)}) - {shifted(y, bits)}"
+        wire = self._module.wire(self.name(key, lane, begin.stage), bits, text)
+        self.put(key, lane, wire, Time(begin.stage, begin.level + levels))
+        return key, low
 
     def _divide(self, node: Node, lane: int, ready: Time) -> None:
         begin = ready.within(LEVELS).stage
