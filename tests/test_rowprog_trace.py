@@ -249,6 +249,19 @@ def test_scan_says_what_it_takes() -> None:
         t.scan([t.const(0, DType.U8)], [t.scores], keep, [(0, 300)])
 
 
+def test_a_parameter_that_only_a_step_names_is_one_of_the_program() -> None:
+    t = Trace("t", scores=DType.I32)
+
+    def limit(state: Value, element: Value) -> tuple[list[Value], list[Value]]:
+        return [t.param("limit", "site", DType.I32, 0, 9, "the limit")], []
+
+    (last,), _ = t.scan([t.const(0, DType.I32)], [t.scores], limit, [(0, 9)])
+    program = t.program(weights=t.scores, normalizer=last)
+    assert [param.name for param in program.params] == ["limit"]
+    out = run(program, np.array([[1, 5, 2]], np.int32), params={"limit": np.array([4], np.int32)})
+    assert out["normalizer"].tolist() == [[4]]
+
+
 def test_a_step_may_use_scalars_from_outside() -> None:
     t = Trace("t")
     peak = t.row_max(t.scores)

@@ -182,3 +182,18 @@ def test_a_stream_whose_every_value_is_at_hand_has_one_pass() -> None:
     assert len(found.phases) == 1
     assert found.streams
     assert found.takers == ()
+
+
+@pytest.mark.parametrize("named_before", [False, True])
+def test_a_step_that_takes_the_length_waits_for_it(named_before: bool) -> None:
+    t = Trace("step", scores=DType.I32)
+    if named_before:
+        t.length()
+    (last,), (row,) = t.scan(
+        [t.const(0, DType.I32)], [t.scores], lambda s, e: ([t.min(e, t.length())], [s]), [(-(2**31), 2**31 - 1)]
+    )
+    program = t.program(weights=row, normalizer=last)
+    found = streaming(program)
+    assert len(found.phases) == 2
+    assert set(found.takers) == set(found.waiting) == {last.node, row.node}
+    _holds(program, _rows(DType.I32), None)

@@ -138,7 +138,11 @@ class Trace(Builder):
         inner = list(walk(v.node for v in (*after, *outputs)))
         if any(arg.kind is Kind.ROW for node in inner if node not in outer for arg in node.args):
             raise UsageError("the scan's step sees one element at a time: a row from outside cannot be used in it")
-        captured = tuple(node for node in inner if node in outer and node.op not in ("const", "table"))
+        # A length or a parameter comes from outside even where the step is the first to name it.
+        captured = tuple(
+            node for node in inner
+            if node.op in ("length", "param") or (node in outer and node.op not in ("const", "table"))
+        )  # fmt: skip
         body = ScanBody(
             tuple(v.node for v in states),
             tuple(v.node for v in elements),
