@@ -747,6 +747,45 @@ def test_demands_inside_a_scan_are_proved() -> None:
         prove(t.program(weights=t.scores, normalizer=total), max_length=4)
 
 
+def _kept_sum(declared: int, keep: Callable[[Value], Value], *, add: Callable[[Value, Value], Value]) -> Program:
+    t = Trace("kept", scores=DType.I8)
+    weight = t.clamp(t.cast(t.scores, DType.I32), 0, 100)
+    (total,), _ = t.scan(
+        [t.const(7, DType.I32)], [weight], lambda s, w: ([keep(s) + add(s, w)], []), [(0, declared)]
+    )  # fmt: skip
+    return t.program(weights=weight, normalizer=total)
+
+
+_KEPT: tuple[Callable[[Value], Value], ...] = (
+    lambda s: s, lambda s: s >> 1, lambda s: s.trace.min(s, 90), lambda s: s.trace.select(s < 50, s, 0),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("keep", _KEPT)
+def test_a_sum_in_a_state_grows_with_the_row(keep: Callable[[Value], Value]) -> None:
+    program = _kept_sum(10_007, keep, add=lambda s, w: w)
+    highs = [prove(program, max_length=n).interval(program.outputs["normalizer"]).high for n in (1, 3, 100)]
+    assert all(high <= 7 + 100 * n for high, n in zip(highs, (1, 3, 100), strict=True))
+    assert _check(random.Random(0), program, _plain, rows=50)
+
+
+def test_a_sum_in_a_state_fits_as_long_as_a_row_is_short_enough() -> None:
+    program = _kept_sum(10_007, _KEPT[0], add=lambda s, w: w)
+    assert prove(program, max_length=100).interval(program.outputs["normalizer"]).high == 10_007
+    assert largest_length(program) == 100
+    with pytest.raises(ProofError, match=r"state 0 after a step is \[0, 10107\]; allowed is \[0, 10007\]"):
+        prove(program, max_length=101)
+
+
+@pytest.mark.parametrize(("keep", "add"), [
+    (lambda s: s + s, lambda s, w: w), (lambda s: s + 1, lambda s, w: w), (lambda s: s, lambda s, w: s.trace.min(s, w)),
+    (lambda s: s << 1, lambda s, w: w),
+])  # fmt: skip
+def test_what_grows_otherwise_is_no_sum(keep: Callable[[Value], Value], add: Callable[[Value, Value], Value]) -> None:
+    with pytest.raises(ProofError):
+        prove(_kept_sum(10_007, keep, add=add), max_length=3)
+
+
 # Cells
 
 

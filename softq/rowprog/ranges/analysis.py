@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -64,7 +64,7 @@ class Analysis:
 OF_THE_WALK = ("input", "index", "length", "select", "scan")
 """Operators without a rule in a table: they depend on the input, on a condition, or on a step."""
 
-_LENGTHENED = names_of("reduction") - {"row_max", "row_min"} | {"index", "length"}
+_LENGTHENED = names_of("reduction", "loop") - {"row_max", "row_min"} | {"index", "length"}
 """Operators whose interval may grow with the row."""
 
 
@@ -248,15 +248,35 @@ class _Walk:
         ]
         for holder, bounds in zip((*body.states, *body.elements), (*states, *elements), strict=True):
             self._set(holder, bounds)
-        for inner in walk((*body.next, *body.outputs)):
-            if inner not in self._bounds:
-                self._set(inner, self._prove(inner))
+        for init, holder, after in zip(node.args, body.states, body.next, strict=False):
+            self._bound_sum(init, holder, after)
+        self._enter(body.next, body.outputs)
         for i, (after, (low, high)) in enumerate(zip(body.next, body.invariants, strict=True)):
             require(f"state {i} after a step", self.intervals[after], low, high)
         results = [along_row(self._bounds[n]) for n in body.next] + [self._bounds[n] for n in body.outputs]
         for inner in [n for n in self._bounds if n not in outer]:
             del self._bounds[inner]
         return results
+
+    def _enter(self, *roots: Sequence[Node]) -> None:
+        for inner in walk(root for some in roots for root in some):
+            if inner not in self._bounds:
+                self._set(inner, self._prove(inner))
+
+    def _bound_sum(self, init: Node, state: Node, after: Node) -> None:
+        """Narrow a state to which each step adds no more than some number, and which nothing else raises."""
+        if after.op != "add" or not state.dtype.is_integer:
+            return
+        for kept, added in (after.args, after.args[::-1]):
+            # What is added may not depend on the state: its bounds are those of any step.
+            if state in walk([added]) or state not in walk([kept]):
+                continue
+            self._enter([added])
+            if not self._facts.at_least(state, kept):
+                continue
+            most = max(self.intervals[added].high, 0) * (self._length - 1) + self.intervals[init].high
+            low, high = self.intervals[state].low, self.intervals[state].high
+            self._set(state, constant(low, max(low, min(high, most)), state.dtype))
 
 
 class _Empty(_Walk):

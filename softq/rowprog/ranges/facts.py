@@ -3,6 +3,7 @@
 * a row's maximum is no less than its elements;
 * a sum of non-negative elements is no less than each of them, so an element's share of it is at most 1;
 * the remainder of a division is less than the divisor, and the product taken away no more than the dividend;
+* what is shifted to the right, and not negative, is no less than what is left of it;
 * floor(c / b) times a number from 0 to b is at most c: an element's share of a whole, by one division per row;
 * an element that attains the maximum is at distance 0 from it (used by `softq.rowprog.ranges.analysis`, which knows
   when there is such an element).
@@ -77,6 +78,8 @@ class Facts:
         if b.op in ("select", "max") and all(self._at_least(a, choice, depth) for choice in b.args[-2:]):
             return True
         if a.op in ("select", "min") and all(self._at_least(choice, b, depth) for choice in a.args[-2:]):
+            return True
+        if b.op == "shr" and b.args[0] in known and known[b.args[0]].low >= 0 and self._at_least(a, b.args[0], depth):
             return True
         return self._same_step(a, b, depth)
 
