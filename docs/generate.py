@@ -124,6 +124,12 @@ def _accuracy() -> str:
     return tables(json.loads(RESULTS.read_text(encoding="utf-8")))
 
 
+def _octaves() -> str:
+    from benchmarks.octaves import RESULTS, document
+
+    return document(json.loads(RESULTS.read_text(encoding="utf-8")))
+
+
 def _synthetic() -> str:
     from benchmarks.synthetic import RESULTS, overview, table
 
@@ -226,6 +232,7 @@ COMMITTED: dict[str, Callable[[], str]] = {
     "calibration": _calibration,
     "counts": _counts,
     "accuracy": _accuracy,
+    "octaves": _octaves,
     "synthetic": _synthetic,
     "mcu": _mcu,
     "mcu-models": _mcu_models,

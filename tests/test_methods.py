@@ -24,7 +24,7 @@ SHIFTS_MATTER = {"consmax", "power", "relu", "self-adjust", "sigmoid", "softpick
 SHIFTS_DO_NOT = {"adaptive-temperature", "clipped", "entmax15", "sparsemax", "ssmax", "top-k"}
 RISES_AND_FALLS = {"power", "taylor"}
 """Even polynomials: a lower score may weigh more."""
-ORDER_MATTERS = {"deferred-log-online", "edge-moe"}
+ORDER_MATTERS = {"deferred-log-octaves", "deferred-log-online", "edge-moe"}
 """What a running maximum leaves of an element depends on what comes behind it, by more than a rounding of f32."""
 F32 = NDArray[np.float32]
 

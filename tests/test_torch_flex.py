@@ -22,7 +22,7 @@ N = 150
 CURVE = {"r": (1.5, 2.5, 1.0, 2.0), "first": (0.4, 0.2, 0.1, 0.3), "shift": (0.0, 0.3, 0.1, 0.2),
          "slope": (0.2, 0.1, 0.0, 0.3)}  # fmt: skip
 PER_HEAD: dict[str, Any] = dict.fromkeys(CURVE, "head")
-STATEFUL = ("deferred-log-online", "edge-moe", "exact-online", "two-pass")
+STATEFUL = ("deferred-log-octaves", "deferred-log-online", "edge-moe", "exact-online", "two-pass")
 
 
 def given(length: int = N, heads: int = 4, keys: int = 2) -> tuple[Any, Any, Any]:

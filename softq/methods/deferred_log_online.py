@@ -18,7 +18,7 @@ streams of scores that are never kept: a core that takes one element a clock, or
 The codes differ from deferred-log's, and depend on the order of the elements; a later element with the greatest code
 may weigh less than a smaller one that came early. The form in several passes is deferred-log with equal steps: it gives
 the same integers where the maximum comes first. Where scores are kept, take that one: for this one onnxruntime loops
-over the elements.
+over the elements. For 8-bit integer scores there is deferred-log-octaves, whose loops have no products.
 Input: any f32; -inf is masked, +inf takes all the weight.
 Integers: code c, b bits; w and f unsigned, scaled by 2^14. Rises in all, at most 2^30, i32. S in i64, at most 2^48,
 which fewer than 2^34 elements do not reach, so that its product with f stays below 2^62; a core needs 15 + log2(N) bits
