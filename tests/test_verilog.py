@@ -37,7 +37,8 @@ INTEGER = [
     name for name, method in METHODS.entries().items() if method.drop_in and method.integer_scores
 ]  # fmt: skip
 
-REFUSED = {"qlinear": "is a float", "edge-moe": "has no form in a core"}
+_SCANS = dict.fromkeys(("deferred-log-octaves", "edge-moe"), "has no form in a core")
+REFUSED = {"qlinear": "is a float", **_SCANS}
 
 
 @pytest.mark.parametrize(("method", "lanes"), [("deferred-log", 1), ("deferred-log", 4), ("ita", 2)])
