@@ -41,6 +41,7 @@ NOT_RUN: Mapping[str, str] = {
     "api->RegisterCustomOpsLibrary": "onnxruntime's own call, which `register` makes too",
     "session_options.RegisterCustomOpsLibrary": "likewise",
     '#include "vectors.h"': "tests/test_vectors.py compiles a kernel against the header",
+    "iverilog -g2001": "tests/test_verilog.py does",
     "int digits_run": "tests/test_firmware.py calls both functions",
     "import torch": "tests/test_torch_transformers.py runs docs/pytorch.md",
     "import softq.torch": "likewise",

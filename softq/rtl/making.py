@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from softq._version import __version__
@@ -15,6 +16,7 @@ from softq.codegen.verilog.testbench import testbench
 from softq.errors import UsageError
 from softq.methods import METHODS
 from softq.rowprog import DType, Kind, Program, to_text
+from softq.rowprog.program import Node, param_of, substitute
 from softq.rowprog.tabulate import tabulate_or_keep
 from softq.rtl.beats import Beats, beats
 from softq.vectors.making import configured
@@ -51,6 +53,7 @@ class MadeCore:
             results=len(self.beats.results),
             numbers=len(self.beats.numbers),
             patience=_PATIENCE * plan.settings.length + 10_000,
+            reset=plan.settings.reset,
         )
 
 
@@ -127,9 +130,15 @@ def rtl(
 
 def _fix(program: Program, params: Mapping[str, ArrayLike]) -> Program:
     """Return the program with its run-time parameters as constants."""
-    if not program.params:
-        return program
-    raise UsageError(f"program {program.name} has numbers that are given at run time: {', '.join(params)}")
+    known: dict[Node, Node] = {}
+    for node in program.nodes():
+        if node.op == "param":
+            values = np.asarray(params[param_of(node).name], node.dtype.numpy)
+            if node.kind is Kind.TABLE:
+                known[node] = Node("table", (), node.dtype, node.kind, {"values": tuple(values.ravel().tolist())})
+            else:
+                known[node] = Node("const", (), node.dtype, node.kind, {"value": values.item()})
+    return replace(program, outputs=substitute(program.outputs, known, assumptions=True)) if known else program
 
 
 def _with_outputs(program: Program, names: Sequence[str]) -> Program:

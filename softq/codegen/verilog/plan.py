@@ -16,7 +16,7 @@ from softq.rowprog.phases import Phase, phases
 from softq.rowprog.program import Node, Program, walk
 from softq.rowprog.ranges import prove
 from softq.rowprog.text import node_to_text
-from softq.rowprog.types import DType, Kind
+from softq.rowprog.types import Kind
 
 LANES = (1, 2, 4, 8)
 LONGEST = 1 << 16
@@ -193,8 +193,3 @@ class CorePlan:
                 Port("n_axis_tready", 1, False, "numbers of a row are taken"),
             ]
         return tuple(found)
-
-
-def takes(program: Program) -> bool:
-    """Say whether scores are of a type that a stream carries."""
-    return program.scores in (DType.I8, DType.U8)

@@ -94,7 +94,9 @@ endmodule
 """
 
 
-def testbench(name: str, ports: Sequence[Port], *, beats: int, results: int, numbers: int, patience: int) -> str:
+def testbench(
+    name: str, ports: Sequence[Port], *, beats: int, results: int, numbers: int, patience: int, reset: bool
+) -> str:
     """Return the testbench of a core.
 
     Args:
@@ -104,6 +106,7 @@ def testbench(name: str, ports: Sequence[Port], *, beats: int, results: int, num
         results: Beats of results in all.
         numbers: Rows, if the core gives numbers of rows, else 0.
         patience: Clocks without a move after which the core counts as stuck.
+        reset: Whether it has a reset.
     """
     widths = {port.name: port.width for port in ports}
     given = [n for n in ("s_axis_tlast", "s_axis_tuser", "s_axis_tkeep", "s_axis_tdata") if n in widths]
@@ -141,7 +144,7 @@ def testbench(name: str, ports: Sequence[Port], *, beats: int, results: int, num
         )
     connections = [
         f"        .{CLOCK}(clock)",
-        f"        .{RESET}(running)",
+        *([f"        .{RESET}(running)"] if reset else []),
         *(f"        .{p.name}({p.name})" for p in ports),
     ]
     return _TEXT.format(
