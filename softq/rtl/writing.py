@@ -29,14 +29,14 @@ def write_rtl(made: MadeCore, folder: str | os.PathLike[str]) -> tuple[Path, ...
         UsageError: there is a file of that name.
         InputError: the folder cannot be made or written, or the disk is full.
     """
-    path, name = Path(folder), made.core.name
-    if path.exists() and not path.is_dir():
-        raise UsageError(f"output '{path}' is a file; a core is a folder")
+    path = Path(folder)
     try:
+        if path.exists() and not path.is_dir():
+            raise UsageError(f"output '{path}' is a file; a core is a folder")
         path.mkdir(exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot write '{path}': {error.strerror or error}") from error
-    found = made.beats
+    found, name = made.beats, made.core.name
     contents = {
         f"{name}.v": made.core.text,
         f"{name}_tb.v": made.testbench,
