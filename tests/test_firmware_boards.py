@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from onnx import parser
 pytest.importorskip("tvm")
 
 import softq
-from benchmarks.mcu.boards import BOARDS, missing, run
+from benchmarks.mcu.boards import BOARDS, OF_MODELS, missing, run
 from benchmarks.mcu.kernels import WORKS, Work, execute, measure, rows_of
 from benchmarks.mcu.models import WORKS as MODELS
 from benchmarks.mcu.models import digits
@@ -30,9 +31,9 @@ UNKNOWN = "m85"
 """gcc has it from version 13 on."""
 
 
-def boards() -> list[object]:
-    """Return cases for `parametrize`: all boards, most of them slow."""
-    return [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in BOARDS]
+def boards(among: Iterable[str] = OF_MODELS) -> list[object]:
+    """Return cases for `parametrize`: boards, most of them slow."""
+    return [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in among]
 
 
 @pytest.fixture
@@ -123,7 +124,7 @@ def test_objects_have_no_symbols_of_others(cpu: str, tmp_path: Path) -> None:
     assert ".ARM.exidx" not in sections
 
 
-@pytest.mark.parametrize("board", boards(), indirect=True)
+@pytest.mark.parametrize("board", boards(BOARDS), indirect=True)
 def test_rows_are_those_of_the_interpreter(board: str, tmp_path: Path) -> None:
     for work in WORKS:
         cost = measure(work, BOARDS[board], tmp_path)

@@ -75,6 +75,7 @@ _MPS2 = ((0x00000000, 2 << 20), (0x20000000, 4 << 20), 25, (0x00200000, 2 << 20)
 
 
 BOARDS: Mapping[str, Board] = {
+    "m0": _arm("microbit", "m0", (0x00000000, 128 << 10), (0x20000000, 16 << 10), 16, (0x00020000, 128 << 10)),
     "m3": _arm("mps2-an385", "m3", *_MPS2),
     "m4": _arm("mps2-an386", "m4", *_MPS2),
     "m7": _arm("mps2-an500", "m7", *_MPS2),
@@ -85,6 +86,9 @@ BOARDS: Mapping[str, Board] = {
     "imafc": _riscv("imafc"),
 }
 """By the name of the processor, with `mve` where kernels are an object with vectors."""
+
+OF_MODELS: Mapping[str, Board] = {name: board for name, board in BOARDS.items() if board.ram[1] >= 1 << 20}
+"""Those whose memory holds a whole model; the board of a Cortex-M0 has 16 KB."""
 
 
 def missing(board: Board) -> str | None:

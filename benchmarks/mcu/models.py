@@ -23,7 +23,7 @@ import numpy as np
 import onnxruntime
 
 import softq
-from benchmarks.mcu.boards import BOARDS, Board, missing, version
+from benchmarks.mcu.boards import OF_MODELS, Board, missing, version
 from benchmarks.mcu.results import ModelRow, store_models
 from benchmarks.mcu.running import Feeds, Run, run_model
 from benchmarks.third_party.models import MODELS as THIRD_PARTY
@@ -145,24 +145,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.mcu.models", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("--models", nargs="+", choices=[work.name for work in WORKS], help="only these")
-    parser.add_argument("--boards", nargs="+", choices=list(BOARDS), help="only these")
+    parser.add_argument("--boards", nargs="+", choices=list(OF_MODELS), help="only these")
     chosen = parser.parse_args()
     rows: list[ModelRow] = []
     for work in WORKS:
-        for name in chosen.boards or BOARDS:
+        for name in chosen.boards or OF_MODELS:
             if chosen.models and work.name not in chosen.models:
                 continue
-            absent = missing(BOARDS[name])
+            absent = missing(OF_MODELS[name])
             if absent:
                 print(f"{name}: needs {absent}", file=sys.stderr)
                 return 2
             with tempfile.TemporaryDirectory() as folder:
-                run = measure(work, BOARDS[name], Path(folder))
+                run = measure(work, OF_MODELS[name], Path(folder))
             million = round(run.instructions[0] / 1e6, 2)
             rows.append(ModelRow(work.name, name, million, run.code, run.tables, run.weights, run.arena, run.stack))
             print(json.dumps(asdict(rows[-1])), flush=True)
-    places = [(work.name, name) for work in WORKS for name in BOARDS]
-    compilers = sorted({version(board) for board in BOARDS.values() if missing(board) is None})
+    places = [(work.name, name) for work in WORKS for name in OF_MODELS]
+    compilers = sorted({version(board) for board in OF_MODELS.values() if missing(board) is None})
     store_models(rows, compilers, places)
     return 0
 
