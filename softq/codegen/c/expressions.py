@@ -17,6 +17,7 @@ from tvm import tirx
 from softq.artifact.firmware.numbers import NATIVE, WORDS, bits_of, ctype, literal
 from softq.codegen.c.four_bytes import FOUR_BYTES, HAS_DSP
 from softq.codegen.c.names import MATH_H, OF_BITS, OF_MATH
+from softq.codegen.c.prelude import EXTREMES
 from softq.codegen.c.terms import (
     HELPER,
     as_type,
@@ -199,6 +200,8 @@ class Expressions:
         if str(name.value) in FOUR_BYTES:
             texts = [self.address(arg) if is_address(arg) else self.position(arg) for arg in given]
             return f"{self._help(str(name.value))}({', '.join(texts)})"
+        if str(name.value) in EXTREMES:
+            return f"{self._help(str(name.value))}({', '.join(map(self.position, given))})"
         if str(name.value) not in MATH_H:
             raise RefusalError(f"the function {name.value} of {self.name} has no form in C")
         return f"{name.value}({', '.join(map(self.position, given))})"

@@ -19,6 +19,9 @@ _EXTREME = """static inline {of} {name}({of} a, {of} b)
     return a {sign} b ? a : b;
 }}
 """
+EXTREMES = ("least_float32", "greatest_float32")
+"""Functions that are one instruction where a processor has it (`Cpu.extremes`)."""
+
 _NUMBER = """static inline float {name}(float a, float b)
 {{
     return {function}(a, b);

@@ -22,6 +22,7 @@ from softq.codegen.cpu.rows.tir import (
     cast,
     const,
     dtype_of,
+    extreme,
     intrinsic,
     is_signed,
     reinterpret,
@@ -47,6 +48,13 @@ REDUCTIONS: Rules[Combine] = Rules(
 )
 
 
+def _combine_of(node: Node, place: Emission) -> Combine:
+    """Return what joins two values of a reduction; an extreme of elements of which one is NaN may be any."""
+    if node.op in ("row_max", "row_min") and place.type_of(node) == F32 and place.processor.has_extremes:
+        return lambda a, x: extreme(node.op == "row_max", x, a)
+    return REDUCTIONS[node.op]
+
+
 class Accumulators:
     """The accumulators of one reduction in one pass: `count` vectors.
 
@@ -58,7 +66,8 @@ class Accumulators:
 
     def __init__(self, node: Node, place: Emission, count: int) -> None:
         self.node = node
-        self._combine = REDUCTIONS[node.op]
+        self._combine = _combine_of(node, place)
+        self._in_c = place.processor.machine.in_c
         self.condition = marked(node)
         self.name = place.type_of(node)
         if self.condition is not None:
@@ -89,7 +98,11 @@ class Accumulators:
             any_of = functools.reduce(tirx.Or, [e.arg(self.condition, BOOL) for e in places])
             e, part = places[0], self.parts[0]
             x = tirx.Select(any_of, e.const(-1, self.name), e.const(0, self.name))
-            part.set(x if first else script.bitwise_or(part.get(), x))
+            if self._in_c and not first:
+                # One instruction under a condition, where there are no vectors.
+                part.set(tirx.Select(any_of, e.const(-1, self.name), part.get()))
+            else:
+                part.set(x if first else script.bitwise_or(part.get(), x))
             self._fresh = first  # made of a comparison's result, whose test LLVM knows
             return
         for i, e in enumerate(places):

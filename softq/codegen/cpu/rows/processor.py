@@ -115,6 +115,11 @@ class Processor:
         return self.machine.in_c and self.machine.triple.startswith(("thumb", "unknown"))
 
     @property
+    def has_extremes(self) -> bool:
+        """Whether the lesser and the greater of two numbers of f32 is one instruction, which C has a name for."""
+        return self.machine.in_c and self.machine.extremes
+
+    @property
     def rounds(self) -> bool:
         """Whether rounding to integers half to even is one instruction; else LLVM may call the C library."""
         return self.machine.triple.startswith("aarch64") or (self.is_x86 and self.machine.vector_bytes >= 32)

@@ -10,7 +10,7 @@ from tvm.ir import Expr
 from softq.codegen.common import carriers
 from softq.codegen.cpu.rows import floats, integers
 from softq.codegen.cpu.rows.emission import Emission, Rule
-from softq.codegen.cpu.rows.tir import BOOL, F32, F64, broadcast, cast, fence, lane_numbers, type_name
+from softq.codegen.cpu.rows.tir import BOOL, F32, F64, broadcast, cast, extreme, fence, lane_numbers, type_name
 from softq.rowprog.ops import Rules
 from softq.rowprog.program import Node, number_of, param_of
 
@@ -75,6 +75,8 @@ def _extreme(first: int, second: int) -> Rule:
     def rule(e: Emission, node: Node) -> Expr:
         name = e.common(node)
         a, b = e.operand(node, 0, name), e.operand(node, 1, name)
+        if name == F32 and e.processor.has_extremes and node.args[1].op == "const":
+            return extreme(first == 1, a, b)  # Where the first is NaN, it is the number.
         chosen = tirx.Select(tirx.LT((a, b)[first], (a, b)[second]), a, b)
         return chosen if node.dtype.is_float else e.convert(chosen, name, e.type_of(node))
 

@@ -71,6 +71,11 @@ def vector_of(values: Sequence[float], name: str) -> Expr:
     return shuffle([_number(v, name) for v in values], range(len(values)))
 
 
+def extreme(greater: bool, a: Expr, b: Expr) -> Expr:
+    """Return the greater or the lesser of two numbers of f32; where one is NaN, the other."""
+    return tirx.call_pure_extern(F32, f"{'greatest' if greater else 'least'}_{F32}", a, b)
+
+
 def shuffle(parts: Sequence[Expr], order: Iterable[int]) -> Expr:
     """Return a vector of lanes of others, by their numbers in all of these together."""
     return tirx.Shuffle(list(parts), [tirx.const(i, "int32") for i in order])
