@@ -287,7 +287,7 @@ def firmware_files(name: str, kernels: str) -> tuple[str, ...]:
         kernels: The form of its kernels, `c` or `object`.
     """
     form = ("_kernels.c",) if kernels == "c" else ("_kernels.o", "_host.c")
-    return tuple(f"{name}{ending}" for ending in (".h", ".c", "_kernels.h", "_weights.c", *form))
+    return tuple(name + ending for ending in (".h", ".c", "_kernels.h", "_weights.c", *form))
 
 
 def _object(value: object, what: str) -> dict[str, object]:

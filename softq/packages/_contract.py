@@ -2,41 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 from softq.errors import UsageError
+from softq.text_options import TextOptions, option
 
 _VERSION = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)", re.ASCII)
 _PLAIN = re.compile(r"[^\x00-\x1f<>&\"'\\]+")
 """What every form of manifest takes as it stands."""
 
 
-def option(default: str, help: str) -> str:
-    """Return a dataclass field that is an option of a package.
-
-    Args:
-        default: Its default.
-        help: What it does and what it takes.
-    """
-    return dataclasses.field(default=default, metadata={"help": help})
-
-
 @dataclass(frozen=True)
-class PackageOptions:
+class PackageOptions(TextOptions):
     """What every package says of itself; texts."""
 
     version: str = option("1.0.0", "the package's version: MAJOR.MINOR.PATCH")
     vendor: str = option("softq", "who publishes it")
     url: str = option("https://example.com", "where it is published")
-
-    @classmethod
-    def help(cls) -> dict[str, str]:
-        """Return what each option does, by name."""
-        return {field.name: field.metadata["help"] for field in dataclasses.fields(cls)}
 
     def __post_init__(self) -> None:
         """Check the texts.
@@ -48,7 +32,7 @@ class PackageOptions:
             raise UsageError(f"package: version is {self.version!r}; expected MAJOR.MINOR.PATCH, such as 1.0.0")
         if not re.fullmatch(r"https?://[\w./~%-]+", self.url, re.ASCII):
             raise UsageError(f"package: url is {self.url!r}; expected one that begins with http:// or https://")
-        for key, text in cast("Mapping[str, str]", dataclasses.asdict(self)).items():
+        for key, text in self.settings().items():
             if not _PLAIN.fullmatch(text):
                 raise UsageError(f"package: {key} is {text!r}; a text without quotes, <, > and & is expected")
 

@@ -11,7 +11,8 @@ To add a target, write `softq/targets/my_target.py`:
 from __future__ import annotations
 
 from softq.registry import Folder
-from softq.targets._contract import Built, BuiltFirmware, BuiltOperators, Target, TargetOptions, option
+from softq.targets._contract import Built, BuiltFirmware, BuiltOperators, Target, TargetOptions
+from softq.text_options import option
 
 TARGETS = Folder(package="softq.targets", attribute="TARGET", kind=Target, group="softq.targets", noun="target")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from softq.errors import UsageError
+from softq.text_options import TextOptions
 
 if TYPE_CHECKING:
     from softq.artifact.device.steps import DeviceProgram
@@ -19,28 +19,9 @@ if TYPE_CHECKING:
     from softq.artifact.program import Program
 
 
-def option(default: str, help: str) -> str:
-    """Return a dataclass field that is an option of a target.
-
-    Args:
-        default: Its default.
-        help: What it does and what it takes.
-    """
-    return dataclasses.field(default=default, metadata={"help": help})
-
-
 @dataclass(frozen=True)
-class TargetOptions:
+class TargetOptions(TextOptions):
     """Base of a target's options: a frozen dataclass of texts whose fields are made by `option`."""
-
-    @classmethod
-    def help(cls) -> dict[str, str]:
-        """Return what each option does, by name."""
-        return {field.name: field.metadata["help"] for field in dataclasses.fields(cls)}
-
-    def settings(self) -> dict[str, str]:
-        """Return what each option is set to, by name."""
-        return dataclasses.asdict(self)
 
 
 @dataclass(frozen=True)

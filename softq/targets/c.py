@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from softq.targets._contract import BuiltFirmware, Target, TargetOptions, option
+from softq.targets._contract import BuiltFirmware, Target, TargetOptions
+from softq.text_options import option
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,8 @@ from softq.artifact.machine import Cpu
 from softq.artifact.toolchain import host_architecture
 from softq.codegen.cpu.machines import AARCH64, X86_64
 from softq.errors import UsageError
-from softq.targets._contract import Built, Target, TargetOptions, option
+from softq.targets._contract import Built, Target, TargetOptions
+from softq.text_options import option
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from dataclasses import make_dataclass
 import onnx_ir as ir
 
 from softq.codegen.cpu.machines import FAMILIES, Family
-from softq.targets._contract import Built, Target, TargetOptions, option
+from softq.targets._contract import Built, Target, TargetOptions
+from softq.text_options import option
 
 
 def build_for(family: Family, model: ir.Model, options: TargetOptions) -> Built:

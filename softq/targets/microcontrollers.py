@@ -14,7 +14,8 @@ from dataclasses import make_dataclass
 import onnx_ir as ir
 
 from softq.codegen.c.machines import FAMILIES, KERNELS, Family
-from softq.targets._contract import BuiltFirmware, Target, TargetOptions, option
+from softq.targets._contract import BuiltFirmware, Target, TargetOptions
+from softq.text_options import option
 
 
 def build_for(family: Family, model: ir.Model, options: TargetOptions) -> BuiltFirmware:

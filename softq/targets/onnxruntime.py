@@ -18,7 +18,8 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from softq.errors import UsageError
-from softq.targets._contract import BuiltOperators, Target, TargetOptions, option
+from softq.targets._contract import BuiltOperators, Target, TargetOptions
+from softq.text_options import option
 
 
 @dataclass(frozen=True)

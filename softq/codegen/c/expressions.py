@@ -197,11 +197,9 @@ class Expressions:
         if str(name.value) == HAS_DSP:
             self.used.add(HAS_DSP)
             return "(SQ_DSP != 0)"
-        if str(name.value) in FOUR_BYTES:
+        if str(name.value) in FOUR_BYTES or str(name.value) in EXTREMES:
             texts = [self.address(arg) if is_address(arg) else self.position(arg) for arg in given]
             return f"{self._help(str(name.value))}({', '.join(texts)})"
-        if str(name.value) in EXTREMES:
-            return f"{self._help(str(name.value))}({', '.join(map(self.position, given))})"
         if str(name.value) not in MATH_H:
             raise RefusalError(f"the function {name.value} of {self.name} has no form in C")
         return f"{name.value}({', '.join(map(self.position, given))})"

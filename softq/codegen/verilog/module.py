@@ -67,14 +67,10 @@ class Module:
         return Signal(name, width, signed)
 
     def undriven(self, name: str, width: int, *, signed: bool = False) -> Signal:
-        """Add a wire that `drive` drives later."""
+        """Add a wire that an assignment drives later."""
         self._claim(name)
         self._parts[-1].declared.append(f"wire {_range(width)}{name};")
         return Signal(name, width, signed)
-
-    def drive(self, signal: Signal, expression: str) -> None:
-        """Say what drives a wire."""
-        self.line(f"assign {signal.name} = {expression};")
 
     def register(
         self,

@@ -13,8 +13,9 @@ from softq.codegen.verilog.module import Module
 from softq.codegen.verilog.pipeline import FIRST, LAST, LEVELS, SHARED, VALID, Pipeline, Time
 from softq.codegen.verilog.plan import CorePlan
 from softq.codegen.verilog.reductions import KEEP, accumulate, count_elements, join_lanes
+from softq.codegen.verilog.results import give_numbers, give_results
 from softq.codegen.verilog.scalars import Scalars
-from softq.codegen.verilog.signals import Signal, literal
+from softq.codegen.verilog.signals import Signal
 from softq.codegen.verilog.tables import Tables
 from softq.rowprog.program import Node
 
@@ -79,7 +80,8 @@ class Pass:
         if self._has_numbers:
             self._finish(stage)
         if self._is_last:
-            self._give(given)
+            left = give_results(module, self._pipeline, self._plan, given, self._results)
+            module.line(f"assign {self._name('left')} = {left};")
         else:
             self._keep(stage)
         return PassClocks(stage, self._clocks, given)
@@ -231,7 +233,7 @@ class Pass:
             held = given[node]
             module.register(self._name(f"hold_{position}"), held.width, held.name, when=go, signed=held.signed)
         if self._is_last:
-            self._give_numbers(wanted)
+            give_numbers(module, plan, f"p{self._number}", wanted)
 
     def _compute(
         self, given: dict[Node, Signal], computed: list[Node], wanted: list[Node], free: str
@@ -274,45 +276,3 @@ class Pass:
         """Return the stage in which results are there."""
         times = [self._pipeline.time(self._plan.row, lane) for lane in range(self._lanes)]
         return max(time.stage + (time.level > 0) for time in times)
-
-    def _give(self, stage: int) -> None:
-        module, pipe, lanes, leave = self._module, self._pipeline, self._lanes, "results_leave"
-        row, valid = self._plan.field(self._plan.row), pipe.at(VALID, SHARED, stage).name
-        module.part("Results")
-        parts = [pipe.at(row.node, lane, stage).to_width(row.width) for lane in range(lanes)]
-        parts += [pipe.at(KEEP, lane, stage).name for lane in range(1, lanes)]
-        parts.append(pipe.at(LAST, SHARED, stage).name)
-        module.undriven(leave, 1)
-        # Positions have a bit more than the memory asks for: they are equal only where it is empty.
-        whole, bits = row.width * lanes + lanes, self._results.bit_length()
-        module.memory("results", whole, self._results, 'ram_style = "distributed"')
-        module.register("results_write", bits, f"results_write + {bits}'d1", when=valid, start=0)
-        module.clocked(f"results[results_write[{bits - 2}:0]]", f"{{{', '.join(reversed(parts))}}}", when=valid)
-        module.register("results_read", bits, f"results_read + {bits}'d1", when=leave, start=0)
-        module.wire("results_beat", whole, f"results[results_read[{bits - 2}:0]]")
-        module.line("assign m_axis_tvalid = results_write != results_read;")
-        module.line(f"assign {leave} = m_axis_tvalid & m_axis_tready;")
-        module.register("results_left", 1, leave, start=0)
-        module.line(f"assign {self._name('left')} = results_left;")
-        fields = [
-            Signal("results_beat", row.width, row.signed, None, row.width * lane, whole).to_width(row.padded)
-            for lane in reversed(range(lanes))
-        ]
-        module.line(f"assign m_axis_tdata = {{{', '.join(fields)}}};")
-        module.line(f"assign m_axis_tlast = results_beat[{whole - 1}];")
-        if lanes > 1:
-            kept = ", ".join(f"results_beat[{row.width * lanes + lane - 1}]" for lane in reversed(range(1, lanes)))
-            module.line(f"assign m_axis_tkeep = {{{kept}, 1'b1}};")
-
-    def _give_numbers(self, wanted: list[Node]) -> None:
-        parts: list[str] = []
-        for node in self._plan.numbers.values():
-            field, fixed = self._plan.field(node), self._plan.simplified.constant(node)
-            if fixed is None:
-                held = Signal(self._name(f"hold_{wanted.index(node)}"), field.width, field.signed)
-                parts.append(held.to_width(field.padded))
-            else:
-                parts.append(literal(fixed, field.padded))
-        self._module.line(f"assign n_axis_tdata = {{{', '.join(reversed(parts))}}};")
-        self._module.line(f"assign n_axis_tvalid = {self._name('hold_full')};")
-        self._module.line(f"assign {self._name('taken')} = n_axis_tvalid & n_axis_tready;")

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from softq.errors import RefusalError
-from softq.rowprog.ops import names_of
 from softq.rowprog.program import Node, Program, ScanBody, body_of, number_of, walk
 from softq.rowprog.ranges import Proof
 from softq.rowprog.ranges.interval import Interval
@@ -18,7 +17,6 @@ from softq.rowprog.text import node_to_text
 from softq.rowprog.types import DType, Kind
 
 _ALIASES = ("cast", "assume")
-_LEAVES = names_of("leaf")
 
 
 @dataclass(frozen=True)
