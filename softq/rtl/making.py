@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from softq._version import __version__
 from softq.codegen.verilog.core import Core, write_core
 from softq.codegen.verilog.plan import CorePlan, Settings
-from softq.codegen.verilog.testbench import testbench
+from softq.codegen.verilog.testbench import Stream, testbench
 from softq.errors import UsageError
 from softq.methods import METHODS
 from softq.rowprog import DType, Kind, Program, to_text
@@ -46,12 +46,13 @@ class MadeCore:
     def testbench(self) -> str:
         """The testbench."""
         plan = self.core.plan
+        found = self.beats
+        numbers = [Stream("n_axis", "numbers", len(found.numbers))] if found.numbers else []
         return testbench(
             self.core.name,
             plan.ports,
-            beats=len(self.beats.scores),
-            results=len(self.beats.results),
-            numbers=len(self.beats.numbers),
+            [Stream("s_axis", "scores", len(found.scores))],
+            [Stream("m_axis", "results", len(found.results)), *numbers],
             patience=_PATIENCE * plan.settings.length + 10_000,
             reset=plan.settings.reset,
         )

@@ -1,32 +1,28 @@
-"""A testbench in Verilog that feeds a core with rows and compares what it gives with what is expected."""
+"""A testbench in Verilog that feeds a core's streams and compares what it gives with what is expected."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from softq.codegen.verilog.module import CLOCK, RESET, Port
 
 _TEXT = """\
-// Reads {name}_scores.hex and compares what the core gives with {name}_results.hex{and_numbers}.
+// Reads {given_files} and compares what the core gives with {taken_files}.
 // +valid=P and +ready=P: percentage of clocks in which a beat is offered, or taken; +seed=N.
 `timescale 1ns / 1ps
 module {name}_tb;
-    parameter BEATS = {beats};
-    parameter RESULTS = {results};
-    parameter NUMBERS = {numbers};
     parameter PATIENCE = {patience};
+{parameters}
 
     reg clock = 1'b0;
     reg running = 1'b0;
     always #5 clock = ~clock;
 
-    reg [{given_top}:0] given [0:BEATS-1];
-    reg [{result_top}:0] expected [0:RESULTS-1];
-{number_memory}
-    integer beat = 0, result = 0, number = 0, wrong = 0, clocks = 0, quiet = 0;
+{memories}
+    integer wrong = 0, clocks = 0, quiet = 0;
     integer began = -1, ended = 0;
     integer valid_share = 100, ready_share = 100, seed = 1;
-    reg offered = 1'b0, ready = 1'b0, number_ready = 1'b0;
     reg [31:0] chance = 32'd1;
 
 {signals}
@@ -34,7 +30,7 @@ module {name}_tb;
 {connections}
     );
 
-    // Xorshift (Marsaglia 2003): three draws for each clock.
+    // Xorshift (Marsaglia 2003): a draw for each stream and clock.
     function [31:0] draw(input [31:0] x);
         reg [31:0] y;
         begin
@@ -44,12 +40,11 @@ module {name}_tb;
         end
     endfunction
 
-    wire [{given_top}:0] now = given[beat < BEATS ? beat : 0];
+{draws}
 {assigns}
     initial begin
-        $readmemh("{name}_scores.hex", given);
-        $readmemh("{name}_results.hex", expected);
-{read_numbers}        if ($value$plusargs("valid=%d", valid_share)) begin end
+{reads}
+        if ($value$plusargs("valid=%d", valid_share)) begin end
         if ($value$plusargs("ready=%d", ready_share)) begin end
         if ($value$plusargs("seed=%d", seed)) begin end
         chance = seed * 32'd2654435761 + 32'd1;
@@ -59,33 +54,19 @@ module {name}_tb;
         clocks <= clocks + 1;
         running <= clocks > 3;
         quiet <= quiet + 1;
-        chance <= draw(draw(draw(chance)));
-        ready <= running & (draw(chance) % 100 < ready_share);
-        number_ready <= running & (draw(draw(chance)) % 100 < ready_share);
+        chance <= draw({last_draw});
+{readies}
         if (running) begin
-            if (s_axis_tvalid & s_axis_tready) begin
-                if (began < 0) began <= clocks;
-                beat <= beat + 1;
-                quiet <= 0;
-            end
-            // What is offered stays until it is taken.
-            offered <= (offered & ~s_axis_tready) | (chance % 100 < valid_share);
-            if (m_axis_tvalid & m_axis_tready) begin
-                if (result >= RESULTS || ((m_now ^ expected[result]) & cares) !== 0) begin
-                    wrong <= wrong + 1;
-                    if (wrong < 10) $display("result %0d: %h, expected %h", result, m_now, expected[result]);
-                end
-                result <= result + 1;
-                ended <= clocks;
-                quiet <= 0;
-            end
-{check_numbers}            if (result == RESULTS && number == NUMBERS && quiet == 64) begin
+{feeds}
+{checks}
+            if ({all_taken} && quiet == 64) begin
                 if (wrong == 0) $write("PASS"); else $write("FAIL");
-                $display(": %0d beats, %0d numbers, %0d wrong, %0d clocks", result, number, wrong, ended - began + 1);
+                $display(": %0d beats, %0d numbers, %0d wrong, %0d clocks",
+                         {first}_at, {numbers}, wrong, ended - began + 1);
                 $finish;
             end
             if (quiet == PATIENCE) begin
-                $display("FAIL: nothing moves after %0d of %0d results", result, RESULTS);
+                $display("FAIL: nothing moves after %0d of %0d results", {first}_at, {first_words});
                 $finish;
             end
         end
@@ -93,55 +74,85 @@ module {name}_tb;
 endmodule
 """
 
+_FEED = """\
+            if ({p}_tvalid & {p}_tready) begin
+{begins}                {p}_at <= {p}_at + 1;
+                quiet <= 0;
+            end
+            // What is offered stays until it is taken.
+            {p}_offered <= ({p}_offered & ~{p}_tready) | ({p}_draw % 100 < valid_share);"""
+
+_CHECK = """\
+            if ({p}_tvalid & {p}_tready) begin
+                if ({p}_at >= {words} || (({p}_now ^ {p}_words[{p}_at]) & {p}_cares) !== 0) begin
+                    wrong <= wrong + 1;
+                    if (wrong < 10) $display("{p} %0d: %h, expected %h", {p}_at, {p}_now, {p}_words[{p}_at]);
+                end
+                {p}_at <= {p}_at + 1;
+{ends}                quiet <= 0;
+            end"""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A stream of a core in its testbench.
+
+    Attributes:
+        prefix: What the names of its ports begin with.
+        file: What the name of the file of its words ends with, before .hex.
+        words: How many these are.
+    """
+
+    prefix: str
+    file: str
+    words: int
+
+    @property
+    def parameter(self) -> str:
+        """The testbench's name of the number of words."""
+        return self.file.upper()
+
 
 def testbench(
-    name: str, ports: Sequence[Port], *, beats: int, results: int, numbers: int, patience: int, reset: bool
+    name: str, ports: Sequence[Port], given: Sequence[Stream], taken: Sequence[Stream], *, patience: int, reset: bool
 ) -> str:
     """Return the testbench of a core.
+
+    A word of a stream is its data, then bits of the lanes, then the end of the row, from the lowest on.
 
     Args:
         name: The core's name.
         ports: Its ports, but for clock and reset.
-        beats: Beats of scores in all.
-        results: Beats of results in all.
-        numbers: Rows, if the core gives numbers of rows, else 0.
+        given: What goes in; clocks count from the first beat of the first stream on.
+        taken: What comes back, to the last beat of the first stream; a second one has numbers of rows.
         patience: Clocks without a move after which the core counts as stuck.
         reset: Whether it has a reset.
     """
+    streams = [*given, *taken]
     widths = {port.name: port.width for port in ports}
-    given = [n for n in ("s_axis_tlast", "s_axis_tuser", "s_axis_tkeep", "s_axis_tdata") if n in widths]
-    back = [n for n in ("m_axis_tlast", "m_axis_tkeep", "m_axis_tdata") if n in widths]
-    has_numbers = "n_axis_tdata" in widths
-    signals = [f"    wire {f'[{port.width - 1}:0] ' if port.width > 1 else ''}{port.name};" for port in ports]
-    assigns = [
-        f"    assign {{{', '.join(given)}}} = now;",
-        "    assign s_axis_tvalid = running & offered & (beat < BEATS);",
+    parts = {
+        s.prefix: [n for k in ("tlast", "tuser", "tkeep", "tdata") if (n := f"{s.prefix}_{k}") in widths]
+        for s in streams
+    }
+    whole = {prefix: sum(widths[n] for n in names) for prefix, names in parts.items()}
+    memories: list[str] = []
+    for stream in streams:
+        p = stream.prefix
+        memories.append(f"    reg [{whole[p] - 1}:0] {p}_words [0:{stream.parameter}-1];")
+        memories.append(f"    integer {p}_at = 0;")
+        memories.append(f"    reg {p}_{'offered' if stream in given else 'ready'} = 1'b0;")
+    draws = [
+        f"    wire [31:0] {s.prefix}_draw = {f'draw({before.prefix}_draw)' if before else 'chance'};"
+        for s, before in zip(streams, (None, *streams), strict=False)
     ]
-    lanes = widths.get("m_axis_tkeep", 1)
-    field = widths["m_axis_tdata"] // lanes
-    kept = "{" + ", ".join(f"{{{field}{{m_axis_tkeep[{lane}]}}}}" for lane in reversed(range(lanes))) + "}"
-    if lanes == 1:
-        kept = f"{{{field}{{1'b1}}}}"
-    before = sum(widths[n] for n in back if n != "m_axis_tdata")
-    assigns.append(f"    wire [{before + field * lanes - 1}:0] cares = {{{{{before}{{1'b1}}}}, {kept}}};")
-    assigns += [
-        "    assign m_axis_tready = ready;",
-        f"    wire [{sum(widths[n] for n in back) - 1}:0] m_now = {{{', '.join(back)}}};",
-    ]
-    check = ""
-    if has_numbers:
-        assigns.append("    assign n_axis_tready = number_ready;")
-        check = (
-            "            if (n_axis_tvalid & n_axis_tready) begin\n"
-            "                if (number >= NUMBERS || n_axis_tdata !== numbers[number]) begin\n"
-            "                    wrong <= wrong + 1;\n"
-            '                    if (wrong < 10) $display("number %0d: %h, expected %h", number,\n'
-            "                                             n_axis_tdata, numbers[number]);\n"
-            "                end\n"
-            "                number <= number + 1;\n"
-            "                quiet <= 0;\n"
-            "            end\n"
-        )
+    assigns = [line for s in given for line in _offer(s, parts[s.prefix], whole[s.prefix])]
+    for stream in taken:
+        p = stream.prefix
+        assigns.append(f"    assign {p}_tready = {p}_ready;")
+        assigns.append(f"    wire [{whole[p] - 1}:0] {p}_now = {{{', '.join(parts[p])}}};")
+        assigns.append(f"    wire [{whole[p] - 1}:0] {p}_cares = {_cares(p, widths, whole[p])};")
+    begins = "                if (began < 0) began <= clocks;\n"
+    ends = "                ended <= clocks;\n"
     connections = [
         f"        .{CLOCK}(clock)",
         *([f"        .{RESET}(running)"] if reset else []),
@@ -149,17 +160,45 @@ def testbench(
     ]
     return _TEXT.format(
         name=name,
-        beats=beats,
-        results=results,
-        numbers=numbers,
         patience=patience,
-        given_top=sum(widths[n] for n in given) - 1,
-        result_top=sum(widths[n] for n in back) - 1,
-        number_memory=f"    reg [{widths['n_axis_tdata'] - 1}:0] numbers [0:NUMBERS-1];" if has_numbers else "",
-        read_numbers=f'        $readmemh("{name}_numbers.hex", numbers);\n' if has_numbers else "",
-        and_numbers=f" and {name}_numbers.hex" if has_numbers else "",
-        signals="\n".join(signals),
+        given_files=" and ".join(f"{name}_{s.file}.hex" for s in given),
+        taken_files=" and ".join(f"{name}_{s.file}.hex" for s in taken),
+        parameters="\n".join(f"    parameter {s.parameter} = {s.words};" for s in streams),
+        memories="\n".join(memories),
+        signals="\n".join(
+            f"    wire {f'[{port.width - 1}:0] ' if port.width > 1 else ''}{port.name};" for port in ports
+        ),
         connections=",\n".join(connections),
+        draws="\n".join(draws),
         assigns="\n".join(assigns),
-        check_numbers=check,
+        reads="\n".join(f'        $readmemh("{name}_{s.file}.hex", {s.prefix}_words);' for s in streams),
+        last_draw=f"{streams[-1].prefix}_draw",
+        readies="\n".join(
+            f"        {s.prefix}_ready <= running & ({s.prefix}_draw % 100 < ready_share);" for s in taken
+        ),
+        feeds="\n".join(_FEED.format(p=s.prefix, begins=begins if s is given[0] else "") for s in given),
+        checks="\n".join(
+            _CHECK.format(p=s.prefix, words=s.parameter, ends=ends if s is taken[0] else "") for s in taken
+        ),
+        all_taken=" && ".join(f"{s.prefix}_at == {s.parameter}" for s in taken),
+        first=taken[0].prefix,
+        first_words=taken[0].parameter,
+        numbers=f"{taken[1].prefix}_at" if len(taken) > 1 else "0",
     )
+
+
+def _offer(stream: Stream, names: Sequence[str], whole: int) -> Iterator[str]:
+    p, words = stream.prefix, stream.parameter
+    yield f"    wire [{whole - 1}:0] {p}_now = {p}_words[{p}_at < {words} ? {p}_at : 0];"
+    yield f"    assign {{{', '.join(names)}}} = {p}_now;"
+    yield f"    assign {p}_tvalid = running & {p}_offered & ({p}_at < {words});"
+
+
+def _cares(prefix: str, widths: dict[str, int], whole: int) -> str:
+    """Return the bits of a word that are compared: of lanes without an element only that they have none."""
+    data = widths[f"{prefix}_tdata"]
+    lanes = widths.get(f"{prefix}_tkeep", 0)
+    if not lanes:
+        return f"{{{whole}{{1'b1}}}}"
+    kept = ", ".join(f"{{{data // lanes}{{{prefix}_tkeep[{lane}]}}}}" for lane in reversed(range(lanes)))
+    return f"{{{{{whole - data}{{1'b1}}}}, {kept}}}"
