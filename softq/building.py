@@ -16,7 +16,7 @@ from softq.input_shapes import InputShapes, fix_input_shapes
 from softq.modelfile import ModelLike, as_model, graph_hash, weights_fingerprint
 from softq.packages import PACKAGES, Package, PackageOptions
 from softq.progress import Progress
-from softq.targets import TARGETS, BuiltFirmware, BuiltOperators, Target, TargetOptions
+from softq.targets import TARGETS, Order, Target, TargetOptions
 
 INSTALL = "pip install 'softq[tvm]'"
 """What installs TVM."""
@@ -116,11 +116,11 @@ def build(
     packing = None if package is None else parse_package(package)
     if spec.target.build is None:
         raise UsageError(f"target {spec.target.name} gives {spec.target.produces}; there is nothing to build")
-    if importlib.util.find_spec("tvm") is None:
-        raise UsageError(f"building for {spec.target.name} needs TVM; install it with: {INSTALL}")
-    check_address_space(_ADDRESS_SPACE, "building")
-    from softq.artifact import check_folder, write
-    from softq.artifact.operators.writing import write_operators
+    if spec.target.needs_tvm:
+        if importlib.util.find_spec("tvm") is None:
+            raise UsageError(f"building for {spec.target.name} needs TVM; install it with: {INSTALL}")
+        check_address_space(_ADDRESS_SPACE, "building")
+    from softq.artifact import check_folder
     from softq.artifact.signing import signer
 
     def step(number: int, name: str) -> None:
@@ -133,36 +133,9 @@ def build(
     fix_input_shapes(loaded, input_shapes)
     step(0, "compile")
     built = spec.target.build(loaded, spec.options)
-    if packing is not None and not isinstance(built, BuiltFirmware):
+    if packing is not None and not built.takes_package:
         raise UsageError(f"package {packing[0].name} is for a model in C; target {spec.target.name} builds none")
     step(1, "write")
     model_hashes = {"graph": graph_hash(loaded), "weights": weights_fingerprint(loaded)}
-    notes: tuple[str, ...] = ()
-    if isinstance(built, BuiltOperators):
-        written = write_operators(built.library, built.machine, folder, target=target, model=model_hashes, sign=signing)
-    elif isinstance(built, BuiltFirmware):
-        from softq.artifact.firmware.writing import write_firmware
-
-        written = write_firmware(
-            built.firmware,
-            built.machine,
-            folder,
-            name=built.name,
-            target=target,
-            model=model_hashes,
-            package=packing,
-            sign=signing,
-        )
-        notes = built.firmware.program.notes
-    else:
-        written = write(
-            built.program,
-            built.machine,
-            folder,
-            target=target,
-            model=model_hashes,
-            device=built.device,
-            sign=signing,
-        )
-        notes = built.program.notes
-    return BuiltArtifact(written, json.loads((written / "manifest.json").read_text(encoding="utf-8")), notes)
+    written = built.write(Order(folder, target, model_hashes, packing, signing))
+    return BuiltArtifact(written, json.loads((written / "manifest.json").read_text(encoding="utf-8")), built.notes)

@@ -11,9 +11,19 @@ To add a target, write `softq/targets/my_target.py`:
 from __future__ import annotations
 
 from softq.registry import Folder
-from softq.targets._contract import Built, BuiltFirmware, BuiltOperators, Target, TargetOptions
+from softq.targets._contract import Built, BuiltFirmware, BuiltOperators, Order, Result, Target, TargetOptions
 from softq.text_options import option
 
 TARGETS = Folder(package="softq.targets", attribute="TARGET", kind=Target, group="softq.targets", noun="target")
 
-__all__ = ["TARGETS", "Built", "BuiltFirmware", "BuiltOperators", "Target", "TargetOptions", "option"]
+__all__ = [
+    "TARGETS",
+    "Built",
+    "BuiltFirmware",
+    "BuiltOperators",
+    "Order",
+    "Result",
+    "Target",
+    "TargetOptions",
+    "option",
+]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
 import onnx_ir as ir
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from softq.artifact.machine import Cpu, Machine
     from softq.artifact.operators.library import OperatorLibrary
     from softq.artifact.program import Program
+    from softq.artifact.signing import Signer
+    from softq.packages import Package, PackageOptions
 
 
 @dataclass(frozen=True)
@@ -25,8 +29,51 @@ class TargetOptions(TextOptions):
 
 
 @dataclass(frozen=True)
-class Built:
-    """What a target makes of a model.
+class Order:
+    """How `build` wants a result to be written.
+
+    Attributes:
+        folder: Where it goes.
+        target: The target with its options, as the user gave it.
+        model: Hashes of the model that it was made from, by name.
+        package: The form of package that its files get for projects of another tool, with its options.
+        sign: Signs the manifest, if that is wanted.
+    """
+
+    folder: Path
+    target: str
+    model: Mapping[str, str]
+    package: tuple[Package, PackageOptions] | None = None
+    sign: Signer | None = None
+
+
+class Result(ABC):
+    """What a target makes of a model: it writes itself.
+
+    Attributes:
+        takes_package: Whether its files can be laid out as a package.
+    """
+
+    takes_package: ClassVar[bool] = False
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know, one sentence each."""
+        return ()
+
+    @abstractmethod
+    def write(self, order: Order) -> Path:
+        """Write it and return the folder.
+
+        Raises:
+            UsageError: the folder is something else than an artifact, or something that it takes is not installed.
+            InputError: the folder cannot be written, or the disk is full.
+        """
+
+
+@dataclass(frozen=True)
+class Built(Result):
+    """A model that runs through a driver.
 
     Attributes:
         program: The program.
@@ -38,9 +85,28 @@ class Built:
     machine: Machine
     device: DeviceProgram | None = None
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What compiling the model found."""
+        return self.program.notes
+
+    def write(self, order: Order) -> Path:
+        """Write kernels, driver, library, weights and manifest."""
+        from softq.artifact.writing import write
+
+        return write(
+            self.program,
+            self.machine,
+            order.folder,
+            target=order.target,
+            model=order.model,
+            device=self.device,
+            sign=order.sign,
+        )
+
 
 @dataclass(frozen=True)
-class BuiltOperators:
+class BuiltOperators(Result):
     """Custom operators for the functions of a model, which another runtime runs.
 
     Attributes:
@@ -51,9 +117,17 @@ class BuiltOperators:
     library: OperatorLibrary
     machine: Cpu
 
+    def write(self, order: Order) -> Path:
+        """Write the library, its source and a manifest."""
+        from softq.artifact.operators.writing import write_operators
+
+        return write_operators(
+            self.library, self.machine, order.folder, target=order.target, model=order.model, sign=order.sign
+        )
+
 
 @dataclass(frozen=True)
-class BuiltFirmware:
+class BuiltFirmware(Result):
     """A model in C.
 
     Attributes:
@@ -65,6 +139,27 @@ class BuiltFirmware:
     firmware: Firmware
     machine: Cpu
     name: str = ""
+    takes_package: ClassVar[bool] = True
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What compiling the model found."""
+        return self.firmware.program.notes
+
+    def write(self, order: Order) -> Path:
+        """Write the files in C and a manifest, laid out as a package if that is wanted."""
+        from softq.artifact.firmware.writing import write_firmware
+
+        return write_firmware(
+            self.firmware,
+            self.machine,
+            order.folder,
+            name=self.name,
+            target=order.target,
+            model=order.model,
+            package=order.package,
+            sign=order.sign,
+        )
 
 
 @dataclass(frozen=True)
@@ -78,8 +173,9 @@ class Target:
         needs: What has to be installed beside softq, `nothing` if nothing.
         passes: Makes the passes that turn a converted model into what the target takes, in their order.
         options: The dataclass of its options.
-        build: Makes a program of a converted model, or operators for it, and does not change it; None where the
+        build: Makes what is written of a converted model, which it does not change; None where the
             target's product is the model itself.
+        needs_tvm: Whether `build` needs TVM.
     """
 
     name: str
@@ -88,7 +184,8 @@ class Target:
     needs: str
     passes: Callable[[], Sequence[ir.passes.InPlacePass]]
     options: type[TargetOptions] = TargetOptions
-    build: Callable[[ir.Model, TargetOptions], Built | BuiltOperators | BuiltFirmware] | None = None
+    build: Callable[[ir.Model, TargetOptions], Result] | None = None
+    needs_tvm: bool = True
 
     def configure(self, settings: Mapping[str, str]) -> TargetOptions:
         """Return the options with these settings over the defaults.
