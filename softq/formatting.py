@@ -143,6 +143,8 @@ def artifact_to_text(folder: str, manifest: Mapping[str, Any]) -> str:
         rows = [(f"softq::{o['name']}", o["kernel"], ", ".join(o["sites"])) for o in found]
         told = f"{folder}: {manifest['target']}, {len(found)} operators, {megabytes:.1f} MiB"
         return lines([told, ""]) + table(("operator", "kernel", "sites"), rows)
+    if "cores" in manifest:
+        return _cores_to_text(folder, manifest)
     told = [f"{folder}: {manifest['target']}, {len(manifest['steps'])} steps, {megabytes:.1f} MiB"]
     for key in ("inputs", "outputs"):
         for tensor in manifest[key]:
@@ -152,6 +154,17 @@ def artifact_to_text(folder: str, manifest: Mapping[str, Any]) -> str:
         return lines([*told, ""]) + sizes_to_text(manifest)
     sites = [(site, ", ".join(names)) for site, names in manifest["sites"].items()]
     return lines([*told, ""]) + table(("site", "kernel"), sites)
+
+
+def _cores_to_text(folder: str, manifest: Mapping[str, Any]) -> str:
+    rows: list[tuple[str, ...]] = []
+    for core in manifest["cores"]:
+        length = str(core["length"])
+        outputs = ", ".join(core["outputs"])
+        rows.append((core["module"], f"softq::{core['function']}", outputs, length, str(core["lanes"]),
+                     str(core["latency"][length]), ", ".join(core["sites"])))  # fmt: skip
+    told = f"{folder}: {manifest['target']}, {len(rows)} cores"
+    return lines([told, ""]) + table(("core", "function", "outputs", "length", "lanes", "clocks", "sites"), rows)
 
 
 _LAYER_COLUMNS = ("step", "site", "kernel", "result", "multiply-adds", "weight bytes", "arena bytes")

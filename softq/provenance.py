@@ -12,7 +12,7 @@ from softq.files import parse_json
 from softq.methods import METHODS
 from softq.passes.replace import FUNCTION_DOMAIN
 from softq.passes.rewriting.calls import same_function
-from softq.plans import DEFAULT_MAX_LENGTH, PLAN_KEY, Plan, parse_plan
+from softq.plans import DEFAULT_MAX_LENGTH, PLAN_KEY, Plan, SitePlan, parse_plan
 from softq.rowprog import Program
 from softq.rowprog.onnx import emit, function_name
 from softq.site import META_KEY
@@ -25,10 +25,12 @@ class RowFunction:
     Attributes:
         program: The row program.
         max_length: Greatest length of a row that the function was proved for.
+        sites: What the plan says of the softmaxes that may call it: those with this method and these options.
     """
 
     program: Program
     max_length: int
+    sites: tuple[SitePlan, ...] = ()
 
 
 def plan_of(model: ir.Model) -> Plan | None:
@@ -62,11 +64,13 @@ def row_functions(model: ir.Model) -> dict[tuple[str, str], RowFunction]:
         return {}
     plan = plan_of(model)
     programs: dict[str, Program] = {}
+    planned: dict[str, list[SitePlan]] = {}
     for site in () if plan is None else plan.sites:
         method, options = METHODS.get(site.method), site.configure()
         for masked in (False, True):
             program = method.program(options, masked=masked)
             programs[function_name(program)] = program
+            planned.setdefault(function_name(program), []).append(site)
     found: dict[tuple[str, str], RowFunction] = {}
     for identifier, function in model.functions.items():
         if identifier[:2] not in called:
@@ -77,9 +81,8 @@ def row_functions(model: ir.Model) -> dict[tuple[str, str], RowFunction]:
                 f"function {FUNCTION_DOMAIN}::{name} is not in a plan of the model's metadata; convert the original "
                 "model with this softq, and keep the metadata"
             )
-        found[identifier[:2]] = RowFunction(
-            programs[name], _proved_length(model, function, programs[name], plan.max_length)
-        )
+        length = _proved_length(model, function, programs[name], plan.max_length)
+        found[identifier[:2]] = RowFunction(programs[name], length, tuple(planned[name]))
     return found
 
 

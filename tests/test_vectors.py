@@ -299,7 +299,7 @@ def test_the_files_say_what_they_are_and_are_the_same_again(tmp_path: Path) -> N
         (["nope", "x"], "unknown method 'nope'; there are:"),
         (["exact", "x", "--scores", "i8"], "method exact takes f32 scores only, not i8"),
         (["i-exp", "x", "--scores", "i8"], "i8 scores with step=0"),
-        (["exact", "x", "--scores", "f16"], "scores are 'f16'; allowed is f32 or i8 or u8 or i16"),
+        (["exact", "x", "--scores", "f16"], "scores are 'f16'; allowed is f32 (float32) or i8 (int8) or u8 (uint8)"),
         (["exact", "x", "--bits", "4"], "method exact has no option 'bits'"),
         (["log2", "x", "--bits", "9"], "log2 bits is 9; allowed is a whole number from 2 to 6"),
         (["log2", "x", "--set", "bits"], "--set 'bits'; expected KEY=VALUE"),

@@ -54,8 +54,8 @@ def _check_replaceable(goal: Path) -> None:
         facts = manifest.read(goal, kind=None)
     except InputError as error:
         raise UsageError(f"output '{goal}' is a folder with other things; only an artifact is replaced") from error
-    # Only of a model in C the files have names of their own, which reading it has checked, and folders.
-    own = cast("Mapping[str, object]", facts["files"]).keys() if facts["kind"] == manifest.FIRMWARE else ()
+    # Reading it has checked names of its own; only a model in C has folders.
+    own = cast("Mapping[str, object]", facts["files"]).keys() if facts["kind"] in manifest.OWN_FILES else ()
     strange = sorted(set(_ends(goal)) - manifest.KNOWN - set(own))
     if strange:
         raise UsageError(f"output '{goal}' is an artifact, but {strange[0]!r} in it is not of softq; move that first")

@@ -25,6 +25,12 @@ OPERATORS = "softq operators"
 FIRMWARE = "softq firmware"
 """The kind of a model in C."""
 
+CORES = "softq cores"
+"""The kind of cores for FPGAs."""
+
+OWN_FILES = frozenset((FIRMWARE, CORES))
+"""Kinds whose files have names of their own, which reading the manifest checks."""
+
 FIRMWARE_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}", re.ASCII)
 """What files and symbols of a model in C begin with."""
 
@@ -129,14 +135,15 @@ def describe(
     }
 
 
-def describe_build(kind: str, machine: Machine, target: str, model: Mapping[str, str]) -> dict[str, object]:
-    """Return how a manifest of any kind begins: what was built, by what, for what, of which model."""
+def describe_build(kind: str, machine: Machine | None, target: str, model: Mapping[str, str]) -> dict[str, object]:
+    """Return how a manifest of any kind begins: what was built, by what, for what machine if any, of which model."""
+    described = {key: getattr(machine, key, absent) for key, absent in _MACHINE.items()}
     return {
         "schema": SCHEMA,
         "kind": kind,
         "versions": {"softq": _version("softq"), "tvm": _version("apache-tvm")},
         "target": target,
-        "machine": {key: getattr(machine, key, absent) for key, absent in _MACHINE.items()},
+        **({} if machine is None else {"machine": described}),
         "model": dict(model),
     }
 
@@ -206,8 +213,8 @@ def _checked(value: object, kinds: Sequence[str]) -> dict[str, object]:
         raise ValueError(f"kind is {kind!r}; expected {' or '.join(map(repr, kinds))}")
     if manifest.get("schema") != SCHEMA:
         raise ValueError(f"schema is {manifest.get('schema')!r}; this softq reads {SCHEMA}")
-    machine = _object(manifest.get("machine"), "machine")
-    if not all(isinstance(machine.get(key), str) for key in ("name", "triple", "cpu")):
+    machine = _object(manifest.get("machine", {}), "machine")
+    if kind != CORES and not all(isinstance(machine.get(key), str) for key in ("name", "triple", "cpu")):
         raise ValueError("machine has no name, triple and cpu")
     files = _object(manifest.get("files"), "files")
     _CHECKS[str(kind)](manifest, files)
@@ -261,12 +268,24 @@ def _check_firmware(manifest: Mapping[str, object], files: Mapping[str, object])
     wanted = {f"{where}/{file}".removeprefix("/") for file in firmware_files(name, str(form))}
     if not wanted <= set(files) or (package is None and wanted != set(files)):
         raise ValueError(f"files are {', '.join(files) or 'none'}; expected {', '.join(sorted(wanted))}")
+    _check_inside(files)
+
+
+def _check_cores(manifest: Mapping[str, object], files: Mapping[str, object]) -> None:
+    for item in _list(manifest.get("cores"), "cores"):
+        name = _object(item, "an entry of cores").get("module")
+        if not isinstance(name, str) or not {f"{name}.v", f"{name}.json"} <= set(files):
+            raise ValueError(f"an entry of cores is named {name!r}; expected one with its files")
+    _check_inside(files)
+
+
+def _check_inside(files: Mapping[str, object]) -> None:
     for file in files:
         if "\\" in file or not all(part.strip(".") for part in file.split("/")):
             raise ValueError(f"files has {file!r}; expected a path inside the folder")
 
 
-_CHECKS = {KIND: _check_model, OPERATORS: _check_operators, FIRMWARE: _check_model}
+_CHECKS = {KIND: _check_model, OPERATORS: _check_operators, FIRMWARE: _check_model, CORES: _check_cores}
 
 
 def source_folder(folder: Path, manifest: Mapping[str, object]) -> Path:

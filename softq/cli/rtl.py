@@ -17,7 +17,7 @@ from softq.cli.vectors import FITTED, parse_number
 @METHOD_BITS
 @METHOD_SETTINGS
 @FITTED
-@click.option("--scores", default="i8", show_default=True, metavar="TYPE", help="i8 or u8.")
+@click.option("--scores", default="int8", show_default=True, metavar="TYPE", help="int8 or uint8.")
 @click.option("--masked", is_flag=True, help="A bit beside each score says that it takes part.")
 @click.option("--outputs", metavar="NAMES", default="", help="What the core gives: codes,normalizer for example.")
 @click.option("--length", type=int, default=1024, show_default=True, metavar="N", help="Elements of the longest row.")

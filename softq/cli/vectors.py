@@ -22,7 +22,13 @@ FITTED = click.option(
 @click.option("--bits", type=int, metavar="N", help="Short for --set bits=N.")
 @METHOD_SETTINGS
 @FITTED
-@click.option("--scores", default="f32", show_default=True, metavar="TYPE", help="f32, i8, u8 or i16.")
+@click.option(
+    "--scores",
+    default="f32",
+    show_default=True,
+    metavar="TYPE",
+    help="float32, int8, uint8 or int16; f32, i8, ... too.",
+)
 @click.option("--masked", is_flag=True, help="The kernel takes a mask.")
 @click.option("--length", "lengths", type=int, multiple=True, metavar="N", help="Elements of a row; may be repeated.")
 @click.option("--rows", type=int, default=10, show_default=True, metavar="R", help="Random rows of each length.")

@@ -28,6 +28,11 @@ class DType(Enum):
     U64 = "u64"
     BOOL = "bool"
 
+    @classmethod
+    def named(cls, name: str) -> DType | None:
+        """Return the type that a name means, the language's (i8) or NumPy's (int8); None if there is none."""
+        return next((dtype for dtype in cls if name in (dtype.value, dtype.numpy.name)), None)
+
     @property
     def is_integer(self) -> bool:
         """Whether this is one of the eight integer types."""

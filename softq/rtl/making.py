@@ -14,15 +14,15 @@ from softq.codegen.verilog.core import Core, write_core
 from softq.codegen.verilog.plan import CorePlan, Settings
 from softq.codegen.verilog.testbench import Stream, testbench
 from softq.errors import UsageError
-from softq.methods import METHODS
+from softq.methods import METHODS, Method, Options
 from softq.rowprog import DType, Kind, Program, to_text
 from softq.rowprog.program import Node, param_of, substitute
 from softq.rowprog.tabulate import tabulate_or_keep
 from softq.rtl.beats import Beats, beats
-from softq.vectors.making import configured
+from softq.vectors.making import configured, scores_type
 from softq.vectors.rows import choose
 
-SCORES = ("i8", "u8")
+SCORES = (DType.I8, DType.U8)
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 _PATIENCE = 64
 """Clocks without a move, for each element of the longest row, after which a core counts as stuck."""
@@ -79,7 +79,7 @@ def rtl(
         method: Name of the method.
         settings: Its options by name, as text or numbers; the others keep their defaults.
         fitted: Numbers for the options that calibration would fit; they become constants of the core.
-        scores: Type of the scores: i8 or u8.
+        scores: Type of the scores: i8 or u8; NumPy's names (int8) are taken, too.
         masked: Whether a bit beside each score says that it takes part.
         outputs: What the core gives, by the names of the program's outputs: one per element and any per row. By default
             the codes, or else the first per element, and all per row.
@@ -96,33 +96,73 @@ def rtl(
         ProofError: the length is above the longest row for which nothing overflows.
     """
     chosen = METHODS.get(method)
-    if scores not in SCORES:
-        raise UsageError(f"scores are {scores!r}; a core takes {' or '.join(SCORES)}")
+    kind = scores_type(scores, SCORES)
+    options, params, numbers = configured(chosen, settings or {}, fitted or {})
+    return make_core(
+        chosen,
+        options,
+        _fix(chosen.program(options, scores=kind, masked=masked), params),
+        Settings(length, lanes, reset),
+        name=name or chosen.name.replace("-", "_"),
+        fitted=numbers,
+        outputs=outputs,
+        rows=rows,
+        seed=seed,
+    )
+
+
+def make_core(
+    method: Method,
+    options: Options,
+    program: Program,
+    settings: Settings,
+    *,
+    name: str,
+    fitted: Mapping[str, float] | None = None,
+    outputs: Sequence[str] = (),
+    rows: int = 10,
+    seed: int = 0,
+) -> MadeCore:
+    """Return a core of a program; the same arguments give the same one.
+
+    Args:
+        method: The method.
+        options: Its options.
+        program: Its program with these options, for scores of 8 bits, without run-time parameters.
+        settings: What the core is built for.
+        name: The module's name.
+        fitted: Numbers that are constants of the program, by their options.
+        outputs: As for `rtl`.
+        rows: As for `rtl`.
+        seed: As for `rtl`.
+
+    Raises:
+        UsageError: an argument is wrong.
+        RefusalError: the program has a value that a core cannot compute; the message names it.
+        ProofError: the length is above the longest row for which nothing overflows.
+    """
     if rows < 0:
         raise UsageError(f"rows is {rows}; allowed is 0 and more")
-    module = name or chosen.name.replace("-", "_")
-    if not _NAME.fullmatch(module):
-        raise UsageError(f"name is {module!r}; a module's is at most 63 small letters, digits and _, a letter first")
-    built = Settings(length, lanes, reset)
-    options, params, numbers = configured(chosen, settings or {}, fitted or {})
-    program = _fix(chosen.program(options, scores=DType(scores), masked=masked), params)
-    plan = CorePlan(_with_outputs(tabulate_or_keep(program)[0], outputs), built)
-    core = write_core(plan, module, [f"{module}: {chosen.summary}", f"softq {__version__}.", ""])
-    lengths = sorted({n for n in (1, 2, 3, lanes, lanes + 1, 16, 61, 197, length) if n <= length})
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"name is {name!r}; a module's is at most 63 small letters, digits and _, a letter first")
+    plan = CorePlan(_with_outputs(tabulate_or_keep(program)[0], outputs), settings)
+    core = write_core(plan, name, [f"{name}: {method.summary}", f"softq {__version__}.", ""])
+    lanes, longest = settings.lanes, settings.length
+    lengths = sorted({n for n in (1, 2, 3, lanes, lanes + 1, 16, 61, 197, longest) if n <= longest})
     found = beats(plan, choose(plan.source, {}, lengths, rows, seed))
     facts = {
         "schema": 1,
         "softq": __version__,
-        "module": module,
-        "method": chosen.name,
-        "source": chosen.source,
+        "module": name,
+        "method": method.name,
+        "source": method.source,
         "options": options.to_json(),
-        "fitted": numbers,
-        "scores": scores,
-        "masked": masked,
-        "length": length,
+        "fitted": dict(fitted or {}),
+        "scores": program.scores.value,
+        "masked": program.masked,
+        "length": longest,
         "lanes": lanes,
-        "reset": reset,
+        "reset": settings.reset,
         "program": to_text(plan.source),
         **core.describe(),
     }

@@ -36,6 +36,13 @@ def write_rtl(made: MadeCore, folder: str | os.PathLike[str]) -> tuple[Path, ...
         path.mkdir(exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot write '{path}': {error.strerror or error}") from error
+    files = {path / file: content for file, content in core_files(made).items()}
+    write_files(files)
+    return tuple(files)
+
+
+def core_files(made: MadeCore) -> dict[str, bytes]:
+    """Return the files of a core by name."""
     found, name = made.beats, made.core.name
     contents = {
         f"{name}.v": made.core.text,
@@ -47,9 +54,7 @@ def write_rtl(made: MadeCore, folder: str | os.PathLike[str]) -> tuple[Path, ...
     }
     if found.numbers:
         contents[f"{name}_numbers.hex"] = _to_hex(found.numbers)
-    files = {path / file: text.encode() for file, text in contents.items()}
-    write_files(files)
-    return tuple(files)
+    return {file: text.encode() for file, text in contents.items()}
 
 
 def _to_hex(words: Sequence[int]) -> str:

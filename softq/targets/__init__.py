@@ -11,7 +11,16 @@ To add a target, write `softq/targets/my_target.py`:
 from __future__ import annotations
 
 from softq.registry import Folder
-from softq.targets._contract import Built, BuiltFirmware, BuiltOperators, Order, Result, Target, TargetOptions
+from softq.targets._contract import (
+    Built,
+    BuiltCores,
+    BuiltFirmware,
+    BuiltOperators,
+    Order,
+    Result,
+    Target,
+    TargetOptions,
+)
 from softq.text_options import option
 
 TARGETS = Folder(package="softq.targets", attribute="TARGET", kind=Target, group="softq.targets", noun="target")
@@ -19,6 +28,7 @@ TARGETS = Folder(package="softq.targets", attribute="TARGET", kind=Target, group
 __all__ = [
     "TARGETS",
     "Built",
+    "BuiltCores",
     "BuiltFirmware",
     "BuiltOperators",
     "Order",

@@ -163,6 +163,34 @@ class BuiltFirmware(Result):
 
 
 @dataclass(frozen=True)
+class BuiltCores(Result):
+    """Cores for FPGAs.
+
+    Attributes:
+        files: Their files by name.
+        facts: What they are and which softmaxes they compute, as plain values.
+        missing: What has no core, one sentence each.
+    """
+
+    files: Mapping[str, bytes]
+    facts: Mapping[str, object]
+    missing: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What has no core."""
+        return self.missing
+
+    def write(self, order: Order) -> Path:
+        """Write the cores and a manifest."""
+        from softq.artifact.cores import write_cores
+
+        return write_cores(
+            self.files, self.facts, order.folder, target=order.target, model=order.model, sign=order.sign
+        )
+
+
+@dataclass(frozen=True)
 class Target:
     """Something that a converted model is lowered to.
 

@@ -22,7 +22,7 @@ Array = NDArray[np.generic]
 DEFAULT_LENGTHS = (0, 1, 2, 3, 16, 61)
 """None, one, a pair, an odd few, a vector register, and one that no register divides."""
 
-SCORES = ("f32", "i8", "u8", "i16")
+SCORES = (DType.F32, DType.I8, DType.U8, DType.I16)
 SCHEMA = 1
 _MOST_SCORES = 2**22
 """Beyond, the header would be tens of megabytes."""
@@ -71,7 +71,7 @@ def vectors(
         method: Name of the method.
         settings: Its options by name, as text or numbers; the others keep their defaults.
         fitted: Numbers for the options that calibration would fit, one per site.
-        scores: Type of the scores: f32, i8, u8 or i16.
+        scores: Type of the scores: f32, i8, u8 or i16; NumPy's names (int8) are taken, too.
         masked: Whether the kernel takes a mask.
         lengths: Elements of a row; rows of each are made.
         rows: Random rows of each length; the special ones come on top.
@@ -82,13 +82,12 @@ def vectors(
         ProofError: a length is above the longest row for which nothing overflows.
     """
     chosen = METHODS.get(method)
-    if scores not in SCORES:
-        raise UsageError(f"scores are {scores!r}; allowed is {' or '.join(SCORES)}")
+    kind = scores_type(scores, SCORES)
     lengths = _lengths(lengths, rows)
     if not 0 <= seed < 2**32:
         raise UsageError(f"seed is {seed}; allowed is 0 to {2**32 - 1}")
     options, params, numbers = configured(chosen, settings or {}, fitted or {})
-    program = chosen.program(options, scores=DType(scores), masked=masked)
+    program = chosen.program(options, scores=kind, masked=masked)
     proof = prove(program, max_length=lengths[-1])
     found = choose(program, params, lengths, rows, seed)
     arrays = _arrays(program, found, params)
@@ -102,7 +101,7 @@ def vectors(
             "source": chosen.source,
             "options": options.to_json(),
             "fitted": numbers,
-            "scores": scores,
+            "scores": kind.value,
             "masked": masked,
             "lengths": list(lengths),
             "random_rows": rows,
@@ -121,6 +120,19 @@ def vectors(
         },
         arrays,
     )
+
+
+def scores_type(name: str, allowed: Sequence[DType]) -> DType:
+    """Return the type of scores that a name means.
+
+    Raises:
+        UsageError: it is none of those that are allowed.
+    """
+    found = DType.named(name)
+    if found is None or found not in allowed:
+        known = " or ".join(f"{dtype.value} ({dtype.numpy.name})" for dtype in allowed)
+        raise UsageError(f"scores are {name!r}; allowed is {known}")
+    return found
 
 
 def _lengths(lengths: Sequence[int], rows: int) -> tuple[int, ...]:

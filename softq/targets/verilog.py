@@ -1,0 +1,51 @@
+"""FPGAs: streaming cores in Verilog-2001, one for each of softq's functions in a converted model.
+
+Produces a folder: for each core NAME.v, a testbench that checks itself on golden vectors, a description and a
+constraint of the clock (docs/fpga.md), and a manifest that says which softmaxes each core computes. Needs neither TVM
+nor a vendor's tools. A core takes scores of 8 bits and gives the integers of the method's program to the bit; numbers
+that were fitted, and the scale of scores that the model quantizes, are constants of it, so that softmaxes of one
+function may have several cores. Where the model has floats, `step` says what one unit of the scores is. A function
+whose program computes with floats or with a scan is named in a warning, with the value that is in the way; a model of
+no other ones is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from softq.targets._contract import BuiltCores, Target, TargetOptions
+from softq.text_options import option
+
+
+@dataclass(frozen=True)
+class Options(TargetOptions):
+    """What all cores of the model are built for."""
+
+    lanes: str = option("1", "elements of a beat: 1, 2, 4 or 8")
+    length: str = option("", "elements of the longest row; those of the model by default")
+    scores: str = option("", "int8 or uint8; by default what the model quantizes them to, else int8")
+    step: str = option("", "real value of one unit of the scores; by default their scale in the model, or the method's")
+    outputs: str = option("", "what cores give, codes+normalizer for example; by default codes and the rows' numbers")
+    reset: str = option("yes", "whether there is a synchronous reset: yes or no")
+
+
+def _build(model: ir.Model, options: TargetOptions) -> BuiltCores:
+    from softq.rtl.models import find_cores
+    from softq.rtl.wanted import parse_wanted
+
+    found = find_cores(model, parse_wanted(options.settings()))
+    return BuiltCores(found.files(), found.to_json(), tuple(each.text for each in found.refused))
+
+
+TARGET = Target(
+    name="verilog",
+    summary="FPGAs: streaming cores in Verilog-2001 for scores of 8 bits, with testbenches.",
+    produces="a folder with a core, its testbench and description for each function, and a manifest",
+    needs="nothing",
+    passes=lambda: (),
+    options=Options,
+    build=_build,
+    needs_tvm=False,
+)
