@@ -88,6 +88,12 @@ def _mcu() -> str:
     return table(results())
 
 
+def _mcu_products() -> str:
+    from benchmarks.mcu.results import products_table
+
+    return products_table()
+
+
 def _mcu_models() -> str:
     from benchmarks.mcu.results import models_table
 
@@ -235,6 +241,7 @@ COMMITTED: dict[str, Callable[[], str]] = {
     "octaves": _octaves,
     "synthetic": _synthetic,
     "mcu": _mcu,
+    "mcu-products": _mcu_products,
     "mcu-models": _mcu_models,
     "mcu-rivals": _mcu_rivals,
     "training": _training,

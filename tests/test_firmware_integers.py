@@ -14,6 +14,7 @@ pytest.importorskip("tvm")
 
 import softq
 from benchmarks.mcu.boards import BOARDS, missing
+from benchmarks.mcu.products import WORKS, measure
 from benchmarks.mcu.running import run_model
 from tests.built import Array
 from tests.test_firmware import COMPILERS, compiled
@@ -89,16 +90,26 @@ def test_attentions_are_those_of_the_processor(kind: str, form: dict[str, bool],
     assert (difference > 0).mean() < 0.001
 
 
-@pytest.mark.parametrize("name", ["m4", pytest.param("m3", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["m4", *(pytest.param(name, marks=pytest.mark.slow) for name in ("m3", "m55 mve"))])
 def test_products_on_boards(name: str, tmp_path: Path) -> None:
-    """A Cortex-M4 multiplies by DSP instructions, a Cortex-M3 has none: both give NumPy's sums."""
+    """A Cortex-M4 multiplies by DSP instructions, a Cortex-M3 has none, MVE has vectors: all give NumPy's sums."""
     board = BOARDS[name]
     absent = missing(board)
     if absent:
         pytest.skip(f"needs {absent}")
-    model, feed = products("int8", "int8", (1, 9, 34, 7))
-    softq.build(model, tmp_path / "model", target=f"cortex-m,cpu={name},name=sums")
-    (found,) = run_model(board, tmp_path / "model", tmp_path, [feed]).outputs
-    for output, expected in zip(model.graph.output, wanted(model, feed), strict=True):
-        np.testing.assert_array_equal(found[output.name], expected, output.name)
-    assert "smlad" in (tmp_path / "model" / "sums_kernels.h").read_text()
+    cases = [("int8", "int8", (1, 9, 34, 7)), ("uint8", "int8", (2, 3, 16, 8)), ("int8", "uint8", (1, 2, 100, 13))]
+    for at, (left, right, shape) in enumerate(cases):
+        model, feed = products(left, right, shape)
+        built = tmp_path / f"model{at}"
+        softq.build(model, built, target=f"{board.target},name=sums")
+        (found,) = run_model(board, built, tmp_path, [feed]).outputs
+        for output, expected in zip(model.graph.output, wanted(model, feed), strict=True):
+            np.testing.assert_array_equal(found[output.name], expected, f"{output.name} of {left} and {right}")
+        assert not board.cpu.in_c or "smlad" in (built / "sums_kernels.h").read_text()
+
+
+@pytest.mark.parametrize("name", ["m7", pytest.param("m55 mve", marks=pytest.mark.slow)])
+def test_products_to_codes_on_boards(name: str, tmp_path: Path) -> None:
+    if absent := missing(BOARDS[name]):
+        pytest.skip(f"needs {absent}")
+    assert 0.05 < measure(WORKS[-1], (11, 48, 43), BOARDS[name], tmp_path) < 10

@@ -14,6 +14,8 @@ MODELS = RESULTS.with_name("mcu_models.json")
 RIVALS = RESULTS.with_name("mcu_rivals.json")
 RIVALS_COMMAND = f"{COMMAND}.rivals"
 MODELS_COMMAND = f"{COMMAND}.models"
+PRODUCTS = RESULTS.with_name("mcu_products.json")
+PRODUCTS_COMMAND = f"{COMMAND}.products"
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,23 @@ class ModelRow:
     weights: int
     arena: int
     stack: int
+
+
+@dataclass(frozen=True)
+class ProductRow:
+    """A product of 8-bit integers on a board.
+
+    Attributes:
+        work: What is done.
+        size: Rows x length of the sums x columns.
+        board: The processor.
+        instructions: Per multiply-add.
+    """
+
+    work: str
+    size: str
+    board: str
+    instructions: float
 
 
 @dataclass(frozen=True)
@@ -106,6 +125,12 @@ def store_models(rows: Sequence[ModelRow], compilers: Sequence[str], places: Seq
     MODELS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
+def store_products(rows: Sequence[ProductRow], compilers: Sequence[str]) -> None:
+    """Write the rows, and which compilers there were."""
+    found = {"command": PRODUCTS_COMMAND, "compilers": list(compilers), "rows": [asdict(row) for row in rows]}
+    PRODUCTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
 def store_rivals(rows: Sequence[RivalRow], compilers: Sequence[str], commands: Mapping[str, str]) -> None:
     """Write the rows, which compilers there were, and how each rival was called."""
     found = {"command": RIVALS_COMMAND, "compilers": list(compilers), "calls": dict(commands),
@@ -148,6 +173,19 @@ def models_table() -> str:
         lines.append(f"| {row.model} | {row.board} | {row.instructions:.1f} | {cells} |")
     made = f"From `{found['command']}` ({', '.join(found['compilers'])}, -O2)"
     return f"{made}: of one run, in bytes.\n\n" + "\n".join(lines)
+
+
+def products_table() -> str:
+    """Return the table of docs/microcontrollers.md of products: instructions per multiply-add."""
+    found = json.loads(PRODUCTS.read_text(encoding="utf-8"))
+    rows = [ProductRow(**row) for row in found["rows"]]
+    boards = list(dict.fromkeys(row.board for row in rows))
+    lines = [f"| product | rows x length x columns | {' | '.join(boards)} |", "|---" * (len(boards) + 2) + "|"]
+    for work, size in dict.fromkeys((row.work, row.size) for row in rows):
+        counts = {row.board: f"{row.instructions:.2f}" for row in rows if (row.work, row.size) == (work, size)}
+        lines.append(f"| {work} | {size} | {' | '.join(counts.get(board, '-') for board in boards)} |")
+    made = f"From `{found['command']}` ({', '.join(found['compilers'])}, -O2)"
+    return f"{made}: instructions per multiply-add.\n\n" + "\n".join(lines)
 
 
 def rivals_table() -> str:

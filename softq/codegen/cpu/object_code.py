@@ -85,6 +85,9 @@ def target_of(machine: Cpu) -> tvm.target.Target:
         # At level 3 loops are unrolled until what they hold no longer fits eight vectors, in one and a half times the
         # code: the int8 ViT takes 13.9 million instructions on a Cortex-M55 then, at this level 8.4.
         description["opt-level"] = 2
+        # TVM tells LLVM that no two buffers share memory. Of a kernel that is inlined in another one they do: what it
+        # had written was not there where its caller read it.
+        description["cl-opt"] = ["-enable-tbaa:bool=false"]
     if machine.abi:
         description["mabi"] = machine.abi
     return tvm.target.Target(description)

@@ -3,7 +3,7 @@
 Panels are [panels, columns, groups * count], so columns are rows of one matrix, each with zeros behind its end. Two
 rows of the left operand and two columns are multiplied at once by a function that stands before kernels in C: by the
 DSP instructions of a processor that has them, four bytes a word, else byte by byte. With vectors there is no such
-function: the products of 16 bytes are added up by an instruction. All give the same integers.
+function (`dot_vectors`). All give the same integers.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from softq.codegen.cpu.gemm.dot_prepack import of_right, rows_symbol
-from softq.codegen.cpu.gemm.dot_product import RUNS, VECTORS, Dot
+from softq.codegen.cpu.gemm.dot_product import VECTORS, Dot
+from softq.codegen.cpu.gemm.dot_vectors import multiply_by_vectors
+from softq.codegen.cpu.gemm.runs_matrix import RunsMatrix
 from softq.codegen.cpu.gemm.scaled_sums import ScaledSums
-from softq.codegen.cpu.gemm.tiles import Tile, call, ceil_divide, matrix_start, number, vector
-from softq.codegen.cpu.rows.tir import cast, intrinsic, reinterpret
+from softq.codegen.cpu.gemm.tiles import Tile, call, ceil_divide, matrix_start, number
+from softq.codegen.cpu.rows.tir import cast
 from softq.compiler.steps.product import Epilogue
 from softq.compiler.tir.kernel_function import KernelFunction, kernel_function
 
@@ -30,25 +32,6 @@ DOTS = "sq_dots"
 """The functions of one row, and of two, with two columns; their sums are added to four numbers."""
 
 _PAIR = 2
-
-
-@dataclass(frozen=True)
-class RunsMatrix:
-    """Rows of bytes in memory.
-
-    Attributes:
-        buffer: The memory.
-        start: Where the first row begins.
-        row: How far rows are apart.
-    """
-
-    buffer: Any
-    start: Any
-    row: Any
-
-    def address(self, row: Any) -> Any:
-        """Return where a row begins."""
-        return T.address_of(self.buffer[self.start + row * self.row])
 
 
 def multiply_runs(
@@ -71,6 +54,9 @@ def multiply_runs(
         short: Whether that is little code, which may stand there for each of the sums.
         count: Numbers of a group.
     """
+    if count == VECTORS.count:
+        multiply_by_vectors(left, right, sizes, start, store)
+        return
     zero, pair = number(0), number(_PAIR)
     groups, rows, columns = sizes
     sums = T.alloc_buffer((_PAIR * _PAIR,), "int32", scope="local")
@@ -82,12 +68,11 @@ def multiply_runs(
                 # Of a row that is not there the sum of the last one is begun, and not used.
                 there = row + (tirx.min(number(i), high - number(1)) if i else zero)
                 T.buffer_store(sums, start(there, column + number(j)), [number(i * _PAIR + j)])
-        multiply = _call_dots if count == RUNS.count else _multiply_vectors
         with T.If(number(1) < high):
             with T.Then():
-                multiply(_PAIR, (left, row), (right, column), groups, sums)
+                _call_dots(_PAIR, (left, row), (right, column), groups, sums)
             with T.Else():
-                multiply(1, (left, row), (right, column), groups, sums)
+                _call_dots(1, (left, row), (right, column), groups, sums)
         if short:
             for i in range(_PAIR):
                 for j in range(_PAIR):
@@ -102,27 +87,6 @@ def _call_dots(rows: int, left: tuple[RunsMatrix, Any], right: tuple[RunsMatrix,
     """Emit the sums of one row or two with two columns, by a function in C."""
     (a, row), (b, column) = left, right
     call(f"{DOTS}_{rows}", a.address(row), a.row, b.address(column), b.row, groups, T.address_of(sums[number(0)]))
-
-
-def _multiply_vectors(
-    rows: int, left: tuple[RunsMatrix, Any], right: tuple[RunsMatrix, Any], groups: Any, sums: Any
-) -> None:
-    """Emit the same by vectors, whose products a processor adds up to one number in an instruction."""
-    (a, row), (b, column) = left, right
-    lanes = VECTORS.count
-
-    def load(matrix: RunsMatrix, at: Any, group: Any) -> Any:
-        position = matrix.start + at * matrix.row + group * number(lanes)
-        # Scratch is memory of unsigned bytes.
-        return cast(reinterpret(matrix.buffer[vector(position, lanes)], "int8", lanes), "int8", "int32", lanes)
-
-    with T.serial(number(0), groups) as group:
-        ours = [load(a, row + number(i), group) for i in range(rows)]
-        theirs = [load(b, column + number(j), group) for j in range(_PAIR)]
-        for i, x in enumerate(ours):
-            for j, y in enumerate(theirs):
-                at = number(i * _PAIR + j)
-                T.buffer_store(sums, sums[at] + intrinsic("llvm.vector.reduce.add", "int32", 1, x * y), [at])
 
 
 def runs_sum_kernel(dot: Dot, symbol: str, epilogue: ScaledSums | None = None) -> tirx.PrimFunc:
