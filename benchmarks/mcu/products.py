@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -77,7 +78,7 @@ WORKS = (
 )
 
 
-def constants(length: int, columns: int) -> dict[str, NDArray[np.generic]]:
+def constants(length: int, columns: int) -> dict[str, NDArray[Any]]:
     """Return weights and biases, with a scale for each column."""
     rng = np.random.default_rng(length + columns)
     scales = rng.uniform(0.01, 0.02, columns).astype(np.float32)
