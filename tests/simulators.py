@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from softq.rtl import MadeCore, write_rtl
+
 SIMULATORS = ("iverilog", "verilator")
+
+
+def check(folder: Path, made: MadeCore, simulator: str, stalls: Sequence[tuple[int, int]]) -> None:
+    """Require that a core passes its testbench with these shares of clocks, offered and taken."""
+    write_rtl(made, folder)
+    command = compile_core(folder, made.core.name, simulator)
+    for seed, (valid, ready) in enumerate(stalls):
+        said = simulate(folder, command, valid=valid, ready=ready, seed=seed + 1)
+        assert re.search(
+            rf"^PASS: {len(made.beats.results)} beats, {len(made.beats.numbers)} numbers, 0 wrong", said
+        ), said
 
 
 def compile_core(folder: Path, name: str, simulator: str) -> list[str]:

@@ -14,23 +14,13 @@ from softq.cli import main
 from softq.errors import RefusalError, SoftqError, UsageError
 from softq.methods import METHODS
 from softq.rtl import MadeCore, rtl, write_rtl
-from tests.simulators import compile_core, simulate
+from tests.simulators import check, compile_core, simulate
 
 STALLS = ((100, 100), (70, 60), (30, 100), (100, 20))
 
 
 def _settings(method: str, **more: object) -> Mapping[str, object]:
     return {"step": 0.06, **more} if "step" in METHODS.get(method).options.specs() else more
-
-
-def _check(folder: Path, made: MadeCore, simulator: str, stalls: tuple[tuple[int, int], ...]) -> None:
-    write_rtl(made, folder)
-    command = compile_core(folder, made.core.name, simulator)
-    for seed, (valid, ready) in enumerate(stalls):
-        said = simulate(folder, command, valid=valid, ready=ready, seed=seed + 1)
-        assert re.search(
-            rf"^PASS: {len(made.beats.results)} beats, {len(made.beats.numbers)} numbers, 0 wrong", said
-        ), said
 
 
 INTEGER = [
@@ -44,7 +34,7 @@ REFUSED = {"qlinear": "is a float", **_SCANS}
 @pytest.mark.parametrize(("method", "lanes"), [("deferred-log", 1), ("deferred-log", 4), ("ita", 2)])
 def test_gives_what_the_interpreter_gives(tmp_path: Path, method: str, lanes: int) -> None:
     """Values of each element and of each row, in both simulators' common language."""
-    _check(tmp_path, rtl(method, _settings(method), length=200, lanes=lanes, rows=2), "iverilog", STALLS[:2])
+    check(tmp_path, rtl(method, _settings(method), length=200, lanes=lanes, rows=2), "iverilog", STALLS[:2])
 
 
 @pytest.mark.slow
@@ -60,7 +50,7 @@ def test_gives_what_the_interpreter_gives_of_every_method(
             rtl(method, _settings(method), scores=scores, masked=masked)
         return
     made = rtl(method, _settings(method), scores=scores, masked=masked, rows=20)
-    _check(tmp_path, made, "verilator", STALLS)
+    check(tmp_path, made, "verilator", STALLS)
 
 
 def test_says_how_many_clocks_a_row_takes(tmp_path: Path) -> None:

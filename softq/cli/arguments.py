@@ -9,8 +9,8 @@ from pathlib import Path
 from softq.errors import UsageError
 
 
-def parse_settings(pairs: Sequence[str], bits: int | None) -> dict[str, int | float | str]:
-    """Return the settings of `--set KEY=VALUE` and `--bits` by name.
+def parse_settings(pairs: Sequence[str], bits: int | None, option: str = "--set") -> dict[str, int | float | str]:
+    """Return the settings of `--set KEY=VALUE`, or of another such option, and `--bits` by name.
 
     Raises:
         UsageError: a pair is none, a key is given twice, or the two contradict each other.
@@ -19,9 +19,9 @@ def parse_settings(pairs: Sequence[str], bits: int | None) -> dict[str, int | fl
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not key or not equals:
-            raise UsageError(f"--set {pair!r}; expected KEY=VALUE")
+            raise UsageError(f"{option} {pair!r}; expected KEY=VALUE")
         if key in settings:
-            raise UsageError(f"--set {key} is given twice")
+            raise UsageError(f"{option} {key} is given twice")
         settings[key] = value
     if bits is not None and str(settings.setdefault("bits", bits)) != str(bits):
         raise UsageError(f"--bits {bits} and --set bits={settings['bits']} contradict each other")

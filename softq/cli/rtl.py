@@ -23,6 +23,11 @@ from softq.cli.vectors import FITTED, parse_number
 @click.option("--length", type=int, default=1024, show_default=True, metavar="N", help="Elements of the longest row.")
 @click.option("--lanes", type=int, default=1, show_default=True, metavar="P", help="Elements of a beat: 1, 2, 4 or 8.")
 @click.option("--no-reset", "reset", flag_value=False, default=True, help="Without a reset.")
+@click.option("--registers", is_flag=True, help="Tables are written and read back through a port of AXI4-Lite.")
+@click.option("--heads", type=int, default=1, show_default=True, metavar="H", help="Heads with tables of their own.")
+@click.option(
+    "--per-head", multiple=True, metavar="KEY=V,V...", help="An option that is not the same in all heads: a value each."
+)
 @click.option("--name", "module", default="", metavar="MODULE", help="The module's name; by default the method's.")
 @click.option("--rows", type=int, default=10, show_default=True, metavar="R", help="Random rows of each length.")
 @click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="Seed of the random rows.")
@@ -33,6 +38,7 @@ def rtl(
     bits: int | None,
     settings: tuple[str, ...],
     fitted: tuple[str, ...],
+    per_head: tuple[str, ...],
     outputs: str,
     module: str,
     out: str,
@@ -46,7 +52,8 @@ def rtl(
     made = make(
         name,
         parse_settings(settings, bits),
-        fitted={key: parse_number(key, value) for key, value in parse_settings(fitted, None).items()},
+        fitted={key: parse_number(key, value) for key, value in parse_settings(fitted, None, "--fitted").items()},
+        per_head={key: str(values).split(",") for key, values in parse_settings(per_head, None, "--per-head").items()},
         outputs=tuple(part for part in outputs.split(",") if part),
         name=module,
         **given,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from softq.codegen.verilog.driver import Access
 from softq.codegen.verilog.plan import CorePlan, Field
 from softq.rowprog import run
 from softq.vectors.rows import Row
@@ -17,33 +18,45 @@ Array = NDArray[np.generic]
 
 @dataclass
 class Beats:
-    """The words of three streams; each is data, then bits of the lanes, then the end of the row, from the lowest on.
+    """The words of three streams; each is data, bits of the lanes, the head, the end of the row, from the lowest on.
 
     Attributes:
         scores: What goes in.
         results: What comes back; lanes without an element hold zeros.
         numbers: The numbers of the rows.
+        accesses: Accesses to registers between the beats of scores.
     """
 
     scores: list[int] = field(default_factory=list)
     results: list[int] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
+    accesses: list[Access] = field(default_factory=list)
 
 
-def beats(plan: CorePlan, rows: Sequence[Row]) -> Beats:
-    """Return the beats of rows, and what the interpreter of the program makes of them."""
-    found = Beats()
+def add_rows(
+    found: Beats, plan: CorePlan, rows: Sequence[Row], heads: Sequence[int], tables: Mapping[str, Array]
+) -> None:
+    """Add the beats of rows, and what the interpreter of the program makes of them.
+
+    Args:
+        found: What they are added to.
+        plan: The core.
+        rows: The rows.
+        heads: The head of each.
+        tables: What the core's tables hold, [heads, entries] each, by name.
+    """
     result, numbers = plan.field(plan.row), [plan.field(node) for node in plan.numbers.values()]
-    for row, values in zip(rows, _run(plan, rows), strict=True):
+    for row, head, values in zip(rows, heads, _run(plan, rows, heads, tables), strict=True):
         marks = [row.valid] if "valid" in plan.inputs else []
-        found.scores += _pack(plan, row.scores, plan.score_field.width, marks)
-        found.results += _pack(plan, values[plan.row_name], result.padded, [])
+        found.scores += _pack(plan, row.scores, plan.score_field.width, marks, head)
+        found.results += _pack(plan, values[plan.row_name], result.padded, [], head)
         if numbers:
             found.numbers.append(_join([values[name].item() for name in plan.numbers], numbers))
-    return found
 
 
-def _run(plan: CorePlan, rows: Sequence[Row]) -> Iterator[Mapping[str, Array]]:
+def _run(
+    plan: CorePlan, rows: Sequence[Row], heads: Sequence[int], tables: Mapping[str, Array]
+) -> Iterator[Mapping[str, Array]]:
     """Yield what each row comes to; rows of one length are computed together."""
     by_length: dict[int, list[int]] = {}
     for at, row in enumerate(rows):
@@ -52,15 +65,16 @@ def _run(plan: CorePlan, rows: Sequence[Row]) -> Iterator[Mapping[str, Array]]:
     for places in by_length.values():
         scores = np.stack([rows[at].scores for at in places])
         valid = np.stack([rows[at].valid for at in places]) if plan.source.masked else None
-        out = run(plan.source, scores, valid=valid)
+        of_heads = [heads[at] for at in places]
+        out = run(plan.source, scores, valid=valid, params={name: each[of_heads] for name, each in tables.items()})
         for position, at in enumerate(places):
             found[at] = {name: values[position] for name, values in out.items()}
     for at in range(len(rows)):
         yield found[at]
 
 
-def _pack(plan: CorePlan, values: Array, width: int, marks: Sequence[Array]) -> Iterator[int]:
-    """Yield the words of a row: a value of each lane, which lanes hold one, marks of the lanes, and the end."""
+def _pack(plan: CorePlan, values: Array, width: int, marks: Sequence[Array], head: int) -> Iterator[int]:
+    """Yield the words of a row: a value of each lane, which lanes hold one, marks of the lanes, head, and end."""
     lanes = plan.settings.lanes
     for start in range(0, values.size, lanes):
         part = values[start : start + lanes].tolist()
@@ -72,6 +86,9 @@ def _pack(plan: CorePlan, values: Array, width: int, marks: Sequence[Array]) -> 
         for mark in marks:
             word |= sum(int(bit) << lane for lane, bit in enumerate(mark[start : start + lanes].tolist())) << at
             at += lanes
+        if plan.head is not None:
+            word |= head << at
+            at += plan.field(plan.head).width
         yield word | (start + lanes >= values.size) << at
 
 

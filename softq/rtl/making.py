@@ -18,7 +18,9 @@ from softq.methods import METHODS, Method, Options
 from softq.rowprog import DType, Kind, Program, to_text
 from softq.rowprog.program import Node, param_of, substitute
 from softq.rowprog.tabulate import tabulate_or_keep
-from softq.rtl.beats import Beats, beats
+from softq.rtl.beats import Beats
+from softq.rtl.opening import open_tables
+from softq.rtl.rehearsal import rehearse
 from softq.vectors.making import configured, scores_type
 from softq.vectors.rows import choose
 
@@ -55,6 +57,7 @@ class MadeCore:
             [Stream("m_axis", "results", len(found.results)), *numbers],
             patience=_PATIENCE * plan.settings.length + 10_000,
             reset=plan.settings.reset,
+            accesses=len(found.accesses),
         )
 
 
@@ -63,12 +66,15 @@ def rtl(
     settings: Mapping[str, object] | None = None,
     *,
     fitted: Mapping[str, float] | None = None,
+    per_head: Mapping[str, Sequence[object]] | None = None,
     scores: str = "i8",
     masked: bool = False,
     outputs: Sequence[str] = (),
     length: int = 1024,
     lanes: int = 1,
     reset: bool = True,
+    registers: bool = False,
+    heads: int = 1,
     name: str = "",
     rows: int = 10,
     seed: int = 0,
@@ -79,6 +85,7 @@ def rtl(
         method: Name of the method.
         settings: Its options by name, as text or numbers; the others keep their defaults.
         fitted: Numbers for the options that calibration would fit; they become constants of the core.
+        per_head: Options that are not the same in all heads: a value for each.
         scores: Type of the scores: i8 or u8; NumPy's names (int8) are taken, too.
         masked: Whether a bit beside each score says that it takes part.
         outputs: What the core gives, by the names of the program's outputs: one per element and any per row. By default
@@ -86,6 +93,8 @@ def rtl(
         length: Elements of the longest row.
         lanes: Elements of a beat: 1, 2, 4 or 8.
         reset: Whether there is a synchronous reset.
+        registers: Whether its tables are written and read back through a register port.
+        heads: Heads with tables of their own behind this port; a row comes with the number of its head.
         name: The module's name; by default the method's.
         rows: Random rows of each length in the testbench; the special ones come on top.
         seed: Seed of the random rows.
@@ -97,18 +106,25 @@ def rtl(
     """
     chosen = METHODS.get(method)
     kind = scores_type(scores, SCORES)
-    options, params, numbers = configured(chosen, settings or {}, fitted or {})
-    return make_core(
+    built = Settings(length, lanes, reset, heads)
+    each = [configured(chosen, given, fitted or {}) for given in _of_heads(settings or {}, per_head or {}, heads)]
+    first, *others = (_fix(chosen.program(options, scores=kind, masked=masked), params) for options, params, _ in each)
+    options, _, numbers = each[0]
+    made = make_core(
         chosen,
         options,
-        _fix(chosen.program(options, scores=kind, masked=masked), params),
-        Settings(length, lanes, reset),
+        first,
+        built,
         name=name or chosen.name.replace("-", "_"),
         fitted=numbers,
         outputs=outputs,
+        registers=registers,
+        others=others,
         rows=rows,
         seed=seed,
     )
+    given = {name: list(values) for name, values in (per_head or {}).items()}
+    return replace(made, facts={**made.facts, "per_head": given}) if given else made
 
 
 def make_core(
@@ -120,6 +136,8 @@ def make_core(
     name: str,
     fitted: Mapping[str, float] | None = None,
     outputs: Sequence[str] = (),
+    registers: bool = False,
+    others: Sequence[Program] = (),
     rows: int = 10,
     seed: int = 0,
 ) -> MadeCore:
@@ -133,6 +151,8 @@ def make_core(
         name: The module's name.
         fitted: Numbers that are constants of the program, by their options.
         outputs: As for `rtl`.
+        registers: As for `rtl`.
+        others: The programs of the heads behind the first.
         rows: As for `rtl`.
         seed: As for `rtl`.
 
@@ -145,11 +165,11 @@ def make_core(
         raise UsageError(f"rows is {rows}; allowed is 0 and more")
     if not _NAME.fullmatch(name):
         raise UsageError(f"name is {name!r}; a module's is at most 63 small letters, digits and _, a letter first")
-    plan = CorePlan(_with_outputs(tabulate_or_keep(program)[0], outputs), settings)
+    plan = _plan([tabulate_or_keep(each)[0] for each in (program, *others)], outputs, settings, registers)
     core = write_core(plan, name, [f"{name}: {method.summary}", f"softq {__version__}.", ""])
     lanes, longest = settings.lanes, settings.length
     lengths = sorted({n for n in (1, 2, 3, lanes, lanes + 1, 16, 61, 197, longest) if n <= longest})
-    found = beats(plan, choose(plan.source, {}, lengths, rows, seed))
+    found = rehearse(plan, choose(plan.source, {}, lengths, rows, seed), seed)
     facts = {
         "schema": 1,
         "softq": __version__,
@@ -163,10 +183,34 @@ def make_core(
         "length": longest,
         "lanes": lanes,
         "reset": settings.reset,
+        "heads": settings.heads,
         "program": to_text(plan.source),
         **core.describe(),
     }
     return MadeCore(core, found, facts)
+
+
+def _of_heads(
+    settings: Mapping[str, object], per_head: Mapping[str, Sequence[object]], heads: int
+) -> list[Mapping[str, object]]:
+    """Return the options of each head."""
+    for name, values in per_head.items():
+        if len(values) != heads:
+            raise UsageError(f"{name} has {len(values)} values for {heads} heads; expected one for each")
+        if name in settings:
+            raise UsageError(f"{name} is given for all heads and for each")
+    return [{**settings, **{name: values[at] for name, values in per_head.items()}} for at in range(heads)]
+
+
+def _plan(programs: Sequence[Program], outputs: Sequence[str], settings: Settings, registers: bool) -> CorePlan:
+    """Return the core of a program, which is given for each head."""
+    chosen = [_with_outputs(program, outputs) for program in programs]
+    if not registers:
+        if len(programs) > 1:
+            raise UsageError(f"heads is {len(programs)} without registers; a core with constants is of one head")
+        return CorePlan(chosen[0], settings)
+    opened, tables = open_tables(chosen, programs[0].outputs, settings.length)
+    return CorePlan(opened, settings, tables)
 
 
 def _fix(program: Program, params: Mapping[str, ArrayLike]) -> Program:

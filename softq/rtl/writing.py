@@ -18,7 +18,8 @@ _PERIOD = 5.0
 def write_rtl(made: MadeCore, folder: str | os.PathLike[str]) -> tuple[Path, ...]:
     """Write the files of a core, all or none, and return their names.
 
-    NAME.v is the core; NAME_tb.v its testbench, which reads NAME_scores.hex, NAME_results.hex and NAME_numbers.hex;
+    NAME.v is the core; NAME_tb.v its testbench, which reads NAME_scores.hex, NAME_results.hex, NAME_numbers.hex and
+    NAME_registers.hex, as far as the core has what they are for;
     NAME.sdc says how fast the clock is; NAME.json is what the core is.
 
     Args:
@@ -54,6 +55,8 @@ def core_files(made: MadeCore) -> dict[str, bytes]:
     }
     if found.numbers:
         contents[f"{name}_numbers.hex"] = _to_hex(found.numbers)
+    if found.accesses:
+        contents[f"{name}_registers.hex"] = _to_hex([access.word for access in found.accesses])
     return {file: text.encode() for file, text in contents.items()}
 
 

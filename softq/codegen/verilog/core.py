@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from softq.codegen.verilog.axi_lite import write_registers
 from softq.codegen.verilog.module import Module
 from softq.codegen.verilog.passes import Pass, PassClocks
 from softq.codegen.verilog.plan import CorePlan
+from softq.codegen.verilog.registers import STATUS
 from softq.codegen.verilog.tables import Tables
 from softq.rowprog.text import to_text
 
@@ -48,6 +50,7 @@ class Core:
         """Return what the core is, as plain values."""
         plan, longest = self.plan, self.plan.settings.length
         fields = {plan.row_name: plan.row, **plan.numbers}
+        registers = {"status": STATUS, "tables": [table.describe() for table in plan.registers]}
         return {
             "ports": [
                 {"name": port.name, "width": port.width, "output": port.output, "meaning": port.meaning}
@@ -57,6 +60,7 @@ class Core:
                 name: {"bits": field.width, "signed": field.signed, "field": field.padded}
                 for name, field in ((name, plan.field(node)) for name, node in fields.items())
             },
+            **({"registers": registers} if plan.registers else {}),
             "passes": len(self.clocks),
             "latency": {str(length): self.latency(length) for length in sorted({1, longest})},
         }
@@ -71,7 +75,13 @@ def write_core(plan: CorePlan, name: str, head: Sequence[str] = ()) -> Core:
         head: Lines of comment before it.
     """
     module = Module(name, reset=plan.settings.reset)
-    tables = Tables(module)
+    tables = Tables(module, {table.name: table for table in plan.registers})
     clocks = tuple(Pass(plan, module, tables, number).write() for number in range(len(plan.phases)))
+    if plan.registers:
+        leaves = ["m_axis_tvalid & m_axis_tready & m_axis_tlast"]
+        leaves += ["n_axis_tvalid & n_axis_tready"] * bool(plan.numbers)
+        # Two rows are in a pass at most, or else as many as there are words of results, which twice cover their way.
+        most = 2 * len(clocks) + 4 * (clocks[-1].results + 8)
+        write_registers(module, plan.registers, "p0_enter_first", leaves, most)
     program = ["The program:", "", *to_text(plan.source).splitlines()]
     return Core(plan, name, module.text(plan.ports, [*head, *program]), clocks)

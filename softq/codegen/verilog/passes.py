@@ -126,6 +126,9 @@ class Pass:
         pipe.put(VALID, SHARED, module.register(pipe.name(VALID, SHARED, 0), 1, enter, start=0), zero)
         pipe.put(FIRST, SHARED, module.register(pipe.name(FIRST, SHARED, 0), 1, begins), zero)
         pipe.put(LAST, SHARED, module.register(pipe.name(LAST, SHARED, 0), 1, "s_axis_tlast"), zero)
+        if (head := self._plan.head) is not None:
+            width, begins = self._plan.field(head).width, self._name("enter_first")
+            pipe.put(head, SHARED, module.register(pipe.name(head, SHARED, 0), width, "s_axis_tid", when=begins), zero)
         scores = self._plan.score_field
         for lane in range(self._lanes):
             low = scores.width * lane
@@ -210,9 +213,12 @@ class Pass:
         computed = [node for node in self._phase.scalars if plan.simplified.constant(node) is None]
         used = {*wanted, *(arg for node in computed for arg in node.args)}
         given = {node: total for node, total in self._totals.items() if node in used}
-        for field in plan.carried(self._number):
-            if field.node in used:
-                given[field.node] = pipe.at(field.node, SHARED, stage + 1)
+        before = [field.node for field in plan.carried(self._number)]
+        if self._number == 0 and plan.head is not None:
+            before.append(plan.head)
+        for node in before:
+            if node in used:
+                given[node] = pipe.at(node, SHARED, stage + 1)
         valid, last = (pipe.at(flag, SHARED, stage).name for flag in (VALID, LAST))
         done, waits, pending, full, go = (self._name(n) for n in ("done", "waits", "pending", "hold_full", "go"))
         module.register(done, 1, f"{valid} & {last}", start=0)

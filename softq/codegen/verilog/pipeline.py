@@ -7,16 +7,18 @@ next one. A value that a later stage asks for goes there through registers, whic
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from softq.codegen.verilog.division import divide_in_stages
 from softq.codegen.verilog.module import Module
 from softq.codegen.verilog.products import Term, joined, pieces, shifted, terms_of_constant
+from softq.codegen.verilog.registers import WritableTable
 from softq.codegen.verilog.rules import CARRY_BITS, RULES, product
 from softq.codegen.verilog.signals import Signal, constant, shape
 from softq.codegen.verilog.simplification import Simplified
 from softq.codegen.verilog.tables import Table, Tables
-from softq.rowprog.program import Node, table_of
+from softq.rowprog.program import Node, param_of, table_of
 from softq.rowprog.types import Kind
 
 LEVELS = 3.0
@@ -137,18 +139,22 @@ class Pipeline:
         self.put(node, lane, self._module.wire(name, width, expression, signed=signed), time)
 
     def _look_up(self, node: Node, lane: int, ready: Time) -> None:
-        table = table_for(node, self._simplified)
-        position = node.args[1]
+        table = table_for(node, self._simplified, self._tables.writable)
+
+        def position(stage: int) -> Signal:
+            return position_in(table, [self.at(arg, lane, stage) for arg in node.args[1:]])
+
         if not table.in_memory:
             begin = ready.within(table.levels)
-            entry = self._tables.look_up(table, self.at(position, lane, begin.stage))
+            entry = self._tables.look_up(table, position(begin.stage))
             self._wire(node, lane, entry, Time(begin.stage, begin.level + table.levels))
             return
         begin = ready.within(LEVELS - 1)
         name = self.name(node, lane, begin.stage + 1)
-        raw = self._tables.read(table, self.at(position, lane, begin.stage), name)
+        raw = self._tables.read(table, position(begin.stage), name)
         # What a block of memory gives comes late in its clock: a register behind it.
-        self.put(node, lane, Signal(raw.base, *shape(self._simplified.intervals[node])), Time(begin.stage + 1, LEVELS))
+        entry = Signal(raw.base, *shape(self._simplified.intervals[node]), whole=raw.width)
+        self.put(node, lane, entry, Time(begin.stage + 1, LEVELS))
 
     def _multiply(self, node: Node, lane: int, ready: Time) -> None:
         """Write a product as a sum of parts: shifted values, or products of one multiplier with a register behind."""
@@ -214,8 +220,20 @@ class Pipeline:
         self.put(node, lane, quotient, Time(begin + width))
 
 
-def table_for(node: Node, simplified: Simplified) -> Table:
-    """Return the table that a look-up reads, as long as its greatest position asks."""
+def table_for(node: Node, simplified: Simplified, writable: Mapping[str, WritableTable]) -> Table | WritableTable:
+    """Return the table that a look-up reads; a constant one is as long as its greatest position asks."""
+    if node.args[0].op == "param":
+        return writable[param_of(node.args[0]).name]
     length = int(simplified.intervals[node.args[1]].high) + 1
     entries = tuple(int(entry) for entry in table_of(node.args[0]))[:length]
     return Table(entries, shape(simplified.intervals[node])[0])
+
+
+def position_in(table: Table | WritableTable, given: Sequence[Signal]) -> Signal:
+    """Return a position in a table: the entry's, and the head's above it if there is one."""
+    if len(given) == 1:
+        return given[0]
+    entry, head = given
+    assert isinstance(table, WritableTable), table
+    text = f"{{{head.to_width(table.address - table.entry_bits)}, {entry.to_width(table.entry_bits)}}}"
+    return Signal(text, table.address, False)

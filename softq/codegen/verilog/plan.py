@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from softq.codegen.verilog.axi_lite import register_ports
 from softq.codegen.verilog.module import Port
+from softq.codegen.verilog.registers import place_tables
 from softq.codegen.verilog.rules import RULES
 from softq.codegen.verilog.signals import shape
 from softq.codegen.verilog.simplification import Simplified, simplify
 from softq.errors import RefusalError, UsageError
 from softq.rowprog.ops import names_of
 from softq.rowprog.phases import Phase, phases
-from softq.rowprog.program import Node, Program, walk
+from softq.rowprog.program import Node, Param, Program, walk
 from softq.rowprog.ranges import prove
 from softq.rowprog.text import node_to_text
-from softq.rowprog.types import Kind
+from softq.rowprog.types import DType, Kind
 
 LANES = (1, 2, 4, 8)
 LONGEST = 1 << 16
+MOST_HEADS = 256
 
-_OWN = frozenset(("mul", "divide", "lut", "normalize", "const", "table", "input", "length"))
+_OWN = frozenset(("mul", "divide", "lut", "normalize", "const", "table", "param", "input", "length"))
 """Operators that have a form of their own beside those of `RULES`."""
 
 
@@ -33,11 +36,13 @@ class Settings:
         length: Elements of the longest row.
         lanes: Elements of a beat.
         reset: Whether there is a synchronous reset; else registers begin with what the device is configured with.
+        heads: Heads that have tables of their own behind the register port.
     """
 
     length: int
     lanes: int = 1
     reset: bool = True
+    heads: int = 1
 
     def __post_init__(self) -> None:
         """Refuse what no core can be built for."""
@@ -45,6 +50,8 @@ class Settings:
             raise UsageError(f"lanes is {self.lanes}; allowed is {', '.join(map(str, LANES))}")
         if not 1 <= self.length <= LONGEST:
             raise UsageError(f"length is {self.length}; allowed is 1 to {LONGEST}")
+        if not 1 <= self.heads <= MOST_HEADS:
+            raise UsageError(f"heads is {self.heads}; allowed is 1 to {MOST_HEADS}")
 
     @property
     def beats(self) -> int:
@@ -78,16 +85,20 @@ class CorePlan:
     Args:
         program: An integer program with one row among its outputs; numbers of the row may stand beside it.
         settings: What the core is for.
+        tables: What its run-time parameters hold at first, for each head, by name.
 
     Raises:
         RefusalError: the program has a value that a core cannot compute; the message names it.
         ProofError: the program has no proof for rows of this length.
     """
 
-    def __init__(self, program: Program, settings: Settings) -> None:
+    def __init__(
+        self, program: Program, settings: Settings, tables: Mapping[str, Sequence[Sequence[int]]] | None = None
+    ) -> None:
         self.settings = settings
         self.source = program
-        self.simplified: Simplified = simplify(program, prove(program, max_length=settings.length))
+        self.head = _head(settings.heads) if settings.heads > 1 else None
+        self.simplified: Simplified = simplify(program, prove(program, max_length=settings.length), self.head)
         self.program = self.simplified.program
         rows = {name: node for name, node in self.program.outputs.items() if node.kind is Kind.ROW}
         if len(rows) != 1:
@@ -98,6 +109,8 @@ class CorePlan:
         ((self.row_name, self.row),) = rows.items()
         self.numbers = {name: node for name, node in self.program.outputs.items() if node.kind is not Kind.ROW}
         self._refuse_operators()
+        params = [node for node in self.program.nodes() if node.op == "param" and node is not self.head]
+        self.registers = place_tables(params, tables or {})
         self.phases = phases(self.program, streamed=True)
 
     def _refuse_operators(self) -> None:
@@ -156,6 +169,9 @@ class CorePlan:
         for phase in self.phases[:number]:
             known.update(dict.fromkeys((*self.lengths(phase), *phase.reductions, *phase.scalars)))
         needed: set[Node] = set(self.numbers.values())
+        if self.head is not None and 0 < number < len(self.phases):
+            known[self.head] = None
+            needed.add(self.head)
         for phase in self.phases[number:]:
             needed.update(arg for node in walk([*phase.rows, *phase.reductions], known) for arg in node.args)
             needed.update(arg for node in phase.scalars for arg in node.args)
@@ -163,7 +179,7 @@ class CorePlan:
 
     @cached_property
     def ports(self) -> tuple[Port, ...]:
-        """The ports beside clock and reset: three AXI4-Streams."""
+        """The ports beside clock and reset: three AXI4-Streams, and the register port."""
         lanes, mask = self.settings.lanes, "valid" in self.inputs
         out, numbers = self.field(self.row), [self.field(node) for node in self.numbers.values()]
         signs = {True: "two's complement", False: "unsigned"}
@@ -177,6 +193,8 @@ class CorePlan:
             found.append(Port("s_axis_tkeep", lanes, False, "lanes that hold an element, from the lowest on"))
         if mask:
             found.append(Port("s_axis_tuser", lanes, False, "elements that take part"))
+        if self.head is not None:
+            found.append(Port("s_axis_tid", self.field(self.head).width, False, "head of the row"))
         found += [
             Port("m_axis_tdata", out.padded * lanes, True, f"{self.row_name}, {signs[out.signed]}"),
             Port("m_axis_tvalid", 1, True, "results are offered"),
@@ -185,6 +203,8 @@ class CorePlan:
         ]
         if lanes > 1:
             found.append(Port("m_axis_tkeep", lanes, True, "lanes that hold an element"))
+        if self.head is not None:
+            found.append(Port("m_axis_tid", self.field(self.head).width, True, "head of the row"))
         if numbers:
             names = ", ".join(f"{name} {signs[f.signed]}" for name, f in zip(self.numbers, numbers, strict=True))
             found += [
@@ -192,4 +212,12 @@ class CorePlan:
                 Port("n_axis_tvalid", 1, True, "numbers of a row are offered"),
                 Port("n_axis_tready", 1, False, "numbers of a row are taken"),
             ]
+        if self.registers:
+            found += register_ports(self.registers)
         return tuple(found)
+
+
+def _head(heads: int) -> Node:
+    """Return the head of a row, which comes beside it."""
+    param = Param("head", "site", DType.U32, 0, heads - 1, None, "head of the row")
+    return Node("param", (), DType.U32, Kind.SCALAR, {"param": param})

@@ -26,10 +26,12 @@ def give_results(module: Module, pipe: Pipeline, plan: CorePlan, stage: int, wor
     module.part("Results")
     parts = [pipe.at(row.node, lane, stage).to_width(row.width) for lane in range(lanes)]
     parts += [pipe.at(KEEP, lane, stage).name for lane in range(1, lanes)]
+    head = 0 if plan.head is None else plan.field(plan.head).width
+    parts += [] if plan.head is None else [pipe.at(plan.head, SHARED, stage).to_width(head)]
     parts.append(pipe.at(LAST, SHARED, stage).name)
     leave = module.undriven("results_leave", 1).name
     # Positions have a bit more than the memory asks for: they are equal only where it is empty.
-    whole, bits = row.width * lanes + lanes, words.bit_length()
+    whole, bits = row.width * lanes + lanes + head, words.bit_length()
     module.memory("results", whole, words, 'ram_style = "distributed"')
     module.register("results_write", bits, f"results_write + {bits}'d1", when=valid, start=0)
     module.clocked(f"results[results_write[{bits - 2}:0]]", f"{{{', '.join(reversed(parts))}}}", when=valid)
@@ -46,6 +48,8 @@ def give_results(module: Module, pipe: Pipeline, plan: CorePlan, stage: int, wor
     if lanes > 1:
         kept = ", ".join(f"results_beat[{row.width * lanes + lane - 1}]" for lane in reversed(range(1, lanes)))
         module.line(f"assign m_axis_tkeep = {{{kept}, 1'b1}};")
+    if head:
+        module.line(f"assign m_axis_tid = {Signal('results_beat', head, False, None, whole - 1 - head, whole).name};")
     return module.register("results_left", 1, leave, start=0).name
 
 

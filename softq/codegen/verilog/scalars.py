@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from softq.codegen.verilog.module import Module
-from softq.codegen.verilog.pipeline import LEVELS, Time, table_for
+from softq.codegen.verilog.pipeline import LEVELS, Time, position_in, table_for
 from softq.codegen.verilog.rules import RULES
 from softq.codegen.verilog.serial import NORMALIZING_CLOCKS, Job, clocks_of_product, divide, multiply, normalize
 from softq.codegen.verilog.signals import Signal, constant, shape
@@ -99,13 +99,16 @@ class Scalars:
         if node.op in _SERIAL:
             self._serial(node, ready)
         elif node.op == "lut":
-            table = table_for(node, self._simplified)
+            table = table_for(node, self._simplified, self._tables.writable)
             if table.in_memory:
                 begin = ready.within(LEVELS)
-                raw = self._tables.read(table, self.at(args[0], begin.stage), self._name(node))
-                self._put(node, Signal(raw.base, width, signed), Time(begin.stage + 1))
+                place = position_in(table, [self.at(arg, begin.stage) for arg in args])
+                raw = self._tables.read(table, place, self._name(node))
+                self._put(node, Signal(raw.base, width, signed, whole=raw.width), Time(begin.stage + 1))
             else:
-                self._cheap(node, ready, table.levels, lambda given: self._tables.look_up(table, given[0]))
+                self._cheap(
+                    node, ready, table.levels, lambda given: self._tables.look_up(table, position_in(table, given))
+                )
         else:
             rule = RULES[node.op]
             levels = rule.levels([self.at(arg, ready.stage) for arg in args], width)

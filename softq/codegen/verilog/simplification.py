@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from softq.errors import RefusalError
-from softq.rowprog.program import Node, Program, ScanBody, body_of, number_of, walk
+from softq.rowprog.program import Node, Program, ScanBody, body_of, number_of, param_of, walk
 from softq.rowprog.ranges import Proof
 from softq.rowprog.ranges.interval import Interval
 from softq.rowprog.text import node_to_text
@@ -38,23 +38,31 @@ class Simplified:
         return None
 
 
-def simplify(program: Program, proof: Proof) -> Simplified:
+def simplify(program: Program, proof: Proof, head: Node | None = None) -> Simplified:
     """Return a program without what is nothing in hardware.
+
+    Args:
+        program: The program.
+        proof: That nothing in it overflows.
+        head: The head of a row, a parameter: what is looked up in tables that are parameters follows from it, too.
 
     Raises:
         RefusalError: a value is a float; the message names it.
     """
-    return _Simplification(program, proof).run()
+    return _Simplification(program, proof, head).run()
 
 
 class _Simplification:
-    def __init__(self, program: Program, proof: Proof) -> None:
+    def __init__(self, program: Program, proof: Proof, head: Node | None) -> None:
         self._program = program
         self._proof = proof
         self._new: dict[Node, Node] = {}
         self._known: dict[object, Node] = {}
         self._bodies: dict[ScanBody, ScanBody] = {}
         self.intervals: dict[Node, Interval] = {}
+        self._head = head
+        if head is not None:
+            self.intervals[head] = Interval(param_of(head).low, param_of(head).high)
 
     def run(self) -> Simplified:
         outputs = dict(zip(self._program.outputs, self._take(self._program.outputs.values()), strict=True))
@@ -78,6 +86,8 @@ class _Simplification:
         if interval.low == interval.high and node.kind is Kind.SCALAR:
             return self._constant(int(interval.low))
         args = self._take(node.args)
+        if self._head is not None and node.op == "lut" and args[0].op == "param":
+            args = (*args, self._head)
         if node.op in _ALIASES:
             return self._narrow(args[0], interval)
         if node.op in ("min", "max"):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from softq.codegen.verilog import driver
 from softq.codegen.verilog.module import CLOCK, RESET, Port
 
 _TEXT = """\
-// Reads {given_files} and compares what the core gives with {taken_files}.
+// Reads {given_files}{and_accesses} and compares what the core gives with {taken_files}.
 // +valid=P and +ready=P: percentage of clocks in which a beat is offered, or taken; +seed=N.
 `timescale 1ns / 1ps
 module {name}_tb;
@@ -42,9 +43,9 @@ module {name}_tb;
 
 {draws}
 {assigns}
-    initial begin
+{driver}    initial begin
 {reads}
-        if ($value$plusargs("valid=%d", valid_share)) begin end
+{read_accesses}        if ($value$plusargs("valid=%d", valid_share)) begin end
         if ($value$plusargs("ready=%d", ready_share)) begin end
         if ($value$plusargs("seed=%d", seed)) begin end
         chance = seed * 32'd2654435761 + 32'd1;
@@ -59,7 +60,7 @@ module {name}_tb;
         if (running) begin
 {feeds}
 {checks}
-            if ({all_taken} && quiet == 64) begin
+{drives}            if ({all_done} && quiet == 64) begin
                 if (wrong == 0) $write("PASS"); else $write("FAIL");
                 $display(": %0d beats, %0d numbers, %0d wrong, %0d clocks",
                          {first}_at, {numbers}, wrong, ended - began + 1);
@@ -114,11 +115,18 @@ class Stream:
 
 
 def testbench(
-    name: str, ports: Sequence[Port], given: Sequence[Stream], taken: Sequence[Stream], *, patience: int, reset: bool
+    name: str,
+    ports: Sequence[Port],
+    given: Sequence[Stream],
+    taken: Sequence[Stream],
+    *,
+    patience: int,
+    reset: bool,
+    accesses: int,
 ) -> str:
     """Return the testbench of a core.
 
-    A word of a stream is its data, then bits of the lanes, then the end of the row, from the lowest on.
+    A word of a stream is its data, then bits of the lanes, the head, and the end of the row, from the lowest on.
 
     Args:
         name: The core's name.
@@ -127,11 +135,12 @@ def testbench(
         taken: What comes back, to the last beat of the first stream; a second one has numbers of rows.
         patience: Clocks without a move after which the core counts as stuck.
         reset: Whether it has a reset.
+        accesses: Accesses to its registers.
     """
     streams = [*given, *taken]
     widths = {port.name: port.width for port in ports}
     parts = {
-        s.prefix: [n for k in ("tlast", "tuser", "tkeep", "tdata") if (n := f"{s.prefix}_{k}") in widths]
+        s.prefix: [n for k in ("tlast", "tid", "tuser", "tkeep", "tdata") if (n := f"{s.prefix}_{k}") in widths]
         for s in streams
     }
     whole = {prefix: sum(widths[n] for n in names) for prefix, names in parts.items()}
@@ -146,6 +155,7 @@ def testbench(
         for s, before in zip(streams, (None, *streams), strict=False)
     ]
     assigns = [line for s in given for line in _offer(s, parts[s.prefix], whole[s.prefix])]
+    assigns += [f"    assign {s.prefix}_tvalid = {_is_offered(s, accesses if s is given[0] else 0)};" for s in given]
     for stream in taken:
         p = stream.prefix
         assigns.append(f"    assign {p}_tready = {p}_ready;")
@@ -172,7 +182,11 @@ def testbench(
         draws="\n".join(draws),
         assigns="\n".join(assigns),
         reads="\n".join(f'        $readmemh("{name}_{s.file}.hex", {s.prefix}_words);' for s in streams),
-        last_draw=f"{streams[-1].prefix}_draw",
+        last_draw=driver.DRAW if accesses else f"{streams[-1].prefix}_draw",
+        and_accesses=f", accesses of {name}_{driver.FILE}.hex" if accesses else "",
+        driver=driver.declare(accesses, widths, given[0].prefix, f"{streams[-1].prefix}_draw") if accesses else "",
+        read_accesses=f'        $readmemh("{name}_{driver.FILE}.hex", {driver.WORDS});\n' if accesses else "",
+        drives=driver.CLOCKED if accesses else "",
         readies="\n".join(
             f"        {s.prefix}_ready <= running & ({s.prefix}_draw % 100 < ready_share);" for s in taken
         ),
@@ -180,7 +194,7 @@ def testbench(
         checks="\n".join(
             _CHECK.format(p=s.prefix, words=s.parameter, ends=ends if s is taken[0] else "") for s in taken
         ),
-        all_taken=" && ".join(f"{s.prefix}_at == {s.parameter}" for s in taken),
+        all_done=" && ".join([f"{s.prefix}_at == {s.parameter}" for s in taken] + [driver.DONE] * bool(accesses)),
         first=taken[0].prefix,
         first_words=taken[0].parameter,
         numbers=f"{taken[1].prefix}_at" if len(taken) > 1 else "0",
@@ -191,7 +205,11 @@ def _offer(stream: Stream, names: Sequence[str], whole: int) -> Iterator[str]:
     p, words = stream.prefix, stream.parameter
     yield f"    wire [{whole - 1}:0] {p}_now = {p}_words[{p}_at < {words} ? {p}_at : 0];"
     yield f"    assign {{{', '.join(names)}}} = {p}_now;"
-    yield f"    assign {p}_tvalid = running & {p}_offered & ({p}_at < {words});"
+
+
+def _is_offered(stream: Stream, accesses: int) -> str:
+    p = stream.prefix
+    return f"running & {p}_offered & ({p}_at < {stream.parameter}){f' & {driver.OPEN}' if accesses else ''}"
 
 
 def _cares(prefix: str, widths: dict[str, int], whole: int) -> str:
