@@ -10,6 +10,7 @@ from softq.cli.arguments import parse_settings
 from softq.cli.options import METHOD_BITS, METHOD_SETTINGS
 from softq.cli.printing import print_json, print_line
 from softq.cli.vectors import FITTED, parse_number
+from softq.errors import UsageError
 
 
 @click.command()
@@ -28,6 +29,12 @@ from softq.cli.vectors import FITTED, parse_number
 @click.option(
     "--per-head", multiple=True, metavar="KEY=V,V...", help="An option that is not the same in all heads: a value each."
 )
+@click.option("--values", "width", type=int, metavar="D", help="The product with V, too: D elements of each row of V.")
+@click.option("--value-lanes", type=int, default=1, show_default=True, metavar="L", help="Elements of a beat of V.")
+@click.option(
+    "--fraction", type=int, default=0, show_default=True, metavar="F", help="Bits of averages behind the point."
+)
+@click.option("--multipliers", is_flag=True, help="Weigh V by multipliers, not by shifts and adders.")
 @click.option("--name", "module", default="", metavar="MODULE", help="The module's name; by default the method's.")
 @click.option("--rows", type=int, default=10, show_default=True, metavar="R", help="Random rows of each length.")
 @click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="Seed of the random rows.")
@@ -40,31 +47,40 @@ def rtl(
     fitted: tuple[str, ...],
     per_head: tuple[str, ...],
     outputs: str,
+    width: int | None,
+    value_lanes: int,
+    fraction: int,
+    multipliers: bool,
     module: str,
     out: str,
     as_json: bool,
     **given: Any,
 ) -> None:
     """Write the method NAME as a streaming core in Verilog-2001, with a testbench and golden vectors."""
+    from softq.codegen.verilog.weighted_plan import AVERAGES, ValueSettings
     from softq.rtl import rtl as make
-    from softq.rtl import write_rtl
+    from softq.rtl import rtl_with_values, write_rtl
 
-    made = make(
-        name,
-        parse_settings(settings, bits),
-        fitted={key: parse_number(key, value) for key, value in parse_settings(fitted, None, "--fitted").items()},
-        per_head={key: str(values).split(",") for key, values in parse_settings(per_head, None, "--per-head").items()},
-        outputs=tuple(part for part in outputs.split(",") if part),
-        name=module,
-        **given,
-    )
+    chosen = parse_settings(settings, bits)
+    wanted = tuple(part for part in outputs.split(",") if part)
+    heads = {key: str(values).split(",") for key, values in parse_settings(per_head, None, "--per-head").items()}
+    numbers = {key: parse_number(key, value) for key, value in parse_settings(fitted, None, "--fitted").items()}
+    if width is None:
+        if (value_lanes, fraction, multipliers) != (1, 0, False):
+            raise UsageError("--value-lanes, --fraction and --multipliers are for a core with V; --values is missing")
+        made = make(name, chosen, fitted=numbers, per_head=heads, outputs=wanted, name=module, **given)
+    else:
+        one = (given.pop("lanes"), given.pop("registers"), given.pop("heads"), heads)
+        if one != (1, False, 1, {}):
+            raise UsageError("a core with V takes one score in a beat, and its tables are constants of all heads")
+        values = ValueSettings(width, value_lanes, fraction, multipliers, wanted or (AVERAGES,))
+        made = rtl_with_values(name, values, chosen, fitted=numbers, name=module, **given)
     written = write_rtl(made, out)
     if as_json:
         print_json(dict(made.facts))
         return
-    core = made.core
-    longest = core.plan.settings.length
+    core, longest = made.core, made.core.longest
     print_line(
-        f"{core.name}: {len(core.clocks)} passes, {core.latency(longest)} clocks for a row of {longest} elements"
+        f"{core.name}: {made.facts['passes']} passes, {core.latency(longest)} clocks for a row of {longest} elements"
     )
     print_line(f"wrote {', '.join(path.name for path in written)} into {out}")

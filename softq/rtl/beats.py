@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from softq.codegen.verilog.driver import Access
 from softq.codegen.verilog.plan import CorePlan, Field
-from softq.rowprog import run
+from softq.rowprog import Program, run
 from softq.vectors.rows import Row
 
 Array = NDArray[np.generic]
@@ -32,6 +32,16 @@ class Beats:
     numbers: list[int] = field(default_factory=list)
     accesses: list[Access] = field(default_factory=list)
 
+    @property
+    def words(self) -> dict[str, list[int]]:
+        """The words of the files that the testbench reads, by what their names end with."""
+        return {
+            "scores": self.scores,
+            "results": self.results,
+            "numbers": self.numbers,
+            "registers": [access.word for access in self.accesses],
+        }
+
 
 def add_rows(
     found: Beats, plan: CorePlan, rows: Sequence[Row], heads: Sequence[int], tables: Mapping[str, Array]
@@ -46,16 +56,21 @@ def add_rows(
         tables: What the core's tables hold, [heads, entries] each, by name.
     """
     result, numbers = plan.field(plan.row), [plan.field(node) for node in plan.numbers.values()]
-    for row, head, values in zip(rows, heads, _run(plan, rows, heads, tables), strict=True):
-        marks = [row.valid] if "valid" in plan.inputs else []
-        found.scores += _pack(plan, row.scores, plan.score_field.width, marks, head)
+    for row, head, values in zip(rows, heads, run_rows(plan.source, rows, heads, tables), strict=True):
+        found.scores += pack_scores(plan, row, head)
         found.results += _pack(plan, values[plan.row_name], result.padded, [], head)
         if numbers:
             found.numbers.append(_join([values[name].item() for name in plan.numbers], numbers))
 
 
-def _run(
-    plan: CorePlan, rows: Sequence[Row], heads: Sequence[int], tables: Mapping[str, Array]
+def pack_scores(plan: CorePlan, row: Row, head: int) -> Iterator[int]:
+    """Return the words of the scores of a row."""
+    marks = [row.valid] if "valid" in plan.inputs else []
+    return _pack(plan, row.scores, plan.score_field.width, marks, head)
+
+
+def run_rows(
+    program: Program, rows: Sequence[Row], heads: Sequence[int], tables: Mapping[str, Array]
 ) -> Iterator[Mapping[str, Array]]:
     """Yield what each row comes to; rows of one length are computed together."""
     by_length: dict[int, list[int]] = {}
@@ -64,9 +79,9 @@ def _run(
     found: dict[int, Mapping[str, Array]] = {}
     for places in by_length.values():
         scores = np.stack([rows[at].scores for at in places])
-        valid = np.stack([rows[at].valid for at in places]) if plan.source.masked else None
+        valid = np.stack([rows[at].valid for at in places]) if program.masked else None
         of_heads = [heads[at] for at in places]
-        out = run(plan.source, scores, valid=valid, params={name: each[of_heads] for name, each in tables.items()})
+        out = run(program, scores, valid=valid, params={name: each[of_heads] for name, each in tables.items()})
         for position, at in enumerate(places):
             found[at] = {name: values[position] for name, values in out.items()}
     for at in range(len(rows)):

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-
-import numpy as np
-from numpy.typing import ArrayLike
 
 from softq._version import __version__
 from softq.codegen.verilog.core import Core, write_core
@@ -15,19 +11,14 @@ from softq.codegen.verilog.plan import CorePlan, Settings
 from softq.codegen.verilog.testbench import Stream, testbench
 from softq.errors import UsageError
 from softq.methods import METHODS, Method, Options
-from softq.rowprog import DType, Kind, Program, to_text
-from softq.rowprog.program import Node, param_of, substitute
+from softq.rowprog import Kind, Program, to_text
 from softq.rowprog.tabulate import tabulate_or_keep
+from softq.rtl.arguments import SCORES, check_arguments, describe_method, lengths_for, patience, with_constants
 from softq.rtl.beats import Beats
 from softq.rtl.opening import open_tables
 from softq.rtl.rehearsal import rehearse
 from softq.vectors.making import configured, scores_type
 from softq.vectors.rows import choose
-
-SCORES = (DType.I8, DType.U8)
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
-_PATIENCE = 64
-"""Clocks without a move, for each element of the longest row, after which a core counts as stuck."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +46,7 @@ class MadeCore:
             plan.ports,
             [Stream("s_axis", "scores", len(found.scores))],
             [Stream("m_axis", "results", len(found.results)), *numbers],
-            patience=_PATIENCE * plan.settings.length + 10_000,
+            patience=patience(plan.settings.length),
             reset=plan.settings.reset,
             accesses=len(found.accesses),
         )
@@ -108,7 +99,9 @@ def rtl(
     kind = scores_type(scores, SCORES)
     built = Settings(length, lanes, reset, heads)
     each = [configured(chosen, given, fitted or {}) for given in _of_heads(settings or {}, per_head or {}, heads)]
-    first, *others = (_fix(chosen.program(options, scores=kind, masked=masked), params) for options, params, _ in each)
+    first, *others = (
+        with_constants(chosen.program(options, scores=kind, masked=masked), params) for options, params, _ in each
+    )
     options, _, numbers = each[0]
     made = make_core(
         chosen,
@@ -161,28 +154,12 @@ def make_core(
         RefusalError: the program has a value that a core cannot compute; the message names it.
         ProofError: the length is above the longest row for which nothing overflows.
     """
-    if rows < 0:
-        raise UsageError(f"rows is {rows}; allowed is 0 and more")
-    if not _NAME.fullmatch(name):
-        raise UsageError(f"name is {name!r}; a module's is at most 63 small letters, digits and _, a letter first")
+    check_arguments(name, rows)
     plan = _plan([tabulate_or_keep(each)[0] for each in (program, *others)], outputs, settings, registers)
     core = write_core(plan, name, [f"{name}: {method.summary}", f"softq {__version__}.", ""])
-    lanes, longest = settings.lanes, settings.length
-    lengths = sorted({n for n in (1, 2, 3, lanes, lanes + 1, 16, 61, 197, longest) if n <= longest})
-    found = rehearse(plan, choose(plan.source, {}, lengths, rows, seed), seed)
+    found = rehearse(plan, choose(plan.source, {}, lengths_for(settings), rows, seed), seed)
     facts = {
-        "schema": 1,
-        "softq": __version__,
-        "module": name,
-        "method": method.name,
-        "source": method.source,
-        "options": options.to_json(),
-        "fitted": dict(fitted or {}),
-        "scores": program.scores.value,
-        "masked": program.masked,
-        "length": longest,
-        "lanes": lanes,
-        "reset": settings.reset,
+        **describe_method(method, options, program, settings, name, fitted or {}),
         "heads": settings.heads,
         "program": to_text(plan.source),
         **core.describe(),
@@ -211,19 +188,6 @@ def _plan(programs: Sequence[Program], outputs: Sequence[str], settings: Setting
         return CorePlan(chosen[0], settings)
     opened, tables = open_tables(chosen, programs[0].outputs, settings.length)
     return CorePlan(opened, settings, tables)
-
-
-def _fix(program: Program, params: Mapping[str, ArrayLike]) -> Program:
-    """Return the program with its run-time parameters as constants."""
-    known: dict[Node, Node] = {}
-    for node in program.nodes():
-        if node.op == "param":
-            values = np.asarray(params[param_of(node).name], node.dtype.numpy)
-            if node.kind is Kind.TABLE:
-                known[node] = Node("table", (), node.dtype, node.kind, {"values": tuple(values.ravel().tolist())})
-            else:
-                known[node] = Node("const", (), node.dtype, node.kind, {"value": values.item()})
-    return replace(program, outputs=substitute(program.outputs, known, assumptions=True)) if known else program
 
 
 def _with_outputs(program: Program, names: Sequence[str]) -> Program:

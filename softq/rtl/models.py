@@ -18,7 +18,8 @@ from softq.plans import SitePlan
 from softq.provenance import RowFunction, row_functions
 from softq.rowprog import DType
 from softq.rowprog.onnx.interface import arguments
-from softq.rtl.making import SCORES, MadeCore, make_core
+from softq.rtl.arguments import SCORES
+from softq.rtl.making import MadeCore, make_core
 from softq.rtl.wanted import Wanted
 from softq.rtl.writing import core_files
 from softq.site import META_KEY

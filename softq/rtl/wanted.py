@@ -9,7 +9,7 @@ from typing import TypeVar
 from softq.codegen.verilog.plan import Settings
 from softq.errors import UsageError
 from softq.rowprog import DType
-from softq.rtl.making import SCORES
+from softq.rtl.arguments import SCORES
 from softq.vectors.making import scores_type
 
 T = TypeVar("T", int, float)

@@ -10,16 +10,17 @@ from pathlib import Path
 from softq.errors import InputError, UsageError
 from softq.files import write_files
 from softq.rtl.making import MadeCore
+from softq.rtl.weighted import MadeWeightedCore
 
 _PERIOD = 5.0
 """Nanoseconds of the clock in the constraints: a place to begin from."""
 
 
-def write_rtl(made: MadeCore, folder: str | os.PathLike[str]) -> tuple[Path, ...]:
+def write_rtl(made: MadeCore | MadeWeightedCore, folder: str | os.PathLike[str]) -> tuple[Path, ...]:
     """Write the files of a core, all or none, and return their names.
 
-    NAME.v is the core; NAME_tb.v its testbench, which reads NAME_scores.hex, NAME_results.hex, NAME_numbers.hex and
-    NAME_registers.hex, as far as the core has what they are for;
+    NAME.v is the core; NAME_tb.v its testbench, which reads NAME_scores.hex, NAME_results.hex, NAME_numbers.hex,
+    NAME_registers.hex and NAME_values.hex, as far as the core has what they are for;
     NAME.sdc says how fast the clock is; NAME.json is what the core is.
 
     Args:
@@ -42,21 +43,16 @@ def write_rtl(made: MadeCore, folder: str | os.PathLike[str]) -> tuple[Path, ...
     return tuple(files)
 
 
-def core_files(made: MadeCore) -> dict[str, bytes]:
+def core_files(made: MadeCore | MadeWeightedCore) -> dict[str, bytes]:
     """Return the files of a core by name."""
     found, name = made.beats, made.core.name
     contents = {
         f"{name}.v": made.core.text,
         f"{name}_tb.v": made.testbench,
-        f"{name}_scores.hex": _to_hex(found.scores),
-        f"{name}_results.hex": _to_hex(found.results),
+        **{f"{name}_{stream}.hex": _to_hex(words) for stream, words in found.words.items() if words},
         f"{name}.sdc": f"create_clock -name aclk -period {_PERIOD:.3f} [get_ports aclk]\n",
         f"{name}.json": json.dumps(dict(made.facts), indent=1, allow_nan=False) + "\n",
     }
-    if found.numbers:
-        contents[f"{name}_numbers.hex"] = _to_hex(found.numbers)
-    if found.accesses:
-        contents[f"{name}_registers.hex"] = _to_hex([access.word for access in found.accesses])
     return {file: text.encode() for file, text in contents.items()}
 
 

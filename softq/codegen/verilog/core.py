@@ -34,6 +34,11 @@ class Core:
     text: str
     clocks: tuple[PassClocks, ...]
 
+    @property
+    def longest(self) -> int:
+        """Elements of the longest row."""
+        return self.plan.settings.length
+
     def latency(self, length: int) -> int:
         """Return the clocks of one row from its first beat taken to its last result given, both counted, if nothing
         outside makes it wait."""

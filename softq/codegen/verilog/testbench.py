@@ -122,7 +122,7 @@ def testbench(
     *,
     patience: int,
     reset: bool,
-    accesses: int,
+    accesses: int = 0,
 ) -> str:
     """Return the testbench of a core.
 

@@ -1,0 +1,136 @@
+"""What leaves a product with V: the sums of a row one after another, as they are or divided by the normalizer.
+
+An average is floor(2^f S / n + 1/2) with S the sum, n the normalizer, at least 1, and f bits behind the point. As no
+element of V is below -128, S + 128 n is at least 0, and less than 256 n: its quotient has 8 + f bits, of which the
+highest says by being 0 that the average is negative. One more bit of the quotient rounds.
+"""
+
+from __future__ import annotations
+
+from softq.codegen.verilog.module import Module
+from softq.codegen.verilog.serial import Job, divide
+from softq.codegen.verilog.signals import Signal, literal
+from softq.codegen.verilog.weighted_plan import VALUE_BITS, WeightedPlan
+
+
+def give_sums(module: Module, plan: WeightedPlan) -> tuple[int, int]:
+    """Write the stream of the sums; return clocks from one taken to its result given, and to the next one."""
+    _pick(module, plan)
+    module.part("Results")
+    picked = Signal("picked", plan.sum_bits, True)
+    module.line(f"assign o_axis_tdata = {picked.to_width(plan.padded)};")
+    module.line("assign o_axis_tvalid = picked_full;")
+    module.line("assign o_axis_tlast = picked_last;")
+    module.line("assign picked_left = o_axis_tvalid & o_axis_tready;")
+    if plan.gives_normalizer:
+        module.line("assign n_axis_tdata = n_inner_tdata;")
+        module.line("assign n_axis_tvalid = n_inner_tvalid;")
+        module.line("assign n_inner_tready = n_axis_tready;")
+    return 1, 1
+
+
+class Averages:
+    """The stream of averages, and a division of its own, which finds a bit at each clock.
+
+    Args:
+        module: Where it is written.
+        plan: The core.
+    """
+
+    def __init__(self, module: Module, plan: WeightedPlan) -> None:
+        assert plan.normalizer is not None
+        self._module = module
+        self._plan = plan
+        self._normalizer = plan.normalizer
+        self._bits = VALUE_BITS + plan.settings.fraction
+
+    def write(self) -> tuple[int, int]:
+        """Write it; return clocks from a sum taken to its result given, and to the next one."""
+        module, plan, clocks = self._module, self._plan, self._bits + 1
+        _pick(module, plan)
+        divisor = self._take_normalizer()
+        module.part("Division")
+        whole = divisor.width + VALUE_BITS
+        sums = Signal("picked", plan.sum_bits, True)
+        above = Signal(divisor.base, divisor.width, False)
+        module.wire("raised", whole, f"{sums.to_width(whole)} + {{{above.to_width(divisor.width + 1)}, 7'd0}}")
+        dividend = module.wire(
+            "dividend", whole + clocks - VALUE_BITS, f"{{raised, {literal(0, clocks - VALUE_BITS)}}}"
+        )
+        count = clocks.bit_length()
+        module.undriven("start", 1)
+        module.register("divide_step", count, start=0)
+        module.clocked("divide_step", f"divide_step + {literal(1, count)}", when="start | (divide_step != 0)")
+        module.clocked("divide_step", literal(0, count), when="divided")
+        module.wire("divided", 1, f"divide_step == {literal(clocks, count)}")
+        quotient = module.register("quotient", clocks)
+        steps = {0: "start", clocks: "divided"}
+        divide(module, "divide", [Job(0, (dividend, divisor), quotient)], clocks, steps.__getitem__)
+        module.part("Results")
+        module.register("result_full", 1, "divided | (result_full & ~o_axis_tready)", start=0)
+        module.register("result_last", 1, "picked_last", when="start")
+        module.line("assign start = picked_full & n_known & (divide_step == 0) & (~result_full | o_axis_tready);")
+        module.line("assign picked_left = start;")
+        bits = self._bits
+        module.wire("rounded", bits, f"quotient[{bits}:1] + {{{literal(0, bits - 1)}, quotient[0]}}")
+        module.wire("result", bits, f"{{~rounded[{bits - 1}], rounded[{bits - 2}:0]}}")
+        module.line(f"assign o_axis_tdata = {Signal('result', bits, True).to_width(plan.padded)};")
+        module.line("assign o_axis_tvalid = result_full;")
+        module.line("assign o_axis_tlast = result_last;")
+        return clocks + 2, clocks + 1
+
+    def _take_normalizer(self) -> Signal:
+        """Write the register of the normalizer of the row whose sums leave, and return what they are divided by."""
+        module, field = self._module, self._normalizer
+        module.part("Normalizer")
+        given = Signal("n_inner_tdata", field.width, False, None, 0, field.padded)
+        free = ""
+        if self._plan.gives_normalizer:
+            module.register("n_waits", 1, "n_taken | (n_waits & ~n_axis_tready)", start=0)
+            module.line("assign n_axis_tvalid = n_waits;")
+            free = " & (~n_waits | n_axis_tready)"
+        module.wire("n_taken", 1, f"n_inner_tvalid & ~n_known{free}")
+        module.line("assign n_inner_tready = n_taken;")
+        module.register("n_known", 1, "n_taken | (n_known & ~(picked_left & picked_last))", start=0)
+        normalizer = module.register("n", field.width, given.name, when="n_taken")
+        if self._plan.gives_normalizer:
+            module.line(f"assign n_axis_tdata = {normalizer.to_width(field.padded)};")
+        if self._plan.rows.simplified.intervals[field.node].low >= 1:
+            return normalizer
+        module.register("n_zero", 1, f"{given.name} == {literal(0, field.width)}", when="n_taken")
+        return module.wire("divisor", field.width, f"n | {Signal('n_zero', 1, False).to_width(field.width)}")
+
+
+def _pick(module: Module, plan: WeightedPlan) -> None:
+    """Write the register of the sum that leaves next: `picked`, while `picked_full`."""
+    values, bits = plan.settings, plan.sum_bits
+    module.part("Sums that leave")
+    module.undriven("picked_left", 1)
+    module.wire("pick", 1, "held_full & (~picked_full | picked_left)")
+    module.register("picked_full", 1, "pick | (picked_full & ~picked_left)", start=0)
+    last: list[str] = []
+    before = ""
+    for name, many in (("lane", values.lanes), ("chunk", values.chunks)):
+        if many == 1:
+            continue
+        width, at = (many - 1).bit_length(), f"pick_{name}"
+        module.register(at, width, start=0)
+        module.wire(f"{at}_last", 1, f"{at} == {literal(many - 1, width)}")
+        module.clocked(at, f"{at}_last ? {literal(0, width)} : {at} + {literal(1, width)}", when=f"pick{before}")
+        before += f" & {at}_last"
+        last.append(f"{at}_last")
+    if values.chunks > 1:
+        module.line("assign taken_chunk = pick_chunk;")
+    module.wire("pick_last", 1, " & ".join(last) or "1'b1")
+    module.line("assign held_left = pick & pick_last;")
+    module.register("picked_last", 1, "pick_last", when="pick")
+    parts = [f"held[{bits * (lane + 1) - 1}:{bits * lane}]" for lane in range(values.lanes)]
+    level = 0
+    while len(parts) > 1:
+        level += 1
+        for at in range(len(parts) // 2):
+            name = f"choice_{level}_{at}"
+            select = f"pick_lane[{level - 1}]" if values.lanes > 2 else "pick_lane"
+            module.wire(name, bits, f"{select} ? {parts[2 * at + 1]} : {parts[2 * at]}")
+        parts = [f"choice_{level}_{at}" for at in range(len(parts) // 2)] + parts[len(parts) // 2 * 2 :]
+    module.register("picked", bits, parts[0], when="pick", signed=True)

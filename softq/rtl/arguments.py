@@ -1,0 +1,78 @@
+"""What cores of every kind are asked for, checked, and what their descriptions say of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from softq._version import __version__
+from softq.codegen.verilog.plan import Settings
+from softq.errors import UsageError
+from softq.methods import Method, Options
+from softq.rowprog import DType, Kind, Program
+from softq.rowprog.program import Node, param_of, substitute
+
+SCORES = (DType.I8, DType.U8)
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
+_PATIENCE = 64
+"""Clocks without a move, for each of the longest row, after which a core counts as stuck."""
+
+
+def check_arguments(name: str, rows: int) -> None:
+    """Refuse names of modules and numbers of random rows that no core has.
+
+    Raises:
+        UsageError: one of them is wrong.
+    """
+    if rows < 0:
+        raise UsageError(f"rows is {rows}; allowed is 0 and more")
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"name is {name!r}; a module's is at most 63 small letters, digits and _, a letter first")
+
+
+def lengths_for(settings: Settings) -> list[int]:
+    """Return the lengths of rows that a testbench feeds."""
+    lanes, length = settings.lanes, settings.length
+    return sorted({n for n in (1, 2, 3, lanes, lanes + 1, 16, 61, 197, length) if n <= length})
+
+
+def patience(clocks: int) -> int:
+    """Return after how many clocks without a move a core counts as stuck that takes so many for its longest row."""
+    return _PATIENCE * clocks + 10_000
+
+
+def with_constants(program: Program, params: Mapping[str, ArrayLike]) -> Program:
+    """Return a program with its run-time parameters as constants."""
+    known: dict[Node, Node] = {}
+    for node in program.nodes():
+        if node.op == "param":
+            values = np.asarray(params[param_of(node).name], node.dtype.numpy)
+            if node.kind is Kind.TABLE:
+                known[node] = Node("table", (), node.dtype, node.kind, {"values": tuple(values.ravel().tolist())})
+            else:
+                known[node] = Node("const", (), node.dtype, node.kind, {"value": values.item()})
+    return replace(program, outputs=substitute(program.outputs, known, assumptions=True)) if known else program
+
+
+def describe_method(
+    method: Method, options: Options, program: Program, settings: Settings, name: str, fitted: Mapping[str, float]
+) -> dict[str, object]:
+    """Return which method a core computes, and for what it is built, as plain values."""
+    return {
+        "schema": 1,
+        "softq": __version__,
+        "module": name,
+        "method": method.name,
+        "source": method.source,
+        "options": options.to_json(),
+        "fitted": dict(fitted),
+        "scores": program.scores.value,
+        "masked": program.masked,
+        "length": settings.length,
+        "lanes": settings.lanes,
+        "reset": settings.reset,
+    }
