@@ -96,6 +96,7 @@ class MadeWeightedCore:
             taken,
             patience=patience(self.core.interval(plan.rows.settings.length)),
             reset=plan.rows.settings.reset,
+            accesses=0,
         )
 
 

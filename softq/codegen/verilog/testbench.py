@@ -122,7 +122,7 @@ def testbench(
     *,
     patience: int,
     reset: bool,
-    accesses: int = 0,
+    accesses: int,
 ) -> str:
     """Return the testbench of a core.
 
