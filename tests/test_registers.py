@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -12,11 +13,14 @@ from click.testing import CliRunner
 
 from softq.cli import main
 from softq.codegen.verilog.core import write_core
+from softq.codegen.verilog.driver import Access, Kind
 from softq.codegen.verilog.plan import CorePlan, Settings
+from softq.codegen.verilog.registers import STATUS
 from softq.errors import RefusalError, SoftqError, UsageError
 from softq.methods import METHODS
 from softq.rowprog import DType, Program, Trace, Value
 from softq.rtl import MadeCore, rtl, write_rtl
+from softq.rtl.beats import Beats
 from softq.rtl.rehearsal import rehearse
 from softq.vectors.rows import choose
 from tests.simulators import check, compile_core, simulate
@@ -66,6 +70,32 @@ def test_an_entry_lies_in_the_interval_of_its_table(tmp_path: Path, low: int, hi
     plan = CorePlan(program, Settings(16, heads=2), {"offsets": initial})
     found = rehearse(plan, choose(program, {}, [1, 3, 16], 2, 0), 0)
     check(tmp_path, MadeCore(write_core(plan, "toy"), found, {}), "iverilog", STALLS[:2])
+
+
+@pytest.mark.parametrize("changed", [("", ""), ("axil_ar_full & ~axil_done &", "axil_ar_full &")])
+def test_reads_and_writes_do_not_wait_for_each_other(tmp_path: Path, changed: tuple[str, str]) -> None:
+    """At the same time, each as fast as the port takes it; a port whose reads ignore writes is found."""
+    program = _toy(lambda t: t.param("offsets", "site", DType.U8, 0, 15, "what is added", 256))
+    plan = CorePlan(program, Settings(16), {"offsets": [[at % 16 for at in range(256)]]})
+    text = write_core(plan, "toy").text
+    assert changed[0] in text
+    (tmp_path / "toy.v").write_text(text.replace(*changed))
+    shutil.copy(Path(__file__).parent / "register_port_tb.v", tmp_path / "toy_tb.v")
+    command = compile_core(tmp_path, "toy", "iverilog")
+    said = [simulate(tmp_path, [*command, f"+share={share}"], seed=share) for share in (100, 60, 20)]
+    assert all(line.startswith("PASS") for line in said) != bool(changed[0]), said
+
+
+def test_says_how_many_clocks_a_row_takes(tmp_path: Path) -> None:
+    """The stated latency is that of the simulation."""
+    for method, lanes, heads in (("deferred-log", 1, 1), ("exaq", 2, 3)):
+        made = rtl(method, STEP, length=33, lanes=lanes, registers=True, heads=heads, rows=1)
+        accesses = [Access(Kind.WAIT, STATUS, 0, 0, 0)]
+        beats = Beats(made.beats.scores[:1], made.beats.results[:1], made.beats.numbers[:1], accesses)
+        folder = tmp_path / method
+        write_rtl(MadeCore(made.core, beats, made.facts), folder)
+        said = simulate(folder, compile_core(folder, made.core.name, "iverilog"))
+        assert said.endswith(f" {made.core.latency(1)} clocks"), (method, said)
 
 
 @pytest.mark.parametrize(
