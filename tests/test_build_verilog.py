@@ -53,10 +53,15 @@ def converted(method: str = "deferred-log", text: str = MODEL, **settings: int |
 
 def fitted(clip: float | tuple[float, ...], text: str = ONE) -> onnx.ModelProto:
     """Return the model with a method of which a number is fitted, as a plan says it."""
+    return with_numbers("exaq", {"clip": clip}, text)
+
+
+def with_numbers(method: str, numbers: Mapping[str, float | tuple[float, ...]], text: str = ONE) -> onnx.ModelProto:
+    """Return the model with a method of which these numbers are fitted."""
     model = parser.parse_model(text)
-    plan: Plan = softq.convert(model, method="exaq", all_sites=True).plan
-    scope = "head" if isinstance(clip, tuple) else "site"
-    sites = [replace(s, options={**s.options, "clip": scope}, fitted={"clip": clip}) for s in plan.sites]
+    plan: Plan = softq.convert(model, method=method, all_sites=True).plan
+    scopes = {name: "head" if isinstance(value, tuple) else "site" for name, value in numbers.items()}
+    sites = [replace(s, options={**s.options, **scopes}, fitted=numbers) for s in plan.sites]
     return softq.convert(model, plan=replace(plan, sites=tuple(sites))).model
 
 
@@ -110,6 +115,32 @@ def test_fitted_numbers_are_constants_of_a_core(tmp_path: Path) -> None:
     assert simulated.startswith("PASS"), simulated
 
 
+@pytest.mark.parametrize(
+    ("method", "numbers"),
+    [
+        ("exaq", {"clip": (4.5, 5.75)}),
+        ("deferred-log", {"r": (20.0, 23.0), "first": (0.2, 0.25), "shift": (1.0, 1.1), "weight_bits": (8.0, 6.0)}),
+    ],
+)
+def test_numbers_that_are_fitted_per_head_are_tables_of_a_core(
+    tmp_path: Path, method: str, numbers: Mapping[str, tuple[float, float]]
+) -> None:
+    built = softq.build(with_numbers(method, numbers), tmp_path / "cores", target="verilog,registers=yes")
+    (core,) = built.manifest["cores"]
+    assert (core["heads"], core["fitted"]) == (2, {name: list(values) for name, values in numbers.items()})
+    tables = {table["name"]: table["initial"] for table in core["registers"]["tables"]}
+    chosen = METHODS.get(method)
+    codes = np.arange(-128, 128).astype(np.int8)  # every distance from the greatest
+    for head in range(2):
+        options = chosen.configure({**core["options"], **{name: values[head] for name, values in numbers.items()}})
+        out = run(chosen.program(options, scores=DType.I8), codes[None])
+        np.testing.assert_array_equal(out["codes"][0], np.array(tables["codes"][head])[127 - codes.astype(int)])
+        np.testing.assert_array_equal(out["weights"][0], np.array(tables["weights"][head])[out["codes"][0]])
+    command = compile_core(tmp_path / "cores", core["module"], "iverilog")
+    simulated = simulate(tmp_path / "cores", command, valid=80, ready=60)
+    assert simulated.startswith("PASS"), simulated
+
+
 def test_numbers_that_are_not_those_of_the_plan_are_refused(tmp_path: Path) -> None:
     model = fitted(4.5)
     (call,) = [node for node in model.graph.node if node.domain == "softq"]
@@ -122,7 +153,7 @@ def test_numbers_that_are_not_those_of_the_plan_are_refused(tmp_path: Path) -> N
 REFUSED: Mapping[str, tuple[Callable[[], onnx.ModelProto], str, str]] = {
     "floats": (lambda: converted("exact-online"), "", "scores of method exact-online are floats"),
     "weights": (lambda: converted("qlinear", ONE, step=SMALL), "", r"program qlinear: .* is a float"),
-    "per head": (lambda: fitted((4.5, 5.0)), "", "clip is fitted per head, 2 numbers"),
+    "per head": (lambda: fitted((4.5, 5.0)), "", "clip is fitted per head, 2 numbers; a core without registers"),
     "step": (lambda: converted("ita", ONE, step=0.5), "", "scores is 0.0625 and step of its method is 0.5"),
     "asked": (lambda: converted(text=ONE), "step=0.5", "scale of its scores is 0.0625 and step of the target is 0.5"),
     "type": (lambda: converted(text=ONE), "scores=uint8", "its scores are i8; u8 is asked for"),
@@ -150,6 +181,7 @@ def test_what_is_no_core_is_one_line_that_names_the_value(tmp_path: Path, case: 
         ("step=x", "step is 'x'; expected a number"),
         ("scores=float32", "scores are 'float32'; allowed is i8"),
         ("reset=maybe", "reset is 'maybe'; allowed is yes or no"),
+        ("registers=1", "registers is '1'; allowed is yes or no"),
         ("speed=2", "has no option 'speed'; its options are: lanes, length"),
     ],
 )

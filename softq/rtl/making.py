@@ -127,7 +127,7 @@ def make_core(
     settings: Settings,
     *,
     name: str,
-    fitted: Mapping[str, float] | None = None,
+    fitted: Mapping[str, float | tuple[float, ...]] | None = None,
     outputs: Sequence[str] = (),
     registers: bool = False,
     others: Sequence[Program] = (),
@@ -142,7 +142,7 @@ def make_core(
         program: Its program with these options, for scores of 8 bits, without run-time parameters.
         settings: What the core is built for.
         name: The module's name.
-        fitted: Numbers that are constants of the program, by their options.
+        fitted: Numbers that are constants of the program, by their options; one for all heads, or one for each.
         outputs: As for `rtl`.
         registers: As for `rtl`.
         others: The programs of the heads behind the first.

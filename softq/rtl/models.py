@@ -96,9 +96,18 @@ class _Same:
     function: str
     method: str
     options: tuple[tuple[str, OptionValue], ...]
-    fitted: tuple[tuple[str, float], ...]
+    fitted: tuple[tuple[str, tuple[float, ...]], ...]
     scores: DType
     masked: bool
+
+    @property
+    def heads(self) -> int:
+        """Heads that have numbers of their own."""
+        return max((len(values) for _, values in self.fitted), default=1)
+
+    def options_of(self, head: int) -> dict[str, OptionValue]:
+        """Return the options of a head."""
+        return {**dict(self.options), **{name: v[head if len(v) > 1 else 0] for name, v in self.fitted}}
 
 
 @dataclass
@@ -144,14 +153,21 @@ def find_cores(model: ir.Model, wanted: Wanted) -> FoundCores:
     taken: dict[str, int] = {}
     for same, group in groups.items():
         method = METHODS.get(same.method)
-        options = method.configure(dict(same.options))
-        settings = wanted.settings(group.length)
+        each = [method.configure(same.options_of(head)) for head in range(same.heads)]
         stem = method.name.replace("-", "_")
         name = stem if stem not in taken else f"{stem}_{taken[stem] + 1}"
         try:
-            program = method.program(options, scores=same.scores, masked=same.masked)
+            first, *others = (method.program(o, scores=same.scores, masked=same.masked) for o in each)
             core = make_core(
-                method, options, program, settings, name=name, fitted=dict(same.fitted), outputs=wanted.outputs
+                method,
+                each[0],
+                first,
+                wanted.settings(group.length, same.heads),
+                name=name,
+                fitted={option: values[0] if len(values) == 1 else values for option, values in same.fitted},
+                outputs=wanted.outputs,
+                registers=wanted.registers,
+                others=others,
             )
         except (RefusalError, UsageError, ProofError) as error:
             refused.setdefault((same.function, str(error)), []).extend(group.sites)
@@ -170,8 +186,8 @@ def _read(call: ir.Node, site: str, function: RowFunction, wanted: Wanted) -> tu
     method, options = METHODS.get(planned.method), planned.configure()
     if not method.integer_scores:
         raise RefusalError(f"scores of method {method.name} are floats; a core takes integers of 8 bits")
-    fitted = {name: _one(name, value) for name, value in planned.fitted.items()}
-    settings: dict[str, OptionValue] = {**options.to_json(), **fitted}
+    fitted = {name: _numbers(name, value, wanted.registers) for name, value in planned.fitted.items()}
+    settings: dict[str, OptionValue] = {**options.to_json(), **{name: values[0] for name, values in fitted.items()}}
     scores = _quantizer(call)
     if scores is not None and wanted.scores not in (None, scores.kind):
         raise RefusalError(f"its scores are {scores.kind.value}; {wanted.scores.value} is asked for")
@@ -210,12 +226,14 @@ def _planned(call: ir.Node, site: str, function: RowFunction) -> SitePlan:
     raise RefusalError("its fitted numbers are not those of the plan in the model's metadata")
 
 
-def _one(name: str, value: float | tuple[float, ...]) -> float:
-    """Return a fitted number as one for all heads."""
+def _numbers(name: str, value: float | tuple[float, ...], registers: bool) -> tuple[float, ...]:
+    """Return a fitted number for each head, or as one for all."""
     several = value if isinstance(value, tuple) else (value,)
+    if registers:
+        return several
     if len(set(several)) > 1:
-        raise RefusalError(f"{name} is fitted per head, {len(several)} numbers; a core has one")
-    return several[0]
+        raise RefusalError(f"{name} is fitted per head, {len(several)} numbers; a core without registers has one")
+    return several[:1]
 
 
 @dataclass(frozen=True)

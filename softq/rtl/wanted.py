@@ -26,6 +26,7 @@ class Wanted:
         step: Real value of one unit of the scores; None: as their quantizer or the method's options say.
         outputs: What cores give, as for `rtl`.
         reset: Whether there is a synchronous reset.
+        registers: Whether tables are written through a port, with a set for each head that has numbers of its own.
     """
 
     lanes: int = 1
@@ -34,10 +35,11 @@ class Wanted:
     step: float | None = None
     outputs: tuple[str, ...] = ()
     reset: bool = True
+    registers: bool = False
 
-    def settings(self, length: int) -> Settings:
+    def settings(self, length: int, heads: int = 1) -> Settings:
         """Return the settings of a core whose longest row has so many elements."""
-        return Settings(length, self.lanes, self.reset)
+        return Settings(length, self.lanes, self.reset, heads)
 
 
 def parse_wanted(texts: Mapping[str, str]) -> Wanted:
@@ -53,6 +55,7 @@ def parse_wanted(texts: Mapping[str, str]) -> Wanted:
         step=_number(texts, "step", float) if texts["step"] else None,
         outputs=tuple(name for name in texts["outputs"].split("+") if name),
         reset=_truth(texts, "reset"),
+        registers=_truth(texts, "registers"),
     )
     found.settings(1 if found.length is None else found.length)  # Refuses before the work what no core is built for.
     return found

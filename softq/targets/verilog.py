@@ -29,6 +29,7 @@ class Options(TargetOptions):
     step: str = option("", "real value of one unit of the scores; by default their scale in the model, or the method's")
     outputs: str = option("", "what cores give, codes+normalizer for example; by default codes and the rows' numbers")
     reset: str = option("yes", "whether there is a synchronous reset: yes or no")
+    registers: str = option("no", "whether tables are written through a port, with a set for each head: yes or no")
 
 
 def _build(model: ir.Model, options: TargetOptions) -> BuiltCores:
