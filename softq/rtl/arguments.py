@@ -59,7 +59,12 @@ def with_constants(program: Program, params: Mapping[str, ArrayLike]) -> Program
 
 
 def describe_method(
-    method: Method, options: Options, program: Program, settings: Settings, name: str, fitted: Mapping[str, float]
+    method: Method,
+    options: Options,
+    program: Program,
+    settings: Settings,
+    name: str,
+    fitted: Mapping[str, float | tuple[float, ...]],
 ) -> dict[str, object]:
     """Return which method a core computes, and for what it is built, as plain values."""
     return {
