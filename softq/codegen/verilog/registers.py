@@ -23,7 +23,7 @@ WORD_BITS = 8 * WORD
 STATUS = 0
 """Address of the word that is 1 while a row is in the core, else 0."""
 
-_LOGIC_ENTRIES = 64
+_LOGIC_ENTRIES = 32
 """Entries of all heads up to which a table is distributed memory; a larger one is a block of memory."""
 
 Entries = tuple[tuple[int, ...], ...]
