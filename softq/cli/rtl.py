@@ -35,6 +35,7 @@ from softq.errors import UsageError
     "--fraction", type=int, default=0, show_default=True, metavar="F", help="Bits of averages behind the point."
 )
 @click.option("--multipliers", is_flag=True, help="Weigh V by multipliers, not by shifts and adders.")
+@click.option("--clock", type=float, default=200.0, show_default=True, metavar="MHZ", help="What constraints ask for.")
 @click.option("--name", "module", default="", metavar="MODULE", help="The module's name; by default the method's.")
 @click.option("--rows", type=int, default=10, show_default=True, metavar="R", help="Random rows of each length.")
 @click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="Seed of the random rows.")
@@ -51,6 +52,7 @@ def rtl(
     value_lanes: int,
     fraction: int,
     multipliers: bool,
+    clock: float,
     module: str,
     out: str,
     as_json: bool,
@@ -75,7 +77,7 @@ def rtl(
             raise UsageError("a core with V takes one score in a beat, and its tables are constants of all heads")
         values = ValueSettings(width, value_lanes, fraction, multipliers, wanted or (AVERAGES,))
         made = rtl_with_values(name, values, chosen, fitted=numbers, name=module, **given)
-    written = write_rtl(made, out)
+    written = write_rtl(made, out, clock=clock)
     if as_json:
         print_json(dict(made.facts))
         return

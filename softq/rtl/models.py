@@ -75,9 +75,9 @@ class FoundCores:
     cores: tuple[SiteCore, ...]
     refused: tuple[Refused, ...]
 
-    def files(self) -> dict[str, bytes]:
-        """Return the files of all cores by name."""
-        return {name: content for core in self.cores for name, content in core_files(core.made).items()}
+    def files(self, clock: float) -> dict[str, bytes]:
+        """Return the files of all cores by name, with constraints that ask for a clock of so many megahertz."""
+        return {name: content for core in self.cores for name, content in core_files(core.made, clock).items()}
 
     def to_json(self) -> dict[str, object]:
         """Return which softmaxes have which core, and which have none, as plain values."""

@@ -10,6 +10,7 @@ from softq.codegen.verilog.plan import Settings
 from softq.errors import UsageError
 from softq.rowprog import DType
 from softq.rtl.arguments import SCORES
+from softq.rtl.constraints import SPEED, check_clock
 from softq.vectors.making import scores_type
 
 T = TypeVar("T", int, float)
@@ -25,6 +26,7 @@ class Wanted:
         scores: Type of the scores; None: that of their quantizer in the model, else i8.
         step: Real value of one unit of the scores; None: as their quantizer or the method's options say.
         outputs: What cores give, as for `rtl`.
+        clock: Megahertz that constraints ask for.
         reset: Whether there is a synchronous reset.
         registers: Whether tables are written through a port, with a set for each head that has numbers of its own.
     """
@@ -34,6 +36,7 @@ class Wanted:
     scores: DType | None = None
     step: float | None = None
     outputs: tuple[str, ...] = ()
+    clock: float = SPEED
     reset: bool = True
     registers: bool = False
 
@@ -54,9 +57,11 @@ def parse_wanted(texts: Mapping[str, str]) -> Wanted:
         scores=scores_type(texts["scores"], SCORES) if texts["scores"] else None,
         step=_number(texts, "step", float) if texts["step"] else None,
         outputs=tuple(name for name in texts["outputs"].split("+") if name),
+        clock=_number(texts, "clock", float),
         reset=_truth(texts, "reset"),
         registers=_truth(texts, "registers"),
     )
+    check_clock(found.clock)
     found.settings(1 if found.length is None else found.length)  # Refuses before the work what no core is built for.
     return found
 

@@ -9,48 +9,49 @@ from pathlib import Path
 
 from softq.errors import InputError, UsageError
 from softq.files import write_files
+from softq.rtl.constraints import SPEED, constraints
 from softq.rtl.making import MadeCore
 from softq.rtl.weighted import MadeWeightedCore
 
-_PERIOD = 5.0
-"""Nanoseconds of the clock in the constraints: a place to begin from."""
 
-
-def write_rtl(made: MadeCore | MadeWeightedCore, folder: str | os.PathLike[str]) -> tuple[Path, ...]:
+def write_rtl(
+    made: MadeCore | MadeWeightedCore, folder: str | os.PathLike[str], *, clock: float = SPEED
+) -> tuple[Path, ...]:
     """Write the files of a core, all or none, and return their names.
 
     NAME.v is the core; NAME_tb.v its testbench, which reads NAME_scores.hex, NAME_results.hex, NAME_numbers.hex,
     NAME_registers.hex and NAME_values.hex, as far as the core has what they are for;
-    NAME.sdc says how fast the clock is; NAME.json is what the core is.
+    NAME.sdc, .xdc and .lpf say how fast the clock is; NAME.json is what the core is.
 
     Args:
         made: The core.
         folder: Where they go; it is made if it is not there.
+        clock: Megahertz that constraints ask for.
 
     Raises:
-        UsageError: there is a file of that name.
+        UsageError: there is a file of that name, or no core has such a clock.
         InputError: the folder cannot be made or written, or the disk is full.
     """
-    path = Path(folder)
+    path, contents = Path(folder), core_files(made, clock)
     try:
         if path.exists() and not path.is_dir():
             raise UsageError(f"output '{path}' is a file; a core is a folder")
         path.mkdir(exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot write '{path}': {error.strerror or error}") from error
-    files = {path / file: content for file, content in core_files(made).items()}
+    files = {path / file: content for file, content in contents.items()}
     write_files(files)
     return tuple(files)
 
 
-def core_files(made: MadeCore | MadeWeightedCore) -> dict[str, bytes]:
+def core_files(made: MadeCore | MadeWeightedCore, clock: float) -> dict[str, bytes]:
     """Return the files of a core by name."""
     found, name = made.beats, made.core.name
     contents = {
         f"{name}.v": made.core.text,
         f"{name}_tb.v": made.testbench,
         **{f"{name}_{stream}.hex": _to_hex(words) for stream, words in found.words.items() if words},
-        f"{name}.sdc": f"create_clock -name aclk -period {_PERIOD:.3f} [get_ports aclk]\n",
+        **constraints(name, clock),
         f"{name}.json": json.dumps(dict(made.facts), indent=1, allow_nan=False) + "\n",
     }
     return {file: text.encode() for file, text in contents.items()}

@@ -1,7 +1,7 @@
 """FPGAs: streaming cores in Verilog-2001, one for each of softq's functions in a converted model.
 
-Produces a folder: for each core NAME.v, a testbench that checks itself on golden vectors, a description and a
-constraint of the clock (docs/fpga.md), and a manifest that says which softmaxes each core computes. Needs neither TVM
+Produces a folder: for each core NAME.v, a testbench that checks itself on golden vectors, a description and
+constraints of the clock (docs/fpga.md), and a manifest that says which softmaxes each core computes. Needs neither TVM
 nor a vendor's tools. A core takes scores of 8 bits and gives the integers of the method's program to the bit; numbers
 that were fitted, and the scale of scores that the model quantizes, are constants of it, so that softmaxes of one
 function may have several cores. Where the model has floats, `step` says what one unit of the scores is. A function
@@ -28,6 +28,7 @@ class Options(TargetOptions):
     scores: str = option("", "int8 or uint8; by default what the model quantizes them to, else int8")
     step: str = option("", "real value of one unit of the scores; by default their scale in the model, or the method's")
     outputs: str = option("", "what cores give, codes+normalizer for example; by default codes and the rows' numbers")
+    clock: str = option("200", "megahertz that constraints ask for")
     reset: str = option("yes", "whether there is a synchronous reset: yes or no")
     registers: str = option("no", "whether tables are written through a port, with a set for each head: yes or no")
 
@@ -36,8 +37,9 @@ def _build(model: ir.Model, options: TargetOptions) -> BuiltCores:
     from softq.rtl.models import find_cores
     from softq.rtl.wanted import parse_wanted
 
-    found = find_cores(model, parse_wanted(options.settings()))
-    return BuiltCores(found.files(), found.to_json(), tuple(each.text for each in found.refused))
+    wanted = parse_wanted(options.settings())
+    found = find_cores(model, wanted)
+    return BuiltCores(found.files(wanted.clock), found.to_json(), tuple(each.text for each in found.refused))
 
 
 TARGET = Target(

@@ -10,12 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from softq.codegen.verilog.axi_lite import write_registers
+from softq.codegen.verilog.description import describe_tables, describe_values
 from softq.codegen.verilog.module import Module
 from softq.codegen.verilog.passes import Pass, PassClocks
 from softq.codegen.verilog.plan import CorePlan
 from softq.codegen.verilog.registers import STATUS
 from softq.codegen.verilog.tables import Tables
 from softq.rowprog.text import to_text
+
+_LENGTHS = (1, 16, 64, 197, 256, 1024, 4096)
+"""Elements of rows for which clocks are told, beside the longest."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +55,31 @@ class Core:
             )
         return entered + self.clocks[-1].results + 2 + (len(self.clocks) == 1)
 
+    def interval(self, length: int) -> float:
+        """Return the clocks from one row to the next, on average, if rows of a length come without a gap and nothing
+        outside makes them wait."""
+        beats = -(-length // self.plan.settings.lanes)
+        found = [float(beats)]
+        for number, clocks in enumerate(self.clocks):
+            if not self.plan.has_numbers(number):
+                continue
+            computed = 0 if clocks.numbers is None else clocks.numbers + 1
+            last = number + 1 == len(self.clocks)
+            # Two rows may be in a pass; one leaves it when the next pass, or the reader, has taken its numbers.
+            until = clocks.joined + computed + 2 + (not last) + (number == 0)
+            found.append((beats + until) / 2)
+            room = self.plan.room - beats
+            if not last and beats > room and until > room + 1:
+                # What does not fit behind the row that waits comes only when the next pass reads that.
+                found.append(beats + until - room)
+            if clocks.numbers is not None:
+                found.append(clocks.numbers + 2)
+        return max(found)
+
     def describe(self) -> dict[str, object]:
         """Return what the core is, as plain values."""
         plan, longest = self.plan, self.plan.settings.length
+        lengths = sorted({*(n for n in _LENGTHS if n < longest), longest})
         fields = {plan.row_name: plan.row, **plan.numbers}
         registers = {"status": STATUS, "tables": [table.describe() for table in plan.registers]}
         return {
@@ -67,7 +93,10 @@ class Core:
             },
             **({"registers": registers} if plan.registers else {}),
             "passes": len(self.clocks),
-            "latency": {str(length): self.latency(length) for length in sorted({1, longest})},
+            "latency": {str(length): self.latency(length) for length in lengths},
+            "interval": {str(length): self.interval(length) for length in lengths},
+            "values": describe_values(plan),
+            "tables": describe_tables(plan),
         }
 
 

@@ -144,6 +144,11 @@ class CorePlan:
         """Bits of a position in a memory between two passes: it holds the longest row twice."""
         return max((self.settings.beats - 1).bit_length(), 2) + 1
 
+    @property
+    def room(self) -> int:
+        """Beats of which a memory between two passes is filled at most: three quarters, which three bits tell."""
+        return 3 << (self.address_bits - 2)
+
     def is_last(self, number: int) -> bool:
         """Say whether no pass follows."""
         return number + 1 == len(self.phases)
