@@ -190,3 +190,28 @@ def test_tables_of_a_file_are_checked(given: str) -> None:
         g ({given}) => ({made}[4] y) {{ y = softq.compiler.LookUpCodes(q, t) }}""")
     with pytest.raises(softq.RefusalError, match="takes bytes and a table of 256 bytes"):
         build_program(model)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_biases_are_floats_already(form: str, tmp_path: Path) -> None:
+    model, feed = product(form, 0)
+    found, wanted = results(model, feed, "c,name=digits", tmp_path / "c")[1], by_onnxruntime(model, feed)[1]
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
+    bias = next(onnx.numpy_helper.to_array(x) for x in model.graph.initializer if x.name == "bias")
+    text = (tmp_path / "c" / "digits_weights.c").read_text()
+    assert "int32_t" not in text
+    assert float(bias[0] * np.float32(0.000273)).hex()[:8] in text
+
+
+@pytest.mark.parametrize(("axis", "count"), [(0, 3), (-1, 4)])
+def test_biases_have_the_scales_of_their_axis(axis: int, count: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    nodes = f"d = DequantizeLinear <axis = {axis}> (b, s, z) y = Add(x, d)"
+    model = model_of(f"g (float[3, 4] x) => (float[3, 4] y) {{ {nodes} }}")
+    numbers = {"b": rng.integers(-(2**30), 2**30, (3, 4), np.int32), "z": np.zeros(count, np.int32)}
+    numbers["s"] = rng.uniform(1e-9, 2e-9, count).astype(np.float32)
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in numbers.items())
+    feed = {"x": rng.standard_normal((3, 4), np.float32)}
+    for target in ("cpu", "c"):
+        np.testing.assert_array_equal(results(model, feed, target, tmp_path / target), by_onnxruntime(model, feed))
+        assert not any("dequantize" in kernel for kernel in steps_of(tmp_path / target))

@@ -52,6 +52,7 @@ EXCEPTIONS = {
     "com.microsoft::SimplifiedLayerNormalization": "onnxruntime has it in ONNX's domain, where it is drawn",
     "softq.compiler::LookUpCodes": "build alone writes it, and refuses models with it: tests/test_build_qdq.py",
     "softq.compiler::MatMulWords": "build alone writes it, and refuses models with it: tests/test_native_integers.py",
+    "softq.compiler::NormalizeCodes": "build alone writes it and refuses it in models: tests/test_normalize_codes.py",
     **dict.fromkeys(
         (
             f"{BLOCKED}::{name}"

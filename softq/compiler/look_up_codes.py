@@ -16,7 +16,7 @@ from softq.passes import NodePass
 from softq.passes.rewriting.quantization import EIGHT_BITS, read_quantization
 
 DOMAIN, OPERATOR = "softq.compiler", "LookUpCodes"
-"""`LookUpCodes(codes, table)` is table[code] for each code: 256 elements, that of the least code first."""
+"""`LookUpCodes(codes, table)` is the element of a table of 256 that a code's byte numbers, taken for unsigned."""
 
 ELEMENTWISE = frozenset(
     {
@@ -64,7 +64,7 @@ def _replace(node: ir.Node, container: Container) -> bool:
     chain = _Chain(container.opset)
     values = chain.values(node.inputs[0])
     codes = chain.codes
-    if values is None or codes is None or codes.shape is None or result.shape != codes.shape:
+    if values is None or codes is None or codes.shape is None or result.shape != codes.shape or codes.dtype is None:
         return False
     if chain.rank > len(codes.shape) or is_constant(codes):
         return False
@@ -72,7 +72,9 @@ def _replace(node: ir.Node, container: Container) -> bool:
     if made is None or made[0].size != values.size or made[0].dtype != known.dtype.numpy():
         return False
     graph, base = container.graph, result.name or node.name or "codes"
-    table = ir.val(f"{base}.table", const_value=ir.tensor(made[0].reshape(-1), name=f"{base}.table"))
+    # A signed byte above 127 is that of a negative code.
+    by_byte = np.roll(made[0].reshape(-1), np.iinfo(codes.dtype.numpy()).min)
+    table = ir.val(f"{base}.table", const_value=ir.tensor(by_byte, name=f"{base}.table"))
     graph.register_initializer(table)
     found = ir.val(f"{base}.found", known.dtype, result.shape, metadata_props=dict(result.metadata_props))
     look_up = ir.Node(DOMAIN, OPERATOR, [codes, table], outputs=[found], name=f"{base}.look_up")

@@ -13,6 +13,7 @@ from tvm import relax
 
 from softq.artifact.program import Program
 from softq.compiler.backend import Backend, Lowering, arguments_of
+from softq.compiler.fold_biases import FoldBiases
 from softq.compiler.frontend.imported import Imported, import_model
 from softq.compiler.frontend.importer import known_operators
 from softq.compiler.frontend.preflight import check_read
@@ -22,6 +23,7 @@ from softq.compiler.fusion.epilogue import FUSING, find_epilogues
 from softq.compiler.legalize import elementwise, quantization
 from softq.compiler.look_up_codes import LookUpCodes
 from softq.compiler.multiply_words import MultiplyWords
+from softq.compiler.normalize_codes import NormalizeCodes
 from softq.compiler.ops.linear import MatMulOp
 from softq.compiler.steps.builder import Builder, Value, tensor_types
 from softq.compiler.steps.product import Epilogue
@@ -63,7 +65,7 @@ def compile_model(
     RemoveInitializersFromInputsPass()(opened)  # In a built model they are constants.
     prepared = prepare(opened)
     widen = WidenHalves(sums=not backend.supports(MatMulOp, "float16"))
-    integers = (MoveIntegers(), LookUpCodes(), MultiplyIntegers(), MultiplyWords())
+    integers = (FoldBiases(), MoveIntegers(), LookUpCodes(), NormalizeCodes(), MultiplyIntegers(), MultiplyWords())
     for step in (FoldRecurrentWeights(), *integers, SplitProducts(), widen):
         step(prepared)
     with refusing("TVM cannot compile the model"):

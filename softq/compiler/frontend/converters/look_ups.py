@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-from tvm import relax, te, tirx
+from tvm import relax, te
 
 from softq.compiler.frontend.onnx_node import Converter, Node
 from softq.compiler.look_up_codes import DOMAIN, OPERATOR
@@ -23,12 +22,11 @@ def _look_up(node: Node) -> list[relax.Expr]:
         raise RefusalError(
             f"{node.operator} {node.name!r} takes bytes and a table of 256 bytes, not {of_codes} and {of_table}"
         )
-    least = int(np.iinfo(str(codes.ty.dtype)).min)
 
     def compute(codes: Any, table: Any) -> Any:
         return te.compute(
             codes.shape,
-            lambda *at: table[codes[at].astype("int32") - tirx.IntImm("int32", least)],
+            lambda *at: table[codes[at].astype("uint8").astype("int32")],
             name="look_up",
         )
 
