@@ -139,11 +139,18 @@ class _Builder:
         else:
             block, block_row = self._part(f"{left}_rows"), row
             call(rows_symbol(dot, product.left), source, block, sums, source_row, row, inner, zero - w, zero, rows)
-        with T.serial(zero, panels) as panel:
-            at, start = matrix * panels + panel, panel * columns
+
+        def multiply(at: Any, start: Any, width: Any) -> None:
             operand, of_columns = self._at(there, at * row * columns), self._at(f"{right}_sums", at * columns)
-            numbers = (block_row, total, groups, tirx.min(columns, total - start), zero - z, inner * z * w, zero, rows)
+            numbers = (block_row, total, groups, width, zero - z, inner * z * w, zero, rows)
             call(product.sums, block, operand, of_columns, sums, out(start), *others, *numbers)
+
+        if dot.runs:  # The columns of all panels are one behind another.
+            multiply(matrix * panels, zero, total)
+            return
+        with T.serial(zero, panels) as panel:
+            start = panel * columns
+            multiply(matrix * panels + panel, start, tirx.min(columns, total - start))
 
     def _parts(self, product: Integers, matrix: Any, rows: Any, out: Callable[[Any], Any]) -> None:
         """Emit the product with the values by sums of parts of the rows, which are read where they are."""

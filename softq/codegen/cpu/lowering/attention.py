@@ -67,11 +67,15 @@ def lower_attention(kernels: CpuKernels, lowering: Lowering, attention: Attentio
     how, operands = (None, ()) if scaled is None else scaled
     chain = chain if scaled is None else chain[1:]
     if first is not None:
-        first = replace(first, sums=kernels.sums(how), operands=operands)
+        # Behind the last query there may be no memory.
+        whole = isinstance(width, int) and width % first.dot.count == 0
+        first = replace(first, sums=kernels.sums(how), operands=operands, in_place=whole and _fits(first, first_zeros))
     in_place = second is not None and (second.parts or second_zeros == (0, 0))
     stored = _find_stored(second, stages, chain) if second is not None and in_place else None
     if second is not None and stored is not None:
         second, chain = replace(second, left=stored.numpy.name, in_place=True), chain[:-1]
+    elif second is not None and not second.in_place:
+        second = replace(second, in_place=_fits(second, second_zeros))
     for number, link in enumerate(chain, start=1):
         stages.add(*link, stored if number == len(chain) else None)
     last, to_bsnh = stages.last, attention.to_bsnh
@@ -191,6 +195,11 @@ def _integers(kernels: CpuKernels, lowering: Lowering, binding: Any) -> tuple[In
         left + dot.left_offset(left_type),
         right + dot.right_offset(right_type),
     )
+
+
+def _fits(product: Integers, zeros: tuple[int, int]) -> bool:
+    """Say whether rows of the left operand may be multiplied where they are: runs of columns have zeros behind them."""
+    return product.dot.runs and product.left == product.dot.left and zeros[1] == 0
 
 
 def _find_stored(product: Integers, stages: Stages, chain: Sequence[tuple[Any, int]]) -> DType | None:
