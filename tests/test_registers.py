@@ -13,9 +13,7 @@ from click.testing import CliRunner
 
 from softq.cli import main
 from softq.codegen.verilog.core import write_core
-from softq.codegen.verilog.driver import Access, Kind
 from softq.codegen.verilog.plan import CorePlan, Settings
-from softq.codegen.verilog.registers import STATUS
 from softq.errors import RefusalError, SoftqError, UsageError
 from softq.methods import METHODS
 from softq.rowprog import DType, Program, Trace, Value
@@ -90,8 +88,7 @@ def test_says_how_many_clocks_a_row_takes(tmp_path: Path) -> None:
     """The stated latency is that of the simulation."""
     for method, lanes, heads in (("deferred-log", 1, 1), ("exaq", 2, 3)):
         made = rtl(method, STEP, length=33, lanes=lanes, registers=True, heads=heads, rows=1)
-        accesses = [Access(Kind.WAIT, STATUS, 0, 0, 0)]
-        beats = Beats(made.beats.scores[:1], made.beats.results[:1], made.beats.numbers[:1], accesses)
+        beats = Beats(made.beats.scores[:1], made.beats.results[:1], made.beats.numbers[:1])
         folder = tmp_path / method
         write_rtl(MadeCore(made.core, beats, made.facts), folder)
         said = simulate(folder, compile_core(folder, made.core.name, "iverilog"))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from softq.codegen.verilog.driver import Access
 from softq.codegen.verilog.plan import CorePlan, Field
 from softq.rowprog import Program, run
+from softq.rowprog.program import param_of
 from softq.vectors.rows import Row
 
 Array = NDArray[np.generic]
@@ -41,6 +42,19 @@ class Beats:
             "numbers": self.numbers,
             "registers": [access.word for access in self.accesses],
         }
+
+
+def beats(plan: CorePlan, rows: Sequence[Row]) -> Beats:
+    """Return the beats of rows and what they come to, the heads in turn, with what the core's tables hold at first."""
+    found = Beats()
+    add_rows(found, plan, rows, [at % plan.settings.heads for at in range(len(rows))], initial_tables(plan))
+    return found
+
+
+def initial_tables(plan: CorePlan) -> dict[str, Array]:
+    """Return what the tables behind a core's register port hold at first, [heads, entries] each, by name."""
+    types = {param_of(node).name: node.dtype for node in plan.source.nodes() if node.op == "param"}
+    return {table.name: np.array(table.initial, types[table.name].numpy) for table in plan.registers}
 
 
 def add_rows(

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from softq.codegen.verilog.driver import Access, Kind
 from softq.codegen.verilog.plan import CorePlan
 from softq.codegen.verilog.registers import STATUS, WORD, WORD_BITS, WritableTable, address_bits
-from softq.rowprog.program import param_of
-from softq.rtl.beats import Beats, add_rows
+from softq.rtl.beats import Beats, add_rows, beats, initial_tables
 from softq.vectors.rows import Row
 
 Array = NDArray[np.generic]
@@ -29,13 +28,11 @@ def rehearse(plan: CorePlan, rows: Sequence[Row], seed: int) -> Beats:
         rows: The rows; the heads take turns.
         seed: Seed of the entries.
     """
-    found, heads = Beats(), plan.settings.heads
-    turns = [at % heads for at in range(len(rows))]
-    types = {param_of(node).name: node.dtype for node in plan.source.nodes() if node.op == "param"}
-    tables = {table.name: np.array(table.initial, types[table.name].numpy) for table in plan.registers}
-    add_rows(found, plan, rows, turns, tables)
+    found, tables = beats(plan, rows), initial_tables(plan)
     if not plan.registers:
         return found
+    heads = plan.settings.heads
+    turns = [at % heads for at in range(len(rows))]
     rng = np.random.default_rng(seed)
     now = len(found.scores)
     found.accesses.append(Access(Kind.WAIT, STATUS, 0, now, now))

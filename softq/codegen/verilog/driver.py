@@ -103,8 +103,15 @@ class Access:
         return low | self.last << 72 | self.first << 104
 
 
+_IDLE = """\
+    assign {s_axil_awvalid, s_axil_wvalid, s_axil_arvalid, s_axil_bready, s_axil_rready} = 5'd0;
+    assign {s_axil_awaddr, s_axil_araddr, s_axil_wdata, s_axil_wstrb} = 0;
+
+"""
+
+
 def declare(count: int, widths: Mapping[str, int], scores: str, before: str) -> str:
-    """Return what stands before the testbench's clocked part.
+    """Return what stands before the testbench's clocked part; nothing for a core without registers.
 
     Args:
         count: Accesses.
@@ -112,6 +119,8 @@ def declare(count: int, widths: Mapping[str, int], scores: str, before: str) -> 
         scores: Prefix of the stream that accesses wait for.
         before: The draw before those that are drawn here.
     """
+    if "s_axil_awvalid" not in widths or not count:
+        return _IDLE * ("s_axil_awvalid" in widths)
     return _DECLARED.format(
         count=count,
         before=before,

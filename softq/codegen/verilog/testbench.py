@@ -184,7 +184,7 @@ def testbench(
         reads="\n".join(f'        $readmemh("{name}_{s.file}.hex", {s.prefix}_words);' for s in streams),
         last_draw=driver.DRAW if accesses else f"{streams[-1].prefix}_draw",
         and_accesses=f", accesses of {name}_{driver.FILE}.hex" if accesses else "",
-        driver=driver.declare(accesses, widths, given[0].prefix, f"{streams[-1].prefix}_draw") if accesses else "",
+        driver=driver.declare(accesses, widths, given[0].prefix, f"{streams[-1].prefix}_draw"),
         read_accesses=f'        $readmemh("{name}_{driver.FILE}.hex", {driver.WORDS});\n' if accesses else "",
         drives=driver.CLOCKED if accesses else "",
         readies="\n".join(
