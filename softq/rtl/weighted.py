@@ -94,7 +94,7 @@ class MadeWeightedCore:
             plan.ports,
             [Stream("s_axis", "scores", len(found.scores)), Stream("v_axis", "values", len(found.values))],
             taken,
-            patience=patience(self.core.interval(plan.rows.settings.length)),
+            patience=patience(int(self.core.interval(self.core.longest))),
             reset=plan.rows.settings.reset,
             accesses=0,
         )
@@ -146,7 +146,7 @@ def rtl_with_values(
     core = write_weighted_sum(plan, name, [f"{name}: {chosen.summary}", f"softq {__version__}.", ""])
     facts = {
         **describe_method(chosen, options, program, built, name, numbers),
-        "values": values.width,
+        "value_width": values.width,
         "value_lanes": values.lanes,
         "multipliers": values.multipliers,
         "weights": None if found.entries is None else list(found.entries),

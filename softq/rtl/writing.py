@@ -9,7 +9,7 @@ from pathlib import Path
 
 from softq.errors import InputError, UsageError
 from softq.files import write_files
-from softq.rtl.constraints import SPEED, constraints
+from softq.rtl.constraints import SPEED, check_clock, constraints
 from softq.rtl.making import MadeCore
 from softq.rtl.weighted import MadeWeightedCore
 
@@ -32,14 +32,15 @@ def write_rtl(
         UsageError: there is a file of that name, or no core has such a clock.
         InputError: the folder cannot be made or written, or the disk is full.
     """
-    path, contents = Path(folder), core_files(made, clock)
+    path = Path(folder)
+    check_clock(clock)
     try:
         if path.exists() and not path.is_dir():
             raise UsageError(f"output '{path}' is a file; a core is a folder")
         path.mkdir(exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot write '{path}': {error.strerror or error}") from error
-    files = {path / file: content for file, content in contents.items()}
+    files = {path / file: content for file, content in core_files(made, clock).items()}
     write_files(files)
     return tuple(files)
 

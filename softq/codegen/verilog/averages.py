@@ -7,15 +7,34 @@ highest says by being 0 that the average is negative. One more bit of the quotie
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from softq.codegen.verilog.module import Module
 from softq.codegen.verilog.serial import Job, divide
 from softq.codegen.verilog.signals import Signal, literal
 from softq.codegen.verilog.weighted_plan import VALUE_BITS, WeightedPlan
 
 
-def give_sums(module: Module, plan: WeightedPlan) -> tuple[int, int]:
-    """Write the stream of the sums; return clocks from one taken to its result given, and to the next one."""
-    _pick(module, plan)
+@dataclass(frozen=True)
+class Drain:
+    """When the sums of a row leave.
+
+    Attributes:
+        element: Clocks from a sum taken to its result given.
+        every: Clocks from a result to the next.
+        gap: Further ones to the first result of the next word of sums.
+        behind: Clocks from a sum on its way to the next one taken.
+    """
+
+    element: int
+    every: int
+    gap: int
+    behind: int
+
+
+def give_sums(module: Module, plan: WeightedPlan) -> Drain:
+    """Write the stream of the sums."""
+    _pick(module, plan, "~picked_full | picked_left")
     module.part("Results")
     picked = Signal("picked", plan.sum_bits, True)
     module.line(f"assign o_axis_tdata = {picked.to_width(plan.padded)};")
@@ -26,7 +45,7 @@ def give_sums(module: Module, plan: WeightedPlan) -> tuple[int, int]:
         module.line("assign n_axis_tdata = n_inner_tdata;")
         module.line("assign n_axis_tvalid = n_inner_tvalid;")
         module.line("assign n_inner_tready = n_axis_tready;")
-    return 1, 1
+    return Drain(1, 1, plan.settings.chunks > 1, 0)
 
 
 class Averages:
@@ -44,10 +63,11 @@ class Averages:
         self._normalizer = plan.normalizer
         self._bits = VALUE_BITS + plan.settings.fraction
 
-    def write(self) -> tuple[int, int]:
-        """Write it; return clocks from a sum taken to its result given, and to the next one."""
+    def write(self) -> Drain:
+        """Write it."""
         module, plan, clocks = self._module, self._plan, self._bits + 1
-        _pick(module, plan)
+        # A division takes longer than the way of the next sum: that may wait until this one has left.
+        _pick(module, plan, "~picked_full")
         divisor = self._take_normalizer()
         module.part("Division")
         whole = divisor.width + VALUE_BITS
@@ -77,7 +97,7 @@ class Averages:
         module.line(f"assign o_axis_tdata = {Signal('result', bits, True).to_width(plan.padded)};")
         module.line("assign o_axis_tvalid = result_full;")
         module.line("assign o_axis_tlast = result_last;")
-        return clocks + 2, clocks + 1
+        return Drain(clocks + 2, clocks + 1, 0, 1)
 
     def _take_normalizer(self) -> Signal:
         """Write the register of the normalizer of the row whose sums leave, and return what they are divided by."""
@@ -101,29 +121,24 @@ class Averages:
         return module.wire("divisor", field.width, f"n | {Signal('n_zero', 1, False).to_width(field.width)}")
 
 
-def _pick(module: Module, plan: WeightedPlan) -> None:
-    """Write the register of the sum that leaves next: `picked`, while `picked_full`."""
+def _pick(module: Module, plan: WeightedPlan, free: str) -> None:
+    """Write the register of the sum that leaves next: `picked`, while `picked_full`; it is taken where that is free."""
     values, bits = plan.settings, plan.sum_bits
     module.part("Sums that leave")
     module.undriven("picked_left", 1)
-    module.wire("pick", 1, "held_full & (~picked_full | picked_left)")
+    ready = "held_full" if values.chunks == 1 else "fetched"
+    module.wire("pick", 1, f"{ready} & ({free})")
     module.register("picked_full", 1, "pick | (picked_full & ~picked_left)", start=0)
-    last: list[str] = []
-    before = ""
-    for name, many in (("lane", values.lanes), ("chunk", values.chunks)):
-        if many == 1:
-            continue
-        width, at = (many - 1).bit_length(), f"pick_{name}"
-        module.register(at, width, start=0)
-        module.wire(f"{at}_last", 1, f"{at} == {literal(many - 1, width)}")
-        module.clocked(at, f"{at}_last ? {literal(0, width)} : {at} + {literal(1, width)}", when=f"pick{before}")
-        before += f" & {at}_last"
-        last.append(f"{at}_last")
-    if values.chunks > 1:
-        module.line("assign taken_chunk = pick_chunk;")
-    module.wire("pick_last", 1, " & ".join(last) or "1'b1")
+    lane_last = _count(module, "pick_lane", values.lanes, "pick")
+    chunk_last = _count(module, "pick_chunk", values.chunks, f"pick & {lane_last}")
+    module.wire("pick_last", 1, f"{lane_last} & {chunk_last}")
     module.line("assign held_left = pick & pick_last;")
     module.register("picked_last", 1, "pick_last", when="pick")
+    if values.chunks > 1:
+        module.wire("fetch", 1, "held_full & ~fetched")
+        module.register("fetched", 1, f"fetch | (fetched & ~(pick & {lane_last}))", start=0)
+        _count(module, "fetch_chunk", values.chunks, "fetch")
+        module.register("held", bits * values.lanes, "held_memory[fetch_chunk]", when="fetch")
     parts = [f"held[{bits * (lane + 1) - 1}:{bits * lane}]" for lane in range(values.lanes)]
     level = 0
     while len(parts) > 1:
@@ -134,3 +149,14 @@ def _pick(module: Module, plan: WeightedPlan) -> None:
             module.wire(name, bits, f"{select} ? {parts[2 * at + 1]} : {parts[2 * at]}")
         parts = [f"choice_{level}_{at}" for at in range(len(parts) // 2)] + parts[len(parts) // 2 * 2 :]
     module.register("picked", bits, parts[0], when="pick", signed=True)
+
+
+def _count(module: Module, name: str, many: int, when: str) -> str:
+    """Write a counter that begins anew behind its last number, and return the condition that this is it."""
+    if many == 1:
+        return "1'b1"
+    width = (many - 1).bit_length()
+    module.register(name, width, start=0)
+    last = module.wire(f"{name}_last", 1, f"{name} == {literal(many - 1, width)}").name
+    module.clocked(name, f"{last} ? {literal(0, width)} : {name} + {literal(1, width)}", when=when)
+    return last

@@ -67,12 +67,8 @@ class Weighing:
         entry = Tables(self._module, {}).look_up(Table(entries, bits + 1), self._position)
         coded = self._module.wire("shift", bits + 1, entry)
         by = self._module.register("shift_1", bits, coded.to_width(bits))
-        values = [
-            self._module.register(
-                f"value_{lane}_1", VALUE_BITS, f"{value.name} & {{{VALUE_BITS}{{shift[{bits}]}}}}", signed=True
-            )
-            for lane, value in enumerate(self._values)
-        ]
+        self._module.register("present", 1, f"shift[{bits}]")
+        values = [self._keep(f"value_{lane}_1", value) for lane, value in enumerate(self._values)]
         stage, width = 1, VALUE_BITS
         for low in range(0, bits, _SHIFT_BITS):
             some = min(_SHIFT_BITS, bits - low)
@@ -82,6 +78,8 @@ class Weighing:
             for lane, value in enumerate(values):
                 text = f"{value.to_width(width)} << {by_some}"
                 values[lane] = self._module.register(f"value_{lane}_{stage}", width, text, signed=True)
+                if not low:
+                    self._module.clocked(values[lane].name, literal(0, width), when="~present")
             if low + some < bits:
                 by = self._keep(f"shift_{stage}", by.drop(some))
         return stage, values

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from softq.codegen.verilog.averages import Averages, give_sums
+from softq.codegen.verilog.averages import Averages, Drain, give_sums
 from softq.codegen.verilog.core import Core, write_core
+from softq.codegen.verilog.description import describe_tables, describe_values
 from softq.codegen.verilog.module import CLOCK, RESET, Module, Port
 from softq.codegen.verilog.signals import Signal, literal
 from softq.codegen.verilog.weighing import Weighing
@@ -29,8 +30,7 @@ class WeightedCore:
         weights: The core of the weights.
         text: Both modules.
         added: Clocks from a beat of V taken to its elements added.
-        element: Clocks from a sum taken to its result given.
-        every: Clocks from a result of a row to the next, if nothing outside makes the core wait.
+        drain: When the sums of a row leave.
     """
 
     plan: WeightedPlan
@@ -38,8 +38,7 @@ class WeightedCore:
     weights: Core
     text: str
     added: int
-    element: int
-    every: int
+    drain: Drain
 
     @property
     def longest(self) -> int:
@@ -49,17 +48,20 @@ class WeightedCore:
     def latency(self, length: int) -> int:
         """Return the clocks of one row from its first beat of scores taken to its last result given, both counted, if
         nothing outside makes it wait."""
-        values = self.plan.settings
+        values, drain = self.plan.settings, self.drain
         first = self.weights.latency(length) - length + 1
-        return first + length * values.chunks - 1 + self.added + self.element + (values.width - 1) * self.every
+        left = drain.element + (values.width - 1) * drain.every + (values.chunks - 1) * drain.gap
+        return first + length * values.chunks - 1 + self.added + left
 
-    def interval(self, length: int) -> int:
-        """Return the clocks from a row of this length to the next one, if nothing outside makes the core wait, nor the
-        core of the weights."""
-        values = self.plan.settings
+    def interval(self, length: int) -> float:
+        """Return the clocks from one row to the next, on average, if rows of a length come without a gap and nothing
+        outside makes them wait."""
+        values, drain = self.plan.settings, self.drain
         # The last element of a row is added when all sums of the row before have left, but for the one on its way.
-        moved = values.chunks + self.added + max(1 + (values.width - 2) * self.every, 0)
-        return max(length * values.chunks, moved, values.width * self.every)
+        moved = values.chunks + self.added + 1 + (values.chunks - 1) * drain.gap
+        if values.width > 1:
+            moved += 1 + (values.width - 2) * drain.every + drain.behind
+        return max(length * values.chunks, moved, values.width * drain.every, self.weights.interval(length))
 
     def describe(self) -> dict[str, object]:
         """Return what the core is, as plain values."""
@@ -85,6 +87,8 @@ class WeightedCore:
             "passes": len(self.weights.clocks),
             "latency": {str(length): self.latency(length) for length in lengths},
             "interval": {str(length): self.interval(length) for length in lengths},
+            "values": describe_values(plan.rows),
+            "tables": describe_tables(plan.rows),
         }
 
 
@@ -103,7 +107,7 @@ def write_weighted_sum(plan: WeightedPlan, name: str, head: Sequence[str] = ()) 
     _add(module, plan, stage)
     drain = Averages(module, plan).write() if plan.divides else give_sums(module, plan)
     text = f"{weights.text}\n{module.text(plan.ports, ['The weights and their product with V.'])}"
-    return WeightedCore(plan, name, weights, text, stage + 1 + (plan.settings.chunks > 1), *drain)
+    return WeightedCore(plan, name, weights, text, stage + 1 + 2 * (plan.settings.chunks > 1), drain)
 
 
 def _place(module: Module, plan: WeightedPlan, name: str) -> None:
@@ -183,19 +187,20 @@ def _add(module: Module, plan: WeightedPlan, stage: int) -> None:
         valid, last = f"valid_{stage + 1}", f"last_{stage + 1}"
         bits_of = (values.chunks - 1).bit_length()
         module.memory("sums", whole, 1 << bits_of, 'ram_style = "distributed", no_rw_check')
-        module.register("before", whole, f"sums[{chunk}]")
-        module.clocked("before", literal(0, whole), when=f"first_{stage}")
+        module.register("sums_read", whole, f"sums[{chunk}]")
+        module.clocked("sums_read", literal(0, whole), when=f"first_{stage}")
         for lane in range(values.lanes):
             module.register(f"weighed_{lane}_kept", bits, f"weighed_{lane}")
-            module.wire(f"total_{lane}", bits, f"before[{bits * (lane + 1) - 1}:{bits * lane}] + weighed_{lane}_kept")
+            module.wire(
+                f"total_{lane}", bits, f"sums_read[{bits * (lane + 1) - 1}:{bits * lane}] + weighed_{lane}_kept"
+            )
         total = _together("total", values.lanes)
         module.clocked(f"sums[{next_chunk}]", total, when=valid)
         module.memory("held_memory", whole, 1 << bits_of, 'ram_style = "distributed", no_rw_check')
         module.clocked(f"held_memory[{next_chunk}]", total, when=f"{valid} & {last}")
-        module.undriven("taken_chunk", bits_of)
-        module.wire("held", whole, "held_memory[taken_chunk]")
         module.wire("ended", 1, f"{valid} & {last} & ({next_chunk} == {literal(values.chunks - 1, bits_of)})")
-    module.register("held_waits", 1, "(enter & m_inner_tlast) | (held_waits & ~held_left)", start=0)
+    module.register("held_gone", 1, "held_left", start=0)
+    module.register("held_waits", 1, "(enter & m_inner_tlast) | (held_waits & ~held_gone)", start=0)
     module.line("assign held_begun = held_waits;")
     module.register("held_full", 1, "ended | (held_full & ~held_left)", start=0)
 
