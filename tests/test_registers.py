@@ -21,8 +21,8 @@ from softq.rtl import MadeCore, rtl, write_rtl
 from softq.rtl.beats import Beats
 from softq.rtl.rehearsal import rehearse
 from softq.vectors.rows import choose
+from tests.rtl_rows import INTEGER, REFUSED, STALLS
 from tests.simulators import check, compile_core, simulate
-from tests.test_verilog import INTEGER, REFUSED, STALLS
 
 ROOT = Path(__file__).resolve().parent.parent
 STEP = {"step": 0.06}

@@ -12,51 +12,48 @@ from click.testing import CliRunner
 
 from softq.cli import main
 from softq.errors import RefusalError, SoftqError, UsageError
-from softq.methods import METHODS
 from softq.rtl import MadeCore, rtl, write_rtl
+from tests.rtl_rows import REFUSED, STALLS, Configuration, configurations, settings_of, simulate_rows
 from tests.simulators import check, compile_core, simulate
-
-STALLS = ((100, 100), (70, 60), (30, 100), (100, 20))
-
-
-def _settings(method: str, **more: object) -> Mapping[str, object]:
-    return {"step": 0.06, **more} if "step" in METHODS.get(method).options.specs() else more
-
-
-INTEGER = [
-    name for name, method in METHODS.entries().items() if method.drop_in and method.integer_scores
-]  # fmt: skip
-
-_SCANS = dict.fromkeys(("deferred-log-octaves", "edge-moe"), "has no form in a core")
-REFUSED = {"qlinear": "is a float", **_SCANS}
 
 
 @pytest.mark.parametrize(("method", "lanes"), [("deferred-log", 1), ("deferred-log", 4), ("ita", 2)])
 def test_gives_what_the_interpreter_gives(tmp_path: Path, method: str, lanes: int) -> None:
     """Values of each element and of each row, in both simulators' common language."""
-    check(tmp_path, rtl(method, _settings(method), length=200, lanes=lanes, rows=2), "iverilog", STALLS[:2])
+    check(tmp_path, rtl(method, settings_of(method), length=200, lanes=lanes, rows=2), "iverilog", STALLS[:2])
+
+
+@pytest.mark.parametrize(
+    ("method", "output", "lanes", "masked"), [("ita", "uint8", 2, True), ("tflite-int8", "int8", 1, False)]
+)
+def test_gives_probabilities_as_published(tmp_path: Path, method: str, output: str, lanes: int, masked: bool) -> None:
+    """Three passes, with numbers of a row that are computed bit by bit between two."""
+    settings = {**settings_of(method), "output": output}
+    check(tmp_path, rtl(method, settings, length=61, lanes=lanes, masked=masked, rows=2), "iverilog", STALLS[:2])
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("configuration", configurations(), ids=str)
+def test_gives_what_the_interpreter_gives_of_every_method(tmp_path: Path, configuration: Configuration) -> None:
+    """All pairs of a maximum and a score, all lengths, masks, and stalls on both sides."""
+    done = simulate_rows(configuration, tmp_path)
+    assert done.rows >= 10_000
+    assert done.wrong == 0, done
+
+
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("scores", ["i8", "u8"])
-@pytest.mark.parametrize("method", INTEGER)
-def test_gives_what_the_interpreter_gives_of_every_method(
-    tmp_path: Path, method: str, scores: str, masked: bool
-) -> None:
-    """Each method that can stand for softmax and takes integers, unless its program has floats or a scan."""
-    if method in REFUSED:
-        with pytest.raises(RefusalError, match=REFUSED[method]):
-            rtl(method, _settings(method), scores=scores, masked=masked)
-        return
-    made = rtl(method, _settings(method), scores=scores, masked=masked, rows=20)
-    check(tmp_path, made, "verilator", STALLS)
+@pytest.mark.parametrize("method", REFUSED)
+def test_refuses_methods_that_are_no_core(method: str, scores: str, masked: bool) -> None:
+    """Programs with floats or a scan."""
+    with pytest.raises(RefusalError, match=REFUSED[method]):
+        rtl(method, settings_of(method), scores=scores, masked=masked)
 
 
 def test_says_how_many_clocks_a_row_takes(tmp_path: Path) -> None:
     """The stated latency is that of the simulation, of one row and of two lengths."""
     for method, lanes, length in (("deferred-log", 1, 197), ("ita", 2, 64), ("index-softmax", 4, 33), ("relu", 1, 5)):
-        made = rtl(method, _settings(method), lanes=lanes, length=length, rows=1)
+        made = rtl(method, settings_of(method), lanes=lanes, length=length, rows=1)
         one = _first_row(made)
         folder = tmp_path / method
         write_rtl(one, folder)
@@ -72,7 +69,7 @@ def _first_row(made: MadeCore) -> MadeCore:
 
 def test_a_wrong_table_is_found(tmp_path: Path) -> None:
     """The testbench fails where one entry of a table is another."""
-    made = rtl("deferred-log", _settings("deferred-log"), length=64, rows=2)
+    made = rtl("deferred-log", settings_of("deferred-log"), length=64, rows=2)
     write_rtl(made, tmp_path)
     file = tmp_path / "deferred_log.v"
     text = file.read_text()
@@ -112,5 +109,5 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_refuses(method: str, changed: Mapping[str, object], error: type[SoftqError]) -> None:
     """What a core cannot be is one line that names it."""
     with pytest.raises(error) as raised:
-        rtl(method, _settings(method), **changed)  # pyright: ignore[reportArgumentType]
+        rtl(method, settings_of(method), **changed)  # pyright: ignore[reportArgumentType]
     assert "\n" not in str(raised.value)
