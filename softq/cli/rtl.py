@@ -24,6 +24,7 @@ from softq.errors import UsageError
 @click.option("--length", type=int, default=1024, show_default=True, metavar="N", help="Elements of the longest row.")
 @click.option("--lanes", type=int, default=1, show_default=True, metavar="P", help="Elements of a beat: 1, 2, 4 or 8.")
 @click.option("--no-reset", "reset", flag_value=False, default=True, help="Without a reset.")
+@click.option("--packed", is_flag=True, help="Results of at most 4 bits share bytes.")
 @click.option("--registers", is_flag=True, help="Tables are written and read back through a port of AXI4-Lite.")
 @click.option("--heads", type=int, default=1, show_default=True, metavar="H", help="Heads with tables of their own.")
 @click.option(
@@ -72,9 +73,11 @@ def rtl(
             raise UsageError("--value-lanes, --fraction and --multipliers are for a core with V; --values is missing")
         made = make(name, chosen, fitted=numbers, per_head=heads, outputs=wanted, name=module, **given)
     else:
-        one = (given.pop("lanes"), given.pop("registers"), given.pop("heads"), heads)
-        if one != (1, False, 1, {}):
-            raise UsageError("a core with V takes one score in a beat, and its tables are constants of all heads")
+        one = (given.pop("lanes"), given.pop("registers"), given.pop("heads"), given.pop("packed"), heads)
+        if one != (1, False, 1, False, {}):
+            raise UsageError(
+                "a core with V takes one score in a beat, its tables are constants of all heads; nothing is packed"
+            )
         values = ValueSettings(width, value_lanes, fraction, multipliers, wanted or (AVERAGES,))
         made = rtl_with_values(name, values, chosen, fitted=numbers, name=module, **given)
     written = write_rtl(made, out, clock=clock)

@@ -80,4 +80,5 @@ def describe_method(
         "length": settings.length,
         "lanes": settings.lanes,
         "reset": settings.reset,
+        "packed": settings.packed,
     }

@@ -69,18 +69,26 @@ def add_rows(
         heads: The head of each.
         tables: What the core's tables hold, [heads, entries] each, by name.
     """
-    result, numbers = plan.field(plan.row), [plan.field(node) for node in plan.numbers.values()]
+    numbers = [plan.field(node) for node in plan.numbers.values()]
     for row, head, values in zip(rows, heads, run_rows(plan.source, rows, heads, tables), strict=True):
         found.scores += pack_scores(plan, row, head)
-        found.results += _pack(plan, values[plan.row_name], result.padded, [], head)
+        found.results += _pack_results(plan, values[plan.row_name], head)
         if numbers:
             found.numbers.append(_join([values[name].item() for name in plan.numbers], numbers))
 
 
 def pack_scores(plan: CorePlan, row: Row, head: int) -> Iterator[int]:
-    """Return the words of the scores of a row."""
-    marks = [row.valid] if "valid" in plan.inputs else []
-    return _pack(plan, row.scores, plan.score_field.width, marks, head)
+    """Yield the words of the scores of a row."""
+    lanes = plan.settings.lanes
+    valid = _parts(row.valid, lanes) if "valid" in plan.inputs else None
+    for part, last in _parts(row.scores, lanes):
+        word = _Word()
+        word.add_fields(part, plan.score_field.width, lanes)
+        if lanes > 1:
+            word.add((1 << len(part)) - 1, lanes)
+        if valid is not None:
+            word.add_fields(next(valid)[0], 1, lanes)
+        yield word.end(plan, head, last)
 
 
 def run_rows(
@@ -102,28 +110,46 @@ def run_rows(
         yield found[at]
 
 
-def _pack(plan: CorePlan, values: Array, width: int, marks: Sequence[Array], head: int) -> Iterator[int]:
-    """Yield the words of a row: a value of each lane, which lanes hold one, marks of the lanes, head, and end."""
-    lanes = plan.settings.lanes
-    for start in range(0, values.size, lanes):
-        part = values[start : start + lanes].tolist()
-        word = sum((int(value) & ((1 << width) - 1)) << (width * lane) for lane, value in enumerate(part))
-        at = width * lanes
-        if lanes > 1:
-            word |= ((1 << len(part)) - 1) << at
-            at += lanes
-        for mark in marks:
-            word |= sum(int(bit) << lane for lane, bit in enumerate(mark[start : start + lanes].tolist())) << at
-            at += lanes
+def _pack_results(plan: CorePlan, values: Array, head: int) -> Iterator[int]:
+    """Yield the words of the results of a row."""
+    elements = plan.settings.lanes * plan.gathered
+    for part, last in _parts(values, elements):
+        word = _Word()
+        word.add_fields(part, plan.result_bits, elements)
+        if plan.results_end_early:
+            word.add((1 << -(-len(part) * plan.result_bits // 8)) - 1, plan.result_bytes)
+        yield word.end(plan, head, last)
+
+
+@dataclass
+class _Word:
+    """A word of a stream, from the lowest bit on."""
+
+    value: int = 0
+    bits: int = 0
+
+    def add(self, value: int, bits: int) -> None:
+        self.value |= (value & ((1 << bits) - 1)) << self.bits
+        self.bits += bits
+
+    def add_fields(self, values: Sequence[int], bits: int, count: int) -> None:
+        for value in (*values, *[0] * (count - len(values))):
+            self.add(value, bits)
+
+    def end(self, plan: CorePlan, head: int, last: bool) -> int:
         if plan.head is not None:
-            word |= head << at
-            at += plan.field(plan.head).width
-        yield word | (start + lanes >= values.size) << at
+            self.add(head, plan.field(plan.head).width)
+        self.add(last, 1)
+        return self.value
+
+
+def _parts(values: Array, size: int) -> Iterator[tuple[list[int], bool]]:
+    for start in range(0, values.size, size):
+        yield [int(value) for value in values[start : start + size].tolist()], start + size >= values.size
 
 
 def _join(values: Sequence[int], fields: Sequence[Field]) -> int:
-    word, at = 0, 0
+    word = _Word()
     for value, each in zip(values, fields, strict=True):
-        word |= (value & ((1 << each.padded) - 1)) << at
-        at += each.padded
-    return word
+        word.add(value, each.padded)
+    return word.value

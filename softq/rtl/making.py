@@ -66,6 +66,7 @@ def rtl(
     reset: bool = True,
     registers: bool = False,
     heads: int = 1,
+    packed: bool = False,
     name: str = "",
     rows: int = 10,
     seed: int = 0,
@@ -86,6 +87,7 @@ def rtl(
         reset: Whether there is a synchronous reset.
         registers: Whether its tables are written and read back through a register port.
         heads: Heads with tables of their own behind this port; a row comes with the number of its head.
+        packed: Whether results of at most 4 bits share bytes, in fields of 1, 2 or 4 bits.
         name: The module's name; by default the method's.
         rows: Random rows of each length in the testbench; the special ones come on top.
         seed: Seed of the random rows.
@@ -97,7 +99,7 @@ def rtl(
     """
     chosen = METHODS.get(method)
     kind = scores_type(scores, SCORES)
-    built = Settings(length, lanes, reset, heads)
+    built = Settings(length, lanes, reset, heads, packed)
     each = [configured(chosen, given, fitted or {}) for given in _of_heads(settings or {}, per_head or {}, heads)]
     first, *others = (
         with_constants(chosen.program(options, scores=kind, masked=masked), params) for options, params, _ in each

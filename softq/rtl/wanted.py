@@ -28,6 +28,7 @@ class Wanted:
         outputs: What cores give, as for `rtl`.
         clock: Megahertz that constraints ask for.
         reset: Whether there is a synchronous reset.
+        packed: Whether results of at most 4 bits share bytes.
         registers: Whether tables are written through a port, with a set for each head that has numbers of its own.
     """
 
@@ -38,11 +39,12 @@ class Wanted:
     outputs: tuple[str, ...] = ()
     clock: float = SPEED
     reset: bool = True
+    packed: bool = False
     registers: bool = False
 
     def settings(self, length: int, heads: int = 1) -> Settings:
         """Return the settings of a core whose longest row has so many elements."""
-        return Settings(length, self.lanes, self.reset, heads)
+        return Settings(length, self.lanes, self.reset, heads, self.packed)
 
 
 def parse_wanted(texts: Mapping[str, str]) -> Wanted:
@@ -59,6 +61,7 @@ def parse_wanted(texts: Mapping[str, str]) -> Wanted:
         outputs=tuple(name for name in texts["outputs"].split("+") if name),
         clock=_number(texts, "clock", float),
         reset=_truth(texts, "reset"),
+        packed=_truth(texts, "packed"),
         registers=_truth(texts, "registers"),
     )
     check_clock(found.clock)

@@ -53,7 +53,7 @@ class Core:
             entered += (
                 clocks.joined + 2 + (number == 0) + (0 if clocks.numbers is None else clocks.numbers + 1) + beats - 1
             )
-        return entered + self.clocks[-1].results + 2 + (len(self.clocks) == 1)
+        return entered + self.clocks[-1].results + 2 + (len(self.clocks) == 1) + (self.plan.gathered > 1)
 
     def interval(self, length: int) -> float:
         """Return the clocks from one row to the next, on average, if rows of a length come without a gap and nothing
@@ -80,7 +80,7 @@ class Core:
         """Return what the core is, as plain values."""
         plan, longest = self.plan, self.plan.settings.length
         lengths = sorted({*(n for n in _LENGTHS if n < longest), longest})
-        fields = {plan.row_name: plan.row, **plan.numbers}
+        numbers = {name: plan.field(node) for name, node in plan.numbers.items()}
         registers = {"status": STATUS, "tables": [table.describe() for table in plan.registers]}
         return {
             "ports": [
@@ -88,8 +88,11 @@ class Core:
                 for port in plan.ports
             ],
             "outputs": {
-                name: {"bits": field.width, "signed": field.signed, "field": field.padded}
-                for name, field in ((name, plan.field(node)) for name, node in fields.items())
+                name: {"bits": field.width, "signed": field.signed, "field": taken}
+                for name, field, taken in (
+                    (plan.row_name, plan.field(plan.row), plan.result_bits),
+                    *((name, field, field.padded) for name, field in numbers.items()),
+                )
             },
             **({"registers": registers} if plan.registers else {}),
             "passes": len(self.clocks),

@@ -23,6 +23,7 @@ from softq.rowprog.types import DType, Kind
 LANES = (1, 2, 4, 8)
 LONGEST = 1 << 16
 MOST_HEADS = 256
+_WIDEST_PACKED = 4
 
 _OWN = frozenset(("mul", "divide", "lut", "normalize", "const", "table", "param", "input", "length"))
 """Operators that have a form of their own beside those of `RULES`."""
@@ -37,12 +38,14 @@ class Settings:
         lanes: Elements of a beat.
         reset: Whether there is a synchronous reset; else registers begin with what the device is configured with.
         heads: Heads that have tables of their own behind the register port.
+        packed: Whether results of at most 4 bits share bytes, in fields of 1, 2 or 4 bits.
     """
 
     length: int
     lanes: int = 1
     reset: bool = True
     heads: int = 1
+    packed: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what no core can be built for."""
@@ -109,6 +112,11 @@ class CorePlan:
         ((self.row_name, self.row),) = rows.items()
         self.numbers = {name: node for name, node in self.program.outputs.items() if node.kind is not Kind.ROW}
         self._refuse_operators()
+        if settings.packed and self.field(self.row).width > _WIDEST_PACKED:
+            raise UsageError(
+                f"packed is for results of at most {_WIDEST_PACKED} bits; {self.row_name} of program {program.name} "
+                f"are of {self.field(self.row).width}"
+            )
         params = [node for node in self.program.nodes() if node.op == "param" and node is not self.head]
         self.registers = place_tables(params, tables or {})
         self.phases = phases(self.program, streamed=True)
@@ -138,6 +146,27 @@ class CorePlan:
         """The scores."""
         signed = self.source.scores.is_signed
         return Field(self.inputs["scores"], self.source.scores.bits, signed)
+
+    @property
+    def result_bits(self) -> int:
+        """Bits that a result takes in its stream: whole bytes, or a part of one that divides it."""
+        field = self.field(self.row)
+        return 1 << (field.width - 1).bit_length() if self.settings.packed else field.padded
+
+    @property
+    def gathered(self) -> int:
+        """Beats of elements whose results are in one beat of the stream: as many as fill a byte, or 1."""
+        return max(8 // (self.result_bits * self.settings.lanes), 1)
+
+    @property
+    def result_bytes(self) -> int:
+        """Bytes of a beat of results."""
+        return self.result_bits * self.settings.lanes * self.gathered // 8
+
+    @property
+    def results_end_early(self) -> bool:
+        """Whether bytes at the end of a row's last beat of results may hold none."""
+        return self.result_bytes * 8 > max(self.result_bits, 8)
 
     @property
     def address_bits(self) -> int:
@@ -201,13 +230,13 @@ class CorePlan:
         if self.head is not None:
             found.append(Port("s_axis_tid", self.field(self.head).width, False, "head of the row"))
         found += [
-            Port("m_axis_tdata", out.padded * lanes, True, f"{self.row_name}, {signs[out.signed]}"),
+            Port("m_axis_tdata", self.result_bytes * 8, True, f"{self.row_name}, {signs[out.signed]}"),
             Port("m_axis_tvalid", 1, True, "results are offered"),
             Port("m_axis_tready", 1, False, "results are taken"),
             Port("m_axis_tlast", 1, True, "the row ends with this beat"),
         ]
-        if lanes > 1:
-            found.append(Port("m_axis_tkeep", lanes, True, "lanes that hold an element"))
+        if self.results_end_early:
+            found.append(Port("m_axis_tkeep", self.result_bytes, True, "bytes that hold results"))
         if self.head is not None:
             found.append(Port("m_axis_tid", self.field(self.head).width, True, "head of the row"))
         if numbers:

@@ -37,20 +37,60 @@ def give_results(module: Module, pipe: Pipeline, plan: CorePlan, stage: int, wor
     module.clocked(f"results[results_write[{bits - 2}:0]]", f"{{{', '.join(reversed(parts))}}}", when=valid)
     module.register("results_read", bits, f"results_read + {bits}'d1", when=leave, start=0)
     module.wire("results_beat", whole, f"results[results_read[{bits - 2}:0]]")
-    module.line("assign m_axis_tvalid = results_write != results_read;")
-    module.line(f"assign {leave} = m_axis_tvalid & m_axis_tready;")
-    fields = [
-        Signal("results_beat", row.width, row.signed, None, row.width * lane, whole).to_width(row.padded)
-        for lane in reversed(range(lanes))
-    ]
-    module.line(f"assign m_axis_tdata = {{{', '.join(fields)}}};")
-    module.line(f"assign m_axis_tlast = results_beat[{whole - 1}];")
-    if lanes > 1:
-        kept = ", ".join(f"results_beat[{row.width * lanes + lane - 1}]" for lane in reversed(range(1, lanes)))
-        module.line(f"assign m_axis_tkeep = {{{kept}, 1'b1}};")
-    if head:
-        module.line(f"assign m_axis_tid = {Signal('results_beat', head, False, None, whole - 1 - head, whole).name};")
+    fields = [Signal("results_beat", row.width, row.signed, None, row.width * lane, whole) for lane in range(lanes)]
+    kept = ["1'b1", *(f"results_beat[{row.width * lanes + lane - 1}]" for lane in range(1, lanes))]
+    data = _join_fields(plan, fields, kept)
+    head_of = Signal("results_beat", head, False, None, whole - 1 - head, whole).name if head else ""
+    last = f"results_beat[{whole - 1}]"
+    if plan.gathered > 1:
+        _gather(module, plan, leave, data, last, head_of)
+    else:
+        module.line("assign m_axis_tvalid = results_write != results_read;")
+        module.line(f"assign {leave} = m_axis_tvalid & m_axis_tready;")
+        module.line(f"assign m_axis_tdata = {data};")
+        module.line(f"assign m_axis_tlast = {last};")
+        if plan.results_end_early:
+            module.line(f"assign m_axis_tkeep = {{{', '.join(reversed(_keep_bytes(plan, kept)))}}};")
+        if head:
+            module.line(f"assign m_axis_tid = {head_of};")
     return module.register("results_left", 1, leave, start=0).name
+
+
+def _join_fields(plan: CorePlan, fields: Sequence[Signal], kept: Sequence[str]) -> str:
+    """Return results side by side, the first lowest; one that is not there is 0 where it shares a byte."""
+    bits, parts = plan.result_bits, list[str]()
+    for lane, field in enumerate(fields):
+        wide = field.to_width(bits)
+        parts.append(wide if lane * bits % 8 == 0 else f"{{{bits}{{{kept[lane]}}}}} & {wide}")
+    return f"{{{', '.join(reversed(parts))}}}"
+
+
+def _keep_bytes(plan: CorePlan, kept: Sequence[str]) -> list[str]:
+    """Return for each byte of a beat whether it holds a result: that of its first lane is there."""
+    return [kept[8 * byte // plan.result_bits] for byte in range(plan.result_bytes)]
+
+
+def _gather(module: Module, plan: CorePlan, leave: str, data: str, last: str, head: str) -> None:
+    """Write the register in which the results of several beats come together: a byte, or what a row leaves of one."""
+    width, bits = plan.result_bits * plan.settings.lanes, (plan.gathered - 1).bit_length()
+    full, at = "gathered_full", "gathered_at"
+    module.register(full, 1, start=0)
+    module.line(f"assign {leave} = (results_write != results_read) & (~{full} | m_axis_tready);")
+    module.register(at, bits, f"{last} ? {bits}'d0 : {at} + {bits}'d1", when=leave, start=0)
+    module.clocked(full, f"{leave} ? {last} | (&{at}) : {full} & ~m_axis_tready")
+    names: list[str] = []
+    for slot in range(plan.gathered):
+        names.append(f"gathered_{slot}")
+        module.register(names[-1], width)
+        module.clocked(names[-1], f"{width}'d0", when=f"{leave} & ({at} == {bits}'d0)")
+        module.clocked(names[-1], data, when=f"{leave} & ({at} == {bits}'d{slot})")
+    module.register("gathered_last", 1, last, when=leave)
+    module.line(f"assign m_axis_tvalid = {full};")
+    module.line(f"assign m_axis_tdata = {{{', '.join(reversed(names))}}};")
+    module.line("assign m_axis_tlast = gathered_last;")
+    if head:
+        module.register("gathered_head", plan.field(plan.head).width if plan.head else 0, head, when=leave)
+        module.line("assign m_axis_tid = gathered_head;")
 
 
 def give_numbers(module: Module, plan: CorePlan, prefix: str, wanted: Sequence[Node]) -> None:
