@@ -15,8 +15,9 @@ pytest.importorskip("tvm")
 from softq.codegen.c.four_bytes import FOUR_BYTES
 from softq.codegen.c.prelude import prelude
 from softq.codegen.common.patterns import INTEGERS, with_integers
+from softq.codegen.cpu.rows.repeats import Repeat, roll_up
 from softq.codegen.cpu.rows.short_forms import shorten
-from softq.rowprog import DType, Trace, run
+from softq.rowprog import DType, Kind, Program, Trace, run
 from softq.rowprog.tabulate import tabulate_or_keep
 from tests.test_native_rows import IN_C, Host, all_outputs, assert_same, needs_host, program_of, rows_of
 
@@ -71,6 +72,52 @@ def test_what_needs_64_bits_has_them() -> None:
     program = t.program(weights=low, normalizer=t.row_sum(product >> 3))
     x = np.array([[-(2**31), 2**31 - 1, 0, 1, -1, 46341, 1 << 20]], np.int32)
     assert_same(Host(program, IN_C, outputs=all_outputs(program), max_length=7), x)
+
+
+def repeated(turns: int, seen: int | None = None, start: int | None = None) -> Program:
+    """Return a program with a formula that is applied to its own result, one of which may be an output."""
+    t = Trace("repeated", structure="x", scores=DType.I8)
+    factor = t.cast(t.clamp(t.row_max(t.cast(t.scores, DType.I32)), -128, 127), DType.I64) + 200
+    x = t.cast(t.row_sum(t.cast(t.scores, DType.I32)), DType.I64) if start is None else t.const(start, DType.I64)
+    results = [x]
+    for _ in range(turns):
+        x = t.clamp(x + ((factor * x * 3 + 64) >> 7) - 1000, -(2**31), 2**33)
+        results.append(x)
+    outputs = {} if seen is None else {"seen": t.cast(results[seen] >> 3, DType.I32)}
+    weights = t.cast(x >> 4, DType.I32) + t.cast(t.scores, DType.I32)
+    return t.program(weights=weights, normalizer=t.length(), **outputs)
+
+
+@needs_host
+@pytest.mark.parametrize(
+    ("turns", "seen", "start", "loops"),
+    [(2, None, None, 1), (5, None, None, 1), (5, 5, None, 1), (5, 0, None, 1), (5, 3, None, 1), (1, None, None, 0),
+     (4, None, 7, 1), (2, 1, None, 0)],
+)  # fmt: skip
+def test_a_formula_that_is_repeated_is_a_loop(turns: int, seen: int | None, start: int | None, loops: int) -> None:
+    program = repeated(turns, seen, start)
+    host = Host(program, IN_C, outputs=all_outputs(program), max_length=64)
+    scores = rows_of((50, 64), DType.I8, turns)
+    assert_same(host, scores)
+    assert_same(host, np.repeat(np.array([[-128], [127], [0], [-1]], np.int8), 64, axis=-1))
+    numbers = [node for node in program.nodes() if node.kind is Kind.SCALAR and node.op != "const"]
+    found = [step for step in roll_up(numbers, program) if isinstance(step, Repeat)]
+    assert len(found) == loops
+
+
+@needs_host
+def test_a_product_that_is_scaled_has_both_signs() -> None:
+    t = Trace("scaled", structure="x", scores=DType.I32)
+    x = t.cast(t.assume(t.scores, -(2**31) + 1, 2**31 - 1, "what a product of 62 bits takes"), DType.I64)
+    least, most = (t.clamp(found, -(2**31) + 1, 2**31 - 1) for found in (t.row_min(x), t.row_max(x)))
+    outputs = {"weights": t.cast((x * most + (1 << 30)) >> 31, DType.I32)}
+    outputs["least"] = t.cast((least * most + (1 << 30)) >> 31, DType.I32)
+    program = t.program(**outputs, normalizer=t.row_sum((x * x) >> 40))
+    rng = np.random.default_rng(0)
+    x = rng.integers(-(2**31) + 1, 2**31, (200, 5)).astype(np.int32)
+    x[:4, 0] = [2**31 - 1, -(2**31) + 1, 0, -1]
+    host = Host(program, IN_C, outputs=all_outputs(program), max_length=5)
+    assert_same(host, x)
 
 
 def test_a_shift_that_rounds_is_the_same_in_fewer_bits() -> None:

@@ -17,7 +17,7 @@ from softq.scratch import scratch_folder
 LEVEL = "-O2"
 """How the compiler optimizes."""
 
-_FUNCTION = re.compile(r"^(?:static )?(?:inline )?\w+ (\w+)\([^;{}]*\)\n\{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+_FUNCTION = re.compile(r"^(?:\w+ )+(\w+)\([^;{}]*\)\n\{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from tvm import tirx
 from softq.artifact.firmware.numbers import NATIVE, WORDS, bits_of, ctype, literal
 from softq.codegen.c.four_bytes import FOUR_BYTES, HAS_DSP
 from softq.codegen.c.names import MATH_H, OF_BITS, OF_MATH
-from softq.codegen.c.prelude import EXTREMES
+from softq.codegen.c.prelude import EXTREMES, PRODUCTS
 from softq.codegen.c.terms import (
     HELPER,
     as_type,
@@ -197,7 +197,7 @@ class Expressions:
         if str(name.value) == HAS_DSP:
             self.used.add(HAS_DSP)
             return "(SQ_DSP != 0)"
-        if str(name.value) in FOUR_BYTES or str(name.value) in EXTREMES:
+        if str(name.value) in (*FOUR_BYTES, *EXTREMES) or str(name.value).startswith(PRODUCTS):
             texts = [self.address(arg) if is_address(arg) else self.position(arg) for arg in given]
             return f"{self._help(str(name.value))}({', '.join(texts)})"
         if str(name.value) not in MATH_H:

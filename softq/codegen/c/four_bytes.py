@@ -21,7 +21,7 @@ DSP = """/* Whether four bytes of a word are computed at once: 0 where that is n
 """
 
 _LOAD = """/* Four bytes, the first one lowest. */
-static inline uint32_t sq_load_four(const void *at)
+static inline SQ_INLINE uint32_t sq_load_four(const void *at)
 {
 #if defined(__ARM_FEATURE_SIMD32) && !defined(__ARM_BIG_ENDIAN)
     uint32_t word;
@@ -35,7 +35,7 @@ static inline uint32_t sq_load_four(const void *at)
 """
 
 _SUB = """/* Differences of bytes, which wrap. */
-static inline uint32_t sq_sub_four(uint32_t a, uint32_t b)
+static inline SQ_INLINE uint32_t sq_sub_four(uint32_t a, uint32_t b)
 {
 #if defined(__ARM_FEATURE_SIMD32)
     return __usub8(a, b);
@@ -46,7 +46,7 @@ static inline uint32_t sq_sub_four(uint32_t a, uint32_t b)
 """
 
 _EXTREME = """/* The {which} of each two bytes. */
-static inline uint32_t sq_{name}(uint32_t a, uint32_t b)
+static inline SQ_INLINE uint32_t sq_{name}(uint32_t a, uint32_t b)
 {{
 #if defined(__ARM_FEATURE_SIMD32)
     (void)__{compare}(({kind}x4_t)a, ({kind}x4_t)b);

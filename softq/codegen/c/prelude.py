@@ -7,14 +7,14 @@ from collections.abc import Collection, Sequence
 from softq.artifact.firmware.numbers import ctype
 from softq.codegen.c.four_bytes import DSP, FOUR_BYTES, HAS_DSP
 
-_BITS_OF = """static inline {to} {name}({of} x)
+_BITS_OF = """static inline SQ_INLINE {to} {name}({of} x)
 {{
     {to} y;
     memcpy(&y, &x, sizeof y);
     return y;
 }}
 """
-_EXTREME = """static inline {of} {name}({of} a, {of} b)
+_EXTREME = """static inline SQ_INLINE {of} {name}({of} a, {of} b)
 {{
     return a {sign} b ? a : b;
 }}
@@ -22,7 +22,7 @@ _EXTREME = """static inline {of} {name}({of} a, {of} b)
 EXTREMES = ("least_float32", "greatest_float32")
 """Functions that are one instruction where a processor has it (`Cpu.extremes`)."""
 
-_NUMBER = """static inline float {name}(float a, float b)
+_NUMBER = """static inline SQ_INLINE float {name}(float a, float b)
 {{
     return {function}(a, b);
 }}
@@ -107,7 +107,7 @@ def _dots(rows: int) -> str:
 
 
 _ZEROS = """/* Zeros above the first bit that is set, of a number that is not 0. */
-static inline int32_t sq_zeros_uint32(uint32_t x)
+static inline SQ_INLINE int32_t sq_zeros_uint32(uint32_t x)
 {
 #if defined(__ARM_FEATURE_CLZ)
     return __builtin_clz(x);
@@ -122,6 +122,25 @@ static inline int32_t sq_zeros_uint32(uint32_t x)
 """
 
 
+_PRODUCT = """static inline SQ_INLINE int64_t sq_product_int32(int32_t a, int32_t b)
+{
+    SQ_SIGNED(a);
+    SQ_SIGNED(b);
+    return (int64_t)a * b;
+}
+"""
+_SCALED = """/* A product, divided by 2^{shift}, half up. */
+static SQ_SHORT int32_t sq_scaled_{shift}(int32_t a, int32_t b)
+{{
+    SQ_SIGNED(a);
+    SQ_SIGNED(b);
+    return (int32_t)(((int64_t)a * b + INT64_C({half})) >> {shift});
+}}
+"""
+PRODUCTS = ("product_", "scaled_")
+"""What names of functions that multiply two numbers of 32 bits in 64 begin with."""
+
+
 def helper(name: str, extremes: bool = False) -> str:
     """Return the definition of a function that texts call.
 
@@ -133,7 +152,11 @@ def helper(name: str, extremes: bool = False) -> str:
         return FOUR_BYTES[name]
     if name == "zeros_uint32":
         return _ZEROS
+    if name == "product_int32":
+        return _PRODUCT
     operation, *rest = name.split("_", 1)
+    if operation == "scaled":
+        return _SCALED.format(shift=rest[0], half=1 << (int(rest[0]) - 1))
     if operation in ("least", "greatest"):
         if extremes:
             return _NUMBER.format(name=f"sq_{name}", function="fminf" if operation == "least" else "fmaxf")
@@ -170,6 +193,20 @@ PRELUDE = """#include <float.h>
 #define SQ_INLINE __attribute__((always_inline))
 #else
 #define SQ_INLINE
+#endif
+
+/* A compiler that knows a factor not to be negative takes it for unsigned, and has no instruction for the product. */
+#if defined(__GNUC__)
+#define SQ_SIGNED(x) __asm__("" : "+r"(x))
+#else
+#define SQ_SIGNED(x) (void)(x)
+#endif
+
+/* What is shorter to call than to repeat where a product of 64 bits is no instruction. */
+#if defined(__GNUC__) && defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB == 1
+#define SQ_SHORT __attribute__((noinline))
+#else
+#define SQ_SHORT inline SQ_INLINE
 #endif
 
 /* Elements of memory that steps share, one type after another. */

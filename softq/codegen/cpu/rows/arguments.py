@@ -90,6 +90,7 @@ class Arguments:
             length=self.length,
             params=self._params,
             head=tirx.const(0, self.index),
+            operators=max(len(phase.rows) for phase in self.passes),
         )
         for node in _tables(program):
             if node.op == "table":

@@ -20,7 +20,8 @@ from softq.rowprog.phases import Phase
 from softq.rowprog.program import Node
 
 _SHORT = 6
-"""Operators up to which an element takes little beside the counting of turns."""
+"""Operators up to which an element takes little beside the counting of turns; a longer pass makes that of all passes
+matter little."""
 
 
 class ElementLoop:
@@ -81,13 +82,13 @@ class ElementLoop:
     def _has_groups(self) -> bool:
         if not self._kernel.processor.machine.in_c or self._scans:
             return False
-        return len(self._phase.rows) <= _SHORT or any(write.line.nibbles for write in self._writes)
+        return self._kernel.operators <= _SHORT or any(write.line.nibbles for write in self._writes)
 
     def _groups(self, groups: Expr) -> None:
         with script.serial(groups) as number:
             places = self._places(number)
             for k in range(0, PER_WORD, 2):
-                self._write([self._element(places[k + i]) for i in (0, 1)])
+                self._write([self._element(places[k + i]) for i in (0, 1)], self._half(number, k))
 
     def _groups_of_words(self, four: FourScores, groups: Expr) -> None:
         four.begin()
@@ -95,12 +96,16 @@ class ElementLoop:
             places = self._places(number)
             four.load(places[0])
             for k in range(0, PER_WORD * bool(four.needed), 2):
-                self._write([self._element(places[k + i], four, k + i) for i in (0, 1)])
+                self._write([self._element(places[k + i], four, k + i) for i in (0, 1)], self._half(number, k))
         four.finish()
 
     def _places(self, group: Expr) -> Sequence[Expr]:
         first = self._position(tirx.Mul(group, self._number(PER_WORD)))
         return [self._position(tirx.Add(first, self._number(k))) for k in range(PER_WORD)]
+
+    def _half(self, group: Expr, number: int) -> Expr:
+        """Return the position of an element of a group where two share a byte."""
+        return tirx.Add(tirx.Mul(group, self._number(PER_WORD // 2)), self._number(number // 2))
 
     def _element(self, at: Expr, four: FourScores | None = None, number: int = 0) -> Emission:
         """Compute an element of the row, and take it into the reductions."""
@@ -120,14 +125,14 @@ class ElementLoop:
                 s.add([e])
         return e
 
-    def _write(self, places: Sequence[Emission]) -> None:
-        """Write an element, or two beside each other, which share a byte where numbers have four bits."""
+    def _write(self, places: Sequence[Emission], half: Expr | None = None) -> None:
+        """Write an element, or two beside each other, which share a byte, the `half`, where numbers have four bits."""
         for write in self._writes:
             # A compiler of C may copy and fill as it likes.
             hide = None if self._kernel.processor.machine.in_c else self._phase.rows
             values = [write.value(e, hide) for e in places]
-            if write.line.nibbles and len(places) > 1:
-                store_pair(places[0], write.line, *values)
+            if write.line.nibbles and half is not None:
+                store_pair(write.line, half, *values)
             else:
                 for e, x in zip(places, values, strict=True):
                     store(e, write.line, x)

@@ -31,6 +31,7 @@ class KernelContext:
         length: Number of elements of a row, as an index.
         params: Memory of each run-time parameter, by name.
         head: The number of the row's head, as an index.
+        operators: Of the pass that computes most of an element.
         tables: How each table is looked up.
         row_tables: Values that are looked up in tables of the row at hand, and at which byte.
     """
@@ -43,6 +44,7 @@ class KernelContext:
     length: Expr
     params: Mapping[str, Memory]
     head: Expr
+    operators: int
     tables: dict[Node, Table] = field(default_factory=dict)
     row_tables: Mapping[Node, tuple[Table, Node]] = field(default_factory=dict)
 
@@ -71,6 +73,7 @@ class Emission:
         counted: Which lanes sums take in; None if all.
         masked: Whether the other lanes are behind the row's last element: they repeat its first one.
         elsewhere: Gives a row value that is not there: from another width, or from memory.
+        zeros: The zeros above the first bit of numbers.
     """
 
     kernel: KernelContext
@@ -82,6 +85,7 @@ class Emission:
     counted: Local | None = None
     masked: bool = False
     elsewhere: Callable[[Emission, Node], Expr] | None = None
+    zeros: dict[Node, Local] = field(init=False, default_factory=dict)
     _values: dict[Node, Local] = field(init=False, default_factory=dict)
 
     @property

@@ -8,11 +8,16 @@ from tvm.script.ir_builder import tirx as script
 
 from softq.codegen.cpu.rows.emission import Emission
 from softq.codegen.cpu.rows.tir import F64, Local, bits_of, broadcast, cast, intrinsic, is_signed
-from softq.rowprog.program import Node
+from softq.rowprog.program import Node, number_of
+
+_WORD = "int32"
 
 
 def shift(e: Emission, node: Node) -> Expr:
     """Return `shl` or `shr`; the amount is proved below the width of the program's type, hence of the carrier's."""
+    scaled = _scaled_product(e, node)
+    if scaled is not None:
+        return scaled
     name = e.common(node)
     operation = script.shift_left if node.op == "shl" else script.shift_right
     amount = e.operand(node, 1, name)
@@ -23,6 +28,33 @@ def shift(e: Emission, node: Node) -> Expr:
         if most >= width:
             return _far_shift(e, node, name)
     return e.convert(operation(e.operand(node, 0, name), amount), name, e.type_of(node))
+
+
+def product(e: Emission, node: Node, name: str) -> Expr | None:
+    """Return a product in 64 bits of numbers of 32, which C's processors have an instruction for; None if it is none.
+
+    TVM would widen the numbers of which a factor is a sum, and compilers multiply 64 bits then.
+    """
+    if name != "int64" or not _are_words(e, node):
+        return None
+    return tirx.call_pure_extern("int64", "product_int32", *(e.operand(node, at, _WORD) for at in (0, 1)))
+
+
+def _are_words(e: Emission, node: Node) -> bool:
+    """Say whether both operands are of 32 bits where each integer has as many as it needs."""
+    return e.processor.fits_words and all(e.type_of(arg) == _WORD for arg in node.args)
+
+
+def _scaled_product(e: Emission, node: Node) -> Expr | None:
+    """Return a product that is divided by a power of two, half up, (a * b + 2^(s - 1)) >> s; None if it is none."""
+    total, by = node.args
+    if node.op != "shr" or total.op != "add" or by.op != "const" or e.type_of(node) != _WORD:
+        return None
+    (found, half), right = total.args, int(number_of(by))
+    is_half = half.op == "const" and right > 0 and number_of(half) == 1 << (right - 1)
+    if not is_half or found.op != "mul" or not _are_words(e, found):
+        return None
+    return tirx.call_pure_extern(_WORD, f"scaled_{right}", *(e.operand(found, at, _WORD) for at in (0, 1)))
 
 
 def _far_shift(e: Emission, node: Node, name: str) -> Expr:
@@ -42,6 +74,9 @@ def divide(e: Emission, node: Node) -> Expr:
     name = e.common(node)
     a, b = e.operand(node, 0, name), e.operand(node, 1, name)
     result = e.type_of(node)
+    if bits_of(name) <= 32 and e.processor.machine.in_c:
+        # A function of the compiler's library, where there is no instruction, is shorter than one for floats.
+        return e.convert(script.truncdiv(a, b), name, result)
     if bits_of(name) <= 32 and (e.lanes > 1 or e.processor.is_32_bit):
         # Exact: two integers of 32 bits have quotients that lie 2^-32 from the next integer, and f64 has 53 bits. It
         # has vectors, and processors without division of integers would call the compiler's library.
@@ -80,8 +115,10 @@ def normalize(e: Emission, node: Node) -> Expr:
     name = "uint32"
     if e.processor.machine.in_c:
         # A function of the text, which asks the compiler where the processor has an instruction.
-        x = e.share(e.operand(node, 0, name), name)
-        zeros = intrinsic("llvm.ctlz", "int32", 1, x)
+        x, of = e.operand(node, 0, name), node.args[0]
+        if of not in e.zeros:
+            e.zeros[of] = Local.of(intrinsic("llvm.ctlz", "int32", 1, e.share(x, name)), "int32", 1)
+        zeros = e.zeros[of].get()
         return zeros if node.attrs["part"] == "shift" else script.shift_left(x, cast(zeros, "int32", name, 1))
     x = Local.of(e.operand(node, 0, name), name, 1)
     count = Local.of(tirx.const(0, "int32"), "int32", 1)

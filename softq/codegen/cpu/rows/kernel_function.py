@@ -17,6 +17,7 @@ from softq.codegen.cpu.rows.joint_passes import JointPasses
 from softq.codegen.cpu.rows.load_store import RowMemory
 from softq.codegen.cpu.rows.pipeline import MOST_PASSES, Rows, split_stages
 from softq.codegen.cpu.rows.processor import Processor
+from softq.codegen.cpu.rows.repeats import Repeat, roll_up
 from softq.codegen.cpu.rows.row_loop import RowLoop
 from softq.codegen.cpu.rows.short_forms import shorten
 from softq.codegen.cpu.rows.short_rows import Form, ShortRows
@@ -200,7 +201,18 @@ class _RowLoops:
             scalars.compute(*phase.setup)
             asks = ahead[1] if phase is ahead[0] else None
             RowLoop(kernel, phase, row, scalars, self._outputs, asks).emit()
+            self._scalars(scalars, phase)
+
+    def _scalars(self, scalars: Emission, phase: Phase) -> None:
+        """Compute the numbers that follow a pass, where code is to be short in loops."""
+        if not self._given.processor.machine.in_flash:
             scalars.compute(*phase.scalars)
+            return
+        for step in roll_up(phase.scalars, self._given.program):
+            if isinstance(step, Repeat):
+                step.emit(scalars)
+            else:
+                scalars.compute(step)
 
     def _distance_of_next_row(self) -> Expr:
         """Return how far behind its own elements a pass asks for others: those at hand, if the rows are too long."""

@@ -174,13 +174,11 @@ def store(e: Emission, line: Line, x: Expr) -> None:
         line.memory.store(x, line.at(e.at), e.lanes)
 
 
-def store_pair(e: Emission, line: Line, first: Expr, second: Expr) -> None:
-    """Write two numbers of four bits, the first of which stands at an even position."""
-    assert e.at is not None
+def store_pair(line: Line, at: Expr, first: Expr, second: Expr) -> None:
+    """Write two numbers of four bits into a byte of a row."""
     name = line.memory.name
-    where = line.at(script.shift_right(e.at, tirx.const(1, e.kernel.index)))
     upper = script.shift_left(second, tirx.const(4, name))
-    line.memory.store(script.bitwise_or(first, upper), where, 1)
+    line.memory.store(script.bitwise_or(first, upper), line.at(at), 1)
 
 
 def _store_nibbles(e: Emission, line: Line, x: Expr, at: Expr) -> None:

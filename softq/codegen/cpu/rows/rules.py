@@ -63,6 +63,9 @@ def _arithmetic(constructor: Callable[[Expr, Expr], Expr]) -> Rule:
 
 
 def _mul(e: Emission, node: Node) -> Expr:
+    wide = integers.product(e, node, e.modular(node)) if node.dtype.is_integer else None
+    if wide is not None:
+        return e.convert(wide, e.modular(node), e.type_of(node))
     product = _arithmetic(tirx.Mul)(e, node)
     return fence(product, F32, e.lanes) if node in e.kernel.fenced else product
 
