@@ -10,6 +10,7 @@ from pathlib import Path
 from softq.artifact import manifest
 from softq.artifact.firmware.compilers import compilers, describe, write_headers
 from softq.artifact.firmware.objects import ObjectFile, read_object
+from softq.artifact.firmware.thumb_stack import FunctionStack, read_stacks
 from softq.artifact.toolchain import run
 from softq.errors import SoftqError
 from softq.scratch import scratch_folder
@@ -87,7 +88,9 @@ def measure_with(folder: Path, name: str, command: list[str]) -> CompiledSizes:
             "-ffunction-sections",
             "-fdata-sections",
         ]
-        objects: list[ObjectFile] = [read_object((folder / file).read_bytes(), file) for file in made_already]
+        held = {file: (folder / file).read_bytes() for file in made_already}
+        objects: list[ObjectFile] = [read_object(data, file) for file, data in held.items()]
+        stacks = {name: stack for data in held.values() for name, stack in read_stacks(data).items()}
         told = ""
         for source in sources:
             made = scratch / f"{source}.o"
@@ -96,8 +99,7 @@ def measure_with(folder: Path, name: str, command: list[str]) -> CompiledSizes:
             usage = made.with_suffix(".su")
             told += usage.read_text(encoding="utf-8") if usage.exists() else ""
     texts = [(folder / file).read_text(encoding="utf-8") for file in (*sources, f"{name}_kernels.h")]
-    # Nobody tells the stack of kernels in an object.
-    stack, calls = (None, ()) if made_already else _deepest(f"{name}_run", told, texts)
+    stack, calls = _deepest(f"{name}_run", told, texts, stacks)
     defined = frozenset[str]().union(*(file.defined for file in objects))
     needed = frozenset[str]().union(*(file.needed for file in objects)) - defined
     return CompiledSizes(
@@ -110,15 +112,20 @@ def measure_with(folder: Path, name: str, command: list[str]) -> CompiledSizes:
     )
 
 
-def _deepest(first: str, told: str, texts: Sequence[str]) -> tuple[int | None, tuple[str, ...]]:
+def _deepest(
+    first: str, told: str, texts: Sequence[str], stacks: Mapping[str, FunctionStack]
+) -> tuple[int | None, tuple[str, ...]]:
     """Return the bytes of the deepest calls from a function, and these calls.
 
     Args:
         first: The function.
         told: What the compiler says of each function that is left: `file:line:column:name`, bytes, and how it knows.
         texts: The functions in C; one that is not left is part of who calls it.
+        stacks: The functions that an object file has.
     """
-    own: dict[str, int] = {}
+    own = {name: stack.bytes for name, stack in stacks.items() if stack.bytes is not None}
+    if len(own) < len(stacks):
+        return None, ()
     for line in told.splitlines():
         place, size, how = line.split("\t")
         if how != "static":
@@ -129,9 +136,14 @@ def _deepest(first: str, told: str, texts: Sequence[str]) -> tuple[int | None, t
         return None, ()
     bodies = {found[1]: found[2] for text in texts for found in _FUNCTION.finditer(text)}
 
+    def called(function: str) -> set[str]:
+        if function in stacks:
+            return {*stacks[function].calls}
+        words = re.findall(r"\b(\w+)\(", bodies[function])
+        return {word for word in words if (word in bodies or word in stacks) and word != function}
+
     def deepest(function: str) -> tuple[int, tuple[str, ...]]:
-        called = {word for word in re.findall(r"\b(\w+)\(", bodies[function]) if word in bodies and word != function}
-        size, path = max(map(deepest, sorted(called)), default=(0, ()), key=lambda found: found[0])
+        size, path = max(map(deepest, sorted(called(function))), default=(0, ()), key=lambda found: found[0])
         return size + own.get(function, 0), (function, *path) if function in own else path
 
     return deepest(first)

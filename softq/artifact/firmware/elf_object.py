@@ -28,7 +28,9 @@ NEEDED = re.compile(r"mem(cpy|set|move)|sqrtf|fmaf|__aeabi_\w+")
 
 
 @dataclass(frozen=True)
-class _Section:
+class Part:
+    """A section of an object file, as the ELF specification has it."""
+
     name: str
     type: int
     flags: int
@@ -41,7 +43,9 @@ class _Section:
 
 
 @dataclass(frozen=True)
-class _Symbol:
+class Symbol:
+    """A symbol of an object file, as the ELF specification has it."""
+
     name: str
     value: int
     size: int
@@ -51,6 +55,7 @@ class _Symbol:
 
     @property
     def is_local(self) -> bool:
+        """Whether a linker keeps it to the file."""
         return self.info >> 4 < _GLOBAL
 
 
@@ -65,9 +70,8 @@ def trim_object(data: bytes, name: str) -> bytes:
         SoftqError: it needs what `NEEDED` does not name.
     """
     header = _HEADER.unpack_from(data)
-    sections, symbols = _read(data, header)
+    sections, symbols, relocations = read_parts(data)
     wanted = {at for s in symbols if s.name.startswith(f"{name}_") and 0 < (at := s.section) < _RESERVED}
-    relocations = {s.info: _relocations(s) for s in sections if s.type == _REL}
     while True:
         used = {symbol for at in wanted for _, symbol, _ in relocations.get(at, ())}
         more = wanted | {symbols[i].section for i in used if 0 < symbols[i].section < _RESERVED}
@@ -90,40 +94,45 @@ def trim_object(data: bytes, name: str) -> bytes:
                    for at in kept if at in relocations})  # fmt: skip
 
 
-def _own(symbol: _Symbol, name: str) -> bool:
+def _own(symbol: Symbol, name: str) -> bool:
     return symbol.name.startswith(f"{name}_")
 
 
-def _renamed(symbol: _Symbol, name: str) -> _Symbol:
+def _renamed(symbol: Symbol, name: str) -> Symbol:
     """Return a symbol whose name is of the model, if others would see it."""
     others = symbol.is_local or symbol.section == _UNDEFINED or _own(symbol, name)
     return symbol if others else replace(symbol, name=f"{name}_{symbol.name.lstrip('_')}")
 
 
-def _read(data: bytes, header: tuple[int, ...]) -> tuple[list[_Section], list[_Symbol]]:
+def read_parts(data: bytes) -> tuple[list[Part], list[Symbol], dict[int, list[tuple[int, int, int]]]]:
+    """Return the sections of an object file, its symbols, and by the number of a section its relocations.
+
+    Of each of these there is where it is, the number of its symbol, and its kind.
+    """
+    header = _HEADER.unpack_from(data)
     start, size, count, names = header[6], header[11], header[12], header[13]
     raw = [_SECTION.unpack_from(data, start + size * i) for i in range(count)]
     held = [b"" if r[1] == _NOBITS else data[r[4] : r[4] + r[5]] for r in raw]
-    sections = [_Section(_text(held[names], r[0]), r[1], r[2], r[6], r[7], r[8], r[9], part, r[5])
+    sections = [Part(_text(held[names], r[0]), r[1], r[2], r[6], r[7], r[8], r[9], part, r[5])
                 for r, part in zip(raw, held, strict=True)]  # fmt: skip
     table = next(s for s in sections if s.type == _SYMTAB)
-    symbols = [_Symbol(_text(sections[table.link].data, at), *rest) for at, *rest in _SYMBOL.iter_unpack(table.data)]
-    return sections, symbols
+    symbols = [Symbol(_text(sections[table.link].data, at), *rest) for at, *rest in _SYMBOL.iter_unpack(table.data)]
+    return sections, symbols, {s.info: _relocations(s) for s in sections if s.type == _REL}
 
 
 def _text(names: bytes, at: int) -> str:
     return names[at : names.index(b"\0", at)].decode()
 
 
-def _relocations(section: _Section) -> list[tuple[int, int, int]]:
+def _relocations(section: Part) -> list[tuple[int, int, int]]:
     """Return where a relocation is, its symbol and its kind."""
     return [(where, info >> 8, info & 0xFF) for where, info in _RELOCATION.iter_unpack(section.data)]
 
 
 def _write(
     header: tuple[int, ...],
-    sections: Sequence[_Section],
-    symbols: Sequence[_Symbol],
+    sections: Sequence[Part],
+    symbols: Sequence[Symbol],
     relocations: Mapping[int, Sequence[tuple[int, int, int]]],
 ) -> bytes:
     names = _Names()
@@ -148,8 +157,8 @@ def _write(
     return bytes(body) + b"".join(rows)
 
 
-def _made(name: str, kind: int, link: int, info: int, alignment: int, entry: int, data: bytes) -> _Section:
-    return _Section(name, kind, 0, link, info, alignment, entry, data, len(data))
+def _made(name: str, kind: int, link: int, info: int, alignment: int, entry: int, data: bytes) -> Part:
+    return Part(name, kind, 0, link, info, alignment, entry, data, len(data))
 
 
 class _Names:

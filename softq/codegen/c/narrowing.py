@@ -143,7 +143,7 @@ class _Narrowing:
         if name == "tirx.call_extern":
             # The sizes that the other kernel takes are int32, too.
             given = [_narrowed(mutator.mutate(arg)) for arg in x.args[1:]]
-            return tirx.call_extern("void", str(x.args[0].value), *given)
+            return tvm.ir.Call(x.op, [x.args[0], *given], ret_ty=x.ty)
         return mutator.default_mutate(x)
 
 

@@ -16,6 +16,8 @@ from softq.cache import cached
 from softq.codegen.c.narrowing import narrow_positions
 from softq.codegen.c.terms import dtype, is_address, is_kernel_call, is_pointer
 from softq.codegen.cpu import object_code
+from softq.codegen.cpu.llvm_imports import imports_of
+from softq.codegen.cpu.rows.tir import WRITE
 from softq.compiler.tir.expressions import found
 from softq.compiler.tir.symbolic import key
 
@@ -50,7 +52,7 @@ def writes(function: tirx.PrimFunc, kept: tuple[int, ...]) -> frozenset[int]:
         if isinstance(data, tvm.ir.Call):
             data = data.args[0].source if is_address(data) else data.args[0]
         outer[key(view.buffer)] = data
-    calls = [call for call in found(function.body, tvm.ir.Call) if is_kernel_call(call)]
+    calls = [call for call in found(function.body, tvm.ir.Call) if is_kernel_call(call) or _writes_some(call)]
     given = [load for call in calls for arg in call.args for load in found(arg, tvm.ir.TensorLoad)]
     written: set[int] = set()
     for buffer in (*(x.source for x in given), *(x.buffer for x in found(function.body, tirx.BufferStore))):
@@ -59,6 +61,11 @@ def writes(function: tirx.PrimFunc, kept: tuple[int, ...]) -> frozenset[int]:
             written.add(at)
             at = key(outer[at]) if at in outer else at
     return frozenset(at for at, param in zip(kept, function.params, strict=True) if key(param) in written)
+
+
+def _writes_some(x: tvm.ir.Call) -> bool:
+    """Say whether a call writes elements under a mask."""
+    return str(getattr(x.op, "name", "")) == "tirx.call_extern" and str(x.args[0].value).startswith(WRITE)
 
 
 def kernel_object(functions: Mapping[str, tirx.PrimFunc], called: set[str], machine: Cpu, name: str) -> bytes:
@@ -85,7 +92,8 @@ def kernel_object(functions: Mapping[str, tirx.PrimFunc], called: set[str], mach
         else:
             module[whole] = body.with_attr("global_symbol", whole)
     refusal = f"TVM cannot generate code of {name}_kernels.o"
-    key = (*object_code.compiler_key(), str(object_code.target_of(machine)), str(module.script()))
+    imports = (text for function in functions.values() for text in imports_of(function))
+    key = (*object_code.compiler_key(), str(object_code.target_of(machine)), str(module.script()), *imports)
     return trim_object(cached(key, lambda: object_code.lowered_code(module, machine, refusal)), name)
 
 

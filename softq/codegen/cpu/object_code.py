@@ -15,8 +15,9 @@ from tvm_ffi.structural import structural_map
 
 from softq.artifact.machine import Cpu
 from softq.cache import cached
-from softq.codegen.cpu import bindings
+from softq.codegen.cpu import bindings, llvm_imports
 from softq.codegen.cpu.bindings import names_to_locals
+from softq.codegen.cpu.llvm_imports import import_from_llvm
 from softq.compiler.tir import transforms
 from softq.compiler.tir.transforms import to_plain_loops
 from softq.compiler.tvm_errors import refusing
@@ -43,6 +44,7 @@ def lower(functions: Sequence[tirx.PrimFunc], machine: Cpu) -> tvm.IRModule:
             *to_plain_loops([_compacted], [tirx.transform.CommonSubexprElim()]),
             _unequal_to_nan,
             names_to_locals,
+            import_from_llvm,
         ]
     )(module)
 
@@ -86,8 +88,9 @@ def target_of(machine: Cpu) -> tvm.target.Target:
         # code: the int8 ViT takes 13.9 million instructions on a Cortex-M55 then, at this level 8.4.
         description["opt-level"] = 2
         # TVM tells LLVM that no two buffers share memory. Of a kernel that is inlined in another one they do: what it
-        # had written was not there where its caller read it.
-        description["cl-opt"] = ["-enable-tbaa:bool=false"]
+        # had written was not there where its caller read it. And LLVM lets a loop count its elements where products of
+        # bytes have 16 bits, whose upper halves are lost then.
+        description["cl-opt"] = ["-enable-tbaa:bool=false", "-arm-loloops-disable-tailpred:bool=true"]
     if machine.abi:
         description["mabi"] = machine.abi
     return tvm.target.Target(description)
@@ -142,7 +145,7 @@ def _groups(texts: dict[str, str]) -> list[list[str]]:
 def compiler_key() -> tuple[str, ...]:
     """Return what of softq and TVM object code hangs on."""
     llvm = tvm.get_global_func("target.llvm_version_major")()
-    here = tuple(inspect.getsource(module) for module in (sys.modules[__name__], transforms, bindings))
+    here = tuple(inspect.getsource(module) for module in (sys.modules[__name__], transforms, bindings, llvm_imports))
     return (str(tvm.__version__), str(llvm), *here)
 
 

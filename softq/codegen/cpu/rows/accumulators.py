@@ -52,6 +52,9 @@ def _combine_of(node: Node, place: Emission) -> Combine:
     """Return what joins two values of a reduction; an extreme of elements of which one is NaN may be any."""
     if node.op in ("row_max", "row_min") and place.type_of(node) == F32 and place.processor.has_extremes:
         return lambda a, x: extreme(node.op == "row_max", x, a)
+    if node.op in ("row_max", "row_min") and place.type_of(node) == F32 and place.processor.has_mve:
+        name = f"llvm.{node.op.removeprefix('row_')}num"
+        return lambda a, x: intrinsic(name, F32, place.lanes, x, a)
     return REDUCTIONS[node.op]
 
 
@@ -77,6 +80,7 @@ class Accumulators:
         self.lanes = place.lanes
         self._least_word = place.processor.has_least_word
         self._tests = place.processor.tests_vectors
+        self._is_mve = place.processor.has_mve
         self._fresh = False
         held = dtype_of(self.name)
         empty = OPS[node.op].of_empty_row(node.dtype) if self.condition is None else 0
@@ -102,14 +106,15 @@ class Accumulators:
                 # One instruction under a condition, where there are no vectors.
                 part.set(tirx.Select(any_of, e.const(-1, self.name), part.get()))
             else:
-                part.set(x if first else script.bitwise_or(part.get(), x))
+                joined = x if first else script.bitwise_or(part.get(), x)
+                part.set(_where_counted(e, joined, part))
             self._fresh = first  # made of a comparison's result, whose test LLVM knows
             return
         for i, e in enumerate(places):
             x, part = e.arg(self.node.args[0], self.name), self.parts[i % len(self.parts)]
-            if e.counted is not None and self.node.op == "row_sum":
+            if e.counted is not None and e.left is None and self.node.op == "row_sum":
                 x = tirx.Select(e.counted.get(), x, e.const(0, self.name))
-            part.set(x if first else self._combine(part.get(), x))
+            part.set(x if first else _where_counted(e, self._combine(part.get(), x), part))
 
     def take(self, x: Expr) -> None:
         """Take in one value of the type of the accumulators."""
@@ -124,7 +129,9 @@ class Accumulators:
         whole, name = self.whole(), type_name(self.node.dtype)
         if self.condition is not None:
             return tirx.Select(self._is_marked(whole.get()), const(1, name), const(0, name))
-        extreme = _extreme_of_lanes(whole, self.node.op, self._combine, self._least_word)
+        extreme = _extreme_of_lanes(whole, self.node.op, self._combine, self._least_word, self._is_mve)
+        if self._is_mve and self.node.op == "row_sum" and whole.lanes > 1 and whole.name != F32:
+            return cast(intrinsic("llvm.vector.reduce.add", self.name, 1, whole.get()), self.name, name, 1)
         x = reduce_lanes(whole, self._combine) if extreme is None else extreme
         return cast(x, self.name, name, 1)
 
@@ -147,14 +154,24 @@ class Accumulators:
         if self._tests and not self._fresh and (bits_of(self.name), self.lanes) == (8, _TESTED_BYTES):
             words = Local.of(reinterpret(marks, "int64", 2), "int64", 2).get()
             return tirx.EQ(intrinsic("llvm.x86.sse41.ptestz", "int32", 1, words, words), const(0, "int32"))
-        whole = intrinsic("llvm.vector.reduce.or", self.name, 1, marks) if self.lanes > 1 else marks
+        # Of words that are 0 or all set, of which MVE finds the greatest in one instruction.
+        how = "llvm.vector.reduce.umax" if self._is_mve else "llvm.vector.reduce.or"
+        whole = intrinsic(how, self.name, 1, marks) if self.lanes > 1 else marks
         return tirx.NE(whole, const(0, self.name))
 
 
-def _extreme_of_lanes(vector: Local, op: str, combine: Combine, least_word: bool) -> Expr | None:
+def _where_counted(e: Emission, x: Expr, part: Local) -> Expr:
+    """Return what an accumulator becomes, in lanes that hold no element what it was: one instruction under a mask."""
+    return x if e.left is None or e.counted is None else tirx.Select(e.counted.get(), x, part.get())
+
+
+def _extreme_of_lanes(vector: Local, op: str, combine: Combine, least_word: bool, is_mve: bool) -> Expr | None:
     """Return the least or greatest of integers, for which processors have instructions of their own; else None."""
-    if op == "row_sum" or vector.name == F32 or vector.lanes == 1:
+    if op == "row_sum" or vector.lanes == 1:
         return None
+    if vector.name == F32:
+        name = f"llvm.vector.reduce.f{op.removeprefix('row_')}"
+        return intrinsic(name, F32, 1, vector.get()) if is_mve else None
     if least_word and bits_of(vector.name) == 8 and vector.lanes >= _WORDS * 2:
         return _extreme_byte(vector, op, combine)
     kind = ("s" if is_signed(vector.name) else "u") + op.removeprefix("row_")

@@ -60,8 +60,11 @@ class Arguments:
         pointers = {label: script.arg(label, script.handle(name)) for label, name in types.items()}
         numbers = ["length", "heads", "queries", *_STRIDES * whole.masked, "begin", "end"]
         given = {name: script.arg(name, script.int64()) for name in numbers}
-        constant = [node for node in _tables(program) if node.op == "table" and processor.machine.in_c]
-        tables = {f"table_{i}": least_entry_type(node) for i, node in enumerate(constant)}
+        constant = [node for node in _tables(program) if node.op == "table" and processor.machine.in_flash]
+        # Tables of the same entries are one.
+        alike = {node: (least_entry_type(node), table_of(node)) for node in constant}
+        labels = {entries: f"table_{i}" for i, entries in enumerate(dict.fromkeys(alike.values()))}
+        tables = {label: name for (name, _), label in labels.items()}
         pointers |= {label: script.arg(label, script.handle(name)) for label, name in tables.items()}
         types |= tables
         # All parameters come before the first statement.
@@ -69,8 +72,8 @@ class Arguments:
         self._scores, self._valid, self._scratch = memory["scores"], memory.get("valid"), memory.get("scratch")
         self._params = {param.name: memory[f"param_{param.name}"] for param in whole.params}
         self._outputs = {name: memory[f"output_{name}"] for name in program.outputs}
-        given_tables = {node: memory[f"table_{i}"] for i, node in enumerate(constant)}
-        self.constants = {f"table_{i}": _array(node) for i, node in enumerate(constant)}
+        given_tables = {node: memory[labels[entries]] for node, entries in alike.items()}
+        self.constants = {labels[entries]: _array(node) for node, entries in alike.items()}
         sizes = {name: self.position(cast(value, "int64", self.index, 1)) for name, value in given.items()}
         self.length, self._heads, self._queries = sizes["length"], sizes["heads"], sizes["queries"]
         self.begin, self._end = sizes["begin"], sizes["end"]

@@ -1,6 +1,7 @@
 """The elements of one pass, block by block: several blocks at a time, and what is left of the row at its end.
 
-What is left is shorter than a block. Where vectors are read and written under masks, it is one more block, whose lanes
+What is left is shorter than a block. Where masks cost nothing, all blocks have them, and the last one is one of the
+loop. Where vectors are read and written under masks, it is one more block, whose lanes
 behind the last element repeat the first one. Elsewhere the last block overlaps: it begins so many elements early that
 it ends with the row, is computed before all others and written behind them, because an output row may hold values that
 this pass reads; sums take in the lanes that no other block has. So every lane is an element of the row: proofs hold,
@@ -20,7 +21,7 @@ from softq.codegen.cpu.rows.blocks import Block
 from softq.codegen.cpu.rows.emission import Emission, KernelContext
 from softq.codegen.cpu.rows.lane_widths import LaneWidths
 from softq.codegen.cpu.rows.load_store import Line, RowMemory, store
-from softq.codegen.cpu.rows.tir import Local, bits_of
+from softq.codegen.cpu.rows.tir import Local, bits_of, hidden_count
 from softq.rowprog.phases import Phase
 from softq.rowprog.program import Node
 
@@ -68,6 +69,8 @@ class BlockLoop:
     def begin(self) -> None:
         """Emit what comes before the first step."""
         self._sums = LoopReductions(self._kernel, self._scalars, self._plan, self._reduced, self._vectors)
+        if self._kernel.processor.predicates:
+            return
         self._rest = Local.of(self._low_bits(self._plan.size), self._kernel.index, 1)
         if self._kernel.processor.masks:
             return
@@ -79,6 +82,10 @@ class BlockLoop:
 
     def groups(self) -> Expr:
         """Return the number of steps."""
+        if self._kernel.processor.predicates:
+            last = tirx.Sub(self._kernel.length, self._number(1))
+            more = script.shift_right(last, self._number(self._plan.size.bit_length() - 1))
+            return hidden_count(tirx.Add(more, self._number(1)))
         return script.shift_right(self._kernel.length, self._number(self.step_size.bit_length() - 1))
 
     def step(self, number: Expr, ahead: Expr | None = None) -> None:
@@ -91,7 +98,8 @@ class BlockLoop:
         at = tirx.Mul(number, self._number(self.step_size))
         if ahead is not None:
             self._ask_for(at, ahead)
-        self._write(self._block(at, vectors=self._vectors), in_loop=True)
+        rest = tirx.Sub(self._kernel.length, at) if self._kernel.processor.predicates else None
+        self._write(self._block(at, vectors=self._vectors, rest=rest), in_loop=True)
 
     @property
     def is_ordered(self) -> bool:
@@ -104,6 +112,8 @@ class BlockLoop:
 
     def remainder(self) -> None:
         """Emit what is left of the row: after the last step where vectors have no masks."""
+        if self._kernel.processor.predicates:
+            return
         size, length = self._plan.size, self._kernel.length
         pieces = self._vectors
         while pieces > 1:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from tvm import tirx
 from tvm.ir import Expr
 
-from softq.codegen.cpu.rows import floats, planes
+from softq.codegen.cpu.rows import floats, mve, planes
 from softq.codegen.cpu.rows.emission import Emission, KernelContext
 from softq.codegen.cpu.rows.lane_widths import LaneWidths
 from softq.codegen.cpu.rows.load_store import RowMemory, load
@@ -67,21 +67,23 @@ class Block:
         self._found: dict[tuple[Node, int], list[Expr]] = {}
         self.narrow: list[Emission] = []
         self.wide: list[Emission] = []
-        index, masks = kernel.index, kernel.processor.masks
+        index, predicates = kernel.index, kernel.processor.predicates
+        masks = kernel.processor.masks or predicates
 
         def place(first: int, lanes: int, bits: int) -> Emission:
             here = Local.of(tirx.Add(at, tirx.const(first, index)), index, 1).get() if first else at
-            counted = None
-            if rest is not None and first + lanes > least:
+            counted = left = None
+            if rest is not None and predicates:
+                left = Local.of(tirx.Sub(rest, tirx.const(first, index)), index, 1).get()
+                counted = Local.of(mve.predicate(left, lanes), BOOL, lanes)
+            elif rest is not None and first + lanes > least:
                 limit = rest if masks else tirx.Sub(tirx.const(vectors * widths.size, index), rest)
-                # A mask of MVE has a bit for each byte, and one of narrower lanes is not made of wider ones.
-                each = f"int{bits}" if kernel.processor.has_mve else "int32"
-                left = broadcast(cast(tirx.Sub(limit, tirx.const(first, index)), index, each, 1), lanes)
-                lane = lane_numbers(tirx.const(0, each), each, lanes)
-                counted = Local.of(tirx.LT(lane, left) if masks else tirx.LE(left, lane), BOOL, lanes)
+                bound = broadcast(cast(tirx.Sub(limit, tirx.const(first, index)), index, "int32", 1), lanes)
+                lane = lane_numbers(tirx.const(0, "int32"), "int32", lanes)
+                counted = Local.of(tirx.LT(lane, bound) if masks else tirx.LE(bound, lane), BOOL, lanes)
             return Emission(
-                kernel, scalars, lanes=lanes, bits=bits, at=here, counted=counted, masked=masks and counted is not None,
-                elsewhere=self._elsewhere,
+                kernel, scalars, lanes=lanes, bits=bits, at=here, counted=counted, left=left,
+                masked=masks and counted is not None, elsewhere=self._elsewhere,
             )  # fmt: skip
 
         if widths.in_bytes:

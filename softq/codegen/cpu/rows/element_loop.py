@@ -15,7 +15,7 @@ from softq.codegen.cpu.rows.emission import Emission, KernelContext
 from softq.codegen.cpu.rows.four_scores import PER_WORD, FourScores, has_dsp
 from softq.codegen.cpu.rows.load_store import RowMemory, load, store, store_pair
 from softq.codegen.cpu.rows.scans import Scan
-from softq.codegen.cpu.rows.tir import Local
+from softq.codegen.cpu.rows.tir import Local, keep_rolled
 from softq.rowprog.phases import Phase
 from softq.rowprog.program import Node
 
@@ -76,6 +76,8 @@ class ElementLoop:
                         self._groups(groups)
             rest = self._position(script.bitwise_and(length, self._number(PER_WORD - 1)))
         with script.serial(tirx.Sub(length, rest), length) as at:
+            if self._kernel.processor.machine.in_flash and not self._kernel.processor.machine.in_c:
+                keep_rolled()
             self._write([self._element(self._position(at))])
         return {s.node: s.result() for s in self._sums}
 
@@ -128,8 +130,8 @@ class ElementLoop:
     def _write(self, places: Sequence[Emission], half: Expr | None = None) -> None:
         """Write an element, or two beside each other, which share a byte, the `half`, where numbers have four bits."""
         for write in self._writes:
-            # A compiler of C may copy and fill as it likes.
-            hide = None if self._kernel.processor.machine.in_c else self._phase.rows
+            # A compiler of C may copy and fill as it likes, and LLVM does not where it leaves turns alone.
+            hide = None if self._kernel.processor.machine.in_flash else self._phase.rows
             values = [write.value(e, hide) for e in places]
             if write.line.nibbles and half is not None:
                 store_pair(write.line, half, *values)

@@ -71,6 +71,8 @@ class Emission:
         bits: Width of the carriers; 0 at places where integers have the types that the program names.
         at: Position of the first element.
         counted: Which lanes sums take in; None if all.
+        left: How many elements there are from the position on, where that decides which lanes are counted. The other
+            lanes hold anything then.
         masked: Whether the other lanes are behind the row's last element: they repeat its first one.
         elsewhere: Gives a row value that is not there: from another width, or from memory.
         zeros: The zeros above the first bit of numbers.
@@ -83,6 +85,7 @@ class Emission:
     bits: int = 0
     at: Expr | None = None
     counted: Local | None = None
+    left: Expr | None = None
     masked: bool = False
     elsewhere: Callable[[Emission, Node], Expr] | None = None
     zeros: dict[Node, Local] = field(init=False, default_factory=dict)
@@ -95,6 +98,11 @@ class Emission:
 
     # Types
 
+    @property
+    def fits_words(self) -> bool:
+        """Whether each integer is computed in as many words as its own values need: where code is to be short."""
+        return self.processor.machine.in_flash and self.lanes == 1
+
     def interval(self, *nodes: Node) -> tuple[int, int]:
         """Return what the integer values among some lie in here: elements belong to rows that have some."""
         if self.bits:
@@ -103,7 +111,7 @@ class Emission:
 
     def type_of(self, node: Node) -> str:
         """Return the type that a value is computed in here."""
-        if node.dtype.is_integer and self.processor.fits_words:
+        if node.dtype.is_integer and self.fits_words:
             return carriers.word(*self.interval(node))
         if node.dtype.is_integer and self.bits:
             return carriers.carrier(*carriers.interval(node, self.kernel.proof), self.bits)
@@ -114,14 +122,14 @@ class Emission:
 
         Integers wrap, so that the width of the result is enough for the operands too; in C they must not.
         """
-        if node.dtype.is_integer and self.processor.fits_words:
+        if node.dtype.is_integer and self.fits_words:
             return carriers.word(*self.interval(node, *node.args))
         return self.type_of(node)
 
     def common(self, node: Node) -> str:
         """Return the type that holds the operands and the result of an operator with operands of one type."""
         operand = node.args[-1]
-        if operand.dtype.is_integer and self.processor.fits_words:
+        if operand.dtype.is_integer and self.fits_words:
             if self.bits and carriers.limit(node, self.kernel.proof) is not None:
                 return carriers.word(*carriers.common(node, self.kernel.proof))
             return carriers.word(*self.interval(node, *node.args))

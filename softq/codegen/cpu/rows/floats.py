@@ -76,11 +76,11 @@ def exp_minus(e: Emission, node: Node) -> Expr:
         return e.operand(node, 1)
     if e.processor.is_x86 and e.lanes == 16 and e.processor.machine.vector_bytes == 64:
         return _exp_of_parts(e, node)
-    d, sum_, r = _divided(e, node, LOG2_E, LN2_HIGH, LN2_LOW)
+    d, whole, r = _divided(e, node, LOG2_E, LN2_HIGH, LN2_LOW)
     p = e.const(_EXP_Q[-1], F32)
     for c in (*reversed(_EXP_Q[:-1]), 1.0, 1.0):
         p = tirx.Add(tirx.Mul(p, r), e.const(c, F32))
-    power = script.shift_left(reinterpret(sum_, "int32", e.lanes), e.const(23, "int32"))
+    power = script.shift_left(whole, e.const(23, "int32"))
     bits = tirx.Add(reinterpret(p, "int32", e.lanes), power)
     # Chosen among integers, where the choice is a mask of the addition.
     chosen = tirx.Select(tirx.LE(d, e.const(EXP_LIMIT, F32)), bits, e.const(0, "int32"))
@@ -88,12 +88,18 @@ def exp_minus(e: Emission, node: Node) -> Expr:
 
 
 def _divided(e: Emission, node: Node, parts: float, high: float, low: float) -> tuple[Expr, Expr, Expr]:
-    """Return d, a sum whose low bits are the integer nearest to -d * parts, and -d less so many times high + low."""
+    """Return d, a number whose low bits are the integer nearest to -d * parts, and -d less so many times high + low."""
     d, magic = e.operand(node, 0), e.const(_MAGIC, F32)
-    sum_ = e.share(tirx.Add(tirx.Mul(d, e.const(-parts, F32)), magic), F32)
-    n = e.share(tirx.Sub(sum_, magic), F32)
+    scaled = tirx.Mul(d, e.const(-parts, F32))
+    if e.processor.has_mve:
+        # Two instructions, and no constants.
+        n = e.share(intrinsic("llvm.roundeven", F32, e.lanes, scaled), F32)
+        whole = cast(n, F32, "int32", e.lanes)
+    else:
+        sum_ = e.share(tirx.Add(scaled, magic), F32)
+        n, whole = e.share(tirx.Sub(sum_, magic), F32), reinterpret(sum_, "int32", e.lanes)
     rest = e.share(tirx.Sub(tirx.Mul(n, e.const(-high, F32)), d), F32)
-    return d, sum_, e.share(tirx.Add(tirx.Mul(n, e.const(-low, F32)), rest), F32)
+    return d, whole, e.share(tirx.Add(tirx.Mul(n, e.const(-low, F32)), rest), F32)
 
 
 def _exp_of_parts(e: Emission, node: Node) -> Expr:
@@ -102,11 +108,10 @@ def _exp_of_parts(e: Emission, node: Node) -> Expr:
     The low bits of the sum choose the part, those above it are the exponent; what the lowest bits of the exponent's
     addition leave in the mantissa is taken off the entries beforehand.
     """
-    d, sum_, r = _divided(e, node, LOG2_E * _PARTS, _LN2_PART_HIGH, _LN2_PART_LOW)
+    d, bits, r = _divided(e, node, LOG2_E * _PARTS, _LN2_PART_HIGH, _LN2_PART_LOW)
     shift = 23 - _PARTS.bit_length() + 1
     powers = np.exp2(np.arange(_PARTS) / _PARTS).astype(np.float32).view(np.int32) - (np.arange(_PARTS) << shift)
     low, upper = (vector_of(part.tolist(), "int32") for part in np.split(powers, 2))
-    bits = reinterpret(sum_, "int32", e.lanes)
     entry = intrinsic("llvm.x86.avx512.vpermi2var.d.512", "int32", e.lanes, low, bits, upper)
     power = tirx.Add(entry, script.shift_left(bits, e.const(shift, "int32")))
     whole = e.share(reinterpret(power, F32, e.lanes), F32)

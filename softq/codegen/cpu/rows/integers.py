@@ -7,7 +7,7 @@ from tvm.ir import Expr
 from tvm.script.ir_builder import tirx as script
 
 from softq.codegen.cpu.rows.emission import Emission
-from softq.codegen.cpu.rows.tir import F64, Local, bits_of, broadcast, cast, intrinsic, is_signed
+from softq.codegen.cpu.rows.tir import BOOL, F64, Local, bits_of, broadcast, cast, hidden, intrinsic, is_signed
 from softq.rowprog.program import Node, number_of
 
 _WORD = "int32"
@@ -31,18 +31,22 @@ def shift(e: Emission, node: Node) -> Expr:
 
 
 def product(e: Emission, node: Node, name: str) -> Expr | None:
-    """Return a product in 64 bits of numbers of 32, which C's processors have an instruction for; None if it is none.
+    """Return a product in 64 bits of numbers of 32, an instruction of processors of 32 bits; None if it is none.
 
-    TVM would widen the numbers of which a factor is a sum, and compilers multiply 64 bits then.
+    TVM would widen the numbers of which a factor is a sum, and compilers multiply 64 bits then, as they do where they
+    know that one factor is not negative.
     """
     if name != "int64" or not _are_words(e, node):
         return None
+    if not e.processor.machine.in_c:
+        a, b = (cast(hidden(e.operand(node, at, _WORD)), _WORD, name, 1) for at in (0, 1))
+        return tirx.Mul(a, b)
     return tirx.call_pure_extern("int64", "product_int32", *(e.operand(node, at, _WORD) for at in (0, 1)))
 
 
 def _are_words(e: Emission, node: Node) -> bool:
     """Say whether both operands are of 32 bits where each integer has as many as it needs."""
-    return e.processor.fits_words and all(e.type_of(arg) == _WORD for arg in node.args)
+    return e.fits_words and all(e.type_of(arg) == _WORD for arg in node.args)
 
 
 def _scaled_product(e: Emission, node: Node) -> Expr | None:
@@ -52,7 +56,7 @@ def _scaled_product(e: Emission, node: Node) -> Expr | None:
         return None
     (found, half), right = total.args, int(number_of(by))
     is_half = half.op == "const" and right > 0 and number_of(half) == 1 << (right - 1)
-    if not is_half or found.op != "mul" or not _are_words(e, found):
+    if not is_half or not e.processor.machine.in_c or found.op != "mul" or not _are_words(e, found):
         return None
     return tirx.call_pure_extern(_WORD, f"scaled_{right}", *(e.operand(found, at, _WORD) for at in (0, 1)))
 
@@ -74,7 +78,7 @@ def divide(e: Emission, node: Node) -> Expr:
     name = e.common(node)
     a, b = e.operand(node, 0, name), e.operand(node, 1, name)
     result = e.type_of(node)
-    if bits_of(name) <= 32 and e.processor.machine.in_c:
+    if bits_of(name) <= 32 and e.fits_words:
         # A function of the compiler's library, where there is no instruction, is shorter than one for floats.
         return e.convert(script.truncdiv(a, b), name, result)
     if bits_of(name) <= 32 and (e.lanes > 1 or e.processor.is_32_bit):
@@ -119,6 +123,10 @@ def normalize(e: Emission, node: Node) -> Expr:
         if of not in e.zeros:
             e.zeros[of] = Local.of(intrinsic("llvm.ctlz", "int32", 1, e.share(x, name)), "int32", 1)
         zeros = e.zeros[of].get()
+        return zeros if node.attrs["part"] == "shift" else script.shift_left(x, cast(zeros, "int32", name, 1))
+    if e.processor.has_mve:
+        x = e.share(e.operand(node, 0, name), name)
+        zeros = cast(intrinsic("llvm.ctlz", name, 1, x, tirx.const(False, BOOL)), name, "int32", 1)
         return zeros if node.attrs["part"] == "shift" else script.shift_left(x, cast(zeros, "int32", name, 1))
     x = Local.of(e.operand(node, 0, name), name, 1)
     count = Local.of(tirx.const(0, "int32"), "int32", 1)

@@ -84,7 +84,7 @@ def row_kernel(
         ProofError: the program has no complete proof.
         UsageError: an output is unknown or named twice, or has numbers that four bits do not hold.
     """
-    if machine.in_c:
+    if machine.in_flash:
         program = shorten(program)
     names = output_names(program, outputs)
     chosen = replace(program, outputs={name: program.outputs[name] for name in names})
@@ -199,7 +199,7 @@ class _RowLoops:
     ) -> None:
         for phase in self._passes:
             scalars.compute(*phase.setup)
-            asks = ahead[1] if phase is ahead[0] else None
+            asks = ahead[1] if phase is ahead[0] and not self._given.processor.machine.in_flash else None
             RowLoop(kernel, phase, row, scalars, self._outputs, asks).emit()
             self._scalars(scalars, phase)
 

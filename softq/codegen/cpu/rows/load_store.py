@@ -10,7 +10,7 @@ from tvm.ir import Expr
 from tvm.script.ir_builder import tirx as script
 
 from softq.codegen.common.patterns import output_type
-from softq.codegen.cpu.rows import floats
+from softq.codegen.cpu.rows import floats, mve
 from softq.codegen.cpu.rows.emission import Emission
 from softq.codegen.cpu.rows.tir import (  # fmt: skip
     BOOL,
@@ -158,6 +158,8 @@ def _read(e: Emission, line: Line) -> Expr:
         return broadcast(line.memory.load(line.base, 1), e.lanes)
     if not e.masked or e.counted is None:
         return line.memory.load(line.at(e.at), e.lanes)
+    if e.left is not None:
+        return line.memory.load_first(line.at(e.at), e.lanes, e.counted.get())
     # The lanes behind the last element repeat the first one: every lane is an element of the row.
     first = line.memory.load(line.base, 1)
     return line.memory.load_some(line.at(e.at), e.lanes, e.counted.get(), first)
@@ -168,6 +170,8 @@ def store(e: Emission, line: Line, x: Expr) -> None:
     assert e.at is not None
     if line.nibbles:
         _store_nibbles(e, line, x, e.at)
+    elif e.left is not None and e.counted is not None:
+        line.memory.store_first(x, line.at(e.at), e.lanes, e.counted.get())
     elif e.masked and e.counted is not None:
         line.memory.store_some(x, line.at(e.at), e.counted.get())
     else:
@@ -208,6 +212,10 @@ def _store_nibbles(e: Emission, line: Line, x: Expr, at: Expr) -> None:
     two_each = cast(both, "uint16", name, lanes // 2)
     if not e.masked or e.counted is None:
         memory.store(two_each, where, lanes // 2)
+        return
+    if e.left is not None:
+        filled = script.shift_right(tirx.Add(e.left, one), one)
+        memory.store_first(two_each, where, lanes // 2, mve.predicate(filled, lanes // 2))
         return
     ones = e.share(tirx.Select(e.counted.get(), e.const(1, "int8"), e.const(0, "int8")), "int8")
     even = shuffle([ones], range(0, lanes, 2))

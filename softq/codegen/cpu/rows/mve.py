@@ -17,8 +17,23 @@ from tvm.ir import Expr
 from tvm.script.ir_builder import tirx as script
 
 from softq.codegen.common.patterns import as_shift
-from softq.codegen.cpu.rows.tir import Local, cast, const, intrinsic, reinterpret
+from softq.codegen.cpu.rows.tir import (
+    BOOL,
+    F32,
+    Local,
+    Memory,
+    bits_of,
+    cast,
+    const,
+    intrinsic,
+    is_signed,
+    reinterpret,
+    vector,
+)
 from softq.rowprog.program import Node, Number, table_of
+
+BITS = 128
+"""Of a vector."""
 
 _U8, _U16 = "uint8", "uint16"
 _MOST_FACTORS = 4096
@@ -66,6 +81,32 @@ def as_line(values: tuple[Number, ...]) -> Line | None:
             at = int(exact[0])
             return Line(last, int(factors[at, 0]), int(least[at]), shift, int(wanted[-1]))
     return None
+
+
+def predicate(left: Expr, lanes: int) -> Expr:
+    """Return a mask of the first lanes: so many as there are elements left, or all."""
+    return intrinsic(f"llvm.arm.mve.vctp{BITS // lanes}", BOOL, lanes, left)
+
+
+def gather(memory: Memory, start: Expr, at: Expr, counted: Expr, result: str, lanes: int) -> Expr:
+    """Return the elements of memory at positions, those that are counted.
+
+    Args:
+        memory: It, whose elements are no wider than the result.
+        start: Position of its first element.
+        at: The positions behind it, in lanes of the width of the result.
+        counted: Which lanes are counted; for the others nothing is read.
+        result: Type of the result.
+        lanes: Number of positions.
+    """
+    bits = bits_of(memory.name)
+    kind = f"{'int' if memory.name == F32 or is_signed(memory.name) else 'uint'}{BITS // lanes}"
+    numbers = (bits, (bits // 8).bit_length() - 1, int(kind.startswith("u")))
+    x = script.call_llvm_intrin(
+        vector(kind, lanes), "llvm.arm.mve.vldr.gather.offset.predicated", memory.address(start), at,
+        *(tirx.const(number, "int32") for number in numbers), counted,
+    )  # fmt: skip
+    return reinterpret(x, result, lanes) if F32 in (memory.name, result) else cast(x, kind, result, lanes)
 
 
 def is_possible(table: Node) -> bool:

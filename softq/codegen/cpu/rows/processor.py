@@ -46,6 +46,11 @@ class Processor:
         return self.is_x86 and self.machine.vector_bytes == 64 and self.has("avx512bw")
 
     @property
+    def predicates(self) -> bool:
+        """Whether all blocks of a loop are read and written under masks, which say how many elements are left."""
+        return self.has_mve
+
+    @property
     def has_wide_permutes(self) -> bool:
         """Whether bytes are permuted across a vector of 64, and across two."""
         return self.machine.vector_bytes == 64 and self.has("avx512vbmi")
@@ -105,11 +110,6 @@ class Processor:
         return self.machine.triple.startswith("arm")
 
     @property
-    def fits_words(self) -> bool:
-        """Whether each integer is computed in as many words as its own values need: there are no vectors."""
-        return self.machine.in_c
-
-    @property
     def has_bytes_of_words(self) -> bool:
         """Whether a processor like this may compute on the four bytes of a word at once."""
         return self.machine.in_c and self.machine.triple.startswith(("thumb", "unknown"))
@@ -139,4 +139,6 @@ class Processor:
     def lanes(self, bits: int, floats: bool) -> int:
         """Return how many elements of this width are computed at once; 1 for plain scalar code."""
         lanes = self.machine.vector_bytes * 8 // bits
+        if self.has_mve and bits > 32:
+            return 1  # MVE's vectors have no operations on numbers of 64 bits.
         return 1 if lanes < 2 or (floats and self.avoids_float_vectors) else lanes

@@ -12,7 +12,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as script
 
 from softq.codegen.cpu.rows.emission import Emission
-from softq.codegen.cpu.rows.tir import Local
+from softq.codegen.cpu.rows.tir import Local, hidden_count, keep_rolled
 from softq.rowprog.program import Node, Program, walk
 from softq.rowprog.ranges import Interval
 
@@ -43,7 +43,10 @@ class Repeat:
         inside = replace(e.kernel, proof=proof)
         state = Local.empty(Emission(inside, bits=e.bits).type_of(self.first), 1)
         state.set(e.arg(self.first, state.name))
-        with script.serial(tirx.const(len(self.turns), "int32")):
+        count = tirx.const(len(self.turns), "int32")
+        with script.serial(count if e.processor.machine.in_c else hidden_count(count)):
+            if not e.processor.machine.in_c:
+                keep_rolled()
             turn = Emission(inside, e, bits=e.bits)
             turn.bind(self.first, state)
             turn.compute(*self.turns[0])

@@ -54,7 +54,7 @@ class RowLoop:
         self._scans: list[scans.Scan] = []
         self._reduced = [node for node in phase.reductions if node.op != "scan"]
         used = (*phase.loads, *phase.rows, *self._outputs.values())
-        self._bits = _WORD if kernel.processor.fits_words else carriers.width(used, self._reduced, kernel.proof)
+        self._bits = _WORD if kernel.processor.machine.in_c else carriers.width(used, self._reduced, kernel.proof)
         has_floats = any(node.dtype.is_float for node in (*used, *self._reduced))
         self._is_scalar = bool(self._scan_groups) or kernel.processor.lanes(self._bits, has_floats) == 1
 
@@ -105,7 +105,7 @@ class RowLoop:
             self._scalars.bind(node, local)
 
     def _element_by_element(self, plan: LaneWidths, results: Mapping[Node, Local], some: Expr) -> None:
-        if self._kernel.processor.masks:
+        if self._kernel.processor.masks or self._kernel.processor.predicates:
             with script.If(some), script.Then():
                 self._blocks(plan, results)
             return

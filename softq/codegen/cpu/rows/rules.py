@@ -8,9 +8,9 @@ from tvm import tirx
 from tvm.ir import Expr
 
 from softq.codegen.common import carriers
-from softq.codegen.cpu.rows import floats, integers
+from softq.codegen.cpu.rows import floats, integers, mve
 from softq.codegen.cpu.rows.emission import Emission, Rule
-from softq.codegen.cpu.rows.tir import BOOL, F32, F64, broadcast, cast, extreme, fence, lane_numbers, type_name
+from softq.codegen.cpu.rows.tir import BOOL, F32, F64, bits_of, broadcast, cast, extreme, fence, lane_numbers, type_name
 from softq.rowprog.ops import Rules
 from softq.rowprog.program import Node, number_of, param_of
 
@@ -98,6 +98,8 @@ def _compare(constructor: Callable[[Expr, Expr], Expr]) -> Rule:
             a, b = tirx.Select(a, yes, no), tirx.Select(b, yes, no)
         elif node.args[0] is node.args[1] and name == F32:
             # The test for NaN. TVM takes a number for equal to itself, so it is asked for its bound instead.
+            if e.processor.has_mve and node.op != "lt":
+                return tirx.EQ(fence(a, F32, e.lanes), a)  # where a bound takes two comparisons
             infinity = e.const(float("inf"), F32)
             a, b = (a, infinity) if node.op != "lt" else (infinity, infinity)
             return tirx.LE(a, b) if node.op != "lt" else tirx.LT(a, b)
@@ -146,6 +148,10 @@ def _lut(e: Emission, node: Node) -> Expr:
     table, at = e.kernel.tables[node.args[0]], e.type_of(node.args[1])
     result = e.type_of(node)
     held = "uint8" if result == BOOL else result
+    if e.processor.has_mve and e.counted is not None and not table.is_shift(at) and bits_of(held) * e.lanes == mve.BITS:
+        lanes = cast(e.operand(node, 1), at, f"int{bits_of(held)}", e.lanes)
+        found = mve.gather(table.memory, table.start, lanes, e.counted.get(), held, e.lanes)
+        return tirx.NE(found, e.const(0, held)) if result == BOOL else found
     x = table.look_up(e.operand(node, 1), at, held, e.lanes, e.processor.is_x86 and result not in (BOOL, F64))
     return tirx.NE(x, e.const(0, held)) if result == BOOL else x
 

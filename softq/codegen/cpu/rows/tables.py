@@ -57,6 +57,10 @@ class Table:
     shift: Shift | None = None
     registers: tuple[tuple[Local, ...], ...] = ()
 
+    def is_shift(self, index: str) -> bool:
+        """Say whether the entries are shifts that have the width of positions of a type."""
+        return self.shift is not None and self.shift.bits <= bits_of(index)
+
     def look_up(self, at: Expr, index: str, result: str, lanes: int, permutes: bool) -> Expr:
         """Return the entries at positions of type `index`, as numbers of type `result`.
 
@@ -67,7 +71,7 @@ class Table:
             lanes: Number of positions.
             permutes: Whether x86's permutes may be used.
         """
-        if self.shift is not None and (lanes == 1 or self.shift.bits <= bits_of(index)):
+        if self.shift is not None and (lanes == 1 or self.is_shift(index)):
             return _shifted(self.shift, at, index, result, lanes)
         if permutes and bits_of(index) == 32 and self.size <= _LARGEST.get(lanes, 0):
             return self._permuted(at, index, result, lanes)

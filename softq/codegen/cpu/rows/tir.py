@@ -20,6 +20,13 @@ BOOL = "bool"
 F32 = "float32"
 F64 = "float64"
 
+READ, WRITE = "sq_read_", "sq_write_"
+"""What the names of functions of LLVM's form begin with that read and write under a mask; type and lanes follow."""
+
+HIDE, COUNT, ROLLED = "sq_hide", "sq_count", "sq_rolled"
+"""Functions of LLVM's form, which are no instructions: the same int32, of which LLVM knows nothing, or only that it is
+1 or more, and what keeps it from writing turns of a loop one after another."""
+
 _ANY_SIZE = 1 << 62
 """Elements of a buffer whose size only the caller knows."""
 
@@ -128,6 +135,21 @@ def opaque(x: Expr, name: str, lanes: int, at: Expr | None = None) -> Expr:
     return cast(opaque(wide, "int32", lanes), "int32", name, lanes)
 
 
+def hidden(x: Expr) -> Expr:
+    """Return an int32 of which LLVM knows nothing; for processors whose objects are linked into projects."""
+    return tirx.call_extern("int32", HIDE, x)
+
+
+def hidden_count(x: Expr) -> Expr:
+    """Return the turns of a loop, 1 or more, such that LLVM does not write a few of them one after another."""
+    return tirx.call_extern("int32", COUNT, x)
+
+
+def keep_rolled() -> None:
+    """Emit, in a loop, what keeps LLVM from writing its turns one after another."""
+    script.evaluate(tirx.call_extern("void", ROLLED))
+
+
 def lane_numbers(start: Expr, index: str, lanes: int) -> Expr:
     """Return start, start + 1, ... of an index type."""
     return start if lanes == 1 else tirx.Ramp(start, tirx.const(1, index), tirx.const(lanes, "int32"))
@@ -209,6 +231,15 @@ class Memory:
     def store_some(self, x: Expr, at: Expr, counted: Expr) -> None:
         """Write the elements that are counted from a position on."""
         script.evaluate(script.call_llvm_intrin("void", "llvm.masked.store", x, self.address(at), counted))
+
+    def load_first(self, at: Expr, lanes: int, counted: Expr) -> Expr:
+        """Return the elements from a position on where they are counted, else 0, by a function of LLVM's form."""
+        kind = vector(self.name, lanes)
+        return tirx.call_extern(kind, f"{READ}{self.name}x{lanes}", self.address(at), counted)
+
+    def store_first(self, x: Expr, at: Expr, lanes: int, counted: Expr) -> None:
+        """Write the elements that are counted from a position on, by a function of LLVM's form."""
+        script.evaluate(tirx.call_extern("void", f"{WRITE}{self.name}x{lanes}", x, self.address(at), counted))
 
     def prefetch(self, at: Expr) -> None:
         """Ask for the cache line of an element, which need not exist."""
