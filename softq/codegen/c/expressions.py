@@ -1,22 +1,23 @@
 """Expressions of TIR in C99, with exactly the type that they have in TIR.
 
-Signed integers of 32 bits and more must not overflow, in C as in TIR; narrower ones and unsigned ones wrap. Every
-narrow result is converted to its type again, so that no conversion is implicit. Literals of floats are hexadecimal.
+Signed integers of 32 bits and more must not overflow where they are positions; those of data wrap (`defined`), as
+others do. Every narrow result is converted to its type again, so that no conversion is implicit. Literals of floats are
+hexadecimal.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tvm
 from tvm import tirx
 
-from softq.artifact.firmware.numbers import NATIVE, WORDS, bits_of, ctype, literal
+from softq.artifact.firmware.numbers import NATIVE, bits_of, ctype, literal
+from softq.codegen.c.defined import cast_helper, quotient_helper, reads_memory
 from softq.codegen.c.four_bytes import FOUR_BYTES, HAS_DSP
-from softq.codegen.c.names import MATH_H, OF_BITS, OF_MATH
+from softq.codegen.c.names import MATH_H, OF_BITS, OF_MATH, free_name
 from softq.codegen.c.prelude import EXTREMES, PRODUCTS
 from softq.codegen.c.terms import (
     HELPER,
@@ -35,10 +36,10 @@ from softq.errors import RefusalError
 
 _ARITHMETIC: Mapping[type, str] = {tirx.Add: "+", tirx.Sub: "-", tirx.Mul: "*"}
 _QUOTIENTS: Mapping[type, str] = {tirx.Div: "/", tirx.Mod: "%"}
-_COMPARISONS: Mapping[type, str] = {
-    tirx.EQ: "==", tirx.NE: "!=", tirx.LT: "<", tirx.LE: "<=", tirx.GT: ">", tirx.GE: ">=",
+_CONDITIONS: Mapping[type, str] = {
+    tirx.EQ: "==", tirx.NE: "!=", tirx.LT: "<", tirx.LE: "<=", tirx.GT: ">", tirx.GE: ">=", tirx.And: "&&",
+    tirx.Or: "||",
 }  # fmt: skip
-_LOGIC: Mapping[type, str] = {tirx.And: "&&", tirx.Or: "||"}
 _BITWISE: Mapping[type, str] = {tirx.BitwiseAnd: "&", tirx.BitwiseOr: "|", tirx.BitwiseXor: "^"}
 _SAME = ("llvm.arithmetic.fence",)
 """Intrinsics of LLVM that give back what they are given: the text is compiled without contraction anyway."""
@@ -55,13 +56,15 @@ class Expressions:
         used: Names of the helpers that are called (`prelude.helper`).
         scalars: The buffers that are variables.
         roots: Whose memory a view of another name is: a parameter, or a buffer of the function's own.
+        definitions: What variables are that have one value.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, proved: bool = False) -> None:
+        self.name, self._proved = name, proved
         self.used: set[str] = set()
         self.scalars: set[int] = set()
         self.roots: dict[int, Any] = {}
+        self.definitions: dict[int, Any] = {}
         self._names: dict[int, str] = {}
         self._taken: set[str] = set()
 
@@ -72,14 +75,8 @@ class Expressions:
     def name_of(self, var: Any, wanted: str) -> str:
         """Return the name of a variable, a buffer or a parameter, by default the one that is wanted."""
         if key(var) not in self._names:
-            plain = re.sub(r"\W", "_", wanted) or "x"
-            plain = plain if plain[0].isalpha() else f"x{plain}"
-            name, number = plain, 0
-            while name in self._taken or name in WORDS:
-                number += 1
-                name = f"{plain}_{number}"
-            self._taken.add(name)
-            self._names[key(var)] = name
+            self._names[key(var)] = free_name(wanted, self._taken)
+            self._taken.add(self._names[key(var)])
         return self._names[key(var)]
 
     def element(self, buffer: Any, indices: Sequence[Any]) -> str:
@@ -125,21 +122,23 @@ class Expressions:
         if name == "uint16" and sign == "*":
             # As ints they could overflow.
             return f"(uint16_t)((uint32_t){a} * (uint32_t){b})"
+        if name in ("int32", "int64") and not self._proved and reads_memory(x):
+            wide = unsigned(name)
+            return converted(f"{as_type(a, name, wide)} {sign} {as_type(b, name, wide)}", wide, name)
         return converted(f"{a} {sign} {b}", promoted(name), name)
 
     def quotient(self, x: Any) -> str:
         """Return a quotient or a rest, towards zero for integers."""
         name = dtype(x)
+        helper = None if self._proved else quotient_helper(x)
+        if helper is not None:
+            return f"{self._help(helper)}({self.position(x.a)}, {self.position(x.b)})"
         text = f"{self.expression(x.a)} {_QUOTIENTS[type(x)]} {self.expression(x.b)}"
         return f"({text})" if name.startswith("float") else converted(text, promoted(name), name)
 
-    def comparison(self, x: Any) -> str:
-        """Return a comparison."""
-        return f"({self.expression(x.a)} {_COMPARISONS[type(x)]} {self.expression(x.b)})"
-
-    def logic(self, x: Any) -> str:
-        """Return a conjunction or a disjunction."""
-        return f"({self.expression(x.a)} {_LOGIC[type(x)]} {self.expression(x.b)})"
+    def condition_of(self, x: Any) -> str:
+        """Return a comparison, a conjunction or a disjunction."""
+        return f"({self.expression(x.a)} {_CONDITIONS[type(x)]} {self.expression(x.b)})"
 
     def inverse(self, x: Any) -> str:
         """Return a negation."""
@@ -167,6 +166,9 @@ class Expressions:
         old, new = dtype(x.value), dtype(x)
         if new == "bool":
             return f"({self.expression(x.value)} != {literal(0, old)})"
+        helper = None if self._proved else cast_helper(x, self.definitions)
+        if helper is not None:
+            return as_type(f"{self._help(helper)}({self.position(x.value)})", helper.split("_")[1], new)
         return self.expression(x.value) if old == new else f"({ctype(new)}){self.expression(x.value)}"
 
     def call(self, x: Any) -> str:
@@ -286,8 +288,7 @@ _EXPRESSIONS: Mapping[type | tuple[type, ...], Callable[[Expressions, Any], str]
     tirx.Var: Expressions.variable,
     tuple(_ARITHMETIC): Expressions.arithmetic,
     tuple(_QUOTIENTS): Expressions.quotient,
-    tuple(_COMPARISONS): Expressions.comparison,
-    tuple(_LOGIC): Expressions.logic,
+    tuple(_CONDITIONS): Expressions.condition_of,
     tuple(_BITWISE): Expressions.bitwise,
     (tirx.LShift, tirx.RShift): Expressions.shift,
     (tirx.Min, tirx.Max): Expressions.extreme,

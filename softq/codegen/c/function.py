@@ -17,7 +17,7 @@ from tvm import tirx
 from softq.artifact.firmware.numbers import ctype, literal
 from softq.codegen.c.expressions import Expressions
 from softq.codegen.c.terms import bare, count, dtype, is_address, is_pointer, is_zero, memory_type, pointee, within
-from softq.codegen.cpu.rows.arguments import CONSTANTS
+from softq.codegen.cpu.rows.arguments import CONSTANTS, PROVED
 from softq.compiler.tir.expressions import found
 from softq.compiler.tir.symbolic import key
 from softq.errors import RefusalError
@@ -44,13 +44,14 @@ class Function(Expressions):
     def __init__(self, function: tirx.PrimFunc, name: str, constants: Mapping[str, NDArray[np.generic]]) -> None:
         self._function = function
         self._constants = constants
-        super().__init__(name)
+        super().__init__(name, function.attrs is not None and PROVED in function.attrs)
         self._written: set[int] = set()
         self._lines: list[str] = []
         self._depth = 1
         self._begun: Any = None
         self._stores = Counter(key(store.buffer) for store in found(function.body, tirx.BufferStore))
         self._find_roots()
+        self._find_definitions()
         self._params: list[str] = []
         for param in function.params:
             given = self.name_of(param, str(param.name))
@@ -98,6 +99,15 @@ class Function(Expressions):
                 self._written.add(key(root))
                 outer = inside.get(key(root))
                 root = None if outer is None else self.root(outer)
+
+    def _find_definitions(self) -> None:
+        """Find what variables are that have one value."""
+        for bind in found(self._function.body, tirx.Bind):
+            self.definitions[key(bind.var)] = bind.value
+        own = {key(a.buffer) for a in found(self._function.body, tirx.AllocBuffer) if count(a.buffer) == 1}
+        for store in found(self._function.body, tirx.BufferStore):
+            if key(store.buffer) in own and self._stores[key(store.buffer)] == 1:
+                self.definitions[key(store.buffer)] = store.value
 
     def _tables(self) -> Iterator[str]:
         used = {str(var.name) for var in found(self._function.body, tirx.Var)}

@@ -1,6 +1,9 @@
-"""Functions that texts may call."""
+"""Functions that texts may call, and names of variables."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Container, Mapping
+
+from softq.artifact.firmware.numbers import WORDS
 
 MATH_H = frozenset(
     name + suffix
@@ -17,3 +20,14 @@ OF_MATH: Mapping[str, str] = {"llvm.sqrt": "sqrt", "llvm.fabs": "fabs", "llvm.fm
 
 OF_BITS: Mapping[str, str] = {"llvm.ctlz": "zeros_uint32"}
 """Intrinsics that are helpers (`prelude.helper`), of their first argument."""
+
+
+def free_name(wanted: str, taken: Container[str]) -> str:
+    """Return a name in C like the one that is wanted, which is not taken."""
+    plain = re.sub(r"\W", "_", wanted) or "x"
+    plain = plain if plain[0].isalpha() else f"x{plain}"
+    name, number = plain, 0
+    while name in taken or name in WORDS:
+        number += 1
+        name = f"{plain}_{number}"
+    return name

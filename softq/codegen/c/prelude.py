@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from softq.artifact.firmware.numbers import ctype
+from softq.codegen.c.defined import OPERATIONS, define
 from softq.codegen.c.four_bytes import DSP, FOUR_BYTES, HAS_DSP
 
 _BITS_OF = """static inline SQ_INLINE {to} {name}({of} x)
@@ -152,6 +153,8 @@ def helper(name: str, extremes: bool = False) -> str:
         return FOUR_BYTES[name]
     if name == "zeros_uint32":
         return _ZEROS
+    if name.startswith(OPERATIONS):
+        return define(name)
     if name == "product_int32":
         return _PRODUCT
     operation, *rest = name.split("_", 1)

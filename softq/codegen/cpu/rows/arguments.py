@@ -29,6 +29,9 @@ from softq.rowprog.types import DType, Kind
 CONSTANTS = "softq.constants"
 """Attribute of a function whose last parameters point to constant arrays: these by the names of the parameters."""
 
+PROVED = "softq.proved"
+"""Attribute of a function whose integers are proved to fit their types."""
+
 _STRIDES = ("valid_outer", "valid_head", "valid_query", "valid_element")
 
 

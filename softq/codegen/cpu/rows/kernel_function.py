@@ -11,7 +11,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as script
 
 from softq.artifact.machine import Cpu
-from softq.codegen.cpu.rows.arguments import CONSTANTS, Arguments
+from softq.codegen.cpu.rows.arguments import CONSTANTS, PROVED, Arguments
 from softq.codegen.cpu.rows.emission import Emission, KernelContext
 from softq.codegen.cpu.rows.joint_passes import JointPasses
 from softq.codegen.cpu.rows.load_store import RowMemory
@@ -90,7 +90,7 @@ def row_kernel(
     chosen = replace(program, outputs={name: program.outputs[name] for name in names})
     with IRBuilder() as builder, script.prim_func():
         script.func_name(symbol)
-        script.func_attr({"global_symbol": symbol, "tirx.noalias": True})
+        script.func_attr({"global_symbol": symbol, "tirx.noalias": True, PROVED: True})
         arguments = Arguments(program, chosen, Processor(machine, small), max(max_length, 1), nibbles)
         _RowLoops(arguments).emit()
     parameters = tuple(param.name for param in program.params)
