@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import numpy_helper, parser
 
@@ -88,6 +89,37 @@ def test_attentions_are_those_of_the_processor(kind: str, form: dict[str, bool],
     difference = np.abs(found[0] - found[1])
     assert difference.max() <= 1
     assert (difference > 0).mean() < 0.001
+
+
+CONVOLUTIONS = {
+    "strides": ("1, 3, 13, 13", "5, 3, 4, 4", "strides = [3, 3]"),
+    "padded": ("2, 3, 6, 7", "4, 3, 3, 3", "pads = [1, 1, 1, 1]"),
+    "dilated": ("1, 2, 9, 9", "3, 2, 3, 2", "dilations = [2, 1]"),
+    "lines": ("1, 5, 20", "7, 5, 3", "strides = [2]"),
+}
+
+
+def convolution(name: str) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    of_image, of_weights, attributes = CONVOLUTIONS[name]
+    model = parser.parse_model(f"""
+    <ir_version: 8, opset_import: ["" : 18]>
+    f (uint8[{of_image}] x) => (int32[{", ".join(["n", "c", "h", "v"][: of_image.count(",") + 1])}] y)
+    <uint8 z = {{9}}, int8 u = {{0}}> {{ y = ConvInteger <{attributes}> (x, w, z, u) }}
+    """)
+    shapes = [[int(n) for n in dims.split(", ")] for dims in (of_image, of_weights)]
+    model.graph.initializer.append(numpy_helper.from_array(codes(1, "int8", *shapes[1]), "w"))
+    return model, {"x": codes(2, "uint8", *shapes[0])}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_are_products_of_windows(name: str, tmp_path: Path) -> None:
+    model, feed = convolution(name)
+    softq.build(model, tmp_path / "m", target="c,name=m")
+    with softq.load(tmp_path / "m") as built:
+        (found,) = built(feed).values()
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    np.testing.assert_array_equal(np.asarray(found), np.asarray(session.run(None, feed)[0]))
+    assert "m_softq_matmul_runs" in (tmp_path / "m" / "m.c").read_text()
 
 
 @pytest.mark.parametrize("name", ["m4", *(pytest.param(name, marks=pytest.mark.slow) for name in ("m3", "m55 mve"))])

@@ -21,7 +21,7 @@ from softq.codegen.c.prelude import prelude
 from softq.codegen.c.specialization import specialize
 from softq.codegen.cpu.backend import CpuBackend
 from softq.compiler.backend import KernelOperator
-from softq.compiler.ops.linear import MatMulOp
+from softq.compiler.ops.linear import IntegerConvolutionOp, MatMulOp
 from softq.compiler.pipeline import compile_model
 from softq.compiler.steps.product import Epilogue
 from softq.errors import RefusalError
@@ -35,6 +35,10 @@ class CBackend(CpuBackend):
     def __init__(self, machine: Cpu) -> None:
         super().__init__(machine)
         self.fuses_integers = self.kernels.dot.runs
+
+    def supports(self, operator: type[KernelOperator], dtype: str) -> bool:
+        """Say whether there is a kernel for an operator: convolutions of integers are products of their windows."""
+        return operator is not IntegerConvolutionOp and super().supports(operator, dtype)
 
     def can_fuse(self, operator: KernelOperator, epilogue: Epilogue, result: str) -> bool:
         """Say whether a product's kernel can apply an epilogue: those of integers take every result."""

@@ -6,7 +6,6 @@ from typing import Any
 
 from softq.codegen.cpu.convolutions import integers, interleaving
 from softq.codegen.cpu.convolutions.spans import windows_span
-from softq.codegen.cpu.gemm.dot_product import WORDS
 from softq.codegen.cpu.kernels import CpuKernels
 from softq.compiler.ops.linear import IntegerConvolution
 from softq.compiler.steps.builder import Builder, StepCall, Value
@@ -16,8 +15,7 @@ from softq.compiler.tir.symbolic import ceiling, computed, multiplied
 def lower_integer_convolution(kernels: CpuKernels, builder: Builder, given: IntegerConvolution, result: Any) -> Value:
     """Append the steps and return the result, of a type of Relax."""
     operator, x, w, out = given.operator, given.x, given.kernel, builder.new(result)
-    tile, machine, groups = kernels.block_tile, kernels.machine, operator.groups
-    dot = WORDS if kernels.dot.runs else kernels.dot
+    tile, machine, groups, dot = kernels.block_tile, kernels.machine, operator.groups, kernels.dot
     packed, sums = integers.pack_kernels(w.array, dot)
     weights = [
         builder.weight((part, "convolution", w.name, w.array.shape), array)
