@@ -25,6 +25,7 @@ from softq.errors import UsageError
 @click.option("--lanes", type=int, default=1, show_default=True, metavar="P", help="Elements of a beat: 1, 2, 4 or 8.")
 @click.option("--no-reset", "reset", flag_value=False, default=True, help="Without a reset.")
 @click.option("--packed", is_flag=True, help="Results of at most 4 bits share bytes.")
+@click.option("--cut", is_flag=True, help="A row that is too long is cut and marked.")
 @click.option("--registers", is_flag=True, help="Tables are written and read back through a port of AXI4-Lite.")
 @click.option("--heads", type=int, default=1, show_default=True, metavar="H", help="Heads with tables of their own.")
 @click.option(
@@ -73,10 +74,11 @@ def rtl(
             raise UsageError("--value-lanes, --fraction and --multipliers are for a core with V; --values is missing")
         made = make(name, chosen, fitted=numbers, per_head=heads, outputs=wanted, name=module, **given)
     else:
-        one = (given.pop("lanes"), given.pop("registers"), given.pop("heads"), given.pop("packed"), heads)
-        if one != (1, False, 1, False, {}):
+        others = {name: given.pop(name) for name in ("lanes", "registers", "heads", "packed", "cut")}
+        if (*others.values(), heads) != (1, False, 1, False, False, {}):
             raise UsageError(
-                "a core with V takes one score in a beat, its tables are constants of all heads; nothing is packed"
+                "a core with V takes one score in a beat, and its tables are constants of all heads; nothing is packed "
+                "or cut"
             )
         values = ValueSettings(width, value_lanes, fraction, multipliers, wanted or (AVERAGES,))
         made = rtl_with_values(name, values, chosen, fitted=numbers, name=module, **given)

@@ -81,4 +81,5 @@ def describe_method(
         "lanes": settings.lanes,
         "reset": settings.reset,
         "packed": settings.packed,
+        "cut": settings.cut,
     }

@@ -70,9 +70,10 @@ def add_rows(
         tables: What the core's tables hold, [heads, entries] each, by name.
     """
     numbers = [plan.field(node) for node in plan.numbers.values()]
-    for row, head, values in zip(rows, heads, run_rows(plan.source, rows, heads, tables), strict=True):
+    taken = [_cut(plan, row) for row in rows]
+    for row, cut, head, values in zip(rows, taken, heads, run_rows(plan.source, taken, heads, tables), strict=True):
         found.scores += pack_scores(plan, row, head)
-        found.results += _pack_results(plan, values[plan.row_name], head)
+        found.results += _pack_results(plan, values[plan.row_name], head, is_cut=cut is not row)
         if numbers:
             found.numbers.append(_join([values[name].item() for name in plan.numbers], numbers))
 
@@ -110,7 +111,13 @@ def run_rows(
         yield found[at]
 
 
-def _pack_results(plan: CorePlan, values: Array, head: int) -> Iterator[int]:
+def _cut(plan: CorePlan, row: Row) -> Row:
+    """Return what a core takes of a row."""
+    most = plan.settings.elements
+    return row if row.scores.size <= most else Row(row.kind, row.scores[:most], row.valid[:most])
+
+
+def _pack_results(plan: CorePlan, values: Array, head: int, *, is_cut: bool) -> Iterator[int]:
     """Yield the words of the results of a row."""
     elements = plan.settings.lanes * plan.gathered
     for part, last in _parts(values, elements):
@@ -118,6 +125,8 @@ def _pack_results(plan: CorePlan, values: Array, head: int) -> Iterator[int]:
         word.add_fields(part, plan.result_bits, elements)
         if plan.results_end_early:
             word.add((1 << -(-len(part) * plan.result_bits // 8)) - 1, plan.result_bytes)
+        if plan.cut is not None:
+            word.add(is_cut and last, 1)
         yield word.end(plan, head, last)
 
 

@@ -18,7 +18,7 @@ from softq.rtl.beats import Beats
 from softq.rtl.opening import open_tables
 from softq.rtl.rehearsal import rehearse
 from softq.vectors.making import configured, scores_type
-from softq.vectors.rows import choose
+from softq.vectors.rows import Row, choose
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,7 @@ def rtl(
     registers: bool = False,
     heads: int = 1,
     packed: bool = False,
+    cut: bool = False,
     name: str = "",
     rows: int = 10,
     seed: int = 0,
@@ -88,6 +89,7 @@ def rtl(
         registers: Whether its tables are written and read back through a register port.
         heads: Heads with tables of their own behind this port; a row comes with the number of its head.
         packed: Whether results of at most 4 bits share bytes, in fields of 1, 2 or 4 bits.
+        cut: Whether a row that is too long is cut and marked; without, the core waits for ever where one comes.
         name: The module's name; by default the method's.
         rows: Random rows of each length in the testbench; the special ones come on top.
         seed: Seed of the random rows.
@@ -99,7 +101,7 @@ def rtl(
     """
     chosen = METHODS.get(method)
     kind = scores_type(scores, SCORES)
-    built = Settings(length, lanes, reset, heads, packed)
+    built = Settings(length, lanes, reset, heads, packed, cut)
     each = [configured(chosen, given, fitted or {}) for given in _of_heads(settings or {}, per_head or {}, heads)]
     first, *others = (
         with_constants(chosen.program(options, scores=kind, masked=masked), params) for options, params, _ in each
@@ -159,7 +161,8 @@ def make_core(
     check_arguments(name, rows)
     plan = _plan([tabulate_or_keep(each)[0] for each in (program, *others)], outputs, settings, registers)
     core = write_core(plan, name, [f"{name}: {method.summary}", f"softq {__version__}.", ""])
-    found = rehearse(plan, choose(plan.source, {}, lengths_for(settings), rows, seed), seed)
+    chosen = choose(plan.source, {}, lengths_for(settings), rows, seed)
+    found = rehearse(plan, _with_long_rows(plan, chosen, seed) if settings.cut else chosen, seed)
     facts = {
         **describe_method(method, options, program, settings, name, fitted or {}),
         "heads": settings.heads,
@@ -167,6 +170,13 @@ def make_core(
         **core.describe(),
     }
     return MadeCore(core, found, facts)
+
+
+def _with_long_rows(plan: CorePlan, rows: Sequence[Row], seed: int) -> list[Row]:
+    """Return rows with some among them that are too long: by an element, and by more than a row."""
+    most = plan.settings.elements
+    one, many = (choose(plan.source, {}, [length], 1, seed)[0] for length in (most + 1, 2 * most + 3))
+    return [one, rows[0], many, *rows, one]
 
 
 def _of_heads(
@@ -188,7 +198,7 @@ def _plan(programs: Sequence[Program], outputs: Sequence[str], settings: Setting
         if len(programs) > 1:
             raise UsageError(f"heads is {len(programs)} without registers; a core with constants is of one head")
         return CorePlan(chosen[0], settings)
-    opened, tables = open_tables(chosen, programs[0].outputs, settings.length)
+    opened, tables = open_tables(chosen, programs[0].outputs, settings.elements)
     return CorePlan(opened, settings, tables)
 
 

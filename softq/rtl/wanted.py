@@ -29,6 +29,7 @@ class Wanted:
         clock: Megahertz that constraints ask for.
         reset: Whether there is a synchronous reset.
         packed: Whether results of at most 4 bits share bytes.
+        cut: Whether rows that are too long are cut and marked.
         registers: Whether tables are written through a port, with a set for each head that has numbers of its own.
     """
 
@@ -40,11 +41,12 @@ class Wanted:
     clock: float = SPEED
     reset: bool = True
     packed: bool = False
+    cut: bool = False
     registers: bool = False
 
     def settings(self, length: int, heads: int = 1) -> Settings:
         """Return the settings of a core whose longest row has so many elements."""
-        return Settings(length, self.lanes, self.reset, heads, self.packed)
+        return Settings(length, self.lanes, self.reset, heads, self.packed, self.cut)
 
 
 def parse_wanted(texts: Mapping[str, str]) -> Wanted:
@@ -62,6 +64,7 @@ def parse_wanted(texts: Mapping[str, str]) -> Wanted:
         clock=_number(texts, "clock", float),
         reset=_truth(texts, "reset"),
         packed=_truth(texts, "packed"),
+        cut=_truth(texts, "cut"),
         registers=_truth(texts, "registers"),
     )
     check_clock(found.clock)

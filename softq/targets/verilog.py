@@ -31,6 +31,7 @@ class Options(TargetOptions):
     clock: str = option("200", "megahertz that constraints ask for")
     reset: str = option("yes", "whether there is a synchronous reset: yes or no")
     packed: str = option("no", "whether results of at most 4 bits share bytes: yes or no")
+    cut: str = option("no", "whether rows that are too long are cut and marked: yes or no")
     registers: str = option("no", "whether tables are written through a port, with a set for each head: yes or no")
 
 

@@ -119,13 +119,18 @@ class Pass:
     def _take_stream(self) -> None:
         module, pipe, zero = self._module, self._pipeline, Time(0)
         enter, begins = self._name("enter"), self._name("begins")
-        module.register(begins, 1, "s_axis_tlast", when=enter, start=1)
-        module.line(f"assign s_axis_tready = {self._name('room')} & (~{begins} | {self._may_begin()});")
-        module.line(f"assign {enter} = s_axis_tvalid & s_axis_tready;")
+        has_room = f"{self._name('room')} & (~{begins} | {self._may_begin()})"
+        if (cut := self._plan.cut) is None:
+            ends = "s_axis_tlast"
+            module.line(f"assign s_axis_tready = {has_room};")
+            module.line(f"assign {enter} = s_axis_tvalid & s_axis_tready;")
+        else:
+            ends = self._cut_rows(enter, has_room, cut)
+        module.register(begins, 1, ends, when=enter, start=1)
         module.line(f"assign {self._name('enter_first')} = {enter} & {begins};")
         pipe.put(VALID, SHARED, module.register(pipe.name(VALID, SHARED, 0), 1, enter, start=0), zero)
         pipe.put(FIRST, SHARED, module.register(pipe.name(FIRST, SHARED, 0), 1, begins), zero)
-        pipe.put(LAST, SHARED, module.register(pipe.name(LAST, SHARED, 0), 1, "s_axis_tlast"), zero)
+        pipe.put(LAST, SHARED, module.register(pipe.name(LAST, SHARED, 0), 1, ends), zero)
         if (head := self._plan.head) is not None:
             width, begins = self._plan.field(head).width, self._name("enter_first")
             pipe.put(head, SHARED, module.register(pipe.name(head, SHARED, 0), width, "s_axis_tid", when=begins), zero)
@@ -139,6 +144,26 @@ class Pass:
                 self._take_bit(self._plan.inputs["valid"], lane, "s_axis_tuser")
             if lane:
                 self._take_bit(KEEP, lane, "s_axis_tkeep")
+
+    def _cut_rows(self, enter: str, has_room: str, cut: Node) -> str:
+        """Write what ends a row that is too long and then takes the rest of it; return what ends a row."""
+        module, pipe = self._module, self._pipeline
+        bits = (self._plan.settings.beats - 1).bit_length()
+        first = (1 << bits) - self._plan.settings.beats + 1
+        count, drains = self._name("count"), self._name("drains")
+        # From such a number on that the highest bit is set in the last beat that a row may have.
+        full = f"{count}[{bits}]" if bits else count
+        ends = module.wire(self._name("ends"), 1, f"s_axis_tlast | {full}").name
+        begin, one = f"{bits + 1}'d{first}", f"{bits + 1}'d1"
+        module.register(count, bits + 1, f"{ends} ? {begin} : {count} + {one}", when=enter, start=first)
+        module.register(drains, 1, start=0)
+        done = f"{drains} & ~(s_axis_tvalid & s_axis_tlast)"
+        module.clocked(drains, f"({enter} & {full} & ~s_axis_tlast) | ({done})")
+        module.line(f"assign s_axis_tready = {drains} | ({has_room});")
+        module.line(f"assign {enter} = s_axis_tvalid & ~{drains} & {has_room};")
+        mark = module.register(pipe.name(cut, SHARED, 0), 1, f"{full} & ~s_axis_tlast", when=enter)
+        pipe.put(cut, SHARED, mark, Time(0))
+        return ends
 
     def _take_bit(self, value: Node | str, lane: int, port: str) -> None:
         bit = f"{port}[{lane}]" if self._lanes > 1 else port
@@ -214,8 +239,8 @@ class Pass:
         used = {*wanted, *(arg for node in computed for arg in node.args)}
         given = {node: total for node, total in self._totals.items() if node in used}
         before = [field.node for field in plan.carried(self._number)]
-        if self._number == 0 and plan.head is not None:
-            before.append(plan.head)
+        if self._number == 0:
+            before += plan.beside
         for node in before:
             if node in used:
                 given[node] = pipe.at(node, SHARED, stage + 1)

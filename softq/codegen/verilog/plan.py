@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from softq.codegen.verilog.axi_lite import register_ports
@@ -16,7 +16,7 @@ from softq.errors import RefusalError, UsageError
 from softq.rowprog.ops import names_of
 from softq.rowprog.phases import Phase, phases
 from softq.rowprog.program import Node, Param, Program, walk
-from softq.rowprog.ranges import prove
+from softq.rowprog.ranges import Interval, prove
 from softq.rowprog.text import node_to_text
 from softq.rowprog.types import DType, Kind
 
@@ -39,6 +39,7 @@ class Settings:
         reset: Whether there is a synchronous reset; else registers begin with what the device is configured with.
         heads: Heads that have tables of their own behind the register port.
         packed: Whether results of at most 4 bits share bytes, in fields of 1, 2 or 4 bits.
+        cut: Whether a row that is too long is cut and marked; without, the core waits for ever where one comes.
     """
 
     length: int
@@ -46,6 +47,7 @@ class Settings:
     reset: bool = True
     heads: int = 1
     packed: bool = False
+    cut: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what no core can be built for."""
@@ -60,6 +62,11 @@ class Settings:
     def beats(self) -> int:
         """Beats of the longest row."""
         return -(-self.length // self.lanes)
+
+    @property
+    def elements(self) -> int:
+        """Elements that a row may have: a row is cut behind a whole beat."""
+        return self.beats * self.lanes if self.cut else self.length
 
 
 @dataclass(frozen=True)
@@ -100,8 +107,13 @@ class CorePlan:
     ) -> None:
         self.settings = settings
         self.source = program
-        self.head = _head(settings.heads) if settings.heads > 1 else None
-        self.simplified: Simplified = simplify(program, prove(program, max_length=settings.length), self.head)
+        self.head = _beside("head", settings.heads - 1, "head of the row") if settings.heads > 1 else None
+        self.simplified: Simplified = simplify(program, prove(program, max_length=settings.elements), self.head)
+        self.cut = _beside("cut", 1, "whether the row is too long") if settings.cut else None
+        if self.cut is not None:
+            self.simplified = replace(
+                self.simplified, intervals={**self.simplified.intervals, self.cut: Interval(0, 1)}
+            )
         self.program = self.simplified.program
         rows = {name: node for name, node in self.program.outputs.items() if node.kind is Kind.ROW}
         if len(rows) != 1:
@@ -146,6 +158,11 @@ class CorePlan:
         """The scores."""
         signed = self.source.scores.is_signed
         return Field(self.inputs["scores"], self.source.scores.bits, signed)
+
+    @property
+    def beside(self) -> tuple[Node, ...]:
+        """What goes through all passes beside a row."""
+        return tuple(node for node in (self.head, self.cut) if node is not None)
 
     @property
     def result_bits(self) -> int:
@@ -203,9 +220,9 @@ class CorePlan:
         for phase in self.phases[:number]:
             known.update(dict.fromkeys((*self.lengths(phase), *phase.reductions, *phase.scalars)))
         needed: set[Node] = set(self.numbers.values())
-        if self.head is not None and 0 < number < len(self.phases):
-            known[self.head] = None
-            needed.add(self.head)
+        if 0 < number < len(self.phases):
+            known.update(dict.fromkeys(self.beside))
+            needed.update(self.beside)
         for phase in self.phases[number:]:
             needed.update(arg for node in walk([*phase.rows, *phase.reductions], known) for arg in node.args)
             needed.update(arg for node in phase.scalars for arg in node.args)
@@ -237,6 +254,8 @@ class CorePlan:
         ]
         if self.results_end_early:
             found.append(Port("m_axis_tkeep", self.result_bytes, True, "bytes that hold results"))
+        if self.cut is not None:
+            found.append(Port("m_axis_tuser", 1, True, "with the end of a row: it was too long, and is cut"))
         if self.head is not None:
             found.append(Port("m_axis_tid", self.field(self.head).width, True, "head of the row"))
         if numbers:
@@ -251,7 +270,7 @@ class CorePlan:
         return tuple(found)
 
 
-def _head(heads: int) -> Node:
-    """Return the head of a row, which comes beside it."""
-    param = Param("head", "site", DType.U32, 0, heads - 1, None, "head of the row")
+def _beside(name: str, greatest: int, meaning: str) -> Node:
+    """Return a number that goes beside a row through all passes."""
+    param = Param(name, "site", DType.U32, 0, greatest, None, meaning)
     return Node("param", (), DType.U32, Kind.SCALAR, {"param": param})

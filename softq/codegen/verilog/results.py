@@ -27,11 +27,13 @@ def give_results(module: Module, pipe: Pipeline, plan: CorePlan, stage: int, wor
     parts = [pipe.at(row.node, lane, stage).to_width(row.width) for lane in range(lanes)]
     parts += [pipe.at(KEEP, lane, stage).name for lane in range(1, lanes)]
     head = 0 if plan.head is None else plan.field(plan.head).width
+    last = pipe.at(LAST, SHARED, stage).name
+    parts += [] if plan.cut is None else [f"{pipe.at(plan.cut, SHARED, stage).name} & {last}"]
     parts += [] if plan.head is None else [pipe.at(plan.head, SHARED, stage).to_width(head)]
-    parts.append(pipe.at(LAST, SHARED, stage).name)
+    parts.append(last)
     leave = module.undriven("results_leave", 1).name
     # Positions have a bit more than the memory asks for: they are equal only where it is empty.
-    whole, bits = row.width * lanes + lanes + head, words.bit_length()
+    whole, bits = row.width * lanes + lanes + (plan.cut is not None) + head, words.bit_length()
     module.memory("results", whole, words, 'ram_style = "distributed"')
     module.register("results_write", bits, f"results_write + {bits}'d1", when=valid, start=0)
     module.clocked(f"results[results_write[{bits - 2}:0]]", f"{{{', '.join(reversed(parts))}}}", when=valid)
@@ -40,19 +42,23 @@ def give_results(module: Module, pipe: Pipeline, plan: CorePlan, stage: int, wor
     fields = [Signal("results_beat", row.width, row.signed, None, row.width * lane, whole) for lane in range(lanes)]
     kept = ["1'b1", *(f"results_beat[{row.width * lanes + lane - 1}]" for lane in range(1, lanes))]
     data = _join_fields(plan, fields, kept)
-    head_of = Signal("results_beat", head, False, None, whole - 1 - head, whole).name if head else ""
     last = f"results_beat[{whole - 1}]"
+    beside = [("m_axis_tlast", 1, last)]
+    if plan.cut is not None:
+        beside.append(("m_axis_tuser", 1, f"results_beat[{whole - 2 - head}]"))
+    if head:
+        name = Signal("results_beat", head, False, None, whole - 1 - head, whole).name
+        beside.append(("m_axis_tid", head, name))
     if plan.gathered > 1:
-        _gather(module, plan, leave, data, last, head_of)
+        _gather(module, plan, leave, data, beside)
     else:
         module.line("assign m_axis_tvalid = results_write != results_read;")
         module.line(f"assign {leave} = m_axis_tvalid & m_axis_tready;")
         module.line(f"assign m_axis_tdata = {data};")
-        module.line(f"assign m_axis_tlast = {last};")
         if plan.results_end_early:
             module.line(f"assign m_axis_tkeep = {{{', '.join(reversed(_keep_bytes(plan, kept)))}}};")
-        if head:
-            module.line(f"assign m_axis_tid = {head_of};")
+        for port, _, value in beside:
+            module.line(f"assign {port} = {value};")
     return module.register("results_left", 1, leave, start=0).name
 
 
@@ -70,8 +76,17 @@ def _keep_bytes(plan: CorePlan, kept: Sequence[str]) -> list[str]:
     return [kept[8 * byte // plan.result_bits] for byte in range(plan.result_bytes)]
 
 
-def _gather(module: Module, plan: CorePlan, leave: str, data: str, last: str, head: str) -> None:
-    """Write the register in which the results of several beats come together: a byte, or what a row leaves of one."""
+def _gather(module: Module, plan: CorePlan, leave: str, data: str, beside: Sequence[tuple[str, int, str]]) -> None:
+    """Write the register in which the results of several beats come together: a byte, or what a row leaves of one.
+
+    Args:
+        module: Where it is written.
+        plan: The core.
+        leave: The wire that says that a beat comes.
+        data: Its results.
+        beside: Ports beside the data, the end of the row first, with their bits and what they are in this beat.
+    """
+    last = beside[0][2]
     width, bits = plan.result_bits * plan.settings.lanes, (plan.gathered - 1).bit_length()
     full, at = "gathered_full", "gathered_at"
     module.register(full, 1, start=0)
@@ -84,13 +99,10 @@ def _gather(module: Module, plan: CorePlan, leave: str, data: str, last: str, he
         module.register(names[-1], width)
         module.clocked(names[-1], f"{width}'d0", when=f"{leave} & ({at} == {bits}'d0)")
         module.clocked(names[-1], data, when=f"{leave} & ({at} == {bits}'d{slot})")
-    module.register("gathered_last", 1, last, when=leave)
     module.line(f"assign m_axis_tvalid = {full};")
     module.line(f"assign m_axis_tdata = {{{', '.join(reversed(names))}}};")
-    module.line("assign m_axis_tlast = gathered_last;")
-    if head:
-        module.register("gathered_head", plan.field(plan.head).width if plan.head else 0, head, when=leave)
-        module.line("assign m_axis_tid = gathered_head;")
+    for port, bits, value in beside:
+        module.line(f"assign {port} = {module.register(f'gathered_{port[7:]}', bits, value, when=leave).name};")
 
 
 def give_numbers(module: Module, plan: CorePlan, prefix: str, wanted: Sequence[Node]) -> None:
