@@ -15,7 +15,7 @@ import tvm
 from tvm import tirx
 
 from softq.artifact.firmware.numbers import NATIVE, bits_of, ctype
-from softq.codegen.c.terms import dtype
+from softq.codegen.c.terms import dtype, pointed_to
 from softq.compiler.tir.expressions import found
 from softq.compiler.tir.symbolic import key
 
@@ -70,15 +70,38 @@ def define(name: str) -> str:
     return _REST.format(of=of, name=kind, special="b == -1 ? 0 : " if is_signed else "")
 
 
-def reads_memory(x: Any) -> bool:
-    """Say whether an expression hangs on data, and not on positions and sizes alone."""
-    return bool(found(x, tvm.ir.TensorLoad))
+class Data:
+    """What of a function's integers hangs on data, and not on positions and sizes alone.
+
+    Args:
+        body: The function's.
+    """
+
+    def __init__(self, body: Any) -> None:
+        values = [(key(bind.var), bind.value) for bind in found(body, tirx.Bind)]
+        viewed = {key(var) for view in found(body, tirx.DeclBuffer) for var in found(view.data, tirx.Var)}
+        viewed |= {key(of) for view in found(body, tirx.DeclBuffer) if (of := pointed_to(view.data)) is not None}
+        own = {key(a.buffer) for a in found(body, tirx.AllocBuffer)} - viewed
+        values += [(key(s.buffer), s.value) for s in found(body, tirx.BufferStore) if key(s.buffer) in own]
+        self._positions, self._names = {at for at, _ in values}, set[int]()
+        changed = True
+        while changed:
+            among = {at for at, value in values if at in self._positions and value in self}
+            self._positions -= among
+            changed = bool(among)
+        self._names = {at for at, _ in values} - self._positions
+
+    def __contains__(self, x: Any) -> bool:
+        """Say whether an expression reads memory that does not hold positions, or a variable made of such."""
+        return any(key(load.source) not in self._positions for load in found(x, tvm.ir.TensorLoad)) or any(
+            key(var) in self._names for var in found(x, tirx.Var)
+        )
 
 
-def quotient_helper(x: tirx.Div | tirx.Mod) -> str | None:
+def quotient_helper(x: tirx.Div | tirx.Mod, data: Data) -> str | None:
     """Return the name of the function that divides integers of data; None for others, and by what is known."""
     name, is_known = dtype(x), isinstance(x.b, tirx.IntImm) and int(x.b) > 0
-    if name.startswith("float") or is_known or not reads_memory(x.b):
+    if name.startswith("float") or is_known or x.b not in data:
         return None
     return f"{'quotient' if isinstance(x, tirx.Div) else 'rest'}_{name}"
 

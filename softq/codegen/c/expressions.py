@@ -15,7 +15,7 @@ import tvm
 from tvm import tirx
 
 from softq.artifact.firmware.numbers import NATIVE, bits_of, ctype, literal
-from softq.codegen.c.defined import cast_helper, quotient_helper, reads_memory
+from softq.codegen.c.defined import Data, cast_helper, quotient_helper
 from softq.codegen.c.four_bytes import FOUR_BYTES, HAS_DSP
 from softq.codegen.c.names import MATH_H, OF_BITS, OF_MATH, free_name
 from softq.codegen.c.prelude import EXTREMES, PRODUCTS
@@ -57,14 +57,16 @@ class Expressions:
         scalars: The buffers that are variables.
         roots: Whose memory a view of another name is: a parameter, or a buffer of the function's own.
         definitions: What variables are that have one value.
+        data: What hangs on data; None if all integers are proved to fit.
     """
 
-    def __init__(self, name: str, proved: bool = False) -> None:
-        self.name, self._proved = name, proved
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.used: set[str] = set()
         self.scalars: set[int] = set()
         self.roots: dict[int, Any] = {}
         self.definitions: dict[int, Any] = {}
+        self.data: Data | None = None
         self._names: dict[int, str] = {}
         self._taken: set[str] = set()
 
@@ -122,7 +124,7 @@ class Expressions:
         if name == "uint16" and sign == "*":
             # As ints they could overflow.
             return f"(uint16_t)((uint32_t){a} * (uint32_t){b})"
-        if name in ("int32", "int64") and not self._proved and reads_memory(x):
+        if name in ("int32", "int64") and self.data is not None and x in self.data:
             wide = unsigned(name)
             return converted(f"{as_type(a, name, wide)} {sign} {as_type(b, name, wide)}", wide, name)
         return converted(f"{a} {sign} {b}", promoted(name), name)
@@ -130,7 +132,7 @@ class Expressions:
     def quotient(self, x: Any) -> str:
         """Return a quotient or a rest, towards zero for integers."""
         name = dtype(x)
-        helper = None if self._proved else quotient_helper(x)
+        helper = None if self.data is None else quotient_helper(x, self.data)
         if helper is not None:
             return f"{self._help(helper)}({self.position(x.a)}, {self.position(x.b)})"
         text = f"{self.expression(x.a)} {_QUOTIENTS[type(x)]} {self.expression(x.b)}"
@@ -166,7 +168,7 @@ class Expressions:
         old, new = dtype(x.value), dtype(x)
         if new == "bool":
             return f"({self.expression(x.value)} != {literal(0, old)})"
-        helper = None if self._proved else cast_helper(x, self.definitions)
+        helper = None if self.data is None else cast_helper(x, self.definitions)
         if helper is not None:
             return as_type(f"{self._help(helper)}({self.position(x.value)})", helper.split("_")[1], new)
         return self.expression(x.value) if old == new else f"({ctype(new)}){self.expression(x.value)}"
@@ -218,8 +220,7 @@ class Expressions:
     def bitwise(self, x: Any) -> str:
         """Return an operation on bits."""
         kind = dtype(x)
-        text = f"{self.expression(x.a)} {_BITWISE[type(x)]} {self.expression(x.b)}"
-        return converted(text, promoted(kind), kind)
+        return converted(f"{self.expression(x.a)} {_BITWISE[type(x)]} {self.expression(x.b)}", promoted(kind), kind)
 
     def shift(self, x: Any) -> str:
         """Return a shift; that to the left goes by way of an unsigned type."""
@@ -231,8 +232,7 @@ class Expressions:
 
     def complement(self, x: Any) -> str:
         """Return all bits inverted."""
-        kind = dtype(x)
-        return converted(f"~{self.expression(x.a)}", promoted(kind), kind)
+        return converted(f"~{self.expression(x.a)}", promoted(dtype(x)), dtype(x))
 
     def address(self, x: Any) -> str:
         """Return the address of an element."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tvm import tirx
 
 from softq.artifact.firmware.numbers import ctype, literal
+from softq.codegen.c.defined import Data
 from softq.codegen.c.expressions import Expressions
 from softq.codegen.c.terms import bare, count, dtype, is_address, is_pointer, is_zero, memory_type, pointee, within
 from softq.codegen.cpu.rows.arguments import CONSTANTS, PROVED
@@ -44,7 +45,9 @@ class Function(Expressions):
     def __init__(self, function: tirx.PrimFunc, name: str, constants: Mapping[str, NDArray[np.generic]]) -> None:
         self._function = function
         self._constants = constants
-        super().__init__(name, function.attrs is not None and PROVED in function.attrs)
+        super().__init__(name)
+        if function.attrs is None or PROVED not in function.attrs:
+            self.data = Data(function.body)
         self._written: set[int] = set()
         self._lines: list[str] = []
         self._depth = 1

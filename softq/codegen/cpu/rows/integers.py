@@ -39,8 +39,10 @@ def product(e: Emission, node: Node, name: str) -> Expr | None:
     if name != "int64" or not _are_words(e, node):
         return None
     if not e.processor.machine.in_c:
-        a, b = (cast(hidden(e.operand(node, at, _WORD)), _WORD, name, 1) for at in (0, 1))
-        return tirx.Mul(a, b)
+        factors = [e.operand(node, at, _WORD) for at in (0, 1)]
+        if e.bits or any(e.interval(arg)[0] < 0 for arg in node.args):
+            factors = [hidden(x) for x in factors]
+        return tirx.Mul(*(cast(x, _WORD, name, 1) for x in factors))
     return tirx.call_pure_extern("int64", "product_int32", *(e.operand(node, at, _WORD) for at in (0, 1)))
 
 
