@@ -194,6 +194,14 @@ def test_no_function_stands_where_bounds_prove_that_it_does_nothing(tmp_path: Pa
     assert "sq_quotient" not in kernels
 
 
+def test_positions_keep_their_plain_text(tmp_path: Path) -> None:
+    text = """<ir_version: 10, opset_import: ["": 21]> f (float[7, 9] a, float[9, 5] b) => (float[7, 5] y) {
+      y = MatMul(a, b)
+    }"""
+    softq.build(parser.parse_model(text), tmp_path / "built", target="c,name=m")
+    assert "(uint32_t)" not in (tmp_path / "built" / "m_kernels.c").read_text()
+
+
 def test_functions_are_those_of_their_names(tmp_path: Path) -> None:
     names = [
         f"{which}_{sign}int{bits}" for which in ("quotient", "rest") for sign in ("", "u") for bits in (8, 16, 32, 64)
