@@ -82,6 +82,12 @@ def _counts() -> str:
     return table(json.loads(RESULTS.read_text(encoding="utf-8")))
 
 
+def _fpga_rows() -> str:
+    from benchmarks.fpga_rows import document, load
+
+    return document(load())
+
+
 def _mcu() -> str:
     from benchmarks.mcu.results import results, table
 
@@ -240,6 +246,7 @@ COMMITTED: dict[str, Callable[[], str]] = {
     "accuracy": _accuracy,
     "octaves": _octaves,
     "synthetic": _synthetic,
+    "fpga-rows": _fpga_rows,
     "mcu": _mcu,
     "mcu-products": _mcu_products,
     "mcu-models": _mcu_models,
