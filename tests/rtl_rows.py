@@ -20,8 +20,7 @@ STALLS = ((100, 100), (70, 60), (30, 100), (100, 20))
 """Percentages of clocks in which scores are offered, and in which results are taken."""
 
 INTEGER = [name for name, method in METHODS.entries().items() if method.drop_in and method.integer_scores]
-_SCANS = dict.fromkeys(("deferred-log-octaves", "edge-moe"), "has no form in a core")
-REFUSED = {"qlinear": "is a float", **_SCANS}
+REFUSED = {"qlinear": "is a float"}
 """Methods that are no core, and what the refusal says."""
 
 WITH_LANES = ("deferred-log", "e2softmax", "index-softmax", "ita")

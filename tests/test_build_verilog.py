@@ -158,7 +158,7 @@ REFUSED: Mapping[str, tuple[Callable[[], onnx.ModelProto], str, str]] = {
     "asked": (lambda: converted(text=ONE), "step=0.5", "scale of its scores is 0.0625 and step of the target is 0.5"),
     "type": (lambda: converted(text=ONE), "scores=uint8", "its scores are i8; u8 is asked for"),
     "length": (lambda: converted(text=ONE), "length=20", "length of its rows is 24; 20 is asked for"),
-    "scan": (lambda: converted("edge-moe", ONE), "", "has no form in a core"),
+    "scan": (lambda: converted("edge-moe", ONE), "lanes=2", "a scan takes one element after the other; lanes is 2"),
     "no function": (lambda: parser.parse_model(ONE), "", "calls no function of the domain softq"),
 }  # fmt: skip
 

@@ -786,6 +786,29 @@ def test_what_grows_otherwise_is_no_sum(keep: Callable[[Value], Value], add: Cal
         prove(_kept_sum(10_007, keep, add=add), max_length=3)
 
 
+def _shifted_sum(falls: bool) -> tuple[Program, Value, Value]:
+    """A sum of values shifted left by a running maximum (or by what may fall again), shifted back by the last one."""
+    t = Trace("shifted", scores=DType.I16)
+    weight, octave = t.clamp(t.cast(t.scores, DType.I32) >> 2, 0, 100), t.clamp(t.cast(t.scores, DType.I32), 0, 9)
+
+    def rise(reference: Value, here: Value) -> tuple[list[Value], list[Value]]:
+        after = here if falls else t.max(reference, here)
+        return [after], [after]
+
+    (last,), (reference,) = t.scan([t.const(0, DType.I32)], [octave], rise, [(0, 9)])
+    total = t.row_sum(weight << reference) >> last
+    return t.program(weights=last - reference, normalizer=total), total, last - reference
+
+
+@pytest.mark.parametrize("falls", [False, True])
+def test_a_sum_of_shifted_values_shifted_back_is_at_most_that_of_the_values(falls: bool) -> None:
+    program, total, left = _shifted_sum(falls)
+    found = prove(program, max_length=7).filled
+    assert found[total.node] == Interval(0, 700 << 9 if falls else 700)
+    assert found[left.node] == Interval(-9 if falls else 0, 9)
+    assert _check(random.Random(0), program, _plain, rows=200)
+
+
 # Cells
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,15 +13,30 @@ from click.testing import CliRunner
 
 from softq.cli import main
 from softq.errors import RefusalError, SoftqError, UsageError
-from softq.rtl import MadeCore, rtl, write_rtl
+from softq.rtl import rtl, write_rtl
+from softq.rtl.beats import beats
+from softq.vectors.rows import choose
 from tests.rtl_rows import REFUSED, STALLS, Configuration, configurations, settings_of, simulate_rows
 from tests.simulators import check, compile_core, simulate
 
+WINDOWS = 0.25
+"""A step with which the sum of deferred-log-octaves is a scan, too."""
 
-@pytest.mark.parametrize(("method", "lanes"), [("deferred-log", 1), ("deferred-log", 4), ("ita", 2)])
-def test_gives_what_the_interpreter_gives(tmp_path: Path, method: str, lanes: int) -> None:
+
+@pytest.mark.parametrize(
+    ("method", "lanes", "length", "step"),
+    [
+        ("deferred-log", 1, 200, 0.06),
+        ("deferred-log", 4, 200, 0.06),
+        ("ita", 2, 200, 0.06),
+        ("deferred-log-octaves", 1, 200, 0.06),
+        ("deferred-log-octaves", 1, 200, WINDOWS),
+        ("edge-moe", 1, 50, 0.06),
+    ],
+)
+def test_gives_what_the_interpreter_gives(tmp_path: Path, method: str, lanes: int, length: int, step: float) -> None:
     """Values of each element and of each row, in both simulators' common language."""
-    check(tmp_path, rtl(method, settings_of(method), length=200, lanes=lanes, rows=2), "iverilog", STALLS[:2])
+    check(tmp_path, rtl(method, {"step": step}, length=length, lanes=lanes, rows=2), "iverilog", STALLS[:2])
 
 
 @pytest.mark.parametrize(
@@ -45,26 +61,52 @@ def test_gives_what_the_interpreter_gives_of_every_method(tmp_path: Path, config
 @pytest.mark.parametrize("scores", ["i8", "u8"])
 @pytest.mark.parametrize("method", REFUSED)
 def test_refuses_methods_that_are_no_core(method: str, scores: str, masked: bool) -> None:
-    """Programs with floats or a scan."""
+    """Programs with floats."""
     with pytest.raises(RefusalError, match=REFUSED[method]):
         rtl(method, settings_of(method), scores=scores, masked=masked)
 
 
-def test_says_how_many_clocks_a_row_takes(tmp_path: Path) -> None:
-    """The stated latency is that of the simulation, of one row and of two lengths."""
-    for method, lanes, length in (("deferred-log", 1, 197), ("ita", 2, 64), ("index-softmax", 4, 33), ("relu", 1, 5)):
-        made = rtl(method, settings_of(method), lanes=lanes, length=length, rows=1)
-        one = _first_row(made)
-        folder = tmp_path / method
-        write_rtl(one, folder)
+@pytest.mark.slow
+@pytest.mark.parametrize("outputs", [("codes", "normalizer"), ("octaves",), ("weights", "normalizer")])
+@pytest.mark.parametrize("masked", [False, True])
+def test_gives_what_the_interpreter_gives_where_a_sum_has_windows(
+    tmp_path: Path, masked: bool, outputs: tuple[str, ...]
+) -> None:
+    """The sum of deferred-log-octaves where the reference may rise by more than 31 octaves."""
+    settings = {"step": WINDOWS}
+    made = rtl("deferred-log-octaves", settings, masked=masked, outputs=outputs, rows=20)
+    check(tmp_path, made, "verilator", STALLS)
+
+
+CLOCKS = (
+    ("deferred-log", 1, 197), ("ita", 2, 64), ("index-softmax", 4, 33), ("relu", 1, 5), ("deferred-log-octaves", 1, 40),
+    ("edge-moe", 1, 33),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "lanes", "length"), CLOCKS)
+def test_says_how_many_clocks_a_row_takes(tmp_path: Path, method: str, lanes: int, length: int) -> None:
+    """The stated latency is that of the simulation, of a row of one element and of the longest."""
+    made = rtl(method, settings_of(method), lanes=lanes, length=length, rows=1)
+    for each in (1, length):
+        folder = tmp_path / str(each)
+        plan = made.core.plan
+        write_rtl(replace(made, beats=beats(plan, choose(plan.source, {}, [each], 1, 0)[-1:])), folder)
         said = simulate(folder, compile_core(folder, made.core.name, "iverilog"))
-        assert said.endswith(f" {made.core.latency(1)} clocks"), (method, said)
+        assert said.endswith(f" {made.core.latency(each)} clocks"), (each, said)
 
 
-def _first_row(made: MadeCore) -> MadeCore:
-    """Return the same core with one row, of one element."""
-    beats = type(made.beats)(made.beats.scores[:1], made.beats.results[:1], made.beats.numbers[:1])
-    return MadeCore(made.core, beats, made.facts)
+def test_a_loop_takes_one_clock_or_as_many_as_it_says() -> None:
+    """The loops of deferred-log-octaves close in one clock; edge-moe's has products in it."""
+    for step in (0.06, WINDOWS, 1.0):
+        assert rtl("deferred-log-octaves", {"step": step}, rows=0).core.describe()["element_interval"] == 1
+    core = rtl("edge-moe", {"step": 0.06}, length=64, rows=0).core
+    interval = core.describe()["element_interval"]
+    assert isinstance(interval, int)
+    assert interval > 1
+    assert core.latency(64) - core.latency(63) == interval + 1
+    first = rtl("edge-moe", {"step": 0.06, "maximum": "first"}, length=64, rows=0).core
+    assert first.describe()["element_interval"] == 1
 
 
 def test_a_wrong_table_is_found(tmp_path: Path) -> None:
@@ -103,7 +145,7 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
         ("deferred-log", {"outputs": ("weights", "codes")}, RefusalError),
         ("deferred-log", {"outputs": ("colours",)}, UsageError),
         ("deferred-log", {"name": "Core"}, UsageError),
-        ("edge-moe", {}, RefusalError),
+        ("deferred-log-octaves", {"lanes": 2}, RefusalError),
     ],
 )
 def test_refuses(method: str, changed: Mapping[str, object], error: type[SoftqError]) -> None:

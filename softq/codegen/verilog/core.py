@@ -47,19 +47,17 @@ class Core:
         """Return the clocks of one row from its first beat taken to its last result given, both counted, if nothing
         outside makes it wait."""
         beats = -(-length // self.plan.settings.lanes)
-        entered = beats - 1
+        entered = sum((beats - 1) * clocks.interval for clocks in self.clocks)
         for number, clocks in enumerate(self.clocks[:-1]):
             # One clock each: registers before the first stage, the end of the row, and the numbers taken.
-            entered += (
-                clocks.joined + 2 + (number == 0) + (0 if clocks.numbers is None else clocks.numbers + 1) + beats - 1
-            )
+            entered += clocks.joined + 2 + (number == 0) + (0 if clocks.numbers is None else clocks.numbers + 1)
         return entered + self.clocks[-1].results + 2 + (len(self.clocks) == 1) + (self.plan.gathered > 1)
 
     def interval(self, length: int) -> float:
         """Return the clocks from one row to the next, on average, if rows of a length come without a gap and nothing
         outside makes them wait."""
         beats = -(-length // self.plan.settings.lanes)
-        found = [float(beats)]
+        found = [float(beats * max(clocks.interval for clocks in self.clocks))]
         for number, clocks in enumerate(self.clocks):
             if not self.plan.has_numbers(number):
                 continue
@@ -67,11 +65,11 @@ class Core:
             last = number + 1 == len(self.clocks)
             # Two rows may be in a pass; one leaves it when the next pass, or the reader, has taken its numbers.
             until = clocks.joined + computed + 2 + (not last) + (number == 0)
-            found.append((beats + until) / 2)
+            found.append((beats * clocks.interval + until) / 2)
             room = self.plan.room - beats
             if not last and beats > room and until > room + 1:
                 # What does not fit behind the row that waits comes only when the next pass reads that.
-                found.append(beats + until - room)
+                found.append(beats * clocks.interval + until - room)
             if clocks.numbers is not None:
                 found.append(clocks.numbers + 2)
         return max(found)
@@ -96,6 +94,7 @@ class Core:
             },
             **({"registers": registers} if plan.registers else {}),
             "passes": len(self.clocks),
+            "element_interval": max(clocks.interval for clocks in self.clocks),
             "latency": {str(length): self.latency(length) for length in lengths},
             "interval": {str(length): self.interval(length) for length in lengths},
             "values": describe_values(plan),

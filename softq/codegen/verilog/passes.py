@@ -15,6 +15,7 @@ from softq.codegen.verilog.plan import CorePlan
 from softq.codegen.verilog.reductions import KEEP, accumulate, count_elements, join_lanes
 from softq.codegen.verilog.results import give_numbers, give_results
 from softq.codegen.verilog.scalars import Scalars
+from softq.codegen.verilog.scans import find_last_state, write_scans
 from softq.codegen.verilog.signals import Signal
 from softq.codegen.verilog.tables import Tables
 from softq.rowprog.program import Node
@@ -34,11 +35,13 @@ class PassClocks:
         joined: The stage in which a beat is joined with those before it.
         numbers: Clocks that the numbers behind the pass take beside; None if there are none to compute.
         results: The stage in which the last pass has its results, else 0.
+        interval: Clocks from one beat to the next: more than one where the loop of a scan takes them.
     """
 
     joined: int
     numbers: int | None
     results: int
+    interval: int
 
 
 class Pass:
@@ -61,6 +64,7 @@ class Pass:
         self._is_last = plan.is_last(number)
         self._results = _LEAST_RESULTS
         self._clocks: int | None = None
+        self._interval = 1
 
     def write(self) -> PassClocks:
         """Write it."""
@@ -84,7 +88,7 @@ class Pass:
             module.line(f"assign {self._name('left')} = {left};")
         else:
             self._keep(stage)
-        return PassClocks(stage, self._clocks, given)
+        return PassClocks(stage, self._clocks, given, self._interval)
 
     def _name(self, name: str, before: int = 0) -> str:
         return f"p{self._number - before}_{name}"
@@ -101,7 +105,13 @@ class Pass:
         beats, entered = self._name("beats"), self._pipeline.at(VALID, SHARED, min(self._number, 1)).name
         self._count(beats, width, entered, self._name("left"))
         full = f"{beats}[{width - 1}] | ({beats}[{width - 2}] & {beats}[{width - 3}])"
-        module.line(f"assign {self._name('room')} = ~({full});")
+        rested = ""
+        if self._interval > 1:
+            waits, bits = self._name("interval"), (self._interval - 1).bit_length()
+            module.register(waits, bits, f"{waits} - ({waits} != {bits}'d0)", start=0)
+            module.clocked(waits, f"{bits}'d{self._interval - 1}", when=self._name("enter"))
+            rested = f" & {waits} == {bits}'d0"
+        module.line(f"assign {self._name('room')} = ~({full}){rested};")
         if self._has_numbers:
             # A stream may begin a row at each clock, a pass behind a memory only when the row before is counted.
             begun = self._pipeline.at(FIRST, SHARED, 1).name if self._number else self._name("enter_first")
@@ -215,8 +225,12 @@ class Pass:
     def _reduce(self) -> int:
         """Write the reductions; return the stage in which beats are joined."""
         pipe, plan = self._pipeline, self._plan
+        here = {*self._phase.rows, *self._phase.reductions}
+        scans = [node for node in plan.program.nodes() if node.op == "scan" and node in here]
+        self._interval = write_scans(self._module, pipe, plan, scans, f"p{self._number}_scan")
         reduced = [
-            join_lanes(self._module, pipe, plan, node, f"r{at}") for at, node in enumerate(self._phase.reductions)
+            find_last_state(pipe, node) if node.op == "scan" else join_lanes(self._module, pipe, plan, node, f"r{at}")
+            for at, node in enumerate(self._phase.reductions)
         ]
         times = [part.time for part in reduced]
         if not self._is_last:

@@ -7,7 +7,8 @@ next one. A value that a later stage asks for goes there through registers, whic
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from softq.codegen.verilog.division import divide_in_stages
@@ -39,9 +40,9 @@ class Time:
     stage: int
     level: float = 0.0
 
-    def within(self, levels: float) -> Time:
+    def within(self, levels: float, limit: float = LEVELS) -> Time:
         """Return when logic of so many levels may begin: in this clock, or in the next if it would grow too long."""
-        return self if self.level == 0 or self.level + levels <= LEVELS else Time(self.stage + 1)
+        return self if self.level == 0 or self.level + levels <= limit else Time(self.stage + 1)
 
 
 Key = tuple[Node | str, int]
@@ -68,6 +69,19 @@ class Pipeline:
         self._signals: dict[Key, dict[int, Signal]] = {}
         self._times: dict[Key, Time] = {}
         self._names: dict[Node | str, str] = {}
+        self._others: dict[Node | str, Node] = {}
+        self._limit = LEVELS
+
+    def rename(self, value: Node, other: Node) -> None:
+        """Say that a value is another one."""
+        self._others[value] = other
+
+    @contextmanager
+    def limit_levels(self, levels: float) -> Generator[None]:
+        """Let the logic of a clock have so many levels, for what is computed meanwhile."""
+        before, self._limit = self._limit, levels
+        yield
+        self._limit = before
 
     def put(self, value: Node | str, lane: int, signal: Signal, time: Time) -> None:
         """Say where a value comes from."""
@@ -86,6 +100,7 @@ class Pipeline:
 
     def time(self, value: Node | str, lane: int) -> Time:
         """Return when a value is there; it is computed if it is not yet."""
+        value = self._find(value)
         if isinstance(value, Node) and self._simplified.constant(value) is not None:
             return Time(0)
         key = self._key(value, lane)
@@ -96,6 +111,7 @@ class Pipeline:
 
     def at(self, value: Node | str, lane: int, stage: int) -> Signal:
         """Return a value in a stage, not before it is there."""
+        value = self._find(value)
         if isinstance(value, Node) and (fixed := self._simplified.constant(value)) is not None:
             return constant(fixed)
         time, key = self.time(value, lane), self._key(value, lane)
@@ -113,6 +129,11 @@ class Pipeline:
                 )
         return known[stage]
 
+    def _find(self, value: Node | str) -> Node | str:
+        while value in self._others:
+            value = self._others[value]
+        return value
+
     def _key(self, value: Node | str, lane: int) -> Key:
         return (value, SHARED) if (value, SHARED) in self._times else (value, lane)
 
@@ -129,7 +150,7 @@ class Pipeline:
             rule = RULES[node.op]
             width, _ = shape(self._simplified.intervals[node])
             levels = rule.levels([self.at(arg, lane, ready.stage) for arg in rows], width)
-            begin = ready.within(levels)
+            begin = ready.within(levels, self._limit)
             args = [self.at(arg, lane, begin.stage) for arg in rows]
             self._wire(node, lane, rule.expression(args, width), Time(begin.stage, begin.level + levels))
 

@@ -15,7 +15,7 @@ from softq.codegen.verilog.simplification import Simplified, simplify
 from softq.errors import RefusalError, UsageError
 from softq.rowprog.ops import names_of
 from softq.rowprog.phases import Phase, phases
-from softq.rowprog.program import Node, Param, Program, walk
+from softq.rowprog.program import Node, Param, Program, body_of, walk
 from softq.rowprog.ranges import Interval, prove
 from softq.rowprog.text import node_to_text
 from softq.rowprog.types import DType, Kind
@@ -25,7 +25,7 @@ LONGEST = 1 << 16
 MOST_HEADS = 256
 _WIDEST_PACKED = 4
 
-_OWN = frozenset(("mul", "divide", "lut", "normalize", "const", "table", "param", "input", "length"))
+_OWN = frozenset(("mul", "divide", "lut", "normalize", "const", "table", "param", "input", "length", "scan"))
 """Operators that have a form of their own beside those of `RULES`."""
 
 
@@ -134,7 +134,22 @@ class CorePlan:
         self.phases = phases(self.program, streamed=True)
 
     def _refuse_operators(self) -> None:
-        for node in self.source.nodes():
+        scans = [node for node in self.program.nodes() if node.op == "scan"]
+        name, lanes = self.source.name, self.settings.lanes
+        if scans and lanes > 1:
+            raise RefusalError(
+                f"program {name}: a scan takes one element after the other; lanes is {lanes}, allowed is 1"
+            )
+        for scan in scans:
+            for start in scan.args[: len(body_of(scan).states)]:
+                if self.simplified.constant(start) is None:
+                    raise RefusalError(
+                        f"program {name}: a scan that begins with {start.op}, which differs from row to row, has no "
+                        "form in a core"
+                    )
+        steps = (body_of(node) for node in self.source.nodes() if node.op == "scan")
+        inside = walk(node for step in dict.fromkeys(steps) for node in (*step.next, *step.outputs))
+        for node in (*self.source.nodes(), *inside):
             if node.op in RULES or node.op in _OWN or node.op in names_of("proof") or node.op == "cast":
                 continue
             if node.op not in names_of("reduction"):

@@ -117,18 +117,21 @@ def accumulate(
     first, valid = (pipeline.at(flag, SHARED, stage).name for flag in (FIRST, VALID)) if reduced else ("", "")
     found: dict[Node, Signal] = {}
     for at in reduced:
-        kind = _KINDS[at.node.op]
         width, signed = shape(plan.simplified.intervals[at.node])
         value = pipeline.at(*at.key, stage)
         name = pipeline.name(at.node, SHARED, stage + 1)
         total = module.register(name, width, signed=signed)
+        found[at.node] = total
+        if at.node.op == "scan":
+            module.clocked(name, value.to_width(width), when=valid)
+            continue
+        kind = _KINDS[at.node.op]
         if kind.adds:
             before = Signal(f"({first} ? {literal(0, width)} : {name})", width, signed)
             module.clocked(name, kind.join(before, value, width), when=valid)
         else:
             better = kind.better(value, total)
             module.clocked(name, value.to_width(width), when=f"{valid} & ({first} | {better})")
-        found[at.node] = total
     return found
 
 

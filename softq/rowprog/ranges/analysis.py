@@ -99,7 +99,7 @@ class _Walk:
         self._length = length
         self.intervals: dict[Node, Interval] = {}
         self._bounds: dict[Node, Bounds] = {}
-        self._facts = Facts(self.intervals, program.contract, filled=length > 0)
+        self._facts = Facts(self.intervals, program.contract, length)
         self._scans: dict[ScanBody, list[Bounds]] = {}
 
     def extend(self, length: int) -> _Walk:
@@ -271,7 +271,7 @@ class _Walk:
             # What is added may not depend on the state: its bounds are those of any step.
             if state in walk([added]) or state not in walk([kept]):
                 continue
-            self._enter([added])
+            self._enter([added], [node for node in walk([kept]) if node.op == "const"])
             if not self._facts.at_least(state, kept):
                 continue
             most = max(self.intervals[added].high, 0) * (self._length - 1) + self.intervals[init].high

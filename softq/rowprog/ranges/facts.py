@@ -5,6 +5,8 @@
 * the remainder of a division is less than the divisor, and the product taken away no more than the dividend;
 * what is shifted to the right, and not negative, is no less than what is left of it;
 * floor(c / b) times a number from 0 to b is at most c: an element's share of a whole, by one division per row;
+* the state of a scan that never falls is at last no less than what it was at each element;
+* a sum of w 2^p, shifted to the right by as much as the greatest p, is at most the sum of w;
 * an element that attains the maximum is at distance 0 from it (used by `softq.rowprog.ranges.analysis`, which knows
   when there is such an element).
 
@@ -18,10 +20,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from softq.rowprog.program import Node
+from softq.rowprog.program import Node, body_of, result_of
 from softq.rowprog.ranges import integers
 from softq.rowprog.ranges.bounds import Bounds
 from softq.rowprog.ranges.interval import Interval
+from softq.rowprog.types import Kind
 
 _DEPTH = 12
 _NONDECREASING_IN_FIRST = ("add", "sub", "shr", "shl")
@@ -33,13 +36,13 @@ class Facts:
     Args:
         intervals: What is known so far; read only, grows while the analysis walks.
         contract: Whether a product may be fused with the addition or subtraction that follows.
-        filled: Whether rows have elements; of an empty row, the maximum is below the minimum.
+        length: Elements of the longest row; of an empty row, the maximum is below the minimum.
     """
 
-    def __init__(self, intervals: Mapping[Node, Interval], contract: bool, filled: bool) -> None:
+    def __init__(self, intervals: Mapping[Node, Interval], contract: bool, length: int) -> None:
         self._intervals = intervals
         self._contract = contract
-        self._filled = filled
+        self._length = length
         self._known: dict[tuple[Node, Node], bool] = {}
 
     def fusible(self, node: Node) -> bool:
@@ -63,7 +66,7 @@ class Facts:
         known = self._intervals
         if a in known and b in known and known[a].low >= known[b].high:
             return True
-        if self._filled and self._of_reductions(a, b, depth):
+        if self._length > 0 and (self._of_reductions(a, b, depth) or self._of_scan(a, b, depth)):
             return True
         # max(p, q) = select(q < p, p, q) is q where p is NaN, and never below q otherwise.
         if a.op == "max":
@@ -95,6 +98,16 @@ class Facts:
             return summand is not None and summand.low >= 0
         return False
 
+    def _of_scan(self, a: Node, b: Node, depth: int) -> bool:
+        """Say whether `a` is the last state of a scan, which never falls, and `b` at each element no more than that."""
+        if a.op != "scan" or b.op != "scan" or body_of(a) is not body_of(b) or b.kind is not Kind.ROW:
+            return False
+        body, at = body_of(a), result_of(a)
+        if a.kind is Kind.ROW or a.dtype.is_float:
+            return False
+        output = body.outputs[result_of(b) - len(body.states)]
+        return self._at_least(body.next[at], body.states[at], depth) and self._at_least(body.next[at], output, depth)
+
     def _same_step(self, a: Node, b: Node, depth: int) -> bool:
         """Say whether one nondecreasing function was applied to p and q with p >= q."""
         if a.op != b.op or not a.args or self.fusible(a) or self.fusible(b):
@@ -120,7 +133,7 @@ class Facts:
         whole = self._product_at_most(node) or self._share_at_most(node)
         if whole is not None:
             high = np.minimum(high, integers.exact(self._intervals[whole].high))
-        share = self._quotient_at_most(node)
+        share = self._quotient_at_most(node) if node.op == "divide" else self._sum_at_most(node)
         if share is not None:
             high = np.minimum(high, integers.exact(share))
         if node.op == "sub":
@@ -158,7 +171,7 @@ class Facts:
 
     def _quotient_at_most(self, node: Node) -> int | None:
         """Return m if the node is divide(x * m, b) of integers (or divide(x << k, b), divide(x, b)) and b >= x."""
-        if node.op != "divide" or not node.dtype.is_integer:
+        if not node.dtype.is_integer:
             return None
         scaled, divisor = node.args
         if self.at_least(divisor, scaled):
@@ -170,6 +183,15 @@ class Facts:
                 if self.at_least(divisor, x) and self._intervals[x].low >= 0:
                     return int(self._intervals[factor].high)
         return None
+
+    def _sum_at_most(self, node: Node) -> int | None:
+        """Return the greatest sum of w if the node is row_sum(w << p) >> q of integers with w >= 0 and q >= p."""
+        if self._length == 0 or node.op != "shr" or node.args[0].op != "row_sum" or node.args[0].args[0].op != "shl":
+            return None
+        summand, by = node.args[0].args[0].args
+        if self._intervals[summand].low < 0 or not self.at_least(node.args[1], by):
+            return None
+        return int(self._intervals[summand].high) * self._length
 
     def _remainder_below(self, node: Node) -> int | None:
         """Return m if the node is x - divide(x, b) * b or x - ((x >> k) << k), which is in [0, m - 1]."""
