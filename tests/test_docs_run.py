@@ -52,6 +52,7 @@ NOT_RUN: Mapping[str, str] = {
     "olive run": "tests/test_with_olive_passes.py types it",
     "optimum-cli": "examples/integrations/optimum_command.py, which tests/test_integrations.py runs",
     '{"input_model"': "examples/integrations/olive_passes.py, likewise",
+    "g++ -std=c++14": "tests/test_with_hls4ml_softmax.py does",
     "from softq.integrations": "lines of the scripts that tests/test_integrations.py runs",
     "from softq.torch.brevitas": "likewise",
     "program = torch.onnx.export": "likewise",

@@ -27,7 +27,7 @@ from softq.errors import SoftqError
 from softq.modelfile import as_model, check_functions, check_output, data_files, load, save
 from softq.passes.prepare import prepare
 from softq.provenance import plan_of
-from softq.rtl import MadeCore, write_rtl
+from softq.rtl import MadeCore, MadeFunction, read_core, write_hls, write_rtl
 from softq.sweeps import records
 from softq.sweeps import run as sweep
 from softq.sweeps.plan.record import read_record
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 GOOD = text("q = Identity(x)")
 VECTORS = cast("Vectors", None)
 CORE = cast("MadeCore", None)
+FUNCTION = cast("MadeFunction", None)
 PLAN = softq.convert(GOOD).plan
 DATA = [{"x": np.ones((2, 4, 8, 8), np.float32)}]
 
@@ -83,7 +84,9 @@ OF_OTHERS: Mapping[str, Call] = {
     "write": lambda path: write(cast("Program", None), cast("Machine", None), path / "under" / "it"),
     "sweep-on": lambda path: sweep(GOOD, path, out=path.parent / "sweep", metric="cosine", methods="log2", bits="3"),
     "report": lambda path: report(path),
+    "read-core": read_core,
     "write-core": lambda path: write_rtl(CORE, path / "under" / "it"),
+    "write-function": lambda path: write_hls(FUNCTION, path / "under" / "it"),
     "write-vectors": lambda path: write_vectors(VECTORS, path.with_suffix(".npz")),
 }
 
@@ -100,7 +103,9 @@ FILES: Mapping[str, bytes] = {
 }
 
 
-NOT_INSTALLED = frozenset({"tvm", "dask", "distributed", "torch", "brevitas", "olive", "onnxscript", "optimum"})
+NOT_INSTALLED = frozenset(
+    {"tvm", "dask", "distributed", "torch"} | {"brevitas", "finn", "hls4ml", "litex", "olive", "onnxscript", "optimum"}
+)
 """What modules of softq may need that is not there."""
 
 

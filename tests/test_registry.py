@@ -137,9 +137,9 @@ def test_generic_code_names_no_method_and_no_target() -> None:
     root = Path(softq.methods.__path__[0]).parent
     names = [*METHODS.entries(), *(t for t in TARGETS.entries() if t != "onnx")]
     # These are words, too: of mathematics, the names that processors have in triples, ELF files and LLVM, languages, a
-    # toolkit.
+    # toolkit, a tool.
     words = ("exact", "uniform", "log2", "cpu", "aarch64", "armv7", "riscv64", "riscv32", "cortex-m", "c", "power",
-             "clipped", "relu", "sigmoid", "softplus", "top-k", "cuda", "onnxruntime", "verilog")  # fmt: skip
+             "clipped", "relu", "sigmoid", "softplus", "top-k", "cuda", "onnxruntime", "verilog", "hls4ml")  # fmt: skip
     names = [n for n in names if n not in words]
     for path in root.rglob("*.py"):
         if path.parent.name in ("methods", "targets"):

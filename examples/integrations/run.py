@@ -20,6 +20,10 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 ENVIRONMENTS = ROOT / "build" / "integrations"
 
+ALONE = {"finn_core"}
+"""Tools that pin older packages than torch and softq want: they are installed without, and what is used of them works
+with those that their file names."""
+
 
 def names() -> list[str]:
     """Return the names of all scripts."""
@@ -67,7 +71,10 @@ def _install(name: str, requirements: Path, pins: list[str], log: Path) -> str:
     pip = [home / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     # torch alone first: asked for by others, it may come with the libraries of a GPU.
     torch = [pin for pin in pins if pin.startswith("torch==")]
-    for arguments in ([torch] if torch else []) + [["--editable", ROOT, "--requirement", requirements]]:
+    rest: list[list[str | Path]] = [["--editable", ROOT, "--requirement", requirements]]
+    if name in ALONE:
+        rest = [["--editable", ROOT, *pins[1:]], ["--no-deps", pins[0]]]
+    for arguments in ([torch] if torch else []) + rest:
         done, lines = _run([*pip, *arguments], log)
         if not done:
             return next((line for line in lines if line.startswith("ERROR")), lines[-1] if lines else "no reason given")

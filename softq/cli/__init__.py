@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import click
 
-from softq.cli import build, check, convert, inspect, options, plan, rtl, sweep, vectors
+from softq.cli import build, check, convert, hls, inspect, options, plan, rtl, sweep, vectors
 from softq.cli.group import Group
 
 
@@ -37,5 +37,5 @@ for _command in (
     vectors.vectors,
 ):
     main.add_command(options.limits(_command))
-for _command in (inspect.methods, inspect.targets, inspect.packages, inspect.limits, rtl.rtl):
+for _command in (inspect.methods, inspect.targets, inspect.packages, inspect.limits, rtl.rtl, hls.hls):
     main.add_command(_command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -12,16 +13,42 @@ from softq.cli.printing import print_json, print_line
 from softq.cli.vectors import FITTED, parse_number
 from softq.errors import UsageError
 
+_OF_HARDWARE = (
+    click.argument("method", metavar="NAME"),
+    METHOD_BITS,
+    METHOD_SETTINGS,
+    FITTED,
+    click.option("--scores", default="int8", show_default=True, metavar="TYPE", help="int8 or uint8."),
+    click.option("--masked", is_flag=True, help="A bit beside each score says that it takes part."),
+    click.option("--outputs", metavar="NAMES", default="", help="What it gives: codes,normalizer for example."),
+    click.option(
+        "--length", type=int, default=1024, show_default=True, metavar="N", help="Elements of the longest row."
+    ),
+    click.option("--name", default="", metavar="NAME", help="Its name in the files; by default the method's."),
+    click.option("--rows", type=int, default=10, show_default=True, metavar="R", help="Random rows of each length."),
+    click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="Seed of the random rows."),
+    click.option("--out", required=True, metavar="DIR", help="The folder that the files go into."),
+    click.option("--json", "as_json", is_flag=True, help="Print what it is as JSON."),
+)
+
+
+def hardware_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of one method in hardware."""
+    for option in reversed(_OF_HARDWARE):
+        command = option(command)
+    return command
+
+
+def parse_arguments(
+    bits: int | None, settings: tuple[str, ...], fitted: tuple[str, ...], outputs: str
+) -> tuple[Mapping[str, object], Mapping[str, float], tuple[str, ...]]:
+    """Return a method's options, the numbers that are fitted, and the names of outputs."""
+    numbers = {key: parse_number(key, value) for key, value in parse_settings(fitted, None, "--fitted").items()}
+    return parse_settings(settings, bits), numbers, tuple(part for part in outputs.split(",") if part)
+
 
 @click.command()
-@click.argument("name")
-@METHOD_BITS
-@METHOD_SETTINGS
-@FITTED
-@click.option("--scores", default="int8", show_default=True, metavar="TYPE", help="int8 or uint8.")
-@click.option("--masked", is_flag=True, help="A bit beside each score says that it takes part.")
-@click.option("--outputs", metavar="NAMES", default="", help="What the core gives: codes,normalizer for example.")
-@click.option("--length", type=int, default=1024, show_default=True, metavar="N", help="Elements of the longest row.")
+@hardware_options
 @click.option("--lanes", type=int, default=1, show_default=True, metavar="P", help="Elements of a beat: 1, 2, 4 or 8.")
 @click.option("--no-reset", "reset", flag_value=False, default=True, help="Without a reset.")
 @click.option("--packed", is_flag=True, help="Results of at most 4 bits share bytes.")
@@ -38,13 +65,8 @@ from softq.errors import UsageError
 )
 @click.option("--multipliers", is_flag=True, help="Weigh V by multipliers, not by shifts and adders.")
 @click.option("--clock", type=float, default=200.0, show_default=True, metavar="MHZ", help="What constraints ask for.")
-@click.option("--name", "module", default="", metavar="MODULE", help="The module's name; by default the method's.")
-@click.option("--rows", type=int, default=10, show_default=True, metavar="R", help="Random rows of each length.")
-@click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="Seed of the random rows.")
-@click.option("--out", required=True, metavar="DIR", help="The folder that the files go into.")
-@click.option("--json", "as_json", is_flag=True, help="Print what the core is as JSON.")
 def rtl(
-    name: str,
+    method: str,
     bits: int | None,
     settings: tuple[str, ...],
     fitted: tuple[str, ...],
@@ -55,7 +77,6 @@ def rtl(
     fraction: int,
     multipliers: bool,
     clock: float,
-    module: str,
     out: str,
     as_json: bool,
     **given: Any,
@@ -65,14 +86,12 @@ def rtl(
     from softq.rtl import rtl as make
     from softq.rtl import rtl_with_values, write_rtl
 
-    chosen = parse_settings(settings, bits)
-    wanted = tuple(part for part in outputs.split(",") if part)
+    chosen, numbers, wanted = parse_arguments(bits, settings, fitted, outputs)
     heads = {key: str(values).split(",") for key, values in parse_settings(per_head, None, "--per-head").items()}
-    numbers = {key: parse_number(key, value) for key, value in parse_settings(fitted, None, "--fitted").items()}
     if width is None:
         if (value_lanes, fraction, multipliers) != (1, 0, False):
             raise UsageError("--value-lanes, --fraction and --multipliers are for a core with V; --values is missing")
-        made = make(name, chosen, fitted=numbers, per_head=heads, outputs=wanted, name=module, **given)
+        made = make(method, chosen, fitted=numbers, per_head=heads, outputs=wanted, **given)
     else:
         others = {name: given.pop(name) for name in ("lanes", "registers", "heads", "packed", "cut")}
         if (*others.values(), heads) != (1, False, 1, False, False, {}):
@@ -81,7 +100,7 @@ def rtl(
                 "or cut"
             )
         values = ValueSettings(width, value_lanes, fraction, multipliers, wanted or (AVERAGES,))
-        made = rtl_with_values(name, values, chosen, fitted=numbers, name=module, **given)
+        made = rtl_with_values(method, values, chosen, fitted=numbers, **given)
     written = write_rtl(made, out, clock=clock)
     if as_json:
         print_json(dict(made.facts))

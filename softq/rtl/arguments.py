@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -58,15 +58,33 @@ def with_constants(program: Program, params: Mapping[str, ArrayLike]) -> Program
     return replace(program, outputs=substitute(program.outputs, known, assumptions=True)) if known else program
 
 
+def select_outputs(program: Program, names: Sequence[str]) -> Program:
+    """Return the program with some of its outputs.
+
+    By default these are the codes, or else the first per element, and all per row.
+
+    Raises:
+        UsageError: there is no output of a name.
+    """
+    rows = [name for name, node in program.outputs.items() if node.kind is Kind.ROW]
+    wanted = list(names)
+    if not wanted:
+        first = "codes" if "codes" in rows else rows[0]
+        wanted = [first, *(name for name in program.outputs if name not in rows)]
+    for name in wanted:
+        if name not in program.outputs:
+            raise UsageError(f"program {program.name} has no output {name!r}; it gives {', '.join(program.outputs)}")
+    return replace(program, outputs={name: program.outputs[name] for name in wanted})
+
+
 def describe_method(
     method: Method,
     options: Options,
     program: Program,
-    settings: Settings,
     name: str,
     fitted: Mapping[str, float | tuple[float, ...]],
 ) -> dict[str, object]:
-    """Return which method a core computes, and for what it is built, as plain values."""
+    """Return which method hardware of a name computes, as plain values."""
     return {
         "schema": 1,
         "softq": __version__,
@@ -77,6 +95,12 @@ def describe_method(
         "fitted": dict(fitted),
         "scores": program.scores.value,
         "masked": program.masked,
+    }
+
+
+def describe_settings(settings: Settings) -> dict[str, object]:
+    """Return what a core is built for, as plain values."""
+    return {
         "length": settings.length,
         "lanes": settings.lanes,
         "reset": settings.reset,

@@ -11,9 +11,18 @@ from softq.codegen.verilog.plan import CorePlan, Settings
 from softq.codegen.verilog.testbench import Stream, testbench
 from softq.errors import UsageError
 from softq.methods import METHODS, Method, Options
-from softq.rowprog import Kind, Program, to_text
+from softq.rowprog import Program, to_text
 from softq.rowprog.tabulate import tabulate_or_keep
-from softq.rtl.arguments import SCORES, check_arguments, describe_method, lengths_for, patience, with_constants
+from softq.rtl.arguments import (
+    SCORES,
+    check_arguments,
+    describe_method,
+    describe_settings,
+    lengths_for,
+    patience,
+    select_outputs,
+    with_constants,
+)
 from softq.rtl.beats import Beats
 from softq.rtl.opening import open_tables
 from softq.rtl.rehearsal import rehearse
@@ -164,7 +173,8 @@ def make_core(
     chosen = choose(plan.source, {}, lengths_for(settings), rows, seed)
     found = rehearse(plan, _with_long_rows(plan, chosen, seed) if settings.cut else chosen, seed)
     facts = {
-        **describe_method(method, options, program, settings, name, fitted or {}),
+        **describe_method(method, options, program, name, fitted or {}),
+        **describe_settings(settings),
         "heads": settings.heads,
         "program": to_text(plan.source),
         **core.describe(),
@@ -193,23 +203,10 @@ def _of_heads(
 
 def _plan(programs: Sequence[Program], outputs: Sequence[str], settings: Settings, registers: bool) -> CorePlan:
     """Return the core of a program, which is given for each head."""
-    chosen = [_with_outputs(program, outputs) for program in programs]
+    chosen = [select_outputs(program, outputs) for program in programs]
     if not registers:
         if len(programs) > 1:
             raise UsageError(f"heads is {len(programs)} without registers; a core with constants is of one head")
         return CorePlan(chosen[0], settings)
     opened, tables = open_tables(chosen, programs[0].outputs, settings.elements)
     return CorePlan(opened, settings, tables)
-
-
-def _with_outputs(program: Program, names: Sequence[str]) -> Program:
-    """Return the program with some of its outputs."""
-    rows = [name for name, node in program.outputs.items() if node.kind is Kind.ROW]
-    wanted = list(names)
-    if not wanted:
-        first = "codes" if "codes" in rows else rows[0]
-        wanted = [first, *(name for name in program.outputs if name not in rows)]
-    for name in wanted:
-        if name not in program.outputs:
-            raise UsageError(f"program {program.name} has no output {name!r}; it gives {', '.join(program.outputs)}")
-    return replace(program, outputs={name: program.outputs[name] for name in wanted})

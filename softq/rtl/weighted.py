@@ -26,7 +26,15 @@ from softq.codegen.verilog.weighted_sum import WeightedCore, write_weighted_sum
 from softq.methods import METHODS
 from softq.rowprog import Program, to_text
 from softq.rowprog.tabulate import tabulate_or_keep
-from softq.rtl.arguments import SCORES, check_arguments, describe_method, lengths_for, patience, with_constants
+from softq.rtl.arguments import (
+    SCORES,
+    check_arguments,
+    describe_method,
+    describe_settings,
+    lengths_for,
+    patience,
+    with_constants,
+)
 from softq.rtl.beats import pack_scores, run_rows
 from softq.rtl.weights import find_weights
 from softq.vectors.making import configured, scores_type
@@ -145,7 +153,8 @@ def rtl_with_values(
     plan = WeightedPlan(CorePlan(found.program, built), found.entries, found.is_sum, values)
     core = write_weighted_sum(plan, name, [f"{name}: {chosen.summary}", f"softq {__version__}.", ""])
     facts = {
-        **describe_method(chosen, options, program, built, name, numbers),
+        **describe_method(chosen, options, program, name, numbers),
+        **describe_settings(built),
         "value_width": values.width,
         "value_lanes": values.lanes,
         "multipliers": values.multipliers,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from softq.errors import InputError, UsageError
@@ -32,15 +32,30 @@ def write_rtl(
         UsageError: there is a file of that name, or no core has such a clock.
         InputError: the folder cannot be made or written, or the disk is full.
     """
-    path = Path(folder)
     check_clock(clock)
+    return write_into(make_folder(folder), core_files(made, clock))
+
+
+def make_folder(folder: str | os.PathLike[str]) -> Path:
+    """Return a folder, which is made if it is not there.
+
+    Raises:
+        UsageError: there is a file of that name.
+        InputError: the folder cannot be made.
+    """
+    path = Path(folder)
     try:
         if path.exists() and not path.is_dir():
-            raise UsageError(f"output '{path}' is a file; a core is a folder")
+            raise UsageError(f"output '{path}' is a file; the files go into a folder")
         path.mkdir(exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot write '{path}': {error.strerror or error}") from error
-    files = {path / file: content for file, content in core_files(made, clock).items()}
+    return path
+
+
+def write_into(folder: Path, contents: Mapping[str, bytes]) -> tuple[Path, ...]:
+    """Write files by name into a folder, all or none, and return where they are."""
+    files = {folder / file: content for file, content in contents.items()}
     write_files(files)
     return tuple(files)
 
