@@ -122,6 +122,59 @@ def test_convolutions_are_products_of_windows(name: str, tmp_path: Path) -> None
     assert "m_softq_matmul_runs" in (tmp_path / "m" / "m.c").read_text()
 
 
+def quantized_convolution(name: str, kind: str, group: int = 1) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """Return a Conv between quantizations, with a scale for each channel of the result and a bias of int32."""
+    of_image, of_weights, attributes = CONVOLUTIONS[name]
+    low, shapes = np.iinfo(kind).min, [[int(n) for n in dims.split(", ")] for dims in (of_image, of_weights)]
+    shapes[0][1] *= group
+    shapes[1][0] *= group
+    out = ", ".join(["n", "c", "h", "v"][: len(shapes[0])])
+    model = parser.parse_model(f"""
+    <ir_version: 10, opset_import: ["" : 21]>
+    f ({kind}[{", ".join(map(str, shapes[0]))}] x) => ({kind}[{out}] y)
+    <float a = {{0.03}}, {kind} z = {{{low + 90}}}, float c = {{0.4}}>
+    {{
+        xr = DequantizeLinear(x, a, z)
+        wr = DequantizeLinear <axis = 0> (w, scales, zeros)
+        br = DequantizeLinear <axis = 0> (bias, bias_scales)
+        r = Conv <group = {group}, {attributes}> (xr, wr, br)
+        y = QuantizeLinear(r, c, z)
+    }}
+    """)
+    rng, count = np.random.default_rng(7), shapes[1][0]
+    scales = rng.uniform(0.02, 0.05, count).astype(np.float32)
+    numbers = {"w": codes(1, "int8", *shapes[1]), "scales": scales, "zeros": np.zeros(count, np.int8)}
+    numbers |= {"bias": rng.integers(-4000, 4000, count, np.int32), "bias_scales": scales * np.float32(0.03)}
+    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in numbers.items())
+    return model, {"x": codes(2, kind, *shapes[0])}
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_quantized_convolutions_multiply_integers(name: str, kind: str, tmp_path: Path) -> None:
+    """Sums are exact; onnxruntime's of floats are not, so that some codes are the next ones."""
+    model, feed = quantized_convolution(name, kind)
+    softq.build(model, tmp_path / "m", target="c,name=m")
+    with softq.load(tmp_path / "m") as built:
+        found = np.asarray(next(iter(built(feed).values()))).astype(int)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    expected = np.asarray(session.run(None, feed)[0])
+    assert len(np.unique(expected)) > 20
+    assert np.abs(found - expected).max() <= 1
+    assert np.count_nonzero(found != expected) <= expected.size // 50
+    assert "m_softq_matmul_runs" in (tmp_path / "m" / "m.c").read_text()
+
+
+def test_convolutions_of_groups_stay_floats(tmp_path: Path) -> None:
+    model, feed = quantized_convolution("padded", "int8", group=2)
+    softq.build(model, tmp_path / "m", target="c,name=m")
+    with softq.load(tmp_path / "m") as built:
+        found = np.asarray(next(iter(built(feed).values()))).astype(int)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    assert np.abs(found - np.asarray(session.run(None, feed)[0])).max() <= 1
+    assert "matmul_runs" not in (tmp_path / "m" / "m.c").read_text()
+
+
 @pytest.mark.parametrize("name", ["m4", *(pytest.param(name, marks=pytest.mark.slow) for name in ("m3", "m55 mve"))])
 def test_products_on_boards(name: str, tmp_path: Path) -> None:
     """A Cortex-M4 multiplies by DSP instructions, a Cortex-M3 has none, MVE has vectors: all give NumPy's sums."""

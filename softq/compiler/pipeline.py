@@ -13,6 +13,7 @@ from tvm import relax
 
 from softq.artifact.program import Program
 from softq.compiler.backend import Backend, Lowering, arguments_of
+from softq.compiler.convolve_integers import ConvolveIntegers
 from softq.compiler.fold_biases import FoldBiases
 from softq.compiler.frontend.imported import Imported, import_model
 from softq.compiler.frontend.importer import known_operators
@@ -66,7 +67,8 @@ def compile_model(
     prepared = prepare(opened)
     widen = WidenHalves(sums=not backend.supports(MatMulOp, "float16"))
     integers = (FoldBiases(), MoveIntegers(), LookUpCodes(), NormalizeCodes(), MultiplyIntegers(), MultiplyWords())
-    for step in (FoldRecurrentWeights(), *integers, SplitProducts(), widen):
+    images = (ConvolveIntegers(),) if backend.fuses_integers else ()
+    for step in (FoldRecurrentWeights(), *integers, *images, SplitProducts(), widen):
         step(prepared)
     with refusing("TVM cannot compile the model"):
         program = _lower(import_model(prepared, functions, backend.supports), backend)

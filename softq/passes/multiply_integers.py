@@ -10,10 +10,13 @@ from softq.graph.edits import remove_if_unused, take_over
 from softq.graph.queries import operand, producer
 from softq.graph.view import Container
 from softq.passes import NodePass, PassEntry
-from softq.passes.rewriting.quantization import Quantization, read_quantization
-
-_MOST = (1 << 31) - 1
-"""The greatest sum."""
+from softq.passes.rewriting.quantization import (
+    GREATEST_SUM,
+    Quantization,
+    add_number,
+    read_quantization,
+    unit_of,
+)
 
 
 class MultiplyIntegers(NodePass):
@@ -43,7 +46,7 @@ def _replace(node: ir.Node, container: Container) -> bool:
         return False
     graph, result = container.graph, node.outputs[0]
     base = result.name or node.name or "product"
-    zeros = [_number(graph, f"{base}.{side}_zero", np.array(kind.zero, kind.dtype.numpy()))
+    zeros = [add_number(graph, f"{base}.{side}_zero", np.array(kind.zero, kind.dtype.numpy()))
              for side, kind in (("a", a), ("b", b))]  # fmt: skip
     tape, shape = Tape(), result.shape
     if transposed:
@@ -54,7 +57,7 @@ def _replace(node: ir.Node, container: Container) -> bool:
     tape.op("MatMulInteger", [left, right, *zeros], name=f"{base}.integers", output=total)
     wide = ir.val(f"{base}.wide", ir.DataType.FLOAT, shape)
     tape.op("Cast", [total], {"to": int(ir.DataType.FLOAT)}, name=f"{base}.cast", output=wide)
-    unit = _number(graph, f"{base}.unit", np.asarray(a.scale * b.scale, np.float32))
+    unit = add_number(graph, f"{base}.unit", np.asarray(a.scale * b.scale, np.float32))
     real = ir.val(f"{base}.real", ir.DataType.FLOAT, shape)
     tape.op("Mul", [wide, unit], name=f"{base}.scale", output=real)
     real = _add(tape, graph, node, real)
@@ -73,7 +76,7 @@ def _add(tape: Tape, graph: ir.Graph, node: ir.Node, product: ir.Value) -> ir.Va
         factor = node.attributes.get_float(name, 1.0)
         if factor != 1.0:
             scaled = ir.val(f"{base}.{name}_times", ir.DataType.FLOAT, value.shape)
-            given = [value, _number(graph, f"{base}.{name}", np.array(factor, np.float32))]
+            given = [value, add_number(graph, f"{base}.{name}", np.array(factor, np.float32))]
             tape.op("Mul", given, name=f"{base}.{name}_scale", output=scaled)
             terms[at] = scaled, name
     if len(terms) == 1:
@@ -84,20 +87,13 @@ def _add(tape: Tape, graph: ir.Graph, node: ir.Node, product: ir.Value) -> ir.Va
 
 
 def _fits(left: ir.Value, right: ir.Value, transposed: bool, a: Quantization, b: Quantization) -> bool:
-    unit = np.multiply(a.scale, b.scale, dtype=np.float32)
-    if not bool((unit >= np.finfo(np.float32).tiny).all() and np.isfinite(unit).all()):
+    if unit_of(a, b) is None:
         return False
     shapes = left.shape, right.shape
     if any(shape is None or len(shape) < 2 for shape in shapes):
         return False
     inner = [shape[place] for shape, place in zip(shapes, (-1, -1 if transposed else -2), strict=True) if shape]
-    return all(not isinstance(d, int) or d * a.reach * b.reach <= _MOST for d in inner)
-
-
-def _number(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
-    value = ir.val(name, const_value=ir.tensor(array, name=name))
-    graph.register_initializer(value)
-    return value
+    return all(not isinstance(d, int) or d * a.reach * b.reach <= GREATEST_SUM for d in inner)
 
 
 PASS = PassEntry("multiply-integers", MultiplyIntegers, "Multiply quantized matrices as integers")

@@ -70,3 +70,21 @@ def read_quantization(node: ir.Node, axis: int = -1) -> Quantization | None:
         if scale.ndim != 1 or rank is None or own not in (axis, rank + axis):
             return None
     return Quantization(scale if scale.size > 1 else scale.reshape(()), points.pop(), dtype)
+
+
+GREATEST_SUM = (1 << 31) - 1
+"""The greatest sum of products of integers."""
+
+
+def unit_of(a: Quantization, b: Quantization) -> NDArray[np.float32] | None:
+    """Return what a product of two codes stands for, if that is a normal float32."""
+    unit = np.multiply(a.scale, b.scale, dtype=np.float32)
+    normal = bool((unit >= np.finfo(np.float32).tiny).all() and np.isfinite(unit).all())
+    return np.asarray(unit, np.float32) if normal else None
+
+
+def add_number(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
+    """Return a new initializer."""
+    value = ir.val(name, const_value=ir.tensor(array, name=name))
+    graph.register_initializer(value)
+    return value
