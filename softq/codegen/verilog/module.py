@@ -105,10 +105,11 @@ class Module:
         """Say what a register takes at each clock, where a condition holds; the last one that holds counts."""
         self._parts[-1].clocked.append((when, f"{name} <= {expression};"))
 
-    def memory(self, name: str, width: int, depth: int, style: str) -> None:
+    def memory(self, name: str, width: int, depth: int, style: str = "") -> None:
         """Add a memory; `style` is what synthesis is told of it."""
         self._claim(name)
-        self._parts[-1].declared.append(f"(* {style} *) reg {_range(width)}{name} [0:{depth - 1}];")
+        told = f"(* {style} *) " if style else ""
+        self._parts[-1].declared.append(f"{told}reg {_range(width)}{name} [0:{depth - 1}];")
 
     def text(self, ports: Sequence[Port], head: Iterable[str] = ()) -> str:
         """Return the whole module."""

@@ -187,7 +187,7 @@ class Pass:
         module.register(ahead, address, f"{ahead} + {address}'d1", when=enter, start=1)
         module.register(end, address, hold, when=first, start=0)
         begun = module.register(pipe.name(FIRST, SHARED, 1), 1, first, start=0)
-        module.register(more, 1, f"{more} ? {ahead} != {end} : {ahead} != {hold}", when=enter, start=0)
+        module.register(more, 1, f"{ahead} != ({more} ? {end} : {hold})", when=enter, start=0)
         # The numbers in `hold` are taken one clock after a row begins: until then they are not of the next row.
         begins = f"{self._name('hold_full', 1)} & ~{begun.name} & {self._may_begin()}"
         module.line(f"assign {enter} = {self._name('room')} & ({more} | ({begins}));")
@@ -296,7 +296,7 @@ class Pass:
         end = self._name("given_end")
         if not self._is_last:
             module.register(end, self._plan.address_bits, self._name("write"), when=start)
-        scalars = Scalars(module, self._tables, f"p{self._number}", self._plan.simplified, caught, computed)
+        scalars = Scalars(module, self._tables, f"p{self._number}", self._plan.simplified, busy, caught, computed)
         self._clocks = scalars.compute()
         step, last = scalars.step, scalars.is_step(self._clocks)
         module.line(f"assign {go} = {busy} & {last} & {free};")

@@ -178,7 +178,8 @@ class Pipeline:
         self.put(node, lane, entry, Time(begin.stage + 1, LEVELS))
 
     def _multiply(self, node: Node, lane: int, ready: Time) -> None:
-        """Write a product as a sum of parts: shifted values, or products of one multiplier with a register behind."""
+        """Write a product as a sum of parts: shifted values, or products of one multiplier, which has registers at its
+        inputs and its output."""
         width, _ = shape(self._simplified.intervals[node])
         fixed = [self._simplified.constant(arg) for arg in node.args]
         parts: list[tuple[str, int, bool]] = []
@@ -190,15 +191,15 @@ class Pipeline:
                 parts.append((key, term.shift, term.minus))
         else:
             begin = ready.within(LEVELS).stage
-            a, b = (self.at(arg, lane, begin) for arg in node.args)
+            a, b = (self.at(arg, lane, begin + 1) for arg in node.args)
             pairs = [(x, i, y, j) for x, i in pieces(a) for y, j in pieces(b)]
             for at, (x, i, y, j) in enumerate(pairs):
                 key = self._part(node, at)
-                name = self.name(key, lane, begin + 1)
+                name = self.name(key, lane, begin + 2)
                 bits = x.width + y.width
                 whole = self._module.wire(f"{name}_whole", bits, product(x, y))
                 register = self._module.register(name, bits, whole.name, signed=x.signed or y.signed)
-                self.put(key, lane, register, Time(begin + 1))
+                self.put(key, lane, register, Time(begin + 2))
                 parts.append((key, i + j, False))
         key, shift, minus = parts[0]
         for at, (other, by, less) in enumerate(parts[1:]):

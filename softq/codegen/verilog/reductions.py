@@ -11,6 +11,7 @@ from softq.codegen.verilog.plan import CorePlan
 from softq.codegen.verilog.rules import CARRY_BITS, compare
 from softq.codegen.verilog.signals import Signal, common, literal, shape
 from softq.rowprog.program import Node
+from softq.rowprog.ranges.interval import Interval
 
 KEEP = "keep"
 
@@ -22,13 +23,15 @@ class _Kind:
     Attributes:
         join: The expression of two values of a width.
         levels: How long it takes.
-        adds: Whether 0 takes the place of a lane without an element, and the first lane's value does not.
+        adds: Whether values are added.
+        neutral: What takes the place of a lane without an element, of the interval of the values: it changes nothing.
         better: Whether a value takes the place of the one so far, where they are not added.
     """
 
     join: Callable[[Signal, Signal, int], str]
     levels: Callable[[int], float]
     adds: bool
+    neutral: Callable[[Interval], float]
     better: Callable[[Signal, Signal], str]
 
 
@@ -44,12 +47,20 @@ def _extreme(sign: str) -> Callable[[Signal, Signal, int], str]:
 
 
 _KINDS = {
-    "row_sum": _Kind(_sum, lambda width: 1 + width / CARRY_BITS, True, lambda value, total: ""),
+    "row_sum": _Kind(_sum, lambda width: 1 + width / CARRY_BITS, True, lambda values: 0, lambda value, total: ""),
     "row_max": _Kind(
-        _extreme(">"), lambda width: 2 + width / CARRY_BITS, False, lambda value, total: _greater(value, total)
+        _extreme(">"),
+        lambda width: 2 + width / CARRY_BITS,
+        False,
+        lambda values: values.low,
+        lambda value, total: _greater(value, total),
     ),
     "row_min": _Kind(
-        _extreme("<"), lambda width: 2 + width / CARRY_BITS, False, lambda value, total: _greater(total, value)
+        _extreme("<"),
+        lambda width: 2 + width / CARRY_BITS,
+        False,
+        lambda values: values.high,
+        lambda value, total: _greater(total, value),
     ),
 }
 
@@ -73,15 +84,16 @@ def join_lanes(module: Module, pipeline: Pipeline, plan: CorePlan, node: Node, n
     """Write what joins the lanes of a beat."""
     kind = _KINDS[node.op]
     row = node.args[0]
+    width, _ = shape(plan.simplified.intervals[row])
+    neutral = literal(int(kind.neutral(plan.simplified.intervals[row])), width)
     keys: list[Key] = [(row, lane) for lane in range(plan.settings.lanes)]
     for lane in range(1, plan.settings.lanes):
-        begin = max(pipeline.time(row, lane), pipeline.time(row, 0)).within(1)
+        begin = pipeline.time(row, lane).within(1)
         value, keep = pipeline.at(row, lane, begin.stage), pipeline.at(KEEP, lane, begin.stage)
-        other = literal(0, value.width) if kind.adds else pipeline.at(row, 0, begin.stage).to_width(value.width)
         wire = module.wire(
             pipeline.name(f"{name}_lane{lane}", SHARED, begin.stage),
             value.width,
-            f"{keep.name} ? {value.name} : {other}",
+            f"{keep.name} ? {value.name} : {neutral}",
             signed=value.signed,
         )
         keys[lane] = (f"{name}_lane{lane}", SHARED)

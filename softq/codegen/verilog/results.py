@@ -34,7 +34,8 @@ def give_results(module: Module, pipe: Pipeline, plan: CorePlan, stage: int, wor
     leave = module.undriven("results_leave", 1).name
     # Positions have a bit more than the memory asks for: they are equal only where it is empty.
     whole, bits = row.width * lanes + lanes + (plan.cut is not None) + head, words.bit_length()
-    module.memory("results", whole, words, 'ram_style = "distributed"')
+    # Without a style: devices without distributed memory take flip-flops.
+    module.memory("results", whole, words)
     module.register("results_write", bits, f"results_write + {bits}'d1", when=valid, start=0)
     module.clocked(f"results[results_write[{bits - 2}:0]]", f"{{{', '.join(reversed(parts))}}}", when=valid)
     module.register("results_read", bits, f"results_read + {bits}'d1", when=leave, start=0)

@@ -36,10 +36,22 @@ def _modular(sign: str) -> Rule:
 
 
 def compare(a: Signal, sign: str, b: Signal) -> str:
-    """Return a comparison of two values."""
+    """Return a comparison of two values.
+
+    Two numbers with a sign compare as two without whose highest bits have changed places: one chain of carries, where
+    synthesis makes more of a comparison with signs.
+    """
     width, signed = common(a, b)
-    left, right = a.to_width(width), b.to_width(width)
-    return f"$signed({left}) {sign} $signed({right})" if signed else f"{left} {sign} {right}"
+    if not signed:
+        return f"{a.to_width(width)} {sign} {b.to_width(width)}"
+    left, right = (_with_top(x, y, width) for x, y in ((a, b), (b, a)))
+    return f"{left} {sign} {right}"
+
+
+def _with_top(value: Signal, other: Signal, width: int) -> str:
+    """Return a value in `width` bits, the highest of which is that of another value."""
+    top = other.to_bit(width - 1)
+    return f"{{{top}, {value.to_width(width - 1)}}}" if width > 1 else top
 
 
 def _comparison(sign: str) -> Rule:

@@ -29,6 +29,7 @@ class Scalars:
         tables: Its tables.
         prefix: What names begin with.
         simplified: The program.
+        busy: The condition that they are computed: a step passes at each clock.
         given: What is there when they begin.
         nodes: The numbers, arguments first.
     """
@@ -39,6 +40,7 @@ class Scalars:
         tables: Tables,
         prefix: str,
         simplified: Simplified,
+        busy: str,
         given: Mapping[Node, Signal],
         nodes: Sequence[Node],
     ) -> None:
@@ -46,6 +48,7 @@ class Scalars:
         self._tables = tables
         self._prefix = prefix
         self._simplified = simplified
+        self._busy = busy
         self._nodes = nodes
         self._signals = dict(given)
         self._later: dict[Node, Signal] = {}
@@ -53,12 +56,22 @@ class Scalars:
         self._names: dict[Node, str] = {}
         self._jobs: dict[str, list[Job]] = {}
         self._free: dict[str, int] = {}
+        self._reached: dict[int, str] = {}
         longest = sum(max(shape(simplified.intervals[n])[0], 32) + 3 for n in nodes)
         self.step = module.register(f"{prefix}_step", max(longest.bit_length(), 1), start=0)
 
     def is_step(self, step: int) -> str:
         """Return the condition that this is the step."""
         return f"({self.step.name} == {self.step.width}'d{step})"
+
+    def _reach(self, step: int) -> str:
+        """Return the condition that this is the step, of one behind the first from a register: it loads a unit."""
+        if step == 0:
+            return self.is_step(0)
+        if step not in self._reached:
+            name = f"{self._prefix}_reached_{step}"
+            self._reached[step] = self._module.register(name, 1, f"{self._busy} & {self.is_step(step - 1)}").name
+        return self._reached[step]
 
     def compute(self) -> int:
         """Write the logic of these values; return the step in which all are there."""
@@ -68,11 +81,11 @@ class Scalars:
         for op, jobs in self._jobs.items():
             name = f"{self._prefix}_{op}"
             if op == "mul":
-                multiply(self._module, name, jobs, self._clocks("mul"), self.is_step)
+                multiply(self._module, name, jobs, self._clocks("mul"), self._reach)
             elif op == "divide":
-                divide(self._module, name, jobs, self._clocks("divide"), self.is_step)
+                divide(self._module, name, jobs, self._clocks("divide"), self._reach)
             else:
-                normalize(self._module, name, jobs, self.is_step)
+                normalize(self._module, name, jobs, self._reach)
         found = [self._times[node] for node in self._nodes if node in self._times]
         return max((time.stage + (time.level > 0) for time in found), default=0)
 
@@ -104,7 +117,8 @@ class Scalars:
                 begin = ready.within(LEVELS)
                 place = position_in(table, [self.at(arg, begin.stage) for arg in args])
                 raw = self._tables.read(table, place, self._name(node))
-                self._put(node, Signal(raw.base, width, signed, whole=raw.width), Time(begin.stage + 1))
+                # What a block of memory gives comes late in its clock: a register behind it.
+                self._put(node, Signal(raw.base, width, signed, whole=raw.width), Time(begin.stage + 1, LEVELS))
             else:
                 self._cheap(
                     node, ready, table.levels, lambda given: self._tables.look_up(table, position_in(table, given))

@@ -40,7 +40,7 @@ def clocks_of_product(jobs: Sequence[tuple[Signal, Signal]]) -> int:
 
 def multiply(module: Module, name: str, jobs: Sequence[Job], clocks: int, is_step: IsStep) -> None:
     """Write a unit that adds one of the factors for each bit of the other, which is at least 0."""
-    pairs = [_order(*job.operands) for job in jobs]
+    pairs = _share([_order(*job.operands) for job in jobs], clocks)
     width = max(a.width + (not a.signed) for a, _ in pairs)
     module.register(f"{name}_factor", width)
     module.register(f"{name}_sum", width + 1)
@@ -51,11 +51,13 @@ def multiply(module: Module, name: str, jobs: Sequence[Job], clocks: int, is_ste
     rest = f"{name}_bits[{clocks - 1}:1]" if clocks > 1 else ""
     module.clocked(f"{name}_sum", f"{name}_next[{width + 1}:1]")
     module.clocked(f"{name}_bits", f"{{{name}_next[0]{', ' if rest else ''}{rest}}}")
-    for job, (factor, bits) in zip(jobs, pairs, strict=True):
-        at = is_step(job.step)
-        module.clocked(f"{name}_factor", factor.to_width(width), when=at)
-        module.clocked(f"{name}_sum", f"{width + 1}'d0", when=at)
-        module.clocked(f"{name}_bits", bits.to_width(clocks), when=at)
+    for at, (side, size) in enumerate((("factor", width), ("bits", clocks))):
+        # Jobs that take the same operand load it together.
+        for operand in dict.fromkeys(pair[at] for pair in pairs):
+            steps = [is_step(job.step) for job, pair in zip(jobs, pairs, strict=True) if pair[at] == operand]
+            module.clocked(f"{name}_{side}", operand.to_width(size), when=" | ".join(steps))
+    module.clocked(f"{name}_sum", f"{width + 1}'d0", when=" | ".join(is_step(job.step) for job in jobs))
+    for job in jobs:
         whole = Signal(f"{name}_result", width + 1 + clocks, True)
         module.clocked(job.result.name, whole.to_width(job.result.width), when=is_step(job.step + clocks))
     module.wire(
@@ -71,6 +73,20 @@ def _order(a: Signal, b: Signal) -> tuple[Signal, Signal]:
     assert plain, "a product of two values that may both be negative"
     taken = plain[0]
     return (b if taken is a else a), taken
+
+
+def _share(pairs: list[tuple[Signal, Signal]], clocks: int) -> list[tuple[Signal, Signal]]:
+    """Return the pairs, some with their sides exchanged, so that each side loads few different operands."""
+
+    def operands(chosen: Sequence[tuple[Signal, Signal]]) -> int:
+        return sum(len(set(side)) for side in zip(*chosen, strict=True))
+
+    found = list(pairs)
+    for at, (factor, bits) in enumerate(pairs):
+        other = [*found[:at], (bits, factor), *found[at + 1 :]]
+        if not factor.signed and factor.width <= clocks and operands(other) < operands(found):
+            found = other
+    return found
 
 
 def divide(module: Module, name: str, jobs: Sequence[Job], clocks: int, is_step: IsStep) -> None:

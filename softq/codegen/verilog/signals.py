@@ -38,8 +38,15 @@ class Signal:
             return literal(self.value, width)
         if width <= self.width:
             return self._bits(width)
-        top = self._bit(self.width - 1) if self.signed else "1'b0"
-        return f"{{{{{width - self.width}{{{top}}}}}, {self.name}}}"
+        return f"{{{{{width - self.width}{{{self.to_bit(self.width)}}}}}, {self.name}}}"
+
+    def to_bit(self, at: int) -> str:
+        """Return one bit of the value in as many bits as that takes, the lowest at 0."""
+        if self.value is not None:
+            return literal(self.value >> at & 1, 1)
+        if at < self.width:
+            return self._bit(at)
+        return self._bit(self.width - 1) if self.signed else "1'b0"
 
     def drop(self, bits: int) -> Signal:
         """Return the value without its lowest bits: the floor of the value over 2^bits."""

@@ -1,0 +1,1 @@
+"""Cores for FPGAs through synthesis, placement and routing, and simulation."""
