@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -27,6 +28,7 @@ from softq.io_binding import (
 from softq.metrics import Measured, Metric, PerSample, change_interval, count_flips, find_metric, value_interval
 from softq.reports import MetricResult, PairedInterval, Report, check_gate, judge
 from softq.runner import OnnxRunner, Runner
+from softq.timing import compare_times
 
 if TYPE_CHECKING:
     import onnx
@@ -50,6 +52,7 @@ def check(
     limit: float | None = None,
     threads: int | None = None,
     input_shapes: InputShapes | None = None,
+    time: bool = False,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> Report:
     """Return the report on how far `candidate` is from `reference` on `data`.
@@ -74,6 +77,7 @@ def check(
         threads: Threads of onnxruntime; all cores by default.
         input_shapes: For an input's name its lengths (None for an axis that stays open), or lengths by the names that
             the reference gives its axes; for both models, as far as they are ONNX models.
+        time: Time both on the first batch, too; see `softq.timing`.
         progress: Called with the number of samples done and of all samples (None if unknown).
 
     Raises:
@@ -84,9 +88,9 @@ def check(
     if chosen:
         check_gate(chosen[0], max_drop, limit)
     models = _fixed([reference, candidate], input_shapes)
-    ours, theirs = (m if isinstance(m, Runner) else OnnxRunner.open(m, threads=threads) for m in models)
+    ours, theirs = (m if isinstance(m, Runner) else OnnxRunner.open(m, threads=threads, spin=not time) for m in models)
     inputs = common_inputs(ours, theirs)
-    return _compare((ours, theirs), data, inputs, chosen, labels, output, batch, max_drop, limit, progress)
+    return _compare((ours, theirs), data, inputs, chosen, labels, output, batch, max_drop, limit, time, progress)
 
 
 def score(
@@ -120,7 +124,7 @@ def score(
         if metric.paired:
             raise UsageError(f"metric {metric.name} compares two models; without a reference there is only one")
     runner = model if isinstance(model, Runner) else OnnxRunner.open(model, threads=threads)
-    return _compare((runner,), data, runner.inputs, chosen, labels, output, batch, None, limit, progress)
+    return _compare((runner,), data, runner.inputs, chosen, labels, output, batch, None, limit, False, progress)
 
 
 def _fixed(models: Sequence[Model], shapes: InputShapes | None) -> Sequence[Model]:
@@ -156,6 +160,7 @@ def _compare(
     batch: int | None,
     max_drop: str | float | None,
     limit: float | None,
+    time: bool,
     progress: Callable[[int, int | None], None] | None,
 ) -> Report:
     """Return the report on the last of one or two models; where there is one, the labels stand as the reference."""
@@ -179,8 +184,11 @@ def _compare(
         names = [s.name if alone else common_output(ours, theirs, s.name).name for s in ours.outputs]
     size = batch_size(dataset, spec, batch)
     meters = [metric.start(spec.name, label) for metric in chosen]
-    done = 0
+    done, times = 0, None
     for part in dataset.batches(size):
+        if time and times is None:
+            runs = [partial(run_batch, runner, part.inputs, names, part.samples) for runner in runners]
+            times = compare_times(runs[0], runs[-1])
         results = [run_batch(runner, part.inputs, names, part.samples) for runner in runners]
         for meter in meters:
             meter.update(results[0], results[-1], labels_of(part, label))
@@ -201,6 +209,7 @@ def _compare(
         metrics=found,
         gate=judge(found, drop, limit),
         versions=versions(),
+        time_ratio=times,
     )
 
 

@@ -61,6 +61,19 @@ class Runner(Protocol):
 
 
 @dataclass(frozen=True)
+class Written:
+    """A model as its user would run it.
+
+    Attributes:
+        runner: Runs it, and leaves the cores alone between the runs.
+        size_bytes: What its files take, weights too; None if it has no files.
+    """
+
+    runner: Runner
+    size_bytes: int | None
+
+
+@dataclass(frozen=True)
 class OnnxRunner:
     """An ONNX model in onnxruntime on the CPU; made by `OnnxRunner.open`."""
 
@@ -72,10 +85,15 @@ class OnnxRunner:
 
     @classmethod
     def open(
-        cls, model: str | os.PathLike[str] | onnx.ModelProto | ir.Model, *, threads: int | None = None
+        cls,
+        model: str | os.PathLike[str] | onnx.ModelProto | ir.Model,
+        *,
+        threads: int | None = None,
+        spin: bool = True,
     ) -> OnnxRunner:
         """Return a runner of a model; `threads` is the number of threads, all cores by default.
 
+        Without `spin` its threads sleep as soon as a run ends: those of another session that is timed need the cores.
         A path is given to onnxruntime as it is, so weights beside the model are mapped, not copied.
 
         Raises:
@@ -87,6 +105,8 @@ class OnnxRunner:
         check_threads(threads)
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads or 0
+        if not spin:
+            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.log_severity_level = 4  # What fails is raised; nothing is printed.
         name = _name(model)
         with scratch_folder() as folder:

@@ -25,6 +25,7 @@ from softq.cli.printing import print_report, progress
 @click.option("--limit", type=float, metavar="X", help="Gate: the candidate's value is at least (at most) X.")
 @options.THREADS
 @options.INPUT_SHAPES
+@options.TIME
 @options.MARKDOWN
 @click.option("--junit", metavar="FILE", help="Write the gate as a test case in JUnit XML too.")
 @options.JSON

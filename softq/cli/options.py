@@ -59,6 +59,9 @@ LABELS = click.option("--labels", metavar="NAME", help="The label array to use (
 OUTPUT = click.option("--output", metavar="NAME", help="The model output to compare.")
 BATCH = click.option("--batch", type=int, metavar="N", help="Samples a run.")
 THREADS = click.option("--threads", type=int, metavar="N", help="Threads of the runtime; all cores by default.")
+TIME = click.option(
+    "--time", is_flag=True, help="Time it beside the float model, the two by turns, on the first batch."
+)
 MAX_DROP = click.option(
     "--max-drop", metavar="X|X%", help="Gate: worse than the reference by at most X (X% of its value)."
 )

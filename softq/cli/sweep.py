@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @measuring.OUT
 @measuring.FORCE
 @measuring.granularity("What options are fitted for on calibration data.")
+@options.TIME
 @click.option(
     "--max-drop", metavar="X|X%", help="Gate: some setting is at most X worse (X% of the float value), shown."
 )

@@ -22,7 +22,7 @@ def to_text(report: Report, *, terminal: bool = False, width: int = 100) -> str:
         f"output     {report.output}" + (f", labels {report.labels}" if report.labels else ""),
         "",
     ]
-    tail = [*_notes(report), *_flips(report), *_verdict(report)]
+    tail = _remarks(report)
     if terminal:
         return _pretty(head, rows, tail, width, passed=report.passed)
     widths = [max(len(row[i]) for row in (_COLUMNS, *rows)) for i in range(len(_COLUMNS))]
@@ -46,7 +46,7 @@ def to_markdown(report: Report) -> str:
         *(f"| {' | '.join(map(_escape, _cells(result)))} |" for result in report.metrics),
         "",
     ]
-    for note in [*_notes(report), *_flips(report), *_verdict(report)]:
+    for note in _remarks(report):
         text += [_escape(note), ""]
     versions = ", ".join(f"{name} {version}" for name, version in sorted(report.versions.items()))
     text.append(f"Versions: {versions}.")
@@ -80,6 +80,10 @@ def _samples(report: Report) -> str:
     return f"{report.count} sample{'' if report.count == 1 else 's'}, {report.batch} at a time"
 
 
+def _remarks(report: Report) -> list[str]:
+    return [*_notes(report), *_flips(report), *_times(report), *_verdict(report)]
+
+
 def _notes(report: Report) -> list[str]:
     """NaN counts, once for metrics that saw the same outputs."""
     counts = {result.nan: result.name for result in reversed(report.metrics)}
@@ -97,6 +101,17 @@ def _flips(report: Report) -> list[str]:
         f" {flips.gained} under the candidate alone; McNemar's exact test: p = {flips.p_value:.3g}"
         for result in report.metrics
         if result.interval is not None and (flips := result.interval.flips) is not None
+    ]
+
+
+def _times(report: Report) -> list[str]:
+    times = report.time_ratio
+    if times is None:
+        return []
+    return [
+        f"time: {times.median:.3g} times the reference's, quartiles {times.low:.3g} to {times.high:.3g};"
+        f" {1e3 * times.reference_seconds:.3g} ms and {1e3 * times.candidate_seconds:.3g} ms for"
+        f" {min(report.batch, report.count)} at a time, {times.turns} turns"
     ]
 
 

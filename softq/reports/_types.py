@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from softq.json_values import to_plain
 from softq.metrics import Direction, Evidence, Flips, Interval, NanCounts, PairedSamples
+from softq.timing import TimeRatio
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ class Report:
         versions: Versions of what computed the values.
         hashes: Hashes of graphs and data, filled in by whoever has them.
         schema: Version of this form.
+        time_ratio: The candidate's time over the reference's on the first batch, if they were timed.
     """
 
     reference: str
@@ -112,6 +114,7 @@ class Report:
     versions: Mapping[str, str]
     hashes: Mapping[str, str] = field(default_factory=dict[str, str])
     schema: int = 1
+    time_ratio: TimeRatio | None = None
 
     @property
     def passed(self) -> bool:
@@ -136,6 +139,7 @@ class Report:
             "versions": dict(sorted(self.versions.items())),
             "metrics": [_metric(result, samples=samples) for result in self.metrics],
             "gate": None if self.gate is None else asdict(self.gate),
+            "time_ratio": None if self.time_ratio is None else asdict(self.time_ratio),
         }
         return {name: to_plain(value) for name, value in found.items()}
 

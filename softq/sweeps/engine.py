@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from softq.sweeps.distributed import check_workers, connect, open_evaluator
 from softq.sweeps.eta import Eta
 from softq.sweeps.evaluate.evaluator import Candidate, Evaluator, Measurement, Subject
 from softq.sweeps.evaluate.framework import ModelSource, Opened
+from softq.sweeps.evaluate.timer import Timer
 from softq.sweeps.folder import check_same, clear_folder, make_scratch, open_folder, read_existing, write_study
 from softq.sweeps.planner import Planner, Selection, plan_for
 from softq.sweeps.records import Estimate, Outcome, Setting, SiteErrors, Study, append
@@ -91,6 +93,7 @@ def run(
     timeout: float | None = None,
     tls: Tls | None = None,
     framework: str = "onnx",
+    time: bool = False,
     force: bool = False,
     command: str = "",
     progress: Progress | None = None,
@@ -124,6 +127,8 @@ def run(
             times the longest so far, a minute at least.
         tls: The files with which the processes of a cluster know one another; dask's own configuration if None.
         framework: What the model is of: `onnx`, or `torch` for a module (`softq.sweeps.frameworks`).
+        time: Time each setting beside the float model, too, by turns on the first batch, with its file as `convert`
+            writes it; not with other processes, which take the cores.
         force: Start anew in a folder that holds something else.
         command: What reproduces the sweep, for the study.
         progress: Called with a step's name, the milliseconds that passed, and those with the ones still to come.
@@ -136,7 +141,7 @@ def run(
     settings, notes = expand(methods, bits, options, calibration is not None, granularity)
     selection = Selection(tuple(sites), all_sites, tuple(masks), allow_float32, max_length, batch, allow_substitute)
     task = Task(model, data, metric, selection, calibration, limit, labels, output, threads, command, workers,
-                scheduler, timeout, sampling or Sampling(), tls, framework)  # fmt: skip
+                scheduler, timeout, sampling or Sampling(), tls, framework, time)  # fmt: skip
     conditions = {"methods": methods, "bits": bits, "set": sorted(options), "granularity": granularity}
 
     def jobs(planner: Planner, subject: Subject, done: Container[str], notes: list[str]) -> list[Job]:
@@ -193,8 +198,10 @@ def measure(
             make_scratch(folder) as place,
             connect(task, place) as client,
             open_evaluator(client, task, opened, planner, runner, subject, place, report) as evaluator,
+            Timer(opened, planner.model, subject, place) if task.time else nullcontext() as timer,
         ):
-            study = _study(task, known, planner, sorted({job.setting.method for job in jobs}), evaluator)
+            methods = sorted({job.setting.method for job in jobs})
+            study = _study(task, known, planner, methods, evaluator, None if timer is None else timer.size_bytes)
             if before is None:
                 clear_folder(folder)
                 write_study(folder, study)
@@ -213,7 +220,8 @@ def measure(
                 one = measured[number].setting
                 if isinstance(found, Measurement):
                     sites = measured[number].sites()
-                    append(folder, Outcome(one, found.metric, found.loss, found.samples, found.seconds, sites))
+                    times = (None, None) if timer is None else timer.measure(plan_for(planner, one))
+                    append(folder, Outcome(one, found.metric, found.loss, found.samples, found.seconds, sites, *times))
                 else:
                     left_out.append(f"left out: {describe(one)}: {found}")
     now = read_existing(folder)
@@ -266,13 +274,20 @@ def identity(
             "output": subject.output,
             "batch": subject.batch,
             "threads": task.threads,
+            # Values do not depend on it; a table with times for some of its rows says little.
+            "time": task.time,
         },
         "data_hash": subject.hash(),
     }
 
 
 def _study(
-    task: Task, known: Mapping[str, Any], planner: Planner, methods: Sequence[str], evaluator: Evaluator
+    task: Task,
+    known: Mapping[str, Any],
+    planner: Planner,
+    methods: Sequence[str],
+    evaluator: Evaluator,
+    size_bytes: int | None,
 ) -> Study:
     return Study(
         **known,
@@ -286,6 +301,7 @@ def _study(
         seconds=evaluator.seconds,
         sites=planner.describe(methods),
         command=task.command,
+        size_bytes=size_bytes,
     )
 
 

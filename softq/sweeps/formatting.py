@@ -12,6 +12,7 @@ from softq.sweeps.records import SCHEMA, Estimate, Outcome, SiteErrors, Study
 from softq.visible import lines
 
 _HEAD = ("setting", "value", "95 % interval", "loss", "95 % interval", "seconds")
+_TIMES = ("time / float", "quartiles", "bytes")
 _ERRORS = ("error of P V", "argmax", "top 5", "row sum")
 
 
@@ -38,23 +39,31 @@ def sweep_to_text(sweep: Sweep) -> str:
         f"float32  {study.reference.value:.6g} {_interval(study.reference)}",
         "",
     ]
-    columns = _HEAD + (_ERRORS if any(map(_is_of_one_site, sweep.outcomes)) else ())
-    return lines(head) + table(columns, list(map(_row, sweep.outcomes)))
+    timed = any(outcome.time_ratio is not None for outcome in sweep.outcomes)
+    columns = _HEAD + (_TIMES if timed else ()) + (_ERRORS if any(map(_is_of_one_site, sweep.outcomes)) else ())
+    return lines(head) + table(columns, [_row(outcome, timed) for outcome in sweep.outcomes])
 
 
 def _is_of_one_site(outcome: Outcome) -> bool:
     return outcome.setting.site is not None
 
 
-def _row(outcome: Outcome) -> tuple[str, ...]:
+def _row(outcome: Outcome, timed: bool) -> tuple[str, ...]:
     metric, loss = outcome.metric, outcome.loss
     measured = (f"{metric.value:.6g}", _interval(metric), f"{loss.value:+.4g}", _interval(loss))
     return (
         describe(outcome.setting),
         *(measured if outcome.samples else ("",) * len(measured)),
         f"{outcome.seconds:.2f}" if outcome.samples else "",
+        *(_times(outcome) if timed else ()),
         *(_cells(*outcome.sites.values()) if _is_of_one_site(outcome) else ()),
     )
+
+
+def _times(outcome: Outcome) -> tuple[str, ...]:
+    times, size = outcome.time_ratio, outcome.size_bytes
+    ratio = ("", "") if times is None else (f"{times.median:.3g}", f"[{times.low:.3g}, {times.high:.3g}]")
+    return (*ratio, "" if size is None else f"{size:,}")
 
 
 def _cells(errors: SiteErrors | None = None) -> tuple[str, ...]:

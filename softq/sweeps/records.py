@@ -19,6 +19,7 @@ from softq.files import parse_json, read_json, read_text
 from softq.json_values import to_plain
 from softq.methods import OptionValue
 from softq.metrics import Evidence, Flips
+from softq.timing import TimeRatio
 
 SCHEMA = 1
 STUDY, OUTCOMES = "study.json", "outcomes.jsonl"
@@ -102,6 +103,8 @@ class Outcome:
         samples: Samples that were evaluated.
         seconds: Of the evaluation.
         sites: Errors by site, where they were measured.
+        time_ratio: The time of a run over the float model's, where they were timed.
+        size_bytes: What the files of the converted model take, weights too, where it was timed and has files.
     """
 
     setting: Setting
@@ -110,6 +113,8 @@ class Outcome:
     samples: int
     seconds: float
     sites: Mapping[str, SiteErrors] = field(default_factory=dict[str, SiteErrors])
+    time_ratio: TimeRatio | None = None
+    size_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -136,6 +141,7 @@ class Study:
         schema: Version of this form.
         conditions: What else the values depend on, by name: the user's choices as he gave them, and the hash of the
             calibration data. A sweep goes on only under the same ones.
+        size_bytes: What the float model's files take, where it was timed and has files.
     """
 
     softq: str
@@ -156,6 +162,7 @@ class Study:
     command: str
     schema: int = SCHEMA
     conditions: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    size_bytes: int | None = None
 
 
 def read(folder: str | os.PathLike[str]) -> tuple[Study, tuple[Outcome, ...]]:
@@ -223,4 +230,7 @@ def _outcome(plain: Mapping[str, Any]) -> Outcome:
         int(plain["samples"]),
         float(plain["seconds"]),
         sites,
+        # Records of earlier versions have neither.
+        None if plain.get("time_ratio") is None else TimeRatio(**plain["time_ratio"]),
+        plain.get("size_bytes"),
     )

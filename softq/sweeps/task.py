@@ -51,6 +51,7 @@ class Task:
         sampling: Which rows of the calibration data are fitted on.
         tls: How the processes of a cluster know one another; None for dask's own configuration, or no proof at all.
         framework: What the model is of: see `softq.sweeps.frameworks`.
+        time: Whether candidates are timed, too.
     """
 
     model: ModelSource
@@ -69,6 +70,7 @@ class Task:
     sampling: Sampling = field(default_factory=Sampling)
     tls: Tls | None = None
     framework: str = "onnx"
+    time: bool = False
 
     @property
     def name(self) -> str:

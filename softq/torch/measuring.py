@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
@@ -24,7 +25,7 @@ from softq.calibration import input_specs, spec_of
 from softq.data import Array, DataSource, TensorSpec, look_at, name_of
 from softq.errors import InputError, RefusalError, SoftqError, UsageError, root_line
 from softq.plans import Plan
-from softq.runner import check_threads
+from softq.runner import Written, check_threads
 from softq.torch.conversion import replace_softmaxes
 from softq.torch.loading import MOST_TEXT, load_module, make_example, match_inputs, silent
 from softq.torch.tracing import Traced, evaluating, trace
@@ -127,6 +128,10 @@ class OpenedModule:
     def sessions(self, model: ir.Model, most: int = 1) -> TorchSessions:
         """Return what runs what plans make of it; `model` is the exported one."""
         return TorchSessions(self.float_model, self.traced)
+
+    def write(self, model: ir.Model, plan: Plan | None, folder: Path) -> Written:
+        """Return what runs the module, or what a plan makes of it, as it is; it has no files."""
+        return Written(self.float_model if plan is None else self.sessions(model).runner(plan), None)
 
 
 def open_module(

@@ -39,6 +39,8 @@ def check_workers(task: Task) -> None:
         if task.tls is not None:
             raise UsageError("the files of TLS are for --workers or --scheduler: this process talks to no other")
         return
+    if task.time:
+        raise UsageError("--time: other processes take the cores meanwhile; measure in one process")
     if not FRAMEWORKS.get(task.framework).distributed:
         raise UsageError(
             f"--workers and --scheduler: a model of the framework {task.framework} is measured in one process"

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from softq.data import DataSource
 from softq.modelfile import ModelLike
-from softq.runner import Runner
+from softq.runner import Runner, Written
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -63,6 +64,16 @@ class Opened(Protocol):
         Args:
             model: `model` as it was loaded.
             most: How many may be open at a time.
+        """
+        ...
+
+    def write(self, model: ir.Model, plan: Plan | None, folder: Path) -> Written:
+        """Return what is timed: what a plan makes of the model, or the float model.
+
+        Args:
+            model: `model` as it was loaded.
+            plan: The plan, or None for the float model.
+            folder: An empty one, where files can lie as long as it is timed.
         """
         ...
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from softq.conversion import convert
 from softq.data import DataSource
-from softq.modelfile import ModelLike
-from softq.runner import OnnxRunner
+from softq.modelfile import ModelLike, as_model, data_files, save
+from softq.runner import OnnxRunner, Written
 from softq.sweeps.evaluate.framework import Framework, ModelSource
 from softq.sweeps.evaluate.sessions import OnnxSessions
 
 if TYPE_CHECKING:
     import onnx_ir as ir
+
+    from softq.plans import Plan
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,17 @@ class _Opened:
 
     def sessions(self, model: ir.Model, most: int = 1) -> OnnxSessions:
         return OnnxSessions(model, self.threads, most)
+
+    def write(self, model: ir.Model, plan: Plan | None, folder: Path) -> Written:
+        path = folder / "model.onnx"
+        if plan is not None:
+            save(convert(as_model(model), plan=plan).model, path)
+        elif isinstance(self.model, (str, os.PathLike)):
+            path = Path(self.model)
+        else:
+            save(as_model(model), path)
+        size = sum(Path(file).stat().st_size for file in (path, *data_files(path)))
+        return Written(OnnxRunner.open(path, threads=self.threads, spin=False), size)
 
 
 def _open(model: ModelSource, data: Sequence[DataSource], batch: int | None, threads: int | None) -> _Opened:
