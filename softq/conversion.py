@@ -137,7 +137,7 @@ def convert(
 
     Args:
         model: A path, an `onnx.ModelProto` or an `onnx_ir.Model`.
-        method: Name of the method; `softq.methods.DEFAULT_METHOD` if None.
+        method: Name of the method, or the file of one's own (`my_method.py`); `softq.methods.DEFAULT_METHOD` if None.
         bits: Short for the setting `bits`.
         settings: Options of the method by name.
         calibration: Data for options that are fitted: see `softq.data.open_data`.
@@ -146,7 +146,7 @@ def convert(
             attention softmaxes are, and classifier heads, samplers and routers stay exact.
         all_sites: Convert every site that can be.
         plan: A plan, its file, or the values in it, to follow instead of method, bits, settings, calibration, sites
-            and all_sites.
+            and all_sites; beside it, the file of a method of one's own that the plan names.
         require: Refuse a model in which nothing is converted, instead of returning it as it is.
         inline: Write plain operators instead of functions, for consumers that refuse functions.
         fuse_attention: Write each attention whose softmax is replaced as a function around the softmax's own, with
@@ -171,6 +171,8 @@ def convert(
         ProofError: a method's program has no proof for the rows' greatest length.
     """
     followed = None if plan is None else as_plan(plan)
+    if method is not None:
+        method = METHODS.get(method).name if followed is None or not method.endswith(".py") else _know(method, followed)
     if followed is not None and max_length not in (None, followed.max_length):
         raise UsageError(f"max_length is {max_length}; the plan was made for {followed.max_length}")
     if max_length is None:
@@ -284,6 +286,17 @@ def expose(model: ModelLike, plan: Plan) -> ir.Model:
     for step in make_steps(planned, plan.rewrites, plan.max_length, expose=True):
         step(work)
     return work
+
+
+def _know(file: str, plan: Plan) -> None:
+    """Make the method of a file known, for a plan that names it.
+
+    Raises:
+        UsageError: the plan does not.
+    """
+    name = METHODS.get(file).name
+    if name not in {site.method for site in plan.sites}:
+        raise UsageError(f"a plan settles method already, and this one does not name {name}, which {file!r} holds")
 
 
 def _in_given_form(work: ir.Model, model: str | os.PathLike[str] | M) -> M:

@@ -126,6 +126,7 @@ def explain(
     work = as_model(model)
     check_names("masks", masks)
     assumed = Assumed(frozenset(masks), allow_float32)
+    method = chosen.name
     locate(work, logarithms=chosen.logarithms, methods=method, assumed=assumed)
     facts = Facts(ModelView(work))
     found = findings(facts, Policy(logarithms=chosen.logarithms, methods=method))

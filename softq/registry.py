@@ -1,21 +1,25 @@
 """Finding the entries of an extension folder: modules that expose one named object each, or a tuple of them.
 
 `softq/methods`, `softq/passes` and `softq/targets` are lists by virtue of being folders. Nothing else keeps a list.
-Packages outside softq add entries through the entry-point groups named in `Folder.group`.
+Packages outside softq add entries through the entry-point groups named in `Folder.group`, and who asks for a name that
+ends in `.py` gets the entry of that file, which has its own name from then on, in this process.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
+from pathlib import Path
 from types import ModuleType
 from typing import Generic, Protocol, TypeVar, cast
 
 from softq.errors import SoftqError, UsageError
+from softq.own_files import import_file
 
 
 class Named(Protocol):
@@ -56,18 +60,52 @@ class Folder(Generic[T]):
             SoftqError: an entry is broken, has no `attribute` of the right kind, does not carry its file's name, or
                 has the name of another; the message names the owners.
         """
-        return _discover(self)
+        found, own = _discover(self), _OWN.get(self.group)
+        if not own:
+            return found
+        return dict(sorted({**found, **{name: cast("T", entry) for name, (entry, _) in own.items()}}.items()))
 
     def get(self, name: str) -> T:
-        """Return the entry called `name`.
+        """Return the entry called `name`, or that of the file that `name` is the path of.
 
         Raises:
-            UsageError: there is none; the message lists what there is.
+            UsageError: there is none; the message lists what there is. Or the file holds none.
         """
+        if name.endswith(".py"):
+            return self._of_file(name)
         entries = self.entries()
         if name not in entries:
             raise UsageError(f"unknown {self.noun} {name!r}; there are: {', '.join(entries)}")
         return entries[name]
+
+    def file_of(self, name: str) -> Path | None:
+        """Return the file of the user's own that an entry comes from; None of any other."""
+        own = _OWN.get(self.group, {}).get(name)
+        return None if own is None else own[1]
+
+    def _of_file(self, file: str) -> T:
+        path = Path(os.path.realpath(file))
+        if not path.is_file():
+            raise UsageError(f"{self.noun} {file!r}: no such file")
+        try:
+            module = import_file(path)
+        except Exception as error:
+            told = str(error) if isinstance(error, SoftqError) else f"{type(error).__name__}: {error}"
+            raise UsageError(f"{self.noun} {file!r} cannot be imported: {told}") from error
+        try:
+            entry = _entries(self, module, path.stem.replace("_", "-"))[0]
+        except SoftqError as error:
+            raise UsageError(str(error)) from error
+        there = self.file_of(entry.name)
+        if there not in (None, path) or entry.name in _discover(self):
+            whose = there or f"softq or an installed package, which have {entry.name!r}"
+            raise UsageError(f"{self.noun} {file!r} has the name of that of {whose}; call the file otherwise")
+        _OWN.setdefault(self.group, {})[entry.name] = (entry, path)
+        return entry
+
+
+_OWN: dict[str, dict[str, tuple[object, Path]]] = {}
+"""Entries of the user's own files by group and name, with their files."""
 
 
 @cache

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 import softq
 import softq.modelfile
+import softq.registry
 from softq.cli import main
 from softq.errors import InputError
 from tests.attention import attention
@@ -56,6 +57,8 @@ NOT_RUN: Mapping[str, str] = {
     "from softq.integrations": "lines of the scripts that tests/test_integrations.py runs",
     "from softq.torch.brevitas": "likewise",
     "program = torch.onnx.export": "likewise",
+    "from dataclasses import dataclass": "tests/test_plug_ins.py does",
+    "[project.entry-points": "tests/test_plug_ins.py builds and installs the package",
     "{": "schemas: tests/test_explain.py and tests/test_report_page.py hold what is printed against them",
 }
 """Beginnings of blocks, or of lines in blocks, that this file does not run, and what runs them."""
@@ -108,6 +111,9 @@ def softpick() -> onnx.ModelProto:
 
 def prepare(page: str, text: str) -> None:
     """Put model.onnx and data.npz into the current folder: what the block is about."""
+    if "my_ramp.py" in text:
+        blocks_of = [block for name, _, block in blocks() if name == page and "METHOD = " in block]
+        Path("my_ramp.py").write_text(blocks_of[0])
     if "perplexity" in text:
         ids = np.random.default_rng(1).integers(0, VOCABULARY, (16, TOKENS))
         onnx.save(language_model(), "model.onnx")
@@ -133,6 +139,7 @@ def prepare(page: str, text: str) -> None:
 )
 def test_block(page: str, language: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(softq.registry, "_OWN", {})  # What a file makes known ends with the block.
     prepare(page, text)
     if language == "python":
         with np.load("data.npz") as arrays:

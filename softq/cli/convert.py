@@ -15,7 +15,11 @@ from softq.cli.printing import print_json, print_notes, print_text, progress
 @click.command()
 @click.argument("model")
 @click.argument("out")
-@click.option("--method", metavar="NAME", help="The softmax method; softq methods lists them.")
+@click.option(
+    "--method",
+    metavar="NAME",
+    help="The softmax method (softq methods lists them), or a file of your own: my_method.py.",
+)
 @options.METHOD_BITS
 @options.METHOD_SETTINGS
 @click.option(

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import itertools
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from types import ModuleType
 from typing import cast
 
 import numpy as np
@@ -18,6 +15,7 @@ import numpy as np
 from softq.data._arrays import Array, Header, TensorSpec, check, line
 from softq.data._dataset import Dataset, Part
 from softq.errors import InputError, UsageError
+from softq.own_files import import_file
 
 FUNCTION = re.compile(r"(?:[^\W\d][\w.]*|.+\.py):[^\W\d][\w.]*")
 
@@ -46,7 +44,7 @@ def load_function(text: str, noun: str) -> Callable[..., object]:
         sys.path.insert(0, folder)
     importlib.invalidate_caches()
     try:
-        found: object = _import_file(module_name) if is_file else importlib.import_module(module_name)
+        found: object = import_file(module_name) if is_file else importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
         raise UsageError(f"{noun} {text!r}: cannot import {module_name}: {line(error)}") from error
     for step in path.split("."):
@@ -55,26 +53,6 @@ def load_function(text: str, noun: str) -> Callable[..., object]:
         what = "file" if is_file else "module"
         raise UsageError(f"{noun} {text!r}: {what} {module_name} has no function {path!r}")
     return found
-
-
-def _import_file(file: str) -> ModuleType:
-    """Return the module that a file is; run once, however often it is asked for."""
-    path = os.path.realpath(file)
-    # Not by its own name, which another module may have.
-    name = f"_softq_file_{Path(path).stem}"
-    there = sys.modules.get(name)
-    if there is not None and there.__file__ == path:
-        return there
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None, path
-    assert spec.loader is not None, path
-    sys.modules[name] = module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
 
 
 def repeat_call(name: str) -> Callable[[], Iterator[object]]:

@@ -26,7 +26,7 @@ from softq.sweeps.folder import check_same, clear_folder, make_scratch, open_fol
 from softq.sweeps.planner import Planner, Selection, plan_for
 from softq.sweeps.records import Estimate, Outcome, Setting, SiteErrors, Study, append
 from softq.sweeps.sampled_rows import Rows, sample_or_note
-from softq.sweeps.settings import Granularity, expand
+from softq.sweeps.settings import Granularity, expand, hash_files
 from softq.sweeps.task import Task, Tls
 
 
@@ -109,7 +109,7 @@ def run(
         data: See `softq.data.open_data`; it is read once per setting, a batch at a time.
         out: The sweep's folder, made if it is not there; `softq.sweeps.records` says what is in it.
         metric: Name of the metric.
-        methods: `all`, or names joined by commas.
+        methods: `all`, or names joined by commas; a name may be the file of a method of one's own (`my_method.py`).
         bits: Widths such as `4`, `2-8` or `2,4,6-8`.
         options: Options of a method, `METHOD.KEY=VALUE` each.
         limit: How many samples, from the first; all if None.
@@ -142,7 +142,10 @@ def run(
     selection = Selection(tuple(sites), all_sites, tuple(masks), allow_float32, max_length, batch, allow_substitute)
     task = Task(model, data, metric, selection, calibration, limit, labels, output, threads, command, workers,
                 scheduler, timeout, sampling or Sampling(), tls, framework, time)  # fmt: skip
-    conditions = {"methods": methods, "bits": bits, "set": sorted(options), "granularity": granularity}
+    files = hash_files(settings, task)
+    conditions = {"methods": methods, "bits": bits, "set": sorted(options), "granularity": granularity} | (
+        {"files": files} if files else {}
+    )
 
     def jobs(planner: Planner, subject: Subject, done: Container[str], notes: list[str]) -> list[Job]:
         planner.check(one.method for one in settings)

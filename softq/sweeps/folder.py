@@ -33,6 +33,7 @@ _COMPARED = {
 
 _TITLES = {
     "calibration": "the calibration data",
+    "files": "the file of a method",
     "trace": "what was traced of the model",
     "state": "the model's state",
 }

@@ -15,7 +15,7 @@ from softq.sweeps.folder import open_folder
 from softq.sweeps.planner import Planner
 from softq.sweeps.records import Setting, SiteErrors
 from softq.sweeps.sampled_rows import Rows
-from softq.sweeps.settings import Granularity, expand
+from softq.sweeps.settings import Granularity, expand, hash_files
 from softq.sweeps.task import Task
 
 DEFAULT_TOP = 10
@@ -53,8 +53,10 @@ def run(
         raise UsageError(f"top is {top}; a head alone cannot be converted, so that it has errors but no metric")
     count = DEFAULT_TOP if top is None and granularity == "site" else top or 0
     settings, notes = expand(methods, bits, options, task.calibration is not None)
+    files = hash_files(settings, task)
     conditions = {
-        "methods": methods, "bits": bits, "set": sorted(options), "granularity": granularity, "top": count
+        "methods": methods, "bits": bits, "set": sorted(options), "granularity": granularity, "top": count,
+        **({"files": files} if files else {}),
     }  # fmt: skip
     with open_folder(out, force) as folder:
         return measure(

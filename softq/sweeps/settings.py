@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -9,6 +10,7 @@ from typing import Literal
 from softq.errors import UsageError
 from softq.methods import FITTED_SCOPES, METHODS, Method, OptionValue
 from softq.sweeps.records import Setting
+from softq.sweeps.task import Task
 
 ALL = "all"
 """The word for every method that serves a model trained with the exact softmax."""
@@ -39,16 +41,29 @@ def parse_bits(text: str) -> tuple[int, ...]:
 def parse_methods(text: str) -> tuple[str, ...]:
     """Return the names that `all` (methods that serve a model trained with the softmax) or `NAME,NAME` stands for.
 
+    A name may be the file of a method of one's own.
+
     Raises:
         UsageError: a method is unknown, or named twice.
     """
     every = [name for name, method in METHODS.entries().items() if method.drop_in]
-    names = every if text == ALL else [name.strip() for name in text.split(",")]
+    names = every if text == ALL else [METHODS.get(name.strip()).name for name in text.split(",")]
     for name in names:
-        METHODS.get(name)
         if names.count(name) > 1:
             raise UsageError(f"methods {text!r}: {name} is named twice")
     return tuple(names)
+
+
+def hash_files(settings: Sequence[Setting], task: Task) -> dict[str, str]:
+    """Return the SHA-256 of the file of each method that is of a file of the user's own, by the method's name.
+
+    Raises:
+        UsageError: there is one, and other processes are to measure.
+    """
+    files = {one.method: METHODS.file_of(one.method) for one in settings}
+    if task.distributed and any(files.values()):
+        raise UsageError("methods of files are measured in one process; workers know those of installed packages")
+    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items() if path is not None}
 
 
 def expand(

@@ -28,7 +28,7 @@ from softq.sweeps.planner import Choice, Planner
 from softq.sweeps.records import Outcome, Setting, read
 from softq.sweeps.sampled_rows import Rows
 from softq.sweeps.sensitivity import output_error
-from softq.sweeps.settings import expand
+from softq.sweeps.settings import expand, hash_files
 from softq.sweeps.task import Task
 
 
@@ -118,6 +118,7 @@ def find_plan(
     settings = tuple(one for one in settings if "bits" in one.options)
     if not settings:
         raise UsageError(f"methods {methods}: none has a width, so that there are no bits to save")
+    hash_files(settings, task)
     for one in (task, task if verify is None else replace(task, data=verify)):
         check_workers(one)
     opened = task.open()
