@@ -60,10 +60,11 @@ class Folder(Generic[T]):
             SoftqError: an entry is broken, has no `attribute` of the right kind, does not carry its file's name, or
                 has the name of another; the message names the owners.
         """
-        found, own = _discover(self), _OWN.get(self.group)
+        own = _OWN.get(self.group)
         if not own:
-            return found
-        return dict(sorted({**found, **{name: cast("T", entry) for name, (entry, _) in own.items()}}.items()))
+            return _discover(self)
+        files = {name: cast("T", entry) for name, (entry, _) in own.items()}
+        return dict(sorted({**_discover(self), **files}.items()))
 
     def get(self, name: str) -> T:
         """Return the entry called `name`, or that of the file that `name` is the path of.

@@ -54,7 +54,7 @@ def test_a_method_of_a_file_computes_what_the_file_says(method: Path) -> None:
     feed = inputs(batch=4)
     converted = softq.convert(attention(), method=str(method), settings={"width": 4.0})
     (found,) = OnnxRunner.open(converted.model)(feed).values()
-    np.testing.assert_allclose(found, attend(feed, 4.0), atol=1e-5)
+    np.testing.assert_allclose(found.astype(np.float64), attend(feed, 4.0), atol=1e-5)
     assert {site.method for site in converted.plan.sites} == {"my-ramp"}
     assert METHODS.get("my-ramp").name in METHODS.entries()
 
