@@ -9,6 +9,7 @@
 # make fpga      cells, megahertz and clocks of cores, by yosys and nextpnr in an environment of their own (build/fpga); needs iverilog
 # make figures   the figures of the README, from real models (needs the extra torch; hours are spared by a cache)
 # make soak SECONDS=600   four processes in one folder that are killed, while the disk is full or read-only (needs root)
+# make site      the documentation as a site that needs no server, in build/site
 # make lock      requirements.txt anew: what softq with all extras but torch, cuda and dev needs, with hashes
 # make wheels    wheels for Linux on x86-64 and 64-bit Arm, with the library of operators for onnxruntime; a quarter of an hour
 # make release   sdist, wheels, list of parts (SBOM) and hashes of all in build/release, installed with requirements.txt
@@ -19,7 +20,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: demo test test-all lint types pytest mutants fuzz wheel operators wheels figures fpga runtimes integrations packages soak docs lock release clean
+.PHONY: demo test test-all lint types pytest mutants fuzz wheel operators wheels figures fpga runtimes integrations packages soak docs site lock release clean
 
 $(VENV)/.base: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("softq needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
@@ -154,6 +155,9 @@ release: $(TOOLS)/.done operators
 
 docs: $(VENV)/.base
 	$(BIN)/python docs/generate.py
+
+site: $(VENV)/.dev docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 clean:
 	rm -rf build dist $(VENV)

@@ -19,8 +19,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))  # for `benchmarks`, which is never installed
+PAGES = ROOT / "docs" / "pages"
+sys.path.insert(0, str(ROOT))  # for `benchmarks` and `docs`, which are never installed
 
+from docs.pages import reference  # noqa: E402
+from docs.pages.links import place_of, to_site  # noqa: E402
 from softq.formatting import target_to_text  # noqa: E402
 from softq.forms import FORMS  # noqa: E402
 from softq.methods import METHODS  # noqa: E402
@@ -313,17 +316,23 @@ def main() -> None:
     given = parser.parse_args()
     stale: list[str] = []
     given.out.mkdir(parents=True, exist_ok=True)
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    for path in [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]:
         text = path.read_text(encoding="utf-8")
         filled = fill(text, path.name)
         if filled != text:
             stale.append(str(path.relative_to(ROOT)))
             if not given.check:
                 path.write_text(filled, encoding="utf-8")
-        if path.parent != ROOT:
-            (given.out / path.name).write_text(add_lists(filled, path.name), encoding="utf-8")
+        page = given.out / place_of(path)
+        page.write_text(to_site(add_lists(filled, path.name), path, given.out), encoding="utf-8")
+    for place, text in reference.pages().items():
+        (given.out / place).parent.mkdir(exist_ok=True)
+        (given.out / place).write_text(text, encoding="utf-8")
     for image in (ROOT / "docs").glob("*.png"):
         shutil.copy(image, given.out)
+    for asset in (*PAGES.glob("assets/*"), *PAGES.glob("vendor/*")):
+        (given.out / "assets").mkdir(exist_ok=True)
+        shutil.copy(asset, given.out / "assets")
     if stale and given.check:
         raise SystemExit(f"not as filled: {', '.join(stale)}; run make docs")
 

@@ -1,0 +1,20 @@
+"""What mkdocs calls: a page that mkdocs.yml does not name still has its place among the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+GUIDES, METHODS = "Guides", "Methods"
+
+
+def on_config(config: Any) -> Any:
+    """Add the pages of methods to their section, and pages that stand in none to the guides."""
+    docs = Path(config.docs_dir)
+    sections = {name: pages for entry in config.nav for name, pages in entry.items() if isinstance(pages, list)}
+    sections[METHODS] += sorted(path.relative_to(docs).as_posix() for path in docs.glob("methods/*.md"))
+    named = {page for pages in sections.values() for page in pages} | {
+        page for entry in config.nav for page in entry.values() if isinstance(page, str)
+    }
+    sections[GUIDES] += sorted({path.name for path in docs.glob("*.md")} - named)
+    return config

@@ -1,0 +1,55 @@
+"""The reference: the command line from click, Python from docstrings, schemas from the code."""
+
+from __future__ import annotations
+
+import json
+
+from softq.site import inspection_schema
+from softq.sweeps.report import content_schema
+
+CLI = """# The command line
+
+Every command and option, as `softq COMMAND --help` prints them.
+
+::: mkdocs-click
+    :module: softq.cli
+    :command: main
+    :prog_name: softq
+    :depth: 1
+    :style: table
+"""
+
+PYTHON = """# Python
+
+Everything that `import softq` offers. Names are imported when they are first used.
+
+"""
+
+
+def python() -> str:
+    """Return the page of the Python interface, one entry per public name."""
+    import softq
+
+    names = [name for name in softq.__all__ if name != "__version__"]
+    homes = {name: home for home, given in softq._HOMES.items() for name in given}
+    return PYTHON + "\n".join(f"::: {homes[name]}.{name}\n" for name in names)
+
+
+def schemas() -> str:
+    """Return the page of the JSON schemas that softq's own files and outputs keep to."""
+    parts = [
+        "# Schemas\n",
+        "What `--json` prints and what is written to files has a JSON schema. A schema only ever gains fields; a field "
+        "that changes its meaning gets another name, and the file another `schema` number.\n",
+    ]
+    for title, about, schema in (
+        ("Inspection", "Printed by `softq inspect --json`.", inspection_schema()),
+        ("Report", "Written by `softq report` as `report.json`.", content_schema()),
+    ):
+        parts.append(f"## {title}\n\n{about}\n\n```json\n{json.dumps(schema, indent=2)}\n```\n")
+    return "\n".join(parts)
+
+
+def pages() -> dict[str, str]:
+    """Return the pages, by their place in the site."""
+    return {"reference/cli.md": CLI, "reference/python.md": python(), "reference/schemas.md": schemas()}
