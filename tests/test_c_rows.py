@@ -18,6 +18,7 @@ from softq.codegen.common.patterns import INTEGERS, with_integers
 from softq.codegen.cpu.rows.repeats import Repeat, roll_up
 from softq.codegen.cpu.rows.short_forms import shorten
 from softq.rowprog import DType, Kind, Program, Trace, run
+from softq.rowprog.ranges import intervals_in_parts, prove
 from softq.rowprog.tabulate import tabulate_or_keep
 from tests.test_native_rows import IN_C, Host, all_outputs, assert_same, needs_host, program_of, rows_of
 
@@ -127,14 +128,63 @@ def test_a_shift_that_rounds_is_the_same_in_fewer_bits() -> None:
     right = t.clamp(right, 1, 50)
     rounded = ((x << 20) + (t.const(1, DType.I64) << (right - 1))) >> right
     program = t.program(weights=t.cast(t.clamp(rounded, -1000, 1000), DType.I32), normalizer=t.length())
-    short = shorten(program)
+    short = shorten(program, 256)
     assert [n.op for n in short.nodes()].count("shl") == 1 < [n.op for n in program.nodes()].count("shl")
     scores = np.stack([np.arange(-128, 128), np.roll(np.arange(-128, 128), 1)]).astype(np.int8)
     scores = np.minimum(scores[:, :, None], np.arange(60, dtype=np.int8)[:, None, None].reshape(1, 1, -1)).swapaxes(
         1, 2
     )
     np.testing.assert_array_equal(run(short, scores)["weights"], run(program, scores)["weights"])
-    assert shorten(short).nodes() == short.nodes()
+    assert shorten(short, 256).nodes() == short.nodes()
+
+
+def reciprocal(least: int = 1) -> Program:
+    """Return a program that divides 2^61 by a mantissa, in steps of Newton that are clamped to [least, 2^32)."""
+    t = Trace("reciprocal", structure="x", scores=DType.I8)
+    total = t.row_sum(t.cast(t.scores, DType.I32) + 129)
+    mantissa, _ = t.normalize(t.cast(t.max(total, 1), DType.U32))
+    half = t.cast(mantissa, DType.I64) >> 2
+    x = t.const(3 << 29, DType.I64) - half
+    for _ in range(4):
+        x = t.clamp((x * ((1 << 31) - ((half * x) >> 30))) >> 30, least, 2**32 - 1)
+    above = t.select(t.cast(total, DType.I64) >= 1 << 20, total >> 3, total)
+    return t.program(weights=t.cast(t.scores, DType.I32), normalizer=t.clamp(above, 1, 1 << 20), x=x)
+
+
+def test_what_intervals_decide_is_not_computed() -> None:
+    program = reciprocal()
+    short = shorten(program, 64)
+    ops = [node.op for node in short.nodes()]
+    # The sum of 64 scores is below 2^20. No step leaves [1, 2^32); what is left is that an empty sum is 1.
+    assert "select" not in ops
+    assert "min" not in ops
+    assert ops.count("max") == 2
+    longer = shorten(program, 1 << 20)
+    assert "select" in [node.op for node in longer.nodes()]
+    acting = shorten(reciprocal(1 << 30), 64)
+    assert [node.op for node in acting.nodes()].count("max") > 2
+    rng = np.random.default_rng(0)
+    for length in (0, 1, 2, 7, 64):
+        scores = rng.integers(-128, 128, (200, length)).astype(np.int8)
+        for found, whole in ((short, program), (acting, reciprocal(1 << 30))):
+            for name, wanted in run(whole, scores).items():
+                np.testing.assert_array_equal(run(found, scores)[name], wanted)
+
+
+def test_parts_of_a_mantissa_hold_what_it_gives() -> None:
+    program = reciprocal()
+    proof = prove(program, max_length=1 << 16)
+    found = intervals_in_parts(program, proof)
+    steps = [node for node in program.nodes() if node.op == "min" and node.dtype is DType.I64]
+    # One product of Newton's takes x and the mantissa for independent, and each step twice of them.
+    assert [proof.intervals[node].high for node in steps[-2:]] == [2**32 - 1] * 2
+    assert all(found[node].high < 2**31 + 2**28 for node in steps)
+    rng = np.random.default_rng(0)
+    lengths = [1, 2, 3, 100, 1 << 12, 1 << 16]
+    for length in lengths:
+        scores = rng.integers(-128, 128, (3, length)).astype(np.int8)
+        last = steps[-1]
+        assert all(found[last].low <= x <= found[last].high for x in run(program, scores)["x"].ravel().tolist())
 
 
 @needs_host

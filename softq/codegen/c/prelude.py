@@ -130,12 +130,13 @@ _PRODUCT = """static inline SQ_INLINE int64_t sq_product_int32(int32_t a, int32_
     return (int64_t)a * b;
 }
 """
-_SCALED = """/* A product, divided by 2^{shift}, half up. */
+_SCALED = """/* A product, divided by 2^{shift}, half up: its upper word is a multiple of what is divided by. */
 static SQ_SHORT int32_t sq_scaled_{shift}(int32_t a, int32_t b)
 {{
     SQ_SIGNED(a);
     SQ_SIGNED(b);
-    return (int32_t)(((int64_t)a * b + INT64_C({half})) >> {shift});
+    const int64_t product = (int64_t)a * b;
+    return (int32_t)(((uint32_t)(product >> 32) << {left}) + ((((uint32_t)product >> {right}) + 1) >> 1));
 }}
 """
 PRODUCTS = ("product_", "scaled_")
@@ -159,7 +160,7 @@ def helper(name: str, extremes: bool = False) -> str:
         return _PRODUCT
     operation, *rest = name.split("_", 1)
     if operation == "scaled":
-        return _SCALED.format(shift=rest[0], half=1 << (int(rest[0]) - 1))
+        return _SCALED.format(shift=rest[0], left=32 - int(rest[0]), right=int(rest[0]) - 1)
     if operation in ("least", "greatest"):
         if extremes:
             return _NUMBER.format(name=f"sq_{name}", function="fminf" if operation == "least" else "fmaxf")

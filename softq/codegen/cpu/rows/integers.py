@@ -57,7 +57,7 @@ def _scaled_product(e: Emission, node: Node) -> Expr | None:
     if node.op != "shr" or total.op != "add" or by.op != "const" or e.type_of(node) != _WORD:
         return None
     (found, half), right = total.args, int(number_of(by))
-    is_half = half.op == "const" and right > 0 and number_of(half) == 1 << (right - 1)
+    is_half = half.op == "const" and 0 < right <= bits_of(_WORD) and number_of(half) == 1 << (right - 1)
     if not is_half or not e.processor.machine.in_c or found.op != "mul" or not _are_words(e, found):
         return None
     return tirx.call_pure_extern(_WORD, f"scaled_{right}", *(e.operand(found, at, _WORD) for at in (0, 1)))

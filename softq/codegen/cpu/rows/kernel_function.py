@@ -85,7 +85,7 @@ def row_kernel(
         UsageError: an output is unknown or named twice, or has numbers that four bits do not hold.
     """
     if machine.in_flash:
-        program = shorten(program)
+        program = shorten(program, max(max_length, 1))
     names = output_names(program, outputs)
     chosen = replace(program, outputs={name: program.outputs[name] for name in names})
     with IRBuilder() as builder, script.prim_func():

@@ -2,20 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from softq.rowprog.program import Node, Program, number_of, substitute
+from softq.rowprog.program import Node, Program, number_of
+from softq.rowprog.ranges import Interval, intervals_in_parts, prove
 from softq.rowprog.types import Kind
 
+Intervals = Mapping[Node, Interval]
 
-def shorten(program: Program) -> Program:
-    """Return a program with the same results.
 
-    A shift that rounds, (x + (1 << (r - 1))) >> r, becomes ((x >> (r - 1)) + 1) >> 1: floor((x + h) / 2h) is
-    floor((floor(x / h) + 1) / 2), and what is added has one bit where it had r.
+def shorten(program: Program, max_length: int) -> Program:
+    """Return a program with the same results for rows of 0 to `max_length` elements.
+
+    * Of the row's numbers, a select or an extreme that always gives the same operand becomes that operand, and a clamp
+      that never acts what it says of its operand.
+    * A shift that rounds, (x + (1 << (r - 1))) >> r, becomes ((x >> (r - 1)) + 1) >> 1: floor((x + h) / 2h) is
+      floor((floor(x / h) + 1) / 2), and what is added has one bit where it had r.
+
+    Raises:
+        ProofError: the program has no complete proof.
     """
-    known = {node: made for node in program.nodes() if (made := _rounding_shift(node)) is not None}
-    return replace(program, outputs=substitute(program.outputs, known, assumptions=True)) if known else program
+    intervals = intervals_in_parts(program, prove(program, max_length=max_length))
+    made: dict[Node, Node] = {}
+    for node in program.nodes():
+        args = tuple(made[arg] for arg in node.args)
+        same = all(new is old for new, old in zip(args, node.args, strict=True))
+        over = node if same else replace(node, args=args)
+        made[node] = (
+            _idle_clamp(node, intervals, made) or _decided(node, intervals, made) or _rounding_shift(over) or over
+        )
+    return replace(program, outputs={name: made[node] for name, node in program.outputs.items()})
+
+
+def _idle_clamp(node: Node, intervals: Intervals, made: Mapping[Node, Node]) -> Node | None:
+    """Return min(max(x, low), high) as an assumption of what is made of x; None if it is none or acts."""
+    if node.op != "min" or node.args[0].op != "max" or not _is_number(node):
+        return None
+    (x, low), high = node.args[0].args, node.args[1]
+    if low.op != "const" or high.op != "const":
+        return None
+    least, most = int(number_of(low)), int(number_of(high))
+    if not least <= intervals[x].low <= intervals[x].high <= most:
+        return None
+    attrs = {"low": least, "high": most, "because": "no clamp acts on it"}
+    return Node("assume", (made[x],), node.dtype, node.kind, attrs)
+
+
+def _decided(node: Node, intervals: Intervals, made: Mapping[Node, Node]) -> Node | None:
+    """Return what is made of the operand that a select or an extreme always gives; None if there is none."""
+    if node.op == "select" and node.kind is Kind.SCALAR:
+        condition = intervals[node.args[0]]
+        return made[node.args[1 if condition.low else 2]] if condition.low == condition.high else None
+    if node.op not in ("min", "max") or not _is_number(node):
+        return None
+    for lesser, greater in (node.args, node.args[::-1]):
+        if intervals[lesser].high <= intervals[greater].low:
+            return made[lesser if node.op == "min" else greater]
+    return None
+
+
+def _is_number(node: Node) -> bool:
+    return node.kind is Kind.SCALAR and node.dtype.is_integer
 
 
 def _rounding_shift(node: Node) -> Node | None:
