@@ -12,7 +12,9 @@ import pytest
 
 pytest.importorskip("tvm")
 
+from softq.artifact.machine import Cpu
 from softq.codegen.c.four_bytes import FOUR_BYTES
+from softq.codegen.c.machines import CORTEX_M
 from softq.codegen.c.prelude import prelude
 from softq.codegen.common.patterns import INTEGERS, with_integers
 from softq.codegen.cpu.rows.repeats import Repeat, roll_up
@@ -185,6 +187,27 @@ def test_parts_of_a_mantissa_hold_what_it_gives() -> None:
         scores = rng.integers(-128, 128, (3, length)).astype(np.int8)
         last = steps[-1]
         assert all(found[last].low <= x <= found[last].high for x in run(program, scores)["x"].ravel().tolist())
+
+
+SPECIAL = np.array([np.nan, -np.nan, np.inf, -np.inf, 0, -0.0, 1e-45, -1e-45, 1, -1, 3.4e38, -3.4028235e38, 87, -86.5,
+                    -86.50001], np.float32)  # fmt: skip
+
+
+@needs_host
+@pytest.mark.parametrize("machine", [CORTEX_M.machine("m3", ""), CORTEX_M.machine("m7", "")], ids=lambda m: m.float_abi)
+@pytest.mark.parametrize("name", ["exact", "relu"])
+def test_floats_are_compared_as_numbers(name: str, machine: Cpu) -> None:
+    """Without a unit for floats their bits are compared."""
+    program = program_of(name, {}, DType.F32, False)
+    host = Host(program, machine, outputs=all_outputs(program), max_length=64)
+    pairs = np.stack(np.meshgrid(SPECIAL, SPECIAL), axis=-1).reshape(-1, 2)
+    longer = np.concatenate([pairs, np.tile(SPECIAL[3:5], (len(pairs), 1))], axis=-1)
+    for scores in (pairs, SPECIAL[:, None], longer, np.empty((3, 0), np.float32)):
+        found, wanted = host(scores), run(program, scores)
+        np.testing.assert_allclose(found["normalizer"], wanted["normalizer"], rtol=1e-6)
+        # What weighs how much beside a NaN is left open.
+        numbers = ~np.isnan(wanted["normalizer"][:, 0])
+        np.testing.assert_allclose(found["weights"][numbers], wanted["weights"][numbers], rtol=1e-6, atol=0)
 
 
 @needs_host

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 
 from tvm import tirx
@@ -12,6 +13,7 @@ from tvm.script.ir_builder import tirx as script
 from softq.codegen.common.patterns import marked
 from softq.codegen.cpu.rows import mve, planes
 from softq.codegen.cpu.rows.emission import Emission
+from softq.codegen.cpu.rows.float_bits import WORD, magnitude, magnitude_of
 from softq.codegen.cpu.rows.lanes import Combine, halve, reduce_lanes, reduce_parts, reduce_rows
 from softq.codegen.cpu.rows.processor import Processor
 from softq.codegen.cpu.rows.tir import (
@@ -72,11 +74,14 @@ class Accumulators:
         self._combine = _combine_of(node, place)
         self._in_c = place.processor.machine.in_c
         self.condition = marked(node)
+        self._number = None if self.condition is None else _tested_bits(self.condition, place.processor)
         self.name = place.type_of(node)
         if self.condition is not None:
             # All bits of a mark are set: what a comparison gives, or one instruction makes of a mask, the narrower the
             # better.
             self.name = "int8" if place.processor.masks or not place.bits else f"int{place.bits}"
+        if self._number is not None:
+            self.name, self._combine = WORD, lambda a, x: tirx.Select(tirx.LT(a, x), x, a)
         self.lanes = place.lanes
         self._least_word = place.processor.has_least_word
         self._tests = place.processor.tests_vectors
@@ -86,7 +91,9 @@ class Accumulators:
         empty = OPS[node.op].of_empty_row(node.dtype) if self.condition is None else 0
         start = empty if held.is_float else min(max(empty, held.low), held.high)
         self.starts_empty = start == empty
-        """Whether they begin with what the reduction is of a row without elements."""
+        if node in place.kernel.starts:
+            start, self.starts_empty = place.kernel.starts[node], True
+        # Whether they begin with what the reduction is, or is taken for, of a row without elements.
         first, count = place.const(start, self.name), 1 if self.condition else count
         self.parts = [Local.of(first, self.name, self.lanes) for _ in range(count)]
 
@@ -97,6 +104,14 @@ class Accumulators:
             places: The places.
             first: Whether nothing was taken in before, and every accumulator has its place.
         """
+        if self._number is not None:
+            for e in places:
+                self.parts[0].set(
+                    _where_counted(
+                        e, self._combine(self.parts[0].get(), magnitude(e, e.arg(self._number, F32))), self.parts[0]
+                    )
+                )
+            return
         if self.condition is not None:
             # Of many conditions the disjunction is one instruction each, and tests for NaN are one for two vectors.
             any_of = functools.reduce(tirx.Or, [e.arg(self.condition, BOOL) for e in places])
@@ -154,10 +169,22 @@ class Accumulators:
         if self._tests and not self._fresh and (bits_of(self.name), self.lanes) == (8, _TESTED_BYTES):
             words = Local.of(reinterpret(marks, "int64", 2), "int64", 2).get()
             return tirx.EQ(intrinsic("llvm.x86.sse41.ptestz", "int32", 1, words, words), const(0, "int32"))
+        if self._number is not None:
+            most = intrinsic("llvm.vector.reduce.umax", self.name, 1, marks) if self.lanes > 1 else marks
+            return tirx.LT(const(magnitude_of(math.inf), self.name), most)
         # Of words that are 0 or all set, of which MVE finds the greatest in one instruction.
         how = "llvm.vector.reduce.umax" if self._is_mve else "llvm.vector.reduce.or"
         whole = intrinsic(how, self.name, 1, marks) if self.lanes > 1 else marks
         return tirx.NE(whole, const(0, self.name))
+
+
+def _tested_bits(condition: Node, processor: Processor) -> Node | None:
+    """Return the float that a condition says is NaN, where the greatest bits tell it in less; else None."""
+    if not processor.compares_bits or condition.op != "not":
+        return None
+    equal = condition.args[0]
+    same = equal.op == "eq" and equal.args[0] is equal.args[1] and equal.args[0].dtype.is_float
+    return equal.args[0] if same else None
 
 
 def _where_counted(e: Emission, x: Expr, part: Local) -> Expr:

@@ -19,6 +19,7 @@ from softq.codegen.cpu.rows.integers import long_division
 from softq.codegen.cpu.rows.load_store import Line, RowMemory, place_stored_rows, written
 from softq.codegen.cpu.rows.processor import Processor
 from softq.codegen.cpu.rows.rules import RULES
+from softq.codegen.cpu.rows.short_forms import least_maximums
 from softq.codegen.cpu.rows.tables import Table, constant_table, given_table, least_entry_type
 from softq.codegen.cpu.rows.tir import Local, Memory, cast, opaque, type_name
 from softq.rowprog.phases import phases
@@ -97,6 +98,7 @@ class Arguments:
             params=self._params,
             head=tirx.const(0, self.index),
             operators=max(len(phase.rows) for phase in self.passes),
+            starts=least_maximums(program) if processor.machine.in_flash else {},
         )
         for node in _tables(program):
             if node.op == "table":

@@ -34,6 +34,7 @@ class KernelContext:
         operators: Of the pass that computes most of an element.
         tables: How each table is looked up.
         row_tables: Values that are looked up in tables of the row at hand, and at which byte.
+        starts: Numbers that the maximums of rows begin with, where nothing asks for a lesser one.
     """
 
     processor: Processor
@@ -47,6 +48,7 @@ class KernelContext:
     operators: int
     tables: dict[Node, Table] = field(default_factory=dict)
     row_tables: Mapping[Node, tuple[Table, Node]] = field(default_factory=dict)
+    starts: Mapping[Node, float] = field(default_factory=dict)
 
     def looked_up(self, node: Node) -> tuple[Table, Node] | None:
         """Return in which table a value is looked up, and at what; None if it is computed."""

@@ -12,7 +12,18 @@ from tvm.script.ir_builder import tirx as script
 
 from softq.codegen.common.patterns import rounded
 from softq.codegen.cpu.rows.emission import Emission
-from softq.codegen.cpu.rows.tir import F32, F64, bits_of, cast, fence, intrinsic, is_signed, reinterpret, vector_of
+from softq.codegen.cpu.rows.float_bits import WORD, magnitude, magnitude_of
+from softq.codegen.cpu.rows.tir import (
+    F32,
+    F64,
+    bits_of,
+    cast,
+    fence,
+    intrinsic,
+    is_signed,
+    reinterpret,
+    vector_of,
+)
 from softq.rowprog.library import EXP_LIMIT, LN2_HIGH, LN2_LOW, LOG2_E
 from softq.rowprog.program import Node, number_of
 
@@ -83,7 +94,10 @@ def exp_minus(e: Emission, node: Node) -> Expr:
     power = script.shift_left(whole, e.const(23, "int32"))
     bits = tirx.Add(reinterpret(p, "int32", e.lanes), power)
     # Chosen among integers, where the choice is a mask of the addition.
-    chosen = tirx.Select(tirx.LE(d, e.const(EXP_LIMIT, F32)), bits, e.const(0, "int32"))
+    near = tirx.LE(d, e.const(EXP_LIMIT, F32))
+    if e.processor.calls_for_floats:
+        near = tirx.LE(magnitude(e, d), e.const(magnitude_of(EXP_LIMIT), WORD))
+    chosen = tirx.Select(near, bits, e.const(0, "int32"))
     return reinterpret(e.share(chosen, "int32"), F32, e.lanes)
 
 

@@ -120,6 +120,16 @@ class Processor:
         return self.machine.in_c and self.machine.extremes
 
     @property
+    def calls_for_floats(self) -> bool:
+        """Whether kernels are C for a processor without a unit for floats, where each operation on them is a call."""
+        return self.machine.in_c and self.machine.float_abi == "soft"
+
+    @property
+    def compares_bits(self) -> bool:
+        """Whether the bits of floats are compared in less than the floats."""
+        return self.calls_for_floats or self.has_mve
+
+    @property
     def rounds(self) -> bool:
         """Whether rounding to integers half to even is one instruction; else LLVM may call the C library."""
         return self.machine.triple.startswith("aarch64") or (self.is_x86 and self.machine.vector_bytes >= 32)

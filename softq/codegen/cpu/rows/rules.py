@@ -8,7 +8,7 @@ from tvm import tirx
 from tvm.ir import Expr
 
 from softq.codegen.common import carriers
-from softq.codegen.cpu.rows import floats, integers, mve
+from softq.codegen.cpu.rows import float_bits, floats, integers, mve
 from softq.codegen.cpu.rows.emission import Emission, Rule
 from softq.codegen.cpu.rows.tir import BOOL, F32, F64, bits_of, broadcast, cast, extreme, fence, lane_numbers, type_name
 from softq.rowprog.ops import Rules
@@ -78,12 +78,20 @@ def _extreme(first: int, second: int) -> Rule:
     def rule(e: Emission, node: Node) -> Expr:
         name = e.common(node)
         a, b = e.operand(node, 0, name), e.operand(node, 1, name)
+        if node.args[0] in e.kernel.starts:
+            return a
         if name == F32 and e.processor.has_extremes and node.args[1].op == "const":
             return extreme(first == 1, a, b)  # Where the first is NaN, it is the number.
+        if name == F32 and e.processor.calls_for_floats and first == 1 and _is_not_negative(node.args[1]):
+            return tirx.Select(float_bits.above(e, a, number_of(node.args[1])), a, b)
         chosen = tirx.Select(tirx.LT((a, b)[first], (a, b)[second]), a, b)
         return chosen if node.dtype.is_float else e.convert(chosen, name, e.type_of(node))
 
     return rule
+
+
+def _is_not_negative(node: Node) -> bool:
+    return node.op == "const" and number_of(node) >= 0
 
 
 # Logic

@@ -35,6 +35,24 @@ def shorten(program: Program, max_length: int) -> Program:
     return replace(program, outputs={name: made[node] for name, node in program.outputs.items()})
 
 
+def least_maximums(program: Program) -> Mapping[Node, float]:
+    """Return the maximums of floats that are used for nothing but max(maximum, a constant), with that constant.
+
+    A maximum that begins with the constant is that already: no NaN becomes one of a row.
+    """
+    users: dict[Node, set[Node]] = {}
+    for node in program.nodes():
+        for arg in node.args:
+            users.setdefault(arg, set()).add(node)
+    found: dict[Node, float] = {}
+    for node, of in users.items():
+        (user, *others) = of
+        is_maximum = node.op == "row_max" and node.dtype.is_float and node not in program.outputs.values()
+        if is_maximum and not others and user.op == "max" and user.args[0] is node and user.args[1].op == "const":
+            found[node] = number_of(user.args[1])
+    return found
+
+
 def _idle_clamp(node: Node, intervals: Intervals, made: Mapping[Node, Node]) -> Node | None:
     """Return min(max(x, low), high) as an assumption of what is made of x; None if it is none or acts."""
     if node.op != "min" or node.args[0].op != "max" or not _is_number(node):
