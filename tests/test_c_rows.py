@@ -203,7 +203,7 @@ def test_floats_are_compared_as_numbers(name: str, machine: Cpu) -> None:
     pairs = np.stack(np.meshgrid(SPECIAL, SPECIAL), axis=-1).reshape(-1, 2)
     longer = np.concatenate([pairs, np.tile(SPECIAL[3:5], (len(pairs), 1))], axis=-1)
     for scores in (pairs, SPECIAL[:, None], longer, np.empty((3, 0), np.float32)):
-        found, wanted = host(scores), run(program, scores)
+        found, wanted = ({k: x.astype(np.float64) for k, x in y.items()} for y in (host(scores), run(program, scores)))
         np.testing.assert_allclose(found["normalizer"], wanted["normalizer"], rtol=1e-6)
         # What weighs how much beside a NaN is left open.
         numbers = ~np.isnan(wanted["normalizer"][:, 0])
