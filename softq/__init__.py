@@ -1,7 +1,7 @@
 """softq replaces every softmax of an ONNX model by one that small hardware likes, and measures what that costs.
 
-The steps are `inspect`, `convert`, `check` and `build`, and `load` for what was built; each pass alone is in
-`softq.passes`, each method in `softq.methods`.
+The steps are `inspect`, `convert`, `save`, `check` and `build`, and `load` for what was built; the studies are `sweep`,
+`sensitivity`, `plan` and `report`. Each pass alone is in `softq.passes`, each method in `softq.methods`.
 Names are imported when they are first used, so that `import softq` stays cheap.
 """
 
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from softq.building import build
     from softq.calibration import Sampling
     from softq.compare import Report, check
-    from softq.conversion import Conversion, convert, inspect
+    from softq.conversion import Conversion, calibrate, convert, inspect, save
     from softq.conversion_pass import SoftqPass
     from softq.errors import InputError, ProofError, RefusalError, SoftqError, UsageError
     from softq.explanation import Explanation, explain
     from softq.methods import METHODS
     from softq.plans import Plan, SitePlan, load_plan
     from softq.site import Site, Verdict
+    from softq.sweeps.functions import plan, report, sensitivity, sweep
     from softq.targets import TARGETS
 
 _HOMES = {
@@ -34,13 +35,14 @@ _HOMES = {
     "softq.building": ("build",),
     "softq.calibration": ("Sampling",),
     "softq.compare": ("Report", "check"),
-    "softq.conversion": ("Conversion", "convert", "inspect"),
+    "softq.conversion": ("Conversion", "calibrate", "convert", "inspect", "save"),
     "softq.conversion_pass": ("SoftqPass",),
     "softq.explanation": ("Explanation", "explain"),
     "softq.errors": ("InputError", "ProofError", "RefusalError", "SoftqError", "UsageError"),
     "softq.methods": ("METHODS",),
     "softq.plans": ("Plan", "SitePlan", "load_plan"),
     "softq.site": ("Site", "Verdict"),
+    "softq.sweeps.functions": ("plan", "report", "sensitivity", "sweep"),
     "softq.targets": ("TARGETS",),
 }
 
@@ -64,12 +66,18 @@ __all__ = [
     "Verdict",
     "__version__",
     "build",
+    "calibrate",
     "check",
     "convert",
     "explain",
     "inspect",
     "load",
     "load_plan",
+    "plan",
+    "report",
+    "save",
+    "sensitivity",
+    "sweep",
 ]
 
 

@@ -1,8 +1,9 @@
-"""Modules under the names they had before functions of these names were planned; they stay for one release.
+"""Modules under the names they had before there were functions of these names; they stay for one release.
 
-`softq.plan`, `softq.report`, `softq.sweep` and `softq.calibrate` are to be functions. An alias is therefore an entry of
-`sys.modules` and never an attribute of `softq`: an import finds the entry, and the import system sets an attribute only
-for a module that it loads itself.
+`softq.plan`, `softq.report`, `softq.sweep` and `softq.calibrate` are functions. An alias is therefore an entry of
+`sys.modules` and never an attribute of `softq`: `from softq.sweep.records import read` finds the entry, and
+`softq.sweep` is the function whatever was imported. The import system sets an attribute only for a module that it loads
+itself.
 """
 
 from __future__ import annotations

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Generic, cast
 
 import onnx_ir as ir
 
+from softq import modelfile
 from softq._version import __version__
 from softq.calibration import Sampling, make_fit
 from softq.conversion_steps import make_steps
 from softq.errors import RefusalError, UsageError
+from softq.files import write_text
 from softq.graph.facts import Assumed, Facts
 from softq.graph.view import ModelView
 from softq.input_shapes import InputShapes, fix_input_shapes
@@ -265,6 +267,66 @@ def convert(
     work.metadata_props[VERSION_KEY] = __version__
     work.metadata_props[PLAN_KEY] = json.dumps(result.to_json(), separators=(",", ":"), allow_nan=False)
     return Conversion(_in_given_form(work, model), found, result, tuple(warnings))
+
+
+def calibrate(
+    model: ModelLike,
+    data: DataSource,
+    *,
+    method: str | None = None,
+    bits: int | None = None,
+    settings: Mapping[str, OptionValue] | None = None,
+    sampling: Sampling | None = None,
+    sites: Sequence[str] = (),
+    all_sites: bool = False,
+    max_length: int | None = None,
+    batch: int | None = None,
+    masks: Sequence[str] = (),
+    allow_float32: bool = False,
+    allow_substitute: bool = False,
+    input_shapes: InputShapes | None = None,
+    progress: Progress | None = None,
+) -> Plan:
+    """Return the plan that `convert` follows with these calibration data, the options of each site fitted.
+
+    Args:
+        model: As in `convert`, as the others are.
+        data: The calibration data: see `softq.data.open_data`.
+        method, bits, settings, sampling, sites, all_sites, max_length, batch, masks, allow_float32, allow_substitute,
+            input_shapes, progress: As in `convert`.
+
+    Raises:
+        RefusalError: nothing of the model is converted.
+        SoftqError: as in `convert`.
+    """
+    return convert(
+        as_model(model), method=method, bits=bits, settings=settings, calibration=data, sampling=sampling, sites=sites,
+        all_sites=all_sites, require=True, max_length=max_length, batch=batch, masks=masks, allow_float32=allow_float32,
+        allow_substitute=allow_substitute, input_shapes=input_shapes, progress=progress,
+    ).plan  # fmt: skip
+
+
+def save(
+    result: Conversion[onnx.ModelProto] | Conversion[ir.Model] | onnx.ModelProto | ir.Model | Plan,
+    path: str | os.PathLike[str],
+) -> None:
+    """Write what `convert`, `calibrate` or `plan` gave to a file: a model as .onnx, a plan as JSON.
+
+    On an error nothing is left behind, and a file that was there is as it was. A model's weights in other files are
+    referred to in the folder of the model that it was made from, and copied elsewhere.
+
+    Args:
+        result: A conversion, its model, or a plan.
+        path: The file to write.
+
+    Raises:
+        UsageError: `path` is the file that the model was made from, one of its data files, or no place for a file.
+        InputError: the folder is absent, cannot be written, or the disk is full; or weights cannot be read.
+    """
+    if isinstance(result, Plan):
+        write_text(path, result.to_text())
+    else:
+        modelfile.save(result.model if isinstance(result, Conversion) else result, path)
 
 
 def expose(model: ModelLike, plan: Plan) -> ir.Model:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable
-from dataclasses import fields
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -78,11 +77,10 @@ def common(command: Callable[..., None]) -> Callable[..., None]:
 
 def take_task(model: str, given: dict[str, Any]) -> Task:
     """Take what is measured from the arguments that the commands share, and leave the others."""
-    from softq.sweeps import Selection, Task
+    from softq.sweeps.task import TaskOptions, make_task
 
-    sites = {field.name: given.pop(field.name) for field in fields(Selection)}
-    asked = {field.name: given.pop(field.name) for field in fields(Task) if field.name in given}
-    return Task(model=model, selection=Selection(**sites), command=command_line(), **asked)
+    asked = {name: given.pop(name) for name in TaskOptions.__annotations__ if name in given}
+    return make_task(model, given.pop("data"), given.pop("metric"), **asked, command=command_line())
 
 
 def command_line() -> str:

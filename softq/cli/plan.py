@@ -30,9 +30,9 @@ def plan(
 
     What was measured goes beside the plan, into PLAN.measured.json, for softq report --plan.
     """
-    from softq.files import write_text
     from softq.sweeps.formatting import plan_to_json, plan_to_text
-    from softq.sweeps.plan.record import record_of, record_text
+    from softq.sweeps.functions import write_plan
+    from softq.sweeps.plan.record import record_of
     from softq.sweeps.plan.search import find_plan
 
     if Path(out).is_dir():
@@ -41,12 +41,10 @@ def plan(
     task = measuring.take_task(model, given)
     with progress() as step:
         found = find_plan(task, max_drop=max_drop, verify=verify, sweep=sweep, progress=step, **given)
-    text, result = found.plan.to_text(), plan_to_json(found, out)
-    write_text(out, text)
-    write_text(record_of(out), record_text(result, text, metric=task.metric, budget=max_drop, command=task.command))
+    write_plan(found, task, max_drop, out)
     print_notes(found.notes)
     if as_json:
-        print_json(result)
+        print_json(plan_to_json(found, out))
     else:
         print_text(plan_to_text(found, out))
     exit_unless(found.gate.passed)

@@ -9,10 +9,9 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from softq._version import __version__
-from softq.calibration import Sampling
 from softq.compare import versions
 from softq.data import DataSource
 from softq.errors import ProofError, RefusalError, SoftqError
@@ -23,11 +22,11 @@ from softq.sweeps.evaluate.evaluator import Candidate, Evaluator, Measurement, S
 from softq.sweeps.evaluate.framework import ModelSource, Opened
 from softq.sweeps.evaluate.timer import Timer
 from softq.sweeps.folder import check_same, clear_folder, make_scratch, open_folder, read_existing, write_study
-from softq.sweeps.planner import Planner, Selection, plan_for
+from softq.sweeps.planner import Planner, plan_for
 from softq.sweeps.records import Estimate, Outcome, Setting, SiteErrors, Study, append
 from softq.sweeps.sampled_rows import Rows, sample_or_note
 from softq.sweeps.settings import Granularity, expand, hash_files
-from softq.sweeps.task import Task, Tls
+from softq.sweeps.task import Task, TaskOptions, make_task
 
 
 @dataclass(frozen=True)
@@ -74,29 +73,10 @@ def run(
     methods: str = "all",
     bits: str = "2-8",
     options: Sequence[str] = (),
-    limit: int | None = None,
-    calibration: DataSource | None = None,
-    sampling: Sampling | None = None,
     granularity: Granularity = "site",
-    sites: Sequence[str] = (),
-    all_sites: bool = False,
-    masks: Sequence[str] = (),
-    allow_float32: bool = False,
-    allow_substitute: bool = False,
-    max_length: int | None = None,
-    labels: str | None = None,
-    output: str | None = None,
-    batch: int | None = None,
-    threads: int | None = None,
-    workers: int = 1,
-    scheduler: str | None = None,
-    timeout: float | None = None,
-    tls: Tls | None = None,
-    framework: str = "onnx",
-    time: bool = False,
     force: bool = False,
-    command: str = "",
     progress: Progress | None = None,
+    **more: Unpack[TaskOptions],
 ) -> Sweep:
     """Return the outcome of every setting, and leave it in the folder `out` as soon as it is there.
 
@@ -112,36 +92,18 @@ def run(
         methods: `all`, or names joined by commas; a name may be the file of a method of one's own (`my_method.py`).
         bits: Widths such as `4`, `2-8` or `2,4,6-8`.
         options: Options of a method, `METHOD.KEY=VALUE` each.
-        limit: How many samples, from the first; all if None.
-        calibration: Data for options that are fitted.
-        sampling: How many rows of them are fitted on, and how they are drawn.
         granularity: Whether options are fitted per site or, where a method can, per head.
-        sites, all_sites, masks, allow_float32, allow_substitute, max_length: As in `convert`.
-        labels, output: As in `check`.
-        batch: Samples per run, of the evaluation and of the calibration.
-        threads: Threads of the runtime; all cores if None.
-        workers: How many processes measure, each with so many threads; more than one need `softq[cluster]`. The
-            values are those of one process to the bit, and in the same order.
-        scheduler: The address of a dask scheduler whose workers measure instead; see `softq.sweeps.distributed`.
-        timeout: Seconds after which a worker that gives no answer is reported and another one measures; by default ten
-            times the longest so far, a minute at least.
-        tls: The files with which the processes of a cluster know one another; dask's own configuration if None.
-        framework: What the model is of: `onnx`, or `torch` for a module (`softq.sweeps.frameworks`).
-        time: Time each setting beside the float model, too, by turns on the first batch, with its file as `convert`
-            writes it; not with other processes, which take the cores.
         force: Start anew in a folder that holds something else.
-        command: What reproduces the sweep, for the study.
         progress: Called with a step's name, the milliseconds that passed, and those with the ones still to come.
+        **more: See `softq.sweeps.task.TaskOptions`.
 
     Raises:
         UsageError: an argument is wrong, or the folder holds a sweep under other conditions: the message names one.
         InputError: the model or the data cannot be used.
         RefusalError: no setting can be measured.
     """
-    settings, notes = expand(methods, bits, options, calibration is not None, granularity)
-    selection = Selection(tuple(sites), all_sites, tuple(masks), allow_float32, max_length, batch, allow_substitute)
-    task = Task(model, data, metric, selection, calibration, limit, labels, output, threads, command, workers,
-                scheduler, timeout, sampling or Sampling(), tls, framework, time)  # fmt: skip
+    task = make_task(model, data, metric, **more)
+    settings, notes = expand(methods, bits, options, task.calibration is not None, granularity)
     files = hash_files(settings, task)
     conditions = {"methods": methods, "bits": bits, "set": sorted(options), "granularity": granularity} | (
         {"files": files} if files else {}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, TypedDict, Unpack
 
 from softq.calibration import Sampling
 from softq.data import DataSource
 from softq.errors import UsageError
+from softq.plans import check_names
 from softq.runner import Runner
 from softq.sweeps.evaluate.evaluator import Subject, open_subject
 from softq.sweeps.evaluate.framework import ModelSource, Opened
@@ -28,6 +31,51 @@ class Tls:
     ca_file: str
     cert: str
     key: str
+
+
+class TaskOptions(TypedDict, total=False):
+    """What a study may be told beside its model, its data and its metric; see `make_task`.
+
+    Attributes:
+        calibration: Data for options that are fitted.
+        sampling: How many rows of them are fitted on, and how they are drawn.
+        limit: How many samples, from the first; all if None.
+        sites, all_sites, masks, allow_float32, allow_substitute, max_length: As in `softq.convert`.
+        labels, output: As in `softq.check`.
+        batch: Samples per run, of the evaluation and of the calibration.
+        threads: Threads of the runtime; all cores if None.
+        workers: How many processes measure, each with so many threads; more than one need `softq[cluster]`. The
+            values are those of one process to the bit, and in the same order.
+        scheduler: The address of a dask scheduler whose workers measure instead; see `softq.sweeps.distributed`.
+        timeout: Seconds after which a worker that gives no answer is reported and another one measures; by default ten
+            times the longest so far, a minute at least.
+        tls: The files with which the processes of a cluster know one another; dask's own configuration if None.
+        framework: What the model is of: `onnx`, or `torch` for a module (`softq.sweeps.frameworks`).
+        time: Time each setting beside the float model, too, by turns on the first batch, with its file as `convert`
+            writes it; not with other processes, which take the cores.
+        command: What reproduces the study, for its record.
+    """
+
+    calibration: DataSource | None
+    sampling: Sampling | None
+    limit: int | None
+    sites: Sequence[str]
+    all_sites: bool
+    masks: Sequence[str]
+    allow_float32: bool
+    allow_substitute: bool
+    max_length: int | None
+    labels: str | None
+    output: str | None
+    batch: int | None
+    threads: int | None
+    workers: int
+    scheduler: str | None
+    timeout: float | None
+    tls: Tls | None
+    framework: str
+    time: bool
+    command: str
 
 
 @dataclass(frozen=True)
@@ -104,3 +152,20 @@ class Task:
             runner, self.data, self.metric, labels=self.labels, output=self.output, batch=self.selection.batch,
             part=part or (0, self.limit),
         )  # fmt: skip
+
+
+def make_task(model: ModelSource, data: DataSource, metric: str, **options: Unpack[TaskOptions]) -> Task:
+    """Return what a study is asked for.
+
+    Args:
+        model: A path, a name or a model, as the framework has it.
+        data: See `softq.data.open_data`.
+        metric: Name of the metric.
+        **options: See `TaskOptions`.
+    """
+    given = dict[str, Any](options)
+    chosen: dict[str, Any] = {field.name: given.pop(field.name) for field in fields(Selection) if field.name in given}
+    for name in {"sites", "masks"} & set(chosen):
+        check_names(name, chosen[name])
+        chosen[name] = tuple(chosen[name])
+    return Task(model, data, metric, Selection(**chosen), **given)

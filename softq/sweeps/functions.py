@@ -1,0 +1,119 @@
+"""Studies as functions: what `softq sweep`, `sensitivity`, `plan` and `report` do, for programs.
+
+`softq.sweep` is `softq.sweeps.engine.run`, and `softq.report` is `softq.sweeps.report.report`. The two here make the
+task that the engine takes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Unpack
+
+import softq.sweeps.sensitivity
+from softq.data import DataSource
+from softq.errors import UsageError
+from softq.files import write_text
+from softq.progress import Progress
+from softq.sweeps.engine import Sweep
+from softq.sweeps.engine import run as sweep
+from softq.sweeps.evaluate.framework import ModelSource
+from softq.sweeps.formatting import plan_to_json
+from softq.sweeps.plan.record import record_of, record_text
+from softq.sweeps.plan.search import Found, find_plan
+from softq.sweeps.report import report
+from softq.sweeps.settings import Granularity
+from softq.sweeps.task import Task, TaskOptions, make_task
+
+__all__ = ["plan", "report", "sensitivity", "sweep", "write_plan"]
+
+
+def sensitivity(
+    model: ModelSource,
+    data: DataSource,
+    *,
+    out: str | os.PathLike[str],
+    metric: str,
+    methods: str = "all",
+    bits: str = "2-8",
+    options: Sequence[str] = (),
+    granularity: Granularity = "site",
+    top: int | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+    **more: Unpack[TaskOptions],
+) -> Sweep:
+    """Return what each softmax, or each head, costs alone at each width, and leave it in the folder `out`.
+
+    Args:
+        model, data, out, metric, methods, bits, options, force, progress: As in `softq.sweep`.
+        granularity: Whether a setting is for one site, or for one head of it. Of heads there are errors only.
+        top: For how many settings, those with the greatest errors, the metric is measured; 10 of sites if None.
+        **more: See `softq.sweeps.task.TaskOptions`.
+
+    Raises:
+        UsageError: as in `softq.sweep`, or `top` is negative or asked for heads.
+        InputError: the model or the data cannot be used.
+        RefusalError: no site takes a method, or there are no rows of heads.
+    """
+    return softq.sweeps.sensitivity.run(
+        make_task(model, data, metric, **more), out=out, methods=methods, bits=bits, options=options,
+        granularity=granularity, top=top, force=force, progress=progress,
+    )  # fmt: skip
+
+
+def plan(
+    model: ModelSource,
+    data: DataSource,
+    *,
+    metric: str,
+    max_drop: str | float,
+    methods: str = "all",
+    bits: str = "2-8",
+    options: Sequence[str] = (),
+    verify: DataSource | None = None,
+    sweep: str | os.PathLike[str] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+    **more: Unpack[TaskOptions],
+) -> Found:
+    """Return method and width for each softmax under a budget, and whether they keep it on other data.
+
+    Args:
+        model, data, metric, bits, options, progress: As in `softq.sweep`.
+        methods: Likewise; those without a width are left out.
+        max_drop: The budget, in the metric's unit, or `X%` of the float model's value.
+        verify: Data for the verification; if None, the second half of the data, and the first is searched.
+        sweep: Folder of a sweep of this model and metric, whose best settings are what the search starts from.
+        out: A file for the plan; what was measured goes beside it, for `softq.report(plan=...)`.
+        **more: See `softq.sweeps.task.TaskOptions`.
+
+    Raises:
+        UsageError: an argument is wrong, or no method has a width, or the two data are the same.
+        InputError: the model or the data cannot be used, or the plan cannot be written.
+        RefusalError: no site takes a method.
+    """
+    if out is not None and Path(out).is_dir():
+        raise UsageError(f"out {os.fspath(out)!r} is a folder; expected the name of a file")
+    task = make_task(model, data, metric, **more)
+    found = find_plan(
+        task, max_drop=max_drop, methods=methods, bits=bits, options=options, verify=verify, sweep=sweep,
+        progress=progress,
+    )  # fmt: skip
+    if out is not None:
+        write_plan(found, task, max_drop, out)
+    return found
+
+
+def write_plan(found: Found, task: Task, max_drop: str | float, out: str | os.PathLike[str]) -> None:
+    """Write a plan into the file `out`, and beside it what was measured, for `softq.report(plan=...)`.
+
+    Raises:
+        InputError: they cannot be written.
+    """
+    text = found.plan.to_text()
+    write_text(out, text)
+    result = plan_to_json(found, os.fspath(out))
+    record = record_text(result, text, metric=task.metric, budget=str(max_drop), command=task.command)
+    write_text(record_of(out), record)
