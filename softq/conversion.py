@@ -290,10 +290,21 @@ def calibrate(
     """Return the plan that `convert` follows with these calibration data, the options of each site fitted.
 
     Args:
-        model: As in `convert`, as the others are.
+        model: A path, an `onnx.ModelProto` or an `onnx_ir.Model`.
         data: The calibration data: see `softq.data.open_data`.
-        method, bits, settings, sampling, sites, all_sites, max_length, batch, masks, allow_float32, allow_substitute,
-            input_shapes, progress: As in `convert`.
+        method: As in `convert`.
+        bits: As in `convert`.
+        settings: As in `convert`.
+        sampling: As in `convert`.
+        sites: As in `convert`.
+        all_sites: As in `convert`.
+        max_length: As in `convert`.
+        batch: As in `convert`.
+        masks: As in `convert`.
+        allow_float32: As in `convert`.
+        allow_substitute: As in `convert`.
+        input_shapes: As in `convert`.
+        progress: As in `convert`.
 
     Raises:
         RefusalError: nothing of the model is converted.

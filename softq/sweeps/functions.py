@@ -47,9 +47,17 @@ def sensitivity(
     """Return what each softmax, or each head, costs alone at each width, and leave it in the folder `out`.
 
     Args:
-        model, data, out, metric, methods, bits, options, force, progress: As in `softq.sweep`.
+        model: As in `softq.sweep`.
+        data: As in `softq.sweep`.
+        out: As in `softq.sweep`.
+        metric: As in `softq.sweep`.
+        methods: As in `softq.sweep`.
+        bits: As in `softq.sweep`.
+        options: As in `softq.sweep`.
         granularity: Whether a setting is for one site, or for one head of it. Of heads there are errors only.
         top: For how many settings, those with the greatest errors, the metric is measured; 10 of sites if None.
+        force: As in `softq.sweep`.
+        progress: As in `softq.sweep`.
         **more: See `softq.sweeps.task.TaskOptions`.
 
     Raises:
@@ -81,12 +89,17 @@ def plan(
     """Return method and width for each softmax under a budget, and whether they keep it on other data.
 
     Args:
-        model, data, metric, bits, options, progress: As in `softq.sweep`.
-        methods: Likewise; those without a width are left out.
+        model: As in `softq.sweep`.
+        data: As in `softq.sweep`.
+        metric: As in `softq.sweep`.
         max_drop: The budget, in the metric's unit, or `X%` of the float model's value.
+        methods: As in `softq.sweep`; those without a width are left out.
+        bits: As in `softq.sweep`.
+        options: As in `softq.sweep`.
         verify: Data for the verification; if None, the second half of the data, and the first is searched.
         sweep: Folder of a sweep of this model and metric, whose best settings are what the search starts from.
         out: A file for the plan; what was measured goes beside it, for `softq.report(plan=...)`.
+        progress: As in `softq.sweep`.
         **more: See `softq.sweeps.task.TaskOptions`.
 
     Raises:

@@ -163,7 +163,8 @@ def make_task(model: ModelSource, data: DataSource, metric: str, **options: Unpa
         metric: Name of the metric.
         **options: See `TaskOptions`.
     """
-    given = dict[str, Any](options)
+    # None is how a caller says that he has none.
+    given: dict[str, Any] = {name: value for name, value in options.items() if (name, value) != ("sampling", None)}
     chosen: dict[str, Any] = {field.name: given.pop(field.name) for field in fields(Selection) if field.name in given}
     for name in {"sites", "masks"} & set(chosen):
         check_names(name, chosen[name])
