@@ -36,8 +36,8 @@ from softq.rowprog.types import Kind
 from softq.site import Site
 from softq.visible import lines
 
-_FREE = {name for name, op in OPS.items() if op.cost == "free"} | {"exp_minus"}
-"""Operators that are not counted; an exponential is what the program makes it of."""
+_FREE = {name for name, op in OPS.items() if op.cost == "free"} | {"exp_minus", "round_to"}
+"""Operators that are not counted; an exponential or a rounding is what the program makes it of."""
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,10 @@ def carry_on(program: Program, phase: Phase, scalars: Environment, memory: dict[
     for node in phase.stored:
         assert node in phase.rows
         memory[node] = row[node]
+    for node in phase.groups:
+        # By their operands in memory, and no others.
+        found = Environment(scalars.shape, {arg: memory[arg] for arg in node.args})
+        memory[node] = found.evaluate(node)
     for node in phase.scalars:
         scalars[node] = scalars.evaluate(node)
     return {name: np.broadcast_to(row[program.outputs[name]], scalars.shape) for name in phase.outputs}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -11,8 +12,10 @@ import pytest
 
 from softq.errors import InputError
 from softq.rowprog import DType, Program, Trace, Value, run
+from softq.rowprog.formats import FORMATS, Format
 from softq.rowprog.onnx import to_model
 from softq.rowprog.program import Scope
+from softq.rowprog.rounding import round_to
 from tests.rowhost import Array, everywhere
 
 INTEGERS = [d for d in DType if d.is_integer and d is not DType.U64]
@@ -268,6 +271,61 @@ def test_rint_is_half_to_even() -> None:
     values = [*FLOATS, 8388607.5, 8388609.0, -8388607.5, 0.49999997, 1.4999999, 4.5, 5.5, -4.5]
     expected = [float(round(f32(v))) if math.isfinite(v) else v for v in values]
     check(DType.F32, values, lambda t, v: t.rint(v), expected)
+
+
+def every_number(form: Format) -> list[float]:
+    """Return the numbers of a format that are not below zero, by their codes."""
+    if form.is_power:
+        return [2.0**e for e in range(form.least, round(math.log2(form.greatest)) + 1)]
+    normal = [(2.0**e) * (1 + m / 2**form.mantissa) for e in range(form.least, 128) for m in range(2**form.mantissa)]
+    subnormal = [2.0**form.least * m / 2**form.mantissa for m in range(2**form.mantissa)]
+    return [v for v in subnormal + normal if v <= form.greatest]
+
+
+def to_format(form: Format, x: float) -> float:
+    """Return the nearest number by comparing rational distances; ties go to the even code, of powers upwards."""
+    if math.isnan(x):
+        return x
+    numbers = every_number(form)
+    size = abs(x) if not form.is_power else max(x, numbers[0])
+    if size >= numbers[-1]:
+        return math.copysign(numbers[-1], x) if not form.is_power else numbers[-1]
+    above = bisect.bisect_right(numbers, size)
+    low, high = numbers[above - 1], numbers[above]
+    below, beyond = Fraction(size) - Fraction(low), Fraction(high) - Fraction(size)
+    if form.is_power:
+        up = {"down": False, "up": below > 0, "nearest": below >= beyond}[form.direction]
+        return high if up else low
+    up = below > beyond or (below == beyond and (above - 1) % 2 == 1)
+    return math.copysign(high if up else low, x)
+
+
+@pytest.mark.parametrize("signed", [True, False])
+@pytest.mark.parametrize("name", FORMATS)
+def test_rounding_to_a_format(name: str, signed: bool) -> None:
+    form, rng = FORMATS[name], np.random.default_rng(0)
+    numbers = rng.choice(every_number(form), 40)
+    near = [
+        s * f32(n * f) for n in numbers for f in (0.5, 0.75, 0.9999999, 1, 1.0000001, 1.25, 1.0625) for s in (1, -1)
+    ]
+    # What is least may be 0 on a device; that is below half of the least number of all formats but these.
+    tiny = [v for v in FLOATS if SMALL_F32 <= abs(f32(v)) or v == 0 or not math.isfinite(v)]
+    values = [v for v in (*tiny, *near) if signed or not v < 0]
+    expected = [to_format(form, f32(v)) for v in values]
+    check(DType.F32, values, lambda t, v: round_to(t, v, name, signed=signed), expected)
+
+
+@pytest.mark.parametrize("size", [2, 16, 32])
+def test_the_greatest_of_a_group(size: int) -> None:
+    for length in (1, 16, 33, 300):
+        values = [f32(v) for v in np.random.default_rng(length).normal(size=length)]
+        values[length // 2] = -math.inf
+        best = [max(values[at - at % size : at - at % size + size]) for at in range(length)]
+        check(DType.F32, values, lambda t, v: t.group_max(v, size), best)
+        # Of computed values, and used by what comes behind it.
+        expected = [ieee("sub", v, ieee("mul", 2 * b, 2 * max(values))) for v, b in zip(values, best, strict=True)]
+        check(DType.F32, values, lambda t, v: v - t.group_max(v * 2.0, size) * t.row_max(t.group_max(v * 2.0, 4)),
+              expected)  # fmt: skip
 
 
 def test_square_root_is_rounded_once() -> None:

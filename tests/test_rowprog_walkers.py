@@ -40,7 +40,8 @@ def test_an_emitter_of_kernels_has_one_rule_for_every_operator(emitter: str) -> 
     if "cpu" in emitter:
         pytest.importorskip("tvm")
     rules, reductions = (importlib.import_module(f"{emitter}.{name}") for name in ("rules", "accumulators"))
-    assert lacks([rules.RULES, reductions.REDUCTIONS, ["scan"]]) == (set(), [])
+    # Passes write loops and what stands between two passes.
+    assert lacks([rules.RULES, reductions.REDUCTIONS, ["scan", "group_max"]]) == (set(), [])
 
 
 def test_a_missing_rule_names_the_walker_and_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ CODES = "codes"
 """Name of the output."""
 
 _GREATEST = 255
-_NOT_FOLLOWED = names_of("leaf", "reduction", "loop") - {"const", "table"}
+_NOT_FOLLOWED = names_of("leaf", "reduction", "group", "loop") - {"const", "table"}
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softq.errors import InputError
+from softq.rowprog.formats import format_of
 from softq.rowprog.ops import OPS, Rules, names_of
-from softq.rowprog.program import Node, Number, Param, body_of, demands_of, number_of, result_of, table_of, walk
+from softq.rowprog.program import (
+    Node,
+    Number,
+    Param,
+    body_of,
+    demands_of,
+    number_of,
+    result_of,
+    size_of,
+    table_of,
+    walk,
+)
 
 Array = NDArray[np.generic]
 Rule = Callable[["Environment", Node], Array]
@@ -121,6 +133,14 @@ def _row_sum(env: Environment, node: Node) -> Array:
     return np.asarray(np.sum(x, axis=-1, keepdims=True, dtype=env.dtype(node)))
 
 
+def _group_max(env: Environment, node: Node) -> Array:
+    x, size = np.broadcast_to(env[node.args[0]], env.shape), size_of(node)
+    length = env.shape[-1]
+    padding = [(0, 0)] * (x.ndim - 1) + [(0, -length % size)]
+    groups = np.pad(x, padding, constant_values=-np.inf).reshape(*env.shape[:-1], -(-length // size), size)
+    return np.repeat(np.max(groups, axis=-1), size, axis=-1)[..., :length]
+
+
 def _scan(env: Environment, node: Node) -> Array:
     body = body_of(node)
     scalar = (*env.shape[:-1], 1)
@@ -183,6 +203,8 @@ RULES: Rules[Rule] = Rules(
         "select": _elementwise(np.where),
         "cast": lambda env, node: env[node.args[0]].astype(env.dtype(node)),
         "rint": _elementwise(np.rint),
+        "round_to": lambda env, node: format_of(node).round(env[node.args[0]]),
+        "group_max": _group_max,
         "lut": _lut,
         "exp2i": _elementwise(lambda n: np.ldexp(np.float32(1), n)),
         "normalize": _normalize,

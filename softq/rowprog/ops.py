@@ -108,6 +108,14 @@ _TABLE = (
         (_CAST_FITS,),
     ),
     Op("rint", "conversion", "f32 -> f32", "The nearest integer, half to even; infinities and NaN stay."),
+    Op(
+        "round_to",
+        "float",
+        "f32, f32 -> f32",
+        "The first operand rounded to the numbers of a format of few bits (`softq.rowprog.formats` has its rules), by "
+        "the second, which the author has made it; a backend may convert by instructions of its own, to the bit.",
+        cost="dear",
+    ),
     Op("lut", "lookup", "table E, I -> E", "The table's entry at the index.", (_INDEX,), cost="dear"),
     Op("exp2i", "lookup", "i32 -> f32", "2^n exactly.", (_EXPONENT,)),
     Op(
@@ -145,6 +153,14 @@ _TABLE = (
         "row T -> scalar T",
         "The sum; 0 of an empty row. Integers: exact. f32: in any order, or nearer to the exact sum.",
         (_SUM,),
+    ),
+    Op(
+        "group_max",
+        "group",
+        "row f32 -> row f32",
+        "For each element the greatest of its group: k consecutive elements from a multiple of k on, a power of 2 up "
+        "to 256, and fewer at the row's end; unspecified if one of them is NaN.",
+        cost="dear",
     ),
     Op(
         "scan",

@@ -3,14 +3,16 @@
 A reduction is known only after a whole pass over the row, so a program needs one pass more than the longest chain of
 reductions in it. The *number* of a value is the number of reductions on the longest chain above it, itself not counted:
 the first pass in which a row value can be computed, and the pass that a reduction is accumulated in. A scan is a
-reduction in its last states, and a row of the same pass in its outputs.
+reduction in its last states, and a row of the same pass in its outputs. A `group_max` is found when the pass that has
+its operand is over: of that pass by its number, and there for the next one.
 
 The contract for emitters, phase by phase in order:
 
 1. before the first pass, compute `setup`;
 2. pass over the row: read `loads`, compute `rows` in their order, accumulate `reductions`, write `stored` and
    `outputs`;
-3. compute `scalars` in their order.
+3. find `groups` from their operands, which are inputs or stored, and store them;
+4. compute `scalars` in their order.
 
 A row value of an earlier phase that is needed again is recomputed if that takes at most `CHEAP_OPS` cheap operations
 from the inputs and from stored values; else it is stored in the phase that its number names. Constants, parameters,
@@ -25,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from softq.errors import RefusalError
 from softq.rowprog.ops import OPS, names_of
 from softq.rowprog.program import Node, Program, table_of
 from softq.rowprog.types import Kind
@@ -37,6 +40,7 @@ _BYTE_ENTRIES = 256
 
 _AT_HAND = names_of("leaf") - {"input"}
 _REDUCTIONS = names_of("reduction")
+_GROUPS = names_of("group")
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,8 @@ class Phase:
         rows: Row values computed in this pass, arguments first; recomputed ones are listed again.
         reductions: Reductions (and last states of scans) that this pass finishes.
         scalars: Scalars computed after it, arguments first.
-        stored: Those of `rows` that are kept for a later phase.
+        stored: Those of `rows` that are kept for a later phase, or for `groups`.
+        groups: The maxima over groups that this pass finishes, to be stored like those.
         outputs: Names of the program's row outputs that this pass writes.
     """
 
@@ -61,6 +66,7 @@ class Phase:
     reductions: tuple[Node, ...]
     scalars: tuple[Node, ...]
     stored: tuple[Node, ...]
+    groups: tuple[Node, ...]
     outputs: tuple[str, ...]
 
 
@@ -72,15 +78,23 @@ def phases(program: Program, *, stores: bool = True, streamed: bool = False) -> 
         stores: Whether row values may be stored for later passes; else all are computed again where they are needed,
             scans from the row's first element on.
         streamed: Whether the length is known only when the first pass is over.
+
+    Raises:
+        RefusalError: the program takes maxima over groups of elements, and nothing may be stored.
     """
     nodes = program.nodes()
+    if not stores and any(is_group(node) for node in nodes):
+        raise RefusalError(f"{program.name} takes maxima over groups of elements, which are stored for a later pass")
     numbers = number_passes(program, streamed=streamed)
+    # An output that is a maximum over groups is written by the next pass.
+    written = {name: numbers[node] + is_group(node) for name, node in program.outputs.items()}
     last = max((numbers[node] for node in nodes if node.kind is Kind.ROW or is_reduction(node)), default=0)
+    last = max((last, *(written[name] for name, node in program.outputs.items() if node.kind is Kind.ROW)))
     stored: set[Node] = set()
     passes: list[tuple[set[Node], set[Node]]] = []
     for number in range(last, -1, -1):
         roots = [arg for node in nodes if is_reduction(node) and numbers[node] == number for arg in node.args]
-        roots += [node for node in program.outputs.values() if numbers[node] == number]
+        roots += [node for name, node in program.outputs.items() if written[name] == number]
         # The later phases are done: all that they want of this one is known.
         roots += [node for node in stored if numbers[node] == number]
         passes.append(_collect(roots, number, numbers, stored, stores))
@@ -92,8 +106,11 @@ def phases(program: Program, *, stores: bool = True, streamed: bool = False) -> 
             rows=tuple(n for n in nodes if n in rows),
             reductions=tuple(n for n in nodes if is_reduction(n) and numbers[n] == number),
             scalars=tuple(n for n in nodes if _is_computed_scalar(n) and numbers[n] == number + 1),
-            stored=tuple(n for n in nodes if n in stored and numbers[n] == number),
-            outputs=tuple(name for name, n in program.outputs.items() if n.kind is Kind.ROW and numbers[n] == number),
+            stored=tuple(n for n in nodes if n in stored and numbers[n] == number and not is_group(n)),
+            groups=tuple(n for n in nodes if n in stored and numbers[n] == number and is_group(n)),
+            outputs=tuple(
+                name for name, n in program.outputs.items() if n.kind is Kind.ROW and written[name] == number
+            ),
         )
         for number, (loads, rows) in enumerate(reversed(passes))
     )
@@ -108,7 +125,8 @@ def number_passes(program: Program, *, streamed: bool = False) -> Mapping[Node, 
     """
     numbers: dict[Node, int] = {}
     for node in program.nodes():
-        known = (numbers[arg] + (is_reduction(arg) or (streamed and arg.op == "length")) for arg in node.args)
+        behind = (is_reduction(arg) or is_group(arg) or (streamed and arg.op == "length") for arg in node.args)
+        known = (numbers[arg] + later for arg, later in zip(node.args, behind, strict=True))
         numbers[node] = max(known, default=0)
     return numbers
 
@@ -116,6 +134,11 @@ def number_passes(program: Program, *, streamed: bool = False) -> Mapping[Node, 
 def is_reduction(node: Node) -> bool:
     """Say whether this is a scalar that a whole pass over the row finishes."""
     return node.op in _REDUCTIONS or (node.op == "scan" and node.kind is Kind.SCALAR)
+
+
+def is_group(node: Node) -> bool:
+    """Say whether this is a row that is known, like a scalar, when a whole pass over the row is over."""
+    return node.op in _GROUPS
 
 
 def _is_computed_scalar(node: Node) -> bool:
@@ -134,6 +157,11 @@ def _collect(
         if node.kind is not Kind.ROW or node.op in _AT_HAND or node in rows or node in loads:
             continue
         early = numbers[node] < number
+        if is_group(node) and not early:
+            # Found from memory when the pass is over.
+            stored.update(arg for arg in node.args if arg.op != "input")
+            wanted.extend(node.args)
+            continue
         if stores and early and node not in stored and node.op != "input" and not _is_cheap(node, stored):
             stored.add(node)
         if node.op == "input" or (early and node in stored):

@@ -25,8 +25,9 @@ class Node:
         kind: Row, scalar or table.
         attrs: What the operator needs beside its arguments:
             `input`: `name`. `param`: `param`, a `Param`. `const`: `value`. `table`: `values`. `normalize`: `part`
-            ("mantissa" or "shift"). `assume`: `low`, `high`, `because`. `scan`: `body`, a `ScanBody`, and `result`, the
-            position in the body's states (`result < len(states)`) or outputs (the rest).
+            ("mantissa" or "shift"). `round_to`: `format`, a name. `group_max`: `size`. `assume`: `low`, `high`,
+            `because`. `scan`: `body`, a `ScanBody`, and `result`, the position in the body's states
+            (`result < len(states)`) or outputs (the rest).
     """
 
     op: str
@@ -207,6 +208,11 @@ def number_of(node: Node, attr: str = "value") -> Number:
     value = node.attrs[attr]
     assert isinstance(value, (int, float, bool))
     return value
+
+
+def size_of(node: Node) -> int:
+    """Return how many elements a group of a `group_max` node has."""
+    return int(number_of(node, "size"))
 
 
 def table_of(node: Node) -> tuple[Number, ...]:

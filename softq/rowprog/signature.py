@@ -10,7 +10,7 @@ from typing import Literal
 from softq.errors import UsageError
 from softq.rowprog.types import DType, Kind
 
-Group = Literal["leaf", "arithmetic", "logic", "conversion", "lookup", "float", "reduction", "loop", "proof"]
+Group = Literal["leaf", "arithmetic", "logic", "conversion", "lookup", "float", "reduction", "group", "loop", "proof"]
 Cost = Literal["free", "cheap", "dear"]
 
 _CLASSES = {"T": "numbers", "I": "integers", "E": "values"}

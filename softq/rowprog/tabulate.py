@@ -33,7 +33,7 @@ from softq.rowprog.value import Value
 Array = NDArray[np.generic]
 
 ENTRIES = 256
-_NOT_FOLDED = names_of("reduction", "loop") - {"row_max"} | {"param", "index", "length"}
+_NOT_FOLDED = names_of("reduction", "group", "loop") - {"row_max"} | {"param", "index", "length"}
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,10 @@ def _to_expression(node: Node, names: dict[int, str]) -> str:
         return f"assume {args[0]} in [{low}, {high}] because {node.attrs['because']}"
     if node.op == "exp_minus":
         return f"exp_minus {args[0]} by {args[1]}"
+    if node.op == "round_to":
+        return f"round_to {node.attrs['format']} {args[0]} by {args[1]}"
+    if node.op == "group_max":
+        args.append(f"size={node.attrs['size']}")
     if node.op == "scan":
         args.append(f"result={node.attrs['result']}")
     if node.op == "normalize":

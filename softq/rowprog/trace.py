@@ -64,7 +64,8 @@ class Trace(Builder):
             self.scores.dtype,
             self._masked,
             {name: value.node for name, value in outputs.items()},
-            self._contract,
+            # How a number is rounded to a format tells apart what a product is and what it is rounded to.
+            self._contract and all(node.op != "round_to" for node in self.nodes),
         )
 
     # Leaves

@@ -9,6 +9,9 @@ from softq.rowprog.ops import OPS
 from softq.rowprog.program import Node, ScanBody
 from softq.rowprog.types import DType, Kind, Number, exact
 
+GREATEST_GROUP = 256
+"""Elements of a group of `group_max` at most."""
+
 
 class Builder:
     """Makes the nodes of a program, equal expressions only once."""
@@ -128,6 +131,24 @@ class Builder:
         if value.kind is not d.kind:
             raise UsageError(f"exp_minus takes two floats of one kind, not {d} and {value}")
         return self.apply("exp_minus", d, value)
+
+    def round_to(self, a: Value, value: Value, form: str) -> Value:
+        """Return `value`, which is `a` rounded to a format; `softq.rowprog.rounding.round_to` writes it."""
+        if value.kind is not a.kind:
+            raise UsageError(f"round_to takes two floats of one kind, not {a} and {value}")
+        dtype, kind = OPS["round_to"].type_of([(self.own(x).dtype, x.kind) for x in (a, value)])
+        assert dtype is not None
+        return self.make("round_to", (a.node, value.node), dtype, kind, {"format": form})
+
+    # Groups of elements
+
+    def group_max(self, a: Value, size: int) -> Value:
+        """Return the greatest of each element's group of `size` consecutive ones, row of f32."""
+        dtype, kind = OPS["group_max"].type_of([(self.own(a).dtype, a.kind)])
+        if not 2 <= size <= GREATEST_GROUP or size & (size - 1):
+            raise UsageError(f"group_max takes groups of a power of two, 2 to {GREATEST_GROUP} elements, not {size}")
+        assert dtype is not None
+        return self.make("group_max", (a.node,), dtype, kind, {"size": size})
 
     # Reductions
 

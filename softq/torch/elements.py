@@ -17,7 +17,7 @@ from torch import Tensor
 from softq.errors import RefusalError
 from softq.methods import METHODS, Options
 from softq.rowprog import DType, Kind, Program
-from softq.rowprog.phases import is_reduction, number_passes
+from softq.rowprog.phases import is_group, is_reduction, number_passes
 from softq.rowprog.program import Node, number_of, param_of, substitute, walk
 from softq.torch.rows import RULES, steps_of
 from softq.torch.rules import Row
@@ -67,7 +67,7 @@ class Elements:
         normalized: Whether the weights have to be divided by something else than their sum.
 
     Raises:
-        RefusalError: the program carries a state along the row.
+        RefusalError: the program carries a state along the row, or takes maxima over groups.
     """
 
     def __init__(self, program: Program) -> None:
@@ -86,6 +86,11 @@ class Elements:
         if any(node.op == "scan" for node in whole.nodes()):
             raise RefusalError(
                 f"{program.name} carries a state from key to key, so that no weight follows from its score alone; "
+                "use softq.torch.attention(block=...)"
+            )
+        if any(is_group(node) for node in whole.nodes()):
+            raise RefusalError(
+                f"{program.name} takes maxima over groups of keys, so that no weight follows from its score alone; "
                 "use softq.torch.attention(block=...)"
             )
         self.name = program.name

@@ -60,7 +60,7 @@ def _reached(roots: list[Node]) -> set[Node]:
 
 
 def _rounds(node: Node) -> bool:
-    return node.op in ("lut", "scan") or (node.dtype.is_integer and node.op != "exp2i")
+    return node.op in ("lut", "scan", "round_to") or (node.dtype.is_integer and node.op != "exp2i")
 
 
 class StraightThrough(torch.autograd.Function):

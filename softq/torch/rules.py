@@ -15,7 +15,7 @@ from torch import Tensor
 
 from softq.rowprog import DType
 from softq.rowprog.ops import OPS
-from softq.rowprog.program import Node, number_of, table_of
+from softq.rowprog.program import Node, number_of, size_of, table_of
 
 CARRIERS: Mapping[DType, torch.dtype] = {
     DType.F32: torch.float32, DType.BOOL: torch.bool, DType.U8: torch.uint8, DType.I8: torch.int8,
@@ -216,6 +216,21 @@ def _extreme(function: Callable[..., Tensor]) -> Rule:
     return rule
 
 
+def _group_max(node: Node) -> Callable[..., Tensor]:
+    size = size_of(node)
+
+    def greatest(row: Row, x: Tensor) -> Tensor:
+        x, length = x.expand(row.shape), row.shape[-1]
+        if length == 0:
+            return x
+        groups = -(-length // size)
+        padded = torch.nn.functional.pad(x, (0, groups * size - length), value=-math.inf)
+        each = padded.reshape(*row.shape[:-1], groups, size).amax(-1, keepdim=True)
+        return each.expand(*row.shape[:-1], groups, size).reshape(*row.shape[:-1], groups * size)[..., :length]
+
+    return greatest
+
+
 def _row_sum(node: Node) -> Callable[..., Tensor]:
     return lambda row, x: x.expand(row.shape).sum(-1, keepdim=True, dtype=row.dtype(node))
 
@@ -273,6 +288,8 @@ OF_VALUES: Mapping[str, Rule] = {
     "row_max": _extreme(torch.amax),
     "row_min": _extreme(torch.amin),
     "row_sum": _row_sum,
+    "round_to": _elementwise(lambda x, rounded: rounded),
+    "group_max": _group_max,
     "assume": _elementwise(lambda x: x),
 }
 """The rules of all operators but those that hold others: the loop, and what stands for an exponential."""

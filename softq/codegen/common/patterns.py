@@ -86,7 +86,7 @@ def fenced(program: Program) -> frozenset[Node]:
     for node in everything(program):
         if node.op in ("add", "sub") and node.dtype.is_float:
             for arg in node.args:
-                while arg.op in ("assume", "exp_minus"):
+                while arg.op in ("assume", "exp_minus", "round_to"):
                     arg = arg.args[-1]
                 found.add(arg)
     return frozenset(node for node in found if node.op == "mul")

@@ -87,7 +87,7 @@ def _emit(program: Program, opset: int, max_length: int, outputs: Sequence[str] 
             raise UsageError(f"program {program.name} has an output {name!r}; its function has an input of that name")
     constants: dict[ir.Value, NDArray[np.generic]] = {}
     proof = prove(program, max_length=max_length)
-    walker = Walker(proof, inputs, RULES, _choose_prefix(names), constants if exposed else None)
+    walker = Walker(proof, inputs, RULES, _choose_prefix(names), constants if exposed else None, opset=opset)
     results: list[ir.Value] = []
     for name in names:
         # A node of its own, so that two outputs of one value, or an input given back, have names of their own.

@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from softq.rowprog.onnx.carriers import Carrier, carrier
+from softq.rowprog.onnx.formats import group_max, round_to
 from softq.rowprog.onnx.interface import offsets_among, parameter_input
 from softq.rowprog.onnx.loop import scan
 from softq.rowprog.onnx.reductions import is_indicator, row_extreme, row_sum
@@ -285,6 +286,8 @@ RULES: Rules[Rule] = Rules(
         "select": _select,
         "cast": _cast,
         "rint": _function("Round"),
+        "round_to": round_to,
+        "group_max": group_max,
         "lut": _lut,
         "exp2i": _exp2i,
         "normalize": _normalize,

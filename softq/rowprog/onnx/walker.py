@@ -33,6 +33,7 @@ class Walker:
         rules: What writes each operator.
         prefix: What the names of nodes and values begin with.
         exposed: Where to leave the program's constants, which become inputs of these names; None leaves them inside.
+        opset: The version of the default domain.
     """
 
     def __init__(
@@ -42,7 +43,10 @@ class Walker:
         rules: Mapping[str, Rule],
         prefix: str = "v",
         exposed: dict[ir.Value, NDArray[np.generic]] | None = None,
+        *,
+        opset: int,
     ) -> None:
+        self.opset = opset
         self.proof = proof
         self.inputs = inputs
         self._exposed = exposed
@@ -58,7 +62,7 @@ class Walker:
 
     def within(self) -> Walker:
         """Return a walker for the body of the node that comes next: it sees these values and keeps its own."""
-        inner = Walker(self.proof, self.inputs, self._rules, self.next_name + "s", self._exposed)
+        inner = Walker(self.proof, self.inputs, self._rules, self.next_name + "s", self._exposed, opset=self.opset)
         inner._values.update(self._values)
         inner._floats.update(self._floats)
         inner._full |= self._full

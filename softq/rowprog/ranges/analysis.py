@@ -67,6 +67,9 @@ OF_THE_WALK = ("input", "index", "length", "select", "scan")
 _LENGTHENED = names_of("reduction", "loop") - {"row_max", "row_min"} | {"index", "length"}
 """Operators whose interval may grow with the row."""
 
+_OF_NEIGHBOURS = names_of("loop", "group")
+"""Operators that give an element more than follows from its own operands."""
+
 
 def _find_lengthened(nodes: Iterable[Node]) -> Iterator[Node]:
     long: set[Node] = set()
@@ -216,7 +219,7 @@ class _Walk:
                 if (
                     node in found
                     or node.kind is not Kind.ROW
-                    or node.op == "scan"
+                    or node.op in _OF_NEIGHBOURS
                     or not any(a in found for a in node.args)
                 ):
                     continue

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from softq.rowprog.ops import names_of
 from softq.rowprog.program import Node, Program, walk
 from softq.rowprog.ranges import refine
 from softq.rowprog.ranges.bounds import Array, Bools, Bounds, whole
@@ -18,7 +19,7 @@ from softq.rowprog.ranges.interval import UnprovedError
 from softq.rowprog.ranges.rules import RULES, demand_of_operands, demand_of_result
 from softq.rowprog.types import DType
 
-_PURE = frozenset(RULES) - {"param", "assume"} | {"input", "select"}
+_PURE = frozenset(RULES) - {"param", "assume"} - names_of("group") | {"input", "select"}
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,6 @@
 """What intervals cannot see: relations between two values, found by the shape of their expressions.
 
-* a row's maximum is no less than its elements;
+* a row's maximum is no less than its elements, and so is that of a group of them;
 * a sum of non-negative elements is no less than each of them, so an element's share of it is at most 1;
 * the remainder of a division is less than the divisor, and the product taken away no more than the dividend;
 * what is shifted to the right, and not negative, is no less than what is left of it;
@@ -66,6 +66,8 @@ class Facts:
         known = self._intervals
         if a in known and b in known and known[a].low >= known[b].high:
             return True
+        if a.op == "group_max" and self._at_least(a.args[0], b, depth) and not self._nan(a.args[0]):
+            return True
         if self._length > 0 and (self._of_reductions(a, b, depth) or self._of_scan(a, b, depth)):
             return True
         # max(p, q) = select(q < p, p, q) is q where p is NaN, and never below q otherwise.
@@ -112,7 +114,7 @@ class Facts:
         """Say whether one nondecreasing function was applied to p and q with p >= q."""
         if a.op != b.op or not a.args or self.fusible(a) or self.fusible(b):
             return False
-        if a.op in ("cast", "rint"):
+        if a.op in ("cast", "rint", "round_to") and a.attrs.get("format") == b.attrs.get("format"):
             return a.args[0].dtype is b.args[0].dtype and self._at_least(a.args[0], b.args[0], depth)
         if a.op in _NONDECREASING_IN_FIRST and a.args[1] is b.args[1]:
             return self._at_least(a.args[0], b.args[0], depth)

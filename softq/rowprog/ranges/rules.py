@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from softq.rowprog.formats import format_of
 from softq.rowprog.ops import Rules
 from softq.rowprog.program import Node, demands_of, number_of, param_of, table_of
 from softq.rowprog.ranges import floats, integers
-from softq.rowprog.ranges.bounds import NEVER, Array, Bools, Bounds, constant, packed, spanned
+from softq.rowprog.ranges.bounds import NEVER, Array, Bools, Bounds, along_row, constant, packed, spanned
 from softq.rowprog.ranges.interval import Interval, UnprovedError, require
 
 Rule = Callable[[Node, Sequence[Bounds]], Bounds]
@@ -139,6 +140,19 @@ def _assume(node: Node, args: Sequence[Bounds]) -> Bounds:
     return x if x.low is x.high and not np.any(x.nan) else Bounds(*ends)
 
 
+def _round_to(node: Node, args: Sequence[Bounds]) -> Bounds:
+    # Rounding keeps order.
+    return spanned([np.asarray(format_of(node).round(end.astype(np.float32))) for end in args[0].ends], args[0].nan)
+
+
+def _group_max(node: Node, args: Sequence[Bounds]) -> Bounds:
+    (x,) = args
+    every = along_row(x)
+    # Nothing is known of an element's neighbours but that they are elements of its row.
+    low = np.where(every.nan, np.fmin(x.low, np.float32(-np.inf)), x.low)
+    return Bounds(low, np.broadcast_to(every.high, low.shape), np.broadcast_to(every.nan, low.shape))
+
+
 RULES: Rules[Rule] = Rules(
     "range analysis",
     {
@@ -161,6 +175,8 @@ RULES: Rules[Rule] = Rules(
         "not": _of_ends(lambda x: np.subtract(1, x)),
         "cast": _cast,
         "rint": _plain(floats.rint),
+        "round_to": _round_to,
+        "group_max": _group_max,
         "lut": _lut,
         "exp2i": _of_ends(lambda x: np.ldexp(np.float32(1), x.astype(np.int32)).astype(np.float32)),
         "normalize": lambda node, args: integers.normalize(args[0], str(node.attrs["part"])),

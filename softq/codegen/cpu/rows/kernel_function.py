@@ -107,7 +107,10 @@ class _RowLoops:
     def __init__(self, arguments: Arguments) -> None:
         self._given, self._index = arguments, arguments.index
         self._passes, self._outputs = arguments.passes, arguments.program.outputs
-        self._has_scans = any(n.op == "scan" for p in self._passes for n in (*p.rows, *p.reductions))
+        # Loops between the passes, or along the row, that neighbouring rows do not share.
+        self._takes_turns = not any(
+            p.groups or any(n.op == "scan" for n in (*p.rows, *p.reductions)) for p in self._passes
+        )
 
     def emit(self) -> None:
         if not self._given.strides or self._given.processor.small:
@@ -121,7 +124,7 @@ class _RowLoops:
 
     def _all_rows(self) -> None:
         given, length = self._given, self._given.length
-        if self._has_scans or given.processor.small or not given.processor.masks:
+        if not self._takes_turns or given.processor.small or not given.processor.masks:
             return self._long_rows()
         # A row of the same types as all others have.
         short = ShortRows(given.kernel, self._passes, self._outputs, given.memory_of(given.numbers, given.begin))
@@ -178,7 +181,7 @@ class _RowLoops:
         # The pass with the most to compute has the most time for the memory to bring the next row.
         longest = max(self._passes[1:], key=lambda phase: len(phase.rows), default=None)
         ahead = longest, self._distance_of_next_row()
-        if self._has_scans or given.processor.machine.in_flash or not 1 < len(self._passes) <= MOST_PASSES:
+        if not self._takes_turns or given.processor.machine.in_flash or not 1 < len(self._passes) <= MOST_PASSES:
             self._each_row(lambda kernel, row, scalars: self._pass_by_pass(kernel, row, scalars, ahead))
             return
         found = split_stages(self._passes, self._outputs)

@@ -114,8 +114,11 @@ def place_stored_rows(
     result: dict[Node, StoredRow] = {}
     written = {name: phase.number for phase in passes for name in phase.outputs}
     for phase in passes:
-        for node in phase.stored:
-            last = max(p.number for p in passes if node in p.loads)
+        grouped = {arg for node in phase.groups for arg in node.args}
+        for node in (*phase.stored, *phase.groups):
+            # What groups are found in is read when their maxima are written.
+            last = max((p.number for p in passes if node in p.loads), default=phase.number)
+            last = max(last, phase.number + 1) if node in grouped else last
             result[node] = next(
                 place
                 for place in _candidates(program, node, nibbles)

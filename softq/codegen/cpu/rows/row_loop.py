@@ -16,6 +16,7 @@ from softq.codegen.cpu.rows.block_loop import BlockLoop
 from softq.codegen.cpu.rows.block_results import Write
 from softq.codegen.cpu.rows.element_loop import ElementLoop
 from softq.codegen.cpu.rows.emission import Emission, KernelContext
+from softq.codegen.cpu.rows.group_maxima import find_group_maxima
 from softq.codegen.cpu.rows.lane_widths import LaneWidths, find_widths
 from softq.codegen.cpu.rows.load_store import RowMemory
 from softq.codegen.cpu.rows.tir import Local, const, type_name
@@ -87,6 +88,8 @@ class RowLoop:
         self._bind(results)
         for loop in self._scans:
             loop.finish()
+        for node in self._phase.groups:
+            find_group_maxima(node, self._row, self._scalars)
 
     def blocks(self) -> BlockLoop | None:
         """Return what emits the pass step by step; None if it is not computed in blocks of vectors under masks."""

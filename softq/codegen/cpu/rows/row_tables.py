@@ -139,7 +139,7 @@ class Entries:
         lines = {name: Line(self._memories[node], zero) for name, node in names.items()}
         places = {self._found.byte: StoredRow(_BYTE, 0, DType.U8)}
         row = RowMemory(given, None, {**lines, _BYTE: given}, places, ())
-        phase = Phase(1, (), (self._found.byte,), self._found.inner, (), (), (), tuple(names))
+        phase = Phase(1, (), (self._found.byte,), self._found.inner, (), (), (), (), tuple(names))
         return replace(kernel, length=tirx.const(ENTRIES, kernel.index)), phase, row, names
 
     def kernel(self) -> KernelContext:

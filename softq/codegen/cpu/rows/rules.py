@@ -196,6 +196,7 @@ RULES: Rules[Rule] = Rules(
         "log2": floats.log2,
         "sqrt": floats.sqrt,
         "exp_minus": floats.exp_minus,
+        "round_to": lambda e, node: e.operand(node, 1),
         "assume": lambda e, node: e.operand(node, 0, e.type_of(node)),
     },
 )

@@ -17,8 +17,8 @@ from softq.codegen.gpu.rows.tables import constants, held, read_tables
 from softq.codegen.gpu.rows.tiling import Tiling
 from softq.errors import UsageError
 from softq.rowprog.onnx.emitter import output_names
-from softq.rowprog.phases import phases
-from softq.rowprog.program import Program
+from softq.rowprog.phases import is_group, phases
+from softq.rowprog.program import Program, size_of
 from softq.rowprog.ranges import prove
 from softq.rowprog.types import DType, Kind
 
@@ -98,6 +98,12 @@ def row_kernel(
         raise UsageError(f"scores of {program.name} are {program.scores.value}; they cannot be read as {given}")
     if tiling.group > 1 and any(node.op == "scan" for node in program.nodes()):
         raise UsageError(f"{program.name} goes along the row element by element; that takes one thread a row")
+    groups = [size_of(node) for node in program.nodes() if is_group(node)]
+    if groups and (not tiling.holds or min(groups) < tiling.chunk):
+        raise UsageError(
+            f"{program.name} takes maxima over groups of elements; {tiling.name} does not hold the row, or more than a "
+            "group in one thread"
+        )
     if tiling.shared and (tiling.holds or not 0 < tiling.shared < tiling.chunks or bytes_of(given) > 4):
         raise UsageError(f"{tiling.name}: shared memory takes some of the chunks, of scores of at most 32 bits")
     if nibbles and tiling.chunk % 2:

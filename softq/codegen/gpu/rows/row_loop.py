@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from softq.codegen.common.patterns import group, inner_nodes, order_steps
-from softq.codegen.gpu.dialect.text import BOOL
+from softq.codegen.gpu.dialect.text import BOOL, F32, literal
 from softq.codegen.gpu.rows.accumulators import Accumulator, exchange, find_nans
 from softq.codegen.gpu.rows.emission import Emission, KernelContext
 from softq.codegen.gpu.rows.load_store import Output, Scores, mask_bit, mask_type, read_mask, write
 from softq.codegen.gpu.rows.online_softmax import ExponentialSum, OnlineSum
 from softq.codegen.gpu.rows.tiling import Tiling
 from softq.rowprog.phases import Phase
-from softq.rowprog.program import Node, body_of, result_of
+from softq.rowprog.program import Node, body_of, result_of, size_of
 
 
 @dataclass
@@ -187,6 +188,9 @@ def write_loop(
     exchange(text, row.tiling, reductions, row.shuffles)
     for r in reductions:
         r.bind(scalars)
+    row.hold(phase.groups)
+    for node in phase.groups:
+        _find_group_maxima(row, node, scalars)
     for scan in scans:
         scan.finish()
     for node in phase.scalars:
@@ -196,6 +200,32 @@ def write_loop(
     exchange(text, row.tiling, [one.total for one in online], row.shuffles)
     for one in online:
         one.total.bind(scalars)
+
+
+def _find_group_maxima(row: RowContext, node: Node, scalars: Emission) -> None:
+    """Write what holds the greatest element of each group for all its elements; threads exchange theirs in memory.
+
+    A group is in the same chunk of neighbouring threads; a row with fewer threads has one chunk in each, and one group.
+    """
+    kernel, text, tiling = row.kernel, row.kernel.text, row.tiling
+    lanes = min(max(size_of(node) // tiling.chunk, 1), tiling.group)
+    memory, best, by = (text.name(word) for word in ("of_thread", "best", "by"))
+    text.line(f"SHARED {F32} {memory}[{tiling.threads}];")
+    # All threads come to the barriers, those without elements too.
+    with text.block(f"for (i32 v = 0; v < {tiling.chunks}; v++)", unroll="UNROLL"):
+        text.line(f"const i32 at = (v * {tiling.group} + lane) * {tiling.chunk};")
+        text.line(f"{F32} {best} = {literal(-math.inf, F32)};")
+        with text.block("if (at < length)"), row.elements():
+            place = Emission(kernel, scalars, "(at + e)")
+            row.load(place, node.args[0])
+            text.line(f"{best} = GREATER({best}, {place.arg(node.args[0])});")
+        text.line(f"{memory}[THREAD] = {best};")
+        text.line("BARRIER();")
+        with text.block(f"for (i32 {by} = 0; {by} < {lanes}; {by}++)"):
+            text.line(f"{best} = GREATER({best}, {memory}[THREAD - lane % {lanes} + {by}]);")
+        text.line("BARRIER();")
+        with text.loops(e=tiling.chunk):
+            text.line(f"{row.held[node]} = {best};")
 
 
 class _Scan:

@@ -152,6 +152,7 @@ RULES: Rules[Rule] = Rules(
         "log2": _call("LOG2"),
         "sqrt": _call("ROOT"),
         "exp_minus": _call("exp_minus"),
+        "round_to": lambda p, node: p.arg(node.args[1]),
         "assume": _cast,
     },
 )
