@@ -72,6 +72,13 @@ def _figures() -> str:
     return figures_table(json.loads(RESULTS.read_text(encoding="utf-8")))
 
 
+def _headline() -> str:
+    from benchmarks.figures.studies import RESULTS
+    from benchmarks.figures.tables import headline_table
+
+    return headline_table(json.loads(RESULTS.read_text(encoding="utf-8")))
+
+
 def _calibration() -> str:
     from benchmarks.figures.studies import RESULTS
     from benchmarks.figures.tables import calibration_table
@@ -250,6 +257,7 @@ def _data() -> str:
 
 COMMITTED: dict[str, Callable[[], str]] = {
     "figures": _figures,
+    "headline": _headline,
     "calibration": _calibration,
     "counts": _counts,
     "accuracy": _accuracy,

@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -28,7 +29,6 @@ TOKENS, VOCABULARY = 8, 12
 
 NOT_RUN: Mapping[str, str] = {
     "pip install .": "tests/wheel_smoke.py installs the wheel",
-    "make demo": "tests/test_examples.py runs the script",
     "make test": "it is what runs this",
     "make -C examples/microcontroller": "tests/test_examples.py does",
     "dask scheduler": "tests/test_cluster.py starts schedulers and workers",
@@ -64,19 +64,57 @@ NOT_RUN: Mapping[str, str] = {
 """Beginnings of blocks, or of lines in blocks, that this file does not run, and what runs them."""
 
 
-def blocks() -> list[tuple[str, str, str]]:
-    """Return page, language and text of each block."""
+class Block(NamedTuple):
+    """A block of code in a page; `needs` is the hardware or time that its title names, where it is not run for that."""
+
+    page: str
+    language: str
+    needs: str
+    text: str
+
+
+def blocks() -> list[Block]:
+    """Return the blocks of README and of docs."""
+    fence = re.compile(r'^```(\w*)(?: title="Needs ([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
     return [
-        (page.name, found[1], found[2])
+        Block(page.name, found[1], found[2] or "", found[3])
         for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-        for found in re.finditer(r"^```(\w*)\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+        for found in fence.finditer(page.read_text("utf-8"))
     ]
 
 
-LONG = ("softq sweep", "softq build")
+OUTPUT = ("text", "json")
+"""Languages of what is printed or written, not typed."""
+
+LONG = ("softq sweep", "softq build", "softq plan")
 SLOW = [pytest.mark.slow]
 
-RUN = [block for block in blocks() if not block[2].lstrip().startswith(tuple(NOT_RUN))]
+BLOCKS = blocks()
+ELSEWHERE = [block for block in BLOCKS if block.text.lstrip().startswith(tuple(NOT_RUN))]
+HARD = [block for block in BLOCKS if block.needs]
+SHOWN = [block for block in BLOCKS if block.language in OUTPUT and block not in ELSEWHERE]
+RUN = [block for block in BLOCKS if block not in (*ELSEWHERE, *HARD, *SHOWN)]
+
+
+def is_long(text: str) -> bool:
+    """Say whether a block has a command that takes seconds."""
+    return any(line.startswith(LONG) for line in text.splitlines())
+
+
+def test_every_block_is_run_or_says_why_not(capsys: pytest.CaptureFixture[str]) -> None:
+    fences = sum(page.read_text("utf-8").count("\n```") for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")))
+    assert fences == 2 * len(BLOCKS), "a block has an info string that is neither a language nor what it needs"
+    assert len(RUN) > 20
+    for block in HARD:
+        for module in re.findall(r"python -m (benchmarks[\w.]*)", block.text):
+            assert importlib.util.find_spec(module), (block.page, module)
+        for target in re.findall(r"^make (\w+)", block.text, re.MULTILINE):
+            assert f"\n{target}:" in (ROOT / "Makefile").read_text("utf-8"), (block.page, target)
+    with capsys.disabled():
+        print(
+            f"\nof {len(BLOCKS)} blocks in the documentation {len(RUN)} are run here, {len(ELSEWHERE)} by other tests, "
+            f"{len(SHOWN)} are output, {len(HARD)} are not run: they need hardware or hours"
+        )
 
 
 def language_model() -> onnx.ModelProto:
@@ -112,7 +150,7 @@ def softpick() -> onnx.ModelProto:
 def prepare(page: str, text: str) -> None:
     """Put model.onnx and data.npz into the current folder: what the block is about."""
     if "my_ramp.py" in text:
-        blocks_of = [block for name, _, block in blocks() if name == page and "METHOD = " in block]
+        blocks_of = [block.text for block in BLOCKS if block.page == page and "METHOD = " in block.text]
         Path("my_ramp.py").write_text(blocks_of[0])
     if "perplexity" in text:
         ids = np.random.default_rng(1).integers(0, VOCABULARY, (16, TOKENS))
@@ -133,7 +171,13 @@ def prepare(page: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("page", "language", "text"),
     [
-        pytest.param(*block, id=f"{block[0]}-{block[2].split()[1]}", marks=SLOW * block[2].startswith(LONG))
+        pytest.param(
+            block.page,
+            block.language,
+            block.text,
+            id=f"{block.page}-{block.text.split()[1]}",
+            marks=SLOW * is_long(block.text),
+        )
         for block in RUN
     ],
 )
@@ -156,7 +200,7 @@ def test_block(page: str, language: str, text: str, tmp_path: Path, monkeypatch:
 
 
 def test_what_is_not_run_is_there() -> None:
-    lines = [line for _, _, text in blocks() for line in text.splitlines()]
+    lines = [line for block in BLOCKS for line in block.text.splitlines()]
     for beginning in NOT_RUN:
         assert any(line.startswith(beginning) for line in lines), beginning
 

@@ -21,7 +21,7 @@ from benchmarks.figures.studies import (
     identity_of,
     text_hash,
 )
-from benchmarks.figures.tables import Found, calibration_table, figures_table
+from benchmarks.figures.tables import Found, calibration_table, figures_table, headline_table
 from models.splits import SPLITS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -88,7 +88,13 @@ def test_a_figure_can_be_measured_again(tmp_path: Path) -> None:
 
 
 def test_tables_say_what_the_samples_say() -> None:
-    assert figures_table(RESULTS_HERE) in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert figures_table(RESULTS_HERE) in (ROOT / "docs" / "figures.md").read_text(encoding="utf-8")
+    headline = headline_table(RESULTS_HERE)
+    assert headline in (ROOT / "README.md").read_text(encoding="utf-8")
+    for line in headline.splitlines()[2:]:
+        name, metric, *cells = line.strip("| ").split(" | ")
+        assert RECORDS[name]["metric"] == metric
+        assert all(f"| {cell} |" in figures_table(RESULTS_HERE) for cell in cells)
     assert calibration_table(RESULTS_HERE) in (ROOT / "docs" / "calibration.md").read_text(encoding="utf-8")
     for study in STUDIES:
         found, record = Found(study, RECORDS[study.name]), RECORDS[study.name]

@@ -37,7 +37,7 @@ def document(everything: Mapping[str, Any]) -> str:
         rows = [Result(**row) for row in found["rows"]]
         parts += [
             f"## {section.title}",
-            f"    {found['command']}",
+            f'```sh title="Needs a quiet machine, and minutes to hours"\n{found["command"]}\n```',
             section.text,
             f"Measured on: {machine}.",
             table(rows),

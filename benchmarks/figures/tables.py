@@ -1,4 +1,4 @@
-"""The tables of README and docs/calibration.md, from what benchmarks/figures.json holds of each sample."""
+"""The tables of README, docs/figures.md and docs/calibration.md, from the samples in benchmarks/figures.json."""
 
 from __future__ import annotations
 
@@ -99,6 +99,22 @@ def figures_table(results: Mapping[str, Any]) -> str:
                     + " |"
                 )
     return "\n".join(lines)
+
+
+HEADLINE_BITS = (4, 3, 2)
+
+
+def headline_table(results: Mapping[str, Any]) -> str:
+    """Return what the default method costs without calibration data, beside uniform steps, as Markdown."""
+    method, settings = RIVALS[0]
+    head = ("model", "metric", "float32", *(f"{bits} bits" for bits in HEADLINE_BITS),
+            f"{method}, {settings['bits']} bits")  # fmt: skip
+    lines = [head, ("---",) * len(head)]
+    for found in found_in(results):
+        rows = [found.rows(METHOD, {"bits": bits}) for bits in HEADLINE_BITS] + [found.rows(method, settings)]
+        start = (found.study.name, found.record["metric"], f"{found.record['float']:.4g}")
+        lines.append((*start, *(_cell(found, one) for one in rows)))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _form(form: Settings) -> str:

@@ -55,7 +55,7 @@ def document() -> str:
     machine = "; ".join(f"{key}: {value}" for key, value in found["machine"].items())
     lines = [_HEAD, ("---",) * len(_HEAD), *(_line(entries[row["name"]], row) for row in rows)]
     parts = [
-        f"    {found['command']}",
+        f'```sh title="Needs hours, and the network"\n{found["command"]}\n```',
         f"Measured on: {machine}.",
         _total(rows, entries),
         "\n".join(f"| {' | '.join(line)} |" for line in lines),
