@@ -58,6 +58,7 @@ NOT_RUN: Mapping[str, str] = {
     "from softq.torch.brevitas": "likewise",
     "program = torch.onnx.export": "likewise",
     "from dataclasses import dataclass": "tests/test_plug_ins.py does",
+    "# softq.toml": "the commands of the page read it",
     "[project.entry-points": "tests/test_plug_ins.py builds and installs the package",
     "{": "schemas: tests/test_explain.py and tests/test_report_page.py hold what is printed against them",
 }
@@ -152,6 +153,9 @@ def prepare(page: str, text: str) -> None:
     if "my_ramp.py" in text:
         blocks_of = [block.text for block in BLOCKS if block.page == page and "METHOD = " in block.text]
         Path("my_ramp.py").write_text(blocks_of[0])
+    if "softq.toml" in text:
+        named = [block for name, language, block in blocks() if name == page and language == "toml"]
+        Path("softq.toml").write_text(named[0])
     if "perplexity" in text:
         ids = np.random.default_rng(1).integers(0, VOCABULARY, (16, TOKENS))
         onnx.save(language_model(), "model.onnx")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import click
 
-from softq.cli import build, check, convert, hls, inspect, options, plan, rtl, sweep, vectors
+from softq.cli import build, check, config, convert, hls, inspect, options, plan, rtl, sweep, vectors
+from softq.cli.configuration import takes_config
 from softq.cli.group import Group
 
 
@@ -36,6 +37,8 @@ for _command in (
     sweep.report,
     vectors.vectors,
 ):
-    main.add_command(options.limits(_command))
-for _command in (inspect.methods, inspect.targets, inspect.packages, inspect.limits, rtl.rtl, hls.hls):
+    main.add_command(takes_config(options.limits(_command)))
+for _command in (rtl.rtl, hls.hls):
+    main.add_command(takes_config(_command))
+for _command in (inspect.methods, inspect.targets, inspect.packages, inspect.limits, config.config):
     main.add_command(_command)

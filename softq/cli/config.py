@@ -1,0 +1,31 @@
+"""The command `softq config`."""
+
+from __future__ import annotations
+
+import click
+
+from softq.cli.configuration import commands_of, read, schema
+from softq.cli.printing import print_json, print_line
+from softq.errors import UsageError
+
+
+@click.command()
+@click.argument("file", required=False)
+@click.option("--schema", "as_schema", is_flag=True, help="Print the JSON schema of such files.")
+@click.option("--run", is_flag=True, help="Run the command of each table, in the file's order, until one fails.")
+@click.pass_context
+def config(context: click.Context, file: str | None, as_schema: bool, run: bool) -> None:
+    """Look at FILE, which gives commands their options by --config, and name the commands that it has tables for."""
+    commands = commands_of(context)
+    if as_schema == (file is not None):
+        raise UsageError("config takes a file, or --schema without one")
+    if file is None:
+        print_json(schema(commands))
+        return
+    said = read(file, commands)
+    named = [name for name, value in said.items() if name in commands and isinstance(value, dict)]
+    for name in named:
+        print_line(f"softq {name} --config {file}")
+        if run:
+            with commands[name].make_context(name, ["--config", file], parent=context.parent) as inner:
+                commands[name].invoke(inner)
