@@ -128,6 +128,12 @@ def _fpga() -> str:
     return document()
 
 
+def _fpga_estimate() -> str:
+    from benchmarks.fpga.estimate import document
+
+    return document()
+
+
 def _training() -> str:
     from models.finetuned import results, table
 
@@ -269,6 +275,7 @@ COMMITTED: dict[str, Callable[[], str]] = {
     "mcu-models": _mcu_models,
     "mcu-rivals": _mcu_rivals,
     "fpga": _fpga,
+    "fpga-estimate": _fpga_estimate,
     "training": _training,
     "speed": _speed,
     "speed-gpu": _speed_gpu,

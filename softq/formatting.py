@@ -161,10 +161,27 @@ def _cores_to_text(folder: str, manifest: Mapping[str, Any]) -> str:
     for core in manifest["cores"]:
         length = str(core["length"])
         outputs = ", ".join(core["outputs"])
+        estimate = core["estimate"]
+        cells = [str(estimate[name]) for name in ("lut4", "lut4_in_all", "ff", "bram", "mult18")]
         rows.append((core["module"], f"softq::{core['function']}", outputs, length, str(core["lanes"]),
-                     str(core["latency"][length]), ", ".join(core["sites"])))  # fmt: skip
-    told = f"{folder}: {manifest['target']}, {len(rows)} cores"
-    return lines([told, ""]) + table(("core", "function", "outputs", "length", "lanes", "clocks", "sites"), rows)
+                     str(core["latency"][length]), *cells, ", ".join(core["sites"])))  # fmt: skip
+    families = ", ".join(dict.fromkeys(core["estimate"]["family"] for core in manifest["cores"]))
+    told = f"{folder}: {manifest['target']}, {len(rows)} cores; LUT4 to MULT18 are estimated for {families}"
+    head = (
+        "core",
+        "function",
+        "outputs",
+        "length",
+        "lanes",
+        "clocks",
+        "LUT4",
+        "in all",
+        "FF",
+        "BRAM",
+        "MULT18",
+        "sites",
+    )
+    return lines([told, ""]) + table(head, rows)
 
 
 _LAYER_COLUMNS = ("step", "site", "kernel", "result", "multiply-adds", "weight bytes", "arena bytes")

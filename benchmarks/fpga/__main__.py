@@ -13,15 +13,14 @@ import argparse
 import hashlib
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.fpga.cores import LANES, OPTIONS, OTHERS, VALUES, WORKS, ValueWork, Work
-from benchmarks.fpga.results import Row, load, store
+from benchmarks.fpga.results import Row, lines_of, load, store
 from benchmarks.fpga.simulation import count_changes, count_clocks
 from benchmarks.fpga.synthesis import CELLS, count_memory, place, synthesize
 from benchmarks.fpga.tools import missing, versions
-from softq.rtl import MadeCore, MadeWeightedCore, write_rtl
+from softq.rtl import MadeCore, write_rtl
 
 PARTS = {"cores": WORKS, "options": OPTIONS, "others": OTHERS, "lanes": LANES, "values": VALUES}
 LENGTHS = (1, 197, 512, 1024)
@@ -53,7 +52,7 @@ def main() -> int:
 def measure(part: str, work: Work | ValueWork, stored: Row | None = None) -> Row:
     """Return what a core is, the stored row if it is of the same Verilog."""
     made = work.make()
-    digest = hashlib.sha256("\n".join(_lines(made)).encode()).hexdigest()[:16]
+    digest = hashlib.sha256("\n".join(lines_of(made)).encode()).hexdigest()[:16]
     if stored and stored.digest == digest and stored.part == part:
         return stored
     with tempfile.TemporaryDirectory() as name:
@@ -88,11 +87,6 @@ def measure(part: str, work: Work | ValueWork, stored: Row | None = None) -> Row
             mhz=placed.mhz,
             path=placed.path,
         )
-
-
-def _lines(made: MadeCore | MadeWeightedCore) -> Iterator[str]:
-    """Yield the lines of a core without comments."""
-    return (line for line in made.core.text.splitlines() if not line.lstrip().startswith("//"))
 
 
 def _tell(row: Row) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from softq.rtl import MadeCore, MadeWeightedCore
 
 RESULTS = Path(__file__).parent.with_suffix(".json")
 COMMAND = "python -m benchmarks.fpga"
@@ -62,6 +64,11 @@ def load(tools: Sequence[str] | None = None) -> dict[str, Row]:
     if tools is not None and found["tools"] != list(tools):
         return {}
     return {row["name"]: Row(**row) for row in found["rows"]}
+
+
+def lines_of(made: MadeCore | MadeWeightedCore) -> Iterator[str]:
+    """Yield the lines of a core without comments."""
+    return (line for line in made.core.text.splitlines() if not line.lstrip().startswith("//"))
 
 
 def document() -> str:

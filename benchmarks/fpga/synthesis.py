@@ -32,7 +32,7 @@ CELLS: Mapping[str, Mapping[str, str]] = {
 }  # fmt: skip
 """By family: the resources and the cells that they are."""
 
-_OTHERS = {"ecp5": "PFUMX|L6MUX21", "xc7": "MUXF[78]|INV", "ice40": ""}
+_OTHERS = {"ecp5": r"PFUMX|L6MUX21|\$scopeinfo", "xc7": r"MUXF[78]|INV|\$scopeinfo", "ice40": r"\$scopeinfo"}
 """Cells that belong to the tables beside them."""
 
 

@@ -109,4 +109,5 @@ def rtl(
     print_line(
         f"{core.name}: {made.facts['passes']} passes, {core.latency(longest)} clocks for a row of {longest} elements"
     )
+    print_line(core.resources.text)
     print_line(f"wrote {', '.join(path.name for path in written)} into {out}")

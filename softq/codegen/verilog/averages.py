@@ -37,14 +37,14 @@ def give_sums(module: Module, plan: WeightedPlan) -> Drain:
     _pick(module, plan, "~picked_full | picked_left")
     module.part("Results")
     picked = Signal("picked", plan.sum_bits, True)
-    module.line(f"assign o_axis_tdata = {picked.to_width(plan.padded)};")
-    module.line("assign o_axis_tvalid = picked_full;")
-    module.line("assign o_axis_tlast = picked_last;")
-    module.line("assign picked_left = o_axis_tvalid & o_axis_tready;")
+    module.assign("o_axis_tdata", picked.to_width(plan.padded))
+    module.assign("o_axis_tvalid", "picked_full")
+    module.assign("o_axis_tlast", "picked_last")
+    module.assign("picked_left", "o_axis_tvalid & o_axis_tready")
     if plan.gives_normalizer:
-        module.line("assign n_axis_tdata = n_inner_tdata;")
-        module.line("assign n_axis_tvalid = n_inner_tvalid;")
-        module.line("assign n_inner_tready = n_axis_tready;")
+        module.assign("n_axis_tdata", "n_inner_tdata")
+        module.assign("n_axis_tvalid", "n_inner_tvalid")
+        module.assign("n_inner_tready", "n_axis_tready")
     return Drain(1, 1, plan.settings.chunks > 1, 0)
 
 
@@ -89,14 +89,14 @@ class Averages:
         module.part("Results")
         module.register("result_full", 1, "divided | (result_full & ~o_axis_tready)", start=0)
         module.register("result_last", 1, "picked_last", when="start")
-        module.line("assign start = picked_full & n_known & (divide_step == 0) & (~result_full | o_axis_tready);")
-        module.line("assign picked_left = start;")
+        module.assign("start", "picked_full & n_known & (divide_step == 0) & (~result_full | o_axis_tready)")
+        module.assign("picked_left", "start")
         bits = self._bits
         module.wire("rounded", bits, f"quotient[{bits}:1] + {{{literal(0, bits - 1)}, quotient[0]}}")
         module.wire("result", bits, f"{{~rounded[{bits - 1}], rounded[{bits - 2}:0]}}")
-        module.line(f"assign o_axis_tdata = {Signal('result', bits, True).to_width(plan.padded)};")
-        module.line("assign o_axis_tvalid = result_full;")
-        module.line("assign o_axis_tlast = result_last;")
+        module.assign("o_axis_tdata", Signal("result", bits, True).to_width(plan.padded))
+        module.assign("o_axis_tvalid", "result_full")
+        module.assign("o_axis_tlast", "result_last")
         return Drain(clocks + 2, clocks + 1, 0, 1)
 
     def _take_normalizer(self) -> Signal:
@@ -107,14 +107,14 @@ class Averages:
         free = ""
         if self._plan.gives_normalizer:
             module.register("n_waits", 1, "n_taken | (n_waits & ~n_axis_tready)", start=0)
-            module.line("assign n_axis_tvalid = n_waits;")
+            module.assign("n_axis_tvalid", "n_waits")
             free = " & (~n_waits | n_axis_tready)"
         module.wire("n_taken", 1, f"n_inner_tvalid & ~n_known{free}")
-        module.line("assign n_inner_tready = n_taken;")
+        module.assign("n_inner_tready", "n_taken")
         module.register("n_known", 1, "n_taken | (n_known & ~(picked_left & picked_last))", start=0)
         normalizer = module.register("n", field.width, given.name, when="n_taken")
         if self._plan.gives_normalizer:
-            module.line(f"assign n_axis_tdata = {normalizer.to_width(field.padded)};")
+            module.assign("n_axis_tdata", normalizer.to_width(field.padded))
         if self._plan.rows.simplified.intervals[field.node].low >= 1:
             return normalizer
         module.register("n_zero", 1, f"{given.name} == {literal(0, field.width)}", when="n_taken")
@@ -132,7 +132,7 @@ def _pick(module: Module, plan: WeightedPlan, free: str) -> None:
     lane_last = _count(module, "pick_lane", values.lanes, "pick")
     chunk_last = _count(module, "pick_chunk", values.chunks, f"pick & {lane_last}")
     module.wire("pick_last", 1, f"{lane_last} & {chunk_last}")
-    module.line("assign held_left = pick & pick_last;")
+    module.assign("held_left", "pick & pick_last")
     module.register("picked_last", 1, "pick_last", when="pick")
     if values.chunks > 1:
         module.wire("fetch", 1, "held_full & ~fetched")

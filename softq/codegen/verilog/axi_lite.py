@@ -91,8 +91,8 @@ def write_registers(
     written = " | ".join(write_condition(table) for table in tables)
     module.register("axil_bvalid", 1, "axil_done | (axil_bvalid & ~s_axil_bready)", start=0)
     module.register("axil_refused_write", 1, f"~({written})", when="axil_done")
-    module.line("assign s_axil_bvalid = axil_bvalid;")
-    module.line("assign s_axil_bresp = {axil_refused_write, 1'b0};")
+    module.assign("s_axil_bvalid", "axil_bvalid")
+    module.assign("s_axil_bresp", "{axil_refused_write, 1'b0}")
     module.part("Registers: reads")
     _take(module, "ar", "axil_found", [("axil_raddr", bits, "s_axil_araddr")])
     # Writes go first. What a block of memory gives comes late in its clock: a register behind it.
@@ -110,15 +110,15 @@ def write_registers(
     module.register("axil_data", WORD_BITS, found, when="axil_found")
     known = " | ".join((status, *(_hits(table, "axil_raddr", bits) for table in tables)))
     module.register("axil_refused_read", 1, f"~({known})", when="axil_found")
-    module.line("assign s_axil_rvalid = axil_rvalid;")
-    module.line("assign s_axil_rdata = axil_data;")
-    module.line("assign s_axil_rresp = {axil_refused_read, 1'b0};")
+    module.assign("s_axil_rvalid", "axil_rvalid")
+    module.assign("s_axil_rdata", "axil_data")
+    module.assign("s_axil_rresp", "{axil_refused_read, 1'b0}")
 
 
 def _take(module: Module, channel: str, done: str, kept: Sequence[tuple[str, int, str]]) -> None:
     """Write what takes one transfer of a channel and keeps it until it is done."""
     full, port = f"axil_{channel}_full", f"s_axil_{channel}"
-    module.line(f"assign {port}ready = ~{full};")
+    module.assign(f"{port}ready", f"~{full}")
     module.register(full, 1, f"{full} ? ~{done} : {port}valid", start=0)
     for name, width, given in kept:
         module.register(name, width, given, when=f"~{full}")

@@ -7,10 +7,13 @@ next, so that rows come and go without a gap.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from softq.codegen.verilog.axi_lite import write_registers
+from softq.codegen.verilog.cells import Cells, count_cells
 from softq.codegen.verilog.description import describe_tables, describe_values
+from softq.codegen.verilog.estimate import Resources, describe_estimate, estimate
 from softq.codegen.verilog.module import Module
 from softq.codegen.verilog.passes import Pass, PassClocks
 from softq.codegen.verilog.plan import CorePlan
@@ -31,12 +34,24 @@ class Core:
         name: The module's name.
         text: The module.
         clocks: When its passes do what.
+        module: What the text was written from.
     """
 
     plan: CorePlan
     name: str
     text: str
     clocks: tuple[PassClocks, ...]
+    module: Module = field(repr=False, compare=False)
+
+    @cached_property
+    def cells(self) -> tuple[Cells, ...]:
+        """What its module is made of."""
+        return (count_cells(self.module, self.plan.ports),)
+
+    @cached_property
+    def resources(self) -> Resources:
+        """What it takes, before synthesis: an estimate."""
+        return estimate(self.cells)
 
     @property
     def longest(self) -> int:
@@ -97,6 +112,7 @@ class Core:
             "element_interval": max(clocks.interval for clocks in self.clocks),
             "latency": {str(length): self.latency(length) for length in lengths},
             "interval": {str(length): self.interval(length) for length in lengths},
+            "estimate": describe_estimate(self.resources, self.latency(longest), self.interval(longest)),
             "values": describe_values(plan),
             "tables": describe_tables(plan),
         }
@@ -120,4 +136,4 @@ def write_core(plan: CorePlan, name: str, head: Sequence[str] = ()) -> Core:
         most = 2 * len(clocks) + 4 * (clocks[-1].results + 8)
         write_registers(module, plan.registers, "p0_enter_first", leaves, most)
     program = ["The program:", "", *to_text(plan.source).splitlines()]
-    return Core(plan, name, module.text(plan.ports, [*head, *program]), clocks)
+    return Core(plan, name, module.text(plan.ports, [*head, *program]), clocks, module)

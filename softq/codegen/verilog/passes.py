@@ -85,7 +85,7 @@ class Pass:
             self._finish(stage)
         if self._is_last:
             left = give_results(module, self._pipeline, self._plan, given, self._results)
-            module.line(f"assign {self._name('left')} = {left};")
+            module.assign(self._name("left"), left)
         else:
             self._keep(stage)
         return PassClocks(stage, self._clocks, given, self._interval)
@@ -111,12 +111,12 @@ class Pass:
             module.register(waits, bits, f"{waits} - ({waits} != {bits}'d0)", start=0)
             module.clocked(waits, f"{bits}'d{self._interval - 1}", when=self._name("enter"))
             rested = f" & {waits} == {bits}'d0"
-        module.line(f"assign {self._name('room')} = ~({full}){rested};")
+        module.assign(self._name("room"), f"~({full}){rested}")
         if self._has_numbers:
             # A stream may begin a row at each clock, a pass behind a memory only when the row before is counted.
             begun = self._pipeline.at(FIRST, SHARED, 1).name if self._number else self._name("enter_first")
             self._count(self._name("rows"), 2, begun, self._name("taken"))
-            module.line(f"assign {self._name('may_begin')} = ~{self._name('rows')}[1];")
+            module.assign(self._name("may_begin"), f"~{self._name('rows')}[1]")
 
     def _count(self, name: str, width: int, more: str, less: str) -> None:
         # One adder: of 1, or of -1, which is all ones.
@@ -132,12 +132,12 @@ class Pass:
         has_room = f"{self._name('room')} & (~{begins} | {self._may_begin()})"
         if (cut := self._plan.cut) is None:
             ends = "s_axis_tlast"
-            module.line(f"assign s_axis_tready = {has_room};")
-            module.line(f"assign {enter} = s_axis_tvalid & s_axis_tready;")
+            module.assign("s_axis_tready", has_room)
+            module.assign(enter, "s_axis_tvalid & s_axis_tready")
         else:
             ends = self._cut_rows(enter, has_room, cut)
         module.register(begins, 1, ends, when=enter, start=1)
-        module.line(f"assign {self._name('enter_first')} = {enter} & {begins};")
+        module.assign(self._name("enter_first"), f"{enter} & {begins}")
         pipe.put(VALID, SHARED, module.register(pipe.name(VALID, SHARED, 0), 1, enter, start=0), zero)
         pipe.put(FIRST, SHARED, module.register(pipe.name(FIRST, SHARED, 0), 1, begins), zero)
         pipe.put(LAST, SHARED, module.register(pipe.name(LAST, SHARED, 0), 1, ends), zero)
@@ -169,8 +169,8 @@ class Pass:
         module.register(drains, 1, start=0)
         done = f"{drains} & ~(s_axis_tvalid & s_axis_tlast)"
         module.clocked(drains, f"({enter} & {full} & ~s_axis_tlast) | ({done})")
-        module.line(f"assign s_axis_tready = {drains} | ({has_room});")
-        module.line(f"assign {enter} = s_axis_tvalid & ~{drains} & {has_room};")
+        module.assign("s_axis_tready", f"{drains} | ({has_room})")
+        module.assign(enter, f"s_axis_tvalid & ~{drains} & {has_room}")
         mark = module.register(pipe.name(cut, SHARED, 0), 1, f"{full} & ~s_axis_tlast", when=enter)
         pipe.put(cut, SHARED, mark, Time(0))
         return ends
@@ -190,11 +190,11 @@ class Pass:
         module.register(more, 1, f"{ahead} != ({more} ? {end} : {hold})", when=enter, start=0)
         # The numbers in `hold` are taken one clock after a row begins: until then they are not of the next row.
         begins = f"{self._name('hold_full', 1)} & ~{begun.name} & {self._may_begin()}"
-        module.line(f"assign {enter} = {self._name('room')} & ({more} | ({begins}));")
-        module.line(f"assign {first} = {enter} & ~{more};")
-        module.line(f"assign {self._name('taken', 1)} = {begun.name};")
+        module.assign(enter, f"{self._name('room')} & ({more} | ({begins}))")
+        module.assign(first, f"{enter} & ~{more}")
+        module.assign(self._name("taken", 1), begun.name)
         pipe.put(VALID, SHARED, Signal(enter, 1, False), Time(0))
-        module.line(f"assign {self._name('left', 1)} = {pipe.at(VALID, SHARED, 1).name};")
+        module.assign(self._name("left", 1), pipe.at(VALID, SHARED, 1).name)
         pipe.put(FIRST, SHARED, begun, Time(1))
         ended = module.wire(self._name("ended"), 1, f"~{more}")
         pipe.put(LAST, SHARED, ended, Time(1))
@@ -270,7 +270,7 @@ class Pass:
         if computed:
             given, end = self._compute(given, computed, wanted, free)
         else:
-            module.line(f"assign {go} = {pending} & {free};")
+            module.assign(go, f"{pending} & {free}")
             module.clocked(waits, f"{pending} & ~{go}")
         if not self._is_last:
             module.register(self._name("hold_end"), plan.address_bits, end, when=go)
@@ -299,7 +299,7 @@ class Pass:
         scalars = Scalars(module, self._tables, f"p{self._number}", self._plan.simplified, busy, caught, computed)
         self._clocks = scalars.compute()
         step, last = scalars.step, scalars.is_step(self._clocks)
-        module.line(f"assign {go} = {busy} & {last} & {free};")
+        module.assign(go, f"{busy} & {last} & {free}")
         module.clocked(step.name, f"{step.name} + {step.width}'d1", when=f"{busy} & ~{last}")
         module.clocked(step.name, f"{step.width}'d0", when=f"~{busy}")
         return {node: scalars.at(node, self._clocks) for node in wanted}, end

@@ -53,13 +53,13 @@ def give_results(module: Module, pipe: Pipeline, plan: CorePlan, stage: int, wor
     if plan.gathered > 1:
         _gather(module, plan, leave, data, beside)
     else:
-        module.line("assign m_axis_tvalid = results_write != results_read;")
-        module.line(f"assign {leave} = m_axis_tvalid & m_axis_tready;")
-        module.line(f"assign m_axis_tdata = {data};")
+        module.assign("m_axis_tvalid", "results_write != results_read")
+        module.assign(leave, "m_axis_tvalid & m_axis_tready")
+        module.assign("m_axis_tdata", data)
         if plan.results_end_early:
-            module.line(f"assign m_axis_tkeep = {{{', '.join(reversed(_keep_bytes(plan, kept)))}}};")
+            module.assign("m_axis_tkeep", f"{{{', '.join(reversed(_keep_bytes(plan, kept)))}}}")
         for port, _, value in beside:
-            module.line(f"assign {port} = {value};")
+            module.assign(port, value)
     return module.register("results_left", 1, leave, start=0).name
 
 
@@ -91,7 +91,7 @@ def _gather(module: Module, plan: CorePlan, leave: str, data: str, beside: Seque
     width, bits = plan.result_bits * plan.settings.lanes, (plan.gathered - 1).bit_length()
     full, at = "gathered_full", "gathered_at"
     module.register(full, 1, start=0)
-    module.line(f"assign {leave} = (results_write != results_read) & (~{full} | m_axis_tready);")
+    module.assign(leave, f"(results_write != results_read) & (~{full} | m_axis_tready)")
     module.register(at, bits, f"{last} ? {bits}'d0 : {at} + {bits}'d1", when=leave, start=0)
     module.clocked(full, f"{leave} ? {last} | (&{at}) : {full} & ~m_axis_tready")
     names: list[str] = []
@@ -100,10 +100,10 @@ def _gather(module: Module, plan: CorePlan, leave: str, data: str, beside: Seque
         module.register(names[-1], width)
         module.clocked(names[-1], f"{width}'d0", when=f"{leave} & ({at} == {bits}'d0)")
         module.clocked(names[-1], data, when=f"{leave} & ({at} == {bits}'d{slot})")
-    module.line(f"assign m_axis_tvalid = {full};")
-    module.line(f"assign m_axis_tdata = {{{', '.join(reversed(names))}}};")
+    module.assign("m_axis_tvalid", full)
+    module.assign("m_axis_tdata", f"{{{', '.join(reversed(names))}}}")
     for port, bits, value in beside:
-        module.line(f"assign {port} = {module.register(f'gathered_{port[7:]}', bits, value, when=leave).name};")
+        module.assign(port, module.register(f"gathered_{port[7:]}", bits, value, when=leave).name)
 
 
 def give_numbers(module: Module, plan: CorePlan, prefix: str, wanted: Sequence[Node]) -> None:
@@ -123,6 +123,6 @@ def give_numbers(module: Module, plan: CorePlan, prefix: str, wanted: Sequence[N
             parts.append(held.to_width(field.padded))
         else:
             parts.append(literal(fixed, field.padded))
-    module.line(f"assign n_axis_tdata = {{{', '.join(reversed(parts))}}};")
-    module.line(f"assign n_axis_tvalid = {prefix}_hold_full;")
-    module.line(f"assign {prefix}_taken = n_axis_tvalid & n_axis_tready;")
+    module.assign("n_axis_tdata", f"{{{', '.join(reversed(parts))}}}")
+    module.assign("n_axis_tvalid", f"{prefix}_hold_full")
+    module.assign(f"{prefix}_taken", "n_axis_tvalid & n_axis_tready")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from softq.codegen.verilog.axi_lite import VALUE, place_of, read_back, write_condition
-from softq.codegen.verilog.module import Module
+from softq.codegen.verilog.module import Module, four_a_line
 from softq.codegen.verilog.registers import WritableTable
 from softq.codegen.verilog.rules import LOGIC_INPUTS
 from softq.codegen.verilog.signals import Signal, literal
@@ -69,7 +69,7 @@ class Tables:
             return f"{self._write(table)}[{position.to_width(table.address)}]"
         if table not in self._functions:
             self._functions[table] = f"table_{len(self._functions)}"
-            self._define(table, self._functions[table])
+            self._module.function(self._functions[table], table.address, table.width, table.entries)
         return f"{self._functions[table]}({position.to_width(table.address)})"
 
     def read(self, table: Table | WritableTable, position: Signal, name: str) -> Signal:
@@ -104,24 +104,6 @@ class Tables:
 
     def _fill(self, memory: str, entries: Iterable[tuple[int, int]], width: int) -> None:
         self._module.line("initial begin")
-        for line in _lines([f"{memory}[{at}] = {literal(entry, width)};" for at, entry in entries]):
+        for line in four_a_line([f"{memory}[{at}] = {literal(entry, width)};" for at, entry in entries]):
             self._module.line(f"    {line}")
         self._module.line("end")
-
-    def _define(self, table: Table, name: str) -> None:
-        width = f"[{table.width - 1}:0] " if table.width > 1 else ""
-        position = f"[{table.address - 1}:0] " if table.address > 1 else ""
-        self._module.line(f"function {width}{name}(input {position}at);")
-        self._module.line("    case (at)")
-        cases = [
-            f"{literal(at, table.address)}: {name} = {literal(e, table.width)};" for at, e in enumerate(table.entries)
-        ]
-        for line in _lines(cases):
-            self._module.line(f"        {line}")
-        self._module.line(f"        default: {name} = {table.width}'bx;")
-        self._module.line("    endcase")
-        self._module.line("endfunction")
-
-
-def _lines(parts: Sequence[str], size: int = 4) -> list[str]:
-    return [" ".join(parts[at : at + size]) for at in range(0, len(parts), size)]

@@ -9,11 +9,14 @@ row is added up; its last element waits until they have left.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from softq.codegen.verilog.averages import Averages, Drain, give_sums
+from softq.codegen.verilog.cells import Cells, count_cells
 from softq.codegen.verilog.core import Core, write_core
 from softq.codegen.verilog.description import describe_tables, describe_values
+from softq.codegen.verilog.estimate import Resources, describe_estimate, estimate
 from softq.codegen.verilog.module import CLOCK, RESET, Module, Port
 from softq.codegen.verilog.signals import Signal, literal
 from softq.codegen.verilog.weighing import Weighing
@@ -29,6 +32,7 @@ class WeightedCore:
         name: The module's name.
         weights: The core of the weights.
         text: Both modules.
+        module: What the outer one was written from.
         added: Clocks from a beat of V taken to its elements added.
         drain: When the sums of a row leave.
     """
@@ -37,8 +41,19 @@ class WeightedCore:
     name: str
     weights: Core
     text: str
+    module: Module = field(repr=False, compare=False)
     added: int
     drain: Drain
+
+    @cached_property
+    def cells(self) -> tuple[Cells, ...]:
+        """What its modules are made of."""
+        return (*self.weights.cells, count_cells(self.module, self.plan.ports))
+
+    @cached_property
+    def resources(self) -> Resources:
+        """What it takes, before synthesis: an estimate."""
+        return estimate(self.cells)
 
     @property
     def longest(self) -> int:
@@ -87,6 +102,7 @@ class WeightedCore:
             "passes": len(self.weights.clocks),
             "latency": {str(length): self.latency(length) for length in lengths},
             "interval": {str(length): self.interval(length) for length in lengths},
+            "estimate": describe_estimate(self.resources, self.latency(lengths[-1]), self.interval(lengths[-1])),
             "values": describe_values(plan.rows),
             "tables": describe_tables(plan.rows),
         }
@@ -107,7 +123,7 @@ def write_weighted_sum(plan: WeightedPlan, name: str, head: Sequence[str] = ()) 
     _add(module, plan, stage)
     drain = Averages(module, plan).write() if plan.divides else give_sums(module, plan)
     text = f"{weights.text}\n{module.text(plan.ports, ['The weights and their product with V.'])}"
-    return WeightedCore(plan, name, weights, text, stage + 1 + 2 * (plan.settings.chunks > 1), drain)
+    return WeightedCore(plan, name, weights, text, module, stage + 1 + 2 * (plan.settings.chunks > 1), drain)
 
 
 def _place(module: Module, plan: WeightedPlan, name: str) -> None:
@@ -116,12 +132,10 @@ def _place(module: Module, plan: WeightedPlan, name: str) -> None:
     inner = [port for port in plan.rows.ports if port.name[:7] in ("m_axis_", "n_axis_")]
     for port in inner:
         module.undriven(_inner(port), port.width)
-    connections = [f".{CLOCK}({CLOCK})", *([f".{RESET}({RESET})"] if plan.rows.settings.reset else [])]
-    connections += [f".{p.name}({_inner(p) if p in inner else p.name})" for p in plan.rows.ports]
-    module.line(f"{name} weights (")
-    for at, text in enumerate(connections):
-        module.line(f"    {text}{',' if at + 1 < len(connections) else ''}")
-    module.line(");")
+    given = {CLOCK: CLOCK, **({RESET: RESET} if plan.rows.settings.reset else {})}
+    module.instance(
+        name, "weights", {**given, **{p.name: _inner(p) if p in inner else p.name for p in plan.rows.ports}}
+    )
 
 
 def _inner(port: Port) -> str:
@@ -143,9 +157,9 @@ def _take_beats(module: Module, plan: WeightedPlan) -> int:
     # A row ends only where the place for its sums is free: with its first beat that is taken.
     begun = " & ~|chunk_0" if values.chunks > 1 else ""
     module.wire("may_enter", 1, f"m_inner_tvalid & ~({last}{begun} & held_begun)")
-    module.line("assign v_axis_tready = may_enter;")
+    module.assign("v_axis_tready", "may_enter")
     module.wire("enter", 1, "may_enter & v_axis_tvalid")
-    module.line(f"assign m_inner_tready = enter{' & chunk_0_last' if values.chunks > 1 else ''};")
+    module.assign("m_inner_tready", f"enter{' & chunk_0_last' if values.chunks > 1 else ''}")
     position = Signal("m_inner_tdata", plan.position.width, False, None, 0, plan.position.padded)
     lanes = VALUE_BITS * values.lanes
     elements = [
@@ -201,7 +215,7 @@ def _add(module: Module, plan: WeightedPlan, stage: int) -> None:
         module.wire("ended", 1, f"{valid} & {last} & ({next_chunk} == {literal(values.chunks - 1, bits_of)})")
     module.register("held_gone", 1, "held_left", start=0)
     module.register("held_waits", 1, "(enter & m_inner_tlast) | (held_waits & ~held_gone)", start=0)
-    module.line("assign held_begun = held_waits;")
+    module.assign("held_begun", "held_waits")
     module.register("held_full", 1, "ended | (held_full & ~held_left)", start=0)
 
 
