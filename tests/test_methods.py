@@ -33,6 +33,11 @@ def default_program(method: Method, *, masked: bool = False, **settings: object)
     return method.program(method.resolve(method.configure(settings), False), masked=masked)
 
 
+def in_groups(name: str) -> bool:
+    """Say whether a weight depends on which elements stand in its group."""
+    return any(node.op == "group_max" for node in default_program(METHODS.get(name)).nodes())
+
+
 def some_fitted(options: Options) -> Fitted:
     """Return numbers for what deferred-log's options have to be fitted: one, or one for each of three heads."""
     heads = {"r": (0.37, 0.61, 1.9), "first": (0.4, 0.9, 0.05), "shift": (0.0, 0.4, 1.3), "slope": (0.0, 0.4, 1.0)}
@@ -147,6 +152,8 @@ def test_masked_elements_weigh_nothing_and_change_nothing(name: str) -> None:
     by_infinity = probabilities(default_program(method), np.where(valid, x, np.float32(-np.inf)))
     np.testing.assert_array_equal(by_mask, by_infinity)
     assert not np.any(by_mask[~valid])
+    if in_groups(name):
+        return  # without the masked elements the others would be in other groups
     for row, keep, p in zip(x[:8], valid[:8], by_mask[:8], strict=True):
         alone = probabilities(default_program(method), row[keep][None])[0]
         np.testing.assert_allclose(p[keep], alone, rtol=1e-5, atol=0)
@@ -214,7 +221,7 @@ def test_rows_are_treated_alike_whatever_their_order_and_shift(name: str) -> Non
     order = rng.permutation(41)
     program = default_program(METHODS.get(name))
     p = probabilities(program, x)
-    if name not in ORDER_MATTERS:
+    if name not in ORDER_MATTERS and not in_groups(name):
         np.testing.assert_allclose(probabilities(program, x[:, order]), p[:, order], rtol=1e-5, atol=0)
         falls = (p[:, :, None] < p[:, None, :]) & (x[:, :, None] > x[:, None, :])
         if METHODS.get(name).drop_in or name in SHIFTS_MATTER | SHIFTS_DO_NOT:

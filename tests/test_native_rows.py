@@ -286,6 +286,7 @@ SETTINGS: list[tuple[str, dict[str, int | float | str], DType]] = [
     ("log-sqrt2", {"bits": 4, "scale": 0.5}, DType.F32),
     ("bias-corrected", {"bits": 8, "bias": -0.001}, DType.F32),
     ("minifloat", {"bits": 4}, DType.F32),
+    ("nvfp4", {}, DType.F32),
 ]
 
 
@@ -354,6 +355,23 @@ def test_any_length_and_alignment(name: str, settings: dict[str, int | float | s
                 wanted = expected(program, output, ours[output])
                 differs = ~((value == wanted) | (np.isnan(value) & np.isnan(wanted)))
                 assert np.sum(differs) <= 1e-3 * value.size
+
+
+@needs_host
+@pytest.mark.parametrize("machine", each_machine((HOST, IN_C)))
+def test_scales_of_groups(machine: Cpu) -> None:
+    """Groups begin where they begin, whatever blocks a kernel has; exponentials differ in their last bits."""
+    program = program_of("mxfp8", {}, DType.F32, True)
+    host = Host(program, machine)
+    for length in (0, 1, 31, 32, 33, 64, 100, 197, 1025):
+        rows = rows_of((16, length), DType.F32, length)
+        keep = np.random.default_rng(length).random(rows.shape) < 0.7
+        ours, found = (
+            {name: value.astype(np.float32) for name, value in outputs.items()}
+            for outputs in (run(program, rows, valid=keep), host(rows, valid=keep))
+        )
+        assert np.sum(found["weights"] != ours["weights"]) <= 1e-3 * rows.size
+        np.testing.assert_allclose(found["normalizer"], ours["normalizer"], rtol=1e-4)
 
 
 @needs_host

@@ -23,6 +23,7 @@ CURVE = {"r": (1.5, 2.5, 1.0, 2.0), "first": (0.4, 0.2, 0.1, 0.3), "shift": (0.0
          "slope": (0.2, 0.1, 0.0, 0.3)}  # fmt: skip
 PER_HEAD: dict[str, Any] = dict.fromkeys(CURVE, "head")
 STATEFUL = ("deferred-log-octaves", "deferred-log-online", "edge-moe", "exact-online", "two-pass")
+IN_GROUPS = ("mxfp4", "mxfp8", "nvfp4")
 
 
 def given(length: int = N, heads: int = 4, keys: int = 2) -> tuple[Any, Any, Any]:
@@ -68,7 +69,7 @@ def test_masks_biases_groups_and_numbers_per_head_are_those_of_the_attention() -
 
 
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("method", [name for name in METHODS.entries() if name not in STATEFUL])
+@pytest.mark.parametrize("method", [name for name in METHODS.entries() if name not in STATEFUL + IN_GROUPS])
 def test_every_method_is_that_of_the_attention_without_a_compiler(
     method: str, masked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,7 +90,7 @@ def test_every_method_is_that_of_the_attention_without_a_compiler(
 
 
 SETTINGS: list[tuple[str, dict[str, Any]]] = [
-    *((name, {}) for name in METHODS.entries() if name not in (*STATEFUL, "bias-corrected")),
+    *((name, {}) for name in METHODS.entries() if name not in (*STATEFUL, *IN_GROUPS, "bias-corrected")),
     *(("deferred-log", {"bits": bits}) for bits in (2, 3, 8)), ("deferred-log", {"rest": "mean"}),
 ]  # fmt: skip
 
@@ -158,6 +159,9 @@ def test_what_every_element_needs_is_told_from_what_a_row_has() -> None:
     assert not elements.normalized
     for name in STATEFUL:
         with pytest.raises(RefusalError, match=r"carries a state from key to key.*attention\(block=...\)"):
+            elements_of(name, st.weighing(name).options)
+    for name in IN_GROUPS:
+        with pytest.raises(RefusalError, match=r"maxima over groups of keys.*attention\(block=...\)"):
             elements_of(name, st.weighing(name).options)
 
 

@@ -148,9 +148,23 @@ def test_masked_scores_have_no_part_in_the_gradient(method: str) -> None:
 
 def test_a_method_that_rounds_is_not_smooth() -> None:
     smooth = {name for name in METHODS.entries() if is_smooth(program_of(name, {}))}
-    needs_training = {name for name, method in METHODS.entries().items() if not method.drop_in}
+    # hccs, which models are trained for too, has integers between scores and weights.
+    needs_training = {name for name, method in METHODS.entries().items() if not method.drop_in} - {"hccs"}
     assert needs_training < smooth
-    assert smooth.isdisjoint({"deferred-log", "deferred-log-online", "i-exp", "uniform", "qlinear", "log2", "edge-moe"})
+    assert smooth.isdisjoint(
+        {
+            "deferred-log",
+            "fp8",
+            "mxfp4",
+            "nvfp4",
+            "deferred-log-online",
+            "i-exp",
+            "uniform",
+            "qlinear",
+            "log2",
+            "edge-moe",
+        }
+    )
 
 
 @pytest.mark.slow

@@ -33,8 +33,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from softq.methods import Method, Options, Outputs, option
+from softq.methods._octaves import OCTAVES, split_octaves
 from softq.rowprog import DType, Trace
-from softq.rowprog.library import LOG2_E, distance, horner
+from softq.rowprog.library import distance, horner
 
 PUBLISHED = {
     1: (1.0, 0.922497093677520751953125),
@@ -59,9 +60,6 @@ MINIMAX = {
 }
 """The coefficients of least relative error by degree, constant first, rounded to f32."""
 
-_OCTAVES = 125.0
-"""Beyond, weights are 0: 2^-125 times the least value of a polynomial, 0.97, is no subnormal number."""
-
 
 @dataclass(frozen=True)
 class PolyExp2Options(Options):
@@ -76,13 +74,9 @@ class PolyExp2Options(Options):
 def _trace(t: Trace, options: PolyExp2Options) -> Outputs:
     table = PUBLISHED if options.coefficients == "published" else MINIMAX
     d = distance(t)
-    octaves = t.max(d.row, 0.0) * t.const(LOG2_E, DType.F32)
-    near = t.min(octaves, _OCTAVES)
-    nearest = t.rint(near)
-    below = t.select(nearest < near, nearest + 1.0, nearest)  # -floor(y)
-    rest = below - near
+    octaves, below, rest = split_octaves(t, d)  # below is -floor(y)
     value = horner(t, rest, table[options.degree])
-    return d.pair(t.select(octaves <= _OCTAVES, value * t.exp2i(t.cast(0.0 - below, DType.I32)), 0.0))
+    return d.pair(t.select(octaves <= OCTAVES, value * t.exp2i(t.cast(0.0 - below, DType.I32)), 0.0))
 
 
 METHOD = Method(

@@ -46,10 +46,15 @@ def _at_hand(e: Emission, node: Node) -> Expr:
 
 
 def hidden(e: Emission, node: Node, at: int) -> Expr:
-    """Return a float operand; TVM must not see x * 0, 0 / x, x / constant and x - x, which it takes for integers'."""
+    """Return a float operand; TVM must not see what it takes for integers'.
+
+    That is x * 0, 0 / x, x / constant, x - x, and (x + y) - y.
+    """
     x, arg = e.operand(node, at), node.args[at]
     hide = arg.op == "const" and (number_of(arg) == 0 or (node.op == "divide" and at == 1))
-    return fence(x, F32, e.lanes) if hide or (at == 1 and arg is node.args[0]) else x
+    hide |= at == 1 and arg is node.args[0]
+    hide |= at == 0 and node.op == "sub" and arg.op == "add" and node.args[1] in arg.args
+    return fence(x, F32, e.lanes) if hide else x
 
 
 def _arithmetic(constructor: Callable[[Expr, Expr], Expr]) -> Rule:

@@ -1,0 +1,99 @@
+"""What the methods share that write weights in formats of few bits: what is coded, and what products are divided by.
+
+Exponentials e = exp(x - max) are at most 1, however long the row is, so that they lie where such formats have their
+numbers; the division is behind the product with V. Coded probabilities are here to be compared: of N keys they are
+about 1 / N, which leaves them below what a scale of few bits reaches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from softq.errors import UsageError
+from softq.methods._contract import Outputs
+from softq.methods._fitted import Given, take
+from softq.methods._options import FITTED_SCOPES, Options, option
+from softq.methods._softmax import softmax
+from softq.rowprog import DType, Trace, Value
+from softq.rowprog.formats import FORMATS
+from softq.rowprog.program import Scope
+from softq.rowprog.rounding import round_to
+
+Code = Callable[[Value], Value]
+"""Returns the weights of numbers in [0, 1], rows of f32."""
+
+LEAST_SCALE = 2.0**-100
+"""Scales of blocks end here, far above the least of E8M0: no subnormal number of f32 arises."""
+
+SUMS = ("sum", (0.0, 1.0))
+"""`Method.choices` of the option `sum`: 0 is coded, 1 exact."""
+
+
+@dataclass(frozen=True)
+class CodedOptions(Options):
+    """What is coded, and what the product with V is divided by."""
+
+    unnamed: ClassVar = {"of": "exponentials", "sum": "coded"}
+
+    of: Literal["exponentials", "probabilities"] = option(
+        "exponentials", "what is coded: exponentials, and the division is behind the product with V; or probabilities"
+    )
+    sum: Literal["coded", "exact"] | Scope = option(
+        "coded", "what products are divided by: the sum of the coded weights, or of the exponentials before they were "
+        "coded; or the better one per site or head",
+    )  # fmt: skip
+
+
+def coded(t: Trace, options: CodedOptions, code: Code, one: Value) -> Outputs:
+    """Return a method's outputs: weights made by `code`, and what they are divided by; `one` is what 1 weighs.
+
+    Raises:
+        UsageError: probabilities are coded, and a sum is asked for, which they do not have.
+    """
+    p = softmax(t)
+    if options.of == "probabilities":
+        if options.sum != "coded":
+            raise UsageError(f"{t.name}: sum is {options.sum}; probabilities are divided by nothing, allowed is coded")
+        shares = p.scale(t, t.const(1.0, DType.F32))
+        return {"weights": code(shares), "normalizer": p.normalizer(t, one)}
+    weights = code(p.exponentials)
+    if options.sum == "coded":
+        return p.distance.pair(weights)
+    total = p.total * one
+    if options.sum in FITTED_SCOPES:
+        (exact,) = take(
+            t, options, "sum", choose_sum, Given("exact", 0.0, 1.0, "whether the exact sum is taken: 1, or 0")
+        )
+        total = t.select(exact > 0.5, total, t.row_sum(weights))
+    return p.distance.pair(weights, total)
+
+
+def choose_sum(options: CodedOptions, fitted: Mapping[str, float]) -> dict[str, float]:
+    """Return the run-time parameter of a fitted sum."""
+    return {"exact": float(fitted["sum"])}
+
+
+ScaleRounding = Literal["down", "up"]
+
+
+def scale_option() -> ScaleRounding:
+    """Return the field for the rounding of block scales."""
+    return option(
+        "down", "the power of two that a block is divided by; down: that of its greatest number, as MX has it, so that "
+        "the greatest numbers may saturate; up: the least with which none does",
+    )  # fmt: skip
+
+
+def in_blocks(t: Trace, values: Value, name: str, size: int, rounding: ScaleRounding) -> Value:
+    """Return non-negative numbers in a microscaling format: a power of two for each block of `size`."""
+    form, greatest = FORMATS[name], t.group_max(values, size)
+    if rounding == "down":
+        top = FORMATS[name].greatest
+        exponent = max(e for e in range(16) if 2.0**e <= top)
+        scale = round_to(t, greatest, "e8m0") * t.const(2.0**-exponent, DType.F32)
+    else:
+        scale = round_to(t, greatest * t.const(1 / form.greatest, DType.F32), "e8m0-up")
+    scale = t.max(scale, LEAST_SCALE)
+    return round_to(t, t.divide(values, scale), name, signed=False) * scale
