@@ -1,19 +1,20 @@
-"""Sites, plans and targets as text for people."""
+"""Sites, plans, metrics and targets as text for people; what is listed is imported when it is listed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from inspect import getdoc
 from sys import modules
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from softq.forms import FORMS
-from softq.methods import Spread
-from softq.packages import PACKAGES, Package
-from softq.plans import Plan
-from softq.site import Site
-from softq.targets import TARGETS, Target
 from softq.visible import lines, visible
+
+if TYPE_CHECKING:
+    from softq.methods import Spread
+    from softq.packages import Package
+    from softq.plans import Plan
+    from softq.site import Site
+    from softq.targets import Target
 
 PROOF_LENGTH = 1024
 """Length of the row for which the widest integer is listed."""
@@ -56,12 +57,16 @@ def sites_to_text(sites: Sequence[Site]) -> str:
 
 def describe_forms() -> list[dict[str, object]]:
     """Return what there is to know about each form as plain values."""
+    from softq.forms import FORMS
+
     forms = FORMS.entries().values()
     return [{"name": form.name, "summary": form.summary, "verdict": form.verdict} for form in forms]
 
 
 def forms_to_text() -> str:
     """Return what `softq inspect --forms` prints."""
+    from softq.forms import FORMS
+
     return table(("form", "verdict", "what it is"), [(f.name, f.verdict, f.summary) for f in FORMS.entries().values()])
 
 
@@ -95,6 +100,25 @@ def _spread(spread: Spread | None) -> str:
     return "" if spread is None else f" ({_fitted(spread.low)} to {_fitted(spread.high)} over draws)"
 
 
+def describe_metrics() -> list[dict[str, object]]:
+    """Return what there is to know about each metric as plain values."""
+    from softq.metrics import METRICS
+
+    return [
+        {"name": m.name, "summary": m.summary, "unit": m.unit, "better": m.direction, "needs_labels": m.needs_labels}
+        for m in METRICS.entries().values()
+    ]
+
+
+def metrics_to_text() -> str:
+    """Return what `softq metrics` prints."""
+    rows = [
+        (str(m["name"]), str(m["better"]), "yes" if m["needs_labels"] else "no", str(m["summary"]))
+        for m in describe_metrics()
+    ]
+    return table(("metric", "better", "needs labels", "what it is"), rows)
+
+
 def describe_target(target: Target) -> dict[str, object]:
     """Return what there is to know about a target as plain values."""
     return {
@@ -111,6 +135,8 @@ def describe_target(target: Target) -> dict[str, object]:
 
 def targets_to_text() -> str:
     """Return what `softq targets` prints."""
+    from softq.targets import TARGETS
+
     return table(("target", "what it is"), [(t.name, t.summary) for t in TARGETS.entries().values()])
 
 
@@ -124,6 +150,8 @@ def target_to_text(target: Target) -> str:
 
 def packages_to_text() -> str:
     """Return what `softq packages` prints."""
+    from softq.packages import PACKAGES
+
     return table(("package", "what it is"), [(p.name, p.summary) for p in PACKAGES.entries().values()])
 
 

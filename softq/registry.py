@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Generic, Protocol, TypeVar, cast
 
 from softq.errors import SoftqError, UsageError
+from softq.nearest import unknown
 from softq.own_files import import_file
 
 
@@ -45,6 +46,7 @@ class Folder(Generic[T]):
         kind: The class of the entries.
         group: Entry-point group through which other packages add entries.
         noun: What one entry is called in messages.
+        listed_by: The command that lists the entries, if there is one.
     """
 
     package: str
@@ -52,6 +54,7 @@ class Folder(Generic[T]):
     kind: type[T]
     group: str
     noun: str
+    listed_by: str = ""
 
     def entries(self) -> Mapping[str, T]:
         """Return every entry by name, sorted by name.
@@ -70,13 +73,13 @@ class Folder(Generic[T]):
         """Return the entry called `name`, or that of the file that `name` is the path of.
 
         Raises:
-            UsageError: there is none; the message lists what there is. Or the file holds none.
+            UsageError: there is none; the message names those nearest to it. Or the file holds none.
         """
         if name.endswith(".py"):
             return self._of_file(name)
         entries = self.entries()
         if name not in entries:
-            raise UsageError(f"unknown {self.noun} {name!r}; there are: {', '.join(entries)}")
+            raise UsageError(unknown(self.noun, name, entries, self.listed_by))
         return entries[name]
 
     def file_of(self, name: str) -> Path | None:

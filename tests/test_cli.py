@@ -168,8 +168,8 @@ def test_methods_and_targets_are_listed_and_described() -> None:
     assert facts["largest_length"] == 262143
     assert "onnx" in softq("targets").stdout
     assert "functions" in softq("targets", "onnx").stdout
-    fails(softq("methods", "nope"), "unknown method 'nope'; there are:")
-    fails(softq("targets", "nope"), "unknown target 'nope'; there are:")
+    fails(softq("methods", "nope"), "unknown method 'nope'; softq methods lists all ")
+    fails(softq("targets", "nope"), "unknown target 'nope'; softq targets lists all ")
 
 
 def test_help_imports_neither_onnx_nor_rich() -> None:
@@ -212,7 +212,7 @@ assert "sympy.core" in sys.modules
         (("convert", "model.onnx", "out.onnx", "--bits", "9"), "bits is 9; allowed is a whole number from 2 to 8"),
         (("convert", "model.onnx", "out.onnx", "--bits", "1"), "bits is 1; allowed is"),
         (("convert", "model.onnx", "out.onnx", "--bits", "four"), "not a valid integer"),
-        (("convert", "model.onnx", "out.onnx", "--method", "nope"), "unknown method 'nope'; there are: "),
+        (("convert", "model.onnx", "out.onnx", "--method", "nope"), "unknown method 'nope'; softq methods lists all "),
         (("convert", "model.onnx", "out.onnx", "--set", "nope=1"), "has no option 'nope'"),
         (("convert", "model.onnx", "out.onnx", "--set", "r"), "expected KEY=VALUE"),
         (("convert", "model.onnx", "out.onnx", "--set", "r=nan"), "r is 'nan'; allowed is"),

@@ -233,7 +233,7 @@ def test_interfaces_must_agree(one: str, two: str, out: str, message: str) -> No
 
 
 def test_bad_requests(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"unknown metric 'f1'; there are: cosine"):
+    with pytest.raises(UsageError, match="unknown metric 'f1'; softq metrics lists all"):
         check(model(PLAIN), model(PLAIN), samples(), metrics=["f1"])
     with pytest.raises(UsageError, match="one is named twice"):
         check(model(PLAIN), model(PLAIN), samples(), metrics=["kl", "kl"])

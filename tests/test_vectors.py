@@ -296,7 +296,7 @@ def test_the_files_say_what_they_are_and_are_the_same_again(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nope", "x"], "unknown method 'nope'; there are:"),
+        (["nope", "x"], "unknown method 'nope'; softq methods lists all"),
         (["exact", "x", "--scores", "i8"], "method exact takes f32 scores only, not i8"),
         (["i-exp", "x", "--scores", "i8"], "i8 scores with step=0"),
         (["exact", "x", "--scores", "f16"], "scores are 'f16'; allowed is f32 (float32) or i8 (int8) or u8 (uint8)"),

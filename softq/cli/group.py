@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import atexit
 import gc
+import json
 import logging
+import os
+import pkgutil
+import shlex
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from types import FrameType
 from typing import Any, NoReturn
 
 import click
 
 from softq.address_space import check_address_space
+from softq.cli import commands
+from softq.cli.command import Command, Section
+from softq.cli.loading import loading_late
 from softq.errors import SoftqError
+from softq.nearest import nearest
 from softq.visible import lines, visible
 
 _ADDRESS_SPACE = 208 << 20
@@ -37,6 +46,8 @@ class Group(click.Group):
         """Run the command line; every way out has its exit code."""
         if not standalone_mode:
             return super().main(*args, standalone_mode=False, **extra)
+        given = args[0] if args else extra.get("args")
+        as_json = _wants_json(sys.argv[1:] if given is None else given)
         # The system takes all memory back; to look for garbage once more takes half a second behind a build.
         atexit.register(gc.freeze)
         if logging.lastResort is not None:
@@ -46,33 +57,78 @@ class Group(click.Group):
                 # An exit that a command asks for comes back as a number.
                 code = super().main(*args, standalone_mode=False, **extra)
         except click.Abort:
-            click.echo("softq: interrupted", err=True)
-            sys.exit(EXIT_INTERRUPTED)
+            _fail("interrupted", as_json, EXIT_INTERRUPTED)
         except _Terminated:
-            click.echo("softq: terminated", err=True)
-            sys.exit(EXIT_TERMINATED)
+            _fail("terminated", as_json, EXIT_TERMINATED)
+        except click.UsageError as error:
+            _fail(_tell_usage(error), as_json)
         except click.ClickException as error:
-            _fail(error.format_message())
+            _fail(error.format_message(), as_json)
         sys.exit(code if isinstance(code, int) else 0)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands: those of the files in `softq.cli.commands`."""
+        return sorted(info.name.replace("_", "-") for info in pkgutil.iter_modules(commands.__path__))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> Command | None:
+        """Return a command, of which alone the file is imported; None if there is none."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        name = cmd_name.replace("-", "_")
+        found = getattr(import_module(f"{commands.__name__}.{name}"), name, None)
+        if not isinstance(found, Command):
+            raise SoftqError(f"softq/cli/commands/{name}.py exposes no command {name}")
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; in its place a model is as good as a question."""
+        name = args[0]
+        known = self.list_commands(ctx)
+        if name not in known and not name.startswith("-"):
+            if name.endswith(".onnx") or os.path.isfile(name):
+                raise click.ClickException(
+                    f"a command is missing; to see the model's softmaxes: softq inspect {shlex.quote(name)}"
+                )
+            near = ", ".join(nearest(name, known))
+            ctx.fail(f"no command is called {name!r}" + (f"; nearest: {near}" if near else ""))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands under their headings, the first steps first."""
+        listed = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        widest = max(len(name) for name, _ in listed)
+        for section in Section:
+            rows = [
+                (name.ljust(widest), command.get_short_help_str(formatter.width))
+                for name, command in listed
+                if command is not None and command.section is section
+            ]
+            with formatter.section(section.value):
+                formatter.write_dl(rows)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take the arguments; without any, show the help."""
+        if not args and not ctx.resilient_parsing:
+            click.echo(ctx.get_help(), err=True)
+            ctx.exit(EXIT_BAD)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
         """Run a command and turn what it raises into one line."""
+        as_json = _wants_json(ctx.args)
         try:
             if "numpy" not in sys.modules:  # What is loaded has its room.
                 check_address_space(_ADDRESS_SPACE, "softq")
-            return super().invoke(ctx)
+            with loading_late():
+                return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort, KeyboardInterrupt, _Terminated):
             raise
         except BaseException as error:
             if ctx.params.get("debug"):
                 click.echo(lines(traceback.format_exc().splitlines()), err=True, nl=False)
-            if isinstance(error, SoftqError):
-                _fail(str(error))
-            if isinstance(error, SystemExit):
-                _fail("a function of yours ended the program; a metric or data function returns or raises")
-            if isinstance(error, MemoryError):
-                _fail("there is not enough memory, or a limit such as that of ulimit -v leaves too little of it")
-            _fail(f"{type(error).__name__}: {error}; --debug (before the command) shows where")
+            _fail(_tell(error), as_json)
 
 
 @contextmanager
@@ -111,6 +167,33 @@ class _Formatter(logging.Formatter):
         return visible(super().format(record))
 
 
-def _fail(message: str) -> NoReturn:
-    click.echo(visible("softq: " + " ".join(message.split())), err=True)
-    sys.exit(EXIT_BAD)
+def _tell(error: BaseException) -> str:
+    if isinstance(error, SoftqError):
+        return str(error)
+    if isinstance(error, SystemExit):
+        return "a function of yours ended the program; a metric or data function returns or raises"
+    if isinstance(error, MemoryError):
+        return "there is not enough memory, or a limit such as that of ulimit -v leaves too little of it"
+    return f"{type(error).__name__}: {error}; --debug (before the command) shows where"
+
+
+def _tell_usage(error: click.UsageError) -> str:
+    """Return what is wrong with the arguments, and the help that says what would be right."""
+    told = error.format_message().rstrip(".")
+    seen = f"see {'softq' if error.ctx is None else error.ctx.command_path} --help"
+    return told[:1].lower() + told[1:] + (f" {seen.capitalize()}" if told.endswith("?") else f"; {seen}")
+
+
+def _wants_json(arguments: Sequence[str]) -> bool:
+    """Whether a command line asks for JSON: it may be one that cannot be parsed."""
+    given = list(arguments)
+    return "--json" in given[: given.index("--")] if "--" in given else "--json" in given
+
+
+def _fail(message: str, as_json: bool, code: int = EXIT_BAD) -> NoReturn:
+    """End with one line on stderr; who asked for JSON gets the error on stdout as that, too."""
+    told = visible(" ".join(message.split()))
+    click.echo(f"softq: {told}", err=True)
+    if as_json:
+        click.echo(json.dumps({"schema": 1, "error": told}, indent=2))
+    sys.exit(code)

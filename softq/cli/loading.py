@@ -15,15 +15,24 @@ UNUSED = ("sympy", "onnx_ir._symbolic_shapes")
 
 
 @contextmanager
-def sparing() -> Generator[None]:
-    """Look for no garbage in circles meanwhile, and load `UNUSED` when they are first used."""
-    was_on, finder = gc.isenabled(), _Finder()
-    gc.disable()
+def loading_late() -> Generator[None]:
+    """Load `UNUSED` when they are first used, not when they are imported."""
+    finder = _Finder()
     sys.meta_path.insert(0, finder)
     try:
         yield
     finally:
         sys.meta_path.remove(finder)
+
+
+@contextmanager
+def keeping_garbage() -> Generator[None]:
+    """Look for no garbage in circles meanwhile."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
         if was_on:
             gc.enable()
 

@@ -111,4 +111,4 @@ class Form:
     last: bool = False
 
 
-FORMS = Folder(package="softq.forms", attribute="FORM", kind=Form, group="softq.forms", noun="form")
+FORMS = Folder("softq.forms", "FORM", Form, "softq.forms", "form", listed_by="softq inspect --forms")

@@ -26,7 +26,7 @@ from softq.methods._written import Function, WrittenSettings
 from softq.registry import Folder
 from softq.rowprog.program import Scope
 
-METHODS = Folder(package="softq.methods", attribute="METHOD", kind=Method, group="softq.methods", noun="method")
+METHODS = Folder("softq.methods", "METHOD", Method, "softq.methods", "method", listed_by="softq methods")
 
 __all__ = [
     "DEFAULT_METHOD", "FITTED_SCOPES", "METHODS", "Auto", "Error", "Fit", "Fitted", "Function", "Method", "OptionValue",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from softq.errors import UsageError
 from softq.metrics.base.evidence import Evidence
 from softq.metrics.base.inference import change_interval, count_flips, value_interval
 from softq.metrics.base.interval import Interval, mean_interval, paired_ratio_interval
@@ -22,7 +21,7 @@ from softq.metrics.base.proportions import Flips
 from softq.metrics.base.values import EXP_MEAN, MAXIMUM, MEAN, PROPORTION, ROOT_RATIO, Kind
 from softq.registry import Folder
 
-METRICS = Folder("softq.metrics", "METRIC", Metric, "softq.metrics", "metric")
+METRICS = Folder("softq.metrics", "METRIC", Metric, "softq.metrics", "metric", listed_by="softq metrics")
 
 __all__ = [
     "EXP_MEAN",
@@ -63,13 +62,10 @@ def find_metric(name: str) -> Metric:
     """Return the built-in metric of this name, or the user's own for `package.module:function`.
 
     Raises:
-        UsageError: there is none; the message lists what there is.
+        UsageError: there is none; the message names those nearest to it.
     """
     if ":" in name:
         from softq.metrics.base.user import user_metric
 
         return user_metric(name)
-    entries = METRICS.entries()
-    if name not in entries:
-        raise UsageError(f"unknown metric {name!r}; there are: {', '.join(entries)}, and package.module:function")
-    return entries[name]
+    return METRICS.get(name)

@@ -14,6 +14,6 @@ from __future__ import annotations
 from softq.packages._contract import Contents, Package, PackageOptions, option
 from softq.registry import Folder
 
-PACKAGES = Folder(package="softq.packages", attribute="PACKAGE", kind=Package, group="softq.packages", noun="package")
+PACKAGES = Folder("softq.packages", "PACKAGE", Package, "softq.packages", "package", listed_by="softq packages")
 
 __all__ = ["PACKAGES", "Contents", "Package", "PackageOptions", "option"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from softq.errors import ProofError, UsageError
 from softq.methods import Method, Options
@@ -22,12 +23,24 @@ class Kernel:
     Attributes:
         options: The options; of integer scores without a default scale, with `step` = `SCALE`.
         program: The program without a mask.
-        proof: What is proved for rows of the length asked for; None where no proof reaches that far.
+        length: The length asked for, of rows.
     """
 
     options: Options
     program: Program
-    proof: Proof | None
+    length: int
+
+    @cached_property
+    def proof(self) -> Proof | None:
+        """What is proved for rows of this length; None where no proof reaches that far.
+
+        Raises:
+            UsageError: the length is not one that an i32 holds.
+        """
+        try:
+            return prove(self.program, max_length=self.length)
+        except ProofError:
+            return None
 
     @property
     def widest_bits(self) -> int | None:
@@ -46,10 +59,10 @@ class Kernel:
 
 
 def kernel(method: Method, scores: DType, length: int) -> Kernel:
-    """Return the method for scores of this type, proved for rows of up to `length` elements if it can be.
+    """Return the method for scores of this type, and rows of up to `length` elements.
 
     Raises:
-        UsageError: the method takes no scores of this type, or the length is not one that an i32 holds.
+        UsageError: the method takes no scores of this type.
     """
     options = method.resolve(method.configure({}), False)
     try:
@@ -59,11 +72,7 @@ def kernel(method: Method, scores: DType, length: int) -> Kernel:
             raise
         options = method.resolve(method.configure({"step": SCALE}), False)
         program = method.program(options, scores=scores)
-    try:
-        proof = prove(program, max_length=length)
-    except ProofError:
-        proof = None
-    return Kernel(options, program, proof)
+    return Kernel(options, program, length)
 
 
 def kernels(method: Method, length: int) -> dict[DType, Kernel]:

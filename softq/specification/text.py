@@ -17,33 +17,41 @@ from softq.rowprog.ranges import prove
 from softq.specification.facts import bits, describe_method
 from softq.specification.kernels import Kernel, kernels
 
-_HEAD = ("method", "use", "bits", "integer-only", "widest", "longest row", "calibration", "source")
 
+def methods_to_text(length: int | None = None) -> str:
+    """Return what `softq methods` prints: a line per method, and how wide its integers get in rows of this length.
 
-def methods_to_text(length: int = PROOF_LENGTH) -> str:
-    """Return what `softq methods` prints: a line per method, with widths for rows of this many elements."""
-    return table(_HEAD, [_line(method, length) for method in METHODS.entries().values()]) + "\n".join([
+    Without a length nothing is proved, which would take longer than all the rest.
+    """
+    head = ("method", "use", "bits", "integer-only", "calibration", *(() if length is None else _PROVED), "what it is")
+    return table(head, [_line(method, length) for method in METHODS.entries().values()]) + "\n".join([
         "",
         f"bits          the option's range, or what a weight takes; {DEFAULT_METHOD} is the default method",
         "integer-only  no float from 8-bit scores to the weights and their sum; float scores are rounded first",
-        f"widest        bits of the widest integer in rows of up to {length:,} elements, float / 8-bit scores",
-        "longest row   proved free of overflow, float scores; longer ones are refused",
+        *(() if length is None else (
+            f"widest        bits of the widest integer in rows of up to {length:,} elements, float / 8-bit scores",
+            "longest row   proved free of overflow, float scores; longer ones are refused",
+        )),
+        "softq methods NAME tells all about one and where it is from; --length N adds widths in rows of N elements",
         "",
     ])  # fmt: skip
 
 
-def _line(method: Method, length: int) -> tuple[str, ...]:
-    of_type = kernels(method, length)
+_PROVED = ("widest", "longest row")
+
+
+def _line(method: Method, length: int | None) -> tuple[str, ...]:
+    of_type = kernels(method, PROOF_LENGTH if length is None else length)
     floats, integers = of_type[DType.F32], of_type.get(DType.I8)
+    proved = (" / ".join(map(_widest, of_type.values())), f"{floats.largest_length:,}") if length is not None else ()
     return (
         method.name,
         drop_in_to_text(method),
         _bits(bits(method, floats)),
         "yes" if integers is not None and integers.is_integer else "no",
-        " / ".join(map(_widest, of_type.values())),
-        f"{floats.largest_length:,}",
         method.calibration.partition(":")[0],
-        method.source,
+        *proved,
+        method.summary,
     )
 
 

@@ -23,7 +23,7 @@ from softq.targets._contract import (
 )
 from softq.text_options import option
 
-TARGETS = Folder(package="softq.targets", attribute="TARGET", kind=Target, group="softq.targets", noun="target")
+TARGETS = Folder("softq.targets", "TARGET", Target, "softq.targets", "target", listed_by="softq targets")
 
 __all__ = [
     "TARGETS",

@@ -10,10 +10,14 @@ import click
 
 from softq.cli import options
 from softq.cli.arguments import check_outputs
+from softq.cli.command import Section, command
+from softq.cli.configuration import takes_config
 from softq.cli.printing import print_report, progress
 
 
-@click.command()
+@takes_config
+@options.limits
+@command(Section.CONVERT)
 @click.argument("reference")
 @click.argument("candidate")
 @options.DATA
@@ -38,7 +42,10 @@ def check(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Compare CANDIDATE with REFERENCE on data; exit 1 when the gate fails."""
+    """Compare CANDIDATE with REFERENCE on data.
+
+    With --max-drop or --limit that is a gate: exit 1 when it fails.
+    """
     from softq.compare import check as check_models
 
     check_outputs([markdown, junit], [reference, candidate, data])

@@ -9,10 +9,14 @@ import click
 
 from softq.cli import options
 from softq.cli.arguments import check_outputs, parse_settings
+from softq.cli.command import Section, command
+from softq.cli.configuration import takes_config
 from softq.cli.printing import print_json, print_notes, print_text, progress
 
 
-@click.command()
+@takes_config
+@options.limits
+@command(Section.CONVERT)
 @click.argument("model")
 @click.argument("out")
 @click.option(

@@ -2,52 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
 
 from softq.cli.arguments import parse_settings
-from softq.cli.options import METHOD_BITS, METHOD_SETTINGS
+from softq.cli.command import Section, command
+from softq.cli.configuration import takes_config
+from softq.cli.hardware import hardware_options, parse_arguments
 from softq.cli.printing import print_json, print_line
-from softq.cli.vectors import FITTED, parse_number
 from softq.errors import UsageError
 
-_OF_HARDWARE = (
-    click.argument("method", metavar="NAME"),
-    METHOD_BITS,
-    METHOD_SETTINGS,
-    FITTED,
-    click.option("--scores", default="int8", show_default=True, metavar="TYPE", help="int8 or uint8."),
-    click.option("--masked", is_flag=True, help="A bit beside each score says that it takes part."),
-    click.option("--outputs", metavar="NAMES", default="", help="What it gives: codes,normalizer for example."),
-    click.option(
-        "--length", type=int, default=1024, show_default=True, metavar="N", help="Elements of the longest row."
-    ),
-    click.option("--name", default="", metavar="NAME", help="Its name in the files; by default the method's."),
-    click.option("--rows", type=int, default=10, show_default=True, metavar="R", help="Random rows of each length."),
-    click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="Seed of the random rows."),
-    click.option("--out", required=True, metavar="DIR", help="The folder that the files go into."),
-    click.option("--json", "as_json", is_flag=True, help="Print what it is as JSON."),
-)
 
-
-def hardware_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of one method in hardware."""
-    for option in reversed(_OF_HARDWARE):
-        command = option(command)
-    return command
-
-
-def parse_arguments(
-    bits: int | None, settings: tuple[str, ...], fitted: tuple[str, ...], outputs: str
-) -> tuple[Mapping[str, object], Mapping[str, float], tuple[str, ...]]:
-    """Return a method's options, the numbers that are fitted, and the names of outputs."""
-    numbers = {key: parse_number(key, value) for key, value in parse_settings(fitted, None, "--fitted").items()}
-    return parse_settings(settings, bits), numbers, tuple(part for part in outputs.split(",") if part)
-
-
-@click.command()
+@takes_config
+@command(Section.KERNELS)
 @hardware_options
 @click.option("--lanes", type=int, default=1, show_default=True, metavar="P", help="Elements of a beat: 1, 2, 4 or 8.")
 @click.option("--no-reset", "reset", flag_value=False, default=True, help="Without a reset.")
@@ -81,7 +49,10 @@ def rtl(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Write the method NAME as a streaming core in Verilog-2001, with a testbench and golden vectors."""
+    """Write a method as a streaming core in Verilog-2001.
+
+    With a testbench and golden vectors, into the folder of --out. softq methods lists the methods.
+    """
     from softq.codegen.verilog.weighted_plan import AVERAGES, ValueSettings
     from softq.rtl import rtl as make
     from softq.rtl import rtl_with_values, write_rtl

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import click
-
+from softq.cli.command import Section, command
+from softq.cli.configuration import takes_config
+from softq.cli.hardware import hardware_options, parse_arguments
 from softq.cli.printing import print_json, print_line
-from softq.cli.rtl import hardware_options, parse_arguments
 
 
-@click.command()
+@takes_config
+@command(Section.KERNELS)
 @hardware_options
 def hls(
     method: str,
@@ -22,7 +23,10 @@ def hls(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Write the method NAME as a function in C++ for high-level synthesis, with a testbench and golden rows."""
+    """Write a method as a function in C++ for high-level synthesis.
+
+    With a testbench and golden rows, into the folder of --out. softq methods lists the methods.
+    """
     from softq.rtl import hls as make
     from softq.rtl import write_hls
 

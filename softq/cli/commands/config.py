@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import click
 
+from softq.cli.command import Section, command
 from softq.cli.configuration import commands_of, read, schema
 from softq.cli.printing import print_json, print_line
 from softq.errors import UsageError
 
 
-@click.command()
+@command(Section.LISTS)
 @click.argument("file", required=False)
 @click.option("--schema", "as_schema", is_flag=True, help="Print the JSON schema of such files.")
 @click.option("--run", is_flag=True, help="Run the command of each table, in the file's order, until one fails.")
 @click.pass_context
 def config(context: click.Context, file: str | None, as_schema: bool, run: bool) -> None:
-    """Look at FILE, which gives commands their options by --config, and name the commands that it has tables for."""
+    """Look at a file of options, or run the commands it names.
+
+    FILE gives commands their options by --config (docs/configuration.md); those that it has tables for are named.
+    """
     commands = commands_of(context)
     if as_schema == (file is not None):
         raise UsageError("config takes a file, or --schema without one")

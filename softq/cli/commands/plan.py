@@ -7,14 +7,18 @@ from typing import Any
 
 import click
 
-from softq.cli import measuring
+from softq.cli import measuring, options
 from softq.cli.arguments import check_outputs
+from softq.cli.command import Section, command
+from softq.cli.configuration import takes_config
 from softq.cli.options import JSON
 from softq.cli.printing import exit_unless, print_json, print_notes, print_text, progress
 from softq.errors import UsageError
 
 
-@click.command()
+@takes_config
+@options.limits
+@command(Section.CHOOSE)
 @measuring.common
 @click.option("--max-drop", required=True, metavar="X|X%", help="The budget: worse by at most X (X% of float's value).")
 @click.option("--verify", metavar="DATA", help="Data to verify on; the second half of --data by default.")
@@ -26,9 +30,10 @@ from softq.errors import UsageError
 def plan(
     model: str, max_drop: str, verify: str | None, sweep: str | None, out: str, as_json: bool, **given: Any
 ) -> None:
-    """Find method and width for each softmax of MODEL under a budget; exit 1 if the best plan breaks it.
+    """Find method and width for each softmax under a budget.
 
-    What was measured goes beside the plan, into PLAN.measured.json, for softq report --plan.
+    Exit 1 if the best plan breaks the budget. What was measured goes beside the plan, into PLAN.measured.json, for
+    softq report --plan.
     """
     from softq.sweeps.formatting import plan_to_json, plan_to_text
     from softq.sweeps.functions import write_plan

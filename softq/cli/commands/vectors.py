@@ -6,17 +6,18 @@ from typing import Any
 
 import click
 
+from softq.cli import options
 from softq.cli.arguments import parse_settings
+from softq.cli.command import Section, command
+from softq.cli.configuration import takes_config
+from softq.cli.hardware import FITTED, parse_number
 from softq.cli.options import METHOD_SETTINGS
 from softq.cli.printing import print_json, print_line
-from softq.errors import UsageError
-
-FITTED = click.option(
-    "--fitted", multiple=True, metavar="KEY=X", help="A number for an option that is fitted (KEY=site)."
-)
 
 
-@click.command()
+@takes_config
+@options.limits
+@command(Section.KERNELS)
 @click.argument("name")
 @click.argument("out")
 @click.option("--bits", type=int, metavar="N", help="Short for --set bits=N.")
@@ -44,7 +45,10 @@ def vectors(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Write OUT.npz and OUT.h: rows and what the method NAME makes of them, for checking a kernel made elsewhere."""
+    """Write test vectors of a method, to check another kernel by.
+
+    OUT.npz and OUT.h: rows, and what the method NAME makes of them.
+    """
     from softq.vectors import DEFAULT_LENGTHS, write_vectors
     from softq.vectors import vectors as make
 
@@ -61,15 +65,3 @@ def vectors(
         return
     count, elements = made.arrays["length"].size, made.arrays["scores"].size
     print_line(f"{count} rows, {elements} scores; wrote {' and '.join(map(str, written))}")
-
-
-def parse_number(key: str, value: object) -> float:
-    """Return the number that `--fitted` gives.
-
-    Raises:
-        UsageError: it is none.
-    """
-    try:
-        return float(str(value))
-    except ValueError:
-        raise UsageError(f"--fitted {key}={value}; expected a number") from None

@@ -1,0 +1,45 @@
+"""The command `softq build`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from softq.cli import options
+from softq.cli.command import Section, command
+from softq.cli.configuration import takes_config
+from softq.cli.loading import keeping_garbage
+from softq.cli.printing import print_json, print_notes, print_text, progress
+
+
+@takes_config
+@options.limits
+@command(Section.BUILD)
+@click.argument("model")
+@click.argument("out_dir")
+@click.option("--target", required=True, metavar="NAME[,KEY=VALUE...]", help="What to build for; softq targets lists.")
+@click.option(
+    "--package",
+    metavar="NAME[,KEY=VALUE...]",
+    help="Of a model in C: lay the files out for another tool; softq packages lists.",
+)
+@click.option("--sign", metavar="KEY", help="Sign with a private Ed25519 key (PEM); softq[sign].")
+@options.INPUT_SHAPES
+@options.JSON
+def build(model: str, out_dir: str, target: str, as_json: bool, **given: Any) -> None:
+    """Build MODEL for a target and write the artifact OUT_DIR.
+
+    Kernels are compiled by TVM; softq targets lists what can be built for.
+    """
+    with keeping_garbage():
+        from softq.building import build as build_model
+        from softq.formatting import artifact_to_text
+
+        with progress() as step:
+            built = build_model(model, out_dir, target=target, progress=step, **given)
+    print_notes([f"warning: {note}" for note in built.notes])
+    if as_json:
+        print_json(built.manifest)
+    else:
+        print_text(artifact_to_text(out_dir, built.manifest))

@@ -1,0 +1,35 @@
+"""The command `softq report`."""
+
+from __future__ import annotations
+
+import click
+
+from softq.cli import options
+from softq.cli.command import Section, command
+from softq.cli.configuration import takes_config
+from softq.cli.printing import print_line, print_text
+
+
+@takes_config
+@options.limits
+@command(Section.CHOOSE)
+@click.argument("folders", metavar="DIR...", nargs=-1, required=True)
+@click.option("--out", metavar="FOLDER", help="Where the files go; the first DIR by default.")
+@click.option("--budget", metavar="X|X%", help="The loss that is allowed (X% of the float value).")
+@click.option("--plan", metavar="PLAN.json", help="What softq plan left: the plan, and its record beside it.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def report(folders: tuple[str, ...], out: str | None, budget: str | None, plan: str | None, as_json: bool) -> None:
+    """Write the page of what sweep and sensitivity measured.
+
+    DIR is a folder that one of them wrote. The page, and the same as JSON, CSV and Markdown, go into --out.
+    """
+    from softq.sweeps.report import report as write_report
+    from softq.sweeps.report.texts import to_json
+
+    written = write_report(*folders, out=out, budget=budget, plan=plan)
+    if as_json:
+        print_text(to_json(written.content))
+        return
+    answer = written.content.answer
+    print_line(f"{answer.sentence} {answer.peers_sentence}".rstrip())
+    print_line("wrote " + ", ".join(str(file) for file in written.files))
