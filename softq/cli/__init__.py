@@ -11,7 +11,12 @@ import click
 from softq.cli.group import Group
 
 
-@click.group("softq", cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    "softq",
+    cls=Group,
+    package="softq.cli.commands",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(package_name="softq")
 def main(debug: bool) -> None:

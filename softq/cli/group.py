@@ -22,7 +22,6 @@ from typing import Any, NoReturn
 import click
 
 from softq.address_space import check_address_space
-from softq.cli import commands
 from softq.cli.command import Command, Section
 from softq.cli.loading import loading_late
 from softq.errors import SoftqError
@@ -40,7 +39,14 @@ class _Terminated(BaseException):
 
 
 class Group(click.Group):
-    """A command group whose errors are one line and exit code 2; `--debug` shows where they come from."""
+    """A command group whose errors are one line and exit code 2; `--debug` shows where they come from.
+
+    Its commands are the files of a package, each imported when it is asked for.
+    """
+
+    def __init__(self, name: str | None = None, *, package: str = "", **given: Any) -> None:
+        super().__init__(name, **given)
+        self.package = package
 
     def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
         """Run the command line; every way out has its exit code."""
@@ -67,17 +73,18 @@ class Group(click.Group):
         sys.exit(code if isinstance(code, int) else 0)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands: those of the files in `softq.cli.commands`."""
-        return sorted(info.name.replace("_", "-") for info in pkgutil.iter_modules(commands.__path__))
+        """Return the names of all commands: those of the package's files."""
+        package = import_module(self.package)
+        return sorted(info.name.replace("_", "-") for info in pkgutil.iter_modules(package.__path__))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> Command | None:
         """Return a command, of which alone the file is imported; None if there is none."""
         if cmd_name not in self.list_commands(ctx):
             return None
         name = cmd_name.replace("-", "_")
-        found = getattr(import_module(f"{commands.__name__}.{name}"), name, None)
+        found = getattr(import_module(f"{self.package}.{name}"), name, None)
         if not isinstance(found, Command):
-            raise SoftqError(f"softq/cli/commands/{name}.py exposes no command {name}")
+            raise SoftqError(f"{self.package}.{name} exposes no command {name}")
         return found
 
     def resolve_command(
