@@ -22,16 +22,14 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "pages"
 sys.path.insert(0, str(ROOT))  # for `benchmarks` and `docs`, which are never installed
 
-from docs.pages import reference  # noqa: E402
+from docs.pages import methods, reference  # noqa: E402
 from docs.pages.links import place_of, to_site  # noqa: E402
 from softq.formatting import target_to_text  # noqa: E402
 from softq.forms import FORMS  # noqa: E402
-from softq.methods import METHODS  # noqa: E402
 from softq.metrics import METRICS  # noqa: E402
 from softq.passes import PASSES  # noqa: E402
 from softq.rowprog.ops import OPS  # noqa: E402
 from softq.site import inspection_schema  # noqa: E402
-from softq.specification import drop_in_to_text, method_to_text  # noqa: E402
 from softq.sweeps.report import content_schema  # noqa: E402
 from softq.targets import TARGETS  # noqa: E402
 
@@ -47,13 +45,6 @@ def _ops() -> str:
         for op in OPS.values()
     ]
     return _rows(("operator", "group", "types", "meaning", "proved"), rows)
-
-
-def _methods() -> str:
-    methods = METHODS.entries().values()
-    rows = [(f"[{m.name}](#{m.name})", drop_in_to_text(m), m.summary) for m in methods]
-    listed = _rows(("method", "drop-in", "what it is"), rows)
-    return "\n\n".join([listed, *(f"## {m.name}\n\n```\n{method_to_text(m)}```" for m in methods)])
 
 
 def _metrics() -> str:
@@ -293,7 +284,7 @@ COMMITTED: dict[str, Callable[[], str]] = {
     "report-schema": _report_schema,
 }
 LISTS: dict[str, Callable[[], str]] = {
-    "methods": _methods,
+    "methods": methods.overview,
     "metrics": _metrics,
     "targets": _targets,
     "forms": _forms,
@@ -339,8 +330,8 @@ def main() -> None:
             if not given.check:
                 path.write_text(filled, encoding="utf-8")
         page = given.out / place_of(path)
-        page.write_text(to_site(add_lists(filled, path.name), path, given.out), encoding="utf-8")
-    for place, text in reference.pages().items():
+        page.write_text(add_lists(to_site(filled, path, given.out), path.name), encoding="utf-8")
+    for place, text in {**reference.pages(), **methods.pages()}.items():
         (given.out / place).parent.mkdir(exist_ok=True)
         (given.out / place).write_text(text, encoding="utf-8")
     for image in (ROOT / "docs").glob("*.png"):

@@ -12,7 +12,9 @@ def on_config(config: Any) -> Any:
     """Add the pages of methods to their section, and pages that stand in none to the guides."""
     docs = Path(config.docs_dir)
     sections = {name: pages for entry in config.nav for name, pages in entry.items() if isinstance(pages, list)}
-    sections[METHODS] += sorted(path.relative_to(docs).as_posix() for path in docs.glob("methods/*.md"))
+    sections[METHODS] += [
+        path.relative_to(docs).as_posix() for path in sorted(docs.glob("methods/*.md"), key=lambda path: path.stem)
+    ]
     named = {page for pages in sections.values() for page in pages} | {
         page for entry in config.nav for page in entry.values() if isinstance(page, str)
     }

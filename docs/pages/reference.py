@@ -30,9 +30,7 @@ def python() -> str:
     """Return the page of the Python interface, one entry per public name."""
     import softq
 
-    names = [name for name in softq.__all__ if name != "__version__"]
-    homes = {name: home for home, given in softq._HOMES.items() for name in given}
-    return PYTHON + "\n".join(f"::: {homes[name]}.{name}\n" for name in names)
+    return PYTHON + "\n".join(f"::: softq.{name}\n" for name in softq.__all__ if name != "__version__")
 
 
 def schemas() -> str:
