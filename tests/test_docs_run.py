@@ -154,7 +154,7 @@ def prepare(page: str, text: str) -> None:
         blocks_of = [block.text for block in BLOCKS if block.page == page and "METHOD = " in block.text]
         Path("my_ramp.py").write_text(blocks_of[0])
     if "softq.toml" in text:
-        named = [block for name, language, block in blocks() if name == page and language == "toml"]
+        named = [block.text for block in BLOCKS if block.page == page and block.language == "toml"]
         Path("softq.toml").write_text(named[0])
     if "perplexity" in text:
         ids = np.random.default_rng(1).integers(0, VOCABULARY, (16, TOKENS))

@@ -7,6 +7,8 @@ To add a metric, put a file into this folder that exposes `METRIC`, named as the
 * `AloneMetric` scores each model by itself, against labels as a rule, and has a value for each model;
 * `HeldMetric` also scores each model by itself, but needs the outputs of all samples at once. It keeps them in memory.
 
+A metric that takes options, as in `cer,blank=79`, is made by a function of them, which it has as its `make`.
+
 The first two give, for each sample, a total and a weight, and reduce all of these to one number; so thousands of
 samples cost two numbers each, and intervals over samples come for free. Each declares its `kind` (`values.py`: a
 proportion, a mean, ...) and the `bounds` of its values, by which its interval is chosen (`inference.py`).
@@ -56,6 +58,8 @@ class Metric(ABC):
         bounds: The least and the greatest value that there is; no interval goes beyond.
         distance: The paired metric that shows how far an output moved long before this one does; its mean grows as the
             square of a small error.
+        make: For a metric with options: makes it from them, whole numbers by name; its defaults are theirs.
+        needs: A package that it needs, and the extra of softq that installs that.
     """
 
     name: str
@@ -66,6 +70,8 @@ class Metric(ABC):
     kind: Kind | None = field(kw_only=True)
     bounds: tuple[float, float] = field(kw_only=True)
     distance: str = field(default="relative-error", kw_only=True)
+    make: Callable[..., Metric] | None = field(default=None, kw_only=True)
+    needs: tuple[str, str] | None = field(default=None, kw_only=True)
 
     @property
     def paired(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -13,6 +14,9 @@ from softq.errors import InputError
 from softq.metrics.base.meter import Floats, PerSample, is_nan
 
 Integers: TypeAlias = npt.NDArray[np.int64]
+
+IGNORED = -100
+"""The label of positions that do not count, as PyTorch's cross-entropy has it."""
 
 # 32 MB in float64: a block of rows of a 50,000-word vocabulary and its temporaries stay small beside the logits.
 _BLOCK = 1 << 22
@@ -71,6 +75,40 @@ def per_sample(values: Floats, samples: int) -> Floats:
     return values.reshape(samples, -1).sum(axis=-1)
 
 
+def accuracy(metric: str, k: int, output: Array, labels: Array) -> PerSample:
+    """Return in how many rows the label is among the `k` best, and how many rows count, per sample.
+
+    Among equal scores the first is the higher. A row with a NaN is wrong; one with the label `IGNORED` does not count.
+
+    Raises:
+        InputError: the labels are no integers of the rows' shape, or one is no column.
+    """
+    rows = as_rows(metric, output, columns=k + 1)
+    if labels.dtype.kind not in "iu" or labels.shape != output.shape[:-1]:
+        raise InputError(
+            f"metric {metric}: labels are {labels.dtype.name}{list(labels.shape)};"
+            f" an output of shape {list(output.shape)} needs integers {list(output.shape[:-1])}"
+        )
+    wanted = labels.reshape(-1).astype(np.int64)
+    counted = wanted != IGNORED
+    wrong = counted & ((wanted < 0) | (wanted >= rows.shape[1]))
+    if wrong.any():
+        raise InputError(
+            f"metric {metric}: label {wanted[wrong][0]} is not in 0..{rows.shape[1] - 1} or {IGNORED} (ignored)"
+        )
+    right = by_blocks(partial(_among, k), rows, np.where(counted, wanted, 0)[:, None]) * counted
+    return PerSample(per_sample(right, len(output)), per_sample(counted.astype(np.float64), len(output)))
+
+
+def _among(k: int, rows: Floats, columns: Array) -> Floats:
+    """Return 1 for each row whose column [rows, 1] is among its `k` highest scores."""
+    columns = columns.astype(np.int64)
+    scores = np.take_along_axis(rows, columns, axis=-1)
+    before = np.arange(rows.shape[-1]) < columns
+    rank = ((rows > scores) | ((rows == scores) & before)).sum(axis=-1)
+    return (~has_nan(rows) & (rank < k)).astype(np.float64)
+
+
 def agreement(metric: str, k: int, reference: Array, candidate: Array) -> PerSample:
     """Return in how many rows the reference's best is among the candidate's `k` best, and the counted rows, per sample.
 
@@ -82,10 +120,7 @@ def agreement(metric: str, k: int, reference: Array, candidate: Array) -> PerSam
 
     def agrees(ours: Array, theirs: Floats) -> Floats:
         best = first_best(ours)
-        score = np.take_along_axis(theirs, np.maximum(best, 0)[:, None], axis=-1)
-        before = np.arange(theirs.shape[-1]) < best[:, None]
-        rank = ((theirs > score) | ((theirs == score) & before)).sum(axis=-1)
-        return ((best >= 0) & ~has_nan(theirs) & (rank < k)).astype(np.float64)
+        return (best >= 0) * _among(k, theirs, np.maximum(best, 0)[:, None])
 
     total, counted = by_blocks(agrees, ours, theirs), (~has_nan(ours)).astype(np.float64)
     return PerSample(per_sample(total, len(reference)), per_sample(counted, len(reference)))
