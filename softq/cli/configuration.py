@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from typing import Any, cast
 
 import click
 
 from softq.errors import InputError, UsageError
+from softq.nearest import nearest
 
 Table = Mapping[str, object]
 
@@ -130,7 +130,7 @@ def _table(value: object) -> Table:
 
 
 def _unknown(key: str, known: Mapping[str, object] | set[str]) -> str:
-    near = get_close_matches(key.replace("_", "-"), sorted(known), 3, 0.5)
+    near = nearest(key, sorted(known))
     return f"unknown key {key!r}; {'nearest' if near else 'there are'}: {', '.join(near or sorted(known))}"
 
 
