@@ -252,8 +252,8 @@ def test_options_say_what_is_allowed() -> None:
         UsageError, match=r"r is 'fast'; allowed is a number from 0.125 to 2048 or auto or site or head"
     ):
         METHODS.get("deferred-log").configure({"r": "fast"})
-    with pytest.raises(UsageError, match="method exact has no option 'bits'; its options are: none"):
-        METHODS.get("exact").configure({"bits": 4})
+    with pytest.raises(UsageError, match="method sparsemax has no option 'bits'; its options are: none"):
+        METHODS.get("sparsemax").configure({"bits": 4})
     with pytest.raises(UsageError, match=rf"'softmax'; nearest: .*softmax.*; softq methods lists all {len(ALL)}$"):
         METHODS.get("softmax")
     with pytest.raises(UsageError, match="f32 scores only"):

@@ -14,7 +14,8 @@ from typing import ClassVar, Literal
 from softq.errors import UsageError
 from softq.methods._contract import Outputs
 from softq.methods._fitted import Given, take
-from softq.methods._options import FITTED_SCOPES, Options, option
+from softq.methods._options import FITTED_SCOPES, option
+from softq.methods._roundings import FloatOptions
 from softq.methods._softmax import softmax
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.formats import FORMATS
@@ -32,7 +33,7 @@ SUMS = ("sum", (0.0, 1.0))
 
 
 @dataclass(frozen=True)
-class CodedOptions(Options):
+class CodedOptions(FloatOptions):
     """What is coded, and what the product with V is divided by."""
 
     unnamed: ClassVar = {"of": "exponentials", "sum": "coded"}

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from softq.errors import UsageError
 from softq.methods._options import Options, OptionValue
+from softq.methods._roundings import FloatOptions
 from softq.methods._written import Written
 from softq.rowprog import DType, Program, Trace, Value
 
@@ -158,5 +159,8 @@ class Method(Generic[OptionsT]):
 def _program(method: Method[OptionsT], options: OptionsT, scores: DType, masked: bool) -> Program:
     if not scores.is_float and not method.integer_scores:
         raise UsageError(f"method {method.name} takes f32 scores only, not {scores.value}")
-    trace = Trace(method.name, structure=options.structure, scores=scores, masked=masked, contract=method.contract)
+    types = {str(step): name for step, name in options.types.items()} if isinstance(options, FloatOptions) else {}
+    trace = Trace(
+        method.name, structure=options.structure, scores=scores, masked=masked, contract=method.contract, types=types
+    )
     return trace.program(**method.trace(trace, options))

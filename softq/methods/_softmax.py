@@ -11,7 +11,7 @@ from typing import Literal
 
 from softq.methods._options import option
 from softq.rowprog import DType, Trace, Value
-from softq.rowprog.library import LOG2_E, Distance, distance, exp_minus
+from softq.rowprog.library import LOG2_E, Distance, distance, exp_minus, in_type
 
 Zero = Literal["code", "beyond"]
 
@@ -34,7 +34,7 @@ class Softmax:
 
     def scale(self, t: Trace, steps: Value) -> Value:
         """Return p * steps, row of f32: one product instead of a division per element; 0 in a fully masked row."""
-        return self.exponentials * t.divide(steps, self.divisor)
+        return in_type(t, "product", self.exponentials * t.divide(steps, self.divisor))
 
     def from_zero(self, t: Trace) -> Value:
         """Return the distances without NaN: 0 for scores of +inf and in a row that holds a NaN; +inf where masked."""
@@ -49,7 +49,7 @@ def softmax(t: Trace) -> Softmax:
     """Return the exact softmax of the f32 scores of the trace."""
     d = distance(t)
     e = exp_minus(t, d.row)
-    total = t.row_sum(e)
+    total = in_type(t, "sum", t.row_sum(e))
     return Softmax(d, e, total, t.max(total, 1.0))
 
 

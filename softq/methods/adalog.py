@@ -24,8 +24,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from softq.methods import Auto, Method, Options, Outputs, Scope, option
+from softq.methods import Auto, Method, Outputs, Scope, option
 from softq.methods._fitted import Given, fit_if_calibrated, per_head, take
+from softq.methods._roundings import FloatOptions
 from softq.methods._softmax import Zero, levels, minus_log2, softmax, to_codes, zero_option
 from softq.rowprog import DType, Trace
 
@@ -37,7 +38,7 @@ _LAST_SHIFT = 118  # the mantissa's 9 bits stay above the least normal f32, 2^-1
 
 
 @dataclass(frozen=True)
-class AdalogOptions(Options):
+class AdalogOptions(FloatOptions):
     """Width of the codes and their base."""
 
     bits: int = option(4, "bits of a code", low=2, high=8)

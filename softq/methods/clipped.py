@@ -17,14 +17,15 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from softq.methods import Method, Options, Outputs, option
+from softq.methods import Method, Outputs, option
+from softq.methods._roundings import FloatOptions
 from softq.methods._softmax import softmax
 from softq.methods._written import Function, WrittenSettings, plain
 from softq.rowprog import DType, Trace
 
 
 @dataclass(frozen=True)
-class ClippedOptions(Options):
+class ClippedOptions(FloatOptions):
     """The interval that [0, 1] is stretched to before it is clipped."""
 
     gamma: float = option(-0.025, "where 0 goes before it is clipped", low=-1.0, high=0.0)

@@ -11,12 +11,13 @@ Calibration: none.
 
 from __future__ import annotations
 
-from softq.methods import Method, Options, Outputs
+from softq.methods import Method, Outputs
+from softq.methods._roundings import FloatOptions
 from softq.rowprog import Trace
 from softq.rowprog.library import distance, exp_minus
 
 
-def _trace(t: Trace, options: Options) -> Outputs:
+def _trace(t: Trace, options: FloatOptions) -> Outputs:
     d = distance(t)
     return d.pair(exp_minus(t, d.row))
 
@@ -25,7 +26,7 @@ METHOD = Method(
     name="exact",
     summary="The float32 softmax itself, as plain arithmetic; the reference for all others.",
     source="ONNX operator Softmax, version 13",
-    options=Options,
+    options=FloatOptions,
     trace=_trace,
     drop_in=True,
     contract=True,

@@ -24,13 +24,14 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from softq.methods import Method, Options, Outputs, option
+from softq.methods import Method, Outputs, option
+from softq.methods._roundings import FloatOptions
 from softq.methods._softmax import Softmax, Zero, levels, minus_log2, softmax, to_codes, zero_option
 from softq.rowprog import DType, Trace, Value
 
 
 @dataclass(frozen=True)
-class Log2Options(Options):
+class Log2Options(FloatOptions):
     """Width of the codes, and where one ends."""
 
     bits: int = option(4, "bits of a code", low=2, high=6)

@@ -28,8 +28,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from softq.methods import Auto, Error, Method, Options, Outputs, Sample, Scope, option
+from softq.methods import Auto, Error, Method, Outputs, Sample, Scope, option
 from softq.methods._fitted import Given, fit_if_calibrated, per_head, take
+from softq.methods._roundings import FloatOptions
 from softq.methods._softmax import Zero, levels, minus_log2, softmax, to_codes, zero_option
 from softq.rowprog import DType, Trace, Value
 
@@ -39,7 +40,7 @@ _MOST_CODES = 250
 
 
 @dataclass(frozen=True)
-class LogSqrt2Options(Options):
+class LogSqrt2Options(FloatOptions):
     """Width of the codes and what the first one stands for."""
 
     bits: int = option(4, "bits of a code", low=2, high=8)

@@ -32,8 +32,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from softq.errors import UsageError
-from softq.methods import Auto, Error, Method, Options, Outputs, Sample, Scope, option
+from softq.methods import Auto, Error, Method, Outputs, Sample, Scope, option
 from softq.methods._fitted import Given, check_resolved, fit_if_calibrated, per_head, take
+from softq.methods._roundings import FloatOptions
 from softq.methods._softmax import softmax
 from softq.rowprog import DType, Trace, Value
 
@@ -45,7 +46,7 @@ _SPLIT = 2.0**12 + 1  # Veltkamp's constant: leaves the upper 12 of 24 bits
 
 
 @dataclass(frozen=True)
-class MinifloatOptions(Options):
+class MinifloatOptions(FloatOptions):
     """Width of the numbers, how it is divided, and the greatest one."""
 
     bits: int = option(4, "bits of a number", low=2, high=8)

@@ -22,16 +22,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from softq.methods import Method, Options, Outputs, option
+from softq.methods import Method, Outputs, option
+from softq.methods._roundings import FloatOptions
 from softq.rowprog import DType, Trace, Value
-from softq.rowprog.library import EXP_LIMIT, distance, halvings
+from softq.rowprog.library import EXP_LIMIT, distance, halvings, in_type
 
 _GREATEST_R = 0.375
 """ln(2) / 2 and more than rounding adds."""
 
 
 @dataclass(frozen=True)
-class PadeOptions(Options):
+class PadeOptions(FloatOptions):
     """The quotient."""
 
     order: int = option(2, "degree of numerator and denominator", low=1, high=3)
@@ -54,7 +55,7 @@ def _trace(t: Trace, options: PadeOptions) -> Outputs:
     r = t.assume(r, -_GREATEST_R, _GREATEST_R, "n is the whole number nearest to d log2 e")
     even, odd = _parts(t, r, options.order)
     value = t.divide(even + odd, even - odd) * t.exp2i(t.cast(0.0 - n, DType.I32))
-    return d.pair(t.select(from_zero <= EXP_LIMIT, value, 0.0))
+    return d.pair(in_type(t, "exponential", t.select(from_zero <= EXP_LIMIT, value, 0.0)))
 
 
 METHOD = Method(

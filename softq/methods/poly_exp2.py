@@ -32,10 +32,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from softq.methods import Method, Options, Outputs, option
+from softq.methods import Method, Outputs, option
 from softq.methods._octaves import OCTAVES, split_octaves
+from softq.methods._roundings import FloatOptions
 from softq.rowprog import DType, Trace
-from softq.rowprog.library import distance, horner
+from softq.rowprog.library import distance, horner, in_type
 
 PUBLISHED = {
     1: (1.0, 0.922497093677520751953125),
@@ -62,7 +63,7 @@ MINIMAX = {
 
 
 @dataclass(frozen=True)
-class PolyExp2Options(Options):
+class PolyExp2Options(FloatOptions):
     """The polynomial."""
 
     degree: int = option(3, "degree of the polynomial", low=1, high=5)
@@ -76,7 +77,8 @@ def _trace(t: Trace, options: PolyExp2Options) -> Outputs:
     d = distance(t)
     octaves, below, rest = split_octaves(t, d)  # below is -floor(y)
     value = horner(t, rest, table[options.degree])
-    return d.pair(t.select(octaves <= OCTAVES, value * t.exp2i(t.cast(0.0 - below, DType.I32)), 0.0))
+    weights = t.select(octaves <= OCTAVES, value * t.exp2i(t.cast(0.0 - below, DType.I32)), 0.0)
+    return d.pair(in_type(t, "exponential", weights))
 
 
 METHOD = Method(

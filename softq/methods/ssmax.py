@@ -18,8 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from softq.methods import Method, Options, Outputs, Scope, option
+from softq.methods import Method, Outputs, Scope, option
 from softq.methods._fitted import itself, per_head, take_learned
+from softq.methods._roundings import FloatOptions
 from softq.methods._unnormalized import scores
 from softq.methods._written import Function, WrittenSettings, collapse
 from softq.rowprog import DType, Trace
@@ -27,7 +28,7 @@ from softq.rowprog.library import distance, exp_minus
 
 
 @dataclass(frozen=True)
-class SsmaxOptions(Options):
+class SsmaxOptions(FloatOptions):
     """The factor."""
 
     s: float | Scope = option(0.43, "factor on ln(n) * score", low=0.001, high=100.0)

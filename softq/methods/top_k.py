@@ -24,8 +24,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from softq.methods import Method, Options, Outputs, option
+from softq.methods import Method, Outputs, option
 from softq.methods._bisection import bisect, greatest_with
+from softq.methods._roundings import FloatOptions
 from softq.methods._written import Function, WrittenSettings
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import distance, exp_minus, mask_scores
@@ -38,7 +39,7 @@ _LONGEST = 2.0**24
 
 
 @dataclass(frozen=True)
-class TopKOptions(Options):
+class TopKOptions(FloatOptions):
     """How many elements are kept."""
 
     unnamed: ClassVar = {"ties": "near"}

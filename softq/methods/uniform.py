@@ -16,8 +16,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from softq.methods import Method, Options, Outputs, Scope, option
+from softq.methods import Method, Outputs, Scope, option
 from softq.methods._fitted import Given, per_head, take
+from softq.methods._roundings import FloatOptions
 from softq.methods._softmax import Softmax, softmax
 from softq.rowprog import DType, Trace, Value
 
@@ -27,7 +28,7 @@ TOPS = tuple(2.0 ** (-k / 4) for k in range(33))
 
 
 @dataclass(frozen=True)
-class UniformOptions(Options):
+class UniformOptions(FloatOptions):
     """Width of the codes and what the greatest code stands for."""
 
     bits: int = option(8, "bits of a code", low=2, high=16)

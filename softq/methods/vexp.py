@@ -22,17 +22,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from softq.methods import Method, Options, Outputs, option
+from softq.methods import Method, Outputs, option
 from softq.methods._octaves import OCTAVES, split_octaves
+from softq.methods._roundings import FloatOptions
 from softq.rowprog import DType, Trace, Value
-from softq.rowprog.library import distance
+from softq.rowprog.library import distance, in_type
 from softq.rowprog.rounding import round_to
 
 _A, _G, _B, _H = 7 / 32, 211 / 64, 7 / 16, 139 / 64
 
 
 @dataclass(frozen=True)
-class VexpOptions(Options):
+class VexpOptions(FloatOptions):
     """How results are rounded."""
 
     rounding: Literal["bf16", "none"] = option("bf16", "the type of exponentials: bfloat16, as published, or float32")
@@ -50,7 +51,7 @@ def _trace(t: Trace, options: VexpOptions) -> Outputs:
     octaves, below, rest = split_octaves(t, d)
     value = _mantissa(t, rest) * t.exp2i(t.cast(0.0 - below, DType.I32))
     rounded = value if options.rounding == "none" else round_to(t, value, options.rounding, signed=False)
-    return d.pair(t.select(octaves <= OCTAVES, rounded, 0.0))
+    return d.pair(in_type(t, "exponential", t.select(octaves <= OCTAVES, rounded, 0.0)))
 
 
 METHOD = Method(

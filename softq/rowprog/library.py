@@ -9,8 +9,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal
 
 from softq.errors import UsageError
+from softq.rowprog.rounding import round_to
 from softq.rowprog.trace import Trace
 from softq.rowprog.types import DType
 from softq.rowprog.value import Value
@@ -18,6 +20,18 @@ from softq.rowprog.value import Value
 F32_MAX = float.fromhex("0x1.fffffep+127")
 LOG2_E = math.log2(math.e)
 """log2(e) in double precision; f32 constants derived from it are rounded once, when traced."""
+
+
+Step = Literal["difference", "exponential", "sum", "product"]
+"""The steps of a float softmax that a trace may have types for."""
+
+
+def in_type(t: Trace, step: Step, value: Value) -> Value:
+    """Return what a step gives, f32 and not negative, in the type that the trace has for it; infinities stay."""
+    if step not in t.types:
+        return value
+    held = round_to(t, value, t.types[step], signed=False)
+    return t.select(value < math.inf, held, value) if step == "difference" else held
 
 
 @dataclass(frozen=True)
@@ -30,16 +44,19 @@ class Distance:
             elements share all the weight) and throughout a row that holds a NaN.
         is_nan: Whether an element that takes part is NaN, scalar bool; found by its own comparison, because a maximum
             keeps or drops a NaN as it pleases.
+        trace: The trace.
     """
 
     row: Value
     is_nan: Value
+    trace: Trace
 
     def pair(self, weights: Value, total: Value | None = None) -> dict[str, Value]:
         """Return a program's outputs: the weights and their sum (or `total`), NaN in a row that holds a NaN."""
-        t = weights.trace
-        total = t.row_sum(weights) if total is None else total
-        return {"weights": weights, "normalizer": t.select(self.is_nan, math.nan, total)}
+        t = self.trace
+        total = in_type(t, "sum", t.row_sum(weights)) if total is None else total
+        held = in_type(t, "product", weights) if weights.dtype.is_float else weights
+        return {"weights": held, "normalizer": t.select(self.is_nan, math.nan, total)}
 
 
 def mask_scores(t: Trace) -> tuple[Value, Value]:
@@ -54,7 +71,7 @@ def distance(t: Trace) -> Distance:
     # A fully masked row has the maximum -inf, and -inf - -inf would be NaN: measured from the least finite number,
     # every element of it is infinitely far away.
     greatest = t.max(t.row_max(x), -F32_MAX)
-    return Distance(greatest - x, is_nan)
+    return Distance(in_type(t, "difference", greatest - x), is_nan, t)
 
 
 # e^r = 1 + r + r^2 * q(r): q levels the relative error at the extrema of the Chebyshev polynomial of degree 5 on
@@ -81,7 +98,8 @@ def exp_minus(t: Trace, d: Value) -> Value:
     n, r = halvings(t, t.min(from_zero, EXP_LIMIT))
     value = horner(t, r, (1.0, 1.0, *EXP_Q))
     power = t.exp2i(t.cast(0.0 - n, DType.I32))
-    return t.exp_minus(from_zero, t.select(from_zero <= EXP_LIMIT, value * power, 0.0))
+    exponential = t.exp_minus(from_zero, t.select(from_zero <= EXP_LIMIT, value * power, 0.0))
+    return in_type(t, "exponential", exponential)
 
 
 def horner(t: Trace, x: Value, coefficients: Sequence[float]) -> Value:

@@ -11,7 +11,7 @@ is exactly representable there. Equal expressions become one node. Errors name t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from softq.errors import UsageError
 from softq.rowprog.program import Param, Program, ScanBody, Scope, param_of, walk
@@ -28,14 +28,23 @@ class Trace(Builder):
         scores: Element type of the scores.
         masked: Whether the caller gives a boolean row `valid`.
         contract: Whether a backend may fuse multiply and add.
+        types: The formats that steps of `softq.rowprog.library` are rounded to, by the step's name.
     """
 
     def __init__(
-        self, name: str, *, structure: str = "", scores: DType = DType.F32, masked: bool = False, contract: bool = False
+        self,
+        name: str,
+        *,
+        structure: str = "",
+        scores: DType = DType.F32,
+        masked: bool = False,
+        contract: bool = False,
+        types: Mapping[str, str] | None = None,
     ) -> None:
         if scores is DType.BOOL:
             raise UsageError("scores cannot be bool; allowed are f32 and the integer types")
         self.name, self._structure, self._masked, self._contract = name, structure, masked, contract
+        self.types = dict(types or {})
         super().__init__()
         self.scores = self.make("input", (), scores, Kind.ROW, {"name": "scores"})
         self.valid = self.make("input", (), DType.BOOL, Kind.ROW, {"name": "valid"}) if masked else None
