@@ -120,9 +120,10 @@ def inspection_schema() -> dict[str, object]:
 
 
 def described(kind: type) -> dict[str, object]:
-    """Return the JSON Schema of a dataclass, with the descriptions from its docstring."""
+    """Return the JSON Schema of a dataclass, with the descriptions from its docstring and those of its bases."""
     hints = get_type_hints(kind)
-    texts = dict(re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", getdoc(kind) or "", re.MULTILINE))
+    documents = "\n".join(getdoc(one) or "" for one in reversed(kind.__mro__) if is_dataclass(one))
+    texts = dict(re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", documents, re.MULTILINE))
     properties: dict[str, object] = {}
     for field in fields(kind):
         text = " ".join(texts.get(field.name, "").split())

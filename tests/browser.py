@@ -14,6 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+_ALT, _SHIFT = 1, 8
+"""Bits of the protocol's modifiers."""
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
@@ -84,23 +87,51 @@ class Browser:
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
 
-    def press(self, key: str) -> None:
+    def press(self, key: str, *, shift: bool = False) -> None:
         """Press and release a key, by its name in the protocol (`Enter`, `ArrowRight`)."""
-        code = {"Enter": 13, "Tab": 9, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}[key]
+        code = {"Enter": 13, "Tab": 9, "Escape": 27, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38,
+                "ArrowRight": 39, "ArrowDown": 40}[key]  # fmt: skip
         text = {"text": "\r"} if key == "Enter" else {}
         for kind in ("keyDown", "keyUp"):
-            extra = text if kind == "keyDown" else {}
+            extra: dict[str, object] = {"modifiers": _SHIFT * shift} | (text if kind == "keyDown" else {})
             self.ask("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **extra)
 
-    def click(self, selector: str) -> None:
+    def write(self, selector: str, text: str) -> None:
+        """Put the caret into a field, remove what it holds, and type a text."""
+        self.run(f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.focus(); e.select(); }})()")
+        self.ask("Input.insertText", text=text)
+
+    def choose(self, selector: str, text: str) -> None:
+        """Choose an option of a list by its text."""
+        self.run(
+            f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
+            f" e.selectedIndex = [...e.options].findIndex((o) => o.textContent === {json.dumps(text)});"
+            " e.dispatchEvent(new Event('change')); })()"
+        )
+
+    def download(self, selector: str, folder: Path) -> Path:
+        """Click a link that saves a file, and return the file as soon as it is whole."""
+        self._ask("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder.resolve()))
+        before = set(folder.iterdir())
+        self.click(selector)
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            self.run("new Promise((done) => setTimeout(done, 50))")
+            new = [file for file in set(folder.iterdir()) - before if file.suffix != ".crdownload"]
+            if new:
+                return new[0]
+        raise AssertionError(f"{selector} saves nothing")
+
+    def click(self, selector: str, *, alt: bool = False) -> None:
         """Click the middle of an element with the mouse."""
         x, y = self.run(
             f"(() => {{ const e = document.querySelector({json.dumps(selector)}); "
             "e.scrollIntoView({block: 'center'}); const b = e.getBoundingClientRect();"
             " return [b.x + b.width / 2, b.y + b.height / 2]; })()"
         )
-        for kind in ("mousePressed", "mouseReleased"):
-            self.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+        for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+            button: dict[str, object] = {} if kind == "mouseMoved" else {"button": "left", "clickCount": 1}
+            self.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, modifiers=_ALT * alt, **button)
 
     def size(self, width: int, height: int = 900) -> None:
         """Give the window another size."""

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -165,6 +166,27 @@ def test_what_is_no_number_is_never_recommended() -> None:
     assert found.answer.sentence.startswith("No setting is")
 
 
+def test_each_budget_has_its_setting() -> None:
+    """Random losses with ties and intervals of several widths, against a search through all settings."""
+    draw = random.Random(5)
+    for _ in range(8):
+        outcomes = [
+            outcome(method, bits, draw.choice((-0.01, 0.0, 0.01, draw.random() / 10)), draw.choice((None, 0.01, 0.03)))
+            for method in ("uniform", "deferred-log", "log2") for bits in (2, 3, 4)
+        ]  # fmt: skip
+        content = gather(study(()), outcomes)
+        steps = content.answer.by_budget
+        worst = {row.setting: row.loss.value if row.loss.high is None else row.loss.high for row in content.settings}
+        budgets = {max(0.0, end) for end in worst.values() if end is not None} | {0.0}
+        assert {step.budget for step in steps} <= budgets
+        for budget in budgets:
+            good = [(row.bits, row.method != "deferred-log", row.loss.value, worst[row.setting], row.name, row.setting)
+                    for row in content.settings if (worst[row.setting] or 0.0) <= budget]  # fmt: skip
+            allowed = [step.setting for step in steps if step.budget <= budget]
+            assert allowed[-1:] == ([min(good)[-1]] if good else [])  # pyright: ignore
+        assert gather(study(()), outcomes, steps[-1].budget).answer.setting == steps[-1].setting
+
+
 def test_costs_come_from_the_programs() -> None:
     content = gather(study(), [outcome("deferred-log", 4, 0.0, 0.1), outcome("log2", 4, 0.0, 0.1)], "0.1")
     cost = {content.settings[c.setting].method: c for c in content.costs}
@@ -175,6 +197,11 @@ def test_costs_come_from_the_programs() -> None:
     assert (cost["log2"].matrix_bytes, cost["log2"].float_bytes) == (5000, 40000)
     assert cost["deferred-log"].widest_integer_bits == 20  # 50 weights of at most 2^14: 2^19.6
     assert content.answer.setting == cost["deferred-log"].setting
+    numbers = {row.method: row.numbers for row in content.settings}
+    assert [column.name for column in content.columns] == ["float_operations", "widest_integer_bits", "matrix_bytes"]
+    assert numbers["log2"]["matrix_bytes"].value == 10_000  # at two sites
+    assert numbers["deferred-log"]["widest_integer_bits"].value == 20
+    assert numbers["log2"]["float_operations"].value == cost["log2"].float_operations
 
 
 CASES: dict[str, tuple[Study, list[Outcome]]] = {
@@ -248,9 +275,6 @@ def test_a_sweep_and_a_sensitivity_run_are_one_report(tmp_path: Path) -> None:
     assert "not measured" in said
     assert "not a number" not in said
     assert written.subject.command.splitlines() == [study().command, "softq sensitivity m.onnx"]
-    other = folder(tmp_path / "other", replace(study(), graph="another"), bare)
-    with pytest.raises(UsageError, match="graph is 'gggggggg' in the first and 'another'"):
-        report(sweep, other)
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -30,6 +30,10 @@ def report(folders: tuple[str, ...], out: str | None, budget: str | None, plan: 
     if as_json:
         print_text(to_json(written.content))
         return
-    answer = written.content.answer
-    print_line(f"{answer.sentence} {answer.peers_sentence}".rstrip())
+    studies = written.content.studies
+    if len(studies) > 1:
+        print_line(written.content.together)
+    for study in studies:
+        label = f"{study.label}: " if len(studies) > 1 else ""
+        print_line(f"{label}{study.answer.sentence} {study.answer.peers_sentence}".rstrip())
     print_line("wrote " + ", ".join(str(file) for file in written.files))

@@ -1,8 +1,8 @@
-"""The report of a sweep: one HTML page that needs nothing else, and the same as JSON, CSV, Markdown and node data.
+"""The report of sweeps: one HTML page that needs nothing else, and the same as JSON, CSV, Markdown and node data.
 
-`content.py` says what a report holds, `gather.py` makes it from a sweep, `plans.py` adds a plan to it, `verdicts.py`
-chooses and words, `texts.py` and `html.py` write. `assets` are the page's own parts, `vendor` is the library of its
-charts with its licences.
+`content.py` says what a report holds, `gather.py` makes it from a study, `columns.py` has the numbers beside the
+metric, `studies.py` joins folders and compares studies, `plans.py` adds a plan, `verdicts.py` chooses and words,
+`texts.py` and `html.py` write. `assets` are the parts of the page, `vendor` is the library of its charts with licences.
 The same folder gives the same bytes.
 """
 
@@ -16,9 +16,10 @@ from softq.errors import InputError
 from softq.files import write_text
 from softq.sweeps.records import REPORTS, read
 from softq.sweeps.report.content import Content, content_schema
-from softq.sweeps.report.gather import gather, merge
+from softq.sweeps.report.gather import gather
 from softq.sweeps.report.html import to_html
 from softq.sweeps.report.plans import plan_result
+from softq.sweeps.report.studies import check_budget, compare, label_studies, merge
 from softq.sweeps.report.texts import to_csv, to_json, to_markdown, to_node_data
 
 __all__ = ["Content", "Written", "content_schema", "gather", "report"]
@@ -43,12 +44,15 @@ def report(
     budget: str | float | None = None,
     plan: str | os.PathLike[str] | None = None,
 ) -> Written:
-    """Write the report of a sweep, or of a sweep and a sensitivity run together.
+    """Write the report of a study, or of several side by side.
+
+    Folders of the same model, data, samples, metric and framework are one study, unless they hold two values of a
+    setting.
 
     The files are those of `softq.sweeps.records.REPORTS`.
 
     Args:
-        folders: One folder, or several of the same model, data, metric and framework.
+        folders: What `sweep` and `sensitivity` left.
         out: Where the files go; the first folder if not given.
         budget: The loss allowed, in the metric's unit, or a share of the float value as `X%`.
         plan: A plan's file as `softq plan` left it, with its record beside it.
@@ -56,12 +60,15 @@ def report(
     Raises:
         InputError: the plan cannot be used, or a folder holds no sweep, or `out` is no folder that can be written.
         UsageError: the budget is no number of at least 0, or the extra `report` is not installed, or
-            the folders are of different models, data, metrics or frameworks, or the plan is of another model or metric.
+            the studies have different metrics and the budget is not `X%`, or the plan is of another model or metric.
     """
-    study, outcomes = merge([read(folder) for folder in folders])
-    content = gather(study, outcomes, budget)
+    studies = merge([(os.fspath(folder), *read(folder)) for folder in folders])
+    check_budget(studies, budget)
+    labels = label_studies(studies)
+    found = [gather(one.study, one.outcomes, budget, label) for one, label in zip(studies, labels, strict=True)]
+    content = compare(found)
     if plan is not None:
-        content = replace(content, plan=plan_result(study, plan))
+        content = replace(content, plan=plan_result([one.study for one in studies], plan))
     target = Path(folders[0] if out is None else out)
     if not target.is_dir():
         raise InputError(f"cannot write the report: there is no folder '{target}'")

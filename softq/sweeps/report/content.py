@@ -6,11 +6,12 @@ The fields below are the documentation of `report.json`; `content_schema` makes 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from typing import Literal
 
 from softq.methods import OptionValue
 from softq.site import described
+from softq.sweeps.report.columns import Column
 from softq.sweeps.report.interval import Interval
 from softq.sweeps.report.plans import PlanResult
 
@@ -46,6 +47,9 @@ class Measured:
             without an interval.
         flips: Samples that only float has right, and that only this setting has right; null where they are no counts.
         p_value: McNemar's exact test of these, two-sided; null without them.
+        integer_only: Whether the method goes from 8-bit integer scores to weights without floats; null for one that is
+            not installed.
+        numbers: What else is known of it, by name of the column; less is better.
     """
 
     setting: int
@@ -65,6 +69,8 @@ class Measured:
     shown: str = ""
     flips: tuple[int, ...] | None = None
     p_value: float | None = None
+    integer_only: bool | None = None
+    numbers: Mapping[str, Interval] = field(default_factory=dict[str, Interval])
 
 
 @dataclass(frozen=True)
@@ -140,6 +146,19 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class Step:
+    """From which budget on a setting is recommended, up to the budget of the next step.
+
+    Attributes:
+        budget: The least budget, in the metric's unit (a share where losses are shares).
+        setting: Number of the setting.
+    """
+
+    budget: float
+    setting: int
+
+
+@dataclass(frozen=True)
 class Answer:
     """The recommended setting under a budget; without one, the settings to choose from.
 
@@ -149,7 +168,8 @@ class Answer:
         peers: Settings with as many bits that are acceptable too and whose interval meets that of the recommended.
         peers_sentence: What the data do not tell apart, and what more would; empty if there is nothing.
         budget: The loss allowed in the metric's unit (a share where losses are shares); null if none was given.
-        front: Without a budget, the settings that none with as few bits is measured better than, by bits.
+        front: The settings that none with as few bits is measured better than, by bits.
+        by_budget: What is recommended under which budget, from the least budget under which anything is.
     """
 
     sentence: str
@@ -158,6 +178,7 @@ class Answer:
     peers_sentence: str
     budget: float | None
     front: tuple[int, ...] = ()
+    by_budget: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -200,11 +221,11 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Content:
-    """A report.
+class StudyContent:
+    """What a report says of one study.
 
     Attributes:
-        schema: Version of this form.
+        label: What tells the study from the others of the report: the model's name where that does.
         answer: The recommended setting.
         subject: What was measured on what.
         settings: Every setting, those of all sites first, by method and bits.
@@ -212,10 +233,9 @@ class Content:
         errors: Errors by setting and site, where they were measured.
         costs: Costs by setting and site, for the settings of all sites.
         notes: What the reader has to know besides.
-        plan: A plan and what was measured of it; null if none was given.
     """
 
-    schema: int
+    label: str
     answer: Answer
     subject: Subject
     settings: tuple[Measured, ...]
@@ -223,7 +243,11 @@ class Content:
     errors: tuple[Errors, ...]
     costs: tuple[Cost, ...]
     notes: tuple[str, ...]
-    plan: PlanResult | None = None
+
+    @property
+    def whole(self) -> list[Measured]:
+        """The settings that every site got."""
+        return [row for row in self.settings if row.site is None and row.head is None]
 
     def errors_by_width(self) -> dict[tuple[str, int | None], list[Errors]]:
         """Return the errors of each site by series and bits, those of a sweep before those of a sensitivity run.
@@ -241,15 +265,76 @@ class Content:
             key: sorted(sites.values(), key=lambda e: order.get(e.site, len(order))) for key, sites in found.items()
         }
 
+
+@dataclass(frozen=True)
+class Shared:
+    """A setting that every study of a report measured.
+
+    Attributes:
+        name: Method, options and bits, as one text.
+        bits: Bits of a code, or null for a method without.
+        settings: Its number in each study, in their order.
+        within: Whether it is within the budget in every study; null without a budget.
+    """
+
+    name: str
+    bits: int | None
+    settings: tuple[int, ...]
+    within: bool | None
+
+
+@dataclass(frozen=True)
+class Content(StudyContent):
+    """A report: its first study, and what there is beside it.
+
+    Attributes:
+        schema: Version of this form.
+        columns: What `numbers` of settings holds, in order.
+        plan: A plan and what was measured of it; null if none was given.
+        compared: The other studies, if there are several.
+        shared: The settings that all studies measured, by bits, of those integer-only ones and the least losses first;
+            empty where there is one study.
+        together: Which setting keeps the budget in all studies, in one sentence; empty where there is one study.
+    """
+
+    schema: int = SCHEMA
+    columns: tuple[Column, ...] = ()
+    plan: PlanResult | None = None
+    compared: tuple[StudyContent, ...] = ()
+    shared: tuple[Shared, ...] = ()
+    together: str = ""
+
+    @property
+    def studies(self) -> tuple[StudyContent, ...]:
+        """All studies, the first among them."""
+        return (self, *self.compared)
+
+    def as_study(self) -> StudyContent:
+        """Return what it says of its first study alone."""
+        return StudyContent(**{one.name: getattr(self, one.name) for one in fields(StudyContent)})
+
     def to_json(self) -> dict[str, object]:
         """Return the report as plain values that `json` can write."""
-        return asdict(self)
+        plain = asdict(self)
+        return {"schema": plain.pop("schema")} | plain
 
 
 def content_schema() -> dict[str, object]:
-    """Return the JSON Schema (draft 2020-12) of `report.json`."""
-    schema = described(Content)
-    properties = schema["properties"]
-    assert isinstance(properties, dict)
-    properties["schema"] = {"const": SCHEMA}
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | schema
+    """Return the JSON Schema (draft 2020-12) of `report.json`: a study, and what a report has beside it."""
+    study, schema = described(StudyContent), described(Content)
+    every, known = schema["properties"], study["properties"]
+    assert isinstance(every, dict)
+    assert isinstance(known, dict)
+    of_study = {"$ref": "#/$defs/study"}
+    properties = {"schema": {"const": SCHEMA}} | {
+        name: every[name] for name in every if name not in known and name != "schema"
+    }
+    properties["compared"]["items"] = of_study
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "allOf": [of_study],
+        "properties": properties,
+        "required": schema["required"],
+        "$defs": {"study": study},
+    }

@@ -15,7 +15,8 @@ from softq.reports import parse_drop
 from softq.rowprog import DType, Kind, Program
 from softq.rowprog.ranges import largest_length, prove
 from softq.sweeps.records import Outcome, Setting, SiteErrors, Study
-from softq.sweeps.report.content import SCHEMA, Content, Cost, Errors, Measured, Place, Subject
+from softq.sweeps.report.columns import columns_of, numbers_of
+from softq.sweeps.report.content import Content, Cost, Errors, Measured, Place, Subject
 from softq.sweeps.report.interval import finite, interval_of
 from softq.sweeps.report.verdicts import answer, shown, verdict, within
 
@@ -23,13 +24,16 @@ _FREE = ("input", "param", "const")
 """Operators that compute nothing."""
 
 
-def gather(study: Study, outcomes: Sequence[Outcome], budget: str | float | None = None) -> Content:
-    """Return the content of a report.
+def gather(
+    study: Study, outcomes: Sequence[Outcome], budget: str | float | None = None, label: str | None = None
+) -> Content:
+    """Return the content of the report of one study.
 
     Args:
         study: What all settings have in common.
         outcomes: What was measured.
         budget: The loss allowed, in the metric's unit, or a share of the float value as `X%`.
+        label: What tells the study from others; the model's name if None.
 
     Raises:
         UsageError: the budget is no number of at least 0.
@@ -37,24 +41,29 @@ def gather(study: Study, outcomes: Sequence[Outcome], budget: str | float | None
     allowed = _budget(study, budget)
     ordered = sorted(outcomes, key=lambda outcome: _order(outcome.setting))
     subject = _subject(study)
-    rows = tuple(_measured(number, outcome, subject, allowed) for number, outcome in enumerate(ordered))
     sites = tuple(_place(site) for site in study.sites)
+    bare = tuple(_measured(number, outcome, subject, allowed) for number, outcome in enumerate(ordered))
+    costs, notes = _costs(bare, sites)
+    own: dict[int, list[Cost]] = {}
+    for cost in costs:
+        own.setdefault(cost.setting, []).append(cost)
+    rows = tuple(
+        replace(row, numbers=numbers_of(outcome, own.get(row.setting, [])))
+        for row, outcome in zip(bare, ordered, strict=True)
+    )
     errors = [
         _errors(number, site, found) for number, outcome in enumerate(ordered) for site, found in outcome.sites.items()
     ]
-    costs, notes = _costs(rows, sites)
-    integer_only = {
-        row.method for row in rows if (known := _installed(row.method)) is not None and known.integer_scores
-    }
     return Content(
-        schema=SCHEMA,
-        answer=answer(rows, subject, allowed, integer_only),
+        label=study.model if label is None else label,
+        answer=answer(rows, subject, allowed),
         subject=subject,
         settings=rows,
         sites=sites,
         errors=tuple(errors),
         costs=tuple(costs),
         notes=(*notes, *_unseen(sites, errors)),
+        columns=columns_of(row.numbers for row in rows),
     )
 
 
@@ -63,37 +72,6 @@ def _unseen(sites: Sequence[Place], errors: Sequence[Errors]) -> list[str]:
     seen = {e.site for e in errors}
     missing = [site.id for site in sites if site.id not in seen]
     return [f"No errors of rows could be measured at {', '.join(missing)}."] if seen and missing else []
-
-
-def merge(found: Sequence[tuple[Study, Sequence[Outcome]]]) -> tuple[Study, tuple[Outcome, ...]]:
-    """Return several folders of one model, data and metric as one; of equal settings the first is kept.
-
-    Raises:
-        UsageError: they are of different models, data, metrics or frameworks.
-    """
-    first, _ = found[0]
-    outcomes: dict[str, Outcome] = {}
-    for study, more in found:
-        for name in (*_COMMON, _FRAMEWORK):
-            one, other = (_common(which, name) for which in (first, study))
-            if one != other:
-                raise UsageError(f"the folders cannot be one report: {name} is {one!r} in the first and {other!r}")
-        for outcome in more:
-            outcomes.setdefault(outcome.setting.key, outcome)
-    commands = "\n".join(dict.fromkeys(study.command for study, _ in found))
-    return replace(first, command=commands), tuple(outcomes.values())
-
-
-_COMMON = ("graph", "weights", "data_hash", "samples", "metric", "relative")
-"""What the numbers of one report have in common."""
-
-_FRAMEWORK = "framework"
-"""A condition that they have in common, too: a setting has other values in each."""
-
-
-def _common(study: Study, name: str) -> object:
-    # Records of earlier versions name no framework.
-    return study.conditions.get(name, "onnx") if name == _FRAMEWORK else getattr(study, name)
 
 
 def _budget(study: Study, budget: str | float | None) -> float | None:
@@ -160,6 +138,7 @@ def _measured(number: int, outcome: Outcome, subject: Subject, budget: float | N
         shown=shown(outcome.loss, outcome.samples, subject, budget),
         flips=None if flips is None else (flips.lost, flips.gained),
         p_value=None if flips is None else flips.p_value,
+        integer_only=None if (known := _installed(setting.method)) is None else known.integer_scores,
     )
 
 

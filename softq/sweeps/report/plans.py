@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,14 +83,16 @@ class PlanResult:
     command: str
 
 
-def plan_result(study: Study, path: str | os.PathLike[str]) -> PlanResult:
-    """Return a plan as the report of a study has it.
+def plan_result(studies: Sequence[Study], path: str | os.PathLike[str]) -> PlanResult:
+    """Return a plan as the report of studies has it, for the first of them that is of its model and metric.
 
     Raises:
         InputError: the plan or its record cannot be used.
-        UsageError: it is of another model or metric.
+        UsageError: all are of another model or metric.
     """
     plan, found = read_record(path)
+    of = (plan.graph, plan.weights, found.get("metric"))
+    study = next((one for one in studies if (one.graph, one.weights, one.metric) == of), studies[0])
     try:
         result = _result(study, Path(path).name, plan, found)
         metric = str(found["metric"])

@@ -5,8 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Mapping, Sequence
 
-from softq.sweeps.report.content import Content
+from softq.sweeps.report.columns import Column
+from softq.sweeps.report.content import Content, Measured, StudyContent
+from softq.sweeps.report.interval import Interval
 from softq.sweeps.report.plans import PlannedSite, PlanResult
 from softq.sweeps.report.verdicts import SAYS, interval_text, loss_interval_text, loss_text, number_text
 
@@ -16,23 +19,40 @@ def to_json(content: Content) -> str:
     return json.dumps(content.to_json(), indent=1, allow_nan=False) + "\n"
 
 
-_SETTING = ("setting", "name", "method", "options", "bits", "at_site", "head", "metric", "metric_low", "metric_high",
-            "loss", "loss_low", "loss_high", "verdict", "within_budget", "samples")  # fmt: skip
 _ERRORS = ("site", "output_error", "row_sum_min", "row_sum_5", "row_sum_50", "row_sum_95", "row_sum_max",
            "mean_row_sum", "argmax_flips", "top5_flips", "masked", "rows")  # fmt: skip
+
+
+def flat_record(study: StudyContent, row: Measured, columns: Sequence[Column]) -> dict[str, object]:
+    """Return a setting as a flat record: what `report.csv` has of it, and what the page's downloads have."""
+    found: dict[str, object] = {
+        "study": study.label, "setting": row.setting, "name": row.name, "method": row.method, "options": row.options,
+        "bits": row.bits, "at_site": row.site, "head": row.head, "metric": row.metric.value,
+        "metric_low": row.metric.low, "metric_high": row.metric.high, "loss": row.loss.value,
+        "loss_low": row.loss.low, "loss_high": row.loss.high, "verdict": row.verdict, "within_budget": row.within,
+        "samples": row.samples, "integer_only": row.integer_only,
+    }  # fmt: skip
+    for column in columns:
+        number = row.numbers.get(column.name)
+        found[column.name] = None if number is None else number.value
+        if any(column.name in one.numbers and one.numbers[column.name].ends for one in study.settings):
+            low, high = (number and number.ends) or (None, None)
+            found |= {f"{column.name}_low": low, f"{column.name}_high": high}
+    return found
 
 
 def to_csv(content: Content) -> str:
     """Return `report.csv`: a row for each setting and site, or one with empty ends for a setting without errors."""
     out = io.StringIO()
+    records = [
+        (study, row, flat_record(study, row, content.columns)) for study in content.studies for row in study.settings
+    ]
+    names = list(dict.fromkeys(name for _, _, record in records for name in record))
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow((*_SETTING, *_ERRORS))
-    for row in content.settings:
-        names = (_inert(row.name), _inert(row.method), json.dumps(row.options))
-        where = (row.setting, *names, row.bits, _inert(row.site), row.head)
-        ends = (row.metric.value, row.metric.low, row.metric.high, row.loss.value, row.loss.low, row.loss.high)
-        head = (*where, *ends, row.verdict, row.within, row.samples)
-        found = [errors for errors in content.errors if errors.setting == row.setting]
+    writer.writerow((*names, *_ERRORS))
+    for study, row, record in records:
+        head = [_cell(record.get(name)) for name in names]
+        found = [errors for errors in study.errors if errors.setting == row.setting]
         for e in found:
             numbers = (e.output_error, *e.row_sums, e.mean_row_sum, e.argmax_flips, e.top5_flips, e.masked, e.rows)
             writer.writerow((*head, _inert(e.site), *numbers))
@@ -41,45 +61,98 @@ def to_csv(content: Content) -> str:
     return out.getvalue()
 
 
-def _inert(text: str | None) -> str | None:
+def _cell(value: object) -> object:
+    return _inert(value) if isinstance(value, str) else json.dumps(value) if isinstance(value, Mapping) else value
+
+
+def _inert(text: str) -> str:
     """Keep spreadsheets from taking a name for a formula."""
     return f"'{text}" if text and text[0] in "=+-@\t\r" else text
 
 
 def to_markdown(content: Content) -> str:
     """Return `report.md`."""
-    subject = content.subject
-    lines = [
-        f"# Softmax accuracy of {_escape(subject.model)}",
-        "",
-        f"**{_escape(content.answer.sentence)}** {_escape(content.answer.peers_sentence)}".rstrip(),
+    models = " and ".join(dict.fromkeys(study.subject.model for study in content.studies))
+    several = len(content.studies) > 1
+    lines = [f"# Softmax accuracy of {_escape(models)}", ""]
+    if several:
+        lines += [f"**{_escape(content.together)}**", "", *_shared(content)]
+    for study in content.studies:
+        lines += [f"## {_escape(study.label)}", ""] if several else []
+        lines += _study(study, content.columns)
+    lines += [*_plan(content)]
+    for study in content.studies:
+        lines += [f"## Origin of {_escape(study.label)}", ""] if several else []
+        lines += [*_table(("fact", "value"), facts(study)), ""]
+    lines += ["To reproduce:", "", *(f"    {line}" for line in commands(content))]
+    return "\n".join(lines) + "\n"
+
+
+def _study(study: StudyContent, columns: Sequence[Column]) -> list[str]:
+    subject, rows = study.subject, {row.setting: row for row in study.settings}
+    known = [column for column in columns if any(column.name in row.numbers for row in study.settings)]
+    front = set(study.answer.front)
+    return [
+        f"**{_escape(study.answer.sentence)}** {_escape(study.answer.peers_sentence)}".rstrip(),
         "",
         f"Metric {_escape(subject.metric)} ({_escape(subject.unit)}, {subject.direction} is better); float: "
         f"{number_text(subject.reference.value)}, 95 % interval {interval_text(subject.reference)}. "
         f"Data: {_escape(subject.data)}, {subject.samples:,} samples.",
         "",
         *_table(
-            ("setting", "bits", subject.metric, "loss", "95 % interval of the loss", "verdict"),
+            ("if at most this may be lost", "use", "bits", "loss", "95 % interval of the loss"),
             [
-                (row.name, "" if row.bits is None else str(row.bits), number_text(row.metric.value, row.samples),
-                 loss_text(row.loss.value, subject, row.samples), loss_interval_text(row.loss, subject),
-                 SAYS[row.verdict])
-                for row in content.settings
+                (loss_text(step.budget, subject), row.name, str(row.bits), loss_text(row.loss.value, subject),
+                 loss_interval_text(row.loss, subject))
+                for step in study.answer.by_budget for row in [rows[step.setting]]
             ],
         ),
         "",
-        *_plan(content),
-        *_table(("site", "node", "operator"), [(site.id, site.node, site.operator) for site in content.sites]),
+        *_table(
+            ("setting", "bits", subject.metric, "loss", "95 % interval of the loss", "verdict", "on the front",
+             *(heading(column) for column in known)),
+            [
+                (row.name, "" if row.bits is None else str(row.bits), number_text(row.metric.value, row.samples),
+                 loss_text(row.loss.value, subject, row.samples), loss_interval_text(row.loss, subject),
+                 SAYS[row.verdict], "yes" if row.setting in front else "",
+                 *(quantity_text(row.numbers.get(column.name)) for column in known))
+                for row in study.settings
+            ],
+        ),
         "",
-        *(f"* {_escape(note)}" for note in content.notes),
-        *([""] if content.notes else []),
-        *_table(("fact", "value"), facts(content)),
+        *_table(("site", "node", "operator"), [(site.id, site.node, site.operator) for site in study.sites]),
         "",
-        "To reproduce:",
-        "",
-        *(f"    {line}" for line in commands(content)),
+        *(f"* {_escape(note)}" for note in study.notes),
+        *([""] if study.notes else []),
     ]  # fmt: skip
-    return "\n".join(lines) + "\n"
+
+
+def _shared(content: Content) -> list[str]:
+    studies = content.studies
+    losses = [
+        (
+            one.name,
+            *(
+                loss_text(study.settings[number].loss.value, study.subject)
+                for study, number in zip(studies, one.settings, strict=True)
+            ),
+        )
+        for one in content.shared
+    ]
+    return [*_table(("setting", *(f"loss: {study.label}" for study in studies)), losses), ""]
+
+
+def heading(column: Column) -> str:
+    """Return the heading of a column, with its unit."""
+    return f"{column.title}, {column.unit}" if column.unit else column.title
+
+
+def quantity_text(number: Interval | None) -> str:
+    """Return a number of a setting with its interval; empty if it is not known."""
+    if number is None or number.value is None:
+        return ""
+    value = f"{number.value:,.0f}" if float(number.value).is_integer() else f"{number.value:.4g}"
+    return value if number.ends is None else f"{value} ({number.ends[0]:.4g} to {number.ends[1]:.4g})"
 
 
 def _plan(content: Content) -> list[str]:
@@ -118,13 +191,13 @@ def options_text(site: PlannedSite) -> str:
 
 def commands(content: Content) -> list[str]:
     """Return the commands that give the numbers of a report."""
-    plan = content.plan
-    return [*content.subject.command.splitlines(), *(plan.command.splitlines() if plan is not None else ())]
+    measured = [line for study in content.studies for line in study.subject.command.splitlines()]
+    return [*measured, *(content.plan.command.splitlines() if content.plan is not None else ())]
 
 
-def facts(content: Content) -> list[tuple[str, str]]:
+def facts(study: StudyContent) -> list[tuple[str, str]]:
     """Return hashes, versions and conditions by name."""
-    subject = content.subject
+    subject = study.subject
     return [
         ("model", subject.model),
         ("graph without weights", subject.graph),
@@ -151,7 +224,7 @@ def _escape(text: str) -> str:
 
 
 def to_node_data(content: Content) -> str:
-    """Return the output error of the recommended setting at each node, as Model Explorer reads it.
+    """Return the output error of the first study's recommended setting at each node, as Model Explorer reads it.
 
     The form is its `GraphNodeData`: values by name of the node, or by the name of its output where it has none. Without
     a recommendation, or without its errors, it is the first method and width for which there are any.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from softq.sweeps.records import Estimate
-from softq.sweeps.report.content import Answer, Measured, Subject, Verdict
+from softq.sweeps.report.content import Answer, Measured, Step, Subject, Verdict
 from softq.sweeps.report.interval import Interval
 
 SAYS: dict[Verdict, str] = {
@@ -46,33 +47,63 @@ def shown(loss: Estimate, samples: int, subject: Subject, budget: float | None) 
     return "" if evidence is None else evidence.statement(budget, lambda amount: _amount(amount, subject))
 
 
-def answer(
-    rows: Sequence[Measured], subject: Subject, budget: float | None, integer_only: Collection[str] = ()
-) -> Answer:
+def answer(rows: Sequence[Measured], subject: Subject, budget: float | None) -> Answer:
     """Return the answer, from the settings of all sites.
 
     Under a budget it is the setting with the fewest bits of those that are shown to keep it; of several with as many
-    bits one of the methods that are `integer_only`, then the one with the least loss; the others whose intervals meet
-    its own are named as its peers. Without one it is the front: what has fewer bits than all that lose less.
+    bits one of the methods that are integer-only, then the one with the least loss, then the one whose interval ends
+    lower; the others whose intervals meet its own are named as its peers. Without one it is the front: what has fewer
+    bits than all that lose less.
     """
     rows = [row for row in rows if row.site is None and row.head is None and row.bits is not None]
     if not rows:
         nothing = "Nothing with a number of bits was measured for all sites together, so nothing is recommended."
         return Answer(nothing, None, (), "", budget)
-
-    def rank(row: Measured) -> tuple[int, bool, float, str]:
-        assert row.bits is not None
-        return row.bits, row.method not in integer_only, _loss(row), row.name
-
-    finite = [row for row in rows if row.loss.value is not None]
+    finite = sorted((row for row in rows if row.loss.value is not None), key=_rank)
     if not finite:
         return Answer("No setting can be recommended: no loss is a number.", None, (), "", budget)
-    if budget is None:
-        return _choice(sorted(finite, key=rank), subject)
-    good = sorted((row for row in rows if row.within), key=rank)
+    front = _front(finite)
+    told = _choose(front, subject) if budget is None else _recommend(finite, subject, budget)
+    return replace(told, front=tuple(row.setting for row in front), by_budget=tuple(_steps(finite)))
+
+
+def _rank(row: Measured) -> tuple[int, bool, float, float, str]:
+    """Order settings by what is recommended first, if all keep the budget."""
+    assert row.bits is not None
+    return row.bits, not row.integer_only, _loss(row), _worst(row), row.name
+
+
+def _front(rows: Sequence[Measured]) -> list[Measured]:
+    """Return those of the ranked settings that lose less than all with fewer bits, or as many."""
+    front: list[Measured] = []
+    for row in rows:
+        if not front or _loss(row) < _loss(front[-1]):
+            if front and front[-1].bits == row.bits:
+                front.pop()
+            front.append(row)
+    return front
+
+
+def _steps(rows: Sequence[Measured]) -> list[Step]:
+    """Return which of the ranked settings is recommended from which budget on.
+
+    The greater the budget, the more settings keep it; of those the first is recommended.
+    """
+    steps: list[Step] = []
+    budgets = [max(0.0, _worst(row)) for row in rows]
+    best = len(rows)
+    for place in sorted(range(len(rows)), key=lambda place: (budgets[place], place)):
+        if place < best:
+            best = place
+            steps.append(Step(budgets[place], rows[place].setting))
+    return steps
+
+
+def _recommend(rows: Sequence[Measured], subject: Subject, budget: float) -> Answer:
     allowed = f"the budget of {loss_text(budget, subject)}"
+    good = [row for row in rows if row.within]
     if not good:
-        nearest = min(finite, key=lambda row: (_loss(row), rank(row)))
+        nearest = min(rows, key=lambda row: (_loss(row), _rank(row)))
         none = f"No setting is shown to keep {allowed}; the least loss has {nearest.name}"
         return Answer(f"{none}: {numbers(nearest, subject)}{_behind(nearest)}.", None, (), "", budget)
     best = good[0]
@@ -83,22 +114,21 @@ def answer(
     return Answer(sentence, best.setting, tuple(row.setting for row in peers), told, budget)
 
 
-def _choice(rows: Sequence[Measured], subject: Subject) -> Answer:
-    """Return the answer without a budget: the front of bits and loss, of settings with the fewest bits first."""
-    front: list[Measured] = []
-    for row in rows:
-        if not front or _loss(row) < _loss(front[-1]):
-            if front and front[-1].bits == row.bits:
-                front.pop()
-            front.append(row)
+def _choose(front: Sequence[Measured], subject: Subject) -> Answer:
+    """Return the answer without a budget."""
     listed = "; ".join(f"{row.name}, loss {loss_text(row.loss.value, subject)}{_behind(row)}" for row in front)
     sentence = f"Fewer bits for more loss, and what may be lost decides (--budget): {listed}."
     told = [_apart(one, other) for one, other in pairwise(front) if _meet(one.loss, other.loss)]
-    return Answer(sentence, None, (), " ".join(told), None, tuple(row.setting for row in front))
+    return Answer(sentence, None, (), " ".join(told), None)
 
 
 def _loss(row: Measured) -> float:
     return math.inf if row.loss.value is None else row.loss.value
+
+
+def _worst(row: Measured) -> float:
+    """Return the least budget that a setting is shown to keep: the upper end of its loss, where it has one."""
+    return _loss(row) if row.loss.high is None else row.loss.high
 
 
 def _apart(one: Measured, other: Measured) -> str:

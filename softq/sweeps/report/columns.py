@@ -1,0 +1,84 @@
+"""The numbers that settings have besides their metric: of each the heading, what it is, and where it comes from.
+
+Of each less is better, so that each can take the place of the bits: the page draws the loss against any of them, and
+its table sorts by them. A column that no setting has a number for is not shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from softq.sweeps.report.interval import Interval
+
+if TYPE_CHECKING:
+    from softq.sweeps.records import Outcome
+    from softq.sweeps.report.content import Cost
+
+
+@dataclass(frozen=True)
+class Column:
+    """A number of settings, of which less is better.
+
+    Attributes:
+        name: Its key in `numbers`.
+        title: Its heading.
+        unit: Its unit; empty for counts and ratios.
+        what: What it is, in a sentence.
+    """
+
+    name: str
+    title: str
+    unit: str
+    what: str
+
+
+@dataclass(frozen=True)
+class _Source:
+    column: Column
+    number: Callable[[Outcome, Sequence[Cost]], Interval | None]
+
+
+def _exact(value: float | None) -> Interval | None:
+    return None if value is None else Interval(value, None, None)
+
+
+def _greatest(values: Iterable[int]) -> Interval | None:
+    return _exact(max(values, default=None))
+
+
+def _sum(values: Sequence[int | None]) -> Interval | None:
+    known = [value for value in values if value is not None]
+    return _exact(sum(known)) if known and len(known) == len(values) else None
+
+
+_SOURCES = (
+    _Source(
+        Column("float_operations", "float operations", "per element",
+               "Float operations per element when the scores are floats, at the site with the most."),
+        lambda outcome, costs: _greatest(cost.float_operations for cost in costs),
+    ),
+    _Source(
+        Column("widest_integer_bits", "widest integer", "bits",
+               "Bits of the widest integer that is proved for the rows' length, at the site with the most; 0 is none."),
+        lambda outcome, costs: _greatest(cost.widest_integer_bits for cost in costs),
+    ),
+    _Source(
+        Column("matrix_bytes", "matrices of codes", "bytes",
+               "Bytes of the codes of all sites, packed, for one sample where the first axis has no number."),
+        lambda outcome, costs: _sum([cost.matrix_bytes for cost in costs]),
+    ),
+)  # fmt: skip
+
+
+def columns_of(settings: Iterable[Mapping[str, Interval]]) -> tuple[Column, ...]:
+    """Return the columns for which a setting has a number, in order."""
+    known = {name for numbers in settings for name in numbers}
+    return tuple(source.column for source in _SOURCES if source.column.name in known)
+
+
+def numbers_of(outcome: Outcome, costs: Sequence[Cost]) -> dict[str, Interval]:
+    """Return the numbers of a setting that are known, by the names of the columns; `costs` are its own."""
+    found = {source.column.name: source.number(outcome, costs) for source in _SOURCES}
+    return {name: number for name, number in found.items() if number is not None and number.value is not None}
