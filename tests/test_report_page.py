@@ -24,6 +24,8 @@ from softq.sweeps.plan.record import record_of, record_text
 from softq.sweeps.records import OUTCOMES, STUDY, Estimate, Outcome, Setting, SiteErrors, Study, append
 from softq.sweeps.report import content_schema, gather, report
 from softq.sweeps.report.html import MAX_ERRORS, to_html
+from softq.sweeps.report.interval import Interval
+from softq.timing import TimeRatio
 
 NAN = math.nan
 HOSTILE = ("</script><script>alert(1)</script>", "<img src=x onerror=alert(2)>", "=cmd()|' /c calc", "a|b`c`_{{7*7}}")
@@ -202,6 +204,28 @@ def test_costs_come_from_the_programs() -> None:
     assert numbers["log2"]["matrix_bytes"].value == 10_000  # at two sites
     assert numbers["deferred-log"]["widest_integer_bits"].value == 20
     assert numbers["log2"]["float_operations"].value == cost["log2"].float_operations
+
+
+def test_time_and_size_are_columns_where_they_were_measured(tmp_path: Path) -> None:
+    timed = replace(
+        outcome("uniform", 4, 0.01, 0.02), time_ratio=TimeRatio(1.25, 1.2, 1.5, 0.001, 0.00125, 9), size_bytes=7654
+    )
+    content = report(folder(tmp_path, study(()), [timed, outcome("log2", 4, 0.0, 0.02)])).content
+    assert [column.name for column in content.columns] == ["time_ratio", "size_bytes"]
+    numbers = {row.method: row.numbers for row in content.settings}
+    assert numbers == {
+        "log2": {},
+        "uniform": {"time_ratio": Interval(1.25, 1.2, 1.5), "size_bytes": Interval(7654, None, None)},
+    }
+    for name in ("report.html", "report.md"):
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        assert "1.25 (1.2 to 1.5)" in text
+        assert "7,654" in text
+    rows = {
+        row["method"]: row for row in csv.DictReader((tmp_path / "report.csv").read_text(encoding="utf-8").splitlines())
+    }
+    assert (rows["uniform"]["time_ratio_high"], rows["uniform"]["size_bytes"]) == ("1.5", "7654")
+    assert rows["log2"]["time_ratio"] == ""
 
 
 CASES: dict[str, tuple[Study, list[Outcome]]] = {

@@ -21,7 +21,8 @@ from softq.cli.printing import print_line, print_text
 def report(folders: tuple[str, ...], out: str | None, budget: str | None, plan: str | None, as_json: bool) -> None:
     """Write the page of what sweep and sensitivity measured.
 
-    DIR is a folder that one of them wrote. The page, and the same as JSON, CSV and Markdown, go into --out.
+    DIR is a folder that one of them wrote. Several of one study are joined; several studies (of other models, data or
+    metrics) are compared. The page, and the same as JSON, CSV and Markdown, go into --out.
     """
     from softq.sweeps.report import report as write_report
     from softq.sweeps.report.texts import to_json

@@ -15,6 +15,7 @@ from softq.sweeps.report.interval import Interval
 if TYPE_CHECKING:
     from softq.sweeps.records import Outcome
     from softq.sweeps.report.content import Cost
+    from softq.timing import TimeRatio
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,10 @@ def _sum(values: Sequence[int | None]) -> Interval | None:
     return _exact(sum(known)) if known and len(known) == len(values) else None
 
 
+def _time(ratio: TimeRatio | None) -> Interval | None:
+    return None if ratio is None else Interval(ratio.median, ratio.low, ratio.high)
+
+
 _SOURCES = (
     _Source(
         Column("float_operations", "float operations", "per element",
@@ -68,6 +73,15 @@ _SOURCES = (
         Column("matrix_bytes", "matrices of codes", "bytes",
                "Bytes of the codes of all sites, packed, for one sample where the first axis has no number."),
         lambda outcome, costs: _sum([cost.matrix_bytes for cost in costs]),
+    ),
+    _Source(
+        Column("time_ratio", "time", "times float",
+               "Time of a run over the float model's, as the sweep ran both (--time): median and quartiles."),
+        lambda outcome, costs: _time(outcome.time_ratio),
+    ),
+    _Source(
+        Column("size_bytes", "size", "bytes", "What the files of the converted model take, weights too (--time)."),
+        lambda outcome, costs: _exact(outcome.size_bytes),
     ),
 )  # fmt: skip
 

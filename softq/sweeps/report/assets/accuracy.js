@@ -89,12 +89,8 @@ function plot(figure, group) {
   const wide = d3.max(x.ticks, (t) => short(t).length) * 7 + 6, every = x.slots ? Math.ceil(wide / x.at.step()) : 1;
   x.ticks.forEach((tick, i) => { if (i % every === 0) axis.append("text").attr("x", x.at(tick)).attr("y", bottom + 18).attr("text-anchor", "middle").text(short(tick)); });
   axis.append("text").attr("x", right).attr("y", height - 6).attr("text-anchor", "end").text(`${heading(column)} \u2192`);
-  const line = (at, kind, text) => {
-    axis.append("line").attr("class", kind).attr("x1", margin.left).attr("x2", right).attr("y1", y.at(at)).attr("y2", y.at(at));
-    axis.append("text").attr("class", kind).attr("x", right).attr("y", y.at(at) - 4).attr("text-anchor", "end").text(text);
-  };
-  for (const at of rule) line(at, "rule", "float");
-  for (const at of budgets) line(at, "budget", `budget ${form(at)}`);
+  const levels = [...rule.map((at) => ({at, kind: "rule", text: "float"})), ...budgets.map((at) => ({at, kind: "budget", text: `budget ${form(at)}`}))];
+  for (const {at, kind} of levels) axis.append("line").attr("class", kind).attr("x1", margin.left).attr("x2", right).attr("y1", y.at(at)).attr("y2", y.at(at));
   const paint = (m) => isTold(m) || several ? tint(m.p) : "var(--mute)";
   const bar = (to, m, kind) => to.append("line").attr("class", kind).attr("x1", m.x).attr("x2", m.x).attr("y1", y.at(m.low)).attr("y2", y.at(m.high)).style("stroke", paint(m));
   const ofSeries = d3.group(found, (m) => `${m.p.study} ${m.p.series}`);
@@ -115,6 +111,7 @@ function plot(figure, group) {
       .attr("role", "button").attr("aria-pressed", String(m.p === view.pinned)).attr("aria-label", `${says(m.p).join(", ")}${onFront(m) ? ", on the front" : ""}`).node();
   }
   const texts = svg.append("g").attr("class", "labels").attr("aria-hidden", "true");
+  for (const {at, kind, text} of levels) texts.append("text").attr("class", kind).attr("x", right).attr("y", y.at(at) - 4).attr("text-anchor", "end").text(text);
   for (const {m, text, x: at, y: down, far} of label(chains.flat(), right, bottom)) {
     if (far) texts.append("line").attr("x1", m.x).attr("x2", m.x).attr("y1", m.y + (down < m.y ? -6 : 6)).attr("y2", down < m.y ? down + 3 : down - 11);
     texts.append("text").attr("x", at).attr("y", down).text(text).style("fill", several ? tint(m.p) : null);
