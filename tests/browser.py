@@ -91,7 +91,7 @@ class Browser:
         """Press and release a key, by its name in the protocol (`Enter`, `ArrowRight`)."""
         code = {"Enter": 13, "Tab": 9, "Escape": 27, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38,
                 "ArrowRight": 39, "ArrowDown": 40}[key]  # fmt: skip
-        text = {"text": "\r"} if key == "Enter" else {}
+        text: dict[str, object] = {"text": "\r"} if key == "Enter" else {}
         for kind in ("keyDown", "keyUp"):
             extra: dict[str, object] = {"modifiers": _SHIFT * shift} | (text if kind == "keyDown" else {})
             self.ask("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **extra)

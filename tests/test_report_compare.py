@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from softq.cli import main
 from softq.errors import UsageError
-from softq.sweeps.records import Estimate
+from softq.sweeps.records import Estimate, Outcome
 from softq.sweeps.report import content_schema, report
 from tests.test_report_page import folder, many, outcome, study
 
@@ -23,7 +23,7 @@ OTHER = replace(study(("x/0",), relative=True, model="models/other.onnx"), graph
                 command="softq sweep other.onnx")  # fmt: skip
 
 
-def losses(**by_name: float) -> list:
+def losses(**by_name: float) -> list[Outcome]:
     """Outcomes of `method_bits` with a loss and an interval of 0.01 to either side."""
     return [outcome(name.rsplit("_", 1)[0].replace("_", "-"), int(name.rsplit("_", 1)[1]), loss, 0.01)
             for name, loss in by_name.items()]  # fmt: skip

@@ -326,15 +326,13 @@ def content_schema() -> dict[str, object]:
     assert isinstance(every, dict)
     assert isinstance(known, dict)
     of_study = {"$ref": "#/$defs/study"}
-    properties = {"schema": {"const": SCHEMA}} | {
-        name: every[name] for name in every if name not in known and name != "schema"
-    }
-    properties["compared"]["items"] = of_study
+    own = {name: every[name] for name in every if name not in known}
+    own |= {"schema": {"const": SCHEMA}, "compared": own["compared"] | {"items": of_study}}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "type": "object",
         "allOf": [of_study],
-        "properties": properties,
+        "properties": own,
         "required": schema["required"],
         "$defs": {"study": study},
     }
