@@ -14,7 +14,7 @@ from softq.sweeps.report.interval import Interval
 
 if TYPE_CHECKING:
     from softq.sweeps.records import Outcome
-    from softq.sweeps.report.content import Cost
+    from softq.sweeps.report.cost import Cost
     from softq.timing import TimeRatio
 
 

@@ -16,7 +16,8 @@ from softq.rowprog import DType, Kind, Program
 from softq.rowprog.ranges import largest_length, prove
 from softq.sweeps.records import Outcome, Setting, SiteErrors, Study
 from softq.sweeps.report.columns import columns_of, numbers_of
-from softq.sweeps.report.content import Content, Cost, Errors, Measured, Place, Subject
+from softq.sweeps.report.content import Content, Errors, Measured, Place, Subject
+from softq.sweeps.report.cost import Cost
 from softq.sweeps.report.interval import finite, interval_of
 from softq.sweeps.report.verdicts import answer, shown, verdict, within
 
