@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from benchmarks.fpga.block_registers import move_registers
+from benchmarks.fpga.pictures import FOLDER, STREAMS, pipelines, streams
 from benchmarks.fpga.results import RESULTS, document, load
-from benchmarks.fpga.simulation import changes_of
+from benchmarks.fpga.simulation import changes_of, samples_of
+from benchmarks.fpga.tools import missing
 
 Netlist = dict[str, Any]
 
@@ -127,6 +129,41 @@ def test_changes_of_nets_are_counted_bit_by_bit() -> None:
         "alias": 1,
         "quiet": 0,
     }
+
+
+def test_nets_are_sampled_before_the_clock_changes_them() -> None:
+    dump = """$var wire 1 ! clock $end
+    $var reg 4 " word [3:0] $end
+    $enddefinitions $end
+    #0
+    0!
+    bx "
+    #5
+    1!
+    b11 "
+    #10
+    0!
+    #15
+    b100 "
+    1!
+    #20
+    0!
+    """
+    lines = (f"{line.strip()}\n" for line in dump.splitlines())
+    assert samples_of(lines, "clock", ["word"]) == {"word": [None, 3]}
+
+
+def test_pictures_are_those_of_the_generator() -> None:
+    """Else `python -m benchmarks.fpga.pictures` draws them."""
+    for file, text in pipelines().items():
+        assert (FOLDER / file).read_text("utf-8") == text, file
+
+
+def test_timing_diagram_is_that_of_the_core() -> None:
+    """The same in every version of Icarus Verilog: the standard says which random numbers it draws."""
+    if absent := missing("iverilog", "vvp"):
+        pytest.skip(f"{absent} is not installed")
+    assert (FOLDER / STREAMS).read_text("utf-8") == streams()
 
 
 def test_tables_hold_every_core() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,7 @@ _GATES = (
 """Tables of four inputs, flip-flops and memories of no particular device; all begins with zeros, since what is unknown
 spreads farther in a netlist than in what it was made from."""
 
-_DUMP = """\
+DUMP = """\
 module dump;
     initial begin
         $dumpfile("changes.vcd");
@@ -67,7 +67,7 @@ def count_changes(made: MadeCore, folder: Path) -> float:
     write_rtl(given, folder)
     script = f"read_verilog {core}.v; {_GATES.format(top=core, out='gates.v')}"
     call("yosys", ["-q", "-p", script], folder)
-    (folder / "dump.v").write_text(_DUMP.format(core=f"{core}_tb.core"))
+    (folder / "dump.v").write_text(DUMP.format(core=f"{core}_tb.core"))
     _simulate(given, folder, "gates.v", "dump.v")
     with (folder / "changes.vcd").open(encoding="utf-8") as lines:
         changes = changes_of(lines)
@@ -90,26 +90,58 @@ def _simulate(made: MadeCore, folder: Path, *sources: str) -> int:
 
 def changes_of(lines: Iterable[str]) -> dict[str, int]:
     """Return how often each bit of a value change dump goes from 0 to 1 or back, added up by name."""
-    names: dict[str, str] = {}
-    before: dict[str, str] = {}
-    found: dict[str, int] = {}
     lines = iter(lines)
-    for line in lines:
-        parts = line.split()
-        if parts[:1] == ["$var"]:
-            names[parts[3]] = parts[4]
-            found.setdefault(parts[4], 0)
-        elif parts[:1] == ["$enddefinitions"]:
-            break
+    names = _names(lines)
+    before: dict[str, str] = {}
+    found = dict.fromkeys(names.values(), 0)
     for line in lines:
         if not line.strip() or line[0] not in "b01xz":
             continue
-        value, net = line[1:].split() if line[0] == "b" else (line[0], line[1:].strip())
+        value, net = _change(line)
         width = max(len(value), len(before.get(net, "")))
         value = _extend(value, width)
         found[names[net]] += _differences(_extend(before.get(net, "x"), width), value)
         before[net] = value
     return found
+
+
+def samples_of(lines: Iterable[str], clock: str, wanted: Container[str]) -> dict[str, list[int | None]]:
+    """Return what nets of a value change dump are when the clock rises, by name; None where a bit is unknown."""
+    lines = iter(lines)
+    names = _names(lines)
+    now: dict[str, str] = {}
+    found: dict[str, list[int | None]] = {name: [] for name in names.values() if name in wanted}
+    changed: dict[str, str] = {}
+    for line in (*lines, "#"):
+        if line.startswith("#"):
+            # What changes together with the clock is there behind it.
+            if changed.get(clock) == "1" and now.get(clock) == "0":
+                for name, values in found.items():
+                    bits = now.get(name, "x")
+                    values.append(int(bits, 2) if set(bits) <= {"0", "1"} else None)
+            now, changed = now | changed, {}
+        elif line.strip() and line[0] in "b01xz":
+            value, net = _change(line)
+            changed[names[net]] = value
+    return found
+
+
+def _names(lines: Iterator[str]) -> dict[str, str]:
+    """Return the names of nets by what a dump calls them, and stop behind its declarations."""
+    names: dict[str, str] = {}
+    for line in lines:
+        parts = line.split()
+        if parts[:1] == ["$var"]:
+            names[parts[3]] = parts[4]
+        elif parts[:1] == ["$enddefinitions"]:
+            break
+    return names
+
+
+def _change(line: str) -> tuple[str, str]:
+    """Return a value and the net that has it now."""
+    value, net = line[1:].split() if line[0] == "b" else (line[0], line[1:].strip())
+    return value, net
 
 
 def _extend(value: str, width: int) -> str:

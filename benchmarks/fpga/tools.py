@@ -19,9 +19,10 @@ TOOLS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 _VERSION = re.compile(r"\d+\.\d+(\.\d+)*")
 
 
-def missing() -> str | None:
-    """Return which tools are not installed; None if all are there."""
-    absent = [" or ".join(names) for names, _ in TOOLS.values() if not any(map(shutil.which, names))]
+def missing(*tools: str) -> str | None:
+    """Return which of these tools, or of all, are not installed; None if they are there."""
+    wanted = (TOOLS[tool][0] for tool in tools or TOOLS)
+    absent = [" or ".join(names) for names in wanted if not any(map(shutil.which, names))]
     return ", ".join(absent) or None
 
 

@@ -60,6 +60,11 @@ def describe_tables(plan: CorePlan) -> list[dict[str, object]]:
     return found
 
 
+def name_value(plan: CorePlan, node: Node) -> str:
+    """Return the name of a value in the program's text."""
+    return _line(plan, node)[0]
+
+
 def _placed(plan: CorePlan) -> Mapping[Node, int]:
     """Return the values that are not constants, with the first pass that computes them."""
     found: dict[Node, int] = {}
