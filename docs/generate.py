@@ -113,6 +113,12 @@ def _mcu_rivals() -> str:
     return rivals_table()
 
 
+def _fpga_rivals() -> str:
+    from benchmarks.fpga.rivals import document
+
+    return document()
+
+
 def _fpga() -> str:
     from benchmarks.fpga.results import document
 
@@ -267,6 +273,7 @@ COMMITTED: dict[str, Callable[[], str]] = {
     "mcu-rivals": _mcu_rivals,
     "fpga": _fpga,
     "fpga-estimate": _fpga_estimate,
+    "fpga-rivals": _fpga_rivals,
     "training": _training,
     "speed": _speed,
     "speed-gpu": _speed_gpu,
@@ -334,7 +341,7 @@ def main() -> None:
     for place, text in {**reference.pages(), **methods.pages()}.items():
         (given.out / place).parent.mkdir(exist_ok=True)
         (given.out / place).write_text(text, encoding="utf-8")
-    for image in (ROOT / "docs").glob("*.png"):
+    for image in (*(ROOT / "docs").glob("*.png"), *(ROOT / "docs").glob("*.svg")):
         shutil.copy(image, given.out)
     for asset in (*PAGES.glob("assets/*"), *PAGES.glob("vendor/*")):
         (given.out / "assets").mkdir(exist_ok=True)

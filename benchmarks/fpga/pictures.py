@@ -21,9 +21,9 @@ from benchmarks.fpga.drawing import Box, Drawing
 from benchmarks.fpga.simulation import DUMP, samples_of
 from benchmarks.fpga.tools import call, missing
 from softq.codegen.verilog.core import Core
-from softq.codegen.verilog.description import describe_values, name_value
+from softq.codegen.verilog.description import name_value
 from softq.codegen.verilog.plan import CorePlan, Field
-from softq.rowprog.ops import names_of
+from softq.rowprog.program import Node
 from softq.rtl import MadeCore, write_rtl
 from softq.rtl.beats import beats
 from softq.vectors.rows import Row
@@ -55,7 +55,8 @@ def draw_pipeline(core: Core) -> str:
         if number:
             kept = _fields(plan, plan.kept(number), f"{lanes} × " if lanes > 1 else "")
             at = picture.box(at, "memory", [*kept, f"{1 << plan.address_bits:,} words"], memory=True)
-        computed = [_tell(value) for value in _values(plan, number) if not _is_number(value)]
+        phase = plan.phases[number]
+        computed = [_tell(plan, node) for node in (*phase.rows, *phase.reductions)]
         stages = (clocks.results if plan.is_last(number) else clocks.joined) + 1
         at = picture.box(at, f"pass {number}", [*computed, f"{stages} {'stage' if stages == 1 else 'stages'}"])
         passes.append(at)
@@ -63,7 +64,7 @@ def draw_pipeline(core: Core) -> str:
     picture.arrow_out(at, "m_axis", f"{plan.result_bytes * 8} bits")
     for number, (above, clocks) in enumerate(zip(passes, core.clocks, strict=True)):
         if plan.has_numbers(number):
-            told = [_tell(value) for value in _values(plan, number) if _is_number(value)]
+            told = [_tell(plan, n) for n in plan.phases[number].scalars if plan.simplified.constant(n) is None]
             told += [f"{clocks.numbers} clocks"] if clocks.numbers else []
             told += _fields(plan, plan.carried(number + 1), "kept: ")
             below = picture.box_below(above, "numbers of a row", told)
@@ -74,19 +75,9 @@ def draw_pipeline(core: Core) -> str:
     return picture.text()
 
 
-def _values(plan: CorePlan, number: int) -> list[Mapping[str, object]]:
-    """Return what a pass computes, and what follows it."""
-    return [value for value in describe_values(plan) if value["pass"] == number and value["computes"]]
-
-
-def _is_number(value: Mapping[str, object]) -> bool:
-    """Say whether a value is computed behind a pass, once for a row."""
-    return value["kind"] == "scalar" and str(value["computes"]).split()[0] not in names_of("reduction")
-
-
-def _tell(value: Mapping[str, object]) -> str:
-    operation = str(value["computes"]).split()[0]
-    return f"{value['name']} {operation}, {value['bits']} bits"
+def _tell(plan: CorePlan, node: Node) -> str:
+    """Return what a value is: its name, how it is computed, and its bits."""
+    return f"{name_value(plan, node)} {node.op}, {plan.field(node).width} bits"
 
 
 def _fields(plan: CorePlan, fields: Sequence[Field], before: str = "") -> list[str]:

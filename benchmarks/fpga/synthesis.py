@@ -69,12 +69,27 @@ def synthesize(folder: Path, sources: Sequence[str], top: str, family: str) -> d
         top: The module.
         family: The devices, a key of `CELLS`.
     """
-    script = f"{_read(sources)}; {_SYNTHESIS[family]} -top {top} -json {family}.json; tee -o cells.json stat -json"
+    return run_synthesis(folder, _read(sources), top, family)
+
+
+def run_synthesis(folder: Path, read: str, top: str, family: str, foreign: str = "") -> dict[str, int]:
+    """Return the cells of a module by resource; the netlist is FAMILY.json.
+
+    Args:
+        folder: Where the sources lie.
+        read: Commands that read them.
+        top: The module.
+        family: The devices, a key of `CELLS`.
+        foreign: A cell that these devices lack: it is counted, and its pins are those of the netlist.
+    """
+    leave = f"; expose -evert t:{foreign}" if foreign else ""
+    script = f"{read}; {_SYNTHESIS[family]} -top {top}; tee -o cells.json stat -json{leave}; write_json {family}.json"
     call("yosys", ["-q", "-p", script], folder)
     counts = json.loads((folder / "cells.json").read_text())["design"]["num_cells_by_type"]
-    found = dict.fromkeys(CELLS[family], 0)
+    known = {**CELLS[family], **({foreign: foreign} if foreign else {})}
+    found = dict.fromkeys(known, 0)
     for cell, count in counts.items():
-        resource = next((name for name, form in CELLS[family].items() if re.fullmatch(form, cell)), None)
+        resource = next((name for name, form in known.items() if re.fullmatch(form, cell)), None)
         if resource:
             found[resource] += count
         elif not re.fullmatch(_OTHERS[family], cell):

@@ -31,10 +31,11 @@ def program(tool: str) -> str:
     return next(name for name in TOOLS[tool][0] if shutil.which(name))
 
 
-def versions() -> list[str]:
-    """Return the tools with their versions."""
+def versions(*tools: str) -> list[str]:
+    """Return these tools, or all, with their versions."""
     found: list[str] = []
-    for tool, (_, arguments) in TOOLS.items():
+    for tool in tools or TOOLS:
+        _, arguments = TOOLS[tool]
         done = subprocess.run([program(tool), *arguments], capture_output=True, text=True, check=False)
         number = _VERSION.search(done.stdout + done.stderr)
         assert number, (tool, done.stdout, done.stderr)
