@@ -10,7 +10,7 @@
 # make figures   the figures of the README, from real models (needs the extra torch; hours are spared by a cache)
 # make soak SECONDS=600   four processes in one folder that are killed, while the disk is full or read-only (needs root)
 # make site      the documentation as a site that needs no server, in build/site
-# make lock      requirements.txt anew: what softq with all extras but torch, cuda and dev needs, with hashes
+# make lock      requirements.txt anew: what softq with all extras but data, torch, cuda and dev needs, with hashes
 # make wheels    wheels for Linux on x86-64 and 64-bit Arm, with the library of operators for onnxruntime; a quarter of an hour
 # make release   sdist, wheels, list of parts (SBOM) and hashes of all in build/release, installed with requirements.txt
 

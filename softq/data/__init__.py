@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from softq.data._arrays import LABEL, Array, Header, TensorSpec, fixed_batch
 from softq.data._dataset import DEFAULT_BATCH, Batch, Dataset
-from softq.data._files import npz_files, open_files, read_headers
+from softq.data._files import npz_files, open_files, read_headers, read_npz
 from softq.data._items import FUNCTION, headers_of, load_function, open_items, repeat_call, repeat_items
 from softq.errors import InputError
 
@@ -38,6 +38,7 @@ __all__ = [
     "look_at",
     "name_of",
     "open_data",
+    "read_npz",
 ]
 
 DataSource: TypeAlias = "str | os.PathLike[str] | Iterable[Mapping[str, Array]]"

@@ -71,6 +71,7 @@ def check(where: str, headers: Mapping[str, Header], inputs: Sequence[TensorSpec
             kind = dtype_name(header.dtype)
             raise InputError(
                 f"{where}: array {spec.name!r} is {kind}; the model expects {spec.dtype}, and nothing is cast"
+                + (" unless asked for: softq data MODEL OUT.npz --cast FILE.npz" if where.endswith(".npz") else "")
             )
         if spec.shape is not None and not _fits(header.shape, spec.shape):
             raise InputError(f"{where}: array {spec.name!r} is {header}; the model expects {spec}")

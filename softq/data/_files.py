@@ -107,6 +107,16 @@ def _read_header(what: str, stream: IO[bytes], size: int) -> Header:
     return Header(dtype, shape)
 
 
+def read_npz(path: Path) -> dict[str, Array]:
+    """Return all arrays of one .npz file, whatever their names are.
+
+    Raises:
+        InputError: it cannot be read, is none, or unpacks to more than the limits allow.
+    """
+    read_headers(path)
+    return _read_arrays(path)
+
+
 def _read_arrays(path: Path) -> dict[str, Array]:
     try:
         with open_regular(path) as file, np.load(file, allow_pickle=False) as archive:
