@@ -34,7 +34,7 @@ SQ_OF_ONE(nearbyint) SQ_OF_ONE(exp) SQ_OF_ONE(exp2) SQ_OF_ONE(log) SQ_OF_ONE(log
 SQ_OF_ONE(sin) SQ_OF_ONE(cos) SQ_OF_ONE(tan) SQ_OF_ONE(asin) SQ_OF_ONE(acos) SQ_OF_ONE(atan)
 SQ_OF_ONE(sinh) SQ_OF_ONE(cosh) SQ_OF_ONE(tanh) SQ_OF_ONE(asinh) SQ_OF_ONE(acosh) SQ_OF_ONE(atanh) SQ_OF_ONE(erf)
 double pow(double, double); float powf(float, float); double fma(double, double, double);
-float fmaf(float, float, float);
+float fmaf(float, float, float); float fminf(float, float); float fmaxf(float, float);
 """,
     "string.h": """#include <stddef.h>
 void *memcpy(void *, const void *, size_t); void *memset(void *, int, size_t);

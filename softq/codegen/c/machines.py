@@ -36,6 +36,10 @@ _EXTREMES = ("-mfpu=fpv5", "-mfpu=auto")
 """Units for floats with VMINNM and VMAXNM; those of `auto` here are newer ones."""
 
 
+_INSTRUCTIONS = ("-fno-math-errno",)
+"""Without it clang calls the C library for fmaf and sqrtf, which might set errno, and gcc for some roots."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Core:
     """One kind of processor.
@@ -101,7 +105,7 @@ class Family:
             in_c=True,
             in_flash=True,
             extremes=has_floats and any(flag.startswith(_EXTREMES) for flag in units[chosen]),
-            compiler_flags=(*core.flags, *units[chosen]),
+            compiler_flags=(*core.flags, *units[chosen], *_INSTRUCTIONS * has_floats),
         )
         vectors = core.vectors if has_floats else None
         form = kernels or KERNELS[vectors is not None]
