@@ -16,6 +16,7 @@ from onnx import parser
 pytest.importorskip("tvm")
 
 import softq
+from benchmarks.mcu.accuracy import measure as accuracy
 from benchmarks.mcu.boards import BOARDS, OF_MODELS, missing, run
 from benchmarks.mcu.kernels import WORKS, Work, execute, measure, rows_of
 from benchmarks.mcu.models import WORKS as MODELS
@@ -156,20 +157,10 @@ def test_an_int8_vision_transformer_is_that_of_this_computer_to_the_bit(board: s
 
 @pytest.mark.slow
 def test_an_int8_vision_transformer_in_c_knows_as_many_digits_as_in_onnxruntime(tmp_path: Path) -> None:
-    model = INT8.write(tmp_path)
-    softq.build(model, tmp_path / "digits", target="c", input_shapes={"images": [1, 1, 28, 28]})
-    with np.load(VIT / "data.npz") as data:
-        images, labels = data["images"], data["label.digit"]
-    with softq.load(tmp_path / "digits") as artifact:
-        found = np.concatenate([artifact({"images": image[None]})["logits"] for image in images])
-    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-    wanted = np.concatenate(
-        [np.asarray(session.run(None, {"images": images[i : i + 100]})[0]) for i in range(0, 2000, 100)]
-    )
-    accuracy, reference = (float(np.mean(logits.argmax(-1) == labels)) for logits in (found, wanted))
-    assert reference > 0.97
-    assert abs(accuracy - reference) <= 0.003
-    assert np.mean(found.argmax(-1) == wanted.argmax(-1)) >= 0.99
+    found = accuracy(tmp_path)
+    assert found.in_onnxruntime > 0.97
+    assert abs(found.in_c - found.in_onnxruntime) <= 0.003
+    assert found.alike >= 0.99
 
 
 PROGRAM = """#include "board.h"
