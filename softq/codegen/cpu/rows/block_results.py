@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from tvm.ir import Expr
 
 from softq.codegen.common import carriers
-from softq.codegen.cpu.rows.accumulators import Accumulators, ByteSums
+from softq.codegen.cpu.rows.accumulators import Accumulators
 from softq.codegen.cpu.rows.blocks import Block
+from softq.codegen.cpu.rows.byte_sums import ByteSums
 from softq.codegen.cpu.rows.emission import Emission, KernelContext
 from softq.codegen.cpu.rows.lane_widths import LaneWidths, fits
 from softq.codegen.cpu.rows.load_store import Line, packed, store, written
