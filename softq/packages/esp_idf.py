@@ -14,7 +14,7 @@ from softq.packages._contract import Contents, Package
 
 def _around(given: Contents) -> Mapping[str, bytes]:
     sources = " ".join(f'"src/{file}"' for file in given.sources)
-    # JSON's texts are those of YAML.
+    # A text in JSON is one in YAML.
     manifest = (
         f'version: "{given.options.version}"\ndescription: {json.dumps(given.summary)}\nurl: "{given.options.url}"\n'
     )

@@ -56,7 +56,7 @@ def _float_literal(value: float, suffix: str) -> str:
         text = f"{'(float)' if suffix else '(double)'}INFINITY"
     else:
         short = repr(abs(value))
-        # What everyone reads, where it is short and exact.
+        # Decimal where that is short and exact, which is easier to read.
         plain = re.fullmatch(r"\d{1,6}\.\d{1,3}", short) is not None and abs(value) * 1024 % 1 == 0
         text = (short if plain else re.sub(r"\.?0*p", "p", abs(value).hex())) + suffix
     return f"(-{text})" if sign else text

@@ -1,4 +1,4 @@
-"""What such a model is before it is files."""
+"""A model in C before it is written to files."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def _texts(backend: CBackend, calls: Mapping[str, list[list[int | None]]]) -> tu
 
 
 def _check_static(program: Program) -> None:
-    # What is given for the inputs settles the rest, but for what data decide.
+    # Fixed shapes of the inputs settle all others, but for lengths that depend on data.
     for at in program.inputs:
         tensor = program.tensors[at]
         loose = [size for size in tensor.shape if not isinstance(size, int)]
@@ -111,7 +111,7 @@ def _check_static(program: Program) -> None:
                 f"{tensor.name!r} has a length that is not known, {loose[0]}; a model in C has fixed shapes: give them "
                 "by --input-shape NAME:1,3,224,224"
             )
-    # The number of a Loop's round is measured, too; what matters is whether a size hangs on what is measured.
+    # The turn of a Loop is measured, too, which does no harm unless a size depends on it.
     sizes = [*program.slots, *(size for tensor in program.tensors for size in tensor.shape)]
     sizes += [size for step in program.steps for size in (*step.scalars, step.items)]
     if not all(isinstance(size, int) for size in sizes):

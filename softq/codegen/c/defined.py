@@ -131,7 +131,7 @@ def _bounds(x: Any, definitions: Mapping[int, Any]) -> tuple[float, float] | Non
     if isinstance(x, tirx.FloatImm):
         return None if math.isnan(x.value) else (float(x.value), float(x.value))
     if isinstance(x, (tirx.Min, tirx.Max)):
-        # Of NaN and a number these are the second one.
+        # With a NaN as the first operand they give the second one.
         a, b = _bounds(x.a, definitions) or (-math.inf, math.inf), _bounds(x.b, definitions)
         extreme = min if isinstance(x, tirx.Min) else max
         return None if b is None else (extreme(a[0], b[0]), extreme(a[1], b[1]))

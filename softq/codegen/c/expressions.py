@@ -150,7 +150,7 @@ class Expressions:
         """Return the lesser or the greater of two numbers, the second one if the first is NaN."""
         names = ("min", "max")
         if isinstance(x.b, tirx.FloatImm) and dtype(x) == "float32" and x.b.value not in (0.0, math.inf, -math.inf):
-            # Beside a number NaN and the sign of zero make no difference between this and the function of math.h.
+            # Beside a number that is not 0 this gives what the function of math.h does, of NaN and zeros, too.
             names = ("least", "greatest") if not math.isnan(x.b.value) else names
         function = self._help(f"{names[isinstance(x, tirx.Max)]}_{dtype(x)}")
         return f"{function}({self.position(x.a)}, {self.position(x.b)})"

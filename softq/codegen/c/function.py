@@ -175,7 +175,7 @@ class Function(Expressions):
         if str(buffer.dtype) == "bool" and key(self.root(buffer)) not in self.scalars:
             value = f"(uint8_t){value}"
         elif isinstance(statement.value, tirx.Cast) and key(self.root(buffer)) not in self.scalars:
-            # To gcc the type of memory is another one: it warns of a conversion that nobody wrote.
+            # gcc takes an element's type, which may alias, for another one, and would warn of a conversion.
             value = f"({memory_type(str(buffer.dtype))}){value}"
         begins = ""
         if self._begun is not None:

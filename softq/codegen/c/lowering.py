@@ -46,7 +46,7 @@ def lower(function: tirx.PrimFunc, fused: bool = False) -> tirx.PrimFunc:
         *([fuse_multiply_adds] if fused else []),
         drop_dead_stores,
         tirx.transform.RemoveNoOp(),
-        drop_dead_stores,  # what only loops needed that are no more
+        drop_dead_stores,  # what was needed by loops that are gone
         narrow_positions,
     ]
     (lowered,) = tvm.ir.transform.Sequential([*passes, *loops, *cleaned])(module).functions.values()

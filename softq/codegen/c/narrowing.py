@@ -119,7 +119,7 @@ class _Narrowing:
     def _binary(self, x: Any, mutator: Any) -> Any:
         a, b = mutator.mutate(x.a), mutator.mutate(x.b)
         if type(x) in _EXACT and _dtype(x) == _WIDE and isinstance(a, tirx.IntImm) and isinstance(b, tirx.IntImm):
-            # Numbers alone may need their 64 bits.
+            # The result of two constants may need 64 bits.
             return _constant(tirx.IntImm(_WIDE, _EXACT[type(x)](int(a), int(b))))
         return type(x)(*_alike(a, b))
 
