@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,28 @@ def test_wrong_arguments_are_codes(digits: Path, tmp_path: Path) -> None:
         assert np.all(memory[start + arena :] == noise), "written behind the arena"
         results.append(logits.tobytes())
     assert len({*results}) == 1, "what lay in the arena is of no meaning"
+
+
+def test_runs_at_once_each_with_an_arena_of_its_own(digits: Path, tmp_path: Path) -> None:
+    facts = json.loads((digits / "manifest.json").read_text())
+    library = compiled(digits, tmp_path, "-O2")
+    given = images(16)
+    wanted = run(library, given)
+    function = ctypes.CDLL(str(library)).digits_run_in  # without Python's lock while it runs
+
+    def runs(part: Array) -> Array:
+        size = facts["memory"]["arena"]
+        memory, results = np.zeros(size + 16, np.uint8), np.zeros((len(part), 10), np.float32)
+        arena = ctypes.c_void_p(memory.ctypes.data + -memory.ctypes.data % 16)
+        for image, row in zip(np.ascontiguousarray(part), results, strict=True):
+            given = (ctypes.c_void_p(array.ctypes.data) for array in (image, row))
+            assert function(*given, arena, ctypes.c_uint32(size)) == 0
+        return results
+
+    with ThreadPoolExecutor(4) as threads:
+        for _ in range(3):
+            found = np.concatenate(list(threads.map(runs, np.split(given, 4))))
+            np.testing.assert_array_equal(found, wanted)
 
 
 def test_open_shapes_and_wrong_names_are_refused(tmp_path: Path) -> None:

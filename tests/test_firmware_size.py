@@ -143,7 +143,7 @@ def test_flash_and_stack_are_those_of_the_compiler(digits: Path, tmp_path: Path)
     assert abs(memory["code"] + memory["tables"] - text) <= 64  # Sections of functions are padded.
     assert memory["flash"] == memory["code"] + memory["tables"] + memory["weights"]
     assert memory["compiler"].startswith(f"{GCC} ")
-    assert memory["library"] == ["memset", "sqrtf"]
+    assert memory["library"] == ["memset"]
     # tests/test_firmware_boards.py paints the stack: it is that much, and what main and the library take.
     assert 200 < memory["stack"] < 1024
     assert memory["calls"][0] == "digits_run"
