@@ -125,6 +125,12 @@ def _fpga() -> str:
     return document()
 
 
+def _fpga_prices() -> str:
+    from benchmarks.fpga.estimate import document_prices
+
+    return document_prices()
+
+
 def _fpga_estimate() -> str:
     from benchmarks.fpga.estimate import document
 
@@ -273,6 +279,7 @@ COMMITTED: dict[str, Callable[[], str]] = {
     "mcu-rivals": _mcu_rivals,
     "fpga": _fpga,
     "fpga-estimate": _fpga_estimate,
+    "fpga-prices": _fpga_prices,
     "fpga-rivals": _fpga_rivals,
     "training": _training,
     "speed": _speed,

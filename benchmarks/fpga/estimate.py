@@ -75,6 +75,9 @@ UNSEEN: Sequence[Work | ValueWork] = (
     *(replace(work, name=work.name.replace("L = 8", "L = 4"), values=replace(work.values, lanes=4)) for work in VALUES),
 )
 
+_PRICES = ("deferred-log, registers, 1 head", *(work.name for work in UNSEEN if isinstance(work, ValueWork)))
+"""Cores whose cells say what the register port costs, and the product with V by each of its ways."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -205,6 +208,18 @@ def left_out(cores: Sequence[Compared]) -> list[float]:
         factor, beside = fit([*cores[:at], *cores[at + 1 :]])
         found.append((factor * core.tables + beside) / core.measured.lut4 - 1)
     return found
+
+
+def document_prices() -> str:
+    """Return the table of docs/fpga.md of what registers and V cost: measured, beside the core without them."""
+    beside = load_measured()["deferred-log"]
+    cells = beside.cells["ecp5"]
+    found = {beside.name: asdict(Resources(cells["lut"], beside.total, beside.ff, cells["bram"], cells["dsp"]))}
+    found |= {row.name: dict(row.found) for row in load() if row.name in _PRICES}
+    lines = [f"| core | {' | '.join(FIELDS.values())} |", "|---" * (1 + len(FIELDS)) + "|"]
+    lines += [f"| {name} | {' | '.join(f'{row[field]:,}' for field in FIELDS)} |" for name, row in found.items()]
+    note = f"From `{COMMAND}`; the first is that of `python -m benchmarks.fpga`. Rows of up to 1,024 elements, D = 64."
+    return "\n".join([*lines, "", note])
 
 
 def document() -> str:
