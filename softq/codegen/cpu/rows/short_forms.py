@@ -20,9 +20,13 @@ def shorten(program: Program, max_length: int) -> Program:
     * A shift that rounds, (x + (1 << (r - 1))) >> r, becomes ((x >> (r - 1)) + 1) >> 1: floor((x + h) / 2h) is
       floor((floor(x / h) + 1) / 2), and what is added has one bit where it had r.
 
+    A program with a scan is returned as it is.
+
     Raises:
         ProofError: the program has no complete proof.
     """
+    if any(node.op == "scan" for node in program.nodes()):
+        return program  # Steps of scans name numbers of the row, which have to stay the same nodes.
     intervals = intervals_in_parts(program, prove(program, max_length=max_length))
     made: dict[Node, Node] = {}
     for node in program.nodes():
