@@ -206,6 +206,28 @@ def test_costs_come_from_the_programs() -> None:
     assert numbers["log2"]["float_operations"].value == cost["log2"].float_operations
 
 
+def test_the_front_can_be_one_of_loss_and_another_number(tmp_path: Path) -> None:
+    """uniform takes less time the more bits it has, and loses less: of its settings 6 bits beat the others."""
+    outcomes = [
+        replace(outcome("uniform", bits, 0.1 / bits, 0.02), time_ratio=TimeRatio(7.5 - bits, 1.0, 9.0, 0.1, 0.1, 9))
+        for bits in (2, 4, 6)
+    ]
+    outcomes.append(replace(outcome("log2", 3, 0.05, 0.02), time_ratio=TimeRatio(1.25, 1.0, 2.0, 0.1, 0.1, 9)))
+    untimed = outcome("log2", 2, 0.0, 0.02)
+    sweep = folder(tmp_path, study(()), [*outcomes, untimed])
+    done = CliRunner().invoke(main, ["report", str(sweep), "--front", "time_ratio"])
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith("Less time_ratio for more loss, and what may be lost decides (--budget): "
+                                  "log2 with 3 bits, time_ratio 1.25, loss +0.05")  # fmt: skip
+    content = report(sweep, front="time_ratio", budget="0.05").content
+    assert [content.settings[one].name for one in content.answer.front] == ["log2 with 3 bits", "uniform with 6 bits"]
+    assert content.answer.sentence.startswith("Use uniform with 6 bits: ")
+    assert content.answer.axis == "time_ratio"
+    assert [(content.settings[one].name) for one in report(sweep).content.answer.front] == ["log2 with 2 bits"]
+    with pytest.raises(UsageError, match=r"--front LUT4: no setting of m\.onnx has it; there is bits, time_ratio"):
+        report(sweep, front="LUT4")
+
+
 def test_time_and_size_are_columns_where_they_were_measured(tmp_path: Path) -> None:
     timed = replace(
         outcome("uniform", 4, 0.01, 0.02), time_ratio=TimeRatio(1.25, 1.2, 1.5, 0.001, 0.00125, 9), size_bytes=7654

@@ -16,9 +16,12 @@ from softq.cli.printing import print_line, print_text
 @click.argument("folders", metavar="DIR...", nargs=-1, required=True)
 @click.option("--out", metavar="FOLDER", help="Where the files go; the first DIR by default.")
 @click.option("--budget", metavar="X|X%", help="The loss that is allowed (X% of the float value).")
+@click.option("--front", default="bits", show_default=True, metavar="NAME", help="What is saved: bits, or a column.")
 @click.option("--plan", metavar="PLAN.json", help="What softq plan left: the plan, and its record beside it.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-def report(folders: tuple[str, ...], out: str | None, budget: str | None, plan: str | None, as_json: bool) -> None:
+def report(
+    folders: tuple[str, ...], out: str | None, budget: str | None, front: str, plan: str | None, as_json: bool
+) -> None:
     """Write the page of what sweep and sensitivity measured.
 
     DIR is a folder that one of them wrote. Several of one study are joined; several studies (of other models, data or
@@ -27,7 +30,7 @@ def report(folders: tuple[str, ...], out: str | None, budget: str | None, plan: 
     from softq.sweeps.report import report as write_report
     from softq.sweeps.report.texts import to_json
 
-    written = write_report(*folders, out=out, budget=budget, plan=plan)
+    written = write_report(*folders, out=out, budget=budget, plan=plan, front=front)
     if as_json:
         print_text(to_json(written.content))
         return

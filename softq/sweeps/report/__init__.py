@@ -15,7 +15,7 @@ from pathlib import Path
 from softq.errors import InputError
 from softq.files import write_text
 from softq.sweeps.records import REPORTS, read
-from softq.sweeps.report.content import Content, content_schema
+from softq.sweeps.report.content import BITS, Content, content_schema
 from softq.sweeps.report.gather import gather
 from softq.sweeps.report.html import to_html
 from softq.sweeps.report.plans import plan_result
@@ -43,6 +43,7 @@ def report(
     out: str | os.PathLike[str] | None = None,
     budget: str | float | None = None,
     plan: str | os.PathLike[str] | None = None,
+    front: str = BITS,
 ) -> Written:
     """Write the report of a study, or of several side by side.
 
@@ -56,16 +57,18 @@ def report(
         out: Where the files go; the first folder if not given.
         budget: The loss allowed, in the metric's unit, or a share of the float value as `X%`.
         plan: A plan's file as `softq plan` left it, with its record beside it.
+        front: What is saved: `bits`, or the name of a column, of which `softq.sweeps.report.columns` has the list.
 
     Raises:
         InputError: the plan cannot be used, or a folder holds no sweep, or `out` is no folder that can be written.
-        UsageError: the budget is no number of at least 0, or the extra `report` is not installed, or
-            the studies have different metrics and the budget is not `X%`, or the plan is of another model or metric.
+        UsageError: the budget is no number of at least 0, or no setting has a number of `front`, or the extra `report`
+            is not installed, or the studies have different metrics and the budget is not `X%`, or the plan is of
+            another model or metric.
     """
     studies = merge([(os.fspath(folder), *read(folder)) for folder in folders])
     check_budget(studies, budget)
     labels = label_studies(studies)
-    found = [gather(one.study, one.outcomes, budget, label) for one, label in zip(studies, labels, strict=True)]
+    found = [gather(one.study, one.outcomes, budget, front, label) for one, label in zip(studies, labels, strict=True)]
     content = compare(found)
     if plan is not None:
         content = replace(content, plan=plan_result([one.study for one in studies], plan))

@@ -19,6 +19,9 @@ from softq.sweeps.report.plans import PlanResult
 SCHEMA = 1
 """Version of `report.json`: fields may be added, a change of meaning is another version."""
 
+BITS = "bits"
+"""What is saved where nothing else is named."""
+
 Verdict = Literal["same", "worse", "better", "open", "broken", "unmeasured"]
 
 
@@ -72,6 +75,13 @@ class Measured:
     p_value: float | None = None
     integer_only: bool | None = None
     numbers: Mapping[str, Interval] = field(default_factory=dict[str, Interval])
+
+    def amount(self, axis: str) -> float | None:
+        """Return its bits, or its number of a column; None if it has none."""
+        if axis == BITS:
+            return self.bits
+        number = self.numbers.get(axis)
+        return None if number is None else number.value
 
 
 @dataclass(frozen=True)
@@ -143,8 +153,9 @@ class Answer:
         peers: Settings with as many bits that are acceptable too and whose interval meets that of the recommended.
         peers_sentence: What the data do not tell apart, and what more would; empty if there is nothing.
         budget: The loss allowed in the metric's unit (a share where losses are shares); null if none was given.
-        front: The settings that none with as few bits is measured better than, by bits.
+        front: The settings that none with as little of what is saved is measured better than, by it.
         by_budget: What is recommended under which budget, from the least budget under which anything is.
+        axis: What is saved: `bits`, or the name of a column.
     """
 
     sentence: str
@@ -154,6 +165,7 @@ class Answer:
     budget: float | None
     front: tuple[int, ...] = ()
     by_budget: tuple[Step, ...] = ()
+    axis: str = BITS
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from softq.rowprog import DType, Kind, Program
 from softq.rowprog.ranges import largest_length, prove
 from softq.sweeps.records import Outcome, Setting, SiteErrors, Study
 from softq.sweeps.report.columns import columns_of, numbers_of
-from softq.sweeps.report.content import Content, Errors, Measured, Place, Subject
+from softq.sweeps.report.content import BITS, Content, Errors, Measured, Place, Subject
 from softq.sweeps.report.cost import Cost
 from softq.sweeps.report.interval import finite, interval_of
 from softq.sweeps.report.verdicts import answer, shown, verdict, within
@@ -26,7 +26,11 @@ _FREE = ("input", "param", "const")
 
 
 def gather(
-    study: Study, outcomes: Sequence[Outcome], budget: str | float | None = None, label: str | None = None
+    study: Study,
+    outcomes: Sequence[Outcome],
+    budget: str | float | None = None,
+    axis: str = BITS,
+    label: str | None = None,
 ) -> Content:
     """Return the content of the report of one study.
 
@@ -34,10 +38,11 @@ def gather(
         study: What all settings have in common.
         outcomes: What was measured.
         budget: The loss allowed, in the metric's unit, or a share of the float value as `X%`.
+        axis: What is saved: `bits`, or the name of a column.
         label: What tells the study from others; the model's name if None.
 
     Raises:
-        UsageError: the budget is no number of at least 0.
+        UsageError: the budget is no number of at least 0, or no setting has such a number.
     """
     allowed = _budget(study, budget)
     ordered = sorted(outcomes, key=lambda outcome: _order(outcome.setting))
@@ -52,19 +57,23 @@ def gather(
         replace(row, numbers=numbers_of(outcome, own.get(row.setting, [])))
         for row, outcome in zip(bare, ordered, strict=True)
     )
+    columns = columns_of(row.numbers for row in rows)
+    known = [BITS, *(column.name for column in columns)]
+    if axis not in known:
+        raise UsageError(f"--front {axis}: no setting of {study.model} has it; there is {', '.join(known)}")
     errors = [
         _errors(number, site, found) for number, outcome in enumerate(ordered) for site, found in outcome.sites.items()
     ]
     return Content(
         label=study.model if label is None else label,
-        answer=answer(rows, subject, allowed),
+        answer=answer(rows, subject, allowed, axis),
         subject=subject,
         settings=rows,
         sites=sites,
         errors=tuple(errors),
         costs=tuple(costs),
         notes=(*notes, *_unseen(sites, errors)),
-        columns=columns_of(row.numbers for row in rows),
+        columns=columns,
     )
 
 

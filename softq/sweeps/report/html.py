@@ -61,6 +61,7 @@ def to_html(content: Content) -> str:
         commands=commands(content),
         says=SAYS,
         heading=heading,
+        axis=next((column for column in content.columns if column.name == content.answer.axis), None),
         quantity=quantity_text,
         plain=number_text,
         ranged=interval_text,
@@ -70,6 +71,7 @@ def to_html(content: Content) -> str:
         licences=licences,
         data=htmlsafe_json_dumps(
             {
+                "axis": content.answer.axis,
                 "columns": [asdict(column) for column in content.columns],
                 "studies": [
                     _data(study, content.columns, one) for study, (one, _) in zip(content.studies, shown, strict=True)

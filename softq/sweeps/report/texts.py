@@ -100,10 +100,10 @@ def _study(study: StudyContent, columns: Sequence[Column]) -> list[str]:
         f"Data: {_escape(subject.data)}, {subject.samples:,} samples.",
         "",
         *_table(
-            ("if at most this may be lost", "use", "bits", "loss", "95 % interval of the loss"),
+            ("if at most this may be lost", "use", study.answer.axis, "loss", "95 % interval of the loss"),
             [
-                (loss_text(step.budget, subject), row.name, str(row.bits), loss_text(row.loss.value, subject),
-                 loss_interval_text(row.loss, subject))
+                (loss_text(step.budget, subject), row.name, f"{row.amount(study.answer.axis):,.6g}",
+                 loss_text(row.loss.value, subject), loss_interval_text(row.loss, subject))
                 for step in study.answer.by_budget for row in [rows[step.setting]]
             ],
         ),

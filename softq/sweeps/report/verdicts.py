@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from softq.sweeps.records import Estimate
-from softq.sweeps.report.content import Answer, Measured, Step, Subject, Verdict
+from softq.sweeps.report.content import BITS, Answer, Measured, Step, Subject, Verdict
 from softq.sweeps.report.interval import Interval
 
 SAYS: dict[Verdict, str] = {
@@ -47,38 +47,41 @@ def shown(loss: Estimate, samples: int, subject: Subject, budget: float | None) 
     return "" if evidence is None else evidence.statement(budget, lambda amount: _amount(amount, subject))
 
 
-def answer(rows: Sequence[Measured], subject: Subject, budget: float | None) -> Answer:
+def answer(rows: Sequence[Measured], subject: Subject, budget: float | None, axis: str = BITS) -> Answer:
     """Return the answer, from the settings of all sites.
+
+    What is saved is bits, or the number that `axis` names; here it is called bits.
 
     Under a budget it is the setting with the fewest bits of those that are shown to keep it; of several with as many
     bits one of the methods that are integer-only, then the one with the least loss, then the one whose interval ends
     lower; the others whose intervals meet its own are named as its peers. Without one it is the front: what has fewer
     bits than all that lose less.
     """
-    rows = [row for row in rows if row.site is None and row.head is None and row.bits is not None]
+    rows = [row for row in rows if row.site is None and row.head is None and row.amount(axis) is not None]
     if not rows:
-        nothing = "Nothing with a number of bits was measured for all sites together, so nothing is recommended."
-        return Answer(nothing, None, (), "", budget)
-    finite = sorted((row for row in rows if row.loss.value is not None), key=_rank)
+        nothing = f"Nothing with a number of {axis} was measured for all sites together, so nothing is recommended."
+        return Answer(nothing, None, (), "", budget, axis=axis)
+    finite = sorted((row for row in rows if row.loss.value is not None), key=lambda row: _rank(row, axis))
     if not finite:
-        return Answer("No setting can be recommended: no loss is a number.", None, (), "", budget)
-    front = _front(finite)
-    told = _choose(front, subject) if budget is None else _recommend(finite, subject, budget)
-    return replace(told, front=tuple(row.setting for row in front), by_budget=tuple(_steps(finite)))
+        return Answer("No setting can be recommended: no loss is a number.", None, (), "", budget, axis=axis)
+    front = _front(finite, axis)
+    told = _choose(front, subject, axis) if budget is None else _recommend(finite, subject, budget, axis)
+    return replace(told, front=tuple(row.setting for row in front), by_budget=tuple(_steps(finite)), axis=axis)
 
 
-def _rank(row: Measured) -> tuple[int, bool, float, float, str]:
+def _rank(row: Measured, axis: str) -> tuple[float, bool, float, float, str]:
     """Order settings by what is recommended first, if all keep the budget."""
-    assert row.bits is not None
-    return row.bits, not row.integer_only, _loss(row), _worst(row), row.name
+    amount = row.amount(axis)
+    assert amount is not None
+    return amount, not row.integer_only, _loss(row), _worst(row), row.name
 
 
-def _front(rows: Sequence[Measured]) -> list[Measured]:
+def _front(rows: Sequence[Measured], axis: str) -> list[Measured]:
     """Return those of the ranked settings that lose less than all with fewer bits, or as many."""
     front: list[Measured] = []
     for row in rows:
         if not front or _loss(row) < _loss(front[-1]):
-            if front and front[-1].bits == row.bits:
+            if front and front[-1].amount(axis) == row.amount(axis):
                 front.pop()
             front.append(row)
     return front
@@ -99,25 +102,31 @@ def _steps(rows: Sequence[Measured]) -> list[Step]:
     return steps
 
 
-def _recommend(rows: Sequence[Measured], subject: Subject, budget: float) -> Answer:
+def _recommend(rows: Sequence[Measured], subject: Subject, budget: float, axis: str) -> Answer:
     allowed = f"the budget of {loss_text(budget, subject)}"
     good = [row for row in rows if row.within]
     if not good:
-        nearest = min(rows, key=lambda row: (_loss(row), _rank(row)))
+        nearest = min(rows, key=lambda row: (_loss(row), _rank(row, axis)))
         none = f"No setting is shown to keep {allowed}; the least loss has {nearest.name}"
         return Answer(f"{none}: {numbers(nearest, subject)}{_behind(nearest)}.", None, (), "", budget)
     best = good[0]
     sentence = f"Use {best.name}: {numbers(best, subject)}, within {allowed}{_behind(best)}."
-    peers = [row for row in good[1:] if row.bits == best.bits and _meet(row.loss, best.loss)]
+    peers = [row for row in good[1:] if row.amount(axis) == best.amount(axis) and _meet(row.loss, best.loss)]
     named = ", ".join(row.name for row in peers)
     told = f"These data do not tell it from {named}: their intervals meet." if peers else ""
     return Answer(sentence, best.setting, tuple(row.setting for row in peers), told, budget)
 
 
-def _choose(front: Sequence[Measured], subject: Subject) -> Answer:
+def _choose(front: Sequence[Measured], subject: Subject, axis: str) -> Answer:
     """Return the answer without a budget."""
-    listed = "; ".join(f"{row.name}, loss {loss_text(row.loss.value, subject)}{_behind(row)}" for row in front)
-    sentence = f"Fewer bits for more loss, and what may be lost decides (--budget): {listed}."
+
+    def tell(row: Measured) -> str:
+        amount = "" if axis == BITS else f", {axis} {row.amount(axis):,.6g}"
+        return f"{row.name}{amount}, loss {loss_text(row.loss.value, subject)}{_behind(row)}"
+
+    listed = "; ".join(map(tell, front))
+    saved = "Fewer bits" if axis == BITS else f"Less {axis}"
+    sentence = f"{saved} for more loss, and what may be lost decides (--budget): {listed}."
     told = [_apart(one, other) for one, other in pairwise(front) if _meet(one.loss, other.loss)]
     return Answer(sentence, None, (), " ".join(told), None)
 

@@ -206,10 +206,11 @@ function choices() {
   const downBox = byId("down"), acrossBox = byId("across");
   if (!downBox) return;
   downBox.append(make("option", "the loss", {value: "loss"}), make("option", "the metric", {value: "metric"}));
-  // Without bits the first number that settings have is what they are drawn against.
   const usable = columns.filter((c) => points.some((p) => !missing(p.record[c.name])));
-  view.across = (usable[0] || columns[0]).name;
+  // Without bits the first number that settings have is what they are drawn against.
+  if (!usable.some((c) => c.name === view.across)) view.across = (usable[0] || columns[0]).name;
   acrossBox.append(...usable.map((c) => make("option", heading(c), {value: c.name})));
+  acrossBox.value = view.across;
   downBox.addEventListener("change", () => { view.down = downBox.value; changed(); });
   acrossBox.addEventListener("change", () => { view.across = acrossBox.value; changed(); });
 }

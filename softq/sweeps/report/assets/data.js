@@ -34,7 +34,7 @@ const columns = [
   {name: "bits", title: "bits", unit: "", what: "Bits of a code."}, ...data.columns];
 const heading = (column) => column.unit ? `${column.title}, ${column.unit}` : column.title;
 
-const view = {hidden: new Set(), away: new Set(), across: "bits", down: "loss", pinned: null};
+const view = {hidden: new Set(), away: new Set(), across: data.axis, down: "loss", pinned: null};
 const listeners = [];
 // Draw again what depends on `view`.
 function changed() { for (const listener of listeners) listener(); }

@@ -45,7 +45,7 @@ function answers() {
       row.append(make("th", s.signed(budget), {scope: "row"}), make("td", r.name, {class: "text"}), make("td", short(across(p))),
         make("td", s.signed(r.loss)), make("td", r.loss_low === null ? "none" : `${s.signed(r.loss_low)} to ${s.signed(r.loss_high)}`),
         make("td", r.integer_only === null ? "-" : r.integer_only ? "yes" : "no"));
-      if (view.across === "bits" && r.setting === s.recommended) row.className = "chosen";
+      if (view.across === data.axis && r.setting === s.recommended) row.className = "chosen";
       return row;
     });
     if (!rows.length) {
