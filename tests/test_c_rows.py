@@ -176,10 +176,12 @@ def test_what_intervals_decide_is_not_computed() -> None:
 @needs_host
 def test_steps_of_scans_keep_the_numbers_that_they_name() -> None:
     t = Trace("captured", structure="x", scores=DType.I8)
-    most = t.clamp(t.cast(t.row_max(t.scores), DType.I32), -128, 127)
+    x = t.cast(t.scores, DType.I32)
+    total = t.clamp(t.row_sum(x), -(1 << 16), 1 << 16)  # which never acts
+    most = t.row_max(t.clamp(x + total, -1000, 1000))
     (last,), (sums,) = t.scan(
-        [t.const(0, DType.I32)], [t.cast(t.scores, DType.I32)],
-        lambda s, x: ([t.clamp(s + t.max(most - x, 0), 0, 1 << 20)], [s]), [(0, 1 << 20)],
+        [t.const(0, DType.I32)], [x],
+        lambda s, x: ([t.clamp(s + t.max(t.clamp(most, -9, 99) - x, 0), 0, 1 << 20)], [s]), [(0, 1 << 20)],
     )  # fmt: skip
     program = t.program(weights=sums, normalizer=last)
     assert_same(Host(program, IN_C, outputs=all_outputs(program), max_length=64), rows_of((5, 64), DType.I8, 3))
