@@ -250,8 +250,7 @@ def document() -> str:
 
 
 def _compared(core: Mapping[str, Any]) -> Compared:
-    sides = (Resources(**core[side]) for side in ("measured", "estimated"))
-    return Compared(core["name"], *sides, core["tables"])
+    return Compared(core["name"], Resources(**core["measured"]), Resources(**core["estimated"]), core["tables"])
 
 
 def _spread(name: str, cores: Sequence[Compared], tables: Sequence[float]) -> str:
