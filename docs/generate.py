@@ -5,7 +5,8 @@
 
 Committed are results and contracts: tables that a benchmark wrote, and JSON schemas, in README.md and docs/*.md between
 `<!-- begin NAME -->` and `<!-- end NAME -->`. Lists of what the code has (methods, metrics, forms, passes, targets,
-operators) are in the built pages only, in the place of a line `<!-- list NAME -->`: an entry changes no committed page.
+operators) and pictures are in the built pages only, in the place of a line `<!-- list NAME -->` or `<!-- picture NAME
+-->`: an entry changes no committed page.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "pages"
 sys.path.insert(0, str(ROOT))  # for `benchmarks` and `docs`, which are never installed
 
-from docs.pages import methods, reference  # noqa: E402
+from docs.pages import concepts, methods, reference  # noqa: E402
+from docs.pages.formulas import set_lines  # noqa: E402
 from docs.pages.links import place_of, to_site  # noqa: E402
 from softq.formatting import target_to_text  # noqa: E402
 from softq.forms import FORMS  # noqa: E402
@@ -234,6 +236,10 @@ def _forms() -> str:
     return _rows(("form", "verdict", "what it is"), [(f"`{form.name}`", form.verdict, form.summary) for form in forms])
 
 
+def _division() -> str:
+    return set_lines(["    output = sum(w_j V_j) / sum(w_j)"])
+
+
 def _passes() -> str:
     return _rows(("pass", "what it does"), [(f"`{p.name}`", p.summary) for p in PASSES.entries().values()])
 
@@ -304,6 +310,8 @@ LISTS: dict[str, Callable[[], str]] = {
     "forms": _forms,
     "passes": _passes,
     "ops": _ops,
+    "division": _division,
+    **concepts.PICTURES,
 }
 
 
@@ -319,7 +327,7 @@ def fill(text: str, name: str) -> str:
 
 def add_lists(text: str, name: str) -> str:
     """Return the text with each list in the place of its line; `name` stands in messages."""
-    return re.sub(r"<!-- list ([\w-]+) -->", lambda match: _known(LISTS, match.group(1), name)(), text)
+    return re.sub(r"<!-- (?:list|picture) ([\w-]+) -->", lambda match: _known(LISTS, match.group(1), name)(), text)
 
 
 def _known(parts: dict[str, Callable[[], str]], part: str, name: str) -> Callable[[], str]:

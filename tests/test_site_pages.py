@@ -11,6 +11,7 @@ from sys import modules
 import numpy as np
 import pytest
 
+from docs.pages import concepts
 from docs.pages.charts import Axis, Line, chart
 from docs.pages.formulas import set_lines, to_mathml, with_formulas
 from docs.pages.methods import page
@@ -78,3 +79,26 @@ def test_a_chart_has_its_points_where_the_axes_say() -> None:
     assert grid is not None
     assert float(grid.get("y1") or 0) == y1
     assert len(root.findall(".//circle")) == 2
+
+
+def test_a_picture_of_a_program_has_every_operator() -> None:
+    texts = [text.text or "" for text in ET.fromstring(concepts.program().replace("&ensp;", " ")).iter("text")]
+    assert len(texts) == 12
+    assert texts[0] == "scores: i8"
+    assert {"normalizer = row_sum: u32", "weights = lut table of 16: u32"} <= set(texts)
+
+
+def test_the_division_behind_the_product_loses_less_the_longer_the_row() -> None:
+    root = ET.fromstring(concepts.deferral().replace("&ensp;", " "))
+    early, rounded, late = (
+        np.array(re.findall(r"([\d.]+) ([\d.]+)", path.get("d") or ""), float)[:, 1] for path in root.iter("path")
+    )
+    assert np.all(late > early), "lower on the page is less"
+    assert np.all(late > rounded)
+    assert late[-1] - early[-1] > 4 * (late[0] - early[0])
+
+
+def test_every_verdict_is_counted() -> None:
+    text = concepts.verdicts()
+    (total,) = re.findall(r"(\d+) softmaxes in", text)
+    assert sum(int(count) for count in re.findall(r">(\d+)</text>", text)) == int(total) > 30

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 640, 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 12, 44
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 24, 12, 44
 COLOURS = ("currentColor", "var(--softq-1)", "var(--softq-2)", "var(--softq-3)")
 DASHES = ("5 4", "", "", "")
 
@@ -91,3 +91,18 @@ def _path(points: Sequence[tuple[float, float]], steps: bool) -> str:
             parts.append(f"H{a} V{b}")
             last = b
     return " ".join([*parts, f"H{points[-1][0]}"])
+
+
+def bars(title: str, rows: Sequence[tuple[str, int]]) -> str:
+    """Return horizontal bars with their labels above them and their numbers beside them."""
+    step, most = 44, max(count for _, count in rows)
+    parts = [
+        f'<figure class="softq"><svg class="softq" viewBox="0 0 {WIDTH} {step * len(rows)}" role="img" '
+        f'aria-label="{escape(title)}">'
+    ]
+    for number, (label, count) in enumerate(rows):
+        y, wide = step * number, round((WIDTH - 60) * count / most, 1)
+        parts.append(f'<text x="0" y="{y + 14}">{escape(label)}</text>')
+        parts.append(f'<rect x="0" y="{y + 20}" width="{wide}" height="14" fill="{COLOURS[1]}"/>')
+        parts.append(f'<text x="{wide + 6}" y="{y + 32}">{count}</text>')
+    return "".join([*parts, "</svg></figure>"])
