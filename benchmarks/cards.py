@@ -1,0 +1,99 @@
+"""A card per public model: bits against accuracy, a plan within a budget, and times.
+
+    python -m benchmarks.cards [--models DIR] [--only NAME]
+
+For each model of the figures that is committed or lies in the folder of models: a sweep over
+evaluation data, timed beside the float model; and a plan, searched on development data where the model has some, else
+on the first half of the evaluation data, and verified on the rest. Small parts of the data, so that all of it takes
+minutes; `make figures` measures on all. Writes benchmarks/cards.json, of which the site makes a page per model.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import softq
+from benchmarks.cpu.machine import description
+from benchmarks.figures.studies import ROOT, STUDIES, Study, identity_of, main_of, versions
+from models.ocr import LINE_ACCURACY
+from models.splits import SPLITS
+
+RESULTS = ROOT / "benchmarks" / "cards.json"
+COMMAND = "python -m benchmarks.cards"
+METHODS, BITS = "deferred-log,log2,uniform", "2-8"
+SHOWN = (2, 3, 4, 5, 6, 8)
+
+
+@dataclass(frozen=True)
+class Amount:
+    """How much of a model's data is used, and what its plan may lose."""
+
+    samples: int
+    max_drop: str
+
+
+AMOUNTS: Mapping[str, Amount] = {
+    "MNIST ViT": Amount(1000, "0.5%"),
+    "Wikipedia language model": Amount(48, "0.5%"),
+    "all-MiniLM-L6-v2": Amount(100, "0.002"),
+    "SmolLM2-135M": Amount(8, "1%"),
+    "PP-OCRv4 recognizer": Amount(96, "2%"),
+    "PP-OCRv6 recognizer": Amount(96, "2%"),
+}
+
+
+def line_accuracy(outputs: Mapping[str, Any], labels: Mapping[str, Any]) -> float:
+    """Share of lines whose characters are all read right, spaces aside."""
+    (output,), (label,) = outputs.values(), labels.values()
+    return float(np.mean(LINE_ACCURACY.contribute(output, label).values))
+
+
+line_accuracy.direction, line_accuracy.unit = "higher", "fraction"  # pyright: ignore
+
+
+def measure(study: Study, models: Path) -> dict[str, Any]:
+    """Return the record of one model."""
+    amount, model = AMOUNTS[study.name], study.place(models) / study.model
+    metric = "benchmarks.cards:line_accuracy" if study.metric is LINE_ACCURACY else study.metric.name
+    evaluation = str(study.data(models, "evaluation"))
+    has_development = "development" in SPLITS[study.split].files
+    development = str(study.data(models, "development")) if has_development else None
+    with tempfile.TemporaryDirectory() as folder:
+        swept = softq.sweep(
+            model, evaluation, out=Path(folder) / "sweep", metric=metric, methods=METHODS, bits=BITS,
+            limit=amount.samples, batch=study.batch, time=True,
+        )  # fmt: skip
+        found = softq.plan(
+            model, development or evaluation, metric=metric, max_drop=amount.max_drop, methods="deferred-log",
+            limit=amount.samples, batch=study.batch, verify=evaluation if development else None,
+        )  # fmt: skip
+    return {
+        "name": study.name, "metric": study.metric.name, "model": identity_of(model), "versions": versions(),
+        "machine": description(), "samples": swept.study.samples, "float": swept.study.reference.value,
+        "size": swept.study.size_bytes,
+        "rows": [
+            {
+                "method": outcome.setting.method, "bits": outcome.setting.options["bits"],
+                "value": outcome.metric.value, "loss": outcome.loss.value, "low": outcome.loss.low,
+                "high": outcome.loss.high, "size": outcome.size_bytes,
+                "time": None if outcome.time_ratio is None else
+                [outcome.time_ratio.median, outcome.time_ratio.low, outcome.time_ratio.high],
+            }
+            for outcome in swept.outcomes
+            if outcome.setting.options["bits"] in SHOWN
+        ],
+        "plan": {
+            "max_drop": amount.max_drop, "passed": found.gate.passed, "sentence": found.gate.sentence,
+            "mean_bits": found.mean_bits, "bits": found.bits, "split": found.split,
+        },
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    main_of("Measure a card per model.", RESULTS, COMMAND, STUDIES, measure)
