@@ -62,6 +62,11 @@ THREADS = click.option("--threads", type=int, metavar="N", help="Threads of the 
 TIME = click.option(
     "--time", is_flag=True, help="Time it beside the float model, the two by turns, on the first batch."
 )
+COST = click.option(
+    "--cost",
+    metavar="TARGET[,KEY=VALUE...]",
+    help="Tell what each setting takes on a target, before it is built; softq targets lists.",
+)
 MAX_DROP = click.option(
     "--max-drop", metavar="X|X%", help="Gate: worse than the reference by at most X (X% of its value)."
 )

@@ -168,7 +168,7 @@ def make_core(
         ProofError: the length is above the longest row for which nothing overflows.
     """
     check_arguments(name, rows)
-    plan = _plan([tabulate_or_keep(each)[0] for each in (program, *others)], outputs, settings, registers)
+    plan = plan_core([tabulate_or_keep(each)[0] for each in (program, *others)], outputs, settings, registers)
     core = write_core(plan, name, [f"{name}: {method.summary}", f"softq {__version__}.", ""])
     chosen = choose(plan.source, {}, lengths_for(settings), rows, seed)
     found = rehearse(plan, _with_long_rows(plan, chosen, seed) if settings.cut else chosen, seed)
@@ -201,7 +201,7 @@ def _of_heads(
     return [{**settings, **{name: values[at] for name, values in per_head.items()}} for at in range(heads)]
 
 
-def _plan(programs: Sequence[Program], outputs: Sequence[str], settings: Settings, registers: bool) -> CorePlan:
+def plan_core(programs: Sequence[Program], outputs: Sequence[str], settings: Settings, registers: bool) -> CorePlan:
     """Return the core of a program, which is given for each head."""
     chosen = [select_outputs(program, outputs) for program in programs]
     if not registers:

@@ -16,6 +16,7 @@ from softq.compare import versions
 from softq.data import DataSource
 from softq.errors import ProofError, RefusalError, SoftqError
 from softq.progress import Progress
+from softq.sweeps.costs import Costs, parse_cost
 from softq.sweeps.distributed import check_workers, connect, open_evaluator
 from softq.sweeps.eta import Eta
 from softq.sweeps.evaluate.evaluator import Candidate, Evaluator, Measurement, Subject
@@ -23,7 +24,7 @@ from softq.sweeps.evaluate.framework import ModelSource, Opened
 from softq.sweeps.evaluate.timer import Timer
 from softq.sweeps.folder import check_same, clear_folder, make_scratch, open_folder, read_existing, write_study
 from softq.sweeps.planner import Planner, plan_for
-from softq.sweeps.records import Estimate, Outcome, Setting, SiteErrors, Study, append
+from softq.sweeps.records import Costed, Estimate, Outcome, Setting, SiteErrors, Study, append
 from softq.sweeps.sampled_rows import Rows, sample_or_note
 from softq.sweeps.settings import Granularity, expand, hash_files
 from softq.sweeps.task import Task, TaskOptions, make_task
@@ -144,6 +145,7 @@ def measure(
         progress: As in `run`.
     """
     check_workers(task)
+    spec = None if task.cost is None else parse_cost(task.cost)
     opened = task.open()
     planner = Planner(opened.model, task.selection, task.calibration, task.sampling)
     runner = opened.runner()
@@ -155,6 +157,11 @@ def measure(
     done = {outcome.setting.key for outcome in before[1]} if before else set[str]()
     left_out = list(notes)
     jobs = prepare(planner, subject, done, left_out)
+    costs = None if spec is None else Costs(spec, planner)
+
+    def cost_of(one: Setting) -> Costed | None:
+        return None if costs is None else costs.of(one.method, one.options, one.site)
+
     todo = [job for job in jobs if job.setting.key not in done]
     if before is None or todo:
         total = subject.data.samples
@@ -176,7 +183,9 @@ def measure(
             nothing = Estimate(math.nan)
             for job in todo:
                 if not job.measured:
-                    append(folder, Outcome(job.setting, nothing, nothing, 0, 0.0, job.sites()))
+                    append(
+                        folder, Outcome(job.setting, nothing, nothing, 0, 0.0, job.sites(), cost=cost_of(job.setting))
+                    )
             measured = [job for job in todo if job.measured]
             kinds = [job.setting.method for job in measured for _ in range(evaluator.pieces)]
             eta = Eta(step, kinds, evaluator.seconds / evaluator.pieces, progress)
@@ -186,7 +195,8 @@ def measure(
                 if isinstance(found, Measurement):
                     sites = measured[number].sites()
                     times = (None, None) if timer is None else timer.measure(plan_for(planner, one))
-                    append(folder, Outcome(one, found.metric, found.loss, found.samples, found.seconds, sites, *times))
+                    measures = (found.metric, found.loss, found.samples, found.seconds)
+                    append(folder, Outcome(one, *measures, sites, *times, cost_of(one)))
                 else:
                     left_out.append(f"left out: {describe(one)}: {found}")
     now = read_existing(folder)
@@ -241,6 +251,7 @@ def identity(
             "threads": task.threads,
             # Values do not depend on it; a table with times for some of its rows says little.
             "time": task.time,
+            "cost": task.cost,
         },
         "data_hash": subject.hash(),
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from softq.formatting import table
 from softq.json_values import to_plain
 from softq.reports import Gate
@@ -39,16 +41,32 @@ def sweep_to_text(sweep: Sweep) -> str:
         f"float32  {study.reference.value:.6g} {_interval(study.reference)}",
         "",
     ]
+    costs = list(dict.fromkeys(name for one in sweep.outcomes if one.cost for name in one.cost.amounts))
     timed = any(outcome.time_ratio is not None for outcome in sweep.outcomes)
-    columns = _HEAD + (_TIMES if timed else ()) + (_ERRORS if any(map(_is_of_one_site, sweep.outcomes)) else ())
-    return lines(head) + table(columns, [_row(outcome, timed) for outcome in sweep.outcomes])
+    columns = (
+        _HEAD
+        + (_TIMES if timed else ())
+        + tuple(costs)
+        + (_ERRORS if any(map(_is_of_one_site, sweep.outcomes)) else ())
+    )
+    return (
+        lines(head)
+        + table(columns, [_row(outcome, timed, costs) for outcome in sweep.outcomes])
+        + _without_cost(sweep.outcomes)
+    )
 
 
 def _is_of_one_site(outcome: Outcome) -> bool:
     return outcome.setting.site is not None
 
 
-def _row(outcome: Outcome, timed: bool) -> tuple[str, ...]:
+def _without_cost(outcomes: Sequence[Outcome]) -> str:
+    """Return lines that say why settings have no costs, one for each method and reason."""
+    told = dict.fromkeys((one.setting.method, one.cost.refused) for one in outcomes if one.cost and one.cost.refused)
+    return lines(["", *(f"no cost of {method}: {why}" for method, why in told)]) if told else ""
+
+
+def _row(outcome: Outcome, timed: bool, costs: Sequence[str]) -> tuple[str, ...]:
     metric, loss = outcome.metric, outcome.loss
     measured = (f"{metric.value:.6g}", _interval(metric), f"{loss.value:+.4g}", _interval(loss))
     return (
@@ -56,6 +74,7 @@ def _row(outcome: Outcome, timed: bool) -> tuple[str, ...]:
         *(measured if outcome.samples else ("",) * len(measured)),
         f"{outcome.seconds:.2f}" if outcome.samples else "",
         *(_times(outcome) if timed else ()),
+        *(_cost(outcome, name) for name in costs),
         *(_cells(*outcome.sites.values()) if _is_of_one_site(outcome) else ()),
     )
 
@@ -64,6 +83,11 @@ def _times(outcome: Outcome) -> tuple[str, ...]:
     times, size = outcome.time_ratio, outcome.size_bytes
     ratio = ("", "") if times is None else (f"{times.median:.3g}", f"[{times.low:.3g}, {times.high:.3g}]")
     return (*ratio, "" if size is None else f"{size:,}")
+
+
+def _cost(outcome: Outcome, name: str) -> str:
+    amount = None if outcome.cost is None else outcome.cost.amounts.get(name)
+    return "" if amount is None else f"{amount.value:,.6g}"
 
 
 def _cells(errors: SiteErrors | None = None) -> tuple[str, ...]:

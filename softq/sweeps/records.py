@@ -19,6 +19,7 @@ from softq.files import parse_json, read_json, read_text
 from softq.json_values import to_plain
 from softq.methods import OptionValue
 from softq.metrics import Evidence, Flips
+from softq.targets import Amount, Amounts
 from softq.timing import TimeRatio
 
 SCHEMA = 1
@@ -92,6 +93,19 @@ class SiteErrors:
 
 
 @dataclass(frozen=True)
+class Costed:
+    """What a setting takes on the target.
+
+    Attributes:
+        amounts: By name; none where the target has no form of the method.
+        refused: Why there are none.
+    """
+
+    amounts: Amounts
+    refused: str = ""
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What was measured for one setting.
 
@@ -105,6 +119,7 @@ class Outcome:
         sites: Errors by site, where they were measured.
         time_ratio: The time of a run over the float model's, where they were timed.
         size_bytes: What the files of the converted model take, weights too, where it was timed and has files.
+        cost: What it takes on a target, where that was asked for; for one site if the setting is of one.
     """
 
     setting: Setting
@@ -115,6 +130,7 @@ class Outcome:
     sites: Mapping[str, SiteErrors] = field(default_factory=dict[str, SiteErrors])
     time_ratio: TimeRatio | None = None
     size_bytes: int | None = None
+    cost: Costed | None = None
 
 
 @dataclass(frozen=True)
@@ -233,4 +249,12 @@ def _outcome(plain: Mapping[str, Any]) -> Outcome:
         # Records of earlier versions have neither.
         None if plain.get("time_ratio") is None else TimeRatio(**plain["time_ratio"]),
         plain.get("size_bytes"),
+        _costed(plain.get("cost")),
     )
+
+
+def _costed(plain: Mapping[str, Any] | None) -> Costed | None:
+    if plain is None:
+        return None
+    amounts = {name: Amount(float(one["value"]), str(one["unit"])) for name, one in plain["amounts"].items()}
+    return Costed(amounts, str(plain["refused"]))

@@ -53,6 +53,7 @@ class TaskOptions(TypedDict, total=False):
         framework: What the model is of: `onnx`, or `torch` for a module (`softq.sweeps.frameworks`).
         time: Time each setting beside the float model, too, by turns on the first batch, with its file as `convert`
             writes it; not with other processes, which take the cores.
+        cost: A target whose costs are told of each setting, `TARGET[,KEY=VALUE...]` (`softq.sweeps.costs`).
         command: What reproduces the study, for its record.
     """
 
@@ -75,6 +76,7 @@ class TaskOptions(TypedDict, total=False):
     tls: Tls | None
     framework: str
     time: bool
+    cost: str | None
     command: str
 
 
@@ -100,6 +102,7 @@ class Task:
         tls: How the processes of a cluster know one another; None for dask's own configuration, or no proof at all.
         framework: What the model is of: see `softq.sweeps.frameworks`.
         time: Whether candidates are timed, too.
+        cost: The target whose costs are told, with its options; None for none.
     """
 
     model: ModelSource
@@ -119,6 +122,7 @@ class Task:
     tls: Tls | None = None
     framework: str = "onnx"
     time: bool = False
+    cost: str | None = None
 
     @property
     def name(self) -> str:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from softq.registry import Folder
 from softq.targets._contract import (
+    Amount,
+    Amounts,
     Built,
     BuiltCores,
     BuiltFirmware,
@@ -20,6 +22,7 @@ from softq.targets._contract import (
     Result,
     Target,
     TargetOptions,
+    Use,
 )
 from softq.text_options import option
 
@@ -27,6 +30,8 @@ TARGETS = Folder("softq.targets", "TARGET", Target, "softq.targets", "target", l
 
 __all__ = [
     "TARGETS",
+    "Amount",
+    "Amounts",
     "Built",
     "BuiltCores",
     "BuiltFirmware",
@@ -35,5 +40,6 @@ __all__ = [
     "Result",
     "Target",
     "TargetOptions",
+    "Use",
     "option",
 ]

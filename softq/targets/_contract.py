@@ -191,6 +191,40 @@ class BuiltCores(Result):
 
 
 @dataclass(frozen=True)
+class Use:
+    """A method as softmaxes of a model use it.
+
+    Attributes:
+        method: Its name.
+        options: Its options by name, as the user gave them; the others have their defaults.
+        row_length: Elements of the longest row; None if the model does not say.
+        masked: Whether elements may be masked.
+    """
+
+    method: str
+    options: Mapping[str, int | float | str]
+    row_length: int | None
+    masked: bool
+
+
+@dataclass(frozen=True)
+class Amount:
+    """What a target needs of something for a method, known before it is built.
+
+    Attributes:
+        value: How much; less is better.
+        unit: Of what.
+    """
+
+    value: float
+    unit: str
+
+
+Amounts = Mapping[str, Amount]
+"""Amounts by name: LUT4, bytes, clocks."""
+
+
+@dataclass(frozen=True)
 class Target:
     """Something that a converted model is lowered to.
 
@@ -204,6 +238,8 @@ class Target:
         build: Makes what is written of a converted model, which it does not change; None where the
             target's product is the model itself.
         needs_tvm: Whether `build` needs TVM.
+        cost: Says what one unit that computes a method takes; every method has the same names. None where that is not
+            known before a build. It raises RefusalError where the target has no form of the method.
     """
 
     name: str
@@ -214,6 +250,7 @@ class Target:
     options: type[TargetOptions] = TargetOptions
     build: Callable[[ir.Model, TargetOptions], Result] | None = None
     needs_tvm: bool = True
+    cost: Callable[[Use, TargetOptions], Amounts] | None = None
 
     def configure(self, settings: Mapping[str, str]) -> TargetOptions:
         """Return the options with these settings over the defaults.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from softq.targets._contract import BuiltCores, Target, TargetOptions
+from softq.targets._contract import Amounts, BuiltCores, Target, TargetOptions, Use
 from softq.text_options import option
 
 
@@ -44,6 +44,13 @@ def _build(model: ir.Model, options: TargetOptions) -> BuiltCores:
     return BuiltCores(found.files(wanted.clock), found.to_json(), tuple(each.text for each in found.refused))
 
 
+def _cost(use: Use, options: TargetOptions) -> Amounts:
+    from softq.rtl.costs import cost_of_core
+    from softq.rtl.wanted import parse_wanted
+
+    return cost_of_core(use, parse_wanted(options.settings()))
+
+
 TARGET = Target(
     name="verilog",
     summary="FPGAs: streaming cores in Verilog-2001 for scores of 8 bits, with testbenches.",
@@ -53,4 +60,5 @@ TARGET = Target(
     options=Options,
     build=_build,
     needs_tvm=False,
+    cost=_cost,
 )

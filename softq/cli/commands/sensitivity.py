@@ -20,6 +20,7 @@ from softq.cli.printing import progress
 @measuring.FORCE
 @measuring.granularity("What is converted alone; heads have errors but no metric.")
 @click.option("--top", type=int, metavar="K", help="Measure the metric where the errors are greatest; 10 by default.")
+@options.COST
 @options.JSON
 def sensitivity(model: str, out: str, as_json: bool, **given: Any) -> None:
     """Measure each softmax of MODEL alone, at each width.
