@@ -12,6 +12,7 @@ from softq.data import DataSource
 from softq.errors import UsageError
 from softq.plans import check_names
 from softq.runner import Runner
+from softq.sweeps.costs import parse_cost
 from softq.sweeps.evaluate.evaluator import Subject, open_subject
 from softq.sweeps.evaluate.framework import ModelSource, Opened
 from softq.sweeps.frameworks import FRAMEWORKS
@@ -166,6 +167,9 @@ def make_task(model: ModelSource, data: DataSource, metric: str, **options: Unpa
         data: See `softq.data.open_data`.
         metric: Name of the metric.
         **options: See `TaskOptions`.
+
+    Raises:
+        UsageError: the target of `cost` is unknown, or says none before a build.
     """
     # None is how a caller says that he has none.
     given: dict[str, Any] = {name: value for name, value in options.items() if (name, value) != ("sampling", None)}
@@ -173,4 +177,6 @@ def make_task(model: ModelSource, data: DataSource, metric: str, **options: Unpa
     for name in {"sites", "masks"} & set(chosen):
         check_names(name, chosen[name])
         chosen[name] = tuple(chosen[name])
+    if (cost := given.get("cost")) is not None:
+        parse_cost(cost)  # Refused before a folder is made.
     return Task(model, data, metric, Selection(**chosen), **given)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from softq.targets._contract import Amounts, BuiltCores, Target, TargetOptions, Use
+from softq.targets._contract import Amount, Amounts, BuiltCores, Target, TargetOptions, Use
 from softq.text_options import option
 
 
@@ -48,7 +48,8 @@ def _cost(use: Use, options: TargetOptions) -> Amounts:
     from softq.rtl.costs import cost_of_core
     from softq.rtl.wanted import parse_wanted
 
-    return cost_of_core(use, parse_wanted(options.settings()))
+    found = cost_of_core(use.method, use.options, use.row_length, use.masked, parse_wanted(options.settings()))
+    return {name: Amount(*cost) for name, cost in found.items()}
 
 
 TARGET = Target(

@@ -88,11 +88,19 @@ _SOURCES = (
 
 def columns_of(settings: Iterable[Mapping[str, Interval]]) -> tuple[Column, ...]:
     """Return the columns for which a setting has a number, in order."""
-    known = {name for numbers in settings for name in numbers}
-    return tuple(source.column for source in _SOURCES if source.column.name in known)
+    known = list(dict.fromkeys(name for numbers in settings for name in numbers))
+    own = [source.column for source in _SOURCES]
+    names = {column.name for column in own}
+    told = "What it takes on the target that the sweep's --cost names, before it is built."
+    return (
+        *(column for column in own if column.name in known),
+        *(Column(name, name, "", told) for name in known if name not in names),
+    )
 
 
 def numbers_of(outcome: Outcome, costs: Sequence[Cost]) -> dict[str, Interval]:
     """Return the numbers of a setting that are known, by the names of the columns; `costs` are its own."""
-    found = {source.column.name: source.number(outcome, costs) for source in _SOURCES}
+    amounts = {} if outcome.cost is None else outcome.cost.amounts
+    found = {name: _exact(amount.value) for name, amount in amounts.items()}
+    found |= {source.column.name: source.number(outcome, costs) for source in _SOURCES}
     return {name: number for name, number in found.items() if number is not None and number.value is not None}

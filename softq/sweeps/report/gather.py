@@ -72,9 +72,15 @@ def gather(
         sites=sites,
         errors=tuple(errors),
         costs=tuple(costs),
-        notes=(*notes, *_unseen(sites, errors)),
+        notes=(*notes, *_without_cost(ordered), *_unseen(sites, errors)),
         columns=columns,
     )
+
+
+def _without_cost(outcomes: Sequence[Outcome]) -> list[str]:
+    """Return a note for each method that the target of the costs has no form of."""
+    told = dict.fromkeys((one.setting.method, one.cost.refused) for one in outcomes if one.cost and one.cost.refused)
+    return [f"No cost of {method} on the target: {why}." for method, why in told]
 
 
 def _unseen(sites: Sequence[Place], errors: Sequence[Errors]) -> list[str]:
